@@ -300,3 +300,23 @@ func Precheck(ctx context.Context, c client.WithWatch, cloud client.ObjectKey, n
 	}
 	return out, nil
 }
+
+// Compare lets the operator compare machines with each other and try the ways between them, and returns the operation when it has ended; nil if the
+// operator of the cluster does not know how.
+func Compare(ctx context.Context, c client.WithWatch, cloud client.ObjectKey, names []string, requester string) (*Operation, error) {
+	o := &Operation{Spec: v1alpha1.OnecloudOperationSpec{
+		Cloud: cloud.Name, Action: v1alpha1.ActionCompareMachines, Requester: requester, Machine: &v1alpha1.MachineParameters{Name: names[0], Others: names[1:]},
+	}}
+	o.Namespace = cloud.Namespace
+	if err := Operate(ctx, c, o); err != nil {
+		if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+			return nil, nil //nolint:nilerr // an operator of an earlier release
+		}
+		return nil, err
+	}
+	last, err := FollowOperation(ctx, c, client.ObjectKeyFromObject(o), func(*Operation) {})
+	if last == nil || !last.Status.Phase.Final() {
+		return nil, err
+	}
+	return last, nil
+}

@@ -119,6 +119,7 @@ func (s stamped) Write(p []byte) (int, error) {
 func newFleetApply(a *app) *cobra.Command {
 	var f fleetFlags
 	var dryRun bool
+	var ignore []string
 	c := &cobra.Command{
 		Use: "apply", Short: "Make the cluster of a file, or what is missing of it",
 		Long: "Logs in to every machine, and checks and compares all of them before anything is changed anywhere. Then it runs init on the first control-plane\n" +
@@ -133,6 +134,7 @@ func newFleetApply(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			o.Ignore = ignore
 			res, err := fleet.Apply(Killed(c.Context()), o)
 			end()
 			if len(res.Machines) == 0 {
@@ -143,6 +145,7 @@ func newFleetApply(a *app) *cobra.Command {
 	}
 	f.add(c)
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "check the machines and print what would be done; change nothing")
+	c.Flags().StringSliceVar(&ignore, "ignore-preflight-errors", nil, "Ways: what is lost between machines becomes warnings")
 	return c
 }
 

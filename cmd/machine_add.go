@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -202,90 +201,6 @@ func (a *app) untilRunning(ctx context.Context, k client.WithWatch, key client.O
 		return finding.Errorf("OCA-7612", "Machine "+key.Name+" does not run yet", "ocadm machine get "+key.Name+"; it goes on by itself", "%w", err)
 	case last.Status.Phase == v1alpha1.MachineFailed:
 		return finding.New("OCA-7614", "Machine "+key.Name+" did not join", last.Status.FailureMessage, "correct the cause, then: ocadm machine retry "+key.Name)
-	}
-	return nil
-}
-
-// prechecked is what "machine precheck -o json" prints of a machine.
-type prechecked struct {
-	Machine   string                      `json:"machine"`
-	Operation string                      `json:"operation"`
-	Passed    bool                        `json:"passed"`
-	Message   string                      `json:"message,omitempty"`
-	Findings  []v1alpha1.OperationFinding `json:"findings"`
-}
-
-func newMachinePrecheck(a *app) *cobra.Command {
-	var f cloudFlags
-	var file string
-	c := &cobra.Command{
-		Use: "precheck [NAME]...", Short: "Check machines, and change nothing on them",
-		Long: "The operator logs in to each machine and runs the checks of join there. With -f, machines that are not there are added first, and do not\n" +
-			"join before ocadm machine resume. It fails if a check of a machine does.",
-		Example: "  ocadm machine precheck worker-1\n  ocadm machine precheck -f machines.yaml -o json | jq '.[] | select(.passed | not)'",
-		Args:    cobra.ArbitraryArgs,
-		RunE: func(c *cobra.Command, names []string) error {
-			if (len(names) > 0) == (file != "") {
-				return misused("give either names of machines, or -f FILE", "ocadm machine precheck worker-1")
-			}
-			var all []cluster.Machine
-			if file != "" {
-				var err error
-				if all, err = readMachines(a, file, &f); err != nil {
-					return err
-				}
-				for i := range all {
-					all[i].Annotations = cluster.PauseMachine(time.Now())
-					names = append(names, all[i].Name)
-				}
-			}
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				report := func(name, action string) { fmt.Fprintf(a.Err, "Machine %s %s\n", name, action) }
-				if err := cluster.AddMachines(ctx, k, all, report); err != nil {
-					return err
-				}
-				results, err := cluster.Precheck(ctx, k, f.key(), names, requester())
-				if err != nil {
-					return err
-				}
-				return a.printPrechecked(&f, results)
-			})
-		},
-	}
-	f.add(a, c, nil, "table", "json", "yaml")
-	f.addWait(c.Flags(), true, "wait for the results")
-	_ = c.Flags().MarkHidden("wait")
-	c.Flags().StringVarP(&file, "file", "f", "", "file with OnecloudMachines; - is standard input")
-	return c
-}
-
-func (a *app) printPrechecked(f *cloudFlags, all []cluster.Operation) error {
-	var out []prechecked
-	for _, o := range all {
-		p := prechecked{Machine: o.MachineName(), Operation: o.Name, Passed: o.Status.Phase == v1alpha1.OperationSucceeded, Message: o.Status.Message,
-			Findings: o.Status.Findings}
-		if p.Findings == nil {
-			p.Findings = []v1alpha1.OperationFinding{}
-		}
-		out = append(out, p)
-	}
-	err := ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
-		var rows [][]string
-		for _, p := range out {
-			if len(p.Findings) == 0 {
-				rows = append(rows, []string{p.Machine, map[bool]string{true: "passed", false: "failed"}[p.Passed], "-", p.Message})
-			}
-			for _, one := range p.Findings {
-				rows = append(rows, []string{p.Machine, map[bool]string{true: "warning", false: "error"}[one.Warning], one.Code, one.What + ": " + one.Cause + "; " + one.Remedy})
-			}
-		}
-		return ui.Table(w, []string{"MACHINE", "RESULT", "CODE", "FINDING"}, rows)
-	})
-	if err != nil {
-		return err
-	}
-	if i := slices.IndexFunc(out, func(p prechecked) bool { return !p.Passed }); i >= 0 {
-		return &shownError{finding.New("OCA-7614", "Machine "+out[i].Machine+" cannot join", out[i].Message, "correct what the findings name")}
 	}
 	return nil
 }

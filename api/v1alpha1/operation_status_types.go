@@ -220,6 +220,8 @@ type OperationMachine struct {
 	HostKey string `json:"hostKey,omitempty"`
 	// Key that the jump host showed.
 	JumpHostKey string `json:"jumpHostKey,omitempty"`
+	// Which ways between machines action CompareMachines has tried.
+	Ways string `json:"ways,omitempty"`
 }
 
 // OnecloudOperationStatus is how far an operation is.

@@ -86,6 +86,8 @@ const (
 	ActionPrecheckMachine = "PrecheckMachine"
 	ActionJoinMachine     = "JoinMachine"
 	ActionRemoveMachine   = "RemoveMachine"
+	// That of several machines.
+	ActionCompareMachines = "CompareMachines"
 )
 
 // UpdateParameters are what an update changes. What is empty stays; with nothing, the cloud is brought to what the operator renders now.
@@ -167,13 +169,19 @@ type MachineParameters struct {
 	Name string `json:"name"`
 	// The machine is, or becomes, a control-plane node: one of them joins or leaves at a time.
 	ControlPlane bool `json:"controlPlane,omitempty"`
+	// Other OnecloudMachines with which action CompareMachines compares it.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=40
+	Others []string `json:"others,omitempty"`
 }
 
 // OnecloudOperationSpec is what an operation does. It cannot change.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.update) || self.action in ['Check', 'Update', 'Rehearse']",message="update belongs to actions Check, Update and Rehearse",fieldPath=".update"
 // +kubebuilder:validation:XValidation:rule="!has(self.rollback) || self.action == 'Rollback'",message="rollback belongs to action Rollback",fieldPath=".rollback"
-// +kubebuilder:validation:XValidation:rule="has(self.machine) == (self.action in ['PrecheckMachine', 'JoinMachine', 'RemoveMachine'])",message="an action of a machine has machine, and no other has",fieldPath=".machine"
+// +kubebuilder:validation:XValidation:rule="has(self.machine) == (self.action in ['PrecheckMachine', 'CompareMachines', 'JoinMachine', 'RemoveMachine'])",message="an action of a machine has machine, and no other has",fieldPath=".machine"
+// +kubebuilder:validation:XValidation:rule="!has(self.machine) || !has(self.machine.others) || self.action == 'CompareMachines'",message="others belongs to action CompareMachines",fieldPath=".machine.others"
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || self.action == 'Backup'",message="backup belongs to action Backup",fieldPath=".backup"
 // +kubebuilder:validation:XValidation:rule="has(self.restore) == (self.action == 'Restore')",message="action Restore has restore, and no other has",fieldPath=".restore"
 // +kubebuilder:validation:XValidation:rule="has(self.moveDatabase) == (self.action == 'MoveDatabase')",message="action MoveDatabase has moveDatabase, and no other has",fieldPath=".moveDatabase"
@@ -187,7 +195,7 @@ type OnecloudOperationSpec struct {
 	Cloud string `json:"cloud"`
 	// What to do.
 	// +required
-	// +kubebuilder:validation:Enum=Check;Update;Rollback;Rehearse;Backup;Restore;MoveDatabase;RenewCertificates;PrecheckMachine;JoinMachine;RemoveMachine
+	// +kubebuilder:validation:Enum=Check;Update;Rollback;Rehearse;Backup;Restore;MoveDatabase;RenewCertificates;PrecheckMachine;CompareMachines;JoinMachine;RemoveMachine
 	Action string `json:"action"`
 	// Time after which it counts as failed, for example 2h; each action has a default.
 	// +kubebuilder:validation:MaxLength=30
@@ -217,7 +225,7 @@ type OnecloudOperationSpec struct {
 	// Parameters of action RenewCertificates. Without them it renews what is to be renewed by now.
 	// +nullable
 	RenewCertificates *RenewCertificatesParameters `json:"renewCertificates,omitempty"`
-	// Machine of the actions PrecheckMachine, JoinMachine and RemoveMachine.
+	// Machine of the actions PrecheckMachine, CompareMachines, JoinMachine and RemoveMachine.
 	// +nullable
 	Machine *MachineParameters `json:"machine,omitempty"`
 }

@@ -45,9 +45,11 @@ type MachineResult struct {
 type Result struct {
 	Machines []MachineResult `json:"machines"`
 	// Removed are machines that joined in earlier runs and are no longer in the file. They stay as they are.
-	Removed    []string `json:"removed,omitempty"`
-	Kubeconfig string   `json:"kubeconfig,omitempty"`
-	Seconds    float64  `json:"seconds"`
+	Removed []string `json:"removed,omitempty"`
+	// Ways says which ways between machines were tried.
+	Ways       string  `json:"ways,omitempty"`
+	Kubeconfig string  `json:"kubeconfig,omitempty"`
+	Seconds    float64 `json:"seconds"`
 }
 
 // Apply makes the cluster of the file, or what is missing of it. The error is that of the machines that failed; the result is there, too.
@@ -120,7 +122,7 @@ func (f *Fleet) tidy(ctx context.Context) {
 }
 
 func (f *Fleet) result() Result {
-	var out Result
+	out := Result{Ways: f.Ways}
 	if a, err := f.authority(); err == nil && a != "" {
 		out.Kubeconfig = f.kubeconfig()
 	}

@@ -170,7 +170,16 @@ func TestBadInput(t *testing.T) {
 		"another cluster":    {func(w *world) { w.machines[1].Say("authority", "foreign") }, "", "a planned, b failed OCA-7643, c planned"},
 		"one machine twice":  {func(w *world) { w.machines[2].Say("machineid", "id-of-b") }, "", "a planned, b planned, c failed OCA-7642"},
 		"other architecture": {func(w *world) { w.machines[2].Say("arch", "riscv64") }, "", "a planned, b planned, c failed OCA-7646"},
-		"an hour off":        {func(w *world) { w.machines[2].Say("clock", "1000.5") }, "", "a planned, b planned, c failed OCA-7644"},
+		"the pod network is lost one way": {func(w *world) {
+			w.machines[2].Lose(func(from string, port, _ int) bool { return from == "b" && port == 8472 })
+		}, "", "a planned, b planned, c failed OCA-7648"},
+		"a firewall lets nothing in": {func(w *world) {
+			w.machines[1].Lose(func(string, int, int) bool { return true })
+		}, "", "a planned, b failed OCA-7648 OCA-7648, c planned"},
+		"large packets are lost": {func(w *world) {
+			w.machines[2].Lose(func(from string, _, size int) bool { return from == "b" && size > 1400 })
+		}, "", "a planned, b failed OCA-7649, c planned"},
+		"an hour off": {func(w *world) { w.machines[2].Say("clock", "1000.5") }, "", "a planned, b planned, c failed OCA-7644"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -185,6 +194,22 @@ func TestBadInput(t *testing.T) {
 				t.Errorf("a Secret is named where there is none: %v", found[0].Evidence)
 			}
 		})
+	}
+}
+
+// TestIgnoreWays: a user who knows better goes on, and is warned.
+func TestIgnoreWays(t *testing.T) {
+	w := newWorld(t)
+	w.machines[2].Lose(func(string, int, int) bool { return true })
+	res, err := w.apply("", dry, func(o *fleet.Options) { o.Ignore = []string{"Ways"} })
+	w.want(res, err, "a planned, b planned, c planned")
+	if err != nil || len(res.Machines[2].Findings) != 2 || !strings.HasPrefix(res.Ways, "6 ways between 3 machines, each with each other; control-plane nodes: a") {
+		t.Errorf("%v %q %+v", err, res.Ways, res.Machines[2].Findings)
+	}
+	for _, m := range w.machines {
+		if did := m.Did(); !slices.Equal(did, []string{"receive ocadm", "tidy"}) {
+			t.Errorf("%s: %v", m.Name, did)
+		}
 	}
 }
 

@@ -3,19 +3,25 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
-	"maps"
+	"io"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/machine"
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
+	"yunion.io/x/ocadm/operatorctl/machine/pairs"
 )
 
 // onMachine is what a step does that is logged in.
@@ -35,7 +41,7 @@ func look(*node) []step {
 	return []step{{
 		Name: "connect", Short: "Log in to the machine", ReadOnly: true, Timeout: 3 * time.Minute,
 		Run: onMachine(func(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn) error {
-			facts, err := gather(ctx, n.m.Name, c)
+			facts, err := pairs.Gather(ctx, n.m.Name, c)
 			if err != nil {
 				return err
 			}
@@ -48,51 +54,55 @@ func look(*node) []step {
 	}}
 }
 
-// precheck are the steps that run the checks of init or join on a machine.
-func precheck(n *node) []step {
+// joinedAlready is why there is nothing to check on a machine, "" if there is.
+func joinedAlready(n *node) string {
+	if n.joined {
+		return "it has joined"
+	}
+	return ""
+}
+
+// send are the steps that bring to a machine what its checks need.
+func send(n *node) []step {
 	var out []step
 	if n.role == roleFirst {
 		out = []step{sendBundle()}
 	}
-	joined := func(n *node) string {
-		if n.joined {
-			return "it has joined"
-		}
-		return ""
-	}
-	return append(out,
-		step{
-			Name: "send-ocadm", Short: "Send ocadm to the machine", ReadOnly: true, Timeout: 30 * time.Minute, Skip: joined,
-			Run: onMachine(func(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn) error {
-				s, err := n.program()
-				if err != nil {
-					return err
-				}
-				there, err := n.has(ctx, c, bootstrap.HasScript, s.digest)
-				if err != nil || there {
-					return err
-				}
-				_, err = n.send(ctx, c, s, bootstrap.ProgramName, report)
+	return append(out, step{
+		Name: "send-ocadm", Short: "Send ocadm to the machine", ReadOnly: true, Timeout: 30 * time.Minute, Skip: joinedAlready,
+		Run: onMachine(func(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn) error {
+			s, err := n.program()
+			if err != nil {
 				return err
-			}),
-		},
-		step{
-			Name: "precheck", Short: "Run the checks of init or join on the machine", ReadOnly: true, Timeout: 10 * time.Minute, Skip: joined,
-			Run: onMachine(func(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn) error {
-				script, word, err := n.precheckScript()
-				if err != nil {
-					return err
-				}
-				list, err := machine.Precheck(ctx, n.m.Name, c, script, word)
-				if err != nil {
-					return err
-				}
-				list = slices.DeleteFunc(list, func(f finding.Finding) bool { return slices.Contains(n.later(), f.Check) })
-				n.warn(list, report)
-				return list.Err()
-			}),
-		},
-	)
+			}
+			there, err := n.has(ctx, c, bootstrap.HasScript, s.digest)
+			if err != nil || there {
+				return err
+			}
+			_, err = n.send(ctx, c, s, bootstrap.ProgramName, report)
+			return err
+		}),
+	})
+}
+
+// precheck are the steps that run the checks of init or join on a machine.
+func precheck(*node) []step {
+	return []step{{
+		Name: "precheck", Short: "Run the checks of init or join on the machine", ReadOnly: true, Timeout: 10 * time.Minute, Skip: joinedAlready,
+		Run: onMachine(func(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn) error {
+			script, word, err := n.precheckScript()
+			if err != nil {
+				return err
+			}
+			list, err := machine.Precheck(ctx, n.m.Name, c, script, word)
+			if err != nil {
+				return err
+			}
+			list = slices.DeleteFunc(list, func(f finding.Finding) bool { return slices.Contains(n.later(), f.Check) })
+			n.warn(list, report)
+			return list.Err()
+		}),
+	}}
 }
 
 // later are checks whose answer does not count yet: without a control plane, a token and its depot, or in a dry run without the bundle. join and init
@@ -169,31 +179,81 @@ func (f *Fleet) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	facts := map[string]Facts{}
+	facts := map[string]pairs.Facts{}
 	for _, n := range f.nodes {
 		if n.facts != nil {
 			facts[n.m.Name] = *n.facts
 		}
 	}
-	found := pairs(facts, f.first().m.Name, known)
-	for _, n := range f.nodes {
-		list := found[n.m.Name]
-		n.warnings = append(n.warnings, list.Warnings()...)
-		if err := list.Err(); err != nil && n.err == nil {
-			n.err = err
-			n.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseFailed, Phase: "compare", Message: err.Error(), Findings: list})
-		}
+	for name, list := range pairs.Compare(facts, pairs.Group{First: f.first().m.Name, Authority: known}) {
+		f.node(name).compared(list)
 	}
 	f.holdUnlessFit()
-	var peers []*node
-	for _, n := range f.nodes {
-		if n.err == nil && n.facts != nil && n.facts.Address != "" {
-			peers = append(peers, n)
-		}
+	f.walk(ctx, planCheck, f.Parallel, false, f.nodes, send)
+	if err := f.ways(ctx); err != nil {
+		return err
 	}
-	f.walk(ctx, planCheck, f.Parallel, false, f.nodes, func(n *node) []step { return append(reach(peers), precheck(n)...) })
+	f.walk(ctx, planCheck, f.Parallel, false, f.nodes, precheck)
 	f.holdUnlessFit()
 	return nil
+}
+
+// node is one by its name.
+func (f *Fleet) node(name string) *node {
+	return f.nodes[slices.IndexFunc(f.nodes, func(n *node) bool { return n.m.Name == name })]
+}
+
+// compared notes what comparing machines has found of one.
+func (n *node) compared(list finding.List) {
+	list = list.Ignore(n.Ignore)
+	n.warnings = append(n.warnings, list.Warnings()...)
+	err := list.Err()
+	if err != nil && n.err == nil {
+		n.err = err
+	}
+	if len(list) > 0 {
+		n.Event(workflow.Event{Time: time.Now(), Type: map[bool]workflow.EventType{true: workflow.PhaseFailed, false: workflow.PhaseInfo}[err != nil],
+			Phase: "compare", Message: list.Error(), Findings: list})
+	}
+}
+
+// ways tries the ways between all machines that have answered, if one of them is to join.
+func (f *Fleet) ways(ctx context.Context) error {
+	var members []pairs.Member
+	for _, n := range f.nodes {
+		if n.err == nil && n.held == "" && n.facts != nil {
+			members = append(members, n.member())
+		}
+	}
+	run := make([]byte, 8) //nolint:mnd // enough to tell runs apart
+	if _, err := rand.Read(run); err != nil {
+		return err
+	}
+	outcome := pairs.Try(ctx, members, hex.EncodeToString(run), func(int, int) {})
+	f.Ways = outcome.Said
+	f.story("ways", "tried "+outcome.Said)
+	for name, list := range outcome.Findings() {
+		f.node(name).compared(list)
+	}
+	f.holdUnlessFit()
+	return context.Cause(ctx)
+}
+
+// member is a machine as one of those between which the ways are tried.
+func (n *node) member() pairs.Member {
+	port, _ := strconv.Atoi(n.Spec.setting("node.bindPort")) // 0 is the usual one
+	return pairs.Member{
+		Name: n.m.Name, Address: cmp.Or(n.facts.Address, n.m.Address), ControlPlane: n.role != roleWorker, APIPort: port, Joined: n.facts.Authority != "",
+		Compute: slices.Contains(n.m.Roles, v1alpha1.RoleCompute), Firewalld: n.facts.Firewalld,
+		Probe: func(ctx context.Context, in io.Reader, onLine func(string)) error {
+			c, err := n.dial(ctx, n.m)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return machine.Probe(ctx, c, in, onLine)
+		},
+	}
 }
 
 // holdUnlessFit lets nothing be begun if a control-plane node has an error.
@@ -208,51 +268,4 @@ func (f *Fleet) holdUnlessFit() {
 			return
 		}
 	}
-}
-
-// probe connects to the addresses that are its arguments, and prints those that do not answer. A refusal is an answer.
-const probe = `main() {
-	port=$1; shift
-	for a in "$@"; do
-		case $a in *:*) at="[$a]" ;; *) at=$a ;; esac
-		out=$(curl -sS -o /dev/null --noproxy '*' --connect-timeout 4 --max-time 5 "http://$at:$port/" 2>&1) || case $? in
-		6|28) echo "$a" ;;
-		7) case $out in *efused*) ;; *) echo "$a" ;; esac ;;
-		esac
-	done
-}
-main "$@" </dev/null
-`
-
-// maxMesh is how many machines are compared with each other; of more, each is compared with the control-plane nodes.
-const maxMesh = 12
-
-// reach is the step that tries the way from a machine to the others, and so both ways.
-func reach(peers []*node) []step {
-	return []step{{
-		Name: "reach", Short: "Try the way to the other machines", ReadOnly: true, Timeout: 3 * time.Minute,
-		Skip: func(n *node) string {
-			if n.joined || !n.facts.Curl {
-				return map[bool]string{true: "it has joined", false: "it has no curl"}[n.joined]
-			}
-			return ""
-		},
-		Run: onMachine(func(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn) error {
-			names := map[string]string{}
-			for _, other := range peers {
-				mesh := len(peers) <= maxMesh || other.role != roleWorker || n.role != roleWorker
-				if other != n && mesh {
-					names[other.facts.Address] = other.m.Name
-				}
-			}
-			args := append([]string{fmt.Sprint(defaultPort)}, slices.Sorted(maps.Keys(names))...)
-			var silent finding.List
-			_, err := c.Script(ctx, probe, args, func(l string) {
-				silent = append(silent, finding.Warn("OCA-7648", fmt.Sprintf("%s gets no answer from %s", n.m.Name, names[l]), "packets to "+l+" are lost",
-					"check routes and firewalls between them"))
-			})
-			n.warn(silent, report)
-			return err
-		}),
-	}}
 }

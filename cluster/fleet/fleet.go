@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/machine/pairs"
 	"yunion.io/x/ocadm/phases/config"
 )
 
@@ -30,6 +31,8 @@ type Options struct {
 	Parallel int
 	// DryRun checks the machines and plans. It changes nothing.
 	DryRun bool
+	// Ignore are checks whose errors become warnings, of those that compare machines with each other.
+	Ignore []string
 	// Program is the file with this ocadm.
 	Program string
 	// Sink gets the events of all machines: their phases are named MACHINE/PHASE. Log opens what gets those of one machine.
@@ -52,7 +55,9 @@ type Fleet struct {
 	entries []workflow.Entry // of earlier runs
 	nodes   []*node          // the first is that which init makes
 	sending *senders
-	api     api
+	// Ways says which ways between machines were tried.
+	Ways string
+	api  api
 
 	pins sync.Mutex // serialises the file of host keys
 	sink sync.Mutex // serialises Sink
@@ -71,7 +76,7 @@ type node struct {
 	m    *Machine
 	role string
 	// facts of the check, nil if it did not answer.
-	facts *Facts
+	facts *pairs.Facts
 	// joined reports whether an earlier run has brought it into the cluster, with these settings.
 	joined bool
 	// object is its resource.
@@ -148,6 +153,15 @@ func (n *node) Event(e workflow.Event) {
 	n.sink.Lock()
 	defer n.sink.Unlock()
 	n.Sink.Event(e)
+}
+
+// story notes something about all machines.
+func (f *Fleet) story(phase, message string) {
+	if f.Sink != nil {
+		f.sink.Lock()
+		defer f.sink.Unlock()
+		f.Sink.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseInfo, Phase: phase, Message: message})
+	}
 }
 
 // step of a machine.

@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/machine"
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
+	"yunion.io/x/ocadm/operatorctl/machine/pairs"
 )
 
 // Reset takes ocadm and what it installed from every machine: the workers first, and the first node last. A machine that fails does not stop the others.
@@ -36,15 +37,14 @@ func Reset(ctx context.Context, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	facts := map[string]Facts{}
+	facts := map[string]pairs.Facts{}
 	for _, n := range f.nodes {
 		if n.facts != nil {
 			facts[n.m.Name] = *n.facts
 		}
 	}
-	for name, list := range pairs(facts, f.first().m.Name, known) {
-		i := slices.IndexFunc(f.nodes, func(n *node) bool { return n.m.Name == name })
-		f.nodes[i].err = slices.DeleteFunc(list, func(one finding.Finding) bool { return one.Code != "OCA-7643" }).Err() // another cluster is not ours to remove
+	for name, list := range pairs.Compare(facts, pairs.Group{First: f.first().m.Name, Authority: known}) {
+		f.node(name).err = slices.DeleteFunc(list, func(one finding.Finding) bool { return one.Code != "OCA-7643" }).Err() // another cluster is not ours to remove
 	}
 	var workers, others []*node
 	for _, n := range f.nodes {

@@ -40,6 +40,10 @@ func Actions(o Options) []operation.Action {
 			Steps: []operation.Step{o.connect(), o.precheck()},
 		},
 		{
+			Name: v1alpha1.ActionCompareMachines, Short: "Compare machines with each other, and try the ways between them", Timeout: 30 * time.Minute, Flush: flush,
+			Job: o.jobOfAll, Steps: []operation.Step{o.compare()},
+		},
+		{
 			Name: v1alpha1.ActionJoinMachine, Short: "Join a machine to the cluster", Timeout: time.Hour, Flush: flush, Job: o.job(AccountOfWork),
 			Steps: []operation.Step{o.connect(), o.precheck(), o.join()},
 		},

@@ -146,7 +146,7 @@ func (d *decision) pin(f facts, seen *v1alpha1.OperationMachine) {
 	}
 	s := &d.status
 	if s.HostKey == "" || f.machine.Spec.Infrastructure.SSH.HostKey != "" {
-		s.HostKey = seen.HostKey
+		s.HostKey = cmp.Or(seen.HostKey, s.HostKey) // a comparison of machines notes none
 	}
 	s.JumpHostKey = cmp.Or(s.JumpHostKey, seen.JumpHostKey)
 }

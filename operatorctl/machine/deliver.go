@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 
 	"yunion.io/x/ocadm/internal/finding"
@@ -28,6 +29,15 @@ func Precheck(ctx context.Context, name string, c *ssh.Conn, script, word string
 		return nil, err
 	}
 	return checked(name, out.String(), result)
+}
+
+// Probe runs the probe of package pairs on a machine, which ocadm has come to.
+func Probe(ctx context.Context, c *ssh.Conn, in io.Reader, onLine func(string)) error {
+	r, err := c.Feed(ctx, bootstrap.ProbeScript, nil, in, onLine)
+	if err == nil && r.Exit != 0 {
+		err = fmt.Errorf("running the probe: status %d: %s", r.Exit, r.Stderr)
+	}
+	return err
 }
 
 // Join runs the script of a machine's bootstrap data.

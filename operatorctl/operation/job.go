@@ -31,7 +31,15 @@ type Job struct {
 	// which it must not run.
 	ControlPlane bool
 	Avoid        string
+	// Network runs the pod on a control-plane node, as root in the network of the node, and lets it see the packets there.
+	Network bool
 }
+
+// Environment of a pod in the network of its node.
+const (
+	EnvNode    = "NODE_NAME"
+	EnvAddress = "HOST_IP"
+)
 
 const (
 	// SecretsDir holds a directory for each Secret of a Job.
@@ -107,10 +115,22 @@ func (j Job) Pod(cloud *v1alpha1.OnecloudCluster, image string, args []string) c
 		main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: SecretsDir + "/" + name, ReadOnly: true})
 	}
 	pod.Containers = []corev1.Container{main}
-	if j.ControlPlane {
+	switch main := &pod.Containers[0]; {
+	case j.ControlPlane:
 		onControlPlane(&pod, j.Avoid)
+	case j.Network:
+		inNetwork(&pod)
+		main.Env = append(main.Env, corev1.EnvVar{Name: EnvNode, ValueFrom: field("spec.nodeName")}, corev1.EnvVar{Name: EnvAddress, ValueFrom: field("status.hostIP")})
+		main.SecurityContext.Capabilities.Add = []corev1.Capability{"NET_RAW"}
 	}
 	return pod
+}
+
+// inNetwork lets a pod run as root in the network of a control-plane node.
+func inNetwork(pod *corev1.PodSpec) {
+	pod.NodeSelector[labelControlPlane] = ""
+	pod.HostNetwork, pod.DNSPolicy = true, corev1.DNSDefault
+	pod.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: pod.SecurityContext.SeccompProfile, RunAsUser: new(int64), RunAsGroup: new(int64)}
 }
 
 // filesOfKubernetes are on each control-plane node: the certificates of etcd, the authorities, the kubeconfig of an administrator.
@@ -119,15 +139,13 @@ const filesOfKubernetes = "/etc/kubernetes"
 // onControlPlane lets a pod work with what only a control-plane node has. Only root may read these files. In the network of the node, it reaches etcd, and the
 // API server by the name that the node knows.
 func onControlPlane(pod *corev1.PodSpec, avoid string) {
-	pod.NodeSelector[labelControlPlane] = ""
-	pod.HostNetwork, pod.DNSPolicy = true, corev1.DNSDefault
+	inNetwork(pod)
 	if avoid != "" {
 		other := corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{avoid}}
 		pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{other}}},
 		}
 	}
-	pod.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: pod.SecurityContext.SeccompProfile, RunAsUser: new(int64), RunAsGroup: new(int64)}
 	pod.Volumes = append(pod.Volumes, corev1.Volume{Name: "kubernetes", VolumeSource: corev1.VolumeSource{
 		HostPath: &corev1.HostPathVolumeSource{Path: filesOfKubernetes, Type: new(corev1.HostPathDirectory)},
 	}})

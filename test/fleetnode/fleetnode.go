@@ -35,6 +35,14 @@ type Machine struct {
 	ran       []string
 	calls     []Call
 	hooks     Hooks
+	loses     func(from string, port, size int) bool
+}
+
+// Lose says which packets of others do not come to it; a port of TCP has size 0.
+func (m *Machine) Lose(loses func(from string, port, size int) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.loses = loses
 }
 
 // Call is a command that ran on a machine, and what it read.
@@ -98,6 +106,9 @@ func (m *Machine) Forget() {
 }
 
 func (m *Machine) answer(c *sshserver.Call) int {
+	if strings.Contains(c.Line, "machine probe") {
+		return m.probe(c)
+	}
 	text, _ := io.ReadAll(c.Stdin)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -181,9 +192,6 @@ func (m *Machine) script(c *sshserver.Call, args []string, text string) int {
 		}
 		m.authority = cmp.Or(m.hooks.Authority, "of-the-cluster")
 	default:
-		if strings.Contains(text, "connect-timeout") {
-			return 0
-		}
 		if !m.sent[word] { // a digest
 			return 1
 		}

@@ -69,6 +69,14 @@ const (
 	BundlePath  = "/root/.ocadm/bundle"
 )
 
+// ProbeScript is a script of sh that runs the probe of package pairs with the ocadm that was sent or has joined. Its dialogue follows on standard input.
+const ProbeScript = places + `	for ocadm in "$keep/ocadm" "$program"; do
+		[ ! -x "$ocadm" ] || exec "$ocadm" machine probe
+	done
+	echo 'ocadm is not on the machine' >&2
+	exit 65
+`
+
 // HasScript is a script of sh that succeeds if ocadm with the digest of its first argument is on the machine.
 const HasScript = `#!/bin/sh
 ` + sum + `main() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package fleet
+package pairs
 
 import (
 	"cmp"
@@ -14,7 +14,6 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ssh"
-	"yunion.io/x/ocadm/operatorctl/machine"
 )
 
 // Facts are what a machine says of itself before ocadm is on it.
@@ -27,8 +26,8 @@ type Facts struct {
 	Authority string
 	// Ours reports whether ocadm made a node of it, Administrator whether it is a control-plane node.
 	Ours, Administrator bool
-	// Curl reports whether the machine has curl.
-	Curl bool
+	// Firewalld reports whether firewalld runs: join opens in it what a node needs.
+	Firewalld bool
 	// Offset is how far its clock is ahead of that of this machine.
 	Offset time.Duration
 }
@@ -50,15 +49,15 @@ main() {
 	fi
 	[ ! -e /etc/kubernetes/admin.conf ] || say administrator yes
 	[ ! -e /var/lib/ocadm/ledger.jsonl ] || say ours yes
-	! command -v curl >/dev/null 2>&1 || say curl yes
+	! firewall-cmd --state >/dev/null 2>&1 || say firewalld yes
 	say clock "$(date +%s.%N)"
 }
 PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 main </dev/null
 `
 
-// gather asks a machine.
-func gather(ctx context.Context, name string, c *ssh.Conn) (Facts, error) {
+// Gather asks a machine.
+func Gather(ctx context.Context, name string, c *ssh.Conn) (Facts, error) {
 	values := map[string]string{}
 	var before, after time.Time
 	before = time.Now()
@@ -80,53 +79,41 @@ func gather(ctx context.Context, name string, c *ssh.Conn) (Facts, error) {
 // parse is pure.
 func parse(v map[string]string, before, after time.Time) Facts {
 	f := Facts{Hostname: v["hostname"], MachineID: v["machineid"], Address: v["address"], MAC: v["mac"], Authority: v["authority"],
-		Ours: v["ours"] != "", Administrator: v["administrator"] != "", Curl: v["curl"] != ""}
+		Ours: v["ours"] != "", Administrator: v["administrator"] != "", Firewalld: v["firewalld"] != ""}
 	f.MTU, _ = strconv.Atoi(v["mtu"]) // 0 is not known
 	f.Architecture = map[string]string{"x86_64": "amd64", "aarch64": "arm64"}[v["arch"]]
 	if f.Architecture == "" {
 		f.Architecture = v["arch"]
 	}
-	f.Offset = machine.Offset(v["clock"], before, after)
+	f.Offset = Offset(v["clock"], before, after)
 	return f
 }
 
-// pairs compares machines with each other, by name. first is the node that init makes, known is the digest of the authority of the cluster that the
-// directory of the fleet has, "" if there is none yet. It is pure.
-func pairs(all map[string]Facts, first, known string) map[string]finding.List {
+// Group says what a comparison knows of the cluster of the machines.
+type Group struct {
+	// First is the node that makes the cluster; "" if there is one already, and to which cluster they belong is not asked.
+	First string
+	// Authority is the digest of the authority of the cluster that they are to join, "" if it is not known.
+	Authority string
+}
+
+// Compare compares machines with each other, by name. It is pure.
+func Compare(all map[string]Facts, g Group) map[string]finding.List {
 	out := map[string]finding.List{}
 	names := slices.Sorted(maps.Keys(all))
+	if len(names) == 0 {
+		return out
+	}
 	add := func(name string, f finding.Finding) { out[name] = append(out[name], f) }
-	for _, own := range []struct {
-		what string
-		of   func(Facts) string
-	}{
-		{"machine id", func(f Facts) string { return f.MachineID }},
-		{"MAC address", func(f Facts) string { return f.MAC }},
-		{"IP address", func(f Facts) string { return f.Address }},
-	} {
-		seen := map[string]string{}
-		for _, n := range names {
-			v := own.of(all[n])
-			if other := seen[v]; v != "" && other != "" {
-				add(n, finding.New("OCA-7642", fmt.Sprintf("%s and %s have the same %s", n, other, own.what), v, remedyOfTwins(own.what)))
-			}
-			seen[v] = cmp.Or(seen[v], n)
-		}
-	}
-	authority := cmp.Or(all[first].Authority, known)
-	if f, there := all[first]; there && !f.Administrator && f.Authority != "" {
-		authority = "none" // it is a worker of another cluster
-	}
-	for _, n := range names {
-		if a := all[n].Authority; a != "" && a != authority {
-			add(n, finding.New("OCA-7643", "Machine "+n+" belongs to another cluster", "the authority in its /etc/kubernetes is not that of this fleet",
-				"take it out of that cluster: ocadm reset on it; or take it out of the file"))
-		}
+	twins(all, names, add)
+	first := cmp.Or(g.First, names[0])
+	if g.First != "" {
+		strangers(all, names, first, g.Authority, add)
 	}
 	middle := median(all)
 	for _, n := range names {
 		f := all[n]
-		for _, one := range machine.CheckClock(n, f.Offset-middle) {
+		for _, one := range CheckClock(n, f.Offset-middle) {
 			add(n, one)
 		}
 		if a := all[first]; f.MTU != 0 && a.MTU != 0 && f.MTU != a.MTU {
@@ -137,9 +124,53 @@ func pairs(all map[string]Facts, first, known string) map[string]finding.List {
 	return out
 }
 
+// twins are machines that have something of which each has its own. A host name need not be: nodes have the names of their resources.
+func twins(all map[string]Facts, names []string, add func(string, finding.Finding)) {
+	for _, own := range []struct {
+		what string
+		of   func(Facts) string
+		warn bool
+	}{
+		{"machine id", func(f Facts) string { return f.MachineID }, false},
+		{"MAC address", func(f Facts) string { return f.MAC }, false},
+		{"IP address", func(f Facts) string { return f.Address }, false},
+		{"host name", func(f Facts) string { return f.Hostname }, true},
+	} {
+		seen := map[string]string{}
+		for _, n := range names {
+			v := own.of(all[n])
+			if other := seen[v]; v != "" && other != "" {
+				f := finding.New("OCA-7642", fmt.Sprintf("%s and %s have the same %s", n, other, own.what), v, remedyOfTwins(own.what))
+				if own.warn {
+					f.Severity = finding.Warning
+				}
+				add(n, f)
+			}
+			seen[v] = cmp.Or(seen[v], n)
+		}
+	}
+}
+
+// strangers belong to another cluster.
+func strangers(all map[string]Facts, names []string, first, known string, add func(string, finding.Finding)) {
+	authority := cmp.Or(all[first].Authority, known)
+	if f, there := all[first]; there && !f.Administrator && f.Authority != "" {
+		authority = "none" // it is a worker of another cluster
+	}
+	for _, n := range names {
+		if a := all[n].Authority; a != "" && a != authority {
+			add(n, finding.New("OCA-7643", "Machine "+n+" belongs to another cluster", "the authority in its /etc/kubernetes is not that of this fleet",
+				"take it out of that cluster: ocadm reset on it; or take it out of the file"))
+		}
+	}
+}
+
 func remedyOfTwins(what string) string {
-	if what == "machine id" {
+	switch what {
+	case "machine id":
 		return "on one of them: rm /etc/machine-id && systemd-machine-id-setup, then reboot"
+	case "host name":
+		return "on one of them: hostnamectl set-hostname NAME"
 	}
 	return "check whether both names in the file mean one machine, and give each machine its own"
 }

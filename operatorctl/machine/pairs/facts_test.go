@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package fleet
+package pairs
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestPairs(t *testing.T) {
+func TestCompare(t *testing.T) {
 	machine := func(n int, change ...func(*Facts)) Facts {
 		f := Facts{MachineID: fmt.Sprint("id", n), MAC: fmt.Sprint("mac", n), Address: fmt.Sprint("192.0.2.", n), MTU: 1500}
 		for _, c := range change {
@@ -34,6 +34,8 @@ func TestPairs(t *testing.T) {
 		"the first node was installed anew":           {machine(1), machine(2, in("a", false)), machine(3), "a", nil},
 		"copies": {machine(1), machine(2, func(f *Facts) { f.MachineID = "id1" }), machine(3, func(f *Facts) { f.MAC, f.Address = "mac1", "192.0.2.1" }), "",
 			map[string][]string{"b": {"error OCA-7642"}, "c": {"error OCA-7642", "error OCA-7642"}}},
+		"two host names": {machine(1, func(f *Facts) { f.Hostname = "h" }), machine(2, func(f *Facts) { f.Hostname = "h" }), machine(3), "",
+			map[string][]string{"b": {"warning OCA-7642"}}},
 		"nothing is known":        {Facts{}, Facts{}, Facts{}, "", nil},
 		"a clock an hour off":     {machine(1), machine(2), machine(3, clock(time.Hour)), "", map[string][]string{"c": {"error OCA-7644"}}},
 		"a clock a minute behind": {machine(1, clock(-time.Minute)), machine(2), machine(3), "", map[string][]string{"a": {"warning OCA-7644"}}},
@@ -42,7 +44,7 @@ func TestPairs(t *testing.T) {
 		"another MTU": {machine(1), machine(2), machine(3, func(f *Facts) { f.MTU = 9000 }), "", map[string][]string{"c": {"warning OCA-7645"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := pairs(map[string]Facts{"a": tt.first, "b": tt.second, "c": tt.third}, "a", tt.known)
+			found := Compare(map[string]Facts{"a": tt.first, "b": tt.second, "c": tt.third}, Group{First: "a", Authority: tt.known})
 			for _, m := range []string{"a", "b", "c"} {
 				var got []string
 				for _, f := range found[m] {

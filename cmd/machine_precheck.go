@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ui"
+)
+
+// prechecked is what "machine precheck -o json" prints of a machine.
+type prechecked struct {
+	Machine   string `json:"machine"`
+	Operation string `json:"operation"`
+	Passed    bool   `json:"passed"`
+	Message   string `json:"message,omitempty"`
+	// Compared are the machines that were compared with each other: "machine" is then empty. Ways says what was tried between them.
+	Compared []string                    `json:"compared,omitempty"`
+	Ways     string                      `json:"ways,omitempty"`
+	Findings []v1alpha1.OperationFinding `json:"findings"`
+}
+
+func newMachinePrecheck(a *app) *cobra.Command {
+	var f cloudFlags
+	var file string
+	c := &cobra.Command{
+		Use: "precheck [NAME]...", Short: "Check machines, and change nothing on them",
+		Long: "The operator logs in to each machine and runs the checks of join there. Then it compares the machines with each other, and with a control-plane\n" +
+			"node: identities, clocks, MTUs, and the ports that they need of each other, both ways. With -f, machines that are not there are added first,\n" +
+			"and do not join before ocadm machine resume. It fails if a check of a machine does.",
+		Example: "  ocadm machine precheck worker-1\n  ocadm machine precheck -f machines.yaml -o json | jq '.[] | select(.passed | not)'",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, names []string) error {
+			if (len(names) > 0) == (file != "") {
+				return misused("give either names of machines, or -f FILE", "ocadm machine precheck worker-1")
+			}
+			var all []cluster.Machine
+			if file != "" {
+				var err error
+				if all, err = readMachines(a, file, &f); err != nil {
+					return err
+				}
+				for i := range all {
+					all[i].Annotations = cluster.PauseMachine(time.Now())
+					names = append(names, all[i].Name)
+				}
+			}
+			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				report := func(name, action string) { fmt.Fprintf(a.Err, "Machine %s %s\n", name, action) }
+				if err := cluster.AddMachines(ctx, k, all, report); err != nil {
+					return err
+				}
+				results, err := cluster.Precheck(ctx, k, f.key(), names, requester())
+				if err != nil {
+					return err
+				}
+				compared, err := compareMachines(ctx, k, &f, results)
+				if err != nil {
+					return err
+				}
+				return a.printPrechecked(&f, results, compared)
+			})
+		},
+	}
+	f.add(a, c, nil, "table", "json", "yaml")
+	f.addWait(c.Flags(), true, "wait for the results")
+	_ = c.Flags().MarkHidden("wait")
+	c.Flags().StringVarP(&file, "file", "f", "", "file with OnecloudMachines; - is standard input")
+	return c
+}
+
+// compareMachines compares those machines that could be logged in to. Without an operator that does this, there is no operation.
+func compareMachines(ctx context.Context, k client.WithWatch, f *cloudFlags, all []cluster.Operation) (*cluster.Operation, error) {
+	var names []string
+	for _, o := range all {
+		if o.Status.Machine != nil && o.Status.Machine.HostKey != "" {
+			names = append(names, o.MachineName())
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	return cluster.Compare(ctx, k, f.key(), names, requester())
+}
+
+func (a *app) printPrechecked(f *cloudFlags, all []cluster.Operation, compared *cluster.Operation) error {
+	var out []prechecked
+	if compared != nil {
+		all = append(all, *compared)
+	}
+	for _, o := range all {
+		p := prechecked{Machine: o.MachineName(), Operation: o.Name, Passed: o.Status.Phase == v1alpha1.OperationSucceeded, Message: o.Status.Message,
+			Findings: o.Status.Findings}
+		if o.Spec.Action == v1alpha1.ActionCompareMachines {
+			p.Machine, p.Compared = "", append([]string{p.Machine}, o.Spec.Machine.Others...)
+			if o.Status.Machine != nil {
+				p.Ways = o.Status.Machine.Ways
+			}
+		}
+		if p.Findings == nil {
+			p.Findings = []v1alpha1.OperationFinding{}
+		}
+		out = append(out, p)
+	}
+	err := ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
+		var rows [][]string
+		for _, p := range out {
+			of, message := p.Machine, p.Message
+			if p.Machine == "" {
+				of, message = "all", cmp.Or(p.Ways, p.Message)
+			}
+			if len(p.Findings) == 0 || p.Ways != "" {
+				rows = append(rows, []string{of, map[bool]string{true: "passed", false: "failed"}[p.Passed], "-", message})
+			}
+			for _, one := range p.Findings {
+				rows = append(rows, []string{of, map[bool]string{true: "warning", false: "error"}[one.Warning], one.Code, one.What + ": " + one.Cause + "; " + one.Remedy})
+			}
+		}
+		return ui.Table(w, []string{"MACHINE", "RESULT", "CODE", "FINDING"}, rows)
+	})
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(out, func(p prechecked) bool { return !p.Passed }); i >= 0 {
+		what := "Machine " + out[i].Machine + " cannot join"
+		if out[i].Machine == "" {
+			what = "The machines cannot work together"
+		}
+		return &shownError{finding.New("OCA-7614", what, out[i].Message, "correct what the findings name")}
+	}
+	return nil
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/probe"
+)
+
+// newMachineProbe is what runs on each of several machines between which the ways are tried.
+func newMachineProbe(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "probe", Short: "Try the ways to other machines", Hidden: true,
+		Long:    "Listens, sends to other machines and says what arrives, as standard input asks for, one line of JSON at a time. It ends with its input.",
+		Example: "  ocadm machine probe <dialogue\n  echo '{\"run\":\"1\",\"name\":\"a\",\"tcp\":[10250]}' | ocadm machine probe",
+		Args:    arguments(cobra.NoArgs),
+		RunE:    func(c *cobra.Command, _ []string) error { return probe.Run(c.Context(), a.In, a.Out) },
+	}
+}

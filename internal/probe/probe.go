@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package probe tries the ways between machines. It runs on each of them at once: it listens on ports that are free, sees which packets of the others
+// arrive and which pass the firewall of the machine, and sends its own. It speaks JSON, a line at a time, over its standard streams, and leaves nothing.
+//
+// The dialogue: Listen in, Ready out; Targets in, Sent out; the end of the input in, Arrived out.
+package probe
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Listen is the first line in.
+type Listen struct {
+	// Run is the same for all machines of a run, and no other. Name is that of this machine.
+	Run  string `json:"run"`
+	Name string `json:"name"`
+	// TCP are the ports to listen on.
+	TCP []int `json:"tcp,omitempty"`
+}
+
+// Ready is the first line out.
+type Ready struct {
+	// Listening are the ports on which it listens, Taken those on which another program does.
+	Listening []int `json:"listening,omitempty"`
+	Taken     []int `json:"taken,omitempty"`
+	// Wire reports whether it sees packets before the firewall of the machine does.
+	Wire bool `json:"wire,omitempty"`
+	// Error is why it cannot see packets of UDP at all.
+	Error string `json:"error,omitempty"`
+}
+
+// Target is a machine to send to. With MTU, packets of all sizes go to the first port of UDP.
+type Target struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`
+	TCP     []int  `json:"tcp,omitempty"`
+	UDP     []int  `json:"udp,omitempty"`
+	MTU     bool   `json:"mtu,omitempty"`
+}
+
+// Targets is the second line in.
+type Targets struct {
+	To []Target `json:"to"`
+}
+
+// What became of a connection, beside the text of another error.
+const (
+	Connected = "connected"
+	Refused   = "refused"
+	Silent    = "no answer"
+)
+
+// Sent is what became of what was sent to a machine.
+type Sent struct {
+	To string `json:"to"`
+	// TCP is what became of the connection to each port, UDP why nothing could be sent to a port.
+	TCP map[int]string `json:"tcp,omitempty"`
+	UDP map[int]string `json:"udp,omitempty"`
+	// MTU of the interface from which it was sent.
+	MTU int `json:"mtu,omitempty"`
+}
+
+// Report is the second line out.
+type Report struct {
+	Sent []Sent `json:"sent"`
+}
+
+// Arrival is a packet that has arrived. Passed reports whether the firewall of the machine let it through.
+type Arrival struct {
+	From   string `json:"from"`
+	Port   int    `json:"port"`
+	Size   int    `json:"size"`
+	Passed bool   `json:"passed,omitempty"`
+}
+
+// Arrived is the last line out.
+type Arrived struct {
+	Packets []Arrival `json:"packets"`
+}
+
+const (
+	headIPv4, headIPv6, headUDP = 20, 40, 8
+	// Small is the size of a packet that passes everywhere.
+	Small = 160
+)
+
+// sizes are those of packets that are tried below the MTU: what tunnels and providers leave.
+var sizes = []int{1280, 1358, 1380, 1400, 1420, 1430, 1442, 1450, 1472, 1480, 1492, 1500, 4000, 8000, 8500, 8900, 8950, 9000}
+
+// ladder are the sizes to try on an interface. It is pure.
+func ladder(mtu int) []int {
+	out := []int{Small}
+	for _, s := range sizes {
+		if s < mtu {
+			out = append(out, s)
+		}
+	}
+	if mtu > Small {
+		out = append(out, mtu)
+	}
+	return out
+}
+
+// zeros begin a packet: VXLAN and Geneve drop what has no valid header. mark follows.
+const (
+	zeros = "\x00\x00\x00\x00\x00\x00\x00\x00"
+	mark  = "ocadmway"
+)
+
+// packet is the content of one of a size that counts the headers of IP and UDP. It is pure.
+func packet(run, from, to string, size, heads int) []byte {
+	out := []byte(zeros + mark + strings.Join([]string{run, from, to, strconv.Itoa(size)}, "|") + "|")
+	if n := size - heads; len(out) < n {
+		out = append(out, make([]byte, n-len(out))...)
+	}
+	return out
+}
+
+// read returns what a datagram of UDP says, with its header, if it is one of this run to this machine. It is pure.
+func read(datagram []byte, run, self string) (Arrival, bool) {
+	if len(datagram) < headUDP {
+		return Arrival{}, false
+	}
+	port := int(datagram[2])<<8 | int(datagram[3]) //nolint:mnd // the port of the receiver
+	text, ours := bytes.CutPrefix(datagram[headUDP:], []byte(zeros+mark))
+	fields := strings.SplitN(string(text[:min(len(text), Small)]), "|", 5) //nolint:mnd // the fields and the rest
+	if !ours || len(fields) < 5 || fields[0] != run || fields[2] != self {
+		return Arrival{}, false
+	}
+	size, err := strconv.Atoi(fields[3])
+	return Arrival{From: fields[1], Port: port, Size: size}, err == nil
+}
+
+// datagram is what follows the header of a packet of IP. A fragment, or what is not UDP, is nil. It is pure.
+func datagram(p []byte) []byte {
+	const udp = 17
+	switch {
+	case len(p) >= headIPv6 && p[0]>>4 == 6 && p[6] == udp: //nolint:mnd // version and next header
+		return p[headIPv6:]
+	case len(p) >= headIPv4 && p[0]>>4 == 4 && p[9] == udp: //nolint:mnd // version and protocol
+		if head := int(p[0]&0xf) * 4; head <= len(p) { //nolint:mnd // words of four bytes
+			return p[head:]
+		}
+	}
+	return nil
+}
+
+// check refuses what a line must not hold.
+func (l Listen) check() error {
+	if l.Run == "" || l.Name == "" || strings.ContainsAny(l.Run+l.Name, "|\x00") || len(l.Run)+2*len(l.Name) > 100 { //nolint:mnd // what a small packet holds
+		return fmt.Errorf("listening: run %q of machine %q cannot be sent", l.Run, l.Name)
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/probe"
+	"yunion.io/x/ocadm/internal/ssh"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/machine/pairs"
+	"yunion.io/x/ocadm/operatorctl/operation"
+)
+
+// loginsAtOnce is how many machines are asked for their facts at once.
+const loginsAtOnce = 10
+
+// jobOfAll is how the comparison of machines runs: with their logins and no other Secrets, in the network of a control-plane node, which takes part in it.
+func (o Options) jobOfAll(ctx context.Context, op *v1alpha1.OnecloudOperation) (operation.Job, error) {
+	j := operation.Job{Account: AccountOfWork, Network: true}
+	for _, name := range compared(op) {
+		m := &v1alpha1.OnecloudMachine{}
+		if err := o.Direct.Get(ctx, client.ObjectKey{Namespace: op.Namespace, Name: name}, m); client.IgnoreNotFound(err) != nil {
+			return j, fmt.Errorf("reading machine %s: %w", name, err)
+		}
+		for _, secret := range secretsOf(m, false) {
+			if secret != "" && !slices.Contains(j.Secrets, secret) {
+				j.Secrets = append(j.Secrets, secret)
+			}
+		}
+	}
+	return j, nil
+}
+
+// compared are the names of the machines that an operation compares.
+func compared(op *v1alpha1.OnecloudOperation) []string {
+	return append([]string{op.Spec.Machine.Name}, op.Spec.Machine.Others...)
+}
+
+// compare asks machines what they are, compares them, and tries the ways between them. It changes nothing on them.
+func (o Options) compare() operation.Step {
+	return operation.Step{
+		Name: "compare", Short: "Compare the machines, and try the ways between them", ReadOnly: true, Timeout: 25 * time.Minute,
+		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
+			machines, facts, list, err := o.gather(ctx, r, report)
+			if err != nil {
+				return err
+			}
+			found := pairs.Compare(facts, pairs.Group{})
+			var members []pairs.Member
+			for _, m := range machines {
+				list = append(list, found[m.Name]...)
+				members = append(members, o.member(m, facts[m.Name]))
+			}
+			if own, there := self(members); there {
+				members = append(members, own)
+			}
+			outcome := pairs.Try(ctx, members, r.Operation.Name, func(done, total int) { report.Progress(int64(done), int64(total), "") })
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			report.Info("tried %s", outcome.Said)
+			ways := outcome.Findings()
+			for _, m := range members {
+				list = append(list, ways[m.Name]...)
+			}
+			list = slices.CompactFunc(list, func(a, b finding.Finding) bool { return a.What == b.What })
+			r.Note(func(s *v1alpha1.OnecloudOperationStatus) {
+				s.Findings, s.Machine = operation.Findings(list), &v1alpha1.OperationMachine{Ways: outcome.Said}
+			})
+			return list.Err()
+		},
+	}
+}
+
+// gather asks the machines of an operation for their facts, some at once. Those that cannot be asked are warnings.
+func (o Options) gather(ctx context.Context, r *operation.Run, report workflow.Reporter) (
+	machines []*v1alpha1.OnecloudMachine, facts map[string]pairs.Facts, list finding.List, err error,
+) {
+	names := compared(r.Operation)
+	facts = map[string]pairs.Facts{}
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(loginsAtOnce)
+	for _, name := range names {
+		g.Go(func() error {
+			m := &v1alpha1.OnecloudMachine{}
+			if err := o.Direct.Get(ctx, client.ObjectKey{Namespace: r.Operation.Namespace, Name: name}, m); err != nil {
+				return fmt.Errorf("reading machine %s: %w", name, err)
+			}
+			f, err := o.factsOf(ctx, m)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				list = append(list, notCompared(name, err))
+			} else {
+				machines = append(machines, m)
+				facts[name] = f
+			}
+			report.Progress(int64(len(facts)+len(list)), int64(len(names)), "")
+			return nil
+		})
+	}
+	err = g.Wait()
+	slices.SortFunc(machines, func(a, b *v1alpha1.OnecloudMachine) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b finding.Finding) int { return cmp.Compare(a.What, b.What) })
+	return machines, facts, list, err
+}
+
+// notCompared is a machine that could not be asked: its own precheck says that it cannot join.
+func notCompared(name string, err error) finding.Finding {
+	return finding.Warn("OCA-7650", "Machine "+name+" was not compared with the others", err.Error(), "ocadm machine precheck "+name)
+}
+
+func (o Options) factsOf(ctx context.Context, m *v1alpha1.OnecloudMachine) (pairs.Facts, error) {
+	if m.CallsIn() {
+		return pairs.Facts{}, fmt.Errorf("nothing logs in to it: it calls in by itself")
+	}
+	c, err := o.dial(ctx, m)
+	if err != nil {
+		return pairs.Facts{}, err
+	}
+	defer c.Close()
+	return pairs.Gather(ctx, m.Name, c)
+}
+
+// dial logs in to a machine whose host key is known from its own operations.
+func (o Options) dial(ctx context.Context, m *v1alpha1.OnecloudMachine) (*ssh.Conn, error) {
+	t, err := o.target(ctx, m, v1alpha1.OperationMachine{})
+	if err != nil {
+		return nil, err
+	}
+	return ssh.Dial(ctx, t, o.Dial)
+}
+
+// member is a machine as one of those between which the ways are tried.
+func (o Options) member(m *v1alpha1.OnecloudMachine, f pairs.Facts) pairs.Member {
+	return pairs.Member{
+		Name: m.Name, Address: cmp.Or(f.Address, m.Spec.Infrastructure.SSH.Address), ControlPlane: m.ControlPlane(), Joined: f.Authority != "", Firewalld: f.Firewalld,
+		Compute: slices.Contains(m.Spec.Roles, v1alpha1.RoleCompute),
+		Probe: func(ctx context.Context, in io.Reader, onLine func(string)) error {
+			c, err := o.dial(ctx, m)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return Probe(ctx, c, in, onLine)
+		},
+	}
+}
+
+// self is the control-plane node on which this process runs in the network of the node, if it is none of the others.
+func self(others []pairs.Member) (pairs.Member, bool) {
+	m := pairs.Member{Name: os.Getenv(operation.EnvNode), Address: os.Getenv(operation.EnvAddress), ControlPlane: true, Joined: true}
+	m.Probe = func(ctx context.Context, in io.Reader, onLine func(string)) error {
+		return probe.Run(ctx, in, &lines{onLine: onLine})
+	}
+	twin := slices.ContainsFunc(others, func(o pairs.Member) bool { return o.Address == m.Address || o.Name == m.Name })
+	return m, m.Name != "" && m.Address != "" && !twin
+}
+
+// lines calls a function with each line that is written.
+type lines struct {
+	onLine func(string)
+	rest   []byte
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.rest = append(l.rest, p...)
+	for {
+		line, rest, whole := bytes.Cut(l.rest, []byte("\n"))
+		if !whole {
+			return len(p), nil
+		}
+		l.rest = rest
+		l.onLine(string(line))
+	}
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pairs
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// Clocks that differ by more than warnOffset are worth a warning; with more than maxOffset, certificates and tokens of the others are refused.
+const (
+	warnOffset = 30 * time.Second
+	maxOffset  = 5 * time.Minute
+)
+
+// Offset is how far a clock is ahead that a machine printed, as date +%s.%N does, somewhere between two times of this one. It is pure.
+func Offset(printed string, before, after time.Time) time.Duration {
+	seconds, err := strconv.ParseFloat(printed, 64)
+	if err != nil {
+		return 0
+	}
+	theirs := time.Unix(0, int64(seconds*float64(time.Second)))
+	switch {
+	case theirs.Before(before):
+		return theirs.Sub(before)
+	case theirs.After(after):
+		return theirs.Sub(after)
+	}
+	return 0 // within the time that the question took, there is no difference
+}
+
+// CheckClock is what is wrong with a clock that differs from those of the others. It is pure.
+func CheckClock(name string, offset time.Duration) finding.List {
+	const remedy = "timedatectl set-ntp true on it, or install a time service"
+	offset = offset.Round(time.Second)
+	what := fmt.Sprintf("The clock of %s differs by %s", name, offset)
+	switch {
+	case offset.Abs() > maxOffset:
+		return finding.List{finding.New("OCA-7644", what, "certificates and tokens of the other machines are not valid then", remedy)}
+	case offset.Abs() > warnOffset:
+		return finding.List{finding.Warn("OCA-7644", what, "certificates and tokens may be refused", remedy)}
+	}
+	return nil
+}

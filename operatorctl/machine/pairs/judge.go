@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pairs
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/probe"
+)
+
+// Check is the name of the check of ways.
+const Check = "Ways"
+
+// codeMTU is that of packets that are too large for a way.
+const codeMTU = "OCA-7649"
+
+// Outcome is what came of the ways.
+type Outcome struct {
+	// Said is what was tried.
+	Said string
+	// Untried are machines on which the probe did not run, and why.
+	Untried map[string]string
+
+	lost []loss
+}
+
+// loss is a way on which something is lost.
+type loss struct {
+	from, to end
+	code     string
+	// what is lost, why, and what to do about it.
+	what, cause, remedy string
+	// here and there report whose fault it is, as far as that is known.
+	here, there bool
+}
+
+// end is a machine at the end of a way.
+type end struct {
+	name                 string
+	controlPlane, joined bool
+}
+
+func endOf(m Member) end { return end{m.Name, m.ControlPlane, m.Joined} }
+
+// take judges what the machines of a group said. It is pure.
+func (o *Outcome) take(all []Member, g group, said map[int]*tried) {
+	for i, t := range said {
+		if t.err != nil || t.ready.Error != "" {
+			if o.Untried == nil {
+				o.Untried = map[string]string{}
+			}
+			why := t.ready.Error
+			if t.err != nil {
+				why = t.err.Error()
+			}
+			o.Untried[all[i].Name] = why
+		}
+	}
+	for _, w := range g.ways {
+		from, to := said[w.from], said[w.to]
+		if from.err != nil || to.err != nil {
+			continue
+		}
+		for _, l := range judge(all[w.from], all[w.to], from.sent[all[w.to].Name], to) {
+			if !slices.Contains(o.lost, l) { // a way may be tried in two groups
+				o.lost = append(o.lost, l)
+			}
+		}
+	}
+}
+
+// judge says what is lost from one machine to another. It is pure.
+func judge(from, to Member, sent probe.Sent, heard *tried) []loss {
+	var out []loss
+	for _, p := range ports(from, to) {
+		l, lost := loss{}, false
+		if p.udp {
+			l, lost = judgeUDP(from, to, p, sent, heard)
+		} else {
+			l, lost = judgeTCP(to, p, sent.TCP[p.number], heard.ready)
+		}
+		if lost {
+			l.from, l.to = endOf(from), endOf(to)
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+func judgeTCP(to Member, p port, became string, ready probe.Ready) (loss, bool) {
+	taken := slices.Contains(ready.Taken, p.number)
+	switch {
+	case became == "" || became == probe.Connected || !taken && !slices.Contains(ready.Listening, p.number):
+		return loss{}, false
+	case to.Firewalld && !to.Joined: // join opens the port
+		return loss{}, false
+	case became == probe.Refused && taken: // the program that has it may listen elsewhere
+		return loss{}, false
+	}
+	l := loss{code: "OCA-7648", what: p.String(), cause: "connections get no answer", remedy: openPorts}
+	switch became {
+	case probe.Silent:
+	case probe.Refused:
+		l.cause = "connections are refused, although a program listens: a firewall does that"
+	default:
+		l.cause = "connections fail: " + became
+	}
+	return l, true
+}
+
+const openPorts = "open the port in the firewalls of the machines and of the network between them; ocadm init and join name all ports"
+
+func judgeUDP(from, to Member, p port, sent probe.Sent, heard *tried) (loss, bool) {
+	if heard.ready.Error != "" {
+		return loss{}, false
+	}
+	passes := to.Firewalld && !to.Joined // join opens the port
+	arrived, largest, passed := false, 0, false
+	for _, a := range heard.arrived {
+		if a.From != from.Name || a.Port != p.number {
+			continue
+		}
+		arrived = true
+		if a.Passed || passes {
+			passed, largest = true, max(largest, a.Size)
+		}
+	}
+	l := loss{code: "OCA-7648", what: p.String(), remedy: openPorts}
+	switch why := sent.UDP[p.number]; {
+	case passed:
+		if p.number != podNetwork || sent.MTU == 0 || largest >= sent.MTU {
+			return loss{}, false
+		}
+		return loss{code: codeMTU, what: fmt.Sprintf("Packets of more than %d bytes", largest), here: true,
+			cause:  fmt.Sprintf("the sender's interface has MTU %d, and the pod network uses all of it, %d bytes for its own header", sent.MTU, overhead),
+			remedy: fmt.Sprintf("let the network pass packets of %d bytes, or give the interface of each machine MTU %d", sent.MTU, largest)}, true
+	case why != "":
+		l.cause, l.here = "the sender cannot send: "+why, true
+	case arrived:
+		l.cause, l.there = "packets arrive, and the firewall of the receiver drops them", true
+	default:
+		l.cause = "packets do not arrive"
+	}
+	return l, true
+}
+
+// overhead of VXLAN, in bytes.
+const overhead = 50
+
+// Findings are what the ways have: by the machine that each is about. Losses of one kind with one machine at their end are one finding. It is pure.
+func (o *Outcome) Findings() map[string]finding.List {
+	out := map[string]finding.List{}
+	for _, name := range slices.Sorted(maps.Keys(o.Untried)) {
+		f := finding.Warn("OCA-7650", "The ways to and from "+name+" were not tried", o.Untried[name], "try again when the machine can be logged in to")
+		f.Check = Check
+		out[name] = append(out[name], f)
+	}
+	left := slices.Clone(o.lost)
+	for len(left) > 0 {
+		hub, at := largest(left)
+		var others []string
+		var one loss
+		left = slices.DeleteFunc(left, func(l loss) bool {
+			if keyOf(l, at) != hub {
+				return false
+			}
+			one = l
+			if at {
+				others = append(others, l.from.name)
+			} else {
+				others = append(others, l.to.name)
+			}
+			return true
+		})
+		slices.Sort(others)
+		from, to := strings.Join(others, ", "), one.to.name
+		if !at {
+			from, to = one.from.name, strings.Join(others, ", ")
+		}
+		what := fmt.Sprintf("Nothing comes from %s to %s on %s", from, to, one.what)
+		if one.code == codeMTU {
+			what = fmt.Sprintf("%s do not come from %s to %s", one.what, from, to)
+		}
+		f := finding.New(one.code, what, one.cause, one.remedy)
+		f.Check = Check
+		for _, name := range about(one, at, others) {
+			out[name] = append(out[name], f)
+		}
+	}
+	return out
+}
+
+// hub is what losses that belong together have in common.
+type hub struct{ code, what, cause, name string }
+
+// keyOf is the hub of a loss: the machine to which it was, or from which.
+func keyOf(l loss, to bool) hub {
+	if to {
+		return hub{l.code, l.what, l.cause, l.to.name}
+	}
+	return hub{l.code, l.what, l.cause, l.from.name}
+}
+
+// largest is the hub with the most losses. Of two, it is the one at fault, then the one that gets nothing, then the first by name.
+func largest(all []loss) (best hub, to bool) {
+	type candidate struct {
+		hub
+		to    bool
+		n     int
+		fault bool
+	}
+	count := map[candidate]int{}
+	for _, l := range all {
+		count[candidate{hub: keyOf(l, true), to: true, fault: l.there}]++
+		count[candidate{hub: keyOf(l, false), fault: l.here}]++
+	}
+	var list []candidate
+	for c, n := range count {
+		c.n = n
+		list = append(list, c)
+	}
+	value := func(fault bool) int { return map[bool]int{true: 1}[fault] }
+	slices.SortFunc(list, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(value(b.fault), value(a.fault)), cmp.Compare(a.code+a.what+a.cause, b.code+b.what+b.cause),
+			cmp.Compare(value(b.to), value(a.to)), cmp.Compare(a.name, b.name))
+	})
+	return list[0].hub, list[0].to
+}
+
+// about are the machines that a finding keeps from joining: the one that the ways have in common, unless it is in the cluster and answers there for itself.
+func about(one loss, to bool, others []string) []string {
+	center := one.from
+	if to {
+		center = one.to
+	}
+	if center.joined || center.controlPlane && len(others) == 1 {
+		return others
+	}
+	return []string{center.name}
+}

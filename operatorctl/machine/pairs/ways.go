@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pairs compares machines with each other, and tries the ways between them: what no machine can find out alone. It works on machines that are
+// logged in to, and needs no cluster.
+package pairs
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Member is a machine of a comparison.
+type Member struct {
+	// Name of the machine, Address at which the others reach it.
+	Name, Address string
+	// ControlPlane and Compute are its roles. APIPort is that of its API server, 0 for the usual one.
+	ControlPlane, Compute bool
+	APIPort               int
+	// Joined reports whether it is in the cluster already: the ways between two such machines are not tried.
+	Joined bool
+	// Firewalld reports whether firewalld runs on it.
+	Firewalld bool
+	// Probe runs package probe on the machine, until its input ends.
+	Probe func(ctx context.Context, in io.Reader, onLine func(string)) error
+}
+
+// port is one that a machine must reach on another.
+type port struct {
+	number int
+	udp    bool
+	of     string
+}
+
+func (p port) String() string {
+	return fmt.Sprintf("%s %d (%s)", map[bool]string{true: "UDP", false: "TCP"}[p.udp], p.number, p.of)
+}
+
+// podNetwork is the port of VXLAN. A test compares these ports with those that the installer opens.
+const podNetwork = 8472
+
+// ports are what one machine must reach on another. It is pure.
+func ports(from, to Member) []port {
+	out := []port{{podNetwork, true, "pod network"}}
+	if from.ControlPlane {
+		out = append(out, port{10250, false, "kubelet"})
+	}
+	if to.ControlPlane {
+		api := 6443
+		if to.APIPort != 0 {
+			api = to.APIPort
+		}
+		out = append(out, port{api, false, "API server"}, port{6444, false, "depot"})
+	}
+	if from.ControlPlane && to.ControlPlane {
+		out = append(out, port{2379, false, "etcd"}, port{2380, false, "etcd"})
+	}
+	if to.Compute && from.ControlPlane {
+		out = append(out, port{8885, false, "host agent"})
+	}
+	if from.Compute && to.Compute {
+		out = append(out, port{6081, true, "networks of virtual machines"}, port{4396, false, "live migration"}, port{7777, false, "disks of virtual machines"})
+	}
+	return out
+}
+
+// way is what is tried from one machine to another, by their places in the list of members.
+type way struct{ from, to int }
+
+const (
+	// maxMesh is how many machines are tried each with each other. Of more, each is tried with its two neighbours and with the control-plane nodes.
+	maxMesh = 12
+	// maxHubs is how many control-plane nodes all others are tried with.
+	maxHubs = 3
+	// groupSize is how many machines run the probe at once.
+	groupSize = 40
+)
+
+// group is machines that run the probe at once, and the ways between them.
+type group struct {
+	members []int
+	ways    []way
+}
+
+// plan says which ways are tried, and together with which. It is pure.
+func plan(all []Member) []group {
+	var hubs, others []int
+	for i, m := range all {
+		switch {
+		case m.ControlPlane && len(hubs) < maxHubs:
+			hubs = append(hubs, i)
+		default:
+			others = append(others, i)
+		}
+	}
+	if len(all) <= maxMesh {
+		g := group{members: slices.Concat(hubs, others)}
+		for _, a := range g.members {
+			for _, b := range g.members {
+				g.add(all, a, b)
+			}
+		}
+		return nonEmpty([]group{g})
+	}
+	var out []group
+	var first group // the control-plane nodes among themselves
+	first.members = hubs
+	for _, a := range hubs {
+		for _, b := range hubs {
+			first.add(all, a, b)
+		}
+	}
+	out = append(out, first)
+	for at := 0; at < len(others); at += groupSize - 1 { // the last one of a group is the first one of the next
+		part := others[at:min(len(others), at+groupSize)]
+		g := group{members: slices.Concat(hubs, part)}
+		for i, b := range part {
+			for _, h := range hubs {
+				g.add(all, h, b)
+				g.add(all, b, h)
+			}
+			if i > 0 {
+				g.add(all, part[i-1], b)
+				g.add(all, b, part[i-1])
+			}
+		}
+		out = append(out, g)
+	}
+	return nonEmpty(out)
+}
+
+func (g *group) add(all []Member, a, b int) {
+	w := way{a, b}
+	if a != b && !(all[a].Joined && all[b].Joined) && !slices.Contains(g.ways, w) {
+		g.ways = append(g.ways, w)
+	}
+}
+
+func nonEmpty(all []group) []group {
+	return slices.DeleteFunc(all, func(g group) bool { return len(g.ways) == 0 })
+}
+
+// Said describes what is tried, for people. It is pure.
+func Said(all []Member) string {
+	ways, seen := 0, map[way]bool{}
+	for _, g := range plan(all) {
+		for _, w := range g.ways {
+			if !seen[w] {
+				seen[w] = true
+				ways++
+			}
+		}
+	}
+	how := "each with each other"
+	if len(all) > maxMesh {
+		how = "each with two others and with the control-plane nodes"
+	}
+	var hubs []string
+	for _, m := range all {
+		if m.ControlPlane {
+			hubs = append(hubs, m.Name)
+		}
+	}
+	control := "no control-plane node"
+	if len(hubs) > 0 {
+		control = strings.Join(hubs[:min(len(hubs), maxHubs)], ", ")
+	}
+	return fmt.Sprintf("%d ways between %d machines, %s; control-plane nodes: %s", ways, len(all), how, control)
+}
