@@ -310,7 +310,7 @@ func Compare(ctx context.Context, c client.WithWatch, cloud client.ObjectKey, na
 	o.Namespace = cloud.Namespace
 	if err := Operate(ctx, c, o); err != nil {
 		if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-			return nil, nil //nolint:nilerr // an operator of an earlier release
+			return nil, nil // an operator of an earlier release
 		}
 		return nil, err
 	}

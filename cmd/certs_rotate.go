@@ -76,7 +76,8 @@ func (a *app) rotateCA(c *cobra.Command, f stepFlags, part rotateFlags) error {
 	if part.status {
 		return a.printRotated(ctx, n, f, rotated{}, workflow.Result{})
 	}
-	steps, question := rotation.TrustSteps(), "This replaces the certificate authorities of the cluster, and restarts controller managers, schedulers, kubelets and the pods that use the API"
+	steps := rotation.TrustSteps()
+	question := "This replaces the certificate authorities of the cluster, and restarts controller managers, schedulers, kubelets and the pods that use the API"
 	switch {
 	case part.finish:
 		err = n.Finishable()

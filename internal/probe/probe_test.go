@@ -61,9 +61,9 @@ func start(t *testing.T) *dialogue {
 	d := &dialogue{t: t, in: w, out: bufio.NewScanner(r), over: make(chan error, 1)}
 	go func() {
 		d.over <- Run(t.Context(), in, out)
-		out.Close()
+		_ = out.Close()
 	}()
-	t.Cleanup(func() { w.Close(); r.Close() })
+	t.Cleanup(func() { _, _ = w.Close(), r.Close() })
 	return d
 }
 
@@ -117,7 +117,7 @@ func TestRun(t *testing.T) {
 	}
 	b.say(Targets{}, &report)
 	for d, want := range map[*dialogue][]Arrival{a: {}, b: {{"a", 6081, Small, true}, {"a", 8472, Small, true}}} {
-		d.in.Close()
+		_ = d.in.Close()
 		var got Arrived
 		if d.hear(&got); !slices.Equal(got.Packets, want) {
 			t.Errorf("%+v, want %+v", got.Packets, want)
@@ -131,7 +131,7 @@ func TestRun(t *testing.T) {
 // TestRunEnds: a probe ends with its input, whatever it has been asked, and refuses what it does not know.
 func TestRunEnds(t *testing.T) {
 	d := start(t)
-	d.in.Close()
+	_ = d.in.Close()
 	if err := <-d.over; err != nil {
 		t.Error(err)
 	}

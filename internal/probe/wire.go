@@ -83,7 +83,7 @@ func (a *arrivals) raw(ctx context.Context) (stop func(), err error) {
 	}
 	return func() {
 		for _, c := range conns {
-			c.Close()
+			_ = c.Close()
 		}
 		readers.Wait()
 	}, nil

@@ -188,7 +188,8 @@ func (s Settings) Config(node, self, iface string) []byte {
 		groups[s.otherInstance()] = s.Other
 	}
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
-		line("vrrp_instance %s {\n  state BACKUP\n  nopreempt\n  interface %s\n  virtual_router_id %d\n  priority %d\n  advert_int 1", name, iface, groups[name].RouterID, s.priority(self))
+		line("vrrp_instance %s {\n  state BACKUP\n  nopreempt\n  interface %s\n  virtual_router_id %d\n  priority %d\n  advert_int 1",
+			name, iface, groups[name].RouterID, s.priority(self))
 		line("  authentication {\n    auth_type PASS\n    auth_pass %s\n  }", s.Password)
 		if others := s.Without(self).Peers; len(others) > 0 {
 			line("  unicast_src_ip %s\n  unicast_peer {\n    %s\n  }", self, strings.Join(others, "\n    "))

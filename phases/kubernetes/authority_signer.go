@@ -17,12 +17,11 @@ func SignerTodo(h *host.Host, t Trust) string {
 	if !IsControlPlane(h) {
 		return ""
 	}
-	switch from, to := signerIn(h), t.signer(); {
-	case from == "" || from == to:
+	from, to := signerIn(h), t.signer()
+	if from == "" || from == to {
 		return ""
-	default:
-		return "let the controller manager sign with " + to
 	}
+	return "let the controller manager sign with " + to
 }
 
 func (t Trust) signer() string {

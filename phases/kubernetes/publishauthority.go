@@ -5,7 +5,6 @@ package kubernetes
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -53,7 +52,7 @@ func ClusterInfoHas(ctx context.Context, c client.Reader, authorities []byte) (b
 	}
 	for _, cluster := range kc.Clusters {
 		if !bytes.Equal(cluster.CertificateAuthorityData, authorities) {
-			return false, nil
+			return false, nil //nolint:nilerr // what cannot be read is not these
 		}
 	}
 	return true, nil
@@ -97,8 +96,8 @@ func PublishesOnly(ctx context.Context, c client.Reader, ca, frontProxy []byte) 
 	for key, want := range publishedKeys(ca, frontProxy) {
 		has, herr := certutil.ParseCertsPEM([]byte(cm.Data[key]))
 		wanted, werr := certutil.ParseCertsPEM(want)
-		if err := errors.Join(werr); err != nil {
-			return false, fmt.Errorf("reading a certificate authority: %w", err)
+		if werr != nil {
+			return false, fmt.Errorf("reading a certificate authority: %w", werr)
 		}
 		if herr != nil || len(has) != len(wanted) || !has[0].Equal(wanted[0]) {
 			return false, nil

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -268,16 +267,15 @@ func announceStep() Step {
 func formerStep() Step {
 	return Step{
 		Name: "former", Short: "Give the former address up", Timeout: 2 * time.Minute,
-		Skip: func(m *Move) string {
-			ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
-			defer cancel()
-			if left := m.Left(ctx); !m.Moved() && len(left) > 0 {
-				return strings.Join(left, ", ") + " still lead there"
+		Check: func(ctx context.Context, m *Move) (bool, error) {
+			if m.virtual.settings.Other.Address == "" {
+				return true, nil
 			}
-			return ""
+			ctx, cancel := context.WithTimeout(ctx, askTimeout)
+			defer cancel()
+			return !m.Moved() && len(m.Left(ctx)) > 0, nil // workers still lead there: a later run gives it up
 		},
-		Check: func(_ context.Context, m *Move) (bool, error) { return m.virtual.settings.Other.Address == "", nil },
-		Plan:  m1("give %s up", func(m *Move) []any { return []any{m.From} }),
+		Plan: m1("give %s up", func(m *Move) []any { return []any{m.From} }),
 		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
 			err := m.change(ctx, r, "gave "+m.From+" up", func(s vipgroup.Settings) vipgroup.Settings {
 				s.Other = vipgroup.Group{}
@@ -292,7 +290,7 @@ func formerStep() Step {
 				defer cancel()
 				c, err := (&net.Dialer{}).DialContext(ctx, "tcp", at)
 				if err != nil {
-					return true, "", nil //nolint:nilerr // nobody answers: that is what is waited for
+					return true, "", nil // no answer is what is waited for
 				}
 				return false, "it is up", c.Close()
 			})

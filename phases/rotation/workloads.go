@@ -165,7 +165,8 @@ func (n *Rotation) restart(ctx context.Context, r workflow.Reporter, stage Stage
 	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return err
 	}
-	f := finding.Errorf("OCA-4419", "Pods still trust other certificate authorities", "kubectl get pods -A; delete the pods that the evidence names, or let their Jobs end; then run the same command again",
+	f := finding.Errorf("OCA-4419", "Pods still trust other certificate authorities",
+		"kubectl get pods -A; delete the pods that the evidence names, or let their Jobs end; then run the same command again",
 		"%w", err)
 	return f.With(strings.Split(wait.Why(err), ", ")...)
 }

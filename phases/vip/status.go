@@ -85,7 +85,8 @@ func Look(ctx context.Context, h *host.Host, k client.Client) (Status, error) {
 	slices.SortFunc(out.Nodes, func(a, b NodeStatus) int { return cmp.Compare(a.Name, b.Name) })
 	out.judge(members)
 	if s.Other.Address != "" {
-		out.Problems = append(out.Problems, fmt.Sprintf("a move of the virtual address has not ended, both %s and %s are up: end it with ocadm move --virtual-address, and the one that stays",
+		out.Problems = append(out.Problems, fmt.Sprintf("a move of the virtual address has not ended, both %s and %s are up: "+
+			"end it with ocadm move --virtual-address, and the one that stays",
 			s.Address, s.Other.Address))
 	}
 	return out, nil

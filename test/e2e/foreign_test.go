@@ -97,7 +97,6 @@ func TestResetKeepsForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, node := range []int{2, 1} {
-		s.sampled(t, node, 2, resetCommand...)
 		if _, err := s.On(t.Context(), node, resetCommand...); err != nil {
 			t.Fatal(err)
 		}

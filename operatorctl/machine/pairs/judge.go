@@ -78,7 +78,8 @@ func (o *Outcome) take(all []Member, g group, said map[int]*tried) {
 func judge(from, to Member, sent probe.Sent, heard *tried) []loss {
 	var out []loss
 	for _, p := range ports(from, to) {
-		l, lost := loss{}, false
+		var l loss
+		var lost bool
 		if p.udp {
 			l, lost = judgeUDP(from, to, p, sent, heard)
 		} else {

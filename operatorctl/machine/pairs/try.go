@@ -132,14 +132,14 @@ func tryGroup(ctx context.Context, all []Member, g group, run string) map[int]*t
 		wait.Stop()
 	}
 	each(func(_ int, s *session, t *tried) error {
-		s.in.Close()
+		_ = s.in.Close()
 		var a probe.Arrived
 		err := s.hear(ctx, &a)
 		t.arrived = a.Packets
 		return err
 	})
 	for _, s := range sessions {
-		s.in.Close() // those that failed end with it
+		_ = s.in.Close() // those that failed end with it
 	}
 	return said
 }

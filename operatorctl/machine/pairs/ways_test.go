@@ -93,7 +93,6 @@ type network struct {
 	mtu  int
 	// broken are machines without a probe, taken ports on which something else listens.
 	broken, taken map[string]bool
-	sent          map[string][]probe.Target
 }
 
 func (n *network) run(name string) func(context.Context, io.Reader, func(string)) error {
