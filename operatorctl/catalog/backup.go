@@ -34,7 +34,7 @@ func backupEnv(in component.Inputs) []corev1.EnvVar {
 	return []corev1.EnvVar{{Name: "OCADM_CLOUD_NAME", Value: in.Cluster.Name}, {Name: "OCADM_CLOUD_NAMESPACE", Value: in.Cluster.Namespace}}
 }
 
-// placed tells the program what people call the place of its volume.
+// placed passes on to the program what people call the place of its volume.
 func placed(c *corev1.Container, place string) {
 	c.Env = append(c.Env, corev1.EnvVar{Name: "OCADM_PLACE", Value: place})
 }

@@ -54,7 +54,7 @@ func (t Trust) whole() bool {
 	return true
 }
 
-// NewAuthority makes an authority like the present one. The id tells them apart: two authorities of one name confuse clients.
+// NewAuthority makes an authority like the present one. The id distinguishes them: two authorities of one name confuse clients.
 func NewAuthority(h *host.Host, name, id string, now time.Time) (cert, key []byte, err error) {
 	old, err := readCertificate(h, pkiDir+"/"+name+".crt")
 	if err != nil {

@@ -67,7 +67,7 @@ type Record struct {
 	Published map[Stage]time.Time `json:"published,omitempty"`
 }
 
-// material is what the Secret holds besides the record.
+// material is what the Secret holds in addition to the record.
 type material struct {
 	// certs are PEM by "old-ca", "new-ca" and so on.
 	certs map[string][]byte
