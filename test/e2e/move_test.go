@@ -156,7 +156,7 @@ func (s *suite) killedMove(t *testing.T, node int, argv ...string) {
 // nothingAt looks for an address in the files of a machine where a node has addresses. Certificates keep it, and records tell of the past.
 func (s *suite) nothingAt(t *testing.T, node int, address string) {
 	t.Helper()
-	script := fmt.Sprintf(`grep -rlwF %s /etc/kubernetes /etc/ocadm /etc/containerd /etc/yunion /var/lib/kubelet/kubeadm-flags.env /var/lib/kubelet/config.yaml /run/flannel; true`, address)
+	script := fmt.Sprintf(`grep -srlwF %s /etc/kubernetes /etc/ocadm /etc/containerd /etc/yunion /var/lib/kubelet/kubeadm-flags.env /var/lib/kubelet/config.yaml /run/flannel; true`, address)
 	if out, err := s.quietly(t, node, "sh", "-c", script); err != nil || strings.TrimSpace(out) != "" {
 		t.Errorf("node %d: files hold %s: %s, %v", node, address, out, err)
 	}
