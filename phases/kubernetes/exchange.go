@@ -171,27 +171,29 @@ func otherMinor(a, b string) bool {
 func awaitSettled(ctx context.Context, h *host.Host, r workflow.Reporter, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, ExchangePatience)
 	defer cancel()
-	crashing := func(ctx context.Context, h *host.Host) bool { return crashesOf(ctx, h, name) >= crashes }
-	return await(ctx, h, r, name, settled(name, time.Now()), crashing, diagnosePod(name))
+	return await(ctx, h, r, name, settled(name, time.Now()), crashing(name), diagnosePod(name))
 }
 
-// crashesOf is how often the container of a static pod has ended since its manifest was written.
-func crashesOf(ctx context.Context, h *host.Host, name string) int {
-	st, err := h.Files.Stat(manifest(name))
-	if err != nil {
-		return 0
-	}
-	list, err := systemContainers(ctx, h, nil)
-	if err != nil {
-		return 0
-	}
-	n := 0
-	for _, c := range list {
-		if c.GetLabels()[containerNameLabel] == name && created(c).After(st.ModTime()) && c.GetState() == cri.ContainerState_CONTAINER_EXITED {
-			n = max(n, int(c.GetMetadata().GetAttempt())+1)
+// crashing reports whether the container of a static pod has ended several times since its manifest was written. It counts the ends that it sees: a manifest that
+// comes back makes the same pod again, and the kubelet goes on with that pod's earlier number of attempts.
+func crashing(name string) hopeless {
+	ended := map[string]bool{}
+	return func(ctx context.Context, h *host.Host) bool {
+		st, err := h.Files.Stat(manifest(name))
+		if err != nil {
+			return false
 		}
+		list, err := systemContainers(ctx, h, nil)
+		if err != nil {
+			return false
+		}
+		for _, c := range list {
+			if c.GetLabels()[containerNameLabel] == name && created(c).After(st.ModTime()) && c.GetState() == cri.ContainerState_CONTAINER_EXITED {
+				ended[c.GetId()] = true
+			}
+		}
+		return len(ended) >= crashes
 	}
-	return n
 }
 
 // settled is the gate after a static pod: its container is newer than its manifest and well, and so is what depends on it. Leases must be renewed after a
