@@ -161,8 +161,8 @@ func programPath() []string {
 
 var versionNumber = regexp.MustCompile(`\bv?(\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?)`)
 
-// versionTimeout is how long a program may take to print its version.
-const versionTimeout = 5 * time.Second
+// versionTimeout is how long a program may take to print its version. The kubelet, just written, took over five seconds on a busy machine with a slow disk.
+const versionTimeout = 30 * time.Second
 
 // LookPath returns the path of a program, looking where a login shell would.
 func LookPath(files Files, name string) (string, bool) {
