@@ -3,6 +3,7 @@
 package rotation
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -85,7 +86,7 @@ func runPod(ctx context.Context, c client.WithWatch, r workflow.Reporter, p *cor
 			failed = strings.TrimSpace("its pod failed " + now.Status.Reason + " " + now.Status.Message)
 			return true, ""
 		}
-		return false, "its pod is " + string(now.Status.Phase) + " " + kube.PodTrouble(now)
+		return false, cmp.Or(kube.PodTrouble(now), "its pod is at work")
 	}, func(why string) { r.Waiting(node, why) })
 	if err != nil {
 		return nil, err
