@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 	"k8s.io/kubernetes/cmd/kubeadm/app/phases/certs"
+	kubeadmutil "k8s.io/kubernetes/cmd/kubeadm/app/util"
 	"k8s.io/kubernetes/cmd/kubeadm/app/util/pkiutil"
 
 	"yunion.io/x/ocadm/internal/certreport"
@@ -57,9 +58,9 @@ const (
 	othersPatience = 45 * time.Second
 )
 
-// PlanRenewal reads what there is to renew.
+// PlanRenewal reads what there is to renew. All of it is what is older than this process: kubeadm dates every certificate by the start of its process.
 func PlanRenewal(h *host.Host, now time.Time, within time.Duration, all bool) (*Renewal, error) {
-	n := &Renewal{Host: h, Within: within, All: all, Since: now, Alone: true}
+	n := &Renewal{Host: h, Within: within, All: all, Since: kubeadmutil.StartTimeUTC(), Alone: true}
 	if m, err := OwnEtcd(h); err == nil {
 		n.Alone = len(m.Others()) == 0 && !h.Files.Exists(manifest("ocadm-vip"))
 	}
