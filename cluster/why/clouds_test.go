@@ -12,9 +12,11 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 )
 
 // variant is another cloud that is well, made from the healthy snapshot.
@@ -25,7 +27,7 @@ type variant struct {
 
 // variants differ in shape, and in the traces of a past that is over.
 func variants() []variant {
-	return slices.Concat(shapes(), traces())
+	return slices.Concat(shapes(), lab(), traces())
 }
 
 func shapes() []variant {
@@ -80,6 +82,38 @@ func shapes() []variant {
 			for _, c := range []corev1.NodeConditionType{corev1.NodeDiskPressure, corev1.NodeMemoryPressure, corev1.NodePIDPressure, corev1.NodeNetworkUnavailable} {
 				n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: c, Status: corev1.ConditionFalse})
 			}
+		}},
+	}
+}
+
+// lab are the clouds of TestCloud (test/e2e), as why found them there.
+func lab() []variant {
+	return []variant{
+		{"a role that no node has", func(s *Snapshot) {
+			const says = "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate, preemption: 0/3 nodes are available: " +
+				"3 Preemption is not helpful for scheduling."
+			s.component("baremetal-agent", v1alpha1.Idle, "NoNodes", "no node has label onecloud.yunion.io/baremetal=enable")
+			p := s.addPod(s.Namespace, "default-baremetal-agent-67448f5c56-jzmt4", "", map[string]string{v1alpha1.LabelComponent: "baremetal-agent"})
+			p.Spec.Volumes = []corev1.Volume{{Name: "opt", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "default-baremetal-agent"}}}}
+			p.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
+				{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: says}}}
+			s.event("Pod", p.Namespace, p.Name, "FailedScheduling", says)
+			s.Classes = append(s.Classes, storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "local-path"}})
+			s.Claims = append(s.Claims, corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "default-baremetal-agent",
+				CreationTimestamp: metav1.NewTime(s.Time.Add(-time.Hour))}, Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: new("local-path")},
+				Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}})
+		}},
+		{"a control plane with the host.conf of an agent", func(s *Snapshot) {
+			s.Machines[0].Findings = finding.List{doctor(), finding.New("OCA-7104", "The executor does not run programs", "no such file or directory", "ls"),
+				finding.Warn("OCA-1102", "Programs that a compute node uses are missing", "qemu-img: disks and images need it", "apt-get install -y qemu-utils")}
+		}},
+		{"a role that was taken back", func(s *Snapshot) {
+			s.Nodes[0].Labels[v1alpha1.NodeRolePrefix+"host"] = "disable"
+			s.Machines[0].Findings = finding.List{doctor()}
+		}},
+		{"a compute node without a time service", func(s *Snapshot) {
+			s.Nodes[0].Labels[v1alpha1.NodeRolePrefix+"host"] = v1alpha1.Enable
+			s.Machines[0].Findings = finding.List{finding.Warn(unsynchronised, "The clock is not synchronised", "certificates and tokens are refused", "timedatectl set-ntp true")}
 		}},
 	}
 }

@@ -102,11 +102,21 @@ func Diagnose(s *Snapshot, name string) (r Report, ok bool) {
 	return r, true
 }
 
-// onMachines are the findings of "ocadm node doctor".
+// unsynchronised is the finding that no time service keeps a clock. The cause "clock" compares clocks: only one that is off matters here.
+const unsynchronised = "OCA-1018"
+
+// onMachines are the findings of "ocadm node doctor" about compute nodes. Agents of control planes leave files of a compute node there, too, so
+// the label of the role decides.
 func (f *facts) onMachines() []Found {
 	var out []Found
 	for _, m := range f.Machines {
+		if n := f.node(m.Node); n == nil || n.Labels[v1alpha1.NodeRolePrefix+"host"] != v1alpha1.Enable {
+			continue
+		}
 		for _, x := range m.Findings {
+			if x.Code == unsynchronised {
+				continue
+			}
 			out = append(out, Found{Finding: x, ID: "doctor-" + strings.TrimPrefix(x.Code, "OCA-"), On: nodeSubject(m.Node), layer: Setting})
 		}
 	}
@@ -178,7 +188,7 @@ func (f *facts) state(s Subject) (string, bool) {
 	case kind == "component":
 		c := f.component(name)
 		text := "component " + name + " is " + string(c.State)
-		if m := strings.TrimSpace(cmp.Or(c.Message, c.Reason)); m != "" && !c.Settled() {
+		if m := strings.TrimSpace(cmp.Or(c.Message, c.Reason)); m != "" && (c.State == v1alpha1.Idle || !c.Settled()) {
 			text += ": " + shorten(m)
 		}
 		return text, c.Settled()

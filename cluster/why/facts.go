@@ -60,7 +60,13 @@ func containers(p *corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
 }
 
-func (f *facts) unwell(p *corev1.Pod) bool { return PodUnwell(p, f.Time) }
+func (f *facts) unwell(p *corev1.Pod) bool { return PodUnwell(p, f.Time) && !f.idle(p) }
+
+// idle reports whether a pod waits for a node with its role, and the cloud needs none: its component is Idle.
+func (f *facts) idle(p *corev1.Pod) bool {
+	c := f.component(p.Labels[v1alpha1.LabelComponent])
+	return c != nil && c.State == v1alpha1.Idle && p.Namespace == f.Namespace && p.Spec.NodeName == ""
+}
 
 func podSubject(p *corev1.Pod) Subject { return Subject("pod/" + p.Namespace + "/" + p.Name) }
 

@@ -98,7 +98,7 @@ type Machine struct {
 	StaticPods map[string][]string `json:"staticPods,omitempty"`
 	// Certificates are those below /etc/kubernetes and the kubelet's own.
 	Certificates []Certificate `json:"certificates,omitempty"`
-	// Findings are those of "ocadm node doctor" if the machine is a compute node.
+	// Findings are those of "ocadm node doctor" if the machine has files of a compute node.
 	Findings finding.List `json:"findings,omitempty"`
 }
 

@@ -281,6 +281,7 @@ func TestAgentLine(t *testing.T) {
 
 func TestDoctorFinding(t *testing.T) {
 	s := healthy(t)
+	s.Nodes[0].Labels[v1alpha1.NodeRolePrefix+"host"] = v1alpha1.Enable
 	s.Machines[0].Findings = finding.List{doctor()}
 	if r, _ := Diagnose(s, "n1"); r.Cause == nil || r.Cause.ID != "doctor-7102" || r.Err() == nil {
 		t.Errorf("%+v", r)

@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -14,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/executor"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
 // JournalLines is how much of the end of a unit's journal is kept, staticLines of a log of the control plane.
@@ -24,7 +26,7 @@ const (
 
 // Machine looks at this machine for a snapshot. ok is false if it is no node.
 func Machine(ctx context.Context, h *host.Host) (m why.Machine, disks []why.Disk, ok bool) {
-	m = why.Machine{Node: h.Facts.Hostname, ControlPlane: h.Files.Exists("/etc/kubernetes/manifests/kube-apiserver.yaml")}
+	m = why.Machine{Node: cmp.Or(kubernetes.RegisteredAs(h).Name, h.Facts.Hostname), ControlPlane: h.Files.Exists("/etc/kubernetes/manifests/kube-apiserver.yaml")}
 	if !m.ControlPlane && !h.Files.Exists("/etc/kubernetes/kubelet.conf") {
 		return m, nil, false
 	}

@@ -58,7 +58,7 @@ func TestCloud(t *testing.T) {
 		step{"cloud", s.cloud},
 		step{"malformed clouds are refused", s.malformed},
 		step{"web and login", s.web},
-		step{"support bundle", s.support},
+		step{"support and why", s.support},
 		step{"agents run on the compute node", s.agents},
 		step{"no update without images", s.noImages},
 		step{"images", s.images},

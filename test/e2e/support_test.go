@@ -44,7 +44,7 @@ func (s *suite) preflight(t *testing.T) {
 	t.Logf("%d checks took %.2f s in all", len(r.Seconds), all.Seconds())
 }
 
-// support makes a support bundle of a real cloud: it has the journals of both nodes and no secret.
+// support asks a real cloud that is well what is wrong with it: nothing. A support bundle has the journals of both nodes and no secret, and answers the same.
 func (s *suite) support(t *testing.T) {
 	const file = "/root/support.tar.gz"
 	if err := s.Timed("support bundle", func() error {
@@ -52,6 +52,13 @@ func (s *suite) support(t *testing.T) {
 		return err
 	}); err != nil {
 		t.Fatal(err)
+	}
+	for _, argv := range [][]string{{"why"}, {"why", "--from", file}} {
+		out, err := s.On(t.Context(), 1, append(append([]string{scenario.Ocadm}, argv...), "-o", "json")...)
+		var r why.Report
+		if jerr := json.Unmarshal([]byte(out), &r); err != nil || jerr != nil || !r.Healthy || r.Cause != nil || len(r.Others) > 0 {
+			t.Errorf("ocadm %s of a cloud that is well: %v %v %s", strings.Join(argv, " "), err, jerr, out)
+		}
 	}
 	out, err := s.On(t.Context(), 1, "tar", "-xzOf", file, "snapshot.json")
 	var snapshot why.Snapshot
