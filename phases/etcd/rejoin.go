@@ -218,7 +218,7 @@ func addMember(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 		at = -1
 	}
 	if at < 0 {
-		if err := kubernetes.AwaitLearners(ctx, r.Member.PeerURL, c, rep); err != nil {
+		if err := kubernetes.AwaitLearners(ctx, etcd.Member{PeerURL: r.Member.PeerURL}, c, rep); err != nil {
 			return err
 		}
 		if err := c.AddLearner(ctx, r.Member.Name, r.Member.PeerURL); err != nil {

@@ -76,6 +76,7 @@ func TestControlPlaneJoinRunsKubeadm(t *testing.T) {
 // etcd takes one learner at a time: another machine's is in the way, one's own is that of an interrupted join.
 func TestOtherLearner(t *testing.T) {
 	const own, other = "https://10.0.0.2:2380", "https://10.0.0.3:2380"
+	member := etcd.Member{Name: "me", PeerURL: own}
 	voter := etcd.Listed{ID: 1, Name: "a", PeerURLs: []string{"https://10.0.0.1:2380"}}
 	for name, tt := range map[string]struct {
 		list []etcd.Listed
@@ -85,8 +86,9 @@ func TestOtherLearner(t *testing.T) {
 		"one's own":           {[]etcd.Listed{voter, {ID: 2, PeerURLs: []string{own}, Learner: true}}, false},
 		"another":             {[]etcd.Listed{voter, {ID: 2, Name: "b", PeerURLs: []string{other}, Learner: true}}, true},
 		"another, not yet up": {[]etcd.Listed{voter, {ID: 2, PeerURLs: []string{other}}}, true},
+		"one's former":        {[]etcd.Listed{voter, {ID: 2, Name: "me", PeerURLs: []string{other}, Learner: true}}, false},
 	} {
-		if got, joins := otherLearner(tt.list, own); joins != tt.want || joins && !got.At(other) {
+		if got, joins := otherLearner(tt.list, member); joins != tt.want || joins && !got.At(other) {
 			t.Errorf("%s: %v %v", name, got, joins)
 		}
 	}

@@ -103,13 +103,17 @@ func checkEtcdPhase(after string) host.Phase {
 				return EtcdUnwell(err)
 			}
 			defer c.Close()
-			return AwaitLearners(ctx, ownPeerURL(h.Config), c, r)
+			own := etcd.Member{PeerURL: ownPeerURL(h.Config)}
+			if !hasEtcd(h) {
+				own.Name = h.Config.Node.Name // former-member removes what has this name, or refuses
+			}
+			return AwaitLearners(ctx, own, c, r)
 		},
 	}
 }
 
-// AwaitLearners waits until no other machine than the one at a peer URL joins etcd, which takes one learner at a time.
-func AwaitLearners(ctx context.Context, own string, c *etcd.Client, r workflow.Reporter) error {
+// AwaitLearners waits until no other machine than the one with a name or a peer URL joins etcd, which takes one learner at a time.
+func AwaitLearners(ctx context.Context, own etcd.Member, c *etcd.Client, r workflow.Reporter) error {
 	ctx, cancel := context.WithTimeout(ctx, learnerPatience)
 	defer cancel()
 	var other etcd.Listed
@@ -133,8 +137,10 @@ func AwaitLearners(ctx context.Context, own string, c *etcd.Client, r workflow.R
 }
 
 // otherLearner is the member of another machine whose join has not ended. This machine's own goes on.
-func otherLearner(list []etcd.Listed, own string) (etcd.Listed, bool) {
-	at := slices.IndexFunc(list, func(m etcd.Listed) bool { return (m.Learner || !m.Started()) && !m.At(own) })
+func otherLearner(list []etcd.Listed, own etcd.Member) (etcd.Listed, bool) {
+	at := slices.IndexFunc(list, func(m etcd.Listed) bool {
+		return (m.Learner || !m.Started()) && !m.At(own.PeerURL) && (m.Name == "" || m.Name != own.Name)
+	})
 	if at < 0 {
 		return etcd.Listed{}, false
 	}
