@@ -62,6 +62,20 @@ func nodeCauses() []Cause {
 			Why:  "its lease bears another time than those of the other nodes; certificates and tokens fail",
 			Next: "on ${node}: timedatectl; systemctl restart chronyd || systemctl restart systemd-timesyncd",
 			When: (*facts).clocks},
+		{ID: "machine-id-twice", Code: "OCA-3110", Layer: Setting, Warning: true, Title: "Two nodes have the same machine id", What: "Node ${node} has the machine id of another node",
+			Why:  "the machines are copies of one image; DHCP may give both one address, and the pod network one MAC address",
+			Next: "on ${node}: rm /etc/machine-id && systemd-machine-id-setup, then reboot",
+			When: func(f *facts) []Hit {
+				first := map[string]string{}
+				return f.nodesWhere(func(n *corev1.Node) string {
+					id := n.Status.NodeInfo.MachineID
+					if first[id] == "" || id == "" {
+						first[id] = n.Name
+						return ""
+					}
+					return "node " + first[id] + " has machine id " + id + ", too"
+				})
+			}},
 		{ID: "node-cordoned", Code: "OCA-3106", Layer: Setting, Warning: true, Title: "A node takes no new pods", What: "Node ${node} takes no new pods",
 			Why: "it was cordoned: kubectl cordon, or drain", Next: "kubectl uncordon ${node}",
 			Fix: &Fix{Action: Uncordon, Title: "Let node ${node} take pods again", Command: "kubectl uncordon ${node}"},

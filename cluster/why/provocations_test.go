@@ -76,6 +76,9 @@ func provocations() []provocation {
 		{"disk-nearly-full", func(s *Snapshot) { s.Disks[0].Free = 14 }},
 		{"inodes-full", func(s *Snapshot) { s.Disks[0].InodesFree = 4 }},
 		{"clock", func(s *Snapshot) { s.lease("kube-node-lease", "n2", s.Time.Add(5*time.Minute)) }},
+		{"machine-id-twice", func(s *Snapshot) {
+			s.Nodes[0].Status.NodeInfo.MachineID, s.Nodes[1].Status.NodeInfo.MachineID = "3f1c", "3f1c"
+		}},
 		{"node-cordoned", func(s *Snapshot) { s.Nodes[1].Spec.Unschedulable = true }},
 		{"pod-stuck", func(s *Snapshot) {
 			// The node is no longer in the cluster: what it ran is ended by nothing.

@@ -123,21 +123,27 @@ func sealingKey(authorityKey []byte) ([]byte, error) {
 
 // TwoAuthorities reports whether this machine trusts two authorities of the cluster: they are being rotated.
 func TwoAuthorities(h *host.Host) bool {
-	raw, err := h.Files.ReadFile(pkiDir + "/ca.crt")
-	if err != nil {
-		return false
-	}
-	list, err := certutil.ParseCertsPEM(raw)
+	list, err := certutil.ParseCertsPEM([]byte(h.Files.Text(pkiDir + "/ca.crt")))
 	return err == nil && len(list) > 1
+}
+
+// rotates reports whether these authorities in PEM are those of a rotation. Of an intermediate authority the second has signed the first.
+func rotates(authorities string) bool {
+	list, err := certutil.ParseCertsPEM([]byte(authorities))
+	return err == nil && len(list) > 1 && list[0].CheckSignatureFrom(list[1]) != nil
 }
 
 // NoRotation is a finding while the authorities of the cluster are being rotated.
 func NoRotation(h *host.Host, what string) error {
-	if !TwoAuthorities(h) {
+	return noRotation(h.Files.Text(pkiDir+"/ca.crt"), what)
+}
+
+func noRotation(authorities, what string) error {
+	if !rotates(authorities) {
 		return nil
 	}
 	return finding.New("OCA-4409", "The certificate authorities of the cluster are being rotated", what+" would take the wrong one",
-		"ocadm certs rotate-ca --status; complete the rotation with --finish, or take it back with --revert, then run the command again")
+		"on a control-plane node: ocadm certs rotate-ca --status; complete the rotation with --finish, or take it back with --revert, then run the command again")
 }
 
 // authorityFile is a file that a rotation writes.
@@ -145,6 +151,12 @@ type authorityFile struct {
 	name string
 	data []byte
 	mode fs.FileMode
+}
+
+// written reports whether the machine has the file as it is to be. One that is to be absent goes last: see SignerTodo.
+func (f authorityFile) written(h *host.Host) bool {
+	now, err := h.Files.ReadFile(f.name)
+	return f.data == nil || err == nil && bytes.Equal(now, f.data)
 }
 
 // authorityFiles are what this machine is to have. A file without data is to be absent.
@@ -171,8 +183,7 @@ func AuthoritiesTodo(h *host.Host, t Trust) ([]string, error) {
 	files, err := t.authorityFiles(h)
 	var out []string
 	for _, f := range files {
-		now, rerr := h.Files.ReadFile(f.name)
-		if f.data != nil && (rerr != nil || !bytes.Equal(now, f.data)) {
+		if !f.written(h) {
 			out = append(out, "write "+f.name)
 		}
 	}
@@ -186,7 +197,7 @@ func WriteAuthorities(h *host.Host, r workflow.Reporter, t Trust) error {
 		return err
 	}
 	for _, f := range files {
-		if now, err := h.Files.ReadFile(f.name); f.data == nil || err == nil && bytes.Equal(now, f.data) {
+		if f.written(h) {
 			continue
 		}
 		if err := overwrite(h, f.name, f.data, f.mode); err != nil {

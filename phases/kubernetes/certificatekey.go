@@ -116,6 +116,9 @@ func fits(encrypted []byte, key string) error {
 // CheckControlPlaneJoin is a finding when the cluster that was discovered cannot take this machine as a control-plane node.
 func CheckControlPlaneJoin(ctx context.Context, h *host.Host, d Discovered) error {
 	c := h.Config
+	if err := noRotation(string(d.CA), "a control-plane node that joins"); err != nil {
+		return err
+	}
 	if d.Cluster.Etcd.External != nil {
 		return finding.New("OCA-4134", "The cluster uses an etcd outside of it", "ocadm adds control-plane nodes with an etcd member of their own only",
 			"join this machine as a worker, without --control-plane, or add it with the tool that made the cluster")

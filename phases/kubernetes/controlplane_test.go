@@ -128,6 +128,7 @@ func TestCheckControlPlaneJoin(t *testing.T) {
 		change func(*kubeadmv1beta4.ClusterConfiguration)
 		code   string
 	}{
+		"a rotation":         {kept, testKey, nil, "OCA-4409"},
 		"good":               {kept, testKey, nil, ""},
 		"expired":            {nil, testKey, nil, "OCA-4131"},
 		"an earlier key":     {kept, strings.Repeat("0", 64), nil, "OCA-4132"},
@@ -141,6 +142,9 @@ func TestCheckControlPlaneJoin(t *testing.T) {
 		h := fakeHost(t, nil)
 		h.Config.Join.Endpoint, h.Config.Join.Token, h.Config.Join.CertificateKey = s.Listener.Addr().String(), "abcdef.0123456789abcdef", tt.key
 		d := Discovered{CA: []byte(ca.pem), Cluster: kubeadmv1beta4.ClusterConfiguration{KubernetesVersion: "v1.36.3"}}
+		if name == "a rotation" {
+			d.CA = append(d.CA, issue(t, nil, later).pem...)
+		}
 		if tt.change != nil {
 			tt.change(&d.Cluster)
 		}

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -288,21 +289,22 @@ func APIServerTakes(ctx context.Context, h *host.Host, t Trust) string {
 	if why := serves(constants.KubeAPIServer)(ctx, h); why != "" {
 		return why
 	}
-	want := [][]byte{}
+	want, accepted := map[string]bool{}, map[string]bool{} // by subject
 	for _, raw := range t.Certs {
 		list, err := certutil.ParseCertsPEM(raw)
 		if err != nil {
 			return err.Error()
 		}
 		for _, c := range list {
-			want = append(want, c.RawSubject)
+			want[string(c.RawSubject)] = true
 		}
 	}
-	var accepted [][]byte
 	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: &tls.Config{
 		MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, //nolint:gosec // serves has compared the certificate
 		GetClientCertificate: func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			accepted = info.AcceptableCAs
+			for _, subject := range info.AcceptableCAs {
+				accepted[string(subject)] = true
+			}
 			return &tls.Certificate{}, nil
 		},
 	}}
@@ -313,12 +315,7 @@ func APIServerTakes(ctx context.Context, h *host.Host, t Trust) string {
 		return err.Error()
 	}
 	_ = conn.Close() // nothing was sent
-	has := func(list [][]byte) func([]byte) bool {
-		return func(s []byte) bool {
-			return slices.ContainsFunc(list, func(o []byte) bool { return bytes.Equal(o, s) })
-		}
-	}
-	if slices.ContainsFunc(want, func(s []byte) bool { return !has(accepted)(s) }) || slices.ContainsFunc(accepted, func(s []byte) bool { return !has(want)(s) }) {
+	if !maps.Equal(want, accepted) {
 		return "it accepts other certificate authorities yet"
 	}
 	return ""

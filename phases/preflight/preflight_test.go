@@ -4,6 +4,9 @@ package preflight
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -12,11 +15,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -52,6 +57,15 @@ func TestFindings(t *testing.T) {
 			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
 			put(t, m.h, "/proc/net/tcp", tcpHeader+"   0: 00000000:192B 00000000:0000 0A 0 0 0 0\n")
 			m.disk = func(string) (uint64, uint64, error) { return 1, gib, nil }
+		}, nil, ""},
+		"ours, while its authorities are rotated": {func(t *testing.T, m *machine) {
+			own(t, m, "kind: InitConfiguration\n")
+			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
+			put(t, m.h, "/etc/kubernetes/pki/ca.crt", selfSigned(t, "new")+selfSigned(t, "old"))
+		}, []string{"OCA-4409"}, "ocadm certs rotate-ca --status"},
+		"ours, half made, with authorities of one's own": {func(t *testing.T, m *machine) {
+			own(t, m, "kind: InitConfiguration\n")
+			put(t, m.h, "/etc/kubernetes/pki/ca.crt", selfSigned(t, "new")+selfSigned(t, "old"))
 		}, nil, ""},
 		"ours, a worker": {func(t *testing.T, m *machine) {
 			own(t, m, "kind: JoinConfiguration\n")
@@ -380,4 +394,18 @@ func TestAllFindingsAtOnceAndIgnoring(t *testing.T) {
 	if err := report(found, []string{"all"}, story{}); err != nil {
 		t.Errorf("after ignoring all: %v", err)
 	}
+}
+
+// selfSigned is an authority in PEM.
+func selfSigned(t *testing.T, name string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := pki.NewCA(time.Now(), name, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(ca.CertPEM())
 }

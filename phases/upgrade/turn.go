@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
@@ -69,7 +70,7 @@ func (u *Upgrade) take(ctx context.Context, r workflow.Reporter) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		e.Run(background)
+		e.Run(klog.NewContext(background, klog.Logger{})) // what goes wrong is an error of a step, not a line of the library's log
 	}()
 	u.release = func() {
 		stop()
