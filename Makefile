@@ -160,7 +160,7 @@ disaster: ## All lab machines are lost; the cloud comes back from a backup file 
 
 .PHONY: poller
 poller: ## Update and roll back a cloud on lab machines while clients ask: with two copies, no request fails (a quarter of an hour)
-	OCADM_TEST_POLLER=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run TestPoller ./test/e2e/
+	OCADM_TEST_POLLER=$${OCADM_TEST_POLLER:-1} OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run TestPoller ./test/e2e/
 
 .PHONY: machines
 machines: ## The operator joins lab machines over SSH, three at once; bad ones, a loss of power, removal, cloud-init (some minutes)

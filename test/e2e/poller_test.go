@@ -164,6 +164,9 @@ func (s *suite) update(t *testing.T, what string, argv ...string) []scenario.Pol
 			t.Logf("  %s", f)
 		}
 	}
+	if slices.ContainsFunc(polled, func(p scenario.Polled) bool { return p.Failed > 0 }) {
+		s.explain(t)
+	}
 	return polled
 }
 
