@@ -30,7 +30,7 @@ func Operations(ctx context.Context, c client.Client, namespace, cloud string) (
 		return nil, undefined(fmt.Errorf("listing the operations in namespace %s: %w", namespace, err))
 	}
 	out := slices.DeleteFunc(list.Items, func(o Operation) bool { return cloud != "" && o.Spec.Cloud != cloud })
-	slices.SortStableFunc(out, func(a, b Operation) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	slices.SortFunc(out, func(a, b Operation) int { return operation.InTurn(&b, &a) })
 	for i := range out {
 		plain(&out[i])
 	}

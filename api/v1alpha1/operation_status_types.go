@@ -259,6 +259,8 @@ type OnecloudOperationStatus struct {
 	// Why a check refused it or a step failed.
 	// +listType=atomic
 	Findings []OperationFinding `json:"findings,omitempty"`
+	// Number of the operation among those of its cloud, in the order in which they began.
+	Turn int64 `json:"turn,omitempty"`
 	// Time at which it began.
 	Start metav1.Time `json:"start,omitzero"`
 	// Time at which it ended.

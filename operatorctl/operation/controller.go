@@ -175,7 +175,7 @@ func Of(ctx context.Context, c client.Reader, key client.ObjectKey) ([]*v1alpha1
 			all = append(all, &list.Items[i])
 		}
 	}
-	slices.SortFunc(all, inTurn)
+	slices.SortFunc(all, InTurn)
 	return all, nil
 }
 
@@ -285,7 +285,30 @@ func (c *Controller) take(ctx context.Context, o *v1alpha1.OnecloudOperation, cl
 	if o.DeletionTimestamp == nil {
 		controllerutil.AddFinalizer(o, v1alpha1.Finalizer)
 	}
-	return c.patch(ctx, o, before)
+	if err := c.patch(ctx, o, before); err != nil {
+		return err
+	}
+	return c.number(ctx, o)
+}
+
+// number notes that an operation begins after all others of its cloud that have begun.
+func (c *Controller) number(ctx context.Context, o *v1alpha1.OnecloudOperation) error {
+	if o.Status.Turn != 0 {
+		return nil
+	}
+	all, err := Of(ctx, c.Client, client.ObjectKey{Namespace: o.Namespace, Name: o.Spec.Cloud})
+	if err != nil {
+		return err
+	}
+	before := o.DeepCopy()
+	for _, other := range all {
+		o.Status.Turn = max(o.Status.Turn, other.Status.Turn+1)
+	}
+	locked := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := c.Client.Status().Patch(ctx, o, locked, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+		return fmt.Errorf("numbering operation %s: %w", o.Name, err)
+	}
+	return nil
 }
 
 // release lets Kubernetes delete an operation that has ended.

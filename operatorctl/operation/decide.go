@@ -5,6 +5,7 @@ package operation
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -77,7 +78,7 @@ func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, 
 			waiting = append(waiting, o)
 		}
 	}
-	slices.SortFunc(waiting, inTurn)
+	slices.SortFunc(waiting, InTurn)
 	if d.run == nil {
 		i := slices.IndexFunc(waiting, func(o *v1alpha1.OnecloudOperation) bool { return !paused(o) && !unannounced(o, actions) })
 		if i >= 0 {
@@ -98,7 +99,7 @@ func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, 
 		}
 	}
 	d.machines = machines.turn(atOnce, d.pending)
-	slices.SortFunc(over, func(a, b *v1alpha1.OnecloudOperation) int { return -inTurn(a, b) })
+	slices.SortFunc(over, func(a, b *v1alpha1.OnecloudOperation) int { return -InTurn(a, b) })
 	d.prune = tooOld(over)
 	return d
 }
@@ -121,15 +122,17 @@ func tooOld(over []*v1alpha1.OnecloudOperation) []*v1alpha1.OnecloudOperation {
 
 // first of two operations that have both begun: that cannot be, but if it were, only one may go on.
 func first(a, b *v1alpha1.OnecloudOperation) *v1alpha1.OnecloudOperation {
-	if a == nil || inTurn(b, a) < 0 {
+	if a == nil || InTurn(b, a) < 0 {
 		return b
 	}
 	return a
 }
 
-// inTurn orders operations as they were asked for.
-func inTurn(a, b *v1alpha1.OnecloudOperation) int {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+// InTurn orders operations as they were asked for. Times have whole seconds: of those of the same second, the ones that have begun come first, in the order
+// in which they did.
+func InTurn(a, b *v1alpha1.OnecloudOperation) int {
+	turn := func(o *v1alpha1.OnecloudOperation) int64 { return cmp.Or(o.Status.Turn, math.MaxInt64) }
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(turn(a), turn(b)), cmp.Compare(a.Name, b.Name))
 }
 
 // conditions of a status, for kubectl wait.

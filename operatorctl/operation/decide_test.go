@@ -4,6 +4,7 @@ package operation
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 	"yunion.io/x/ocadm/operatorctl/catalog"
@@ -122,6 +123,28 @@ func TestDecide(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestInTurn: the order of operations does not change when they begin within one second, and those that an earlier operator wrote have no numbers.
+func TestInTurn(t *testing.T) {
+	began := func(name string, at int, turn int64) *v1alpha1.OnecloudOperation {
+		o := op(name, at, v1alpha1.OperationFailed, "")
+		o.Status.Turn = turn
+		return o
+	}
+	all := []*v1alpha1.OnecloudOperation{
+		op("pending", 5, "", ""), began("default-update-1", 5, 9), began("rehearse-x", 5, 7), began("check-x", 5, 8), began("b-earlier-operator", 4, 0),
+		began("later", 6, 10), began("a-earlier-operator", 4, 0),
+	}
+	slices.SortFunc(all, InTurn)
+	var got []string
+	for _, o := range all {
+		got = append(got, o.Name)
+	}
+	want := []string{"a-earlier-operator", "b-earlier-operator", "rehearse-x", "check-x", "default-update-1", "pending", "later"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -32,8 +32,8 @@ func controlPlane(o *v1alpha1.OnecloudOperation) bool { return o.Spec.Machine.Co
 // wait for. One that is paused takes no place of another machine.
 func (q *queue) turn(atOnce int, pending map[string]string) []*v1alpha1.OnecloudOperation {
 	busy := map[string]*v1alpha1.OnecloudOperation{}
-	slices.SortFunc(q.active, inTurn)
-	slices.SortFunc(q.waiting, inTurn)
+	slices.SortFunc(q.active, InTurn)
+	slices.SortFunc(q.waiting, InTurn)
 	var run []*v1alpha1.OnecloudOperation
 	var changes *v1alpha1.OnecloudOperation
 	taken := 0

@@ -72,12 +72,9 @@ func lastFailed(cloud string, all []v1alpha1.OnecloudOperation) (failed *v1alpha
 	return nil
 }
 
-// later reports whether an operation ran after another one. They run one at a time, and their times are of a second.
+// later reports whether an operation ran after another one. They run one at a time. Times have whole seconds, and an earlier operator numbered no turns.
 func later(a, b *v1alpha1.OnecloudOperation) bool {
-	if !a.Status.Start.Equal(&b.Status.Start) {
-		return b.Status.Start.Before(&a.Status.Start)
-	}
-	return a.Status.End.IsZero() || !b.Status.End.IsZero() && b.Status.End.Before(&a.Status.End)
+	return cmp.Or(a.Status.Start.Compare(b.Status.Start.Time), cmp.Compare(a.Status.Turn, b.Status.Turn), a.Status.End.Compare(b.Status.End.Time)) > 0
 }
 
 // heed makes the State follow the operation that runs, and returns whether this build may render another release now. changed is true if a user

@@ -224,6 +224,11 @@ func TestLastFailed(t *testing.T) {
 		return o
 	}
 	refused := op("refused", v1alpha1.ActionUpdate, v1alpha1.OperationFailed, 1, false)
+	turn := func(o v1alpha1.OnecloudOperation, n int64) v1alpha1.OnecloudOperation {
+		o.Status.Turn, o.Status.End = n, o.Status.Start // within one second
+		return o
+	}
+	again := op("again", v1alpha1.ActionUpdate, v1alpha1.OperationFailed, 1, false)
 	for _, c := range []struct {
 		name string
 		all  []v1alpha1.OnecloudOperation
@@ -239,6 +244,9 @@ func TestLastFailed(t *testing.T) {
 		{"one that runs", []v1alpha1.OnecloudOperation{refused, op("u", v1alpha1.ActionUpdate, v1alpha1.OperationRunning, 2, true)}, ""},
 		{"one that succeeds", []v1alpha1.OnecloudOperation{op("u", v1alpha1.ActionRollback, v1alpha1.OperationSucceeded, 2, true), refused}, ""},
 		{"one that is cancelled later", []v1alpha1.OnecloudOperation{op("u", v1alpha1.ActionUpdate, v1alpha1.OperationCancelled, 2, true), refused}, ""},
+		{"refused twice within a second", []v1alpha1.OnecloudOperation{turn(again, 3), turn(refused, 2)}, "again"},
+		{"refused twice within a second, in another order", []v1alpha1.OnecloudOperation{turn(refused, 2), turn(again, 3)}, "again"},
+		{"refused by an earlier operator", []v1alpha1.OnecloudOperation{turn(again, 1), refused}, "again"},
 		{"an earlier success", []v1alpha1.OnecloudOperation{op("u", v1alpha1.ActionUpdate, v1alpha1.OperationSucceeded, 0, true), refused}, "refused"},
 	} {
 		got := ""

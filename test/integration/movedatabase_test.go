@@ -75,7 +75,7 @@ func (m *moves) moved(want v1alpha1.OperationPhase) {
 	m.Helper()
 	var last *v1alpha1.OnecloudOperation
 	for _, o := range m.operations() {
-		if o.Spec.Action == v1alpha1.ActionMoveDatabase && (last == nil || last.Status.Start.Before(&o.Status.Start)) {
+		if o.Spec.Action == v1alpha1.ActionMoveDatabase {
 			last = o
 		}
 	}
