@@ -58,6 +58,12 @@ func newBackupCreate(a *app) *cobra.Command {
 			"  ocadm cluster backup create --to - --recipient age1… | ssh vault 'cat >cloud.ocadm-backup'",
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := s.fit(to); err != nil {
+				return err
+			}
+			if keep < 0 || keep > 0 && to == "-" {
+				return misused(fmt.Sprintf("--keep %d cannot be", keep), "give how many backups stay in a directory or a bucket, or leave --keep out")
+			}
 			return f.within(c.Context(), f.timeout, func(ctx context.Context, k8s client.WithWatch) error {
 				b := cluster.Backup{Key: f.key(), Keep: keep, SkipProof: noProof, Place: to}
 				var err error
@@ -109,6 +115,9 @@ func newBackupList(a *app) *cobra.Command {
 			"  ocadm cluster backup list --in s3://backups/cloud --s3-endpoint s3.example.com -o json",
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := s.fit(in); err != nil {
+				return err
+			}
 			if in == "" {
 				return f.within(c.Context(), requestTimeout, func(ctx context.Context, k8s client.WithWatch) error {
 					history, err := cluster.Backups(ctx, k8s, f.key())
@@ -197,6 +206,9 @@ func newBackupVerify(a *app) *cobra.Command {
 			"  ocadm cluster backup verify s3://backups/cloud/default-20261122T020000Z.ocadm-backup --s3-endpoint s3.example.com --identity key.txt --restore",
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := s.fit(args[0]); err != nil {
+				return err
+			}
 			verify := func(ctx context.Context, k8s client.Client, key *client.ObjectKey) error {
 				ids, err := k.identities()
 				if err != nil {

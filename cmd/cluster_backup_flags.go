@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"filippo.io/age"
@@ -34,6 +35,14 @@ func (s *storeFlags) add(fs *pflag.FlagSet) {
 }
 
 const bucketScheme = "s3://"
+
+// fit refuses flags of an object store where no place is one: a user who gives them believes that the backup goes there.
+func (s *storeFlags) fit(places ...string) error {
+	if *s == (storeFlags{}) || slices.ContainsFunc(places, func(p string) bool { return strings.HasPrefix(p, bucketScheme) }) {
+		return nil
+	}
+	return misused("the --s3 flags belong to a bucket, and none is named", "name it as s3://BUCKET/PATH, or leave the --s3 flags out")
+}
 
 // later checks a place as far as that needs no network, and returns what it is called and how to open it.
 func (s *storeFlags) later(place string) (name string, open func(context.Context) (backup.Store, error), err error) {
@@ -211,6 +220,9 @@ func (k *keyFlags) passphrase() ([]age.Recipient, age.Identity, error) {
 // identities are the keys to read a backup with.
 func (k *keyFlags) identities() ([]age.Identity, error) {
 	if k.passphraseFile != "" {
+		if len(k.identityFiles) > 0 {
+			return nil, misused("--identity and --passphrase-file exclude each other", "give the one that the file was encrypted for")
+		}
 		_, i, err := k.passphrase()
 		return []age.Identity{i}, err
 	}
@@ -266,7 +278,7 @@ func (d *databaseFlags) add(fs *pflag.FlagSet, of string) {
 func (d *databaseFlags) server(required bool) (v1alpha1.DatabaseServer, error) {
 	out := v1alpha1.DatabaseServer{Host: d.host, Port: d.port, Username: d.user, TLS: v1alpha1.DatabaseTLS{Mode: d.tls}}
 	if d.host == "" {
-		if required || d.passwordFile != "" {
+		if required || *d != (databaseFlags{}) {
 			return out, misused("the database server is not named", "give --database-host")
 		}
 		return out, nil

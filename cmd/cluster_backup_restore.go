@@ -42,6 +42,9 @@ func newBackupRestore(a *app) *cobra.Command {
 			"    --load-balancer-endpoint 10.0.0.20 --wait",
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := s.fit(args[0], before); err != nil {
+				return err
+			}
 			ids, err := k.identities()
 			if err != nil {
 				return err
@@ -119,6 +122,7 @@ func newBackupRestore(a *app) *cobra.Command {
 	fs.StringVar(&address, "load-balancer-endpoint", "", "address of a new cloud, where users and hosts reach it; without it, that of the backup")
 	fs.StringVar(&before, "save-to", "", "where to save what is there now; without it, beside FILE")
 	fs.BoolVar(&noBackup, "no-backup", false, "do not save what is there now")
+	c.MarkFlagsMutuallyExclusive("save-to", "no-backup")
 	fs.BoolVar(&f.wait, "wait", false, "wait until every component is available")
 	fs.DurationVar(&f.timeout, "timeout", backupTimeout, "how long it may take")
 	addYes(fs, &yes)

@@ -33,7 +33,10 @@ func newBackupSchedule(a *app) *cobra.Command {
 			"  ocadm cluster backup schedule --to /srv/backups --node node1\n  ocadm cluster backup schedule --off",
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			var err error
+			err := s.fit(to)
+			if err != nil {
+				return err
+			}
 			schedule.Key = f.key()
 			if schedule.Recipients, err = publicKeys(recipients); err != nil {
 				return err

@@ -41,12 +41,12 @@ func (a *app) rehearseUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, 
 }
 
 // checkUpdate lets an operation run the checks of an update, and the nodes pull its images.
-func (a *app) checkUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, downgrade bool) error {
+func (a *app) checkUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, downgrade, noBackup bool) error {
 	o, err := trial(c, f, v1alpha1.ActionCheck, "dry-run", u, downgrade)
 	if err != nil {
 		return err
 	}
-	f.wait = true
+	f.wait, o.Spec.Update.NoBackup = true, noBackup // copies need space
 	return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error { return a.operate(ctx, k, f, o) })
 }
 

@@ -143,11 +143,14 @@ func newClusterUpdate(a *app) *cobra.Command {
 			if err := somethingToUpdate(u); err != nil {
 				return err
 			}
+			if rehearse && noBackup {
+				return misused("--no-backup does not go with --rehearse, which works on copies of the databases", "leave it out")
+			}
 			if rehearse {
 				return a.rehearseUpdate(c, &f, u, downgrade)
 			}
 			if dryRun {
-				return a.checkUpdate(c, &f, u, downgrade)
+				return a.checkUpdate(c, &f, u, downgrade, noBackup)
 			}
 			// The operator must run before the cloud changes, so this wait is not optional.
 			if atOnce && (downgrade || noBackup || onFailure != "") {

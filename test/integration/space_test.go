@@ -46,7 +46,8 @@ func TestNoUpdateWithoutSpace(t *testing.T) {
 			t.Errorf("%s: got %v", c.command, err)
 		}
 	}
-	e.Kubelet.Withdraw("/region:v4.0.5") // a check reports what it found together with the images that are missing
+	prints(e.Env, "Succeeded", "cluster", "update", "--version", "v4.0.5", "--dry-run", "--no-backup") // which copies nothing
+	e.Kubelet.Withdraw("/region:v4.0.5")                                                               // a check reports what it found together with the images that are missing
 	for _, command := range []string{"operation check --version v4.0.5", "cluster update --version v4.0.5 --dry-run"} {
 		_, err := ocadm(e.Env, strings.Fields(command)...)
 		if found := finding.Of(err); len(found) != 2 || found[0].Code != "OCA-7073" || found[1].Code != "OCA-7068" {
