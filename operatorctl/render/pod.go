@@ -193,7 +193,7 @@ func probes(out *corev1.Container, in component.Inputs) {
 	w := in.Self.Workload
 	out.ReadinessProbe, out.LivenessProbe = w.Probe, w.Liveness
 	if (w.Ping || w.Listens) && len(out.Ports) > 0 {
-		port, probe := intstr.FromInt32(out.Ports[0].ContainerPort), &corev1.Probe{PeriodSeconds: 5, TimeoutSeconds: 3, FailureThreshold: 2}
+		port, probe := intstr.FromInt32(out.Ports[0].ContainerPort), &corev1.Probe{PeriodSeconds: 5, TimeoutSeconds: 3, FailureThreshold: silences(in)}
 		if w.Ping {
 			probe.HTTPGet = &corev1.HTTPGetAction{Path: "/ping", Port: port, Scheme: corev1.URISchemeHTTPS}
 		} else {
@@ -206,6 +206,15 @@ func probes(out *corev1.Container, in component.Inputs) {
 		start.InitialDelaySeconds, start.PeriodSeconds, start.FailureThreshold = 0, 1, startSeconds(in.Self.Component)
 		out.StartupProbe = start
 	}
+}
+
+// silences is how many probes in a row a pod may leave unanswered before it gets no more requests. Where another copy answers, that is soon. A pod that is
+// alone is busy more often than it hangs: without it every request is refused at once, while it would have answered late.
+func silences(in component.Inputs) int32 {
+	if in.Self.Replicas > 1 {
+		return 2
+	}
+	return 6
 }
 
 func sidecars(in component.Inputs, main corev1.Container, init bool) []corev1.Container {
