@@ -179,15 +179,6 @@ func Of(ctx context.Context, c client.Reader, key client.ObjectKey) ([]*v1alpha1
 	return all, nil
 }
 
-// Running is the operation of a cloud that has begun and has not ended, nil if there is none.
-func Running(all []*v1alpha1.OnecloudOperation) *v1alpha1.OnecloudOperation {
-	i := slices.IndexFunc(all, func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase.Active() })
-	if i < 0 {
-		return nil
-	}
-	return all[i]
-}
-
 // pend reports what an operation waits for.
 func (c *Controller) pend(ctx context.Context, o *v1alpha1.OnecloudOperation, why string) error {
 	if o.Status.Phase == v1alpha1.OperationPending && o.Status.Message == why {

@@ -20,9 +20,9 @@ type verdict struct {
 	why, failed string
 }
 
-// judgeWave looks whether the components of a wave have arrived. A component has failed when it was Degraded for as long as settle: a kubelet tries
-// again what a busy node refused once. It is pure.
-func judgeWave(cloud *v1alpha1.OnecloudCluster, names []string, now time.Time, settle time.Duration) verdict {
+// judge reports whether the components of a wave serve as settled says. A component has failed when it was Degraded for as long as settle: a
+// kubelet tries again what a busy node refused once. It is pure.
+func judge(cloud *v1alpha1.OnecloudCluster, names []string, settled func(v1alpha1.ComponentStatus) bool, now time.Time, settle time.Duration) verdict {
 	var v verdict
 	var missing, failed []string
 	for _, c := range cloud.Status.Components {
@@ -31,7 +31,7 @@ func judgeWave(cloud *v1alpha1.OnecloudCluster, names []string, now time.Time, s
 		}
 		v.want++
 		switch {
-		case c.Settled():
+		case settled(c):
 			v.done++
 		case c.State == v1alpha1.Degraded && now.Sub(c.Since.Time) >= settle:
 			failed = append(failed, fmt.Sprintf("%s: %s", c.Name, c.Message))
@@ -42,6 +42,11 @@ func judgeWave(cloud *v1alpha1.OnecloudCluster, names []string, now time.Time, s
 	v.ready = v.done == v.want
 	v.why, v.failed = strings.Join(append(failed, missing...), "; "), strings.Join(failed, "; ")
 	return v
+}
+
+// settledBefore reports whether a component serves, be it in the version from before the update.
+func settledBefore(c v1alpha1.ComponentStatus) bool {
+	return c.Settled() || c.State == v1alpha1.Available && c.Reason == v1alpha1.ReasonWave
 }
 
 // followed reports whether the status of a cloud was determined when a rollout was as it is now.

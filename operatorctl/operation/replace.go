@@ -237,7 +237,7 @@ func (r *Run) startOld(ctx context.Context, report workflow.Reporter) error {
 		members = append(members, w.Components...)
 	}
 	return r.Until(ctx, report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
-		v := judgeBack(cloud, members)
+		v := judge(cloud, members, settledBefore, time.Now(), r.Settle)
 		report.Progress(int64(v.done), int64(v.want), "components")
 		return v.ready, v.why, nil
 	})

@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -226,7 +224,7 @@ func wave(number int, name string) Step {
 func (r *Run) gate(ctx context.Context, report workflow.Reporter, members []string) error {
 	var since, asked time.Time
 	return r.Until(ctx, report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
-		v := judgeWave(cloud, members, time.Now(), r.Settle)
+		v := judge(cloud, members, v1alpha1.ComponentStatus.Settled, time.Now(), r.Settle)
 		report.Progress(int64(v.done), int64(v.want), "components")
 		switch {
 		case v.failed != "":
@@ -273,7 +271,7 @@ func back(number int, name string) Step {
 			}
 			members := r.rollout().Waves[number-1].Components
 			return r.Until(ctx, report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
-				v := judgeBack(cloud, members)
+				v := judge(cloud, members, settledBefore, time.Now(), r.Settle)
 				report.Progress(int64(v.done), int64(v.want), "components")
 				return v.ready, v.why, nil
 			})
@@ -323,23 +321,4 @@ func restore() Step {
 			return nil
 		},
 	}
-}
-
-// judgeBack looks whether the components of a wave serve as they did before. It is pure.
-func judgeBack(cloud *v1alpha1.OnecloudCluster, names []string) verdict {
-	var v verdict
-	var missing []string
-	for _, c := range cloud.Status.Components {
-		if !slices.Contains(names, c.Name) || c.State == v1alpha1.Disabled {
-			continue
-		}
-		v.want++
-		if c.Settled() || c.State == v1alpha1.Available && c.Reason == v1alpha1.ReasonWave {
-			v.done++
-			continue
-		}
-		missing = append(missing, fmt.Sprintf("%s is %s: %s", c.Name, c.State, c.Message))
-	}
-	v.ready, v.why = v.done == v.want, strings.Join(missing, "; ")
-	return v
 }

@@ -41,7 +41,7 @@ func TestWaves(t *testing.T) {
 	}
 }
 
-func TestJudgeWave(t *testing.T) {
+func TestJudge(t *testing.T) {
 	now, settle := time.Unix(1000, 0), 30*time.Second
 	at := func(since time.Time, state v1alpha1.State, outdated bool, reason string) *v1alpha1.OnecloudCluster {
 		return &v1alpha1.OnecloudCluster{Status: v1alpha1.OnecloudClusterStatus{Components: []v1alpha1.ComponentStatus{
@@ -68,11 +68,11 @@ func TestJudgeWave(t *testing.T) {
 		{at(now.Add(-settle+time.Second), v1alpha1.Degraded, false, ""), false, "", false}, // a node that is busy refuses to start a container once
 		{one(v1alpha1.Idle, false, ""), true, "", true},
 	} {
-		v := judgeWave(c.cloud, members, now, settle)
+		v := judge(c.cloud, members, v1alpha1.ComponentStatus.Settled, now, settle)
 		if v.ready != c.ready || v.failed != c.failed || v.want != 1 {
 			t.Errorf("%+v: %+v", c.cloud.Status.Components[0], v)
 		}
-		if b := judgeBack(c.cloud, members); b.ready != c.back {
+		if b := judge(c.cloud, members, settledBefore, now, settle); b.ready != c.back {
 			t.Errorf("back, %+v: %+v", c.cloud.Status.Components[0], b)
 		}
 	}

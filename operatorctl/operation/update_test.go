@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+
 	"yunion.io/x/ocadm/operatorctl/catalog"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,7 +76,10 @@ func (f *follower) follow(ctx context.Context) {
 	defer f.mu.Unlock()
 	in := &cloud.Status.Release
 	cloud.Status.Rollout = nil
-	o := Running(all)
+	var o *v1alpha1.OnecloudOperation
+	if i := slices.IndexFunc(all, func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase.Active() }); i >= 0 {
+		o = all[i]
+	}
 	if o != nil && o.Status.Rollout != nil {
 		r := o.Status.Rollout
 		cloud.Status.Rollout = &v1alpha1.RolloutStatus{Operation: o.Name, Hold: r.Hold, Reached: r.Reached}
