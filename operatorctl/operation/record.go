@@ -221,7 +221,7 @@ func (r *record) Event(e workflow.Event) {
 	apply(s, e)
 	r.op.Status.Message = s.Message
 	if e.Type == workflow.PhaseFailed {
-		r.op.Status.Findings = Findings(e.Findings)
+		r.op.Status.Findings = failedWith(r.op.Status.Findings, Findings(e.Findings))
 		if r.events == nil {
 			return
 		}
@@ -267,6 +267,22 @@ func apply(s *v1alpha1.OperationStep, e workflow.Event) {
 
 // maxEvidence is how many lines of a step the status holds; the log has all.
 const maxEvidence = 50
+
+// failedWith are the findings of a failure, and behind them the warnings that its step has noted with them. It is pure.
+func failedWith(noted, failed []v1alpha1.OperationFinding) []v1alpha1.OperationFinding {
+	out := slices.Clone(failed)
+	for _, f := range noted {
+		if f.Warning {
+			out = append(out, f)
+		}
+	}
+	for _, f := range failed {
+		if !slices.Contains(noted, f) { // those that are noted are of another step
+			return failed
+		}
+	}
+	return out
+}
 
 // Findings are findings as a status holds them.
 func Findings(l finding.List) []v1alpha1.OperationFinding {

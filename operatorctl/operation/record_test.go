@@ -5,6 +5,7 @@ package operation
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -55,5 +56,17 @@ func TestNote(t *testing.T) {
 	// A cut in the middle of a character leaves none of it.
 	if got := Note("é" + strings.Repeat("é", 600)); len(got) > 1024 || !utf8.ValidString(got) || !strings.HasSuffix(got, "é…") {
 		t.Errorf("%d bytes: …%q", len(got), got[len(got)-8:])
+	}
+}
+
+// TestWarningsOfAFailure: a step that fails keeps the warnings that it has noted, and none of another step.
+func TestWarningsOfAFailure(t *testing.T) {
+	warning, failure, other := v1alpha1.OperationFinding{Code: "W", Warning: true}, v1alpha1.OperationFinding{Code: "E"}, v1alpha1.OperationFinding{Code: "F"}
+	list := func(l ...v1alpha1.OperationFinding) []v1alpha1.OperationFinding { return l }
+	if got := failedWith(list(warning, failure), list(failure)); !slices.Equal(got, list(failure, warning)) {
+		t.Errorf("%+v", got)
+	}
+	if got := failedWith(list(warning, other), list(failure)); !slices.Equal(got, list(failure)) {
+		t.Errorf("of another step: %+v", got)
 	}
 }
