@@ -34,16 +34,16 @@ const conditions = (cloud) => (cloud.status?.conditions ?? []).filter((c) => wro
 
 function componentDetails(c, cloud) {
   const line = (name, value) => value ? h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, value)) : null
-  const others = (names) => (names ?? []).flatMap((n, i) => [i ? ", " : "", h("a", { href: link(cloud, n) }, n)])
+  const others = (of, names) => (names ?? []).flatMap((n, i) => [i ? ", " : "", h("a", { href: link(cloud, n), id: of + n }, n)])
   return h("section", { "aria-labelledby": "component" },
     h("h2", { id: "component" }, c.name),
     h("table", {}, h("tbody", {},
       line(t("state"), [state(c.state), " ", c.since && h("span", { class: "soft" }, ago(c.since))]),
       line(t("why"), c.message),
-      line(t("waits"), c.blockedBy?.length && others(c.blockedBy)),
+      line(t("waits"), c.blockedBy?.length && others("waits-", c.blockedBy)),
       line(t("pods"), c.replicas ? t("pods.ready", c.ready ?? 0, c.replicas) : ""),
       line(t("image"), c.image && [c.image, c.pinned && h("span", { class: "soft" }, " ", t("pinned"))]),
-      line(t("needs"), c.after?.length && others(c.after)))))
+      line(t("needs"), c.after?.length && others("needs-", c.after)))))
 }
 
 const releaseRow = (cloud, complain) => (r) => [r.revision, r.version, ago(r.time), (r.why ?? []).map((w) => h("div", {}, w)), r.by ?? "",
@@ -96,8 +96,8 @@ export function cloudPage(main, complain, name, chosen) {
       h("h2", {}, t("components")),
       graph(components, chosen, (n) => link(name, n)),
       one && componentDetails(one, name),
-      h("details", { id: "all-components" }, h("summary", {}, t("components.table")), table([t("name"), t("state"), t("version"), t("pods"), t("why")],
-        components.map((c) => [h("a", { href: link(name, c.name) }, c.name), state(c.state), c.version ?? "", c.replicas ? `${c.ready ?? 0}/${c.replicas}` : "",
+      h("details", { id: "all-components" }, h("summary", { id: "components-table" }, t("components.table")), table([t("name"), t("state"), t("version"), t("pods"), t("why")],
+        components.map((c) => [h("a", { href: link(name, c.name), id: "component-" + c.name }, c.name), state(c.state), c.version ?? "", c.replicas ? `${c.ready ?? 0}/${c.replicas}` : "",
           c.blockedBy?.length ? t("graph.waits", c.blockedBy.join(", ")) : c.message ?? ""]), "")),
       more.metrics.length > 0 && [h("h2", {}, t("metrics")), h("div", { class: "plots" }, more.metrics.map(plot))],
       h("h2", {}, t("releases")),

@@ -25,7 +25,7 @@ function ask(title, content, verb, run, complain, kind) {
   })
   dialog.addEventListener("close", () => {
     dialog.remove()
-    document.getElementById(back?.id)?.focus()
+    ;(document.getElementById(back?.id) ?? document.getElementById("main")).focus()
   })
   document.body.append(dialog)
   dialog.showModal()
@@ -37,6 +37,9 @@ const open = (o) => { location.hash = "#/operation/" + encodeURIComponent(o.meta
 
 const choice = (name, id, value, text, checked) => h("label", { class: "line" }, h("input", { type: "radio", name, id, value, checked, required: true }), h("span", {}, text))
 
+// group is one question with several answers.
+const group = (text, ...answers) => h("fieldset", {}, h("legend", {}, text), answers)
+
 const chosen = (name) => document.querySelector(`input[name="${name}"]:checked`)?.value
 
 export function updateDialog(cloud, complain) {
@@ -46,8 +49,8 @@ export function updateDialog(cloud, complain) {
   ask(t("update.title", name), [
     h("p", {}, t("update.does", now)),
     h("label", { for: "to-version" }, t("update.version")), version,
-    h("label", {}, t("update.failure")),
-    choice("failure", "failure-rollback", "rollback", t("update.rollback"), true), choice("failure", "failure-pause", "pause", t("update.pause")),
+    group(t("update.failure"),
+      choice("failure", "failure-rollback", "rollback", t("update.rollback"), true), choice("failure", "failure-pause", "pause", t("update.pause"))),
   ], t("update"), async () => open(await post(`/clouds/${encodeURIComponent(name)}/update`,
     { onFailure: chosen("failure"), update: { version: version.value.trim() } }, key)), complain)
 }
@@ -56,9 +59,9 @@ export function rollbackDialog(cloud, release, complain) {
   const name = cloud.metadata.name, key = crypto.randomUUID()
   ask(t("rollback.title", name, release.revision), [
     h("p", {}, t("rollback.does", release.version)),
-    choice("databases", "databases-ask", "", t("rollback.ask"), true),
-    choice("databases", "databases-restore", "restoreDatabases", t("rollback.restore")),
-    choice("databases", "databases-keep", "keepDatabases", t("rollback.keep")),
+    group(t("rollback.databases"), choice("databases", "databases-ask", "", t("rollback.ask"), true),
+      choice("databases", "databases-restore", "restoreDatabases", t("rollback.restore")),
+      choice("databases", "databases-keep", "keepDatabases", t("rollback.keep"))),
   ], t("rollback"), async () => {
     const rollback = { revision: release.revision }
     if (chosen("databases")) rollback[chosen("databases")] = true
@@ -82,7 +85,7 @@ export function addMachineDialog(complain) {
     h("label", { for: "m-cloud" }, t("cloud")), h("select", { id: "m-cloud" }, [...world.clouds.keys()].map((n) => h("option", {}, n))),
     field("m-name", t("name"), true), field("m-address", t("address"), true), field("m-user", t("machine.user"), false, { placeholder: "root" }),
     field("m-secret", t("machine.secret"), true), field("m-key", t("machine.key"), false, { placeholder: "SHA256:…" }),
-    h("label", {}, t("roles")), roles.map((r) => h("label", { class: "line" }, h("input", { type: "checkbox", id: "m-role-" + r, checked: r === "compute" }), h("span", {}, word(r)))),
+    group(t("roles"), roles.map((r) => h("label", { class: "line" }, h("input", { type: "checkbox", id: "m-role-" + r, checked: r === "compute" }), h("span", {}, word(r))))),
   ], t("machine.add"), async () => {
     const ssh = { address: value("m-address"), credentialsSecretName: value("m-secret") }
     if (value("m-user")) ssh.user = value("m-user")

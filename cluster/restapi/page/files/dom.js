@@ -46,11 +46,12 @@ export function h(tag, attributes, ...children) {
 
 // show replaces what an element contains, and keeps the focus, the scrolled position of the log and open details where they were.
 export function show(parent, ...children) {
-  const focused = document.activeElement?.id
+  const focused = document.activeElement?.id, had = parent !== document.activeElement && parent.contains(document.activeElement)
   const open = new Set([...parent.querySelectorAll("details[open]")].map((d) => d.id))
   parent.replaceChildren(...children.flat(9).filter((c) => c != null && c !== false && c !== ""))
   for (const id of open) document.getElementById(id)?.setAttribute("open", "")
-  if (focused && document.activeElement?.id !== focused) document.getElementById(focused)?.focus({ preventScroll: true })
+  // What had the focus may be gone: who works with the keyboard goes on from the content, not from the top of the page.
+  if (had && !parent.contains(document.activeElement)) (document.getElementById(focused) ?? document.getElementById("main")).focus({ preventScroll: true })
 }
 
 export function duration(seconds) {

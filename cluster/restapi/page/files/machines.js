@@ -39,7 +39,7 @@ export function machinePage(main, complain, name) {
           may("machines:update") && (paused(m) ? ask("resume", () => act(path + "/resume")) : ask("pause", () => act(path + "/pause"))),
           may("machines:update") && m.status?.phase === "Failed" && ask("retry", () => act(path + "/retry")),
           may("machines:delete") && !m.metadata.deletionTimestamp && ask("remove", () => remove(path, m.version), "danger"))),
-        h("p", { class: "soft" }, t("cloud"), " ", h("a", { href: "#/cloud/" + encodeURIComponent(m.spec.cloud) }, m.spec.cloud), " · ", addressOf(m), " · ",
+        h("p", { class: "soft" }, t("cloud"), " ", h("a", { href: "#/cloud/" + encodeURIComponent(m.spec.cloud), id: "of-cloud" }, m.spec.cloud), " · ", addressOf(m), " · ",
           (m.spec.roles ?? []).map(word).join(", "), m.status?.nodeRef?.name && ` · ${t("node")} ${m.status.nodeRef.name}`),
         paused(m) && note("", t("machine.paused")),
         m.status?.failureMessage ? note("bad", h("strong", {}, m.status.failureReason), m.status.failureMessage) : m.status?.message && h("p", {}, m.status.message),
@@ -49,7 +49,7 @@ export function machinePage(main, complain, name) {
           [word(c.type), state(c.status), ago(c.lastTransitionTime), c.message]), "–"),
         h("h2", {}, t("nav.operations")),
         table([t("name"), t("action"), t("phase"), t("began"), t("message")], operations.map((o) =>
-          [h("a", { href: "#/operation/" + encodeURIComponent(o.metadata.name) }, o.metadata.name), word(o.spec.action), state(o.status?.phase || "Pending"), ago(o.status?.start), o.status?.message ?? ""]), t("operations.none")))
+          [h("a", { href: "#/operation/" + encodeURIComponent(o.metadata.name), id: "operation-" + o.metadata.name }, o.metadata.name), word(o.spec.action), state(o.status?.phase || "Pending"), ago(o.status?.start), o.status?.message ?? ""]), t("operations.none")))
     },
   }
 }

@@ -21,7 +21,7 @@ export function complain(e) {
   const text = !p ? [note("bad", String(e))]
     : p.unreachable ? [note("bad", t("unreachable"))]
       : findings(p.findings ?? [p])
-  show(element("problem"), text, h("button", { type: "button", onclick: () => show(element("problem")) }, t("close")))
+  show(element("problem"), text, h("button", { type: "button", id: "close", onclick: () => show(element("problem")) }, t("close")))
   if (p?.status === 401) out()
 }
 
@@ -130,6 +130,11 @@ element("language").addEventListener("click", () => {
 })
 element("theme").addEventListener("click", () => theme(true))
 element("logout").addEventListener("click", out)
+element("skip").addEventListener("click", (e) => { // its address is no page
+  e.preventDefault()
+  element("main").focus()
+})
+addEventListener("keydown", (e) => { if (e.key === "Escape" && !document.querySelector("dialog")) show(element("problem")) })
 addEventListener("hashchange", go)
 setInterval(() => { if (view && !document.hidden) view.update() }, 5000) // ages
 loggedIn() ? start() : loginPage()

@@ -40,7 +40,7 @@ function step(s) {
     s.start && s.state !== "Skipped" && h("span", { class: "soft" }, " ", lasted(s.start, s.end)),
     s.state === "Running" && s.total > 0 && [" ", h("progress", { max: s.total, value: s.done ?? 0, "aria-label": s.short ?? s.name }), " ", `${s.done ?? 0}/${s.total} ${s.unit ?? ""}`],
     s.message && s.state !== "Done" && h("div", {}, s.message),
-    s.evidence?.length && h("details", { id: "evidence-" + s.name + (s.revert ? "-back" : "") }, h("summary", {}, t("evidence", s.evidence.length)),
+    s.evidence?.length && h("details", { id: "evidence-" + s.name + (s.revert ? "-back" : "") }, h("summary", { id: "evidence-of-" + s.name + (s.revert ? "-back" : "") }, t("evidence", s.evidence.length)),
       h("ul", {}, s.evidence.map((e) => h("li", {}, e)))))
 }
 
@@ -90,7 +90,7 @@ export function operationPage(main, complain, name) {
       show(head,
         h("h1", {}, `${word(o.spec.action)} ${name}`, " ", state(phase),
           may("operations:update") && h("span", { class: "actions" }, Object.keys(verbs).filter((v) => verbs[v](phase)).map(button))),
-        h("p", { class: "soft" }, t("cloud"), " ", h("a", { href: "#/cloud/" + encodeURIComponent(o.spec.cloud) }, o.spec.cloud), " · ",
+        h("p", { class: "soft" }, t("cloud"), " ", h("a", { href: "#/cloud/" + encodeURIComponent(o.spec.cloud), id: "of-cloud" }, o.spec.cloud), " · ",
           o.spec.requester ?? "", " · ", ago(o.status?.start), " · ", lasted(o.status?.start, o.status?.end)),
         o.status?.message && h("p", {}, o.status.message),
         findings(o.status?.findings),
