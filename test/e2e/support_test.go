@@ -80,4 +80,7 @@ func (s *suite) support(t *testing.T) {
 	if out, err = s.On(t.Context(), 1, "tar", "-xzOf", file); err != nil || strings.Contains(out, s.db.RootPassword) {
 		t.Errorf("the bundle has the administrator's password of the database (%v)", err)
 	}
+	if _, err := s.On(t.Context(), 1, "rm", file); err != nil { // reset compares the machine with a fresh one
+		t.Error(err)
+	}
 }
