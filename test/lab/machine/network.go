@@ -136,6 +136,18 @@ func setCable(l Layout, i int, up bool) error {
 	return nil
 }
 
+// setPathMTU sets what the network takes from machine i and brings to it, in bytes. The interface in the machine keeps its own MTU.
+func setPathMTU(l Layout, i, mtu int) error {
+	link, err := netlink.LinkByName(l.veth(i))
+	if err != nil {
+		return fmt.Errorf("finding the cable of %s: %w", nodeName(i), err)
+	}
+	if err := netlink.LinkSetMTU(link, mtu); err != nil {
+		return fmt.Errorf("setting the MTU of the cable of %s: %w", nodeName(i), err)
+	}
+	return nil
+}
+
 func removeLink(name string) error {
 	link, err := netlink.LinkByName(name)
 	if isNoLink(err) {

@@ -160,6 +160,9 @@ func (n *Node) CutNetwork() error { return setCable(n.lab.Layout, n.index, false
 // RestoreNetwork plugs it in again.
 func (n *Node) RestoreNetwork() error { return setCable(n.lab.Layout, n.index, true) }
 
+// PathMTU makes the network between this machine and the others drop packets of more bytes. The machine itself does not know of it.
+func (n *Node) PathMTU(mtu int) error { return setPathMTU(n.lab.Layout, n.index, mtu) }
+
 // Kill ends the machine as a power failure does. Its disk stays.
 func (n *Node) Kill(ctx context.Context) error {
 	if err := n.lab.runQuiet(ctx, "kill", n.lab.container(n.index), "KILL"); err != nil {

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/test/scenario"
+)
+
+// smallMTU is what the network takes from a machine and brings to it, as a tunnel on the way does.
+const smallMTU = 1400
+
+// route lets TCP send what the path takes, or with no MTU what it likes: a network with a small MTU clamps the MSS. The probe does not ask the route.
+const route = `ip route change $(ip -4 -o route show dev eth0 proto kernel | head -n 1 | sed 's/ mtu.*//') dev eth0 proto kernel`
+
+// machinePairs checks machines that are each well and do not fit together: it names all pairs at once, and nothing has changed.
+func (s *suite) machinePairs(t *testing.T) {
+	ctx := t.Context()
+	on := func(node int, script string) {
+		t.Helper()
+		if out, err := s.On(ctx, node, "sh", "-ec", script); err != nil {
+			t.Fatalf("%s on node %d: %v: %s", script, node, err, out)
+		}
+	}
+	file := s.file(t, 2, 3, 4, 5)
+	id, err := s.On(ctx, 3, "cat", "/etc/machine-id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	firewall := " INPUT -p udp --dport 8472 -s " + s.Lab.Node(3).Address.String() + " -j DROP"
+	on(2, route+" mtu 1400")
+	if err := s.Lab.Node(2).PathMTU(smallMTU); err != nil {
+		t.Fatal(err)
+	}
+	on(4, "cp -p /etc/machine-id /run/machine-id && echo "+strings.TrimSpace(id)+" >/etc/machine-id")
+	on(5, "iptables -I"+firewall)
+	s.precheck(t, file,
+		"OCA-7642 node4 and node3 have the same machine id",
+		"OCA-7648 Nothing comes from node3 to node5 on UDP 8472 (pod network)",
+		"OCA-7649 Packets of more than 1400 bytes do not come from node1, node3, node4, node5 to node2",
+		"OCA-7649 Packets of more than 1400 bytes do not come from node2 to node1, node3, node4, node5")
+	if out, err := s.Kubectl(ctx, "get", "nodes", "-o", "name"); err != nil || out != "node/node1" {
+		t.Errorf("nodes %q, %v", out, err)
+	}
+	if err := s.Lab.Node(2).PathMTU(1500); err != nil {
+		t.Fatal(err)
+	}
+	on(2, route)
+	on(4, "cp -p /run/machine-id /etc/machine-id && rm /run/machine-id")
+	on(5, "iptables -D"+firewall)
+	for _, node := range []int{2, 3, 4, 5} {
+		on(node, "rm -r /root/.ocadm") // what the download of the checks leaves
+		compare(t, s.Lab.Node(node).Name+" after its precheck", s.fresh[node], s.look(t, node))
+	}
+	s.precheck(t, file)
+}
+
+// precheck checks the machines of a file and compares the findings of their comparison. Each machine alone has no error.
+func (s *suite) precheck(t *testing.T, file string, want ...string) {
+	t.Helper()
+	out, err := s.On(t.Context(), 1, scenario.Ocadm, "machine", "precheck", "-f", file, "-o", "json")
+	if (err == nil) != (len(want) == 0) {
+		t.Errorf("the precheck: %v", err)
+	}
+	var all []struct {
+		Machine, Message, Ways string
+		Passed                 bool
+		Findings               []struct{ Code, What string }
+	}
+	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 5 {
+		t.Fatalf("%s: %v", out, err)
+	}
+	for _, one := range all {
+		if one.Machine != "" {
+			if !one.Passed {
+				t.Errorf("%s: %s", one.Machine, one.Message)
+			}
+			continue
+		}
+		t.Log(one.Ways)
+		var got []string
+		for _, f := range one.Findings {
+			got = append(got, f.Code+" "+f.What)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) || one.Passed != (len(want) == 0) || !strings.HasPrefix(one.Ways, "20 ways between 5 machines") {
+			t.Errorf("%q, want %q; %s %s", got, want, one.Ways, one.Message)
+		}
+	}
+}
