@@ -203,7 +203,7 @@ func (k kind) create(ctx context.Context, in *struct {
 		}
 		u.SetAnnotations(with(u.GetAnnotations(), annotationOnce, digest))
 	}
-	err = of(ctx).Create(ctx, u, client.FieldOwner(kube.FieldManager))
+	err = of(ctx).Create(ctx, u, client.FieldOwner(kube.FieldManager), strict)
 	if apierrors.IsAlreadyExists(err) && digest != "" {
 		live, reading := k.live(ctx, client.ObjectKeyFromObject(u))
 		if reading != nil {
@@ -218,6 +218,9 @@ func (k kind) create(ctx context.Context, in *struct {
 	}
 	return answer(http.StatusCreated, u), nil
 }
+
+// strict lets the API server refuse fields that it does not know: it would leave out a misspelt one without a word.
+const strict = client.FieldValidation(metav1.FieldValidationStrict)
 
 func with(all map[string]string, key, value string) map[string]string {
 	all = maps.Clone(all)
@@ -275,7 +278,7 @@ func (k kind) replace(ctx context.Context, in *struct {
 		return nil, err
 	}
 	live.Object["spec"] = spec
-	if err := of(ctx).Update(ctx, live, client.FieldOwner(kube.FieldManager)); err != nil {
+	if err := of(ctx).Update(ctx, live, client.FieldOwner(kube.FieldManager), strict); err != nil {
 		return nil, stale(err)
 	}
 	return answer(http.StatusOK, live), nil
@@ -311,7 +314,7 @@ func (k kind) patch(ctx context.Context, in *struct {
 	u.SetGroupVersionKind(k.gvk)
 	u.SetNamespace(in.Namespace)
 	u.SetName(in.Name)
-	if err := of(ctx).Patch(ctx, u, client.RawPatch(types.MergePatchType, text), client.FieldOwner(kube.FieldManager)); err != nil {
+	if err := of(ctx).Patch(ctx, u, client.RawPatch(types.MergePatchType, text), client.FieldOwner(kube.FieldManager), strict); err != nil {
 		return nil, stale(err)
 	}
 	return answer(http.StatusOK, u), nil

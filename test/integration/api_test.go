@@ -5,12 +5,14 @@ package integration
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +26,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster/restapi"
 	"yunion.io/x/ocadm/operatorctl/operation"
+	"yunion.io/x/ocadm/test/env"
 )
 
 func TestAPI(t *testing.T) {
@@ -83,6 +86,19 @@ func (f *apiTest) versions() {
 		f.Errorf("%s", patched.text)
 	}
 	f.ask("writer", "PATCH", "machines/one", `{"metadata":{"labels":{"row":"8"}}}`, 412, "OCA-7617", "If-Match", etag)
+	for _, none := range []string{`"none"`, `"0"`, `"1", "2"`} { // no version of anything
+		f.ask("writer", "PUT", "machines/one", labelled, 412, "OCA-7617", "If-Match", none)
+		f.ask("writer", "PATCH", "machines/one", `{"metadata":{"labels":{"row":"8"}}}`, 412, "OCA-7617", "If-Match", none)
+		f.ask("writer", "DELETE", "machines/one", "", 412, "OCA-7617", "If-Match", none)
+	}
+	// A misspelt field is not left out without a word.
+	now := patched.header.Get("Etag")
+	f.unknown(f.ask("writer", "PATCH", "machines/one", `{"spec":{"labels":{},"taint":[]}}`, 400, "OCA-7621"), "spec.taint")
+	f.unknown(f.ask("writer", "PUT", "machines/one", strings.Replace(labelled, `"spec":{`, `"spec":{"taint":[],`, 1), 400, "OCA-7621", "If-Match", now), "spec.taint")
+	f.unknown(f.ask("writer", "POST", "machines", strings.Replace(machineBody("two"), `"ssh":{`, `"ssh":{"adress":"x",`, 1), 400, "OCA-7621"), "adress")
+	if got := f.ask("reader", "GET", "machines/one", "", 200, "").header.Get("Etag"); got != now {
+		f.Errorf("a refused request has changed the machine: %s, was %s", got, now)
+	}
 	f.ask("writer", "PATCH", "machines/one", `{"spec":{"cloud":"***"}}`, 422, "OCA-7621")
 	f.ask("writer", "PATCH", "machines/one", `{"spec":{"cloud":7}}`, 422, "OCA-7621")
 	f.ask("writer", "PATCH", "machines/none", `{}`, 404, "OCA-7620")
@@ -122,6 +138,18 @@ func (f *apiTest) pages() {
 	f.ask("reader", "GET", "machines?limit=0", "", 422, "OCA-7621")
 	f.ask("reader", "GET", "machines?limits=2", "", 422, "OCA-7621")
 	f.ask("reader", "GET", "machines?selector=%3D%3D", "", 422, "OCA-7621")
+	for _, token := range []string{"x", "%00", "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiIuLi8uLi9zZWNyZXRzIn0", strings.Repeat("A", 4096)} {
+		f.ask("reader", "GET", "machines?limit=2&continue="+token, "", 400, "OCA-7621")
+	}
+	f.ask("reader", "GET", "machines?continue="+strings.Repeat("A", 4097), "", 422, "OCA-7621")
+}
+
+// unknown expects the cause to name a field.
+func (f *apiTest) unknown(r reply, field string) {
+	f.Helper()
+	if !strings.Contains(r.Detail, "unknown field") || !strings.Contains(r.Detail, field) {
+		f.Errorf("it does not name %s: %s", field, r.text)
+	}
 }
 
 // secrets: none is in an answer, and a cloud that is sent back with its secrets hidden keeps them.
@@ -158,6 +186,8 @@ func (f *apiTest) verbs() {
 	if first.Metadata.Name == "" || first.Metadata.UID != again.Metadata.UID || first.Spec["requester"] != "system:serviceaccount:"+namespace+":writer" {
 		f.Errorf("%s\n%s", first.text, again.text)
 	}
+	f.ask("writer", "POST", "clouds/"+cloud+"/update", `{"update":{"version":"v4.0.5"},"onFailure":"pause"}`, 409, "OCA-7618", key, "u")
+	f.ask("writer", "POST", "clouds/"+cloud+"/update", `{"update":{"versions":"v4.0.5"}}`, 422, "OCA-7621")
 	f.ask("writer", "POST", "clouds/"+cloud+"/rollback", `{"rollback":{"revision":1}}`, 201, "")
 	name := first.Metadata.Name
 	for _, want := range []bool{true, false} {
@@ -256,6 +286,11 @@ func (f *apiTest) bad() {
 	f.Helper()
 	large := `{"spec":{"x":"` + strings.Repeat("y", 10<<20) + `"}}`
 	f.ask("writer", "POST", "machines", large, 413, "OCA-7621")
+	f.ask("writer", "PUT", "machines/p1", large, 413, "OCA-7621", "If-Match", `"1"`)
+	f.ask("writer", "POST", "machines/batch", large, 413, "OCA-7621")
+	if r := f.open("writer", "POST", "machines", io.MultiReader(strings.NewReader(large))); r.StatusCode != 413 { // of no known length
+		f.Errorf("a large body in chunks: %s", r.Status)
+	}
 	f.ask("writer", "POST", "machines", `{"spec":`, 400, "OCA-7621")
 	f.ask("writer", "POST", "machines", `{"specs":{}}`, 422, "OCA-7621")
 	f.ask("writer", "POST", "machines", `{"kind":"Secret","metadata":{"name":"x"}}`, 422, "OCA-7621")
@@ -263,24 +298,64 @@ func (f *apiTest) bad() {
 		f.Errorf("%s", r.text)
 	}
 	f.ask("writer", "PUT", "machines", "{}", 404, "OCA-7620")
-	// Headers that do not end, and a stream that is not read, are cut off meanwhile.
-	headers := f.dial()
-	fmt.Fprintf(headers, "GET /api/v1/namespaces/%s/machines HTTP/1.1\r\nHost: x\r\n", namespace)
-	unread := f.unread()
-	// A body that does not come: the server answers or ends the connection by itself.
-	c := f.dial()
-	fmt.Fprintf(c, "POST /api/v1/namespaces/%s/machines HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", namespace, f.tokens["writer"])
-	answer, err := io.ReadAll(c)
-	if err == nil && !bytes.Contains(answer, []byte("408")) {
-		f.Errorf("a slow client: %s", answer)
+	f.slow()
+}
+
+// slow clients are cut off, all at the same time: they send headers or a body byte by byte, or do not read.
+func (f *apiTest) slow() {
+	f.Helper()
+	const path = "/api/v1/namespaces/" + namespace + "/machines"
+	all := map[string]net.Conn{"headers": f.dial(), "a body": f.dial(), "a stream that is not read": f.unread()}
+	fmt.Fprintf(all["headers"], "GET %s HTTP/1.1\r\nHost: x\r\nX-Long: ", path)
+	fmt.Fprintf(all["a body"], "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 10000\r\n\r\n{",
+		path, f.tokens["writer"])
+	ctx, cancel := context.WithCancel(f.Context())
+	defer cancel()
+	for _, what := range []string{"headers", "a body"} {
+		go func() {
+			for tick := time.Tick(time.Second); ; {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick:
+				}
+				if _, err := all[what].Write([]byte(" ")); err != nil {
+					return
+				}
+			}
+		}()
 	}
-	for what, c := range map[string]net.Conn{"headers that do not end": headers, "a stream that is not read": unread} {
-		if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	// The same in HTTP/2, where the connection stays and the request ends.
+	two := &http.Client{Transport: &http.Transport{TLSClientConfig: f.client.Transport.(*http.Transport).TLSClientConfig.Clone(), ForceAttemptHTTP2: true}, Timeout: env.Patience}
+	defer two.CloseIdleConnections()
+	body, never := io.Pipe()
+	defer never.Close()
+	r, err := http.NewRequestWithContext(f.Context(), http.MethodPost, "https://"+f.address+path, body)
+	if err != nil {
+		f.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+f.tokens["writer"])
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := two.Do(r)
+	var late net.Error
+	switch {
+	case errors.As(err, &late) && late.Timeout():
+		f.Error("a slow body in HTTP/2: the request has not ended")
+	case err == nil:
+		if _ = answer.Body.Close(); answer.StatusCode != http.StatusRequestTimeout || answer.ProtoMajor != 2 {
+			f.Errorf("a slow body in HTTP/2: %s %s", answer.Proto, answer.Status)
+		}
+	}
+	for what, c := range all {
+		if err := c.SetReadDeadline(time.Now().Add(env.Patience)); err != nil {
 			f.Fatal(err)
 		}
-		_, err := io.Copy(io.Discard, c)
-		if wait, slow := errors.AsType[net.Error](err); slow && wait.Timeout() {
+		text, err := io.ReadAll(c)
+		if wait, is := errors.AsType[net.Error](err); is && wait.Timeout() {
 			f.Errorf("%s: the connection is still there", what)
+		}
+		if what == "a body" && err == nil && !bytes.Contains(text, []byte("408")) {
+			f.Errorf("%s: %s", what, text)
 		}
 	}
 }
