@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -67,12 +67,15 @@ func TestPage(t *testing.T) {
 	b.sees("figure", "Available components")
 	b.named()
 	b.picture("cloud")
+	b.keyboard()
 	b.backs(u)
 
 	u.publish("glance", program.AtStart)
 	b.updates("Reverted")
 	b.sees("#steps li.bad", "this release is broken on purpose")
 	b.sees("#log", "wave-services")
+	b.stops()
+	b.contrasts()
 	b.picture("reverted")
 	u.isOld(t, "after the update that failed")
 	u.publish("glance", "")
@@ -146,6 +149,7 @@ func (b *browser) machine() {
 		b.write(id, text)
 	}
 	b.named()
+	b.contrasts()
 	b.press("yes")
 	b.sees("h1", "node9")
 	b.sees("table", "cluster-info")
@@ -156,6 +160,8 @@ func (b *browser) machine() {
 	b.press("yes")
 	b.shows("#pause")
 	b.picture("machine")
+	b.stops()
+	b.contrasts()
 	b.press("remove")
 	b.press("yes")
 	b.sees("main", "has been deleted")
@@ -168,6 +174,9 @@ func (b *browser) machine() {
 	}
 	b.press("yes")
 	b.sees("#problem", "OCA-7621")
+	b.contrasts()
+	b.key(kb.Escape)
+	b.waits(`document.getElementById("problem").textContent === ""`)
 }
 
 // languages shows the page in Chinese, and dark.
@@ -178,10 +187,7 @@ func (b *browser) languages() {
 	b.press("nav-clouds")
 	b.press("cloud-" + env.Name)
 	b.sees("h1", "运行中")
-	dark := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}}
-	if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, dark); err != nil {
-		b.Fatal(err)
-	}
+	b.prefers("dark")
 	b.picture("cloud-zh")
 	paper := do(b, chromedp.Evaluate[string](`getComputedStyle(document.body).backgroundColor`))
 	if paper != "rgb(13, 17, 23)" {
