@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -71,6 +72,9 @@ func problem(status int, cause string, errs ...error) *Problem {
 	return p
 }
 
+// notStrict is how the API server begins to name the fields that it does not know.
+const notStrict = "strict decoding error: "
+
 // failed is an error of a handler: what Kubernetes or a function of package cluster has answered.
 func failed(err error) error {
 	if err == nil {
@@ -83,6 +87,9 @@ func failed(err error) error {
 	status, cause := http.StatusInternalServerError, err.Error()
 	var answer apierrors.APIStatus
 	list := finding.Of(err)
+	if at := strings.LastIndex(cause, notStrict); at >= 0 { // what is before it may be the whole object, with its secrets
+		return problem(http.StatusBadRequest, cause[at+len(notStrict):])
+	}
 	switch {
 	case errors.As(err, &answer):
 		status = cmp.Or(int(answer.Status().Code), status)

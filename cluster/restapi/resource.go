@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -300,6 +301,9 @@ func (k kind) patch(ctx context.Context, in *struct {
 		}
 	}
 	if v := in.version(); v != "" {
+		if n, err := strconv.ParseUint(v, 10, 64); err != nil || n == 0 { // Kubernetes calls that a failure of its own
+			return nil, problem(http.StatusPreconditionFailed, "If-Match is the ETag of no version")
+		}
 		metadata["resourceVersion"] = v
 	}
 	change := map[string]any{"metadata": metadata}
