@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -120,6 +121,25 @@ func Operate(ctx context.Context, c client.Client, o *Operation) error {
 		return undefined(fmt.Errorf("creating an operation: %w", err))
 	}
 	return nil
+}
+
+// OperateOnce creates an operation, or finds the same one that was asked for before and has not ended: a user whose connection broke asks again, and a second
+// update would replace the copies of the databases that the first one made. again reports whether it found one.
+func OperateOnce(ctx context.Context, c client.Client, o *Operation) (again bool, err error) {
+	all, err := Operations(ctx, c, o.Namespace, o.Spec.Cloud)
+	if err != nil && !apierrors.IsForbidden(err) { // who may only create operations does
+		return false, err
+	}
+	for i := range all {
+		spec := all[i].Spec
+		if spec.Requester = o.Spec.Requester; all[i].Status.Phase.Final() || all[i].Status.Phase == v1alpha1.OperationReverting ||
+			all[i].Annotations[v1alpha1.AnnotationControl] == v1alpha1.OperationCancel || !equality.Semantic.DeepEqual(spec, o.Spec) {
+			continue
+		}
+		*o = all[i]
+		return true, nil
+	}
+	return false, Operate(ctx, c, o)
 }
 
 // FollowOperation calls report with each state of an operation until it has ended or is paused, and returns its last state. One that did not succeed

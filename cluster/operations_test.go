@@ -26,6 +26,43 @@ func oneOperation(name string, phase v1alpha1.OperationPhase) *Operation {
 
 func at(second int) metav1.Time { return metav1.NewTime(time.Unix(int64(second), 0)) }
 
+// TestSameOperationIsFollowed: who asks for an operation twice gets the first one, as long as it may still bring what was asked for.
+func TestSameOperationIsFollowed(t *testing.T) {
+	there := func(name string, change func(*Operation)) *Operation {
+		o := oneOperation(name, v1alpha1.OperationRunning)
+		o.Spec.Requester, o.Spec.Update = "root@before", &v1alpha1.UpdateParameters{Version: "v2"}
+		change(o)
+		return o
+	}
+	for name, c := range map[string]struct {
+		there *Operation
+		again bool
+	}{
+		"it runs":             {there("a", func(*Operation) {}), true},
+		"it waits":            {there("a", func(o *Operation) { o.Status.Phase = "" }), true},
+		"it is paused":        {there("a", func(o *Operation) { o.Status.Phase = v1alpha1.OperationPaused }), true},
+		"it failed":           {there("a", func(o *Operation) { o.Status.Phase = v1alpha1.OperationFailed }), false},
+		"it goes back":        {there("a", func(o *Operation) { o.Status.Phase = v1alpha1.OperationReverting }), false},
+		"another version":     {there("a", func(o *Operation) { o.Spec.Update.Version = "v3" }), false},
+		"another cloud":       {there("a", func(o *Operation) { o.Spec.Cloud = "other" }), false},
+		"it does not go back": {there("a", func(o *Operation) { o.Spec.OnFailure = v1alpha1.OnFailurePause }), false},
+		"it is cancelled": {there("a", func(o *Operation) {
+			o.Annotations = map[string]string{v1alpha1.AnnotationControl: v1alpha1.OperationCancel}
+		}), false},
+	} {
+		scheme, err := kube.Scheme()
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(c.there).Build()
+		o := there("", func(o *Operation) { o.Spec.Requester, o.Status.Phase = "root@now", "" })
+		again, err := OperateOnce(t.Context(), k, o)
+		if err != nil || again != c.again || (o.Name == "a") != c.again || o.Name == "" {
+			t.Errorf("%s: %q, %t, %v", name, o.Name, again, err)
+		}
+	}
+}
+
 func TestOperationTree(t *testing.T) {
 	o := oneOperation("update-1", v1alpha1.OperationReverting)
 	o.Status.Start, o.Status.Cause = at(0), "phase region: it does not start"

@@ -89,7 +89,7 @@ func (u Update) Apply(ctx context.Context, c client.WithWatch) (Updated, error) 
 			p.AllowDowngrade, p.NoBackup = given.AllowDowngrade, given.NoBackup
 		}
 		u.Operation.Namespace, u.Operation.Spec.Update = u.Key.Namespace, &p
-		if err := Operate(ctx, c, u.Operation); err != nil {
+		if _, err := OperateOnce(ctx, c, u.Operation); err != nil {
 			return done, err
 		}
 		done.Changes, done.Operation = append(done.Changes, lines...), u.Operation.Name

@@ -26,7 +26,7 @@ func (a *app) rehearseUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, 
 	}
 	o.Namespace = f.namespace
 	return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-		if err := cluster.Operate(ctx, k, o); err != nil {
+		if _, err := cluster.OperateOnce(ctx, k, o); err != nil {
 			return err
 		}
 		if !f.wait {

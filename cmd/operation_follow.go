@@ -32,10 +32,15 @@ func requester() string {
 // operate creates an operation and, with --wait, follows it to its end.
 func (a *app) operate(ctx context.Context, k client.WithWatch, f *cloudFlags, o *cluster.Operation) error {
 	o.Namespace = f.namespace
-	if err := cluster.Operate(ctx, k, o); err != nil {
+	again, err := cluster.OperateOnce(ctx, k, o)
+	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Err, "Operation %s created\n", o.Name)
+	if again {
+		fmt.Fprintf(a.Err, "Operation %s, which was asked for before, has not ended\n", o.Name)
+	} else {
+		fmt.Fprintf(a.Err, "Operation %s created\n", o.Name)
+	}
 	if !f.wait {
 		return a.printOperation(f, o)
 	}
