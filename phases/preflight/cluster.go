@@ -16,7 +16,7 @@ func joinChecks() []Check {
 	return []Check{{
 		Name: "ControlPlane", Short: "the control plane answers and takes the token", Timeout: 15 * time.Second,
 		Codes: []string{"OCA-0302", "OCA-0303", "OCA-0304", "OCA-4101", "OCA-4102", "OCA-4103", "OCA-4104", "OCA-4105", "OCA-4106", "OCA-4107", "OCA-4109", "OCA-4111", "OCA-4112",
-			"OCA-4131", "OCA-4132", "OCA-4134", "OCA-4135", "OCA-4409"},
+			"OCA-4131", "OCA-4132", "OCA-4134", "OCA-4135"},
 		Applies: func(k Kind, c *config.Config) bool {
 			return k == Join && c.Join.DiscoveryFile == ""
 		},
