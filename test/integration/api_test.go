@@ -95,7 +95,7 @@ func (f *apiTest) versions() {
 	now := patched.header.Get("Etag")
 	f.unknown(f.ask("writer", "PATCH", "machines/one", `{"spec":{"labels":{},"taint":[]}}`, 400, "OCA-7621"), "spec.taint")
 	f.unknown(f.ask("writer", "PUT", "machines/one", strings.Replace(labelled, `"spec":{`, `"spec":{"taint":[],`, 1), 400, "OCA-7621", "If-Match", now), "spec.taint")
-	f.unknown(f.ask("writer", "POST", "machines", strings.Replace(machineBody("two"), `"ssh":{`, `"ssh":{"addr":"x",`, 1), 400, "OCA-7621"), "addr")
+	f.unknown(f.ask("writer", "POST", "machines", strings.Replace(machineBody("two"), `"ssh":{`, `"ssh":{"nickname":"x",`, 1), 400, "OCA-7621"), "nickname")
 	if got := f.ask("reader", "GET", "machines/one", "", 200, "").header.Get("Etag"); got != now {
 		f.Errorf("a refused request has changed the machine: %s, was %s", got, now)
 	}
