@@ -52,12 +52,12 @@ const foreignNFT = `table inet theirs {
 }
 `
 
-// foreignFiles lie where a node's files lie.
+// foreignFiles lie where a node's files lie. None lies in /var/log/pods: every kubelet removes there what is of no pod, once a minute (evictPodLogsDirectories).
 func foreignFiles() map[string]string {
 	return map[string]string{
 		"/etc/kubernetes/other.conf": "other\n", "/etc/kubernetes/pki/mine.crt": "a certificate\n", "/var/lib/kubelet/config.json": "{}\n",
 		"/var/lib/etcd/notes": "about the other etcd\n", "/var/lib/cni/networks/mynet/10.4.0.2": "abc\n",
-		"/etc/cni/net.d/nerdctl/mynet.conflist": "{}\n", "/var/log/pods/notes.txt": "x\n",
+		"/etc/cni/net.d/nerdctl/mynet.conflist": "{}\n",
 		"/var/lib/cni/results/mynet-abc-eth0": `{"kind":"cniCacheV1","containerId":"abc","networkName":"mynet","cniArgs":[["IgnoreUnknown","1"]]}` + "\n",
 	}
 }
