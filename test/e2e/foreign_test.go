@@ -58,7 +58,7 @@ func foreignFiles() map[string]string {
 		"/etc/kubernetes/other.conf": "other\n", "/etc/kubernetes/pki/mine.crt": "a certificate\n", "/var/lib/kubelet/config.json": "{}\n",
 		"/var/lib/etcd/notes": "about the other etcd\n", "/var/lib/cni/networks/mynet/10.4.0.2": "abc\n",
 		"/etc/cni/net.d/nerdctl/mynet.conflist": "{}\n",
-		"/var/lib/cni/results/mynet-abc-eth0": `{"kind":"cniCacheV1","containerId":"abc","networkName":"mynet","cniArgs":[["IgnoreUnknown","1"]]}` + "\n",
+		"/var/lib/cni/results/mynet-abc-eth0":   `{"kind":"cniCacheV1","containerId":"abc","networkName":"mynet","cniArgs":[["IgnoreUnknown","1"]]}` + "\n",
 	}
 }
 
