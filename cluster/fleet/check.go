@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"strconv"
@@ -207,13 +206,12 @@ func (f *Fleet) node(name string) *node {
 func (n *node) compared(list finding.List) {
 	list = list.Ignore(n.Ignore)
 	n.warnings = append(n.warnings, list.Warnings()...)
-	err := list.Err()
-	if err != nil && n.err == nil {
-		n.err = err
+	kind := workflow.PhaseInfo
+	if err := list.Err(); err != nil {
+		kind, n.err = workflow.PhaseFailed, cmp.Or(n.err, err)
 	}
 	if len(list) > 0 {
-		n.Event(workflow.Event{Time: time.Now(), Type: map[bool]workflow.EventType{true: workflow.PhaseFailed, false: workflow.PhaseInfo}[err != nil],
-			Phase: "compare", Message: list.Error(), Findings: list})
+		n.Event(workflow.Event{Time: time.Now(), Type: kind, Phase: "compare", Message: list.Error(), Findings: list})
 	}
 }
 
@@ -245,14 +243,7 @@ func (n *node) member() pairs.Member {
 	return pairs.Member{
 		Name: n.m.Name, Address: cmp.Or(n.facts.Address, n.m.Address), ControlPlane: n.role != roleWorker, APIPort: port, Joined: n.facts.Authority != "",
 		Compute: slices.Contains(n.m.Roles, v1alpha1.RoleCompute), Firewalld: n.facts.Firewalld,
-		Probe: func(ctx context.Context, in io.Reader, onLine func(string)) error {
-			c, err := n.dial(ctx, n.m)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			return machine.Probe(ctx, c, in, onLine)
-		},
+		Probe: machine.Probe(func(ctx context.Context) (*ssh.Conn, error) { return n.dial(ctx, n.m) }),
 	}
 }
 

@@ -111,7 +111,7 @@ func (Machine) run(ctx context.Context, c Command) (Result, error) {
 	cmd.Cancel = func() error { return signalGroup(cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = killDelay
 	var out, errOut bytes.Buffer
-	var lines []*lineWriter
+	var lines []*LineWriter
 	cmd.Stdout, lines = tee(&out, c.Stdout, c.OnLine, lines)
 	cmd.Stderr, lines = tee(&errOut, nil, c.OnLine, lines)
 	start := time.Now()
@@ -151,7 +151,7 @@ func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, ownVariables) })
 }
 
-func tee(buf *bytes.Buffer, to io.Writer, onLine func(string), lines []*lineWriter) (io.Writer, []*lineWriter) {
+func tee(buf *bytes.Buffer, to io.Writer, onLine func(string), lines []*LineWriter) (io.Writer, []*LineWriter) {
 	var w io.Writer = buf
 	if to != nil {
 		w = to
@@ -159,30 +159,31 @@ func tee(buf *bytes.Buffer, to io.Writer, onLine func(string), lines []*lineWrit
 	if onLine == nil {
 		return w, lines
 	}
-	l := &lineWriter{emit: onLine}
+	l := &LineWriter{Emit: onLine}
 	return io.MultiWriter(w, l), append(lines, l)
 }
 
-type lineWriter struct {
-	emit func(string)
+// LineWriter calls Emit with each whole line that is written to it, without its end.
+type LineWriter struct {
+	Emit func(string)
 	rest []byte
 }
 
-func (l *lineWriter) Write(p []byte) (int, error) {
+func (l *LineWriter) Write(p []byte) (int, error) {
 	l.rest = append(l.rest, p...)
 	for {
 		i := bytes.IndexByte(l.rest, '\n')
 		if i < 0 {
 			return len(p), nil
 		}
-		l.emit(string(bytes.TrimRight(l.rest[:i], "\r")))
+		l.Emit(string(bytes.TrimRight(l.rest[:i], "\r")))
 		l.rest = l.rest[i+1:]
 	}
 }
 
-func (l *lineWriter) flush() {
+func (l *LineWriter) flush() {
 	if len(l.rest) > 0 {
-		l.emit(string(l.rest))
+		l.Emit(string(l.rest))
 		l.rest = nil
 	}
 }

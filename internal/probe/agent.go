@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -141,16 +142,15 @@ func accept(ctx context.Context, port int) (func(), error) {
 // send tries the ways to all targets.
 func send(ctx context.Context, l Listen, to []Target) []Sent {
 	out := make([]Sent, len(to))
-	places := make(chan struct{}, atOnce)
-	var all sync.WaitGroup
+	var all errgroup.Group
+	all.SetLimit(atOnce)
 	for i, t := range to {
-		all.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
+		all.Go(func() error {
 			out[i] = one(ctx, l, t)
+			return nil
 		})
 	}
-	all.Wait()
+	_ = all.Wait()
 	return out
 }
 

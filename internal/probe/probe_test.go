@@ -100,7 +100,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := func(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }
-	own, others, nobody := port(free), port(taken), 1
+	own, others, closed := port(free), port(taken), 1
 	free.Close()
 	a, b := start(t), start(t)
 	var ready Ready
@@ -110,9 +110,9 @@ func TestRun(t *testing.T) {
 		t.Fatalf("%+v", ready)
 	}
 	var report Report
-	a.say(Targets{To: []Target{{Name: "b", Address: "127.0.0.1", TCP: []int{own, others, nobody}, UDP: []int{8472, 6081}}}}, &report)
+	a.say(Targets{To: []Target{{Name: "b", Address: "127.0.0.1", TCP: []int{own, others, closed}, UDP: []int{8472, 6081}}}}, &report)
 	sent := report.Sent[0]
-	if sent.To != "b" || sent.TCP[own] != Connected || sent.TCP[others] != Connected || sent.TCP[nobody] != Refused || len(sent.UDP) > 0 || sent.MTU == 0 {
+	if sent.To != "b" || sent.TCP[own] != Connected || sent.TCP[others] != Connected || sent.TCP[closed] != Refused || len(sent.UDP) > 0 || sent.MTU == 0 {
 		t.Errorf("%+v", sent)
 	}
 	b.say(Targets{}, &report)

@@ -3,7 +3,6 @@
 package machine
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/probe"
 	"yunion.io/x/ocadm/internal/ssh"
@@ -151,14 +151,7 @@ func (o Options) member(m *v1alpha1.OnecloudMachine, f pairs.Facts) pairs.Member
 	return pairs.Member{
 		Name: m.Name, Address: cmp.Or(f.Address, m.Spec.Infrastructure.SSH.Address), ControlPlane: m.ControlPlane(), Joined: f.Authority != "", Firewalld: f.Firewalld,
 		Compute: slices.Contains(m.Spec.Roles, v1alpha1.RoleCompute),
-		Probe: func(ctx context.Context, in io.Reader, onLine func(string)) error {
-			c, err := o.dial(ctx, m)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			return Probe(ctx, c, in, onLine)
-		},
+		Probe:   Probe(func(ctx context.Context) (*ssh.Conn, error) { return o.dial(ctx, m) }),
 	}
 }
 
@@ -166,26 +159,8 @@ func (o Options) member(m *v1alpha1.OnecloudMachine, f pairs.Facts) pairs.Member
 func self(others []pairs.Member) (pairs.Member, bool) {
 	m := pairs.Member{Name: os.Getenv(operation.EnvNode), Address: os.Getenv(operation.EnvAddress), ControlPlane: true, Joined: true}
 	m.Probe = func(ctx context.Context, in io.Reader, onLine func(string)) error {
-		return probe.Run(ctx, in, &lines{onLine: onLine})
+		return probe.Run(ctx, in, &exec.LineWriter{Emit: onLine})
 	}
 	twin := slices.ContainsFunc(others, func(o pairs.Member) bool { return o.Address == m.Address || o.Name == m.Name })
 	return m, m.Name != "" && m.Address != "" && !twin
-}
-
-// lines calls a function with each line that is written.
-type lines struct {
-	onLine func(string)
-	rest   []byte
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.rest = append(l.rest, p...)
-	for {
-		line, rest, whole := bytes.Cut(l.rest, []byte("\n"))
-		if !whole {
-			return len(p), nil
-		}
-		l.rest = rest
-		l.onLine(string(line))
-	}
 }

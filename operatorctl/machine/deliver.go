@@ -31,13 +31,20 @@ func Precheck(ctx context.Context, name string, c *ssh.Conn, script, word string
 	return checked(name, out.String(), result)
 }
 
-// Probe runs the probe of package pairs on a machine, which ocadm has come to.
-func Probe(ctx context.Context, c *ssh.Conn, in io.Reader, onLine func(string)) error {
-	r, err := c.Feed(ctx, bootstrap.ProbeScript, nil, in, onLine)
-	if err == nil && r.Exit != 0 {
-		err = fmt.Errorf("running the probe: status %d: %s", r.Exit, r.Stderr)
+// Probe returns how to run the probe of package pairs on a machine that dial logs in to, and that has ocadm already.
+func Probe(dial func(context.Context) (*ssh.Conn, error)) func(ctx context.Context, in io.Reader, onLine func(string)) error {
+	return func(ctx context.Context, in io.Reader, onLine func(string)) error {
+		c, err := dial(ctx)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		r, err := c.Feed(ctx, bootstrap.ProbeScript, nil, in, onLine)
+		if err == nil && r.Exit != 0 {
+			err = fmt.Errorf("running the probe: status %d: %s", r.Exit, r.Stderr)
+		}
+		return err
 	}
-	return err
 }
 
 // Join runs the script of a machine's bootstrap data.

@@ -142,15 +142,12 @@ func nonEmpty(all []group) []group {
 	return slices.DeleteFunc(all, func(g group) bool { return len(g.ways) == 0 })
 }
 
-// Said describes what is tried, for people. It is pure.
-func Said(all []Member) string {
-	ways, seen := 0, map[way]bool{}
-	for _, g := range plan(all) {
+// said describes what is tried, for people. It is pure.
+func said(all []Member, groups []group) string {
+	ways := map[way]bool{} // one may be in two groups
+	for _, g := range groups {
 		for _, w := range g.ways {
-			if !seen[w] {
-				seen[w] = true
-				ways++
-			}
+			ways[w] = true
 		}
 	}
 	how := "each with each other"
@@ -167,5 +164,5 @@ func Said(all []Member) string {
 	if len(hubs) > 0 {
 		control = strings.Join(hubs[:min(len(hubs), maxHubs)], ", ")
 	}
-	return fmt.Sprintf("%d ways between %d machines, %s; control-plane nodes: %s", ways, len(all), how, control)
+	return fmt.Sprintf("%d ways between %d machines, %s; control-plane nodes: %s", len(ways), len(all), how, control)
 }
