@@ -130,16 +130,21 @@ func OperateOnce(ctx context.Context, c client.Client, o *Operation) (again bool
 	if err != nil && !apierrors.IsForbidden(err) { // who may only create operations does
 		return false, err
 	}
-	for i := range all {
-		spec := all[i].Spec
-		if spec.Requester = o.Spec.Requester; all[i].Status.Phase.Final() || all[i].Status.Phase == v1alpha1.OperationReverting ||
-			all[i].Annotations[v1alpha1.AnnotationControl] == v1alpha1.OperationCancel || !equality.Semantic.DeepEqual(spec, o.Spec) {
-			continue
-		}
-		*o = all[i]
-		return true, nil
+	same := slices.IndexFunc(all, func(other Operation) bool {
+		other.Spec.Requester = o.Spec.Requester
+		return goesOn(&other) && equality.Semantic.DeepEqual(other.Spec, o.Spec)
+	})
+	if same < 0 {
+		return false, Operate(ctx, c, o)
 	}
-	return false, Operate(ctx, c, o)
+	*o = all[same]
+	return true, nil
+}
+
+// goesOn reports whether an operation may still do what it was asked for.
+func goesOn(o *Operation) bool {
+	phase := o.Status.Phase
+	return !phase.Final() && phase != v1alpha1.OperationReverting && o.Annotations[v1alpha1.AnnotationControl] != v1alpha1.OperationCancel
 }
 
 // FollowOperation calls report with each state of an operation until it has ended or is paused, and returns its last state. One that did not succeed

@@ -270,18 +270,10 @@ const maxEvidence = 50
 
 // failedWith are the findings of a failure, and behind them the warnings that its step has noted with them. It is pure.
 func failedWith(noted, failed []v1alpha1.OperationFinding) []v1alpha1.OperationFinding {
-	out := slices.Clone(failed)
-	for _, f := range noted {
-		if f.Warning {
-			out = append(out, f)
-		}
+	if slices.ContainsFunc(failed, func(f v1alpha1.OperationFinding) bool { return !slices.Contains(noted, f) }) {
+		return failed // those that are noted are of another step
 	}
-	for _, f := range failed {
-		if !slices.Contains(noted, f) { // those that are noted are of another step
-			return failed
-		}
-	}
-	return out
+	return append(slices.Clone(failed), slices.DeleteFunc(slices.Clone(noted), func(f v1alpha1.OperationFinding) bool { return !f.Warning })...)
 }
 
 // Findings are findings as a status holds them.
