@@ -37,7 +37,7 @@ func (a *app) moveVirtual(c *cobra.Command, to string, f stepFlags) error {
 	if err != nil {
 		return err
 	}
-	out.Steps, out.Next = stepsDone(res), m.Followers(ctx)
+	out.Steps, out.Next = stepsDone(res), m.Followers()
 	return a.printMoved(f, out, res)
 }
 

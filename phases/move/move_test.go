@@ -186,10 +186,10 @@ func TestLeft(t *testing.T) {
 	m := &Move{record: record{From: "10.0.0.100", To: "10.0.0.200"}, virtual: &virtual{nodes: []corev1.Node{
 		node("control", "10.0.0.100", map[string]string{labelControlPlane: ""}), node("follows", "10.0.0.200", nil), node("stays", "10.0.0.100", nil), {ObjectMeta: metav1.ObjectMeta{Name: "new"}},
 	}}}
-	if left := m.Left(t.Context()); !slices.Equal(left, []string{"stays", "new"}) {
+	if left := m.Left(); !slices.Equal(left, []string{"stays", "new"}) {
 		t.Errorf("%q", left)
 	}
-	next := m.Followers(t.Context())
+	next := m.Followers()
 	if len(next) != 3 || next[0] != "on stays: ocadm move --follow 10.0.0.200" || !strings.Contains(next[2], "ocadm move --virtual-address 10.0.0.200") {
 		t.Errorf("%q", next)
 	}
@@ -197,7 +197,7 @@ func TestLeft(t *testing.T) {
 		t.Errorf("%q", why)
 	}
 	m.virtual.nodes = m.virtual.nodes[:2]
-	if why := formerStep().Skip(m); why != "" || len(m.Followers(t.Context())) > 0 {
+	if why := formerStep().Skip(m); why != "" || len(m.Followers()) > 0 {
 		t.Errorf("all have followed: %q", why)
 	}
 	if err := workflow.Validate(VirtualSteps()); err != nil {

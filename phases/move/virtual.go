@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,7 +37,9 @@ type virtual struct {
 	settings vipgroup.Settings
 	// byName is the name at which nodes reach the control plane, "" if that is the virtual address.
 	byName string
-	nodes  []corev1.Node
+	// led reports whether that name led to the new address and no longer to the former when the command began.
+	led   bool
+	nodes []corev1.Node
 }
 
 // BeginVirtual finds out what a move of the virtual address is about, and refuses one that cannot work. It changes nothing. The settings in the cluster are its
@@ -69,7 +72,7 @@ func BeginVirtual(ctx context.Context, h *host.Host, to string) (*Move, error) {
 		return nil, err
 	}
 	if _, err := netip.ParseAddr(name); err != nil {
-		m.virtual.byName = name
+		m.virtual.byName, m.virtual.led = name, m.leads(ctx, name)
 	}
 	h.Config.Cluster.VirtualAddress, h.Config.Cluster.ControlPlaneEndpoint = to, net.JoinHostPort(to, strconv.Itoa(port))
 	if err := m.look(ctx, k); err != nil {
@@ -118,6 +121,14 @@ func (m *Move) look(ctx context.Context, k client.Client) error {
 	return nil
 }
 
+// leads reports whether a name leads to the new address, and no longer to the former.
+func (m *Move) leads(ctx context.Context, name string) bool {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	at, err := net.DefaultResolver.LookupHost(ctx, name)
+	return err == nil && slices.Contains(at, m.To) && !slices.Contains(at, m.From)
+}
+
 // ready refuses a move while a control-plane node cannot take part: it would come back with the former address.
 func (m *Move) ready() error {
 	for _, n := range m.controlPlanes() {
@@ -134,11 +145,11 @@ func (m *Move) controlPlanes() []corev1.Node {
 }
 
 // Left are the workers that look for the control plane at the former virtual address. Where that has a name, it is for the name to lead elsewhere.
-func (m *Move) Left(ctx context.Context) []string {
-	if m.virtual.byName != "" {
-		if list, err := net.DefaultResolver.LookupHost(ctx, m.virtual.byName); err == nil && slices.Contains(list, m.To) && !slices.Contains(list, m.From) {
-			return nil
-		}
+func (m *Move) Left() []string {
+	switch {
+	case m.virtual.led:
+		return nil
+	case m.virtual.byName != "":
 		return []string{m.virtual.byName}
 	}
 	var out []string
@@ -151,8 +162,8 @@ func (m *Move) Left(ctx context.Context) []string {
 }
 
 // Followers are the commands that are left to a person before the former virtual address can go.
-func (m *Move) Followers(ctx context.Context) []string {
-	left := m.Left(ctx)
+func (m *Move) Followers() []string {
+	left := m.Left()
 	if m.Moved() || len(left) == 0 {
 		return nil
 	}
@@ -267,15 +278,14 @@ func announceStep() Step {
 func formerStep() Step {
 	return Step{
 		Name: "former", Short: "Give the former address up", Timeout: 2 * time.Minute,
-		Check: func(ctx context.Context, m *Move) (bool, error) {
-			if m.virtual.settings.Other.Address == "" {
-				return true, nil
+		Skip: func(m *Move) string {
+			if left := m.Left(); !m.Moved() && len(left) > 0 {
+				return strings.Join(left, ", ") + " still lead there"
 			}
-			ctx, cancel := context.WithTimeout(ctx, askTimeout)
-			defer cancel()
-			return !m.Moved() && len(m.Left(ctx)) > 0, nil // workers still lead there: a later run gives it up
+			return ""
 		},
-		Plan: m1("give %s up", func(m *Move) []any { return []any{m.From} }),
+		Check: func(_ context.Context, m *Move) (bool, error) { return m.virtual.settings.Other.Address == "", nil },
+		Plan:  m1("give %s up", func(m *Move) []any { return []any{m.From} }),
 		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
 			err := m.change(ctx, r, "gave "+m.From+" up", func(s vipgroup.Settings) vipgroup.Settings {
 				s.Other = vipgroup.Group{}
