@@ -109,8 +109,11 @@ func TestWanted(t *testing.T) {
 			"c-update-3-9-v4-0-5 v4.0.5"},
 		{"what is rendered now", cloud(func(c *v1alpha1.OnecloudCluster) { c.Annotations[v1alpha1.AnnotationUpdateFrom] = "3" }), nil, "c-update-3"},
 		{"what was rendered", cloud(func(c *v1alpha1.OnecloudCluster) { c.Annotations[v1alpha1.AnnotationUpdateFrom] = "2" }), nil, ""},
-		{"the annotation", cloud(func(c *v1alpha1.OnecloudCluster) { c.Annotations[v1alpha1.AnnotationOperation] = "Check" }), nil, "c-check-7"},
-		{"the annotation, again", cloud(func(c *v1alpha1.OnecloudCluster) { moved(c); c.Annotations[v1alpha1.AnnotationOperation] = "Update" }),
+		{"the annotation", cloud(func(c *v1alpha1.OnecloudCluster) { c.Annotations[v1alpha1.AnnotationOperation] = "Check c-check-5" }), nil, "c-check-5"},
+		{"the annotation, again", cloud(func(c *v1alpha1.OnecloudCluster) {
+			moved(c)
+			c.Annotations[v1alpha1.AnnotationOperation] = "Update c-update-7"
+		}),
 			[]*v1alpha1.OnecloudOperation{done}, "c-update-7 v4.0.5"},
 	} {
 		got := ""

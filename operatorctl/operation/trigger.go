@@ -32,10 +32,10 @@ func wanted(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) 
 	unfinished := slices.ContainsFunc(all, func(o *v1alpha1.OnecloudOperation) bool {
 		return !o.Status.Phase.Final() && (o.Spec.Action == v1alpha1.ActionUpdate || o.Spec.Action == v1alpha1.ActionRollback)
 	})
-	switch action := actionAsked(cloud); {
+	action, as := actionAsked(cloud)
+	switch {
 	case action != "":
-		o.Spec.Action = action
-		o.Name = name(cloud.Name, action, cloud.ResourceVersion)
+		o.Spec.Action, o.Name = action, as
 		if action == v1alpha1.ActionUpdate && cloud.Spec.Version != "" && cloud.Spec.Version != in.Version {
 			o.Spec.Update = &v1alpha1.UpdateParameters{Version: cloud.Spec.Version}
 		}
@@ -50,7 +50,7 @@ func wanted(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) 
 	default:
 		return nil
 	}
-	if slices.ContainsFunc(all, func(other *v1alpha1.OnecloudOperation) bool { return other.Name == o.Name }) && actionAsked(cloud) == "" {
+	if action == "" && slices.ContainsFunc(all, func(other *v1alpha1.OnecloudOperation) bool { return other.Name == o.Name }) {
 		return nil
 	}
 	return o
@@ -106,7 +106,8 @@ func name(parts ...string) string {
 
 const maxName = 60
 
-// trigger creates the operation that a user asks for, and takes the annotation that asks for it away.
+// trigger creates the operation that a user asks for, and takes the annotation that asks for it away. It first writes the name of the operation beside the
+// action: the cloud changes while it is asked, and the same request, seen in another version of the cloud, would be another operation.
 func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) error {
 	if answer := created(cloud); answer != "" {
 		return c.annotate(ctx, cloud, answer)
@@ -114,8 +115,12 @@ func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 	if refused := unmoved(cloud, all); refused != nil && !c.AtOnce {
 		return c.putBack(ctx, cloud, refused)
 	}
+	action, as := actionAsked(cloud)
+	if action != "" && as == "" {
+		return c.annotate(ctx, cloud, action+" "+name(cloud.Name, action, cloud.ResourceVersion))
+	}
 	o := wanted(cloud, all)
-	if o == nil || c.AtOnce && actionAsked(cloud) == "" {
+	if o == nil || c.AtOnce && action == "" {
 		return nil
 	}
 	err := c.Client.Create(ctx, o, client.FieldOwner(v1alpha1.ManagerOperator))
@@ -125,7 +130,7 @@ func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 	case err != nil && !apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("creating operation %s: %w", o.Name, err)
 	}
-	if actionAsked(cloud) == "" {
+	if action == "" {
 		return nil
 	}
 	return c.annotate(ctx, cloud, nil)
@@ -149,13 +154,14 @@ func (c *Controller) annotate(ctx context.Context, cloud *v1alpha1.OnecloudClust
 // The words of the annotation that are not actions: a client that makes a cloud writes the first, and gets one of the others when the cloud has come to be.
 const createFinished, createFailed = "create-finished", "create-failed"
 
-// actionAsked is the action that the annotation of a cloud names, "" if none.
-func actionAsked(cloud *v1alpha1.OnecloudCluster) string {
+// actionAsked is the action that the annotation of a cloud names, "" if none, and the name of its operation, "" before the operator has written it.
+func actionAsked(cloud *v1alpha1.OnecloudCluster) (action, as string) {
 	switch word := cloud.Annotations[v1alpha1.AnnotationOperation]; word {
 	case v1alpha1.RequestCreating, createFinished, createFailed:
-		return ""
+		return "", ""
 	default:
-		return word
+		action, as, _ = strings.Cut(word, " ")
+		return action, as
 	}
 }
 

@@ -65,7 +65,7 @@ func (p *programs) operate(change ...func(*env.Launch)) {
 
 func (p *programs) sql(db *mariadb.Server, statements ...string) string {
 	p.Helper()
-	out, err := db.Execute(p.Context(), statements...)
+	out, err := db.Execute(context.WithoutCancel(p.Context()), statements...) // also while it cleans up
 	if err != nil {
 		p.Fatal(err)
 	}
