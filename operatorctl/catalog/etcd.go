@@ -20,8 +20,9 @@ func etcd() component.Component {
 		Releases: component.Releases{First: "v3.2.0"},
 		Image:    component.Image{Tag: "3.5.12", TagKey: "version", Older: []component.OlderTag{{Until: "v3.11", Tag: "3.4.6"}}},
 		Workload: component.Workload{
-			Kind: component.StatefulSet, ReplicasKey: "size", FixedMembers: true, NoCerts: true, EtcdTLS: true, PriorityClass: cloudCritical, Command: []string{},
-			Probe: etcdGet("/readyz", 5), Liveness: etcdGet("/livez", 20),
+			Kind: component.StatefulSet, ReplicasKey: "size", FixedMembers: true, KeepsLocks: true, NoCerts: true, EtcdTLS: true, PriorityClass: cloudCritical,
+			Command: []string{},
+			Probe:   etcdGet("/readyz", 5), Liveness: etcdGet("/livez", 20),
 			Mounts: etcdMounts,
 		},
 		Storage:   &component.Storage{Size: "1Gi"},

@@ -168,9 +168,11 @@ type Workload struct {
 	NodeRole string
 	// PerZone makes a copy <name>-<zone> for each of spec.<key>.zones that is one of spec.customZones. Its pods avoid each other's nodes.
 	PerZone bool
-	// Locks is true of a service whose copies keep out of each other's way by locks in etcd. In profile ha it has two copies if etcd has members to
-	// lose.
+	// Locks is true of a service whose copies keep out of each other's way by locks. In profile ha it has two copies if the
+	// component that keeps the locks has members to lose.
 	Locks bool
+	// KeepsLocks is true of the component that keeps these locks, for as long as most of its members serve. It precedes the services in the catalogue.
+	KeepsLocks bool
 	// FixedMembers is true if the pods form a cluster whose members know their number from their volumes.
 	FixedMembers bool
 	// ReplicasKey is the JSON key in the component's block that holds the number of pods, where it is not "replicas".

@@ -233,6 +233,16 @@ func (c Cluster) ClickHouse() bool { return c.Spec != nil && c.Spec.Clickhouse.H
 // Runs reports whether a component is enabled.
 func (c Cluster) Runs(name string) bool { return c.Components[name].Enabled }
 
+// LockKeeper is the component that keeps the locks of services.
+func (c Cluster) LockKeeper() Resolved {
+	for _, r := range c.Components {
+		if r.Workload.KeepsLocks {
+			return r
+		}
+	}
+	return Resolved{}
+}
+
 // PublicHost is the host part of a component's public URLs; an IPv6 address has its brackets.
 func (c Cluster) PublicHost(component string) string {
 	switch {

@@ -213,14 +213,6 @@ func disabledReason(k component.Component, c *component.Cluster, spec view) (why
 	return "", true
 }
 
-// Disabled is true if the spec, or the default, disables a component.
-func Disabled(k component.Component, spec *v1alpha1.OnecloudClusterSpec) bool {
-	if block := spec.Component(k.SpecKey); block != nil && block.Disable != nil {
-		return *block.Disable
-	}
-	return k.OffByDefault
-}
-
 // The numbers of pods in profile ha.
 const (
 	copies  = 2
@@ -248,14 +240,11 @@ func replicas(k component.Component, c *component.Cluster, spec view) int32 {
 	return max(1, int32(spec.number(usual, at...)))
 }
 
-// locked reports whether etcd keeps the locks of services through the loss of a member. It comes before them in the catalogue.
+// locked reports whether the locks of services outlast the loss of a member.
 func locked(c *component.Cluster) bool {
-	e := c.Components[lockKeeper]
-	return e.Enabled && e.Replicas >= members
+	k := c.LockKeeper()
+	return k.Enabled && k.Replicas >= members
 }
-
-// lockKeeper is the component that keeps locks.
-const lockKeeper = "etcd"
 
 // ports gives every port its number. A number is that of the Service, of the node and of the listener at once.
 func ports(k component.Component, spec view, at []string) (internal bool, numbers map[string]int32) {

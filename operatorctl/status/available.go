@@ -48,7 +48,7 @@ func HighlyAvailable(previous []metav1.Condition, c component.Cluster, nodes []N
 	if len(once) > 0 {
 		why := "chosen in the spec"
 		if slices.ContainsFunc(once, func(name string) bool { return c.Components[name].Workload.Locks }) {
-			why += ", or without three members of etcd for its locks"
+			why += ", or without three members of " + c.LockKeeper().Name + " for its locks"
 		}
 		lacks = append(lacks, fmt.Sprintf("one copy of %s (%s)", strings.Join(once, ", "), why))
 	}
@@ -73,11 +73,12 @@ func lacksNodes(c component.Cluster, nodes []Node, twice int) []string {
 			ready++
 		}
 	}
+	keeper := c.LockKeeper()
 	switch {
 	case ready < 2 && twice > 0:
 		return []string{fmt.Sprintf("%d Ready node with the role controller, so all copies share it: ocadm join --control-plane adds one", ready)}
-	case ready == 2 && c.Runs("etcd"):
-		return []string{"2 Ready nodes with the role controller: etcd stops if the one with two of its members is lost"}
+	case ready == 2 && keeper.Enabled:
+		return []string{"2 Ready nodes with the role controller: " + keeper.Name + " stops if the one with two of its members is lost"}
 	}
 	return nil
 }

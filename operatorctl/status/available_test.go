@@ -27,7 +27,7 @@ func TestHighlyAvailable(t *testing.T) {
 			return component.Resolved{Component: component.Component{Name: name, Workload: w, Single: single}, Enabled: true, Replicas: replicas}
 		}
 		return component.Cluster{Profile: component.HA, Components: map[string]component.Resolved{
-			"etcd":     one("etcd", members, component.Workload{Kind: component.StatefulSet, FixedMembers: true}, ""),
+			"etcd":     one("etcd", members, component.Workload{Kind: component.StatefulSet, FixedMembers: true, KeepsLocks: true}, ""),
 			"keystone": one("keystone", 2, component.Workload{}, ""),
 			"region":   one("region", regions, component.Workload{Locks: true}, ""),
 			"glance":   one("glance", 1, component.Workload{}, "its volume"),
