@@ -171,20 +171,6 @@ func newBackupRun(a *app) *cobra.Command {
 	return c
 }
 
-// confirm asks before the first change.
-func (a *app) confirm(c *cobra.Command, yes bool, kept string) func(question string) error {
-	return func(question string) error {
-		if yes {
-			return nil
-		}
-		sure, err := ui.Confirm(c.Context(), a.In, a.Err, question+". Continue? [y/N]", "yes", "--yes")
-		if err == nil && !sure {
-			err = finding.New("OCA-0406", kept, "not confirmed", c.CommandPath()+" --yes")
-		}
-		return err
-	}
-}
-
 // waitForOthers is how long a scheduled backup waits for another operation of the cloud. Its Job tries twice more.
 const waitForOthers = time.Hour
 

@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster"
-	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ui"
 )
@@ -113,15 +112,7 @@ func warnLeaving(ctx context.Context, a *app, leaving []string, accepted bool) e
 	if accepted || len(leaving) == 0 {
 		return nil
 	}
-	ok, err := ui.Confirm(ctx, a.In, a.Err, "Continue? [y/N]", "yes", "--yes")
-	if err != nil {
-		return err
-	}
-	if !ok {
-		return finding.Finding{Code: "OCA-0406", Severity: finding.Error, What: "No node was changed", Cause: "not confirmed",
-			Remedy: "move the virtual machines, then repeat with --yes"}
-	}
-	return nil
+	return a.ask(ctx, "Continue? [y/N]", "yes", "No node was changed", "move the virtual machines, then repeat with --yes")
 }
 
 func printNodes(w io.Writer, format string, changes []kube.Change) error {

@@ -21,7 +21,6 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/compute"
 	"yunion.io/x/ocadm/phases/config"
@@ -115,15 +114,7 @@ func confirmReset(ctx context.Context, a *app, h *host.Host) error {
 			fmt.Fprintf(a.Err, "%s\n  %s\n", part.title, strings.Join(part.lines, "\n  "))
 		}
 	}
-	ok, err := ui.Confirm(ctx, a.In, a.Err, question, word, "--yes")
-	if err != nil {
-		return err
-	}
-	if !ok {
-		return finding.Finding{Code: "OCA-0406", Severity: finding.Error, What: "Nothing was reset", Cause: "not confirmed",
-			Remedy: "ocadm reset --yes"}
-	}
-	return nil
+	return a.ask(ctx, question, word, "Nothing was reset", "ocadm reset --yes")
 }
 
 // lastControlPlane returns the clouds of the cluster and reports whether this is its only control-plane node.

@@ -83,6 +83,25 @@ func addForce(fs *pflag.FlagSet, f *runFlags) {
 	fs.BoolVar(&f.run.Force, "force", false, "accept networks of the host agent that may disconnect this machine, such as an address from DHCP")
 }
 
+// confirm asks before the first change.
+func (a *app) confirm(c *cobra.Command, yes bool, kept string) func(question string) error {
+	return func(question string) error {
+		if yes {
+			return nil
+		}
+		return a.ask(c.Context(), question+". Continue? [y/N]", "yes", kept, c.CommandPath()+" --yes")
+	}
+}
+
+// ask fails unless the user types the word. kept is what did not happen then, remedy how to go on.
+func (a *app) ask(ctx context.Context, question, word, kept, remedy string) error {
+	sure, err := ui.Confirm(ctx, a.In, a.Err, question, word, "--yes")
+	if err == nil && !sure {
+		err = finding.New("OCA-0406", kept, "not confirmed", remedy)
+	}
+	return err
+}
+
 // runPlan runs a plan on this machine.
 func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	ctx := c.Context()
