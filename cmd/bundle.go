@@ -75,6 +75,7 @@ func newBundleList(a *app) *cobra.Command {
 	}
 	c.Flags().VarP(output, "output", "o", "output format")
 	c.Flags().StringVar(&arch, "arch", "", "architecture (default: this machine's, or else the first)")
+	completeArch(c)
 	return c
 }
 
@@ -200,4 +201,10 @@ func withBundle(ctx context.Context, path string, use func(*bundle.Bundle) error
 		return err
 	}
 	return errors.Join(use(b), b.Close())
+}
+
+// completeArch completes --arch with the architectures that nodes have. Which of them a bundle has, and which its programs exist for, is seen later.
+func completeArch(c *cobra.Command) {
+	// It fails only for an unknown flag.
+	_ = c.RegisterFlagCompletionFunc("arch", cobra.FixedCompletions([]string{"amd64", "arm64"}, cobra.ShellCompDirectiveNoFileComp))
 }

@@ -96,6 +96,7 @@ func newBundleCreate(a *app, table []byte) *cobra.Command {
 		"no-proxy")
 	c.Flags().Lookup("bundle").Hidden = true
 	b.add(c.Flags())
+	completeArch(c)
 	addConfig(c.Flags(), &file)
 	return c
 }

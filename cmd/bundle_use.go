@@ -43,6 +43,7 @@ func newBundleDiff(a *app) *cobra.Command {
 	}
 	c.Flags().VarP(output, "output", "o", "output format")
 	c.Flags().StringVar(&arch, "arch", "", "architecture (default: that of NEW)")
+	completeArch(c)
 	return c
 }
 
@@ -103,6 +104,7 @@ func newBundleExtract(a *app) *cobra.Command {
 	c.Flags().StringVar(&to, "to", "", "directory to write to (required)")
 	_ = c.MarkFlagRequired("to") // it exists
 	c.Flags().StringVar(&arch, "arch", "", "architecture (default: this machine's, or else the first)")
+	completeArch(c)
 	return c
 }
 
