@@ -39,10 +39,7 @@ func container(name string, restarts int32) corev1.ContainerStatus {
 
 func examine(t *testing.T, node string, read ReadLog, objects ...client.Object) (finding.List, error) {
 	t.Helper()
-	scheme, err := kube.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	scheme := kube.Scheme()
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	a, err := GatherAgents(t.Context(), c, node)
 	if err != nil {

@@ -15,10 +15,7 @@ import (
 
 // Backups have one place: a bucket takes that of a directory, and a directory that of a bucket. Said again, nothing changes.
 func TestPlaceOfScheduledBackups(t *testing.T) {
-	scheme, err := kube.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	scheme := kube.Scheme()
 	cloud := &v1alpha1.OnecloudCluster{}
 	cloud.Namespace, cloud.Name = "onecloud", "default"
 	k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(cloud).Build()

@@ -122,10 +122,7 @@ func TestUpdateWithoutACloud(t *testing.T) {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: OperatorName}}
 	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "operator", Image: "r.example/ocadm:v1"}}
 	d.Status = appsv1.DeploymentStatus{Replicas: 1, UpdatedReplicas: 1, AvailableReplicas: 1}
-	scheme, err := kube.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	scheme := kube.Scheme()
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(d).
 		WithIndex(d, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
 	u := Update{Key: client.ObjectKey{Namespace: DefaultNamespace, Name: DefaultName}, OperatorVersion: "v2", Version: "v2", Report: func(string, string) {}}
@@ -156,10 +153,7 @@ func TestUpdateWithoutACloud(t *testing.T) {
 
 // A cloud of which a part has never worked holds data, too: an operation moves it. One that has never run is changed, and so is one at once.
 func TestWhoMovesACloud(t *testing.T) {
-	scheme, err := kube.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	scheme := kube.Scheme()
 	served := map[string]string{v1alpha1.EffectServed: "h"}
 	for _, c := range []struct {
 		name      string

@@ -43,10 +43,7 @@ func databaseObjects(t *testing.T, r dbpair.Record, members map[string]dbpair.Me
 
 func databaseClient(t *testing.T, objs ...client.Object) client.Client {
 	t.Helper()
-	scheme, err := kube.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	scheme := kube.Scheme()
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objs...).Build()
 }
 

@@ -50,10 +50,7 @@ func TestSameOperationIsFollowed(t *testing.T) {
 			o.Annotations = map[string]string{v1alpha1.AnnotationControl: v1alpha1.OperationCancel}
 		}), false},
 	} {
-		scheme, err := kube.Scheme()
-		if err != nil {
-			t.Fatal(err)
-		}
+		scheme := kube.Scheme()
 		k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(c.there).Build()
 		o := there("", func(o *Operation) { o.Spec.Requester, o.Status.Phase = "root@now", "" })
 		again, err := OperateOnce(t.Context(), k, o)
@@ -93,10 +90,7 @@ func TestOperationTree(t *testing.T) {
 }
 
 func TestControl(t *testing.T) {
-	scheme, err := kube.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	scheme := kube.Scheme()
 	ended := oneOperation("ended", v1alpha1.OperationSucceeded)
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(oneOperation("a", v1alpha1.OperationRunning), ended).Build()
 	for _, step := range []struct {

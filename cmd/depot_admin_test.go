@@ -71,10 +71,7 @@ func TestImagesInUse(t *testing.T) {
 	replicas.Spec.Template.Spec = pods("registry.example.org/region:v4.0.3")
 	revision := &appsv1.ControllerRevision{ObjectMeta: meta, Data: runtime.RawExtension{
 		Raw: []byte(`{"spec":{"template":{"spec":{"containers":[{"image":"flannel:v1"},{"image":"flannel:v0@` + pinned + `"}]}}}}`)}}
-	s, err := kube.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kube.Scheme()
 	k := fake.NewClientBuilder().WithScheme(s).WithObjects(secret, replicas, revision, &corev1.Pod{ObjectMeta: meta, Spec: pods("registry.example.org/region:v4.0.4")}).Build()
 	used, err := imagesInUse(t.Context(), k)
 	if err != nil {

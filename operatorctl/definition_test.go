@@ -21,10 +21,7 @@ import (
 
 // An earlier definition is replaced, under the version that was read; any other stays.
 func TestOnlyAnEarlierDefinitionIsReplaced(t *testing.T) {
-	scheme, err := kube.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	scheme := kube.Scheme()
 	all, err := builtDefinitions()
 	if err != nil || len(all) != 3 {
 		t.Fatalf("%d definitions, %v", len(all), err)

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 	"yunion.io/x/ocadm/operatorctl/render"
 )
@@ -26,7 +27,7 @@ var cloudKey = types.NamespacedName{Namespace: "onecloud", Name: "default"}
 
 // An object whose label is edited away still concerns the cloud it belonged to.
 func TestRelabelledObjectBringsAPass(t *testing.T) {
-	c := fake.NewClientBuilder().WithScheme(Scheme()).Build()
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).Build()
 	r, err := reconcile.New(c, c, events.NewFakeRecorder(1), reconcile.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

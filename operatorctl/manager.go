@@ -12,9 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -24,6 +21,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
 )
@@ -37,14 +35,6 @@ const (
 	// gracePeriod bounds an orderly stop if nothing else was asked for.
 	gracePeriod = 2 * time.Second
 )
-
-// Scheme knows every type the operator reads or writes.
-func Scheme() *runtime.Scheme {
-	s := runtime.NewScheme()
-	utilruntime.Must(clientgoscheme.AddToScheme(s))
-	utilruntime.Must(v1alpha1.AddToScheme(s))
-	return s
-}
 
 // managed selects what the operator made; only that is cached.
 var managed = labels.SelectorFromSet(labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy})
@@ -83,7 +73,7 @@ func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 	grace, release := cmp.Or(o.Grace, gracePeriod), true
 	lease, renew, retry := leaseDuration, renewDeadline, retryPeriod
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme:                        Scheme(),
+		Scheme:                        kube.Scheme(),
 		Logger:                        logr.FromSlogHandler(o.Log.Handler()),
 		Cache:                         cache.Options{ByObject: byObject, DefaultNamespaces: cacheNamespaces(o.Namespaces)},
 		Metrics:                       metricsserver.Options{BindAddress: orOff(o.MetricsAddress)},

@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/certreport"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 )
@@ -66,7 +67,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 // A scrape shows what the clouds are now, and nothing of one that is gone.
 func TestMetricsFollowTheStatus(t *testing.T) {
 	cr := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
-	c := fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(cr).Build()
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cr).Build()
 	i := newInstruments(func(all *v1alpha1.OnecloudClusterList) error { return c.List(t.Context(), all) },
 		func(all *v1alpha1.OnecloudOperationList) error { return c.List(t.Context(), all) }, func(string) map[string]certreport.Report { return nil })
 	op := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "check-1"},

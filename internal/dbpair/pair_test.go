@@ -84,10 +84,7 @@ func newPair(t *testing.T) *pair {
 	if p.ca, err = pki.NewCA(time.Now(), "database", nil); err != nil {
 		t.Fatal(err)
 	}
-	scheme, err := kube.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	scheme := kube.Scheme()
 	record := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: dbpair.RecordName}}
 	dbpair.Record{Primary: dbpair.First}.Write(record)
 	objs := []client.Object{record}

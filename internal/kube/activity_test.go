@@ -46,10 +46,7 @@ func TestActivityOfPods(t *testing.T) {
 }
 
 func TestActivityLastsAsLongAsAPull(t *testing.T) {
-	s, err := Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := Scheme()
 	synctest.Test(t, func(t *testing.T) {
 		c := fake.NewClientBuilder().WithScheme(s).WithObjects(event(1, "a", corev1.EventTypeNormal, "Pulling", `Pulling image "x"`)).Build()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)

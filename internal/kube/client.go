@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -32,14 +33,12 @@ const FieldManager = "ocadm"
 const AdminKubeconfig = "/etc/kubernetes/admin.conf"
 
 // Scheme knows the kinds of Kubernetes, custom resource definitions, and clouds.
-func Scheme() (*runtime.Scheme, error) {
+func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(s); err != nil {
-			return nil, fmt.Errorf("registering kinds: %w", err)
-		}
+		utilruntime.Must(add(s))
 	}
-	return s, nil
+	return s
 }
 
 // Kubeconfig chooses the kubeconfig file: the named one, else KUBECONFIG, else the administrator's of a control-plane node, else the
@@ -119,10 +118,7 @@ func NewDryRun(cfg *rest.Config) (client.WithWatch, error) {
 }
 
 func create(cfg *rest.Config, o client.Options) (client.WithWatch, error) {
-	s, err := Scheme()
-	if err != nil {
-		return nil, err
-	}
+	s := Scheme()
 	o.Scheme = s
 	c, err := client.NewWithWatch(Unlimited(cfg), o)
 	if err != nil {

@@ -102,10 +102,7 @@ func golden(t *testing.T, file string, objs []*unstructured.Unstructured) {
 
 // Every object must be one that the Go types know, field by field.
 func TestManifestsHaveNoUnknownField(t *testing.T) {
-	s, err := kube.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kube.Scheme()
 	strict := serializer.NewCodecFactory(s, serializer.EnableStrict).UniversalDeserializer()
 	for _, o := range every(t) {
 		raw, err := o.MarshalJSON()
@@ -322,10 +319,7 @@ func TestKubeProxyThatKeepsEnding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := kube.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kube.Scheme()
 	c := fake.NewClientBuilder().WithScheme(s).WithObjects(ds, pod("kube-proxy-a", "node1", good), pod("kube-proxy-b", "node2", bad)).Build()
 	if !kubeProxy(h).ready(t.Context(), c) {
 		t.Error("kube-proxy of node1 is ready, and that of node2 is none of its business")

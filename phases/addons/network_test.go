@@ -28,10 +28,7 @@ func TestNetworkReady(t *testing.T) {
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-flannel", Name: "f", Labels: labels}, Spec: corev1.PodSpec{NodeName: h.Config.Node.Name},
 		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
-	s, err := kube.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kube.Scheme()
 	c := fake.NewClientBuilder().WithScheme(s).WithObjects(ds, pod).Build()
 	h.Kube = func(context.Context) (client.WithWatch, error) { return c, nil }
 	p := NetworkReady()

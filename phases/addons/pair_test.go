@@ -36,12 +36,9 @@ func TestRecordOfPair(t *testing.T) {
 		"deleted, the second is known":  {[]client.Object{secret, pod(dbpair.Second, dbpair.RolePrimary)}, dbpair.Record{Primary: dbpair.Second, Term: 1}, ""},
 		"deleted, and nothing is known": {[]client.Object{secret}, dbpair.Record{}, "OCA-7436"},
 	} {
-		scheme, err := kube.Scheme()
-		if err != nil {
-			t.Fatal(err)
-		}
+		scheme := kube.Scheme()
 		k := fake.NewClientBuilder().WithScheme(scheme).WithObjects(c.objs...).Build()
-		_, err = ensurePairObjects(t.Context(), k, namespace)
+		_, err := ensurePairObjects(t.Context(), k, namespace)
 		if f := finding.Of(err); c.code != "" && (len(f) != 1 || f[0].Code != c.code) || c.code == "" && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -47,10 +47,7 @@ func TestGuarded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := kube.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kube.Scheme()
 	stored := fake.NewClientBuilder().WithScheme(s).Build()
 	for _, o := range objs {
 		if err := stored.Create(t.Context(), o); err != nil {

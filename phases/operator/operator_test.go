@@ -61,10 +61,7 @@ func TestGolden(t *testing.T) {
 
 // Every object is one that the Go types know, the definition is among them, and none gives the operator everything.
 func TestObjects(t *testing.T) {
-	s, err := kube.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kube.Scheme()
 	strict := serializer.NewCodecFactory(s, serializer.EnableStrict).UniversalDeserializer()
 	objs, err := Objects("r/ocadm:v1")
 	if err != nil {

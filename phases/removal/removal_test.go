@@ -49,10 +49,7 @@ func claim(name, volume string) *corev1.PersistentVolumeClaim {
 
 func cluster(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
-	s, err := kube.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := kube.Scheme()
 	return fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string {
 		return []string{o.(*corev1.Pod).Spec.NodeName}
 	}).WithIndex(&corev1.PersistentVolumeClaim{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()

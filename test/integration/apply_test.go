@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"yunion.io/x/ocadm/operatorctl"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/test/integration/harness"
@@ -35,7 +35,7 @@ type appliers struct {
 // TestApply is what the API server lets not change, and what others change.
 func TestApply(t *testing.T) {
 	cluster := harness.Require(t, harness.Options{})
-	c, err := client.NewWithWatch(cluster.Config(harness.Admin), client.Options{Scheme: operatorctl.Scheme()})
+	c, err := client.NewWithWatch(cluster.Config(harness.Admin), client.Options{Scheme: kube.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,10 +66,7 @@ func options() Options {
 
 func build(t *testing.T, objects []client.Object, f interceptor.Funcs) client.Client {
 	t.Helper()
-	scheme, err := kube.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	scheme := kube.Scheme()
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(f).
 		WithIndex(&appsv1.Deployment{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
 }
