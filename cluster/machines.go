@@ -191,12 +191,6 @@ func MarkMachine(ctx context.Context, c client.Client, key client.ObjectKey, mar
 	return true, nil
 }
 
-// Retry lets the operator try again at once what failed on a machine.
-func Retry(ctx context.Context, c client.Client, key client.ObjectKey, now time.Time) error {
-	_, err := MarkMachine(ctx, c, key, RetryMachine(now))
-	return err
-}
-
 // RemoveMachine deletes a machine, and waits for its end if asked to. An abandoned one is not touched any more.
 func RemoveMachine(ctx context.Context, c client.WithWatch, key client.ObjectKey, abandon, wait bool, report func(string)) (bool, error) {
 	m := &Machine{}

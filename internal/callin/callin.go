@@ -51,9 +51,6 @@ const (
 	keyExit, keyMessage, keyReasons = "exit", "message", "findings"
 )
 
-// Keys are those of the ConfigMap.
-func Keys() []string { return []string{keyState, keyTry, keyPhase, keyExit, keyMessage, keyReasons} }
-
 // The longest values, in bytes, and how many findings are kept.
 const (
 	maxText     = 1024

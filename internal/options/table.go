@@ -102,15 +102,6 @@ func Of(component string) (Table, bool) {
 	return t, ok
 }
 
-// Components are those that have a table, sorted.
-func Components() []string {
-	all, err := load()
-	if err != nil {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(all))
-}
-
 const dir = "options"
 
 var load = sync.OnceValues(func() (map[string]Table, error) { return read(services.FS) })

@@ -34,11 +34,6 @@ func TestCallIn(t *testing.T) {
 			if err != nil || r.Method != http.MethodPatch || r.Header.Get("Content-Type") != "application/merge-patch+json" || r.Header.Get("Authorization") != "Bearer "+token {
 				t.Errorf("%v: %s %v", err, r.Method, r.Header)
 			}
-			for k := range patch.Data {
-				if !strings.Contains(strings.Join(callin.Keys(), " "), k) {
-					t.Errorf("key %s", k)
-				}
-			}
 			reports = append(reports, callin.Read(patch.Data))
 		case gone:
 			http.NotFound(w, r)
