@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -130,21 +129,12 @@ func OperateOnce(ctx context.Context, c client.Client, o *Operation) (again bool
 	if err != nil && !apierrors.IsForbidden(err) { // who may only create operations does
 		return false, err
 	}
-	same := slices.IndexFunc(all, func(other Operation) bool {
-		other.Spec.Requester = o.Spec.Requester
-		return goesOn(&other) && equality.Semantic.DeepEqual(other.Spec, o.Spec)
-	})
+	same := slices.IndexFunc(all, func(other Operation) bool { return operation.Repeats(o, &other) })
 	if same < 0 {
 		return false, Operate(ctx, c, o)
 	}
 	*o = all[same]
 	return true, nil
-}
-
-// goesOn reports whether an operation may still do what it was asked for.
-func goesOn(o *Operation) bool {
-	phase := o.Status.Phase
-	return !phase.Final() && phase != v1alpha1.OperationReverting && o.Annotations[v1alpha1.AnnotationControl] != v1alpha1.OperationCancel
 }
 
 // FollowOperation calls report with each state of an operation until it has ended or is paused, and returns its last state. One that did not succeed

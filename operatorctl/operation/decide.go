@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -86,6 +87,7 @@ func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, 
 			waiting = slices.Delete(waiting, i, i+1)
 		}
 	}
+	waiting = d.withoutRepeats(waiting)
 	for i, o := range waiting {
 		switch {
 		case paused(o):
@@ -102,6 +104,36 @@ func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, 
 	slices.SortFunc(over, func(a, b *v1alpha1.OnecloudOperation) int { return -InTurn(a, b) })
 	d.prune = tooOld(over)
 	return d
+}
+
+// withoutRepeats ends the operations that ask again for what one before them does, and returns the others: a second update would replace the copies of the
+// databases that the first one made.
+func (d *decision) withoutRepeats(waiting []*v1alpha1.OnecloudOperation) []*v1alpha1.OnecloudOperation {
+	before := []*v1alpha1.OnecloudOperation{}
+	if d.run != nil {
+		before = append(before, d.run)
+	}
+	return slices.DeleteFunc(waiting, func(o *v1alpha1.OnecloudOperation) bool {
+		i := slices.IndexFunc(before, func(b *v1alpha1.OnecloudOperation) bool { return moves(o) && Repeats(o, b) })
+		if i >= 0 {
+			d.end[o.Name] = ending{v1alpha1.OperationCancelled, fmt.Sprintf("operation %s, which has not ended, does the same", before[i].Name)}
+		} else {
+			before = append(before, o)
+		}
+		return i >= 0
+	})
+}
+
+// moves reports whether an operation brings the cloud to another release.
+func moves(o *v1alpha1.OnecloudOperation) bool {
+	return o.Spec.Action == v1alpha1.ActionUpdate || o.Spec.Action == v1alpha1.ActionRollback
+}
+
+// Repeats reports whether an operation asks for the same as an earlier one that may still do it. Who asks makes no difference.
+func Repeats(o, earlier *v1alpha1.OnecloudOperation) bool {
+	spec := earlier.Spec
+	spec.Requester = o.Spec.Requester
+	return !earlier.Status.Phase.Final() && earlier.Status.Phase != v1alpha1.OperationReverting && !cancelled(earlier) && equality.Semantic.DeepEqual(spec, o.Spec)
 }
 
 // tooOld are those of the operations that have ended, the latest first, that are not kept.

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"testing"
 	"time"
-	"yunion.io/x/ocadm/operatorctl/catalog"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/catalog"
 )
 
 func op(name string, at int, phase v1alpha1.OperationPhase, control string) *v1alpha1.OnecloudOperation {
@@ -42,6 +42,13 @@ func askedOp(name string, at int) *v1alpha1.OnecloudOperation {
 	return o
 }
 
+// updateOp is an update that its number asks for, whoever asks.
+func updateOp(name string, at int, phase v1alpha1.OperationPhase, version string) *v1alpha1.OnecloudOperation {
+	o := op(name, at, phase, "")
+	o.Spec.Action, o.Spec.Update, o.Spec.Requester = v1alpha1.ActionUpdate, &v1alpha1.UpdateParameters{Version: version}, name
+	return o
+}
+
 func TestDecide(t *testing.T) {
 	cloud := &v1alpha1.OnecloudCluster{}
 	deleting := cloud.DeepCopy()
@@ -66,6 +73,17 @@ func TestDecide(t *testing.T) {
 		"what runs goes first, and each waits for the one before": {
 			all: []*v1alpha1.OnecloudOperation{op("a", 1, "", ""), op("b", 2, "Pending", ""), op("r", 3, "Running", "")}, cloud: cloud,
 			run: "r", pending: map[string]string{"a": "waits for operation r", "b": "waits for operation a"},
+		},
+		"a second update does nothing, and one to another version waits": {
+			all:   []*v1alpha1.OnecloudOperation{updateOp("a", 1, "Running", "v2"), updateOp("again", 2, "", "v2"), updateOp("v3", 3, "", "v3"), updateOp("v3-again", 4, "Pending", "v3")},
+			cloud: cloud, run: "a", pending: map[string]string{"v3": "waits for operation a"},
+			end: map[string]ending{
+				"again": {"Cancelled", "operation a, which has not ended, does the same"}, "v3-again": {"Cancelled", "operation v3, which has not ended, does the same"},
+			},
+		},
+		"an update that goes back can be asked for again": {
+			all: []*v1alpha1.OnecloudOperation{updateOp("a", 1, "Reverting", "v2"), updateOp("again", 2, "", "v2")}, cloud: cloud,
+			run: "a", pending: map[string]string{"again": "waits for operation a"},
 		},
 		"a paused one keeps its place": {
 			all: []*v1alpha1.OnecloudOperation{op("a", 1, "", ""), op("p", 2, "Paused", "pause")}, cloud: cloud,

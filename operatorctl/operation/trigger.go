@@ -30,7 +30,7 @@ func wanted(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) 
 	o := &v1alpha1.OnecloudOperation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: cloud.Name, Requester: "the resource of the cloud"}}
 	o.Namespace, o.Labels = cloud.Namespace, map[string]string{v1alpha1.LabelOperationCloud: cloud.Name}
 	unfinished := slices.ContainsFunc(all, func(o *v1alpha1.OnecloudOperation) bool {
-		return !o.Status.Phase.Final() && (o.Spec.Action == v1alpha1.ActionUpdate || o.Spec.Action == v1alpha1.ActionRollback)
+		return !o.Status.Phase.Final() && moves(o)
 	})
 	action, as := actionAsked(cloud)
 	switch {
