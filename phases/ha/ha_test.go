@@ -38,6 +38,7 @@ func TestOutage(t *testing.T) {
 		"the longest counts":     {[]ask{at(0, 1, false), at(1, 2, true), at(3, 4, false), at(4, 5, false), at(5, 9, true)}, 6 * time.Second},
 		"it has not ended":       {[]ask{at(0, 1, true), at(1, 2, false), at(3, 8, false)}, 7 * time.Second},
 		"answers out of order":   {[]ask{at(4, 5, true), at(0, 9, false), at(1, 2, true)}, 2 * time.Second},
+		"some hang on":           {[]ask{at(0, 5, false), at(4, 9, false), at(5, 6, true), at(6, 7, true)}, 6 * time.Second},
 		"nothing was asked ever": {nil, 0},
 	} {
 		if got := outage(tt.asks); got != tt.want {

@@ -32,20 +32,24 @@ type ask struct {
 	ok           bool
 }
 
-// outage is the longest time from the beginning of a request that failed to the answer of the next one that did not.
+// outage is the longest time from the beginning of a request that failed to the answer of the next one that did not. A request that hangs until it is given up
+// does not make it longer once a later one was answered: it still waits for a server that is gone.
 func outage(asks []ask) time.Duration {
 	var longest time.Duration
-	var since time.Time
+	var since, last time.Time
 	for _, a := range slices.SortedFunc(slices.Values(asks), func(a, b ask) int { return a.begun.Compare(b.begun) }) {
 		switch {
 		case !a.ok && since.IsZero():
-			since = a.begun
+			since, last = a.begun, a.ended
 		case !a.ok:
-			longest = max(longest, a.ended.Sub(since))
+			last = a.ended
 		case !since.IsZero():
 			longest = max(longest, a.ended.Sub(since))
 			since = time.Time{}
 		}
+	}
+	if !since.IsZero() {
+		longest = max(longest, last.Sub(since))
 	}
 	return longest
 }
