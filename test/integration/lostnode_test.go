@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -64,6 +65,7 @@ func TestUpdateWithALostNode(t *testing.T) {
 		})
 	}
 	are(map[string]string{"node1": "v4.0.4", "node2": "v4.0.4", "node3": "v4.0.4"})
+	time.Sleep(11 * time.Second) // a node that is lost within ten seconds of its creation counts as joining for three minutes
 	setReady(t, e.Client, "node3", corev1.ConditionUnknown)
 	e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool {
 		return cr != nil && env.IsReady(cr) && meta.IsStatusConditionFalse(cr.Status.Conditions, v1alpha1.ConditionNodesReady)
