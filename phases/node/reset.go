@@ -182,7 +182,10 @@ func askContainerd(ctx context.Context, h *host.Host, namespace string, args ...
 	return strings.Fields(res.Stdout)
 }
 
-func removeRuntimeData(_ context.Context, h *host.Host, r workflow.Reporter) error {
+func removeRuntimeData(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	if err := endShims(ctx, h, r); err != nil {
+		return err
+	}
 	for _, d := range dataDirs(h) {
 		if err := owned.Remove(h, d); err != nil {
 			return err

@@ -4,12 +4,14 @@ package node
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/owned"
@@ -196,6 +198,29 @@ func TestShimsOfOthersKeepTheirSockets(t *testing.T) {
 	}
 	if !m.Files.Exists("/run/containerd/s/abc") || m.Files.Exists("/run/containerd/io.containerd.grpc.v1.cri") {
 		t.Error("want the socket there and our state gone")
+	}
+}
+
+// A shim that no containerd knows ends with its containers; one of another containerd stays.
+func TestResetEndsLostShims(t *testing.T) {
+	m := newMachine(t)
+	m.use(t, writeBundle(t, nodeFiles()))
+	m.asNode(t)
+	m.must(t, Software())
+	m.put(t, "/proc/77/cmdline", "/usr/bin/"+shim+"\x00-namespace\x00moby\x00-address\x00/run/docker/containerd/containerd.sock\x00")
+	m.put(t, "/proc/88/cmdline", "/usr/local/bin/"+shim+"\x00-namespace\x00k8s.io\x00-id\x00abc\x00-address\x00"+socket+"\x00")
+	m.put(t, "/proc/88/task/88/children", "90 91 ")
+	m.rec.Answer = func(c exec.Command) (exec.Result, error) {
+		if strings.Join(c.Args, " ") == `-c kill -KILL "$@" sh 88 90 91` {
+			return exec.Result{}, os.RemoveAll(filepath.Join(m.root, "proc/88"))
+		}
+		return m.answer(c)
+	}
+	if err := removeRuntimeData(t.Context(), m.Host, m); err != nil {
+		t.Fatal(err)
+	}
+	if _, others := shims(m.Host); len(others) != 1 {
+		t.Errorf("%q", others)
 	}
 }
 

@@ -3,11 +3,15 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
+	"time"
 
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/owned"
@@ -106,4 +110,37 @@ func shims(h *host.Host) (pods, others []string) {
 		}
 	}
 	return pods, others
+}
+
+// shimsGone is how long the processes of shims may take to end when they were killed.
+const shimsGone = 10 * time.Second
+
+// endShims kills the shims that Kubernetes' containerd has left, with their containers: one that was stopped while it made a container leaves a shim that
+// no containerd knows.
+func endShims(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	left, _ := shims(h)
+	if !ownContainerd(h) || len(left) == 0 {
+		return nil
+	}
+	var processes []string
+	for _, l := range left {
+		pid, _, _ := strings.Cut(l, " ")
+		children, _ := h.Files.ReadFile(path.Join("/proc", pid, "task", pid, "children")) // gone, or a kernel that does not list them
+		processes = append(append(processes, pid), strings.Fields(string(children))...)
+	}
+	// One may have ended meanwhile; what is left is looked at below.
+	_, _ = h.Exec.Run(ctx, exec.Command{Path: "sh", Args: append([]string{"-c", `kill -KILL "$@"`, "sh"}, processes...)})
+	ctx, cancel := context.WithTimeout(ctx, shimsGone)
+	defer cancel()
+	for n := len(left); ; {
+		if left, _ = shims(h); len(left) == 0 {
+			r.Changed("ended %d processes that held containers", n)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return residueFound(left)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
