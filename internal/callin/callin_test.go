@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +32,9 @@ func TestReport(t *testing.T) {
 	}
 	if got := callin.Read(data); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
+	}
+	if keys := slices.Sorted(maps.Keys(data)); !slices.Equal(keys, []string{"exit", "findings", "message", "phase", "state", "try"}) {
+		t.Errorf("%q", keys)
 	}
 }
 

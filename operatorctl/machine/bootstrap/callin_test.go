@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,6 +34,11 @@ func TestCallIn(t *testing.T) {
 			err := json.NewDecoder(r.Body).Decode(&patch)
 			if err != nil || r.Method != http.MethodPatch || r.Header.Get("Content-Type") != "application/merge-patch+json" || r.Header.Get("Authorization") != "Bearer "+token {
 				t.Errorf("%v: %s %v", err, r.Method, r.Header)
+			}
+			for k := range patch.Data {
+				if !slices.Contains([]string{"exit", "findings", "message", "phase", "state", "try"}, k) {
+					t.Errorf("key %s", k)
+				}
 			}
 			reports = append(reports, callin.Read(patch.Data))
 		case gone:
