@@ -64,8 +64,7 @@ func New(o Options) (*Client, error) {
 	if o.Token = strings.TrimSpace(o.Token); o.Token == "" || strings.ContainsAny(o.Token, " \r\n\t") {
 		return nil, unusable("the token is missing, or is more than one word", "give --api-token-file FILE, or OCADM_API_TOKEN; for example kubectl -n onecloud create token NAME >FILE")
 	}
-	scheme := kube.Scheme()
-	c := &Client{base: base, token: o.Token, scheme: scheme, patience: o.Patience}
+	c := &Client{base: base, token: o.Token, scheme: kube.Scheme(), patience: o.Patience}
 	if c.patience == 0 {
 		c.patience = usualPatience
 	}

@@ -60,8 +60,7 @@ type server struct {
 
 // New returns the handler of the interface and of the page. run does what they need beside requests, until its context ends.
 func New(o Options) (h http.Handler, run func(context.Context) error, err error) {
-	scheme := kube.Scheme()
-	s := &server{Options: o, scheme: scheme, mapper: mapperOf(), samples: &samples{from: o.Metrics}}
+	s := &server{Options: o, scheme: kube.Scheme(), mapper: mapperOf(), samples: &samples{from: o.Metrics}}
 	if s.own, err = s.client(kube.Unlimited(o.Config)); err != nil {
 		return nil, nil, err
 	}

@@ -118,8 +118,7 @@ func NewDryRun(cfg *rest.Config) (client.WithWatch, error) {
 }
 
 func create(cfg *rest.Config, o client.Options) (client.WithWatch, error) {
-	s := Scheme()
-	o.Scheme = s
+	o.Scheme = Scheme()
 	c, err := client.NewWithWatch(Unlimited(cfg), o)
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the API server: %w", err)

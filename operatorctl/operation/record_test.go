@@ -12,22 +12,18 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 )
 
 // An API server that is away for a minute and a half does not end an operation.
 func TestStatusIsWrittenAgain(t *testing.T) {
-	s := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(s); err != nil {
-		t.Fatal(err)
-	}
 	o := op("a", 1, "", "")
-	k := fake.NewClientBuilder().WithScheme(s).WithObjects(o).WithStatusSubresource(o).Build()
+	k := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(o).WithStatusSubresource(o).Build()
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		away := interceptor.NewClient(k, interceptor.Funcs{

@@ -7,23 +7,19 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 )
 
 // TestOneAnnotationOneOperation: the status of a cloud changes while its annotation is answered, and a cache shows every version of it, late.
 func TestOneAnnotationOneOperation(t *testing.T) {
-	s := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(s); err != nil {
-		t.Fatal(err)
-	}
 	made := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{
 		Namespace: key.Namespace, Name: key.Name, Annotations: map[string]string{v1alpha1.AnnotationOperation: v1alpha1.ActionBackup},
 	}}
 	made.Status.Version, made.Status.Release = "v4.0.4", v1alpha1.ReleaseStatus{Revision: 1, Version: "v4.0.4"}
-	api := fake.NewClientBuilder().WithScheme(s).WithObjects(made).WithStatusSubresource(made).Build()
+	api := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(made).WithStatusSubresource(made).Build()
 	c := New(Options{Client: api, Events: &recorder{}})
 	var seen []*v1alpha1.OnecloudCluster
 	look := func() *v1alpha1.OnecloudCluster {

@@ -13,13 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 	"yunion.io/x/ocadm/operatorctl/release"
@@ -43,12 +43,8 @@ type world struct {
 var key = client.ObjectKey{Namespace: "n", Name: "c"}
 
 func newWorld(t *testing.T, actions func(*world) []Action) *world {
-	s := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
-		t.Fatal(err)
-	}
 	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c", UID: "cloud"}}
-	w := &world{T: t, client: fake.NewClientBuilder().WithScheme(s).WithObjects(cloud).WithStatusSubresource(&v1alpha1.OnecloudOperation{}, &v1alpha1.OnecloudCluster{}).Build()}
+	w := &world{T: t, client: fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).WithStatusSubresource(&v1alpha1.OnecloudOperation{}, &v1alpha1.OnecloudCluster{}).Build()}
 	w.actions = actions(w)
 	w.start()
 	t.Cleanup(func() { w.stop() })
