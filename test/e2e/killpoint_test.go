@@ -104,15 +104,19 @@ cat <&3 >/run/events.rest & wait $pid; status=$?
 if [ $reached = no ]; then echo "it never reached that point and ended with $status"; cat /run/story; exit 1; fi
 exit 0`
 
+// killed is how a command ends that was killed at a point, as a test of the shell. In the middle of a phase, and after the last one, the signal may be late.
+func (p point) killed() string {
+	if p.after > 0 || p.event == workflow.PhaseDone {
+		return "[ $status = 137 ] || [ $status = 0 ]"
+	}
+	return "[ $status = 137 ]"
+}
+
 // killedAt is stopAt with SIGKILL: nothing of the program runs after it. In the middle of a phase it may come too late.
 func (s *suite) killedAt(t *testing.T, node int, p point, argv ...string) {
 	t.Helper()
-	late := "[ $status = 137 ]"
-	if p.after > 0 || p.event == workflow.PhaseDone { // it may have been the last one
-		late = "[ $status = 137 ] || [ $status = 0 ]"
-	}
 	script := fmt.Sprintf(stopAt, quoted(argv), p.event, p.phase, p.after.Seconds(), "KILL",
-		`[ $reached = no ] || `+late+` || { echo "it ended with $status"; cat /run/story; exit 2; }`)
+		`[ $reached = no ] || `+p.killed()+` || { echo "it ended with $status"; cat /run/story; exit 2; }`)
 	if out, err := s.quietly(t, node, "sh", "-c", script); err != nil {
 		t.Fatalf("killed at %s: %v\n%s", p, err, out)
 	}
@@ -142,30 +146,26 @@ const atEntry = `journal=/var/lib/ocadm/journal.jsonl; from=$(wc -l <$journal)
 until tail -n +$((from+1)) $journal | grep -qE '"phase":"%[3]s","event":"(%[2]s|phase-done)"'; do
 	kill -0 $pid 2>/dev/null || { wait $pid; echo "it ended with $?"; cat /run/story; exit 1; }
 done
-kill -%[4]s $pid; wait $pid; status=$?; [ $status %[5]s ] || { echo "it ended with $status"; cat /run/story; exit 2; }`
+kill -%[4]s $pid; wait $pid; status=$?; %[5]s || { echo "it ended with $status"; cat /run/story; exit 2; }`
 
-// killedAtEntry kills a command of steps. After its last step it may have ended before the signal.
+// killedAtEntry kills a command of steps.
 func (s *suite) killedAtEntry(t *testing.T, node int, p point, argv ...string) {
 	t.Helper()
-	status := "= 137"
-	if p.event == workflow.PhaseDone {
-		status += " ] || [ $status = 0"
-	}
-	s.stoppedAtEntry(t, node, p, "KILL", status, argv)
+	s.stoppedAtEntry(t, node, p, "KILL", p.killed(), argv)
 }
 
 // interruptedAtEntry ends a command of steps as interruptedAt does.
 func (s *suite) interruptedAtEntry(t *testing.T, node int, p point, argv ...string) {
 	t.Helper()
-	s.stoppedAtEntry(t, node, p, twice, "!= 0", argv)
+	s.stoppedAtEntry(t, node, p, twice, "[ $status != 0 ]", argv)
 }
 
 // twice are two interrupts: the second one ends the phases that run.
 const twice = "TERM $pid; sleep 0.3; kill -TERM"
 
-func (s *suite) stoppedAtEntry(t *testing.T, node int, p point, signal, status string, argv []string) {
+func (s *suite) stoppedAtEntry(t *testing.T, node int, p point, signal, ended string, argv []string) {
 	t.Helper()
-	if out, err := s.quietly(t, node, "sh", "-c", fmt.Sprintf(atEntry, quoted(argv), p.event, p.phase, signal, status)); err != nil {
+	if out, err := s.quietly(t, node, "sh", "-c", fmt.Sprintf(atEntry, quoted(argv), p.event, p.phase, signal, ended)); err != nil {
 		t.Fatalf("stopped at %s: %v\n%s", p, err, out)
 	}
 }
