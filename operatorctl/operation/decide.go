@@ -109,7 +109,7 @@ func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, 
 // withoutRepeats ends the operations that ask again for what one before them does, and returns the others: a second update would replace the copies of the
 // databases that the first one made.
 func (d *decision) withoutRepeats(waiting []*v1alpha1.OnecloudOperation) []*v1alpha1.OnecloudOperation {
-	before := []*v1alpha1.OnecloudOperation{}
+	var before []*v1alpha1.OnecloudOperation
 	if d.run != nil {
 		before = append(before, d.run)
 	}

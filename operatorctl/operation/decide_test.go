@@ -42,7 +42,7 @@ func askedOp(name string, at int) *v1alpha1.OnecloudOperation {
 	return o
 }
 
-// updateOp is an update that its number asks for, whoever asks.
+// updateOp is an update to a version. Each is asked for by another requester.
 func updateOp(name string, at int, phase v1alpha1.OperationPhase, version string) *v1alpha1.OnecloudOperation {
 	o := op(name, at, phase, "")
 	o.Spec.Action, o.Spec.Update, o.Spec.Requester = v1alpha1.ActionUpdate, &v1alpha1.UpdateParameters{Version: version}, name
