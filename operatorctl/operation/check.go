@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // check looks whether an update could begin, and changes nothing. What it finds does not keep it from looking for the images, so that one run names
@@ -73,6 +74,47 @@ func checks() Step {
 			return list.Err()
 		},
 	}
+}
+
+// whenCalm waits calmWithin times as long as a wave must serve, and calmAtLeast.
+const (
+	calmWithin  = 10
+	calmAtLeast = 15 * time.Second
+)
+
+// whenCalm runs a step after the reconciler has brought what it can bring without an operation: one edit may change spec.version and more. What does not
+// arrive in time is left to the step.
+func whenCalm(s Step) Step {
+	run := s.Run
+	s.Run = func(ctx context.Context, r *Run, report workflow.Reporter) error {
+		waiting, stop := context.WithTimeout(ctx, max(calmWithin*r.Settle, calmAtLeast))
+		defer stop()
+		err := r.Until(waiting, report, "components on their way", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+			why := onTheWay(cloud)
+			return why == "", why, nil
+		})
+		if err != nil && (waiting.Err() == nil || ctx.Err() != nil) {
+			return err
+		}
+		return run(ctx, r, report)
+	}
+	return s
+}
+
+// onTheWay is what the reconciler still brings to a cloud, "" if nothing, or if a component cannot get there by itself. It is pure.
+func onTheWay(cloud *v1alpha1.OnecloudCluster) (what string) {
+	if cloud.Status.ObservedGeneration != cloud.Generation {
+		return "the operator has not reconciled the cloud yet"
+	}
+	for _, c := range cloud.Status.Components {
+		switch {
+		case c.State == v1alpha1.Degraded, c.Reason == status.ReasonPaused && !c.State.Settled():
+			return ""
+		case !c.State.Settled() && what == "":
+			what = fmt.Sprintf("%s is %s: %s", c.Name, c.State, c.Message)
+		}
+	}
+	return what
 }
 
 // checkRollback looks whether the release to go back to is kept. The cloud need not be well: that may be why it goes back.

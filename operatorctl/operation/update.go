@@ -23,7 +23,7 @@ import (
 func update(order []v1alpha1.Wave) Action {
 	a := Action{
 		Name: v1alpha1.ActionUpdate, Short: "Move the cloud to another release in waves, and back if one fails", Timeout: 4 * time.Hour,
-		Steps: []Step{checks(), pull(pullRendered, remedyUpdate), hold(order), save(), next(updatePatch)},
+		Steps: []Step{whenCalm(checks()), pull(pullRendered, remedyUpdate), hold(order), save(), next(updatePatch)},
 	}
 	a.Steps, a.Revert = append(a.Steps, forward(order)...), reverse(order)
 	return a

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"yunion.io/x/ocadm/operatorctl/catalog"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // follower stands for the reconciler: it moves components as the rollout of the running operation says, and reports that. package reconcile tests
@@ -25,6 +25,8 @@ type follower struct {
 	// broken is a component that does not run at the version v2, moved each component that was moved, in order.
 	broken string
 	moved  []string
+	// late is a component that is still on its way.
+	late string
 	// at is the version of each component, contents that of each release.
 	at       map[string]string
 	contents map[int]string
@@ -112,6 +114,9 @@ func (f *follower) follow(ctx context.Context) {
 		c := v1alpha1.ComponentStatus{Name: name, State: v1alpha1.Available, Reason: reason, Outdated: outdated}
 		if name == f.broken && f.at[name] == "v4.0.5" {
 			c.State, c.Message = v1alpha1.Degraded, "it crashes"
+		}
+		if name == f.late {
+			c.State = v1alpha1.Progressing
 		}
 		cloud.Status.Components = append(cloud.Status.Components, c)
 	}
@@ -204,6 +209,55 @@ func TestFailedUpdateGoesBack(t *testing.T) {
 				t.Errorf("%q", o.Status.Cause)
 			}
 		})
+	}
+}
+
+// One edit may change the version and something else: the reconciler brings the rest at once, and the update waits for it.
+func TestUpdateWaitsForComponentsOnTheirWay(t *testing.T) {
+	f := newFollower(t, "")
+	f.late = "glance"
+	f.follow(t.Context())
+	f.create("u", func(o *v1alpha1.OnecloudOperation) {
+		o.Spec.Action, o.Spec.Update = v1alpha1.ActionUpdate, &v1alpha1.UpdateParameters{Version: "v4.0.5"}
+	})
+	f.until("u", v1alpha1.OperationPlanning)
+	for deadline := time.Now().Add(patience); f.get("u").Status.Steps[0].Message == ""; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not wait: %+v", f.get("u").Status)
+		}
+	}
+	f.mu.Lock()
+	f.late = ""
+	f.mu.Unlock()
+	f.until("u", v1alpha1.OperationSucceeded)
+}
+
+func TestOnTheWay(t *testing.T) {
+	cloud := func(observed int64, states ...v1alpha1.State) *v1alpha1.OnecloudCluster {
+		c := &v1alpha1.OnecloudCluster{}
+		c.Generation, c.Status.ObservedGeneration = 2, observed
+		for _, s := range states {
+			c.Status.Components = append(c.Status.Components, v1alpha1.ComponentStatus{Name: "glance", State: s, Message: "its pods start"})
+		}
+		return c
+	}
+	paused := cloud(2, v1alpha1.Waiting)
+	paused.Status.Components[0].Reason = status.ReasonPaused
+	for _, c := range []struct {
+		name  string
+		cloud *v1alpha1.OnecloudCluster
+		want  string
+	}{
+		{"all run", cloud(2, v1alpha1.Available, v1alpha1.Disabled, v1alpha1.Idle), ""},
+		{"not reconciled", cloud(1, v1alpha1.Available), "the operator has not reconciled the cloud yet"},
+		{"pods start", cloud(2, v1alpha1.Available, v1alpha1.Progressing), "glance is Progressing: its pods start"},
+		{"it waits for another", cloud(2, v1alpha1.Waiting), "glance is Waiting: its pods start"},
+		{"one is broken", cloud(2, v1alpha1.Progressing, v1alpha1.Degraded), ""},
+		{"paused", paused, ""},
+	} {
+		if got := onTheWay(c.cloud); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
 	}
 }
 
