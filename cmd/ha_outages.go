@@ -59,7 +59,7 @@ func (a *app) testHA(c *cobra.Command, f stepFlags) error {
 	if err != nil {
 		return err
 	}
-	t, err := ha.Begin(ctx, h)
+	t, err := ha.Begin(ctx, h, func(why string) { fmt.Fprintln(a.Err, "waiting for the API server: "+why) })
 	if err != nil && len(finding.Of(err)) == 0 {
 		err = noCluster(err)
 	}

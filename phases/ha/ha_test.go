@@ -4,6 +4,7 @@ package ha
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,7 +12,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -44,6 +47,35 @@ func TestOutage(t *testing.T) {
 		if got := outage(tt.asks); got != tt.want {
 			t.Errorf("%s: %s, want %s", name, got, tt.want)
 		}
+	}
+}
+
+// A test that follows a killed one waits until the API server answers. What the API server answers is final.
+func TestPatiently(t *testing.T) {
+	silent := errors.New("no answer")
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "kubeadm-config", nil)
+	for name, tt := range map[string]struct {
+		answers []error
+		want    error
+		said    int
+	}{
+		"at once":         {[]error{nil}, nil, 0},
+		"after a silence": {[]error{silent, nil}, nil, 1},
+		"refused":         {[]error{silent, forbidden}, forbidden, 1},
+	} {
+		asked, said := 0, 0
+		got := patiently(t.Context(), func(context.Context) error {
+			asked++
+			return tt.answers[asked-1]
+		}, func(string) { said++ })
+		if !errors.Is(got, tt.want) || asked != len(tt.answers) || said != tt.said {
+			t.Errorf("%s: %v after %d questions, %d lines", name, got, asked, said)
+		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := patiently(gone, func(context.Context) error { return silent }, func(string) {}); !errors.Is(err, silent) {
+		t.Error(err)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/nodefault"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -51,6 +52,8 @@ const (
 	// podSpare is how much longer than its fault the pod may live. A node that is cut off reports its end later.
 	podSpare     = 2 * time.Minute
 	leaveTimeout = 30 * time.Second
+	// answerWithin is how long the API server may take to answer at first: longer than any fault keeps it silent, as clients see it.
+	answerWithin = 2 * pauseFor
 )
 
 // Test is what the steps of a test share.
@@ -83,14 +86,14 @@ func (o *Outcome) judge() {
 	o.Met = o.API <= APIGoal.Seconds() && (o.Console == nil || *o.Console <= ConsoleGoal.Seconds()) && o.Lost == 0
 }
 
-// Begin looks at the cluster, and refuses one that could not survive the test. It changes nothing.
-func Begin(ctx context.Context, h *host.Host) (*Test, error) {
+// Begin looks at the cluster, and refuses one that could not survive the test. It changes nothing. waiting is called with what it waits for.
+func Begin(ctx context.Context, h *host.Host, waiting func(why string)) (*Test, error) {
 	k, err := impatient(ctx, h)
 	if err != nil {
 		return nil, err
 	}
 	h.Kube = func(context.Context) (client.WithWatch, error) { return k, nil }
-	if err := kubernetes.NeedEndpoint(ctx, k); err != nil {
+	if err := patiently(ctx, func(ctx context.Context) error { return kubernetes.NeedEndpoint(ctx, k) }, waiting); err != nil {
 		return nil, err
 	}
 	t := &Test{Host: h, K: k}
@@ -109,6 +112,20 @@ func Begin(ctx context.Context, h *host.Host) (*Test, error) {
 	}
 	t.Console, t.Silent, err = t.console(ctx)
 	return t, err
+}
+
+// patiently asks again while there is no answer: a test that was killed a moment ago may still keep the API server from answering.
+func patiently(ctx context.Context, ask func(context.Context) error, waiting func(why string)) (answer error) {
+	limited, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	err := wait.Until(limited, "the API server", interval, func(ctx context.Context) (bool, string, error) {
+		answer = ask(ctx)
+		if answer == nil || len(finding.Of(answer)) > 0 || apierrors.ReasonForError(answer) != metav1.StatusReasonUnknown {
+			return true, "", nil
+		}
+		return false, "", answer
+	}, waiting)
+	return cmp.Or(answer, err)
 }
 
 // impatient gives a client that goes on when the node behind its connection is lost. HTTP/2 would keep the connection for 45 seconds.
