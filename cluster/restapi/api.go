@@ -147,17 +147,19 @@ func (s *server) client(cfg *rest.Config) (client.WithWatch, error) {
 	return c, nil
 }
 
-// session is a request's client, which has the rights of its sender.
-type session struct {
-	client.WithWatch
-	// token is a digest of the sender's.
-	token string
-}
-
 type sessionKey struct{}
 
-// of is the session of a request.
-func of(ctx context.Context) session {
-	s, _ := ctx.Value(sessionKey{}).(session)
-	return s
+// of is the client of a request, which has the rights of its sender.
+func of(ctx context.Context) client.WithWatch {
+	c, _ := ctx.Value(sessionKey{}).(client.WithWatch)
+	return c
+}
+
+// sender is the name that Kubernetes knows the sender of a request by.
+func sender(ctx context.Context) (string, error) {
+	who := &authenticationv1.SelfSubjectReview{}
+	if err := of(ctx).Create(ctx, who); err != nil {
+		return "", failed(err)
+	}
+	return who.Status.UserInfo.Username, nil
 }

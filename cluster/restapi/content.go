@@ -24,11 +24,11 @@ const annotationOnce = "onecloud.yunion.io/idempotency"
 const idLength = 10
 
 // digest of a request, "" without a key.
-func (o Once) digest(token, what string, body any) (string, error) {
+func (o Once) digest(sender, what string, body any) (string, error) {
 	if o.Key == "" {
 		return "", nil
 	}
-	text, err := json.Marshal([]any{token, what, o.Key})
+	text, err := json.Marshal([]any{sender, what, o.Key})
 	if err != nil {
 		return "", err
 	}

@@ -21,10 +21,12 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// The usual limits: of one token, and of all together. Tokens that do not exist are asked of the API server, too.
+// The usual limits: of one token that the API server knows, of all of these together, and of all others. The API server must be asked about those,
+// too; who sends many of them keeps nobody else from working.
 const (
-	usualRate, usualBurst = 20, 40
-	allRate, allBurst     = 200, 400
+	usualRate, usualBurst       = 20, 40
+	allRate, allBurst           = 200, 400
+	strangersRate, strangeBurst = 20, 40
 	// knownTokens is how many tokens have a count of their own.
 	knownTokens = 4096
 )
@@ -35,7 +37,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 	if s.Rate == 0 {
 		perToken, burst = usualRate, usualBurst
 	}
-	all, each := rate.NewLimiter(allRate, allBurst), lru.New(knownTokens)
+	all, strangers, each := rate.NewLimiter(allRate, allBurst), rate.NewLimiter(strangersRate, strangeBurst), lru.New(knownTokens)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -50,19 +52,25 @@ func (s *server) guard(next http.Handler) http.Handler {
 		}
 		sum := sha256.Sum256([]byte(token))
 		name := hex.EncodeToString(sum[:])
-		limit, found := each.Get(name)
-		if !found {
-			limit = rate.NewLimiter(perToken, burst)
-			each.Add(name, limit)
+		limits := []*rate.Limiter{strangers}
+		own, known := each.Get(name)
+		if known {
+			limits = []*rate.Limiter{own.(*rate.Limiter), all}
+		} else {
+			w = &watched{ResponseWriter: w, knows: func() {
+				first := rate.NewLimiter(perToken, burst)
+				first.Allow()
+				each.Add(name, first)
+			}}
 		}
-		for _, l := range []*rate.Limiter{limit.(*rate.Limiter), all} {
+		for _, l := range limits {
 			if !l.Allow() {
 				w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(1/float64(l.Limit())))))
 				write(w, problem(http.StatusTooManyRequests, "there are more requests than the limit allows"))
 				return
 			}
 		}
-		c, err := s.sender(token)
+		c, err := s.clientOf(token)
 		if err != nil {
 			var p *Problem
 			if !errors.As(err, &p) {
@@ -72,12 +80,39 @@ func (s *server) guard(next http.Handler) http.Handler {
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), sessionKey{}, session{c, name})))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), sessionKey{}, c)))
 	})
 }
 
-// sender is a client with the rights of a token.
-func (s *server) sender(token string) (client.WithWatch, error) {
+// watched calls knows when the answer shows that the API server knows the token: it gave something, or refused it to a user it named.
+type watched struct {
+	http.ResponseWriter
+	knows func()
+	begun bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *watched) WriteHeader(status int) {
+	if !w.begun && (status/100 == 2 || status == http.StatusNotModified || status == http.StatusForbidden) {
+		w.knows()
+	}
+	w.begun = true
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *watched) Write(b []byte) (int, error) {
+	if !w.begun {
+		w.WriteHeader(http.StatusOK)
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// clientOf is a client with the rights of a token.
+func (s *server) clientOf(token string) (client.WithWatch, error) {
 	if s.Local != "" {
 		if subtle.ConstantTimeCompare([]byte(token), []byte(s.Local)) == 1 {
 			return s.own, nil

@@ -194,11 +194,15 @@ func (k kind) create(ctx context.Context, in *struct {
 	if in.Body.hides() {
 		return nil, problem(http.StatusUnprocessableEntity, "a value is "+hidden+", which stands for a secret: send the secret itself")
 	}
-	digest, err := in.digest(of(ctx).token, k.path, in.Body)
-	if err != nil {
-		return nil, err
-	}
-	if digest != "" {
+	var digest string
+	if in.Key != "" {
+		who, err := sender(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if digest, err = in.digest(who, k.path, in.Body); err != nil {
+			return nil, err
+		}
 		if u.GetName() == "" {
 			u.SetName(strings.TrimSuffix(u.GetGenerateName(), "-") + "-" + digest[:idLength])
 		}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -131,13 +130,13 @@ func scaled(ctx context.Context, in *struct {
 
 // operate creates an operation in the name of the sender, once for each key.
 func operate(ctx context.Context, cloud Named, once Once, spec v1alpha1.OnecloudOperationSpec) (*object, error) {
-	who := &authenticationv1.SelfSubjectReview{}
-	if err := of(ctx).Create(ctx, who); err != nil {
-		return nil, failed(err)
+	requester, err := sender(ctx)
+	if err != nil {
+		return nil, err
 	}
-	spec.Requester = who.Status.UserInfo.Username
+	spec.Requester = requester
 	o := &cluster.Operation{ObjectMeta: metav1.ObjectMeta{Namespace: cloud.Namespace}, Spec: spec}
-	digest, err := once.digest(of(ctx).token, spec.Action, spec)
+	digest, err := once.digest(requester, spec.Action, spec)
 	if err != nil {
 		return nil, err
 	}

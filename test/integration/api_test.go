@@ -64,6 +64,11 @@ func (f *apiTest) once() {
 	if first.Metadata.UID == "" || again.Metadata.UID != first.Metadata.UID || strings.Contains(first.text, "idempotency") {
 		f.Errorf("%s\n%s", first.text, again.text)
 	}
+	if other := f.newToken("writer"); other == f.tokens["writer"] { // tokens are renewed
+		f.Error("the token is no other one")
+	} else if later := f.ask("", "POST", "machines", machineBody("one"), 200, "", "Idempotency-Key", "k1", "Authorization", "Bearer "+other); later.Metadata.UID != first.Metadata.UID {
+		f.Errorf("with another token: %s", later.text)
+	}
 	f.ask("writer", "POST", "machines", machineBody("one"), 409, "OCA-7618")
 	f.ask("writer", "POST", "machines", strings.Replace(machineBody("one"), "fleet", "other", 1), 409, "OCA-7618", "Idempotency-Key", "k1")
 	f.ask("writer", "POST", "machines", machineBody("one"), 409, "OCA-7618", "Idempotency-Key", "k2")

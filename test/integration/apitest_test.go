@@ -137,11 +137,18 @@ func (f *apiTest) sender(name string, rules ...rbacv1.PolicyRule) {
 		}
 		f.Cleanup(func() { _ = f.Client.Delete(context.WithoutCancel(f.Context()), o) })
 	}
+	f.tokens[name] = f.newToken(name)
+}
+
+// newToken is another token of a sender.
+func (f *apiTest) newToken(name string) string {
+	f.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	request := &authenticationv1.TokenRequest{}
 	if err := f.Client.SubResource("token").Create(f.Context(), account, request); err != nil {
 		f.Fatal(err)
 	}
-	f.tokens[name] = request.Status.Token
+	return request.Status.Token
 }
 
 // reply is an answer.
