@@ -85,6 +85,8 @@ func failed(name, what string, r ssh.Result) error {
 		remedy = "ocadm runs on amd64 and arm64"
 	case bootstrap.ExitNoDownload:
 		remedy = "let the machine reach port 6444 of the control plane, and add ocadm for its architecture to the depot: ocadm depot add FILE"
+	case bootstrap.ExitExpired:
+		remedy = "the join token of the operator was refused; it makes another one and tries again by itself"
 	case bootstrap.ExitNoProgram:
 		remedy = "put ocadm back on the machine; it is tried again by itself"
 	case bootstrap.ExitGuests:

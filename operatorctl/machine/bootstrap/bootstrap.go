@@ -158,6 +158,7 @@ const (
 	ExitGuests       = 63
 	ExitNoDownload   = 64
 	ExitNoProgram    = 65
+	ExitExpired      = 66
 )
 
 // places is where the scripts work. Directory keep is private to root and goes with the reset. It holds ocadm between precheck and join, and what join
@@ -205,7 +206,16 @@ const script = `#!/bin/sh
 ask() {
 	printf 'Authorization: Bearer %s' '@TOKEN@' | curl -fsS --noproxy '*' --retry 3 --connect-timeout 20 --cacert "$dir/ca.crt" -H @- "$@"
 }
-` + sum + `fetch() {
+` + sum + `none() {
+	case $(ask --retry 0 -o /dev/null -w '%{http_code}' -I "$from" 2>/dev/null || :) in
+	401*)
+		echo 'The control plane refuses the token of these data: they have expired, or the machine has joined since. Get new ones: ocadm machine bootstrap-data @MACHINE@' >&2
+		exit 66
+		;;
+	esac
+	exit 64
+}
+fetch() {
 	command -v curl >/dev/null 2>&1 || { echo 'curl is missing on the machine' >&2; exit 61; }
 	case $(uname -m) in
 	x86_64) arch=amd64 ;;
@@ -214,7 +224,7 @@ ask() {
 	esac
 	from="@DEPOT@/v1/files/linux/$arch/usr/local/bin/ocadm"
 	want=$(ask -I "$from" | tr -d '\r' | sed -n 's/^[Dd]ocker-[Cc]ontent-[Dd]igest: sha256://p')
-	[ -n "$want" ] || exit 64
+	[ -n "$want" ] || none
 	for ocadm in "$program" "$keep/ocadm"; do
 		if [ -f "$ocadm" ] && [ "$(sum "$ocadm")" = "$want" ]; then return; fi
 	done

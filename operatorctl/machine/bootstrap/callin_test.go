@@ -77,6 +77,28 @@ func TestCallIn(t *testing.T) {
 	}
 }
 
+// A machine that boots with data that have expired says so on its console: it cannot report it.
+func TestExpired(t *testing.T) {
+	c, asked, _ := scripted(t)
+	refuses := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	t.Cleanup(refuses.Close)
+	_, port, _ := strings.Cut(strings.TrimPrefix(refuses.URL, "https://"), ":")
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.DepotPort, c.CA = number, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: refuses.Certificate().Raw})
+	script, err := Script(machine(), c, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	out, status := run(t, dir, script)
+	if status != ExitExpired || !strings.Contains(out, "ocadm machine bootstrap-data worker-1") || strings.Contains(out, token) || len(files(t, dir)) > 0 || len(*asked) > 0 {
+		t.Errorf("status %d, left %v:\n%s", status, files(t, dir), out)
+	}
+}
+
 // What a machine sets itself replaces what its cloud sets, also with false and with an empty list's absence.
 func TestSettingsOfTheCloud(t *testing.T) {
 	m := machine()
