@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -130,24 +131,27 @@ func (s *suite) moved(t *testing.T, node int, argv ...string) {
 func (s *suite) killedMove(t *testing.T, node int, argv ...string) {
 	t.Helper()
 	dry, err := s.On(t.Context(), node, append([]string{scenario.Ocadm}, append(argv, "--dry-run", "-o", "json")...)...)
-	var plan struct {
-		Steps []struct{ Name, State string }
-	}
+	type planned struct{ Name, State string }
+	var plan struct{ Steps []planned }
 	if err == nil {
 		err = json.Unmarshal([]byte(dry), &plan)
 	}
 	if err != nil || len(plan.Steps) < 4 {
 		t.Fatalf("the plan: %s, %v", dry, err)
 	}
-	for _, step := range plan.Steps {
-		if step.State != string(workflow.Planned) || step.Name == "finish" {
-			continue
-		}
+	steps := slices.DeleteFunc(plan.Steps, func(p planned) bool { return p.State != string(workflow.Planned) || p.Name == "finish" })
+	for i, step := range steps {
 		for _, event := range []workflow.EventType{workflow.PhaseStarted, workflow.PhaseDone} {
 			if event == workflow.PhaseStarted && step.Name == "pod-network" {
 				continue // it may be done already, by the pods that were restarted before
 			}
-			s.killedAtEntry(t, node, point{event: event, phase: step.Name}, append([]string{scenario.Ocadm}, argv...)...)
+			if !s.killAtEntry(t, node, point{event: event, phase: step.Name}, append([]string{scenario.Ocadm}, argv...)...) {
+				if i < len(steps)-1 {
+					t.Fatalf("it ended before it was killed at %s of %s", event, step.Name)
+				}
+				t.Logf("it ended at %s of %s", event, step.Name)
+				return // there is nothing left to kill
+			}
 			t.Logf("killed: %s of %s", event, step.Name)
 		}
 	}
