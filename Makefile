@@ -143,8 +143,8 @@ online: ## An install without a bundle and with a user's defaults, from a mirror
 	OCADM_TEST_ONLINE=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestOnlineDefaults ./test/e2e/
 
 .PHONY: ha
-ha: ## A cluster gets a virtual address and three control-plane nodes on lab machines; each part is taken down, a machine lost, and outages measured (ten minutes)
-	OCADM_TEST_HA=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestHighAvailability ./test/e2e/
+ha: ## A cluster gets a virtual address and three control-plane nodes on lab machines; each part is taken down, a machine lost, and outages measured; then the address moves (twenty minutes; OCADM_TEST_HA=address only moves it)
+	OCADM_TEST_HA=$${OCADM_TEST_HA:-1} OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestHighAvailability ./test/e2e/
 
 .PHONY: days
 days: ## Three control-plane nodes on lab machines; one is lost and replaced, and the time measured (some minutes)

@@ -44,6 +44,18 @@ func TestHighAvailability(t *testing.T) {
 		}
 	}
 	s.whole(t, 1)
+	node := 1
+	if os.Getenv("OCADM_TEST_HA") != "address" {
+		node = s.outages(t)
+	}
+	s.virtualAddressMoves(t, node, 4, s.VirtualAddress(), s.beside(53), true)
+	s.virtualAddressMoves(t, node, 4, s.beside(53), s.VirtualAddress(), false)
+}
+
+// outages takes parts of the control plane down, loses a machine and replaces it. It returns a node that was never lost.
+func (s *suite) outages(t *testing.T) (other int) {
+	t.Helper()
+	ctx := t.Context()
 	s.haTested(t)
 	before := s.whole(t, 1)
 	s.nodePort(t, 1)
@@ -53,25 +65,24 @@ func TestHighAvailability(t *testing.T) {
 	}
 	limited, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
-	outage, err := s.Outage(limited, time.Minute, func() error { return l.Node(holder).Kill(ctx) })
+	outage, err := s.Outage(limited, time.Minute, func() error { return s.Lab.Node(holder).Kill(ctx) })
 	if err != nil || outage == 0 {
 		t.Fatalf("the machine with the address is gone: outage %s, %v", outage, err)
 	}
 	t.Logf("API outage after the machine with the virtual address was lost: %.1f s", outage.Seconds())
-	other := holder%3 + 1
+	other = holder%3 + 1
 	after, err := s.HAStatus(ctx, other)
 	if err != nil || after.Holder == "" || after.Holder == before.Holder || after.Tolerates != 0 {
 		t.Errorf("after the loss of %s: %+v, %v", before.Holder, after, err)
 	}
 	s.nodePort(t, other)
-	if err := l.Node(holder).Start(ctx); err != nil {
+	if err := s.Lab.Node(holder).Start(ctx); err != nil {
 		t.Fatal(err)
 	}
 	s.whole(t, other)
 	s.replace(t, other, holder)
 	s.forgotten(t, other, holder)
-	s.virtualAddressMoves(t, other, 4, s.VirtualAddress(), s.beside(53), true)
-	s.virtualAddressMoves(t, other, 4, s.beside(53), s.VirtualAddress(), false)
+	return other
 }
 
 // virtualAddressMoves gives the control plane another virtual address, with a worker that follows. The command is killed at every step, and turned round once.
