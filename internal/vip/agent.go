@@ -29,9 +29,6 @@ import (
 
 const (
 	followEvery = 2 * time.Second
-	// Forgotten is how long an address that the settings no longer have must be silent until no node takes it again: one that has not read them yet
-	// takes it over when another gives it up, four seconds later.
-	Forgotten = 10 * time.Second
 	// askTimeout is how long a check may wait for its answer.
 	askTimeout = silence * checkEvery
 	// settling is how long a new node stays out of it, so that the others count it in before it could take them for lost.

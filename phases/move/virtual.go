@@ -295,15 +295,13 @@ func formerStep() Step {
 				return err
 			}
 			at := net.JoinHostPort(m.From, strconv.Itoa(m.Host.Config.Node.BindPort))
-			up := time.Now()
 			return m.until(ctx, r, "the end of "+m.From, func(ctx context.Context) (bool, string, error) {
 				ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 				defer cancel()
 				c, err := (&net.Dialer{}).DialContext(ctx, "tcp", at)
-				if err != nil { // no answer is what is waited for
-					return time.Since(up) >= vipgroup.Forgotten, "a node could take it again", nil
+				if err != nil {
+					return true, "", nil // no answer is what is waited for
 				}
-				up = time.Now()
 				return false, "it is up", c.Close()
 			})
 		},
