@@ -10,9 +10,9 @@ import (
 	"math/big"
 	"net"
 	"os"
-	"strings"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -101,13 +101,24 @@ func routerID(packet []byte) (int, bool) {
 	return int(packet[1]), true
 }
 
-// Answers reports whether a machine in the network has the address: the kernel asks for it by ARP when something is sent there.
+// Answers reports whether a machine in the network has the address: the kernel asks for it by ARP when something is sent there. What the kernel remembers
+// of a machine that had the address a moment ago is no answer, so that is deleted first.
 func Answers(ctx context.Context, address string) (mac string, err error) {
+	ip := net.ParseIP(address)
 	conn, err := (&net.Dialer{}).DialContext(ctx, "udp4", net.JoinHostPort(address, "9"))
 	if err != nil {
 		return "", nil // no way there: no answer
 	}
 	defer func() { _ = conn.Close() }() // nothing depends on it
+	list, err := neighbours(ip)
+	if err != nil {
+		return "", err
+	}
+	for _, n := range list {
+		if err := netlink.NeighDel(&n); err != nil && !errors.Is(err, unix.ENOENT) {
+			return "", fmt.Errorf("forgetting a neighbour: %w", err)
+		}
+	}
 	for range 10 {
 		_, _ = conn.Write([]byte{0}) // a refusal is an answer, too: it shows in the table
 		select {
@@ -115,23 +126,29 @@ func Answers(ctx context.Context, address string) (mac string, err error) {
 			return "", ctx.Err()
 		case <-time.After(100 * time.Millisecond):
 		}
-		raw, err := os.ReadFile("/proc/net/arp")
-		if err != nil {
-			return "", fmt.Errorf("reading the neighbours: %w", err)
+		if list, err = neighbours(ip); err != nil {
+			return "", err
 		}
-		if mac := neighbour(string(raw), address); mac != "" {
-			return mac, nil
+		for _, n := range list {
+			return n.HardwareAddr.String(), nil
 		}
 	}
 	return "", nil
 }
 
-// neighbour is the MAC address of a neighbour in /proc/net/arp, if it has answered.
-func neighbour(table, address string) string {
-	for line := range strings.Lines(table) {
-		if f := strings.Fields(line); len(f) >= 4 && f[0] == address && f[3] != "00:00:00:00:00:00" {
-			return f[3]
+// answered are the states in which the kernel has the MAC address of a neighbour.
+const answered = unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PROBE
+
+// neighbours are those with an address that have answered.
+func neighbours(ip net.IP) (out []netlink.Neigh, err error) {
+	list, err := netlink.NeighList(0, netlink.FAMILY_V4)
+	if err != nil {
+		return nil, fmt.Errorf("reading the neighbours: %w", err)
+	}
+	for _, n := range list {
+		if n.IP.Equal(ip) && n.State&answered != 0 {
+			out = append(out, n)
 		}
 	}
-	return ""
+	return out, nil
 }

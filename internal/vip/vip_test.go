@@ -117,19 +117,6 @@ func TestRouterIDOfAPacket(t *testing.T) {
 	}
 }
 
-func TestNeighbour(t *testing.T) {
-	const table = `IP address       HW type     Flags       HW address            Mask     Device
-10.0.0.100       0x1         0x0         00:00:00:00:00:00     *        eth0
-10.0.0.7         0x1         0x2         0a:00:00:00:00:01     *        eth0
-`
-	if got := neighbour(table, "10.0.0.100"); got != "" {
-		t.Errorf("an address that is free: %q", got)
-	}
-	if got := neighbour(table, "10.0.0.7"); got != "0a:00:00:00:00:01" {
-		t.Errorf("an address that is in use: %q", got)
-	}
-}
-
 // The first of keepalived's processes gets the signal. Here there is none, which is no failure.
 func TestReloadWithoutKeepalived(t *testing.T) {
 	proc := t.TempDir()

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package virtualaddress
+
+import (
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"yunion.io/x/ocadm/internal/vip"
+)
+
+// TestAnswers: a machine with the address answers, and one that had it a moment ago does not, although the kernel remembers it.
+func TestAnswers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root")
+	}
+	runtime.LockOSThread() // the thread ends with the test: it is never unlocked
+	there, here := newNamespace(t), newNamespace(t)
+	own := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "own"}, PeerName: "other", PeerNamespace: netlink.NsFd(there)}
+	must(t, netlink.LinkAdd(own))
+	up(t, "own", "192.0.2.1/24")
+	must(t, netns.Set(there))
+	up(t, "other", "192.0.2.2/24", "192.0.2.100/24")
+	must(t, netns.Set(here))
+
+	for _, address := range []string{"192.0.2.100", "192.0.2.2"} {
+		if mac, err := vip.Answers(t.Context(), address); mac == "" || err != nil {
+			t.Fatalf("%s: %q, %v", address, mac, err)
+		}
+	}
+	must(t, netns.Set(there))
+	link, err := netlink.LinkByName("other")
+	must(t, err)
+	address, err := netlink.ParseAddr("192.0.2.100/24")
+	must(t, err)
+	must(t, netlink.AddrDel(link, address))
+	must(t, netns.Set(here))
+	if list, err := netlink.NeighList(0, netlink.FAMILY_V4); err != nil || len(list) != 2 {
+		t.Fatalf("the kernel remembers %v, %v", list, err)
+	}
+	for range 2 {
+		if mac, err := vip.Answers(t.Context(), "192.0.2.100"); mac != "" || err != nil {
+			t.Errorf("an address that was given up: %q, %v", mac, err)
+		}
+	}
+	if mac, err := vip.Answers(t.Context(), "192.0.2.2"); mac == "" || err != nil {
+		t.Errorf("an address that stayed: %q, %v", mac, err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newNamespace is a network namespace of this thread, which ends with the test.
+func newNamespace(t *testing.T) netns.NsHandle {
+	t.Helper()
+	n, err := netns.New()
+	must(t, err)
+	t.Cleanup(func() { _ = n.Close() })
+	return n
+}
+
+// up gives addresses to an interface.
+func up(t *testing.T, name string, addresses ...string) {
+	t.Helper()
+	link, err := netlink.LinkByName(name)
+	must(t, err)
+	for _, a := range addresses {
+		address, err := netlink.ParseAddr(a)
+		must(t, err)
+		must(t, netlink.AddrAdd(link, address))
+	}
+	must(t, netlink.LinkSetUp(link))
+}
