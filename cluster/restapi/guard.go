@@ -9,9 +9,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"math"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/time/rate"
 	"k8s.io/client-go/rest"
@@ -21,23 +23,67 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// The usual limits: of one token that the API server knows, of all of these together, and of all others. The API server must be asked about those,
-// too; who sends many of them keeps nobody else from working.
+// The usual limits: of one token that the API server knows, of all of these together, and of all others, from one address and together. The API server must
+// be asked about those, too; one sender of many invalid tokens keeps nobody else from working.
 const (
-	usualRate, usualBurst       = 20, 40
-	allRate, allBurst           = 200, 400
-	strangersRate, strangeBurst = 20, 40
-	// knownTokens is how many tokens have a count of their own.
-	knownTokens = 4096
+	usualRate, usualBurst                   = 20, 40
+	allRate, allBurst                       = 200, 400
+	strangerRate, strangerBurst             = 20, 40
+	allStrangersRate, allStrangersBurst     = 100, 200
+	knownTokens, knownAddresses         int = 4096, 1024
 )
+
+// limits count requests.
+type limits struct {
+	perToken rate.Limit
+	burst    int
+
+	all, strangers *rate.Limiter
+
+	mu                sync.Mutex
+	tokens, addresses *lru.Cache // of *rate.Limiter
+}
+
+func newLimits(perToken rate.Limit, burst int) *limits {
+	if perToken == 0 {
+		perToken, burst = usualRate, usualBurst
+	}
+	return &limits{perToken: perToken, burst: burst, tokens: lru.New(knownTokens), addresses: lru.New(knownAddresses),
+		all: rate.NewLimiter(allRate, allBurst), strangers: rate.NewLimiter(allStrangersRate, allStrangersBurst)}
+}
+
+// of are the limits of a request with a token, by its digest, from an address.
+func (l *limits) of(token, address string) []*rate.Limiter {
+	if own, known := l.tokens.Get(token); known {
+		return []*rate.Limiter{own.(*rate.Limiter), l.all}
+	}
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		address = host
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	own, seen := l.addresses.Get(address)
+	if !seen {
+		own = rate.NewLimiter(strangerRate, strangerBurst)
+		l.addresses.Add(address, own)
+	}
+	return []*rate.Limiter{own.(*rate.Limiter), l.strangers}
+}
+
+// knows gives a token a count of its own: the API server has let it in.
+func (l *limits) knows(token string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.tokens.Get(token); !known {
+		first := rate.NewLimiter(l.perToken, l.burst)
+		first.Allow()
+		l.tokens.Add(token, first)
+	}
+}
 
 // guard lets in who shows a token and does not send too much. It bounds bodies; that of a resource is bounded again where it is read.
 func (s *server) guard(next http.Handler) http.Handler {
-	perToken, burst := rate.Limit(s.Rate), s.Burst
-	if s.Rate == 0 {
-		perToken, burst = usualRate, usualBurst
-	}
-	all, strangers, each := rate.NewLimiter(allRate, allBurst), rate.NewLimiter(strangersRate, strangeBurst), lru.New(knownTokens)
+	count := newLimits(rate.Limit(s.Rate), s.Burst)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -52,25 +98,14 @@ func (s *server) guard(next http.Handler) http.Handler {
 		}
 		sum := sha256.Sum256([]byte(token))
 		name := hex.EncodeToString(sum[:])
-		limits := []*rate.Limiter{strangers}
-		own, known := each.Get(name)
-		if known {
-			limits = []*rate.Limiter{own.(*rate.Limiter), all}
-		} else {
-			w = &watched{ResponseWriter: w, knows: func() {
-				first := rate.NewLimiter(perToken, burst)
-				first.Allow()
-				each.Add(name, first)
-			}}
-		}
-		for _, l := range limits {
+		for _, l := range count.of(name, r.RemoteAddr) {
 			if !l.Allow() {
 				w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(1/float64(l.Limit())))))
 				write(w, problem(http.StatusTooManyRequests, "there are more requests than the limit allows"))
 				return
 			}
 		}
-		c, err := s.clientOf(token)
+		c, err := s.clientOf(token, func() { count.knows(name) })
 		if err != nil {
 			var p *Problem
 			if !errors.As(err, &p) {
@@ -84,42 +119,32 @@ func (s *server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// watched calls knows when the answer shows that the API server knows the token: it gave something, or refused it to a user it named.
-type watched struct {
-	http.ResponseWriter
-	knows func()
-	begun bool
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (w *watched) WriteHeader(status int) {
-	if !w.begun && (status/100 == 2 || status == http.StatusNotModified || status == http.StatusForbidden) {
-		w.knows()
-	}
-	w.begun = true
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Write implements http.ResponseWriter.
-func (w *watched) Write(b []byte) (int, error) {
-	if !w.begun {
-		w.WriteHeader(http.StatusOK)
-	}
-	return w.ResponseWriter.Write(b)
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// clientOf is a client with the rights of a token.
-func (s *server) clientOf(token string) (client.WithWatch, error) {
+// clientOf is a client with the rights of a token. It calls knows when the API server lets the token in.
+func (s *server) clientOf(token string, knows func()) (client.WithWatch, error) {
 	if s.Local != "" {
 		if subtle.ConstantTimeCompare([]byte(token), []byte(s.Local)) == 1 {
+			knows()
 			return s.own, nil
 		}
 		return nil, problem(http.StatusUnauthorized, "the token is not that of this server")
 	}
 	cfg := rest.AnonymousClientConfig(s.Config)
 	cfg.BearerToken = token
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return letIn{next, knows} })
 	return s.client(kube.Unlimited(cfg))
+}
+
+// letIn calls knows after an answer that the API server gives only to tokens that it knows.
+type letIn struct {
+	http.RoundTripper
+	knows func()
+}
+
+// RoundTrip implements http.RoundTripper.
+func (l letIn) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := l.RoundTripper.RoundTrip(r)
+	if err == nil && answer.StatusCode != http.StatusUnauthorized && answer.StatusCode != http.StatusTooManyRequests && answer.StatusCode < http.StatusInternalServerError {
+		l.knows()
+	}
+	return answer, err
 }

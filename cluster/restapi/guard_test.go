@@ -8,47 +8,65 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/kube"
 )
 
-// Tokens that do not exist use up the limit of those alone: a sender with a token that the API server knows goes on, at its own limit.
+// Invalid tokens use up the limit of their address: a sender with a token that the API server knows goes on, at its own limit, and so does another address.
 func TestGuard(t *testing.T) {
-	s := &server{Options: Options{Config: &rest.Config{Host: "https://127.0.0.1:1"}, Burst: 3, Rate: 0.001}}
 	asked := 0
-	h := s.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked++
 		switch r.Header.Get("Authorization") {
-		case "Bearer good":
-			_, _ = w.Write([]byte("{}"))
+		case "Bearer good", "Bearer new":
+			w.WriteHeader(http.StatusNotFound)
 		case "Bearer weak":
 			w.WriteHeader(http.StatusForbidden)
 		default:
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	}))
-	ask := func(token string) int {
+	defer api.Close()
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	s := &server{Options: Options{Config: &rest.Config{Host: api.URL}, Burst: 3, Rate: 0.001}, scheme: kube.Scheme(), mapper: mapper}
+	h := s.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = of(r.Context()).Get(r.Context(), client.ObjectKey{Namespace: "n", Name: "a"}, &corev1.ConfigMap{})
+	}))
+	ask := func(token, from string) int {
 		r := httptest.NewRequest(http.MethodGet, prefix+"/namespaces/n/clouds", nil)
 		r.Header.Set("Authorization", "Bearer "+token)
+		r.RemoteAddr = from + ":1234"
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		return w.Code
 	}
-	if a, b := ask("good"), ask("weak"); a != http.StatusOK || b != http.StatusForbidden {
-		t.Fatal(a, b)
+	const here, there = "192.0.2.1", "192.0.2.2"
+	for _, token := range []string{"good", "weak"} {
+		if code := ask(token, here); code != http.StatusOK {
+			t.Fatalf("%s: %d", token, code)
+		}
 	}
-	for i := range 10 * strangeBurst {
-		ask(fmt.Sprintf("bad%d", i))
+	for i := range 10 * strangerBurst {
+		ask(fmt.Sprintf("bad%d", i), here)
 	}
-	if asked > 2*strangeBurst {
-		t.Errorf("%d requests with unknown tokens were asked about", asked)
+	if asked > 2*strangerBurst {
+		t.Errorf("the API server was asked about %d invalid tokens", asked)
 	}
-	if code := ask("bad"); code != http.StatusTooManyRequests {
-		t.Errorf("an unknown token: %d", code)
+	if code := ask("new", here); code != http.StatusTooManyRequests {
+		t.Errorf("a token not seen before, from the same address: %d", code)
 	}
-	for token, want := range map[string]int{"good": http.StatusOK, "weak": http.StatusForbidden} {
-		for i, want := range []int{want, want, http.StatusTooManyRequests} {
-			if code := ask(token); code != want {
-				t.Errorf("request %d of %s: %d, want %d", i, token, code, want)
+	if code := ask("new", there); code != http.StatusOK {
+		t.Errorf("a token not seen before, from elsewhere: %d", code)
+	}
+	for _, token := range []string{"good", "weak"} {
+		for i, want := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests} {
+			if code := ask(token, here); code != want {
+				t.Errorf("request %d of %s: %d, want %d", i+2, token, code, want)
 			}
 		}
 	}

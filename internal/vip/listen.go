@@ -115,11 +115,11 @@ func Answers(ctx context.Context, address string) (mac string, err error) {
 		return "", err
 	}
 	for _, n := range list {
-		if err := netlink.NeighDel(&n); err != nil && !errors.Is(err, unix.ENOENT) {
-			return "", fmt.Errorf("forgetting a neighbour: %w", err)
+		if n.State&unix.NUD_PERMANENT == 0 {
+			_ = netlink.NeighDel(&n) // one that stays counts as an answer
 		}
 	}
-	for range 10 {
+	for range 30 { // the kernel asks three times, a second apart
 		_, _ = conn.Write([]byte{0}) // a refusal is an answer, too: it shows in the table
 		select {
 		case <-ctx.Done():
@@ -137,12 +137,12 @@ func Answers(ctx context.Context, address string) (mac string, err error) {
 }
 
 // answered are the states in which the kernel has the MAC address of a neighbour.
-const answered = unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PROBE
+const answered = unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PROBE | unix.NUD_PERMANENT
 
 // neighbours are those with an address that have answered.
 func neighbours(ip net.IP) (out []netlink.Neigh, err error) {
 	list, err := netlink.NeighList(0, netlink.FAMILY_V4)
-	if err != nil {
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("reading the neighbours: %w", err)
 	}
 	for _, n := range list {

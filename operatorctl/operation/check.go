@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -90,7 +91,7 @@ func whenCalm(s Step) Step {
 		waiting, stop := context.WithTimeout(ctx, max(calmWithin*r.Settle, calmAtLeast))
 		defer stop()
 		err := r.Until(waiting, report, "components on their way", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
-			why := onTheWay(cloud)
+			why := onTheWay(cloud, time.Now(), r.Settle)
 			return why == "", why, nil
 		})
 		if err != nil && (waiting.Err() == nil || ctx.Err() != nil) {
@@ -101,14 +102,20 @@ func whenCalm(s Step) Step {
 	return s
 }
 
-// onTheWay is what the reconciler still brings to a cloud, "" if nothing, or if a component cannot get there by itself. It is pure.
-func onTheWay(cloud *v1alpha1.OnecloudCluster) (what string) {
-	if cloud.Status.ObservedGeneration != cloud.Generation {
+// onTheWay is what the reconciler still brings to a cloud, "" if nothing. What is paused, blocked, or was Degraded for as long as a wave must serve stays as
+// it is. It is pure.
+func onTheWay(cloud *v1alpha1.OnecloudCluster, now time.Time, settle time.Duration) (what string) {
+	paused := cloud.Annotations[v1alpha1.AnnotationPaused]
+	degraded := meta.FindStatusCondition(cloud.Status.Conditions, v1alpha1.ConditionDegraded)
+	switch {
+	case paused != "" && paused != "false", degraded != nil && degraded.Reason == status.ReasonBlocked:
+		return ""
+	case cloud.Status.ObservedGeneration != cloud.Generation:
 		return "the operator has not reconciled the cloud yet"
 	}
 	for _, c := range cloud.Status.Components {
 		switch {
-		case c.State == v1alpha1.Degraded, c.Reason == status.ReasonPaused && !c.State.Settled():
+		case c.State == v1alpha1.Degraded && now.Sub(c.Since.Time) >= settle:
 			return ""
 		case !c.State.Settled() && what == "":
 			what = fmt.Sprintf("%s is %s: %s", c.Name, c.State, c.Message)

@@ -233,29 +233,38 @@ func TestUpdateWaitsForComponentsOnTheirWay(t *testing.T) {
 }
 
 func TestOnTheWay(t *testing.T) {
-	cloud := func(observed int64, states ...v1alpha1.State) *v1alpha1.OnecloudCluster {
+	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	cloud := func(observed int64, age time.Duration, states ...v1alpha1.State) *v1alpha1.OnecloudCluster {
 		c := &v1alpha1.OnecloudCluster{}
 		c.Generation, c.Status.ObservedGeneration = 2, observed
 		for _, s := range states {
-			c.Status.Components = append(c.Status.Components, v1alpha1.ComponentStatus{Name: "glance", State: s, Message: "its pods start"})
+			c.Status.Components = append(c.Status.Components, v1alpha1.ComponentStatus{Name: "glance", State: s, Since: metav1.NewTime(now.Add(-age)), Message: "its pods start"})
 		}
 		return c
 	}
-	paused := cloud(2, v1alpha1.Waiting)
-	paused.Status.Components[0].Reason = status.ReasonPaused
+	with := func(annotation string, c *v1alpha1.OnecloudCluster) *v1alpha1.OnecloudCluster {
+		c.Annotations = map[string]string{v1alpha1.AnnotationPaused: annotation}
+		return c
+	}
+	blocked := cloud(1, time.Hour, v1alpha1.Progressing)
+	blocked.Status.Conditions = status.Blocked(nil, "a list was refused", 1, now)
 	for _, c := range []struct {
 		name  string
 		cloud *v1alpha1.OnecloudCluster
 		want  string
 	}{
-		{"all run", cloud(2, v1alpha1.Available, v1alpha1.Disabled, v1alpha1.Idle), ""},
-		{"not reconciled", cloud(1, v1alpha1.Available), "the operator has not reconciled the cloud yet"},
-		{"pods start", cloud(2, v1alpha1.Available, v1alpha1.Progressing), "glance is Progressing: its pods start"},
-		{"it waits for another", cloud(2, v1alpha1.Waiting), "glance is Waiting: its pods start"},
-		{"one is broken", cloud(2, v1alpha1.Progressing, v1alpha1.Degraded), ""},
-		{"paused", paused, ""},
+		{"all run", cloud(2, time.Hour, v1alpha1.Available, v1alpha1.Disabled, v1alpha1.Idle), ""},
+		{"not reconciled", cloud(1, time.Hour, v1alpha1.Available), "the operator has not reconciled the cloud yet"},
+		{"pods start", cloud(2, time.Hour, v1alpha1.Available, v1alpha1.Progressing), "glance is Progressing: its pods start"},
+		{"it waits for another", cloud(2, time.Hour, v1alpha1.Waiting), "glance is Waiting: its pods start"},
+		{"one is broken", cloud(2, time.Minute, v1alpha1.Progressing, v1alpha1.Degraded), ""},
+		{"one had trouble just now", cloud(2, 29*time.Second, v1alpha1.Degraded), "glance is Degraded: its pods start"},
+		{"paused", with("true", cloud(2, 0, v1alpha1.Progressing)), ""},
+		{"one is paused", with("glance", cloud(2, 0, v1alpha1.Waiting)), ""},
+		{"no longer paused", with("false", cloud(2, 0, v1alpha1.Waiting)), "glance is Waiting: its pods start"},
+		{"blocked", blocked, ""},
 	} {
-		if got := onTheWay(c.cloud); got != c.want {
+		if got := onTheWay(c.cloud, now, 30*time.Second); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}

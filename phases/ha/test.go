@@ -120,7 +120,8 @@ func patiently(ctx context.Context, ask func(context.Context) error, waiting fun
 	defer cancel()
 	err := wait.Until(limited, "the API server", interval, func(ctx context.Context) (bool, string, error) {
 		answer = ask(ctx)
-		if answer == nil || len(finding.Of(answer)) > 0 || apierrors.ReasonForError(answer) != metav1.StatusReasonUnknown {
+		final := apierrors.IsUnauthorized(answer) || apierrors.IsForbidden(answer) || apierrors.IsNotFound(answer)
+		if answer == nil || len(finding.Of(answer)) > 0 || final {
 			return true, "", nil
 		}
 		return false, "", answer

@@ -209,7 +209,7 @@ ask() {
 ` + sum + `none() {
 	case $(ask --retry 0 -o /dev/null -w '%{http_code}' -I "$from" 2>/dev/null || :) in
 	401*)
-		echo 'The control plane refuses the token of these data: they have expired, or the machine has joined since. Get new ones: ocadm machine bootstrap-data @MACHINE@' >&2
+		echo 'The control plane refuses the token of these data: it has expired. If the machine has not joined, get new data: ocadm machine bootstrap-data @MACHINE@' >&2
 		exit 66
 		;;
 	esac
@@ -306,7 +306,8 @@ main "$@" </dev/null
 const scriptPath = "/root/ocadm-bootstrap.sh"
 
 // command joins a machine that boots by itself. It tries callin.Tries times, half a minute apart: the control plane may be away for a moment.
-const command = "for n in 1 2 3 4 5 6 7 8 9 10; do sh " + scriptPath + " join $n && break; sleep 30; done; rm -f " + scriptPath
+// Expired data do not become valid again.
+const command = "for n in 1 2 3 4 5 6 7 8 9 10; do sh " + scriptPath + " join $n && break; [ $? != 66 ] || break; sleep 30; done; rm -f " + scriptPath
 
 // CloudConfig is user data for cloud-init that run the script at the first boot.
 func CloudConfig(script string) (string, error) {
