@@ -86,7 +86,7 @@ func failed(name, what string, r ssh.Result) error {
 	case bootstrap.ExitNoDownload:
 		remedy = "let the machine reach port 6444 of the control plane, and add ocadm for its architecture to the depot: ocadm depot add FILE"
 	case bootstrap.ExitExpired:
-		remedy = "the join token was refused: compare the clocks of the machine and of the control plane, and look for its Secret: kubectl -n kube-system get secret | grep bootstrap-token"
+		remedy = "compare the clocks of the machine and of the control plane, and look for the token: kubectl -n kube-system get secret | grep bootstrap-token"
 	case bootstrap.ExitNoProgram:
 		remedy = "put ocadm back on the machine; it is tried again by itself"
 	case bootstrap.ExitGuests:
