@@ -159,7 +159,7 @@ func of(ctx context.Context) client.WithWatch {
 func sender(ctx context.Context) (string, error) {
 	who := &authenticationv1.SelfSubjectReview{}
 	if err := of(ctx).Create(ctx, who); err != nil {
-		return "", failed(err)
+		return "", err
 	}
 	return who.Status.UserInfo.Username, nil
 }

@@ -24,7 +24,7 @@ import (
 )
 
 // The usual limits: of one token that the API server knows, of all of these together, and of all others, from one address and together. The API server must
-// be asked about those, too; one sender of many invalid tokens keeps nobody else from working.
+// be asked about those, too; invalid tokens from one address do not block other clients.
 const (
 	usualRate, usualBurst                   = 20, 40
 	allRate, allBurst                       = 200, 400

@@ -198,7 +198,7 @@ func (k kind) create(ctx context.Context, in *struct {
 	if in.Key != "" {
 		who, err := sender(ctx)
 		if err != nil {
-			return nil, err
+			return nil, failed(err)
 		}
 		if digest, err = in.digest(who, k.path, in.Body); err != nil {
 			return nil, err

@@ -132,7 +132,7 @@ func scaled(ctx context.Context, in *struct {
 func operate(ctx context.Context, cloud Named, once Once, spec v1alpha1.OnecloudOperationSpec) (*object, error) {
 	requester, err := sender(ctx)
 	if err != nil {
-		return nil, err
+		return nil, failed(err)
 	}
 	spec.Requester = requester
 	o := &cluster.Operation{ObjectMeta: metav1.ObjectMeta{Namespace: cloud.Namespace}, Spec: spec}

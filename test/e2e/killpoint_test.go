@@ -104,19 +104,18 @@ cat <&3 >/run/events.rest & wait $pid; status=$?
 if [ $reached = no ]; then echo "it never reached that point and ended with $status"; cat /run/story; exit 1; fi
 exit 0`
 
-// killed is how a command ends that was killed at a point, as a test of the shell. In the middle of a phase, and after the last one, the signal may be late.
-func (p point) killed() string {
-	if p.after > 0 || p.event == workflow.PhaseDone {
-		return "[ $status = 137 ] || [ $status = 0 ]"
-	}
-	return "[ $status = 137 ]"
-}
+// mayEnd reports whether a command may end before it is killed at a point: in the middle of a phase, and after the last one, the signal may be late.
+func (p point) mayEnd() bool { return p.after > 0 || p.event == workflow.PhaseDone }
 
 // killedAt is stopAt with SIGKILL: nothing of the program runs after it. In the middle of a phase it may come too late.
 func (s *suite) killedAt(t *testing.T, node int, p point, argv ...string) {
 	t.Helper()
+	killed := "[ $status = 137 ]"
+	if p.mayEnd() {
+		killed += " || [ $status = 0 ]"
+	}
 	script := fmt.Sprintf(stopAt, quoted(argv), p.event, p.phase, p.after.Seconds(), "KILL",
-		`[ $reached = no ] || `+p.killed()+` || { echo "it ended with $status"; cat /run/story; exit 2; }`)
+		`[ $reached = no ] || `+killed+` || { echo "it ended with $status"; cat /run/story; exit 2; }`)
 	if out, err := s.quietly(t, node, "sh", "-c", script); err != nil {
 		t.Fatalf("killed at %s: %v\n%s", p, err, out)
 	}
@@ -151,16 +150,20 @@ kill -%[4]s $pid; wait $pid; status=$?; %[5]s || { echo "it ended with $status";
 // killedAtEntry kills a command of steps. After its last step it may have ended.
 func (s *suite) killedAtEntry(t *testing.T, node int, p point, argv ...string) {
 	t.Helper()
-	if !s.killAtEntry(t, node, p, argv...) && p.event != workflow.PhaseDone {
-		t.Fatalf("it ended before it was killed at %s", p)
+	if late := s.killAtEntry(t, node, p, argv...); late != "" && !p.mayEnd() {
+		t.Fatalf("it ended before it was killed at %s: %s", p, late)
 	}
 }
 
-// killAtEntry kills a command of steps, and reports whether it did: the last step may end sooner than the shell sees that it began.
-func (s *suite) killAtEntry(t *testing.T, node int, p point, argv ...string) bool {
+// killAtEntry kills a command of steps. late is what a command printed that ended first, "" if it was killed: the last step may end sooner than the shell
+// sees that it began.
+func (s *suite) killAtEntry(t *testing.T, node int, p point, argv ...string) (late string) {
 	t.Helper()
-	out := s.stoppedAtEntry(t, node, p, "KILL", "[ $status = 137 ] || { [ $status = 0 ] && echo late; }", argv)
-	return !strings.HasPrefix(out, "late")
+	out := s.stoppedAtEntry(t, node, p, "KILL", "[ $status = 137 ] || { [ $status = 0 ] && { echo late; cat /run/story; }; }", argv)
+	if !strings.HasPrefix(out, "late") {
+		return ""
+	}
+	return out
 }
 
 // interruptedAtEntry ends a command of steps as interruptedAt does.

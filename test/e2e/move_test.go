@@ -145,9 +145,9 @@ func (s *suite) killedMove(t *testing.T, node int, argv ...string) {
 			if event == workflow.PhaseStarted && step.Name == "pod-network" {
 				continue // it may be done already, by the pods that were restarted before
 			}
-			if !s.killAtEntry(t, node, point{event: event, phase: step.Name}, append([]string{scenario.Ocadm}, argv...)...) {
+			if late := s.killAtEntry(t, node, point{event: event, phase: step.Name}, append([]string{scenario.Ocadm}, argv...)...); late != "" {
 				if i < len(steps)-1 {
-					t.Fatalf("it ended before it was killed at %s of %s", event, step.Name)
+					t.Fatalf("it ended before it was killed at %s of %s: %s", event, step.Name, late)
 				}
 				t.Logf("it ended at %s of %s", event, step.Name)
 				return // there is nothing left to kill

@@ -5,7 +5,6 @@
 package virtualaddress
 
 import (
-	"os"
 	"runtime"
 	"testing"
 
@@ -17,9 +16,7 @@ import (
 
 // TestAnswers: a machine with the address answers, and one that had it a moment ago does not, although the kernel remembers it.
 func TestAnswers(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("network namespaces need root")
-	}
+	needRoot(t)
 	runtime.LockOSThread() // the thread ends with the test: it is never unlocked
 	there, here := newNamespace(t), newNamespace(t)
 	own := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "own"}, PeerName: "other", PeerNamespace: netlink.NsFd(there)}

@@ -139,14 +139,20 @@ func (g *group) faults(boot func(*testing.T, *machine)) []fault {
 	}
 }
 
-// TestRounds makes one random fault after the other, most of them at the machine that has the address.
-func TestRounds(t *testing.T) {
+// needRoot skips a test that makes network namespaces without root. With OCADM_TEST_REQUIRE that is a failure.
+func needRoot(t *testing.T) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		if os.Getenv("OCADM_TEST_REQUIRE") != "" {
 			t.Fatal("this needs root: it makes network namespaces")
 		}
 		t.Skip("this needs root: it makes network namespaces")
 	}
+}
+
+// TestRounds makes one random fault after the other, most of them at the machine that has the address.
+func TestRounds(t *testing.T) {
+	needRoot(t)
 	tree, err := images.Keepalived(t.Context(), t.Logf)
 	if err != nil {
 		t.Fatal(err)
