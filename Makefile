@@ -123,7 +123,8 @@ powercuts: ## Kill all lab machines of a cloud at once, ROUNDS=10 times, under l
 
 .PHONY: e2e
 e2e: ## On lab machines: init, join, cloud, delete, reset, bad input
-	OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m ./test/e2e/...
+	sum=$$(scripts/tool.sh test gotestsum gotest.tools/gotestsum) && \
+	OCADM_TEST_REQUIRE=1 "$$sum" --format standard-verbose --hide-summary=skipped -- -count=1 -v -timeout 40m ./test/e2e/...
 	OCADM_TEST_REQUIRE=1 go test -count=1 -run TestSameAsTheLab ./internal/bundle/collect
 
 .PHONY: distributions

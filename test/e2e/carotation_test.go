@@ -35,7 +35,7 @@ func TestCARotation(t *testing.T) {
 	if err != nil {
 		t.Skip("make ca-rotation runs it: it takes minutes")
 	}
-	s := &rotating{suite: &suite{Journey: &scenario.Journey{Lab: machines(t, planes+2), Story: testWriter{t}}}, planes: planes, worker: planes + 1}
+	s := &rotating{suite: newSuite(t, machines(t, planes+2)), planes: planes, worker: planes + 1}
 	s.built(t)
 	s.refusedBefore(t)
 	polled := s.polling(t, func() {

@@ -47,7 +47,7 @@ func TestCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &renewing{suite: &suite{Journey: &scenario.Journey{Lab: machines(t, nodes), Story: testWriter{t}}}, nodes: nodes, ends: map[string]map[string]bool{}}
+	s := &renewing{suite: newSuite(t, machines(t, nodes)), nodes: nodes, ends: map[string]map[string]bool{}}
 	s.begin(t)
 	ctx := t.Context()
 	polls, err := s.Polls(ctx, 1)

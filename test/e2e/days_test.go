@@ -21,7 +21,7 @@ func TestControlPlaneDays(t *testing.T) {
 	if os.Getenv("OCADM_TEST_DAYS") == "" {
 		t.Skip("make days runs it: it takes minutes")
 	}
-	s := &suite{Journey: &scenario.Journey{Lab: machines(t, 3), Story: testWriter{t}}}
+	s := newSuite(t, machines(t, 3))
 	ctx := t.Context()
 	if err := s.Init(ctx, "--high-availability-vip", s.VirtualAddress(), "--ingress", "none", "--ignore-preflight-errors", "Disk",
 		"--skip-phases", "database,operator,cloud-settings,operator-ready,cloud,images/cloud,images/others"); err != nil {

@@ -62,7 +62,7 @@ func TestDepot(t *testing.T) {
 func offline(t *testing.T) (*suite, *mirror.Internet) {
 	t.Helper()
 	ctx := t.Context()
-	s := &suite{Journey: &scenario.Journey{Lab: machines(t, 3), Story: testWriter{t}}, fresh: map[int]map[string]string{}}
+	s := newSuite(t, machines(t, 3))
 	internet, err := mirror.StartInternet(s.Lab.Host(), mirror.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -43,12 +43,12 @@ func TestDisaster(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(saved, "key.txt"), []byte(key.String()+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	lost := &suite{Journey: &scenario.Journey{Lab: up(t, options), Story: testWriter{t}}}
+	lost := newSuite(t, up(t, options))
 	was := lost.built(t)
 	file := lost.saved(t, key.Recipient().String(), saved)
 	// The new machines are there before the old ones go: so their network is another one.
 	options.Name, options.Hostname = "-new", "spare"
-	s := &suite{Journey: &scenario.Journey{Lab: up(t, options), Story: testWriter{t}}}
+	s := newSuite(t, up(t, options))
 	if s.Lab.Subnet() == lost.Lab.Subnet() {
 		t.Fatalf("the new machines are in the network %s of the old ones", s.Lab.Subnet())
 	}

@@ -32,7 +32,7 @@ func TestDistributions(t *testing.T) {
 	for _, release := range others {
 		t.Run(release, func(t *testing.T) {
 			l := up(t, machine.Options{Nodes: 2, Ocadm: ocadm, Bundle: bundle, Distro: release, Logf: logf(t)})
-			s := &suite{Journey: &scenario.Journey{Lab: l, Story: testWriter{t}}, fresh: map[int]map[string]string{}}
+			s := newSuite(t, l)
 			for i := range l.Nodes() {
 				s.shell(t, i+1, fmt.Sprintf("ip -6 address add fd98::%d/64 dev eth0 nodad && ip link add eth1 type veth peer name peer1 && ip link set eth1 up && ip link set peer1 up && "+
 					"ip address add 198.51.100.%d/24 dev eth1 && ip route add default via 198.51.100.254 metric 1", i+1, i+1))

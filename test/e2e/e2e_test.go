@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,8 @@ type suite struct {
 	joined map[string]string
 	// left is a child of node 2's executor that still runs when the cloud is gone.
 	left process
+	// running is the test or the step of it that runs.
+	running atomic.Pointer[testing.T]
 }
 
 func TestCloud(t *testing.T) {
@@ -133,7 +136,8 @@ func setUp(t *testing.T) *suite {
 			t.Error(err)
 		}
 	})
-	s := &suite{Journey: &scenario.Journey{Lab: l, Story: testWriter{t}}, db: db, fresh: map[int]map[string]string{}}
+	s := newSuite(t, l)
+	s.db = db
 	for i := range l.Nodes() {
 		s.fresh[i+1] = s.look(t, i+1)
 	}
@@ -172,11 +176,18 @@ func abs(t *testing.T, path string) string {
 	return p
 }
 
-// testWriter passes the story on to the test's log.
-type testWriter struct{ t *testing.T }
+func newSuite(t *testing.T, l *machine.Lab) *suite {
+	s := &suite{fresh: map[int]map[string]string{}}
+	s.running.Store(t)
+	s.Journey = &scenario.Journey{Lab: l, Story: testWriter{&s.running}}
+	return s
+}
+
+// testWriter passes the story on to the log of the running step, where it stands with the step's errors.
+type testWriter struct{ running *atomic.Pointer[testing.T] }
 
 func (w testWriter) Write(p []byte) (int, error) {
-	w.t.Log(strings.TrimRight(string(p), "\n"))
+	w.running.Load().Log(strings.TrimRight(string(p), "\n"))
 	return len(p), nil
 }
 

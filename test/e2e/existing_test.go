@@ -21,7 +21,7 @@ func TestExistingCluster(t *testing.T) {
 		}
 		t.Skip(err)
 	}
-	s := &suite{Journey: &scenario.Journey{Lab: machines(t, 2), Story: testWriter{t}}}
+	s := newSuite(t, machines(t, 2))
 	if err := s.Software(t.Context()); err != nil {
 		t.Fatal(err)
 	}

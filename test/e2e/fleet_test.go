@@ -57,7 +57,7 @@ func newFleet(t *testing.T, nodes, controlPlanes int) *fleetTest {
 		t.Fatal(err)
 	}
 	l := up(t, machine.Options{Nodes: nodes, Ocadm: ocadm, Bundle: bundle, Packages: []string{"openssh-server", "sudo"}, Logf: log})
-	s := &suite{Journey: &scenario.Journey{Lab: l, Story: testWriter{t}}, fresh: map[int]map[string]string{}}
+	s := newSuite(t, l)
 	f := &fleetTest{suite: s, ocadm: ocadm}
 	f.write(t, bundle, controlPlanes)
 	return f

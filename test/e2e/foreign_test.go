@@ -79,7 +79,7 @@ func TestResetKeepsForeign(t *testing.T) {
 		}
 		t.Skip(err)
 	}
-	s := &suite{Journey: &scenario.Journey{Lab: machines(t, 2), Story: testWriter{t}}, fresh: map[int]map[string]string{}}
+	s := newSuite(t, machines(t, 2))
 	scans := map[int]map[string]string{}
 	for _, node := range []int{1, 2} {
 		s.plant(t, node)

@@ -28,7 +28,7 @@ func TestHighAvailability(t *testing.T) {
 		t.Skip("make ha runs it: it takes minutes")
 	}
 	l := machines(t, 4)
-	s := &suite{Journey: &scenario.Journey{Lab: l, Story: testWriter{t}}}
+	s := newSuite(t, l)
 	ctx := t.Context()
 	if err := s.Init(ctx, "--ingress", "none", "--skip-phases", "database,operator,cloud-settings,operator-ready,cloud"); err != nil {
 		t.Fatal(err)

@@ -44,8 +44,7 @@ func TestKillSweepDay2(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &day2{suite: &suite{Journey: &scenario.Journey{Lab: up(t, machine.Options{Name: "-day2", Nodes: 2, Ocadm: ocadm, Bundle: bundle, Logf: log}),
-		Story: testWriter{t}}, fresh: map[int]map[string]string{}}, upgraded: map[int]map[string]string{}}
+	k := &day2{suite: newSuite(t, up(t, machine.Options{Name: "-day2", Nodes: 2, Ocadm: ocadm, Bundle: bundle, Logf: log})), upgraded: map[int]map[string]string{}}
 	k.only = strings.FieldsFunc(os.Getenv("OCADM_KILLSWEEP"), func(r rune) bool { return r == ',' })
 	k.limit, _ = strconv.Atoi(os.Getenv("OCADM_KILLSWEEP_POINTS"))
 	k.rollbacks, _ = strconv.Atoi(cmp.Or(os.Getenv("OCADM_KILLSWEEP_ROLLBACKS"), "6"))

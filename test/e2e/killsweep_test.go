@@ -29,7 +29,7 @@ func TestKillSweep(t *testing.T) {
 	if os.Getenv("OCADM_TEST_KILLSWEEP") == "" {
 		t.Skip("make killsweep runs it: it takes an hour")
 	}
-	k := &sweep{suite: &suite{Journey: &scenario.Journey{Lab: machines(t, 2), Story: testWriter{t}}, fresh: map[int]map[string]string{}},
+	k := &sweep{suite: newSuite(t, machines(t, 2)),
 		stories: map[string][]workflow.Event{}, want: map[string]map[string]string{}}
 	k.only = strings.FieldsFunc(os.Getenv("OCADM_KILLSWEEP"), func(r rune) bool { return r == ',' })
 	k.withCloud = os.Getenv("OCADM_KILLSWEEP_CLOUD") != ""

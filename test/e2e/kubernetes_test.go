@@ -32,7 +32,7 @@ func TestEarlierKubernetes(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := up(t, machine.Options{Nodes: 2, Ocadm: ocadm, Bundle: bundle, Logf: log})
-	s := &suite{Journey: &scenario.Journey{Lab: l, Story: testWriter{t}}, fresh: map[int]map[string]string{}}
+	s := newSuite(t, l)
 	for i := range l.Nodes() {
 		s.fresh[i+1] = s.look(t, i+1)
 	}

@@ -34,7 +34,7 @@ func TestMachinesJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := up(t, machine.Options{Nodes: 7, Ocadm: ocadm, Bundle: bundle, Packages: []string{"openssh-server", "sudo", "cloud-init"}, Logf: log})
-	s := &suite{Journey: &scenario.Journey{Lab: l, Story: testWriter{t}}, fresh: map[int]map[string]string{}}
+	s := newSuite(t, l)
 	s.reachable(t)
 	s.walk(t, s.explainMachines,
 		step{"init and a cloud", s.initForMachines},

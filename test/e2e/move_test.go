@@ -23,7 +23,7 @@ func TestMove(t *testing.T) {
 	if os.Getenv("OCADM_TEST_MOVE") == "" {
 		t.Skip("make move runs it: it takes minutes")
 	}
-	s := &suite{Journey: &scenario.Journey{Lab: machines(t, 2), Story: testWriter{t}}}
+	s := newSuite(t, machines(t, 2))
 	ctx := t.Context()
 	if err := s.Init(ctx, "--ingress", "none", "--ignore-preflight-errors", "Disk",
 		"--skip-phases", "database,operator,cloud-settings,operator-ready,cloud,images/cloud,images/others"); err != nil {

@@ -218,5 +218,5 @@ func online(t *testing.T, nodes int) (*suite, mirror.Options) {
 			t.Error(err)
 		}
 	})
-	return &suite{Journey: &scenario.Journey{Lab: l, Story: testWriter{t}}}, mirror.Options{Images: list, Files: downloads.Files}
+	return newSuite(t, l), mirror.Options{Images: list, Files: downloads.Files}
 }

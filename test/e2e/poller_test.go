@@ -70,7 +70,7 @@ func newUpdatable(t *testing.T, o machine.Options) *suite {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &suite{Journey: &scenario.Journey{Lab: up(t, o), Story: testWriter{t}}}
+	return newSuite(t, up(t, o))
 }
 
 // newPolled makes a cloud of the earlier release on two nodes that both take its services.

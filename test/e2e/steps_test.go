@@ -19,7 +19,12 @@ type step struct {
 func (s *suite) walk(t *testing.T, explain func(*testing.T), steps ...step) {
 	t.Helper()
 	for _, one := range steps {
-		if !t.Run(one.name, one.run) {
+		ok := t.Run(one.name, func(t *testing.T) {
+			s.running.Store(t)
+			one.run(t)
+		})
+		s.running.Store(t)
+		if !ok {
 			if explain != nil {
 				explain(t)
 			}

@@ -54,7 +54,7 @@ func TestUpgrade(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &suite{Journey: &scenario.Journey{Lab: up(t, machine.Options{Nodes: 4, Ocadm: ocadm, Bundle: bundle, Logf: log}), Story: testWriter{t}}}
+	s := newSuite(t, up(t, machine.Options{Nodes: 4, Ocadm: ocadm, Bundle: bundle, Logf: log}))
 	s.cloudOn(t)
 	// Both bundles are in one directory, which the machines see.
 	at := strings.TrimSpace(s.must(t, "readlink", "-f", scenario.Bundle))
