@@ -176,7 +176,7 @@ func (a *app) snapshot(ctx context.Context, f *cloudFlags, everything bool) (*wh
 		}
 		return request.DoRaw(ctx)
 	}
-	o.Stats = func(ctx context.Context, node string) ([]byte, error) { return kubelet(ctx, node, "stats/summary") }
+	o.Kubelet = func(ctx context.Context, node, path string) ([]byte, error) { return kubelet(ctx, node, path) }
 	o.Journal = func(ctx context.Context, node, unit string) ([]byte, error) {
 		return kubelet(ctx, node, "logs/", "query", unit, "tailLines", doctor.JournalLines)
 	}

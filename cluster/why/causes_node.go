@@ -14,8 +14,8 @@ import (
 const (
 	// clockLimit is how far the clocks of two nodes may differ: certificates and leases begin to fail at a minute.
 	clockLimit = 30 * time.Second
-	// Disks are full where less than 5 % are free, and nearly full where the kubelet begins to remove images (85 % used).
-	fullFree, nearlyFree = 5, 15
+	// fewInodes is the share of free inodes, in percent, below which the kubelet evicts pods. Source: kubelet, evictionHard.
+	fewInodes = 5
 	// deadGrace is how long after its grace a pod may still be ending.
 	deadGrace = time.Minute
 )
@@ -49,15 +49,15 @@ func nodeCauses() []Cause {
 			Why: "its condition NetworkUnavailable is true", Next: "kubectl -n kube-flannel get pods -o wide; kubectl describe node ${node}",
 			When: pressure(corev1.NodeNetworkUnavailable)},
 		{ID: "disk-full", Code: "OCA-3104", Layer: Node, Title: "A file system of a node is full", What: "${disk} of node ${node} is full",
-			Why: "databases, etcd and logs stop when they cannot write", Next: "on ${node}: df -h; du -xh --max-depth=2 /opt /var | sort -h | tail",
-			When: disks(func(free, _ uint64) bool { return free < fullFree }, false)},
+			Why: "the kubelet evicts pods; databases, etcd and logs stop when they cannot write", Next: "on ${node}: df -h; du -xh --max-depth=2 /opt /var | sort -h | tail",
+			When: disks(Disk.Full)},
 		{ID: "disk-nearly-full", Code: "OCA-3104", Layer: Node, Warning: true, Title: "A file system of a node is nearly full", What: "${disk} of node ${node} is nearly full",
-			Why: "from 85 % on the kubelet removes images, from 90 % on it evicts pods", Next: "on ${node}: df -h; du -xh --max-depth=2 /opt /var | sort -h | tail",
-			When: disks(func(free, _ uint64) bool { return free >= fullFree && free < nearlyFree }, false)},
+			Why: "${limits}", Next: "on ${node}: df -h; du -xh --max-depth=2 /opt /var | sort -h | tail",
+			When: disks(Disk.NearlyFull)},
 		{ID: "inodes-full", Code: "OCA-3104", Layer: Node, Title: "A file system of a node has no room for more files", What: "${disk} of node ${node} has no inode left",
 			Why:  "a file system limits the number of its files, however small they are",
 			Next: "on ${node}: df -i; find /var -xdev -printf '%h\\n' | sort | uniq -c | sort -n | tail",
-			When: disks(func(free, _ uint64) bool { return free < fullFree }, true)},
+			When: inodes},
 		{ID: "clock", Code: "OCA-4111", Layer: Node, Title: "The clock of a node is wrong", What: "The clock of node ${node} is wrong",
 			Why:  "its lease bears another time than those of the other nodes; certificates and tokens fail",
 			Next: "on ${node}: timedatectl; systemctl restart chronyd || systemctl restart systemd-timesyncd",
@@ -191,22 +191,27 @@ func pressure(kind corev1.NodeConditionType) func(*facts) []Hit {
 	}
 }
 
-// disks finds file systems by the share of space, or of inodes, that is free, in percent.
-func disks(is func(free, all uint64) bool, inodes bool) func(*facts) []Hit {
+func disks(is func(Disk) bool) func(*facts) []Hit {
 	return func(f *facts) []Hit {
 		var out []Hit
 		for _, d := range f.Disks {
-			all, free, unit := d.Capacity, d.Free, "bytes"
-			if inodes {
-				all, free, unit = d.Inodes, d.InodesFree, "inodes"
-			}
-			if all > 0 && is(free*100/all, all) {
-				out = append(out, Hit{On: nodeSubject(d.Node), Values: map[string]string{"disk": d.What},
-					Evidence: []string{fmt.Sprintf("%s: %d of %d %s are free", d.What, free, all, unit)}})
+			if is(d) {
+				out = append(out, Hit{On: nodeSubject(d.Node), Values: map[string]string{"disk": d.What, "limits": d.Limits()}, Evidence: []string{d.What + ": " + d.Space()}})
 			}
 		}
 		return out
 	}
+}
+
+func inodes(f *facts) []Hit {
+	var out []Hit
+	for _, d := range f.Disks {
+		if d.Inodes > 0 && d.InodesFree*100/d.Inodes < fewInodes {
+			out = append(out, Hit{On: nodeSubject(d.Node), Values: map[string]string{"disk": d.What},
+				Evidence: []string{fmt.Sprintf("%s: %d of %d inodes are free", d.What, d.InodesFree, d.Inodes)}})
+		}
+	}
+	return out
 }
 
 // clocks compares the times in the leases of nodes, which their kubelets write. A node that is not Ready has an old one.

@@ -166,6 +166,8 @@ func traces() []variant {
 			for i := range s.Disks {
 				s.Disks[i].Free, s.Disks[i].InodesFree = 16, 6
 			}
+			// 86 % of it are used, which is much for kubelets with other settings.
+			s.Disks[0].Capacity, s.Disks[0].Free, s.Disks[0].RemovesImages, s.Disks[0].EvictsPods = 2<<40, 280<<30, 102<<30, 1<<30
 			for i := range s.Leases {
 				s.Leases[i].Spec.RenewTime = &metav1.MicroTime{Time: s.Time.Add(time.Duration(i%3-1) * 9 * time.Second)}
 			}

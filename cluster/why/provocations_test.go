@@ -72,7 +72,7 @@ func provocations() []provocation {
 		{"node-memory-pressure", func(s *Snapshot) { s.nodeCondition(corev1.NodeMemoryPressure) }},
 		{"node-pid-pressure", func(s *Snapshot) { s.nodeCondition(corev1.NodePIDPressure) }},
 		{"node-network-unavailable", func(s *Snapshot) { s.nodeCondition(corev1.NodeNetworkUnavailable) }},
-		{"disk-full", func(s *Snapshot) { s.Disks[0].Free = 4 }},
+		{"disk-full", func(s *Snapshot) { s.Disks[0].Free = 9 }},
 		{"disk-nearly-full", func(s *Snapshot) { s.Disks[0].Free = 14 }},
 		{"inodes-full", func(s *Snapshot) { s.Disks[0].InodesFree = 4 }},
 		{"clock", func(s *Snapshot) { s.lease("kube-node-lease", "n2", s.Time.Add(5*time.Minute)) }},

@@ -70,18 +70,6 @@ type Log struct {
 	Lines    []string `json:"lines"`
 }
 
-// Disk is a file system of a node.
-type Disk struct {
-	Node string `json:"node"`
-	// What is "nodefs", "imagefs" or a directory.
-	What string `json:"what"`
-	// Capacity and Free are in bytes, Inodes and InodesFree in files. Zero is unknown.
-	Capacity   uint64 `json:"capacity,omitempty"`
-	Free       uint64 `json:"free,omitempty"`
-	Inodes     uint64 `json:"inodes,omitempty"`
-	InodesFree uint64 `json:"inodesFree,omitempty"`
-}
-
 // Units are those of a node whose journals are read.
 var Units = []string{"containerd", "kubelet"}
 

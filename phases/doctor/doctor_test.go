@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
 // machine is a healthy compute node in a directory, until a test changes it.
@@ -266,10 +267,17 @@ func fill(t *testing.T, percent uint64) {
 
 func TestFullDisk(t *testing.T) {
 	m := newMachine(t)
-	for percent, want := range map[uint64]int{84: 0, 85: 1} {
-		fill(t, percent)
-		if got := disks(t.Context(), m.Host); len(got) != want {
-			t.Errorf("%d %%: %+v", percent, got)
+	for settings, limit := range map[string]uint64{
+		"": 86, // the kubelet's defaults
+		"imageGCHighThresholdPercent: 95\nevictionHard: {nodefs.available: 1Gi}\n":    96,
+		"imageGCHighThresholdPercent: 95\nevictionHard: {nodefs.available: \"8%\"}\n": 89,
+	} {
+		m.put(t, kubernetes.KubeletConfigFile, settings)
+		for percent, want := range map[uint64]int{limit - 1: 0, limit: 1} {
+			fill(t, percent)
+			if got := disks(t.Context(), m.Host); len(got) != want {
+				t.Errorf("%q %d %%: %+v", settings, percent, got)
+			}
 		}
 	}
 }

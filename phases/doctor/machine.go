@@ -4,7 +4,6 @@ package doctor
 
 import (
 	"context"
-	"fmt"
 	"path"
 	"strings"
 	"time"
@@ -21,8 +20,6 @@ const (
 	mebibyte      = 1 << 20
 	// imageSpace is what the host agent wants to be free for disks.
 	imageSpace = 128 * mebibyte
-	// fullPercent is where the kubelet starts to remove images; at 90 it evicts pods, the agents among them.
-	fullPercent = 85
 )
 
 // directories are mounted by the agents' pods, which wait until they are there (hostPath volumes of type Directory).
@@ -41,20 +38,13 @@ func directories(_ context.Context, h *host.Host) []finding.Finding {
 		"their pods stay in ContainerCreating", "mkdir -p "+list)}
 }
 
-// disks warns before the kubelet evicts pods.
+// disks warns before the kubelet evicts pods, the agents among them.
 func disks(_ context.Context, h *host.Host) []finding.Finding {
 	var out []finding.Finding
-	seen := map[unix.Fsid]bool{}
-	for _, dir := range []string{"/opt/cloud", "/var/lib/kubelet", "/var/lib/containerd", "/var/log"} {
-		fs, ok := filesystem(h.Files, dir)
-		if !ok || fs.Blocks == 0 || seen[fs.Fsid] {
-			continue
-		}
-		seen[fs.Fsid] = true
-		if used := 100 - int(fs.Bavail*100/fs.Blocks); used >= fullPercent {
-			out = append(out, finding.Warn(CodeDisk, fmt.Sprintf("The disk of %s is %d %% full", dir, used),
-				"from 85 % on the kubelet removes images, from 90 % on it evicts pods; disks of virtual machines need room, too",
-				"df -h "+dir+"; du -xh --max-depth=2 "+dir+" | sort -h | tail"))
+	for _, d := range disksOf(h.Files, "", "/opt/cloud", "/var/lib/kubelet", "/var/lib/containerd", "/var/log") {
+		if d.Full() || d.NearlyFull() {
+			out = append(out, finding.Warn(CodeDisk, "The disk of "+d.What+" is nearly full: "+d.Space(),
+				d.Limits()+"; disks of virtual machines need room, too", "df -h "+d.What+"; du -xh --max-depth=2 "+d.What+" | sort -h | tail"))
 		}
 	}
 	return out

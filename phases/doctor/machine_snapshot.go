@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
+
 	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/executor"
@@ -93,16 +96,25 @@ func certificates(files host.Files) []why.Certificate {
 
 // machineDisks are the file systems that a node writes to, each once.
 func machineDisks(files host.Files, node string) []why.Disk {
+	return disksOf(files, node, "/", "/var/lib/etcd", "/var/lib/containerd", "/var/lib/kubelet", "/opt/cloud", "/opt/local-path-provisioner", "/var/log")
+}
+
+// disksOf are the file systems of dirs, each once, under the limits of this machine's kubelet.
+func disksOf(files host.Files, node string, dirs ...string) []why.Disk {
+	var k kubeletv1beta1.KubeletConfiguration
+	if raw, err := files.ReadFile(kubernetes.KubeletConfigFile); err != nil || yaml.Unmarshal(raw, &k) != nil {
+		k = kubeletv1beta1.KubeletConfiguration{}
+	}
 	var out []why.Disk
 	seen := map[[2]int32]bool{}
-	for _, dir := range []string{"/", "/var/lib/etcd", "/var/lib/containerd", "/var/lib/kubelet", "/opt/cloud", "/opt/local-path-provisioner", "/var/log"} {
+	for _, dir := range dirs {
 		fs, ok := filesystem(files, dir)
 		if !ok || fs.Blocks == 0 || seen[fs.Fsid.Val] {
 			continue
 		}
 		seen[fs.Fsid.Val] = true
 		size := uint64(fs.Bsize) //nolint:gosec // a block size is positive
-		out = append(out, why.Disk{Node: node, What: dir, Capacity: fs.Blocks * size, Free: fs.Bavail * size, Inodes: fs.Files, InodesFree: fs.Ffree})
+		out = append(out, why.Disk{Node: node, What: dir, Capacity: fs.Blocks * size, Free: fs.Bavail * size, Inodes: fs.Files, InodesFree: fs.Ffree}.Under(k))
 	}
 	return out
 }

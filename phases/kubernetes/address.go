@@ -159,7 +159,7 @@ func AdminClient(h *host.Host) (client.WithWatch, error) { return clientOf(h, Ad
 
 // AddressedFiles are the files of kubeadm and the kubelet on this machine that may hold addresses of the control plane or of the node.
 func AddressedFiles(h *host.Host) ([]string, error) {
-	out := []string{ConfigFile, kubeletFlagsFile, kubeletConfigFile}
+	out := []string{ConfigFile, kubeletFlagsFile, KubeletConfigFile}
 	for _, pattern := range []string{kubernetesDir + "/*.conf", manifestsDir + "/*.yaml", stoppedDir + "/*.yaml"} {
 		files, err := h.Files.Glob(pattern)
 		if err != nil {

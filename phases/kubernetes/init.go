@@ -119,7 +119,7 @@ func configFiles(h *host.Host, render func(*host.Host) ([]byte, error), role Rol
 }
 
 func kubeletStartPhase(after []string) host.Phase {
-	files := []string{kubeletConfigFile, kubeletFlagsFile}
+	files := []string{KubeletConfigFile, kubeletFlagsFile}
 	p := kubeadmPhase{
 		name: "kubelet-start", short: "Write the kubelet's settings and start it", args: []string{"init", "phase", "kubelet-start"},
 		writes: files, after: after,

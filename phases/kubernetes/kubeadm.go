@@ -189,15 +189,16 @@ const (
 	AdminKubeconfig = kube.AdminKubeconfig
 	// KubeletKubeconfig gives the rights of this node.
 	KubeletKubeconfig = kubernetesDir + "/kubelet.conf"
+	// KubeletConfigFile has the settings of this node's kubelet.
+	KubeletConfigFile = kubeletDir + "/config.yaml"
 
-	kubernetesDir     = "/etc/kubernetes"
-	manifestsDir      = kubernetesDir + "/manifests"
-	pkiDir            = kubernetesDir + "/pki"
-	bootstrapConf     = kubernetesDir + "/bootstrap-kubelet.conf"
-	kubeletDir        = "/var/lib/kubelet"
-	kubeletConfigFile = kubeletDir + "/config.yaml"
-	kubeletFlagsFile  = kubeletDir + "/kubeadm-flags.env"
-	kubeletClientPEM  = kubeletDir + "/pki/kubelet-client-current.pem"
-	etcdDir           = "/var/lib/etcd"
-	podLogsDir        = "/var/log/pods"
+	kubernetesDir    = "/etc/kubernetes"
+	manifestsDir     = kubernetesDir + "/manifests"
+	pkiDir           = kubernetesDir + "/pki"
+	bootstrapConf    = kubernetesDir + "/bootstrap-kubelet.conf"
+	kubeletDir       = "/var/lib/kubelet"
+	kubeletFlagsFile = kubeletDir + "/kubeadm-flags.env"
+	kubeletClientPEM = kubeletDir + "/pki/kubelet-client-current.pem"
+	etcdDir          = "/var/lib/etcd"
+	podLogsDir       = "/var/log/pods"
 )

@@ -213,14 +213,14 @@ func TestResetWorksWithoutAnAPIServer(t *testing.T) {
 	if err := InitPhases(Order{})[0].Run(t.Context(), h, &reporter{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range []string{AdminKubeconfig, manifest("etcd"), pkiDir + "/etcd/ca.crt", etcdDir + "/member/wal", kubeletConfigFile} {
+	for _, f := range []string{AdminKubeconfig, manifest("etcd"), pkiDir + "/etcd/ca.crt", etcdDir + "/member/wal", KubeletConfigFile} {
 		write(t, h, f, "x")
 	}
 	stays := []string{kubernetesDir + "/somebody-elses.txt", kubernetesDir + "/other.conf", etcdDir + "/default/member", kubeletDir + "/config.json"}
 	for _, f := range stays {
 		write(t, h, f, "x")
 	}
-	moved := []string{AdminKubeconfig, manifest("etcd"), pkiDir + "/etcd/ca.crt", kubeletConfigFile}
+	moved := []string{AdminKubeconfig, manifest("etcd"), pkiDir + "/etcd/ca.crt", KubeletConfigFile}
 	for _, f := range moved { // a move has changed what kubeadm made
 		if err := h.Files.WriteFile(f, []byte("y"), 0o600); err != nil {
 			t.Fatal(err)
@@ -261,7 +261,7 @@ func TestResetWorksWithoutAnAPIServer(t *testing.T) {
 func TestResetLeavesTheNodeOfOthers(t *testing.T) {
 	rec := &host.Recorder{}
 	h := fakeHost(t, rec)
-	for _, f := range []string{AdminKubeconfig, KubeletKubeconfig, manifest("etcd"), etcdDir + "/member/wal", kubeletConfigFile} {
+	for _, f := range []string{AdminKubeconfig, KubeletKubeconfig, manifest("etcd"), etcdDir + "/member/wal", KubeletConfigFile} {
 		write(t, h, f, "x")
 	}
 	for _, p := range ResetPhases() {

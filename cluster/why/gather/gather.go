@@ -41,8 +41,8 @@ type Options struct {
 	Everything bool
 	// Log reads the log of a container; nil reads none.
 	Log cluster.ReadLog
-	// Stats reads the summary of a kubelet's statistics; nil reads none.
-	Stats func(ctx context.Context, node string) ([]byte, error)
+	// Kubelet reads a path of the kubelet of a node; nil reads none.
+	Kubelet func(ctx context.Context, node, path string) ([]byte, error)
 	// Journal reads the end of the journal of a unit of a node through its kubelet; nil reads none.
 	Journal func(ctx context.Context, node, unit string) ([]byte, error)
 	// Now is the time of the snapshot, Program the version of ocadm, Host this machine.

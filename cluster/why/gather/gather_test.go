@@ -59,7 +59,10 @@ func options() Options {
 				"\nAuthorization: Bearer abcdefghijklmnopqrstuvwxyz\nadmin_password: hunter22\ntoken abcdef.0123456789abcdef\n" +
 				"open /var/run/secrets/kubernetes.io/serviceaccount/token: no such file\n"), nil
 		},
-		Stats: func(_ context.Context, node string) ([]byte, error) {
+		Kubelet: func(_ context.Context, _, path string) ([]byte, error) {
+			if path == "configz" {
+				return []byte(`{"kubeletconfig":{"imageGCHighThresholdPercent":95,"evictionHard":{"nodefs.available":"3","imagefs.available":"2%"}}}`), nil
+			}
 			return []byte(`{"node":{"fs":{"availableBytes":5,"capacityBytes":100,"inodesFree":7,"inodes":10},"runtime":{"imageFs":{"availableBytes":6,"capacityBytes":100}}}}`), nil
 		}}
 }
@@ -104,7 +107,10 @@ func TestSnapshot(t *testing.T) {
 	if !slices.Equal(pods, []string{"ill", "well"}) || !slices.Equal(logs, []string{"ill", "ill"}) || len(s.Deployments) > 0 {
 		t.Errorf("pods %v, logs %v, %d deployments", pods, logs, len(s.Deployments))
 	}
-	want := []why.Disk{{Node: "n1", What: "imagefs", Capacity: 100, Free: 6}, {Node: "n1", What: "nodefs", Capacity: 100, Free: 5, Inodes: 10, InodesFree: 7}}
+	want := []why.Disk{
+		{Node: "n1", What: "imagefs", Capacity: 100, Free: 6, RemovesImages: 5, EvictsPods: 2},
+		{Node: "n1", What: "nodefs", Capacity: 100, Free: 5, Inodes: 10, InodesFree: 7, RemovesImages: 5, EvictsPods: 3},
+	}
 	if !slices.Equal(s.Disks, want) {
 		t.Errorf("%+v", s.Disks)
 	}

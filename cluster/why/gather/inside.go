@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"yunion.io/x/ocadm/cluster/why"
 )
@@ -42,7 +43,7 @@ func (g *gathering) inside(ctx context.Context) {
 	}
 	disks := make([][]why.Disk, len(g.s.Nodes))
 	for i, n := range g.s.Nodes {
-		if g.o.Stats != nil && nodeReports(n) {
+		if g.o.Kubelet != nil && nodeReports(n) {
 			each(func() { disks[i] = g.disks(ctx, n.Name) })
 		}
 	}
@@ -154,21 +155,32 @@ type usage struct {
 }
 
 func (g *gathering) disks(ctx context.Context, node string) []why.Disk {
-	raw, err := g.o.Stats(ctx, node)
 	var s summary
-	if err == nil {
-		err = json.Unmarshal(raw, &s)
-	}
-	if err != nil {
+	if err := g.kubelet(ctx, node, "stats/summary", &s); err != nil {
 		g.missing("statistics of node "+node, err)
 		return nil
+	}
+	var settings struct {
+		Kubelet kubeletv1beta1.KubeletConfiguration `json:"kubeletconfig"`
+	}
+	if err := g.kubelet(ctx, node, "configz", &settings); err != nil {
+		g.missing("settings of the kubelet of node "+node, err)
 	}
 	var out []why.Disk
 	for what, u := range map[string]*usage{"nodefs": s.Node.FS, "imagefs": s.Node.Runtime.ImageFS} {
 		if u != nil && u.Capacity > 0 {
-			out = append(out, why.Disk{Node: node, What: what, Capacity: u.Capacity, Free: u.Available, Inodes: u.Inodes, InodesFree: u.InodesFree})
+			d := why.Disk{Node: node, What: what, Capacity: u.Capacity, Free: u.Available, Inodes: u.Inodes, InodesFree: u.InodesFree}
+			out = append(out, d.Under(settings.Kubelet))
 		}
 	}
 	slices.SortFunc(out, func(a, b why.Disk) int { return strings.Compare(a.What, b.What) })
 	return out
+}
+
+func (g *gathering) kubelet(ctx context.Context, node, path string, into any) error {
+	raw, err := g.o.Kubelet(ctx, node, path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, into)
 }
