@@ -171,52 +171,64 @@ func (c *Infrastructure) gather(ctx context.Context, m *v1alpha1.OnecloudMachine
 	case !apierrors.IsNotFound(err):
 		return f, fmt.Errorf("reading node %s: %w", m.Name, err)
 	}
-	secret := &corev1.Secret{}
-	switch err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.BootstrapSecret()}, secret); {
-	case err == nil:
-		f.data = belongs(secret, m) && expires(secret).After(f.now) &&
-			!(m.ControlPlane() && meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionBootstrapDataReady)) // its key does not fit any more
-	case !apierrors.IsNotFound(err):
-		return f, fmt.Errorf("reading the bootstrap data: %w", err)
+	var err error
+	if f.operations, err = c.operationsOn(ctx, m); err != nil {
+		return f, err
+	}
+	if f.data, err = c.usable(ctx, m, f.operations); err != nil {
+		return f, err
 	}
 	if m.DeletionTimestamp != nil {
-		var err error
 		if f.only, err = IsOnlyControlPlane(ctx, c.Client, m); err != nil {
 			return f, err
 		}
 	}
 	if m.CallsIn() {
-		var err error
 		if f.report, err = c.heard(ctx, m); err != nil {
 			return f, err
 		}
 	}
-	return f, c.gatherRest(ctx, &f)
-}
-
-func (c *Infrastructure) gatherRest(ctx context.Context, f *facts) error {
-	var operations v1alpha1.OnecloudOperationList
-	if err := c.Client.List(ctx, &operations, client.InNamespace(f.machine.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing operations: %w", err)
-	}
-	for i := range operations.Items {
-		if o := &operations.Items[i]; o.MachineName() == f.machine.Name && !o.CreationTimestamp.Before(&f.machine.CreationTimestamp) {
-			f.operations = append(f.operations, o)
-		}
-	}
-	slices.SortFunc(f.operations, func(a, b *v1alpha1.OnecloudOperation) int {
-		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
-	})
 	if !joined(f.node, f.machine) {
-		return nil
+		return f, nil
 	}
 	var pods corev1.PodList
-	ofCloud := client.MatchingLabels{v1alpha1.LabelInstance: v1alpha1.InstancePrefix + f.machine.Spec.Cloud}
-	if err := c.Client.List(ctx, &pods, client.InNamespace(f.machine.Namespace), ofCloud, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing pods: %w", err)
+	ofCloud := client.MatchingLabels{v1alpha1.LabelInstance: v1alpha1.InstancePrefix + m.Spec.Cloud}
+	if err := c.Client.List(ctx, &pods, client.InNamespace(m.Namespace), ofCloud, client.UnsafeDisableDeepCopy); err != nil {
+		return f, fmt.Errorf("listing pods: %w", err)
 	}
 	f.agents = slices.DeleteFunc(slices.Clone(pods.Items), func(p corev1.Pod) bool { return p.Spec.NodeName != f.node.Name })
-	return nil
+	return f, nil
+}
+
+// operationsOn lists the operations on a machine from the cache, the latest last.
+func (o Options) operationsOn(ctx context.Context, m *v1alpha1.OnecloudMachine) ([]*v1alpha1.OnecloudOperation, error) {
+	var all v1alpha1.OnecloudOperationList
+	if err := o.Client.List(ctx, &all, client.InNamespace(m.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing operations: %w", err)
+	}
+	var out []*v1alpha1.OnecloudOperation
+	for i := range all.Items {
+		if op := &all.Items[i]; op.MachineName() == m.Name && !op.CreationTimestamp.Before(&m.CreationTimestamp) {
+			out = append(out, op)
+		}
+	}
+	slices.SortFunc(out, func(a, b *v1alpha1.OnecloudOperation) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	return out, nil
+}
+
+// usable reports whether a machine has bootstrap data that are good now.
+func (o Options) usable(ctx context.Context, m *v1alpha1.OnecloudMachine, operations []*v1alpha1.OnecloudOperation) (bool, error) {
+	s := &corev1.Secret{}
+	switch err := o.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.BootstrapSecret()}, s); {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("reading the bootstrap data: %w", err)
+	}
+	fits := !m.ControlPlane() || !meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionBootstrapDataReady) // otherwise its key does not
+	return fits && belongs(s, m) && expires(s).After(time.Now()) && accepted(s, refusal(operations)), nil
 }
 
 // take makes a machine one of its cloud before anything is done with it: it is deleted with the cloud, and not before it is out of the cluster.

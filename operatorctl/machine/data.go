@@ -39,10 +39,11 @@ const (
 	tokenMargin = time.Hour
 )
 
-// Annotations of the Secret with bootstrap data.
+// Annotations of the Secret with bootstrap data. The last one names the join whose refused token these data replace.
 const (
-	annotationExpires = "onecloud.yunion.io/expires"
-	annotationInputs  = "onecloud.yunion.io/inputs"
+	annotationExpires  = "onecloud.yunion.io/expires"
+	annotationInputs   = "onecloud.yunion.io/inputs"
+	annotationReplaces = "onecloud.yunion.io/replaces-token-of"
 )
 
 // groupOfNodes is what kubeadm lets join.
@@ -117,12 +118,21 @@ func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if there && belongs(secret, m) && secret.Annotations[annotationInputs] == inputs {
+	operations, err := c.operationsOn(ctx, m)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	refused := refusal(operations)
+	if there && belongs(secret, m) && secret.Annotations[annotationInputs] == inputs && accepted(secret, refused) {
 		if left := time.Until(expires(secret)) - tokenMargin; left > 0 {
 			return ctrl.Result{RequeueAfter: left}, conflicts(c.report(ctx, m, nil))
 		}
 	}
-	made := c.make(ctx, m, inputs, key)
+	notes := map[string]string{annotationInputs: inputs}
+	if refused != "" {
+		notes[annotationReplaces] = refused
+	}
+	made := c.make(ctx, m, notes, key)
 	if err := c.report(ctx, m, made); err != nil {
 		return ctrl.Result{}, conflicts(err)
 	}
@@ -137,6 +147,11 @@ const remake = time.Minute
 
 // belongs reports whether a Secret holds the bootstrap data of a machine.
 func belongs(s *corev1.Secret, m *v1alpha1.OnecloudMachine) bool { return metav1.IsControlledBy(s, m) }
+
+// accepted reports that the cluster has not refused the token of bootstrap data. refused is the latest join whose token it refused, "" if none.
+func accepted(s *corev1.Secret, refused string) bool {
+	return refused == "" || s.Annotations[annotationReplaces] == refused
+}
 
 // expires is when bootstrap data cannot be used any more.
 func expires(s *corev1.Secret) time.Time {
@@ -157,8 +172,8 @@ func inputsOf(m *v1alpha1.OnecloudMachine, cloud *v1alpha1.OnecloudCluster, key 
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// make makes a token, and the data with it.
-func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, inputs string, key sharedKey) error {
+// make makes a token, and the data with it. notes are annotations, to which it adds the end of the token.
+func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, notes map[string]string, key sharedKey) error {
 	live := &corev1.Secret{}
 	switch err := c.Direct.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.BootstrapSecret()}, live); {
 	case err == nil && !belongs(live, m):
@@ -191,9 +206,10 @@ func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, input
 			return err
 		}
 	}
+	notes[annotationExpires] = end.Format(time.RFC3339)
 	data := corev1ac.Secret(m.BootstrapSecret(), m.Namespace).
 		WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, v1alpha1.LabelClusterName: m.Spec.Cloud}).
-		WithAnnotations(map[string]string{annotationExpires: end.Format(time.RFC3339), annotationInputs: inputs}).
+		WithAnnotations(notes).
 		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion(v1alpha1.GroupVersion.String()).WithKind(v1alpha1.MachineKind).
 			WithName(m.Name).WithUID(m.UID).WithController(true)).
 		WithType(corev1.SecretTypeOpaque).

@@ -73,9 +73,28 @@ func needsAttention(code string) bool {
 	return slices.Contains([]string{"OCA-7602", "OCA-7603", "OCA-7604", "OCA-7606"}, code)
 }
 
-// passes reports whether a check that failed is tried again by itself: the connection, and the authorities of the cluster, which the operator stores again.
+// passes reports whether a check that failed is tried again by itself: the connection, the authorities of the cluster, which the operator stores again,
+// and the token, which it replaces.
 func passes(code string) bool {
-	return slices.Contains([]string{"OCA-7601", "OCA-7605", "OCA-4131", "OCA-4132"}, code)
+	return refuses(code) || slices.Contains([]string{"OCA-7601", "OCA-7605", "OCA-4131", "OCA-4132"}, code)
+}
+
+// refuses reports whether a code says that the cluster refused the token of bootstrap data: that of the script, and those of ocadm itself.
+func refuses(code string) bool {
+	return slices.Contains([]string{codeTokenRefused, "OCA-2312", "OCA-4102", "OCA-4103"}, code)
+}
+
+// refusal is the name of the latest join if the cluster refused its token, "" otherwise.
+func refusal(operations []*v1alpha1.OnecloudOperation) string {
+	for _, o := range slices.Backward(operations) {
+		if o.Spec.Action == v1alpha1.ActionJoinMachine && o.Status.Phase.Final() {
+			if refuses(codeOf(o)) {
+				return o.Name
+			}
+			return ""
+		}
+	}
+	return ""
 }
 
 // decide is pure.

@@ -102,6 +102,7 @@ func TestDecide(t *testing.T) {
 		"wrong key":                   {facts: ready(tried(join, "Failed", stepConnect, "OCA-7603", 1, time.Hour)), phase: "Failed", reason: "OCA-7603"},
 		"a check fails":               {facts: ready(tried(join, "Failed", stepPrecheck, "OCA-1004", 1, time.Hour)), phase: "Failed", reason: "OCA-1004"},
 		"broken off in the checks":    {facts: ready(tried(join, "Failed", stepPrecheck, "OCA-7605", 1, time.Hour)), phase: "Provisioning", create: "join-w-2"},
+		"its token is refused":        {facts: ready(tried(join, "Failed", stepPrecheck, codeTokenRefused, 1, time.Hour)), phase: "Provisioning", create: "join-w-2"},
 		"join fails":                  {facts: ready(tried(join, "Failed", stepJoin, "OCA-4001", 4, time.Hour)), phase: "Provisioning", create: "join-w-2"},
 		"join fails too often":        {facts: ready(tried(join, "Failed", stepJoin, "OCA-4001", 5, time.Hour)), phase: "Failed", reason: "OCA-4001"},
 		"cancelled":                   {facts: ready(tried(join, "Cancelled", stepJoin, "", 1, time.Hour)), phase: "Failed", reason: "Cancelled"},
@@ -305,5 +306,29 @@ func TestAgents(t *testing.T) {
 		if c := meta.FindStatusCondition(decide(f).status.Conditions, v1alpha1.ConditionAgentsReady); c == nil || c.Reason != want {
 			t.Errorf("%+v, want %s", c, want)
 		}
+	}
+}
+
+func TestRefusal(t *testing.T) {
+	const join = v1alpha1.ActionJoinMachine
+	for name, c := range map[string]struct {
+		facts facts
+		want  string
+	}{
+		"none yet":         {ready(), ""},
+		"by the depot":     {ready(tried(join, "Failed", stepPrecheck, codeTokenRefused, 1, 0)), "join-w-1"},
+		"by the cluster":   {ready(tried(join, "Failed", stepJoin, "OCA-4102", 1, 0)), "join-w-1"},
+		"another failure":  {ready(tried(join, "Failed", stepJoin, "OCA-4001", 1, 0)), ""},
+		"it goes on":       {ready(tried(join, "Running", "", codeTokenRefused, 1, 0)), ""},
+		"before the check": {ready(tried(join, "Failed", stepPrecheck, codeTokenRefused, 1, 0), tried(v1alpha1.ActionPrecheckMachine, "Succeeded", "", "", 1, 0)), "join-w-1"},
+		"joined since":     {ready(tried(join, "Failed", stepPrecheck, codeTokenRefused, 1, 0), tried(join, "Succeeded", "", "", 1, 0)), ""},
+	} {
+		if got := refusal(c.facts.operations); got != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotationReplaces: "join-w-1"}}}
+	if !accepted(s, "") || !accepted(s, "join-w-1") || accepted(s, "join-w-2") {
+		t.Error("data that replace a refused token are good until theirs is refused")
 	}
 }

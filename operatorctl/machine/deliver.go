@@ -75,6 +75,8 @@ func checked(name, out string, result ssh.Result) (finding.List, error) {
 	return answer.Findings, nil
 }
 
+const codeTokenRefused = "OCA-7651"
+
 // failed is a script that did not do its work, without a finding of ocadm.
 func failed(name, what string, r ssh.Result) error {
 	remedy := "log in to the machine and look at /var/log/ocadm"
@@ -86,7 +88,8 @@ func failed(name, what string, r ssh.Result) error {
 	case bootstrap.ExitNoDownload:
 		remedy = "let the machine reach port 6444 of the control plane, and add ocadm for its architecture to the depot: ocadm depot add FILE"
 	case bootstrap.ExitExpired:
-		remedy = "compare the clocks of the machine and of the control plane, and look for the token: kubectl -n kube-system get secret | grep bootstrap-token"
+		return finding.New(codeTokenRefused, "The control plane refuses the join token of machine "+name, r.Stderr,
+			"the next try gets another token; if that one is refused, too, compare the clocks of the machine and of the control plane")
 	case bootstrap.ExitNoProgram:
 		remedy = "put ocadm back on the machine; it is tried again by itself"
 	case bootstrap.ExitGuests:

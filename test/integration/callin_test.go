@@ -45,12 +45,14 @@ func (f *machinesTest) add(name string, change func(*v1alpha1.OnecloudMachine)) 
 	f.forget(name)
 }
 
+var tokenInScript = regexp.MustCompile(`'Authorization: Bearer %s' '([a-z0-9]{6}\.[a-z0-9]{16})'`)
+
 // tokenOf is the join token in the bootstrap data of a machine.
 func (f *machinesTest) tokenOf(name string) string {
 	f.Helper()
 	s := &corev1.Secret{}
 	f.Get(s, name+"-bootstrap")
-	found := regexp.MustCompile(`'Authorization: Bearer %s' '([a-z0-9]{6}\.[a-z0-9]{16})'`).FindSubmatch(s.Data[v1alpha1.BootstrapScript])
+	found := tokenInScript.FindSubmatch(s.Data[v1alpha1.BootstrapScript])
 	if found == nil {
 		f.Fatal("the data have no token")
 	}

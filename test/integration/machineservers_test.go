@@ -13,8 +13,11 @@ import (
 	"time"
 
 	gossh "golang.org/x/crypto/ssh"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cmd"
+	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
@@ -75,6 +78,10 @@ func (s *standIn) run(c *sshserver.Call) int {
 	if hangs && !s.freed(c) {
 		return 1
 	}
+	if what != "" && !s.machines.knows(c, string(text)) { // as the depot answers the script
+		fmt.Fprintln(c.Stderr, "The control plane refuses the token of these data")
+		return bootstrap.ExitExpired
+	}
 	switch {
 	case what == "precheck" && findings != "":
 		fmt.Fprintf(c.Stdout, `{"passed":false,"findings":[%s]}`+"\n", findings)
@@ -91,6 +98,16 @@ func (s *standIn) run(c *sshserver.Call) int {
 		}
 	}
 	return 0
+}
+
+// knows reports whether the cluster has the join token of bootstrap data.
+func (f *machinesTest) knows(ctx context.Context, script string) bool {
+	found := tokenInScript.FindStringSubmatch(script)
+	if found == nil {
+		return false
+	}
+	id, _, _ := strings.Cut(found[1], ".")
+	return f.Client.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: "bootstrap-token-" + id}, &corev1.Secret{}) == nil
 }
 
 // freed waits until the command is let go; it reports whether that was before the end of the connection.

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -143,5 +144,23 @@ func TestMachinesGoOn(t *testing.T) {
 	})
 	f.EditObject(&v1alpha1.OnecloudMachine{}, "waits", `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":null}}}`)
 	f.until("waits", in(v1alpha1.MachineRunning))
+
+	// Its token is deleted while it waits: the cluster refuses it, it gets another one, and joins with that.
+	f.machine("refused", f.server(), func(m *v1alpha1.OnecloudMachine) {
+		m.Annotations = map[string]string{v1alpha1.AnnotationPausedByClusterAPI: ""}
+	})
+	f.until("refused", func(m *v1alpha1.OnecloudMachine) bool { return strings.Contains(m.Status.Message, "paused") })
+	id, _, _ := strings.Cut(f.tokenOf("refused"), ".")
+	token := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id}}
+	if err := f.Client.Delete(t.Context(), token); err != nil {
+		t.Fatal(err)
+	}
+	f.EditObject(&v1alpha1.OnecloudMachine{}, "refused", `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":null}}}`)
+	m = f.until("refused", func(m *v1alpha1.OnecloudMachine) bool { return !m.Status.RetryAfter.IsZero() })
+	if m.Status.Phase != v1alpha1.MachinePending || !strings.Contains(m.Status.Message, "OCA-7651") || f.tokenOf("refused")[:6] == id {
+		t.Errorf("%+v", m.Status)
+	}
+	f.EditObject(&v1alpha1.OnecloudMachine{}, "refused", `{"metadata":{"annotations":{"onecloud.yunion.io/retry":"1"}}}`)
+	f.until("refused", in(v1alpha1.MachineRunning))
 	f.StopOperator()
 }
