@@ -127,7 +127,7 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	defer unlock()
 	defer func() { err = errors.Join(err, closeBundle(h)) }()
 	if p.command != config.ForReset && !f.anyRelease && (len(f.only) > 0 || slices.Contains(cfg.Run.SkipPhases, "preflight")) { // preflight looks in other runs
-		if err := kubernetes.OtherRelease(h); err != nil {
+		if err := mayChange(h, p.name); err != nil {
 			return err
 		}
 	}
@@ -165,6 +165,15 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 		return p.finish(ctx, a, h, f)
 	}
 	return nil
+}
+
+// mayChange is what preflight asks before init and join, for runs without it.
+func mayChange(h *host.Host, command string) error {
+	err := kubernetes.OtherRelease(h)
+	if err == nil && kubernetes.IsControlPlane(h) {
+		err = kubernetes.NoRotation(h, "this "+command)
+	}
+	return err
 }
 
 // explainDisk returns a finding if a run failed because a file could not be written.

@@ -58,9 +58,6 @@ func settingsChecks() []Check {
 	return []Check{{
 		Name: "Authorities", Short: "the certificate authorities of the cluster are not being rotated", Codes: []string{"OCA-4409"}, Applies: onControlPlane,
 		run: func(_ context.Context, m *machine) []finding.Finding {
-			if !m.initialised() {
-				return nil // an authority that was put there has not begun to sign
-			}
 			return finding.Of(kubernetes.NoRotation(m.h, "this command"))
 		},
 	}, {
