@@ -45,7 +45,7 @@ func (s *suite) machinePairs(t *testing.T) {
 		"OCA-7648 Nothing comes from node3 to node5 on UDP 8472 (pod network)",
 		"OCA-7649 Packets of more than 1400 bytes do not come from node1, node3, node4, node5 to node2",
 		"OCA-7649 Packets of more than 1400 bytes do not come from node2 to node1, node3, node4, node5")
-	if out, err := s.Kubectl(ctx, "get", "nodes", "-o", "name"); err != nil || out != "node/node1" {
+	if out, err := s.Kubectl(ctx, "get", "nodes", "-o", "name"); err != nil || strings.TrimSpace(out) != "node/node1" {
 		t.Errorf("nodes %q, %v", out, err)
 	}
 	if err := s.Lab.Node(2).PathMTU(1500); err != nil {
