@@ -21,9 +21,11 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/preflight"
+	"yunion.io/x/ocadm/phases/vip"
 )
 
-// allImages are the images that init needs with a configuration, including those of the cloud.
+// allImages are the images that init needs with a configuration, including those of the cloud, and that of a virtual address, which may be added later.
+// Sorted.
 func allImages(c *config.Config) ([]string, error) {
 	config.Complete(c, config.Machine{Hostname: "node", Address: "192.0.2.1"}) // no image depends on them
 	if err := config.Validate(c, config.ForInit); err != nil {
@@ -34,7 +36,12 @@ func allImages(c *config.Config) ([]string, error) {
 		return nil, err
 	}
 	c.Cloud.Images = of
-	return preflight.Images(c, preflight.Init)
+	list, err := preflight.Images(c, preflight.Init)
+	if err != nil {
+		return nil, err
+	}
+	later, err := vip.Image(c)
+	return slices.Compact(slices.Sorted(slices.Values(append(list, later)))), err
 }
 
 // imagesOfCloud are the sorted images of the objects that the operator would render for the cloud of a configuration, if it has one. The
@@ -97,7 +104,7 @@ const knownVersion = "v4.0.3"
 // node. Which cloud the cluster has, or will have, is not known on a machine that joins, so these are the images of every edition; an
 // image that is not in the map may run anywhere.
 func imageRoles() (map[string][]string, error) {
-	out := map[string][]string{"traefik": {cluster.RoleController}, "mariadb": {cluster.RoleController}}
+	out := map[string][]string{"traefik": {cluster.RoleController}, "mariadb": {cluster.RoleController}, "keepalived": {cluster.RoleController}}
 	everywhere := map[string]bool{}
 	for _, edition := range []string{"ce", "ee"} {
 		c := config.Default()

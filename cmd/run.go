@@ -225,7 +225,7 @@ func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs
 	if err != nil {
 		return nil, err
 	}
-	if command == config.ForReset {
+	if command == config.ForReset || command == config.ForJoin && again(cfg, h) {
 		asRegistered(cfg, kubernetes.RegisteredAs(h))
 	}
 	complete(cfg, h.Facts, kubernetes.EarlierConfig(h).ProxyMode)
@@ -268,7 +268,20 @@ func complete(cfg *config.Config, facts host.Facts, earlierProxyMode string) {
 	config.Complete(cfg, m)
 }
 
-// asRegistered lets reset default to the settings of init or join: the name of a node need not be that of its machine.
+// again reports whether join, or a phase of it, runs on a machine that is a node already, and was given no control plane: it is the kubelet's then.
+func again(cfg *config.Config, h *host.Host) bool {
+	if cfg.Join.Endpoint != "" || cfg.Join.DiscoveryFile != "" {
+		return false
+	}
+	server, err := kubernetes.Server(h)
+	if err != nil {
+		return false // validation asks for it
+	}
+	cfg.Join.Endpoint = server
+	return true
+}
+
+// asRegistered lets a command on a node default to the settings of init or join: the name of a node need not be that of its machine.
 func asRegistered(cfg *config.Config, was kubernetes.Registered) {
 	cfg.Node.Name = cmp.Or(cfg.Node.Name, was.Name)
 	if was.CRISocket != "" && cfg.Node.CRISocket == config.Default().Node.CRISocket {

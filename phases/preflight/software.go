@@ -20,6 +20,7 @@ import (
 	depotphase "yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
+	"yunion.io/x/ocadm/phases/vip"
 )
 
 // bundleTimeout bounds reading a whole bundle, gigabytes from a slow disk.
@@ -101,7 +102,7 @@ func bundleFindings(err error) []finding.Finding {
 	return []finding.Finding{finding.New(bundle.CodeUnreadable, what, err.Error(), "copy it to a local disk and try again")}
 }
 
-// Images are all that a run will need on the machine: those of Kubernetes, of the addons, of the operator and the chosen cloud. Sorted.
+// Images are all that a run will need on the machine: those of Kubernetes, of a virtual address, of the addons, of the operator and the chosen cloud. Sorted.
 // from are the images that join has at hand.
 func Images(c *config.Config, kind Kind, from ...bundle.ImageInfo) ([]string, error) {
 	if kind == Join {
@@ -111,6 +112,13 @@ func Images(c *config.Config, kind Kind, from ...bundle.ImageInfo) ([]string, er
 	list, err := kubernetes.Images(c)
 	if err != nil {
 		return nil, err
+	}
+	if c.Cluster.VirtualAddress != "" {
+		image, err := vip.Image(c)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, image)
 	}
 	more, err := addons.Images(c, addons.All()...)
 	return distinct(slices.Concat(list, more, OperatorImages(c), c.Cloud.Images)), err
