@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -98,6 +97,7 @@ func (a *app) rotateCA(c *cobra.Command, f stepFlags, part rotateFlags) error {
 	}
 	var res workflow.Result
 	if steps != nil {
+		f.waits = true
 		inputs := map[string]string{"--finish": fmt.Sprint(part.finish), "--revert": fmt.Sprint(part.revert)}
 		if res, err = runSteps(ctx, a, h, "certs rotate-ca", inputs, steps, n, f); err != nil {
 			return err
@@ -205,7 +205,7 @@ func (a *app) takeAuthorities(ctx context.Context, data map[string][]byte, stage
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := workflow.Lock(filepath.Join(h.Files.Path("/"), lockFile))
+	unlock, err := a.lock(ctx, h, true)
 	if err != nil {
 		return nil, err
 	}

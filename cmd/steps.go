@@ -26,6 +26,8 @@ type stepFlags struct {
 	output      *ui.Choice
 	// onFailure is what becomes of the steps before a failed one; "" keeps them.
 	onFailure workflow.OnFailure
+	// waits lets it wait for another ocadm on this machine: a pod of an earlier run of the same command may be at work.
+	waits bool
 }
 
 func (f *stepFlags) add(c *cobra.Command) {
@@ -63,7 +65,7 @@ func runSteps[S any](ctx context.Context, a *app, h *host.Host, name string, inp
 		res, err := runner.Run(ctx, s, opts)
 		return res, err
 	}
-	unlock, err := workflow.Lock(filepath.Join(h.Files.Path("/"), lockFile))
+	unlock, err := a.lock(ctx, h, f.waits)
 	if err != nil {
 		return workflow.Result{}, err
 	}
@@ -85,6 +87,15 @@ func runSteps[S any](ctx context.Context, a *app, h *host.Host, name string, inp
 	}
 	a.logFile = "" // only a failure names it
 	return res, nil
+}
+
+// lock keeps other runs of ocadm off this machine.
+func (a *app) lock(ctx context.Context, h *host.Host, waits bool) (unlock func(), err error) {
+	file := filepath.Join(h.Files.Path("/"), lockFile)
+	if !waits {
+		return workflow.Lock(file)
+	}
+	return workflow.AwaitLock(ctx, file, func(cause string) { fmt.Fprintf(a.Err, "waiting for another ocadm on this machine to end: %s\n", cause) })
 }
 
 // stepsText is what a plan did, or would do.

@@ -3,6 +3,7 @@
 package workflow_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -102,6 +103,27 @@ func TestLock(t *testing.T) {
 	again, err := workflow.Lock(path)
 	if err != nil {
 		t.Fatal(err)
+	}
+	again()
+}
+
+func TestAwaitLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ocadm.lock")
+	unlock, err := workflow.Lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var causes []string
+	again, err := workflow.AwaitLock(t.Context(), path, func(cause string) {
+		causes = append(causes, cause)
+		unlock()
+	})
+	if err != nil || len(causes) != 1 || !strings.Contains(causes[0], "process ") {
+		t.Fatalf("%q, %v", causes, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err = workflow.AwaitLock(ctx, path, func(string) { cancel() }); len(finding.Of(err)) != 1 {
+		t.Errorf("interrupted: %v", err)
 	}
 	again()
 }

@@ -3,12 +3,14 @@
 package workflow
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -37,11 +39,38 @@ func Lock(path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
+// lockPatience is how long AwaitLock waits: a pod of a command that was killed works on for a minute or two.
+const lockPatience = 3 * time.Minute
+
+// AwaitLock is Lock for work that may find what an earlier run of itself has left at work on the machine: it waits for its end, and reports that once.
+func AwaitLock(ctx context.Context, path string, report func(cause string)) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	for reported := false; ; reported = true {
+		unlock, err = Lock(path)
+		found := finding.Of(err)
+		if len(found) != 1 || found[0].Code != codeBusy {
+			return unlock, err
+		}
+		if !reported {
+			report(found[0].Cause)
+		}
+		select { // flock offers no event
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// codeBusy is that of a machine on which another ocadm is at work.
+const codeBusy = "OCA-1050"
+
 func busy(path string) error {
 	pid := "unknown"
 	if raw, err := os.ReadFile(path); err == nil && len(strings.TrimSpace(string(raw))) > 0 {
 		pid = strings.TrimSpace(string(raw))
 	}
-	return finding.New("OCA-1050", "Another ocadm is at work on this machine", fmt.Sprintf("process %s holds %s", pid, path),
+	return finding.New(codeBusy, "Another ocadm is at work on this machine", fmt.Sprintf("process %s holds %s", pid, path),
 		"wait until it ends; to see what it does: ps -fp "+pid)
 }

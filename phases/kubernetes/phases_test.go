@@ -277,6 +277,30 @@ func TestResetLeavesTheNodeOfOthers(t *testing.T) {
 	}
 }
 
+// A join of a control-plane node is not rolled back while the cluster would keep its member of etcd: of two voters, one alone is no majority.
+func TestRollbackKeepsAMember(t *testing.T) {
+	h := fakeHost(t, &host.Recorder{})
+	h.Config.Join.ControlPlane = true
+	h.Kube = func(context.Context) (client.WithWatch, error) { return nil, errors.New("connection refused") }
+	plan := InitPhases(Order{})
+	if err := plan[0].Run(t.Context(), h, &reporter{}); err != nil {
+		t.Fatal(err)
+	}
+	data := etcdDir + "/member/wal"
+	for _, f := range []string{AdminKubeconfig, etcdClientCert + ".crt", manifest("etcd"), data} {
+		write(t, h, f, "x")
+	}
+	if found := finding.Of(plan[0].Undo(t.Context(), h, &reporter{})); len(found) != 1 || found[0].Code != "OCA-4154" || !h.Files.Exists(data) {
+		t.Errorf("%+v", found)
+	}
+	if err := h.Files.Remove(etcdClientCert + ".crt"); err != nil { // it has not come so far
+		t.Fatal(err)
+	}
+	if err := plan[0].Undo(t.Context(), h, &reporter{}); err != nil || h.Files.Exists(manifest("etcd")) {
+		t.Errorf("%v", err)
+	}
+}
+
 // runtimeOfPods is a container runtime that has two pods; the first stop of one of them fails.
 type runtimeOfPods struct {
 	cri.UnimplementedRuntimeServiceServer

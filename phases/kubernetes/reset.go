@@ -199,10 +199,51 @@ func cleanupNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return nil
 }
 
+// withdraw takes a machine whose join as a control-plane node failed out of its cluster, before its data goes: a voter of etcd that is gone counts against
+// the majority, and of two voters the other one alone is none. It fails while the member cannot be removed.
+func withdraw(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	if !h.Files.Exists(etcdClientCert+".crt") || !h.Files.Exists(AdminKubeconfig) {
+		return nil // it has not come so far
+	}
+	ctx, cancel := context.WithTimeout(ctx, 8*removalTimeout)
+	defer cancel()
+	k, err := h.Kube(ctx)
+	if err != nil {
+		return staysMember(h, err)
+	}
+	c, err := OpenEtcd(ctx, h, k)
+	if err != nil {
+		return staysMember(h, err)
+	}
+	defer c.Close()
+	if err := removeMember(ctx, h, c, r); err != nil {
+		return staysMember(h, err)
+	}
+	err = k.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Config.Node.Name}})
+	switch {
+	case err == nil:
+		r.Changed("deleted Node %s", h.Config.Node.Name)
+	case client.IgnoreNotFound(err) != nil:
+		r.Info("Node %s could not be deleted: %v", h.Config.Node.Name, err)
+	}
+	return nil
+}
+
+// staysMember is the finding of a join that cannot be rolled back.
+func staysMember(h *host.Host, err error) error {
+	return finding.Finding{Code: "OCA-4154", Severity: finding.Error, What: "The join cannot be rolled back: the cluster would keep a member of etcd that is gone",
+		Cause: err.Error(), Remedy: "run the join again, it continues; or when a majority of etcd answers, on this machine: ocadm reset", Err: err}
+}
+
 // undoInit takes back what the phases of a failed init or join did, for a rollback.
 func undoInit(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if !owned.NodeOf(h).Made {
 		return nil
+	}
+	if h.Config.Join.ControlPlane {
+		if err := withdraw(ctx, h, r); err != nil {
+			return err
+		}
 	}
 	if err := cleanupNode(ctx, h, r); err != nil {
 		return err

@@ -261,6 +261,21 @@ func JoinPhase(after ...string) host.Phase {
 			}
 			return install(h, s, r)
 		},
+		Undo: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			leave(ctx, h, h.Config.Node.AdvertiseAddress, r)
+			return nil // its files go with those of the node
+		},
+	}
+}
+
+// leave takes this machine out of the group. The others go on without it also when that is not possible.
+func leave(ctx context.Context, h *host.Host, self string, r workflow.Reporter) {
+	ctx, cancel := context.WithTimeout(ctx, 8*time.Second)
+	defer cancel()
+	if k, err := h.Kube(ctx); err != nil {
+		r.Info("the cluster does not answer: the other control-plane nodes keep this one as a peer")
+	} else if err := RemovePeer(ctx, k, self); err != nil {
+		r.Info("this machine stays a peer of the other control-plane nodes: %v", err)
 	}
 }
 
@@ -294,14 +309,7 @@ func LeavePhase() host.Phase {
 		},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			// Only this machine is sure to know its own address as others do.
-			self := strings.TrimSpace(selfIn(h.Files.Text(ManifestFile)))
-			ctx, cancel := context.WithTimeout(ctx, 8*time.Second)
-			defer cancel()
-			if k, err := h.Kube(ctx); err != nil {
-				r.Info("the cluster does not answer: the other control-plane nodes keep this one as a peer")
-			} else if err := RemovePeer(ctx, k, self); err != nil {
-				r.Info("this machine stays a peer of the other control-plane nodes: %v", err)
-			}
+			leave(ctx, h, strings.TrimSpace(selfIn(h.Files.Text(ManifestFile))), r)
 			if err := h.Files.Remove(ManifestFile); err != nil {
 				return fmt.Errorf("removing the static pod of keepalived: %w", err)
 			}
