@@ -36,7 +36,8 @@ func newHAEnable(a *app) *cobra.Command {
 			"forwards to this node, or both. It changes the certificates of the API server and of the depot, the settings of Kubernetes and\n" +
 			"the kubeconfigs of this node, and the address of clouds that are reached here. Nothing stops: the former address answers as before.\n\n" +
 			"Then run ocadm move --follow ADDRESS on every worker, and ocadm join --control-plane on two more machines.\n\n" +
-			"If the endpoint does not answer, nothing but a name in the certificate is left of it. If the command is cut off, run it again: it continues.",
+			"If the endpoint does not answer, nothing but a name in the certificate is left of it. If the command fails later, or is cut off, run it again:\n" +
+			"it continues.",
 		Example: "  ocadm ha enable --high-availability-vip 192.0.2.100 --dry-run\n  ocadm ha enable --high-availability-vip 192.0.2.100\n\n" +
 			"  # a load balancer\n  ocadm ha enable --control-plane-endpoint kubernetes.example.org:6443",
 		Args: arguments(cobra.NoArgs),

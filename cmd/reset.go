@@ -24,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/compute"
 	"yunion.io/x/ocadm/phases/config"
+	etcdphase "yunion.io/x/ocadm/phases/etcd"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/node"
 	"yunion.io/x/ocadm/phases/owned"
@@ -41,7 +42,8 @@ func newReset(a *app) *cobra.Command {
 			"stays, too: delete it on a control-plane node with kubectl delete node NAME.\n\n" +
 			"On a compute node the node's address is usually on a bridge of Open vSwitch, which stops: the machine can lose its network. Virtual\n" +
 			"machines go on, but nothing manages them. Reset says so before it asks.\n\n" +
-			"To reset the last control-plane node of a cluster that holds a cloud, type the name of the cloud or give --yes.",
+			"To reset the last control-plane node of a cluster that holds a cloud, type the name of the cloud or give --yes. One of several is not\n" +
+			"reset while etcd needs it for its majority.",
 		Example: `  # ask first
   ocadm reset
 
@@ -64,6 +66,7 @@ func newReset(a *app) *cobra.Command {
 		addYes(fs, &f.run.Force)
 		fs.BoolVarP(&f.run.Force, "force", "f", false, "the former name of --yes")
 		hide(fs, "force")
+		fs.BoolVar(&f.run.AbandonEtcd, "abandon-etcd", false, "reset a control-plane node although etcd has no majority without it: the cluster stops")
 		fs.StringSliceVar(&f.run.Keep, "keep", nil, "what to leave on the machine: images, which the next init then need not import")
 	}
 	flags(c.Flags(), &f)
@@ -81,6 +84,11 @@ func confirmReset(ctx context.Context, a *app, h *host.Host) error {
 		return finding.Finding{Code: "OCA-0413", Severity: finding.Error, What: "This machine is a Kubernetes node that ocadm did not install",
 			Cause:  "found " + strings.Join(foreign, ", ") + ", but no ledger in " + host.LedgerFile,
 			Remedy: "use the tool that installed it, for example: ocadm kubeadm reset", Evidence: foreign}
+	}
+	if !h.Config.Run.AbandonEtcd {
+		if err := etcdphase.MayLeave(ctx, h); err != nil {
+			return err
+		}
 	}
 	for _, line := range compute.Leaving(h) {
 		a.warn("%s", line)

@@ -95,7 +95,9 @@ func (a *app) lock(ctx context.Context, h *host.Host, waits bool) (unlock func()
 	if !waits {
 		return workflow.Lock(file)
 	}
-	return workflow.AwaitLock(ctx, file, func(cause string) { fmt.Fprintf(a.Err, "waiting for another ocadm on this machine to end: %s\n", cause) })
+	return workflow.AwaitLock(ctx, file, func(cause string) {
+		fmt.Fprintf(a.Err, "waiting for another ocadm on this machine to end: %s\n", cause)
+	})
 }
 
 // stepsText is what a plan did, or would do.

@@ -55,8 +55,12 @@ func Reset(ctx context.Context, o Options) (Result, error) {
 		}
 	}
 	slices.Reverse(others)
-	f.walk(ctx, planRemove, f.Parallel, false, workers, resetSteps)
-	f.walk(ctx, planRemove, 1, false, others, resetSteps)
+	f.walk(ctx, planRemove, f.Parallel, false, workers, func(*node) []step { return resetSteps() })
+	var abandon []string // with one out of reach, the others could not go one after the other: etcd would soon have no majority
+	if slices.ContainsFunc(others, func(n *node) bool { return n.facts == nil }) {
+		abandon = []string{"--abandon-etcd"}
+	}
+	f.walk(ctx, planRemove, 1, false, others, func(*node) []step { return resetSteps(abandon...) })
 	// As long as a machine has certificates of the cluster, the next run must know whose they are.
 	if !slices.ContainsFunc(f.nodes, func(n *node) bool { return n.err != nil || n.held != "" }) {
 		if err := os.Remove(f.kubeconfig()); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -73,7 +77,7 @@ func Reset(ctx context.Context, o Options) (Result, error) {
 	return res, err
 }
 
-func resetSteps(*node) []step {
+func resetSteps(args ...string) []step {
 	return []step{{
 		Name: "reset", Short: "Remove what ocadm installed on the machine", Timeout: 30 * time.Minute,
 		Run: onMachine(func(ctx context.Context, n *node, report workflow.Reporter, c *ssh.Conn) error {
@@ -81,7 +85,7 @@ func resetSteps(*node) []step {
 				_, err := c.Script(ctx, bootstrap.TidyScript, nil, nil)
 				return err
 			}
-			if err := n.once(ctx, report, func(r workflow.Reporter) error { return machine.Reset(ctx, n.m.Name, c, r) }); err != nil {
+			if err := n.once(ctx, report, func(r workflow.Reporter) error { return machine.Reset(ctx, n.m.Name, c, r, args...) }); err != nil {
 				return err
 			}
 			report.Changed("reset %s", n.m.Name)

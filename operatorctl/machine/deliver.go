@@ -52,9 +52,9 @@ func Join(ctx context.Context, name string, c *ssh.Conn, script string, report w
 	return Follow(ctx, name, c, stepJoin, script, []string{"join"}, report)
 }
 
-// Reset takes a machine out of its cluster, and verifies that nothing is left.
-func Reset(ctx context.Context, name string, c *ssh.Conn, report workflow.Reporter) error {
-	return Follow(ctx, name, c, stepReset, bootstrap.ResetScript, nil, report)
+// Reset takes a machine out of its cluster, and verifies that nothing is left. args are further ones of ocadm reset.
+func Reset(ctx context.Context, name string, c *ssh.Conn, report workflow.Reporter, args ...string) error {
+	return Follow(ctx, name, c, stepReset, bootstrap.ResetScript, args, report)
 }
 
 // maxOutput bounds what is kept of the output of a check, in bytes.

@@ -204,6 +204,7 @@ type Run struct {
 	OnFailure             string // keep|rollback
 	Force                 bool
 	Keep                  []string // what reset leaves: images
+	AbandonEtcd           bool     // reset although etcd has no majority without the machine
 	Output                string   // text|jsonl
 	Kubeconfig            string
 }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
@@ -136,9 +138,23 @@ func virtualAddress() move.Step {
 		if err != nil {
 			return err
 		}
-		return vip.Dissolve(ctx, m.Host, k, r)
+		return dissolve(ctx, m, k, r)
 	}
 	return s
+}
+
+// dissolve takes the virtual address back unless settings of the cluster hold it: kube-proxy, kubeconfigs and machines that join would be sent to an
+// address that nothing has. The next run goes on from there.
+func dissolve(ctx context.Context, m *move.Move, k client.Client, r workflow.Reporter) error {
+	settled, err := m.Settled(ctx, k)
+	if err != nil {
+		return err
+	}
+	if settled {
+		r.Info("the virtual address stays, because settings of the cluster hold it already: run the same command again, it continues")
+		return nil
+	}
+	return vip.Dissolve(ctx, m.Host, k, r)
 }
 
 // namesStep lets kubeadm put the virtual address into the certificates of further nodes, where a name is the endpoint.

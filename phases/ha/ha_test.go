@@ -20,9 +20,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/internal/finding"
+	group "yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/move"
 	"yunion.io/x/ocadm/phases/vip"
 )
 
@@ -46,6 +48,30 @@ func TestOutage(t *testing.T) {
 	} {
 		if got := outage(tt.asks); got != tt.want {
 			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+// The virtual address is taken back until settings of the cluster hold it: clients may use it from then on.
+func TestDissolve(t *testing.T) {
+	h, err := host.Fake(t.Context(), t.TempDir(), &config.Config{}, &host.Recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := move.Endpoint(h, "192.0.2.1", "192.0.2.100", 6443)
+	for text, stays := range map[string]bool{"server: https://192.0.2.1:6443": false, "server: https://192.0.2.100:6443": true} {
+		info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"}, Data: map[string]string{"kubeconfig": text}}
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: group.SecretNamespace, Name: group.SecretName}}
+		k := fake.NewClientBuilder().WithObjects(info, secret).Build()
+		if err := h.Files.WriteFile(vip.ManifestFile, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := dissolve(t.Context(), m, k, &reporter{}); err != nil {
+			t.Fatal(err)
+		}
+		err := k.Get(t.Context(), client.ObjectKeyFromObject(secret), secret)
+		if h.Files.Exists(vip.ManifestFile) != stays || (err == nil) != stays {
+			t.Errorf("%s: the manifest is there: %t, the settings: %v", text, h.Files.Exists(vip.ManifestFile), err)
 		}
 	}
 }
@@ -217,3 +243,12 @@ func TestEnabledFiles(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+type reporter struct{}
+
+func (reporter) Info(string, ...any)           {}
+func (reporter) Output(string)                 {}
+func (reporter) Waiting(string, string)        {}
+func (reporter) Progress(int64, int64, string) {}
+func (reporter) Alive()                        {}
+func (reporter) Changed(string, ...any)        {}

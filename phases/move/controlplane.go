@@ -127,22 +127,36 @@ func (m *Move) settings(ctx context.Context) (client.Client, []corev1.ConfigMap,
 	if err != nil {
 		return nil, nil, err
 	}
+	from, _ := m.named()
+	out, err := settingsWith(ctx, c, from)
+	return c, out, err
+}
+
+// settingsWith are the ConfigMaps of Kubernetes that hold an address.
+func settingsWith(ctx context.Context, c client.Reader, address string) ([]corev1.ConfigMap, error) {
 	var out []corev1.ConfigMap
 	for _, namespace := range []string{"kube-system", "kube-public"} {
 		var list corev1.ConfigMapList
 		if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-			return nil, nil, fmt.Errorf("listing the settings of Kubernetes: %w", err)
+			return nil, fmt.Errorf("listing the settings of Kubernetes: %w", err)
 		}
 		for _, o := range list.Items {
 			for _, text := range o.Data {
-				if from, _ := m.named(); holds(text, from) {
+				if holds(text, address) {
 					out = append(out, o)
 					break
 				}
 			}
 		}
 	}
-	return c, out, nil
+	return out, nil
+}
+
+// Settled reports whether settings of Kubernetes hold the new address: clients may use it.
+func (m *Move) Settled(ctx context.Context, c client.Reader) (bool, error) {
+	_, to := m.named()
+	list, err := settingsWith(ctx, c, to)
+	return len(list) > 0, err
 }
 
 // proxyAnnotation restarts kube-proxy, once for each move: it reads its ConfigMap when it starts.

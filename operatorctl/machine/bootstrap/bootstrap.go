@@ -275,7 +275,7 @@ main "$@" </dev/null
 `
 
 // ResetScript is a script of sh that takes a machine out of its cluster and gives it back what it had in place of ocadm. It refuses while virtual
-// machines run there.
+// machines run there. Its arguments are further ones of ocadm reset.
 const ResetScript = `#!/bin/sh
 main() {
 	set -eu
@@ -287,7 +287,7 @@ main() {
 	done
 	if [ "$guests" -gt 0 ]; then echo "$guests virtual machines run on the machine" >&2; exit 63; fi
 	if [ -x "$program" ]; then
-		"$program" reset --yes -o jsonl
+		"$program" reset --yes -o jsonl "$@"
 	elif [ -e ` + Ledger + ` ]; then
 		echo "$program is gone" >&2
 		exit 65

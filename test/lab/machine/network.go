@@ -13,6 +13,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 const inMachine = "eth0"
@@ -107,6 +108,9 @@ func newNamespace(name string) (netns.NsHandle, error) {
 		ns  netns.NsHandle
 		err error
 	}
+	if err := shareNamespaces(); err != nil {
+		return 0, fmt.Errorf("creating the network namespace %s: %w", name, err)
+	}
 	done := make(chan result)
 	go func() {
 		runtime.LockOSThread()
@@ -118,6 +122,26 @@ func newNamespace(name string) (netns.NsHandle, error) {
 		return 0, fmt.Errorf("creating the network namespace %s: %w", name, r.err)
 	}
 	return r.ns, nil
+}
+
+// namespaces is where "ip netns" keeps the names of network namespaces.
+const namespaces = "/run/netns"
+
+// shareNamespaces makes the directory of names a shared mount of its own, as "ip netns" does. Otherwise the first "ip netns add" of another test would do
+// it while the lab runs, and the names of the lab would be mounted twice: one of the two is then out of reach, and the file cannot be removed.
+func shareNamespaces() error {
+	if err := os.MkdirAll(namespaces, 0o755); err != nil {
+		return err
+	}
+	const shared = unix.MS_SHARED | unix.MS_REC
+	err := unix.Mount("", namespaces, "none", shared, "")
+	if !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	if err := unix.Mount(namespaces, namespaces, "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return err
+	}
+	return unix.Mount("", namespaces, "none", shared, "")
 }
 
 // setCable plugs machine i's network in or out.
@@ -165,6 +189,9 @@ func removeLink(name string) error {
 func removeNamespace(name string) error {
 	if err := netns.DeleteNamed(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing the network namespace %s: %w", name, err)
+	}
+	if left, err := os.ReadDir(namespaces); err == nil && len(left) == 0 {
+		_ = unix.Unmount(namespaces, 0) // see shareNamespaces; another test may be adding one
 	}
 	return nil
 }

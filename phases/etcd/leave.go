@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// leaveTimeout bounds what is asked of each of two sources, of which one or both may be gone.
+const leaveTimeout = 8 * time.Second
+
+// MayLeave is a finding if etcd would have no majority without the member of this machine. The cluster is asked; one that does not answer leaves the
+// view of the member itself. A machine without etcd, and one whose etcd does not answer, may leave.
+func MayLeave(ctx context.Context, h *host.Host) error {
+	m, err := kubernetes.OwnEtcd(h)
+	if err != nil {
+		return nil //nolint:nilerr // no control-plane node
+	}
+	for _, open := range []func(context.Context) (*etcd.Client, error){
+		func(ctx context.Context) (*etcd.Client, error) {
+			k, err := h.Kube(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return kubernetes.OpenEtcd(ctx, h, k)
+		},
+		func(ctx context.Context) (*etcd.Client, error) { return kubernetes.OpenOwnEtcd(ctx, h, true) },
+	} {
+		if all, err := observed(ctx, open); err == nil {
+			return mayLeave(all, m.PeerURL)
+		}
+	}
+	return nil
+}
+
+func observed(ctx context.Context, open func(context.Context) (*etcd.Client, error)) ([]etcd.Observed, error) {
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	c, err := open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Observe(ctx)
+}
+
+// mayLeave is pure. The last member may leave: etcd ends with it, and reset asks about that.
+func mayLeave(all []etcd.Observed, peer string) error {
+	at := slices.IndexFunc(all, func(o etcd.Observed) bool { return o.Peer == peer })
+	others := slices.ContainsFunc(all, func(o etcd.Observed) bool { return o.Peer != peer && !o.Learner })
+	if at < 0 || all[at].Learner || !others {
+		return nil
+	}
+	why := etcd.MustStay(all, all[at].ID)
+	if why == "" {
+		return nil
+	}
+	f := finding.New("OCA-4155", "Without this machine, etcd has no majority, and the cluster stops", why,
+		"repair the other control-plane nodes, or remove those that are lost: ocadm node remove NAME; if they are lost for good and this one is to stay: "+
+			"ocadm etcd restore --from-data; to reset it all the same: ocadm reset --abandon-etcd")
+	for _, o := range all {
+		line := o.Name + " at " + o.Peer + ": answers"
+		if !o.Answers {
+			line = o.Name + " at " + o.Peer + ": " + o.Problem
+		}
+		f.Evidence = append(f.Evidence, line)
+	}
+	return f
+}
