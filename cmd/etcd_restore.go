@@ -29,7 +29,7 @@ type etcdRestored struct {
 
 func newEtcdRestore(a *app) *cobra.Command {
 	f := stepFlags{onFailure: workflow.Rollback}
-	var own bool
+	var own, alone bool
 	c := &cobra.Command{
 		Use: "restore [FILE]", Short: "Restore etcd from a snapshot, with this machine as its only member",
 		Long: "Restores the last good snapshot of this machine, or FILE. Stops the control plane here, makes a new etcd of one member from the snapshot,\n" +
@@ -50,21 +50,22 @@ func newEtcdRestore(a *app) *cobra.Command {
 			if own && file != "" {
 				return misused("both a FILE and --from-data are given", c.UseLine())
 			}
-			return a.restoreEtcd(c, file, own, f)
+			return a.restoreEtcd(c, file, own, alone, f)
 		},
 	}
 	f.add(c)
 	c.Flags().BoolVar(&own, "from-data", false, "restore from the present data of this member, in place of a snapshot")
+	c.Flags().BoolVar(&alone, "alone", false, "go on although it cannot be found out whether other control-plane nodes run: none does")
 	return c
 }
 
-func (a *app) restoreEtcd(c *cobra.Command, file string, own bool, f stepFlags) error {
+func (a *app) restoreEtcd(c *cobra.Command, file string, own, alone bool, f stepFlags) error {
 	ctx := c.Context()
 	h, err := controlPlaneHost(ctx, f.dryRun)
 	if err != nil {
 		return err
 	}
-	r, err := etcdphase.PlanRestore(ctx, h, file, own)
+	r, err := etcdphase.PlanRestore(ctx, h, file, own, alone)
 	if err != nil {
 		return err
 	}

@@ -247,6 +247,34 @@ func otherControlPlanes(h *host.Host, m kubernetes.EtcdMember, members []etcd.Ob
 	return slices.DeleteFunc(slices.Compact(out), func(a string) bool { return err == nil && a == own.Hostname() })
 }
 
+// known are the addresses of other control-plane nodes, and whether they are all. The sources are, in this order: the member of this machine; its database,
+// if it does not run; and the cluster, which answers only if another control-plane node runs. Without any of them, only a cluster that is reached at the
+// address of this machine has no others.
+func known(ctx context.Context, h *host.Host, m kubernetes.EtcdMember) (addresses []string, sure bool) {
+	var members []etcd.Observed
+	if c, err := kubernetes.OpenOwnEtcd(ctx, h, false); err == nil {
+		members, err = c.Observe(ctx)
+		sure = err == nil
+		c.Close()
+	}
+	if !sure {
+		peers, err := snapshot.Peers(h.Files.Path(snapshot.Database(m.DataDir)))
+		sure = err == nil
+		for _, p := range peers {
+			members = append(members, etcd.Observed{Peer: p})
+		}
+	}
+	addresses = otherControlPlanes(h, m, members)
+	if sure || h.Files.Exists(vip.SettingsFile) { // each node of a virtual address knows all
+		return addresses, true
+	}
+	if nodes, err := kubernetes.ControlPlanes(ctx, h); err == nil {
+		own, _ := url.Parse(m.PeerURL) // OwnEtcd has read it
+		return append(addresses, slices.DeleteFunc(nodes, func(a string) bool { return a == own.Hostname() })...), true
+	}
+	return addresses, kubernetes.EndpointIsHere(h)
+}
+
 // running are those of the addresses at which an API server or etcd listens. All API servers of a cluster are taken to have the port of this one.
 func running(ctx context.Context, addresses []string, apiPort int) []string {
 	return slices.DeleteFunc(slices.Clone(addresses), func(a string) bool {

@@ -3,6 +3,7 @@
 package etcd
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -102,6 +103,88 @@ func TestSwap(t *testing.T) {
 		if text := h.Files.Text("/var/lib/etcd/member/snap/db"); err != nil || text != "former" || len(entries) != 1 {
 			t.Errorf("cut off %s, taken back: data %q, %v, %v", at, text, entries, err)
 		}
+	}
+}
+
+// A restore continues from each moment of its way back, too, and the data that etcd starts with is never missing.
+func TestUnswapCutOff(t *testing.T) {
+	for cut := range 4 {
+		h := machine(t)
+		r := &Restore{Host: h, Member: own(t, h), File: "x.db", Info: snapshot.Info{Digest: "sha256:x"}}
+		write(t, h, "/var/lib/etcd/"+restoredDir+"/member/snap/db", "restored")
+		rec := record{Source: r.source(), Prepared: true}
+		if err := errors.Join(rec.save(h, restoreName), swap(t.Context(), r, reporter{})); err != nil {
+			t.Fatal(err)
+		}
+		rec, err := r.record()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec.Swapped = false
+		for i, move := range []func() error{ // those of unswap
+			func() error { return rec.save(h, restoreName) },
+			func() error { return moveMember(r.path("member"), r.path(restoredDir)) },
+			func() error { return os.Rename(r.path(rec.Before+"/member"), r.path("member")) },
+		} {
+			if i < cut {
+				if err := move(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := swap(t.Context(), r, reporter{}); err != nil {
+			t.Fatal(err)
+		}
+		if text := h.Files.Text("/var/lib/etcd/member/snap/db"); text != "restored" {
+			t.Errorf("cut off after %d moves: the data is %q", cut, text)
+		}
+		if err := unswap(t.Context(), r, reporter{}); err != nil {
+			t.Fatal(err)
+		}
+		if text := h.Files.Text("/var/lib/etcd/member/snap/db"); text != "former" {
+			t.Errorf("cut off after %d moves, taken back: the data is %q", cut, text)
+		}
+	}
+}
+
+// The record of a restore or a rejoin that was cut off when the control plane ran again does not pass for a part of the next one, weeks later.
+func TestRecordIsOver(t *testing.T) {
+	h := machine(t)
+	alone := strings.Replace(etcdManifest, ",node2=https://10.0.0.2:2380", "", 1) // others would be asked
+	write(t, h, "/etc/kubernetes/manifests/etcd.yaml", alone)
+	for _, name := range []string{restoreName, rejoinName} {
+		source := map[string]string{restoreName: "data", rejoinName: "after 10.0.0.9"}[name]
+		if err := (record{Source: source, Prepared: true, Swapped: true, Added: true, Before: beforeDir + "T"}).save(h, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, h, "/var/lib/etcd/"+beforeDir+"T/member/snap/db", "of long ago")
+	r, err := PlanRestore(t.Context(), h, "", true, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec, err := r.record(); err != nil || rec.Prepared || rec.Swapped {
+		t.Errorf("%+v, %v", rec, err)
+	}
+	if err := unswap(t.Context(), r, reporter{}); err != nil || h.Files.Text("/var/lib/etcd/member/snap/db") != "former" {
+		t.Errorf("a rollback took data of long ago: %v", err)
+	}
+	j, err := PlanRejoin(t.Context(), h, "10.0.0.9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec, err := j.record(); err != nil || rec.Added || rec.Swapped {
+		t.Errorf("%+v, %v", rec, err)
+	}
+	write(t, h, "/etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/etcd.yaml", alone) // one that was cut off before continues
+	if err := os.Remove(h.Files.Path("/etc/kubernetes/manifests/etcd.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = PlanRestore(t.Context(), h, "", true, true); err != nil {
+		t.Fatal(err)
+	}
+	if rec, err := r.record(); err != nil || !rec.Swapped {
+		t.Errorf("%+v, %v", rec, err)
 	}
 }
 

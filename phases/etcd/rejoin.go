@@ -29,6 +29,16 @@ type Rejoin struct {
 	After string
 	// others are the members that answer for the cluster.
 	others []etcd.Member
+	// over reports that the record on this machine is of a rejoin that was cut off after its end: the control plane was started. This one begins anew.
+	over bool
+}
+
+// record is that of this rejoin.
+func (r *Rejoin) record() (record, error) {
+	if r.over {
+		return record{Source: r.source()}, nil
+	}
+	return load(r.Host, rejoinName, r.source())
 }
 
 // RejoinStep is a step of it.
@@ -40,6 +50,9 @@ const (
 	restorePatience = time.Hour
 )
 
+// ofTwo is the way when the only other member is well, but no majority.
+const ofTwo = "if the only other control-plane node is well: here ocadm etcd rejoin --after-restore with its address, which waits, then there ocadm etcd restore --from-data"
+
 // PlanRejoin refuses a member that works, and one without which the cluster has no majority.
 func PlanRejoin(ctx context.Context, h *host.Host, after string) (*Rejoin, error) {
 	m, err := kubernetes.OwnEtcd(h)
@@ -47,13 +60,18 @@ func PlanRejoin(ctx context.Context, h *host.Host, after string) (*Rejoin, error
 		return nil, err
 	}
 	r := &Rejoin{Host: h, Member: m, After: after}
+	rec, err := r.record()
+	if err != nil {
+		return nil, err
+	}
+	r.over = rec.Swapped && len(kubernetes.StoppedPods(h)) == 0
 	if after != "" {
 		r.others = []etcd.Member{{ClientURL: "https://" + net.JoinHostPort(after, "2379")}}
 		return r, nil
 	}
 	all, err := r.cluster(ctx)
 	if err != nil {
-		return nil, finding.Errorf("OCA-4152", "No other member of etcd answers", "if this is the only one: ocadm etcd restore; else repair the others first", "%w", err)
+		return nil, finding.Errorf("OCA-4152", "No other member of etcd answers", "if this is the only one: ocadm etcd restore; "+ofTwo, "%w", err)
 	}
 	for _, o := range all {
 		if o.Peer != m.PeerURL && o.Answers {
@@ -63,7 +81,7 @@ func PlanRejoin(ctx context.Context, h *host.Host, after string) (*Rejoin, error
 	at := slices.IndexFunc(all, func(o etcd.Observed) bool { return o.Peer == m.PeerURL })
 	if at >= 0 && !all[at].Learner && !all[at].Answers {
 		if why := etcd.MustStay(all, all[at].ID); why != "" {
-			return nil, finding.New("OCA-4141", "The member "+m.Name+" of etcd cannot be replaced", why, "repair the other control-plane nodes first: ocadm ha status names them")
+			return nil, finding.New("OCA-4141", "The member "+m.Name+" of etcd cannot be replaced", why, "repair the other control-plane nodes first: ocadm ha status names them; "+ofTwo)
 		}
 	}
 	return r, nil
@@ -105,7 +123,7 @@ func (r *Rejoin) open(ctx context.Context) (*etcd.Client, error) {
 
 func did(of func(record) bool) func(context.Context, *Rejoin) (bool, error) {
 	return func(_ context.Context, r *Rejoin) (bool, error) {
-		rec, err := load(r.Host, rejoinName, r.source())
+		rec, err := r.record()
 		return of(rec), err
 	}
 }
@@ -121,6 +139,12 @@ func RejoinSteps() []RejoinStep {
 			Name: "stop", Short: "Stop the control plane on this machine", Timeout: 5 * time.Minute, Plan: says("stop " + strings.Join(kubernetes.StaticPods(), ", ")),
 			Check: did(func(r record) bool { return r.Added }),
 			Run: func(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
+				if r.over {
+					if err := forget(r.Host, rejoinName); err != nil {
+						return err
+					}
+					r.over = false
+				}
 				return kubernetes.StopStaticPods(ctx, r.Host, rep, kubernetes.StaticPods()...)
 			},
 		},
@@ -181,7 +205,7 @@ func awaitCluster(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 }
 
 func clearData(_ context.Context, r *Rejoin, rep workflow.Reporter) error {
-	rec, err := load(r.Host, rejoinName, r.source())
+	rec, err := r.record()
 	if err != nil {
 		return err
 	}
@@ -225,7 +249,7 @@ func addMember(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 			return err
 		}
 	}
-	rec, err := load(r.Host, rejoinName, r.source())
+	rec, err := r.record()
 	if err != nil {
 		return err
 	}

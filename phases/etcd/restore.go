@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,6 +31,9 @@ type Restore struct {
 	File string
 	// Info is of the snapshot that was verified.
 	Info snapshot.Info
+	// over reports that the record on this machine is of a restore that was cut off after its end: the control plane was started with the restored data. This
+	// one begins anew. With that record, it would pass for done, and a rollback would put data of long ago in the place of the present.
+	over bool
 }
 
 // RestoreStep is a step of a restore.
@@ -52,8 +56,17 @@ func (r *Restore) source() string {
 	return r.Info.Digest
 }
 
-// PlanRestore verifies what is to be restored. It refuses while other control-plane nodes run, which would go on as another cluster.
-func PlanRestore(ctx context.Context, h *host.Host, file string, own bool) (*Restore, error) {
+// record is that of this restore.
+func (r *Restore) record() (record, error) {
+	if r.over {
+		return record{Source: r.source()}, nil
+	}
+	return load(r.Host, restoreName, r.source())
+}
+
+// PlanRestore verifies what is to be restored. It refuses while other control-plane nodes run, which would go on as another cluster, and while it is not
+// known whether there are any, unless alone says that there are none.
+func PlanRestore(ctx context.Context, h *host.Host, file string, own, alone bool) (*Restore, error) {
 	m, err := kubernetes.OwnEtcd(h)
 	if err != nil {
 		return nil, err
@@ -77,19 +90,34 @@ func PlanRestore(ctx context.Context, h *host.Host, file string, own bool) (*Res
 			return nil, finding.Errorf("OCA-4150", "The snapshot cannot be restored", "ocadm etcd restore, which takes the last good one in "+Dir, "%w", err)
 		}
 	}
-	others := otherControlPlanes(h, m, nil)
-	if c, err := kubernetes.OpenOwnEtcd(ctx, h, false); err == nil {
-		if all, err := c.Observe(ctx); err == nil {
-			others = otherControlPlanes(h, m, all)
-		}
-		c.Close()
+	rec, err := r.record()
+	if err != nil {
+		return nil, err
 	}
-	if busy := running(ctx, others, cmp.Or(h.Config.Node.BindPort, config.DefaultPort)); len(busy) > 0 {
-		own, _, _ := strings.Cut(strings.TrimPrefix(m.ClientURL, "https://"), ":")
-		return nil, finding.New("OCA-4151", "Other control-plane nodes still run", strings.Join(busy, ", ")+" would go on with the present etcd, beside the restored one",
-			"on each of them: ocadm etcd rejoin --after-restore "+own+", which waits for this one; or turn them off").With(busy...)
+	r.over = rec.Swapped && len(kubernetes.StoppedPods(h)) == 0
+	if err := noneRuns(ctx, h, m, alone); err != nil {
+		return nil, err
 	}
 	return r, nil
+}
+
+// noneRuns is a finding while other control-plane nodes run, and without alone also while that is not known.
+func noneRuns(ctx context.Context, h *host.Host, m kubernetes.EtcdMember, alone bool) error {
+	others, sure := known(ctx, h, m)
+	u, err := url.Parse(m.ClientURL)
+	if err != nil {
+		return fmt.Errorf("reading the address of the member of etcd: %w", err)
+	}
+	if busy := running(ctx, others, cmp.Or(h.Config.Node.BindPort, config.DefaultPort)); len(busy) > 0 {
+		return finding.New("OCA-4151", "Other control-plane nodes still run", strings.Join(busy, ", ")+" would go on with the present etcd, beside the restored one",
+			"on each of them: ocadm etcd rejoin --after-restore "+u.Hostname()+", which waits for this one; or turn them off").With(busy...)
+	}
+	if !sure && !alone {
+		return finding.New("OCA-4156", "It is not known whether other control-plane nodes run",
+			"the database of etcd on this machine cannot be read, and the endpoint of the cluster is not this machine; another one would go on beside the restored etcd",
+			"make sure that no other control-plane node runs, then run the same command with --alone")
+	}
+	return nil
 }
 
 func size(file string) int64 {
@@ -118,13 +146,19 @@ func RestoreSteps() []RestoreStep {
 		{
 			Name: "stop", Short: "Stop the control plane on this machine", Timeout: 5 * time.Minute,
 			Check: func(_ context.Context, r *Restore) (bool, error) {
-				rec, err := load(r.Host, restoreName, r.source())
+				rec, err := r.record()
 				return rec.Swapped, err
 			},
 			Plan: func(context.Context, *Restore) ([]string, error) {
 				return []string{"stop " + strings.Join(kubernetes.StaticPods(), ", ")}, nil
 			},
 			Run: func(ctx context.Context, r *Restore, rep workflow.Reporter) error {
+				if r.over {
+					if err := forget(r.Host, restoreName); err != nil {
+						return err
+					}
+					r.over = false
+				}
 				return kubernetes.StopStaticPods(ctx, r.Host, rep, kubernetes.StaticPods()...)
 			},
 			Undo: func(_ context.Context, r *Restore, rep workflow.Reporter) error { return startAll(r.Host, rep) },
@@ -132,7 +166,7 @@ func RestoreSteps() []RestoreStep {
 		{
 			Name: "prepare", Short: "Make the data of a new etcd from the snapshot", Timeout: 15 * time.Minute,
 			Check: func(_ context.Context, r *Restore) (bool, error) {
-				rec, err := load(r.Host, restoreName, r.source())
+				rec, err := r.record()
 				return rec.Prepared, err
 			},
 			Plan: func(_ context.Context, r *Restore) ([]string, error) {
@@ -143,7 +177,7 @@ func RestoreSteps() []RestoreStep {
 		{
 			Name: "swap", Short: "Put the new data in the place of the present one", Timeout: time.Minute,
 			Check: func(_ context.Context, r *Restore) (bool, error) {
-				rec, err := load(r.Host, restoreName, r.source())
+				rec, err := r.record()
 				return rec.Swapped, err
 			},
 			Plan: func(_ context.Context, r *Restore) ([]string, error) {
@@ -154,7 +188,12 @@ func RestoreSteps() []RestoreStep {
 		{
 			Name: "etcd", Short: "Start etcd with the restored data", Timeout: etcdPatience + time.Minute,
 			Plan: func(context.Context, *Restore) ([]string, error) { return []string{"start etcd"}, nil },
-			Run:  func(ctx context.Context, r *Restore, rep workflow.Reporter) error { return startEtcd(ctx, r.Host, rep) },
+			Run: func(ctx context.Context, r *Restore, rep workflow.Reporter) error {
+				if !exists(r.path("member")) { // etcd would begin with nothing, and the kubelets would end every pod
+					return fmt.Errorf("starting etcd: there is no data in %s; the former data is in %s* there", r.Member.DataDir, beforeDir)
+				}
+				return startEtcd(ctx, r.Host, rep)
+			},
 			Undo: func(ctx context.Context, r *Restore, rep workflow.Reporter) error {
 				return kubernetes.StopStaticPods(ctx, r.Host, rep, kubernetes.StaticPods()...)
 			},
@@ -180,7 +219,7 @@ func (r *Restore) path(name string) string {
 }
 
 func prepare(_ context.Context, r *Restore, rep workflow.Reporter) error {
-	rec, err := load(r.Host, restoreName, r.source())
+	rec, err := r.record()
 	if err != nil {
 		return err
 	}
@@ -209,7 +248,7 @@ func prepare(_ context.Context, r *Restore, rep workflow.Reporter) error {
 }
 
 func swap(_ context.Context, r *Restore, rep workflow.Reporter) error {
-	rec, err := load(r.Host, restoreName, r.source())
+	rec, err := r.record()
 	if err != nil {
 		return err
 	}
@@ -254,28 +293,35 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// unswap puts the former data back. etcd does not run.
+// unswap puts the former data back. etcd does not run. It makes the moves of swap in reverse order, so that a restore can go on from each moment of it.
 func unswap(_ context.Context, r *Restore, rep workflow.Reporter) error {
-	rec, err := load(r.Host, restoreName, r.source())
+	rec, err := r.record()
 	if err != nil || rec.Before == "" {
 		return err
 	}
 	if before := filepath.Join(r.path(rec.Before), "member"); exists(before) {
-		if err := os.RemoveAll(r.path("member")); err != nil {
-			return fmt.Errorf("removing the restored data: %w", err)
+		rec.Swapped = false
+		if err := rec.save(r.Host, restoreName); err != nil {
+			return err
+		}
+		if err := moveMember(r.path("member"), r.path(restoredDir)); err != nil {
+			return err
 		}
 		if err := os.Rename(before, r.path("member")); err != nil {
 			return fmt.Errorf("putting the former data back: %w", err)
 		}
-		if err := os.Remove(r.path(rec.Before)); err != nil {
-			return fmt.Errorf("removing %s: %w", rec.Before, err)
-		}
 		rep.Changed("put the former data of etcd back")
+	}
+	if err := forget(r.Host, restoreName); err != nil { // from here on, the next restore begins anew
+		return err
+	}
+	if err := os.Remove(r.path(rec.Before)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing %s: %w", rec.Before, err)
 	}
 	if err := os.RemoveAll(r.path(restoredDir)); err != nil {
 		return fmt.Errorf("removing what a restore made: %w", err)
 	}
-	return forget(r.Host, restoreName)
+	return nil
 }
 
 // startAll puts the manifests of all static pods back.

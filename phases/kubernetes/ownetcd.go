@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/etcd"
@@ -69,6 +70,40 @@ func (m EtcdMember) Others() []string {
 		}
 	}
 	return out
+}
+
+// ControlPlanes are the addresses of the control-plane nodes, from the cluster.
+func ControlPlanes(ctx context.Context, h *host.Host) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
+	defer cancel()
+	k, err := h.Kube(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var nodes corev1.NodeList
+	if err := k.List(ctx, &nodes, client.HasLabels{constants.LabelNodeRoleControlPlane}); err != nil {
+		return nil, fmt.Errorf("listing control-plane nodes: %w", err)
+	}
+	var out []string
+	for _, n := range nodes.Items {
+		for _, a := range n.Status.Addresses {
+			if a.Type == corev1.NodeInternalIP {
+				out = append(out, a.Address)
+			}
+		}
+	}
+	return out, nil
+}
+
+// EndpointIsHere reports whether the cluster is reached at the address of this machine's API server: it has no other control-plane node then.
+func EndpointIsHere(h *host.Host) bool {
+	own, _, ok := OwnEndpoint(h)
+	cluster, _, err := loadKubeconfig(h, AdminKubeconfig)
+	if !ok || err != nil {
+		return false
+	}
+	u, err := url.Parse(cluster.Server)
+	return err == nil && u.Hostname() == own
 }
 
 // OpenOwnEtcd connects to the member of this machine, and with all set to all that it lists. Close the client.

@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -278,18 +279,7 @@ func Database(dir string) string { return filepath.Join(dir, "member", "snap", "
 
 // LastRevision is that of the database of a member that does not run.
 func LastRevision(file string) (revision int64, err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("reading %s: it is damaged: %v", file, p)
-		}
-	}()
-	db, err := bolt.Open(file, 0o400, &bolt.Options{ReadOnly: true, Timeout: lockTimeout})
-	if err != nil {
-		return 0, fmt.Errorf("reading %s: %w", file, err)
-	}
-	defer func() { _ = db.Close() }() // nothing was written
-	err = db.View(func(tx *bolt.Tx) error {
+	err = read(file, func(tx *bolt.Tx) error {
 		b := tx.Bucket([]byte("key"))
 		if b == nil {
 			return errors.New("it has no keys")
@@ -299,8 +289,45 @@ func LastRevision(file string) (revision int64, err error) {
 		}
 		return nil
 	})
+	return revision, err
+}
+
+// Peers are the peer URLs of the members of a cluster, in the database of a member that does not run.
+func Peers(file string) (urls []string, err error) {
+	err = read(file, func(tx *bolt.Tx) error {
+		b := tx.Bucket([]byte("members"))
+		if b == nil {
+			return errors.New("it has no members")
+		}
+		return b.ForEach(func(_, value []byte) error {
+			var m struct {
+				PeerURLs []string `json:"peerURLs"`
+			}
+			if err := json.Unmarshal(value, &m); err != nil {
+				return err
+			}
+			urls = append(urls, m.PeerURLs...)
+			return nil
+		})
+	})
+	return urls, err
+}
+
+// read looks into a database that no etcd has open. A damaged one may make bbolt panic, or fault.
+func read(file string, look func(*bolt.Tx) error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("reading %s: it is damaged: %v", file, p)
+		}
+	}()
+	db, err := bolt.Open(file, 0o400, &bolt.Options{ReadOnly: true, Timeout: lockTimeout})
 	if err != nil {
-		return 0, fmt.Errorf("reading %s: %w", file, err)
+		return fmt.Errorf("reading %s: %w", file, err)
 	}
-	return revision, nil
+	defer func() { _ = db.Close() }() // nothing was written
+	if err := db.View(look); err != nil {
+		return fmt.Errorf("reading %s: %w", file, err)
+	}
+	return nil
 }

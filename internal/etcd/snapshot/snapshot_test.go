@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -120,6 +121,9 @@ func TestSaveAndRestore(t *testing.T) {
 	database := Database(m.dir)
 	if r, err := LastRevision(database); err != nil || r != 3 {
 		t.Errorf("the database is at revision %d, %v", r, err)
+	}
+	if peers, err := Peers(database); err != nil || !slices.Equal(peers, []string{m.peer}) {
+		t.Errorf("the database has the members %q, %v", peers, err)
 	}
 	for _, c := range []struct {
 		file string

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 
 	"github.com/vishvananda/netlink"
@@ -108,6 +109,9 @@ func newNamespace(name string) (netns.NsHandle, error) {
 		ns  netns.NsHandle
 		err error
 	}
+	if err := removeNamespace(name); err != nil { // of an interrupted run: the number of the lab is ours
+		return 0, err
+	}
 	if err := shareNamespaces(); err != nil {
 		return 0, fmt.Errorf("creating the network namespace %s: %w", name, err)
 	}
@@ -186,8 +190,14 @@ func removeLink(name string) error {
 	return nil
 }
 
+// removeNamespace removes a named network namespace, also one whose name alone an interrupted run has left.
 func removeNamespace(name string) error {
-	if err := netns.DeleteNamed(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+	file := filepath.Join(namespaces, name)
+	err := unix.Unmount(file, unix.MNT_DETACH)
+	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, os.ErrNotExist) {
+		err = os.Remove(file)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing the network namespace %s: %w", name, err)
 	}
 	if left, err := os.ReadDir(namespaces); err == nil && len(left) == 0 {
