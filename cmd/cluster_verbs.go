@@ -129,8 +129,8 @@ func newClusterUpdate(a *app) *cobra.Command {
 			"--dry-run changes nothing of the cloud: it runs the checks and pulls the images, as ocadm operation check --version does.\n\n" +
 			"--rehearse changes nothing: the services of the new version migrate copies of the databases, apart from the cloud, and the command\n" +
 			"reports which of them fail, how long each takes and how much space it needs.\n\n" +
-			"If the version of the operator is that of this program, the program is imported as its image on the node that the command\n" +
-			"runs on. The scheduler may choose another node; such a node pulls the image from a registry.",
+			"If the version of the operator is that of this program, run the command as root on a control-plane node: the program is imported there\n" +
+			"as the image and stored in the depot, from which the other nodes pull it. Without a depot, they pull it from a registry.",
 		Example: "  ocadm cluster update --version v4.0.3 --dry-run\n  ocadm cluster update --version v4.0.3 --rehearse --wait\n  ocadm cluster update --version v4.0.3 --wait\n" +
 			"  ocadm cluster update\n" +
 			"  ocadm cluster update --operator-version " + version.Version + " --operator-only\n" +

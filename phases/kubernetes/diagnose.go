@@ -282,7 +282,7 @@ func podSignatures() []signature {
 			"give a bundle that holds it (--bundle), or make its registry reachable: ctr -n k8s.io images pull %s"},
 		{"OCA-4013", regexp.MustCompile(`(?i)no space left on device|disk quota exceeded`), "a disk is full", "df -h / /var/lib/etcd /var/lib/containerd"},
 		{"OCA-4014", regexp.MustCompile(`(?i)cluster ID mismatch|member count is unequal|has already been bootstrapped|crc mismatch|wal: .*(?:broken|corrupt)|invalid database`),
-			"/var/lib/etcd holds the data of another cluster, or damaged data", "ocadm reset (this deletes the data), then ocadm init"},
+			"/var/lib/etcd holds the data of another cluster, or damaged data", "ocadm etcd status; with several control-plane nodes then ocadm etcd rejoin, with one ocadm etcd restore; ocadm reset deletes the data"},
 		{"OCA-4015", regexp.MustCompile(`(?i)certificate has expired or is not yet valid`), "a certificate is not valid at this machine's time", "timedatectl"},
 		{"OCA-4016", regexp.MustCompile(`(?i)OOMKilled|out of memory|signal: killed`), "the kernel killed it for lack of memory", "free -m; dmesg | grep -i oom"},
 		{"OCA-4017", regexp.MustCompile(`(?i).*(?:failed to create (?:shim task|containerd task)|runc create failed|CreatePodSandbox[^:]*): ?(.{0,200})`),
