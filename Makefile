@@ -89,6 +89,7 @@ test-mysql: ## The database tests against Oracle's MySQL, fetched from Debian un
 # Parts of the sweep that run for minutes to hours each; make -k sweep goes on after one that failed.
 .PHONY: sweep
 sweep: ROUNDS = 20
+sweep: CONTROL_PLANES = 3
 sweep: sweep-operator sweep-address killsweep move powercuts ## Everything below: the operator, every command killed at every step, 20 power cuts (several hours)
 
 .PHONY: sweep-address
@@ -118,8 +119,8 @@ ca-rotation: ## Replace the certificate authorities of a cluster of CONTROL_PLAN
 	OCADM_TEST_CA_ROTATION=$(CONTROL_PLANES) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run 'TestCARotation$$' ./test/e2e/
 
 .PHONY: powercuts
-powercuts: ## Kill all lab machines of a cloud at once, ROUNDS=10 times, under load and during updates (half an hour)
-	OCADM_TEST_POWERCUTS=1 OCADM_POWERCUTS_ROUNDS=$(or $(ROUNDS),10) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 180m -run TestPowerCuts ./test/e2e/
+powercuts: ## Kill all lab machines of a cloud with CONTROL_PLANES=1 at once, ROUNDS=10 times, under load and during updates (half an hour)
+	OCADM_TEST_POWERCUTS=1 OCADM_POWERCUTS_ROUNDS=$(or $(ROUNDS),10) OCADM_POWERCUTS_CONTROL_PLANES=$(CONTROL_PLANES) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 180m -run TestPowerCuts ./test/e2e/
 
 .PHONY: e2e
 e2e: ## On lab machines: init, join, cloud, delete, reset, bad input
@@ -150,6 +151,10 @@ ha: ## A cluster gets a virtual address and three control-plane nodes on lab mac
 .PHONY: days
 days: ## Three control-plane nodes on lab machines; one is lost and replaced, and the time measured (some minutes)
 	OCADM_TEST_DAYS=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestControlPlaneDays ./test/e2e/
+
+.PHONY: balancer
+balancer: ## Three control-plane nodes on lab machines behind a load balancer: damaged data, a reset that would end the cluster, a lost machine (some minutes)
+	OCADM_TEST_BALANCER=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestLoadBalancer ./test/e2e/
 
 .PHONY: replica
 replica: ## Two lab machines; the one with the primary of the embedded database is lost, and the outage and the lost rows are measured (some minutes)

@@ -132,10 +132,10 @@ func (s *suite) restoreSnapshot(t *testing.T) {
 	t.Logf("from a snapshot to three control planes with its content in %.1f s", time.Since(begun).Seconds())
 }
 
-// rejoinDamaged damages the data of a member, which the others give it again.
-func (s *suite) rejoinDamaged(t *testing.T) {
+// damage damages the data of a member, and waits until that is seen.
+func (s *suite) damage(t *testing.T, node int) {
+	t.Helper()
 	ctx := t.Context()
-	const node = 3
 	// Without the kubelet nothing starts it again before its data is damaged.
 	if _, err := s.On(ctx, node, "sh", "-c", `systemctl stop kubelet && pkill -9 -x etcd && sleep 1 &&
 		dd if=/dev/urandom of=/var/lib/etcd/member/snap/db bs=4096 count=64 conv=notrunc && systemctl start kubelet`); err != nil {
@@ -148,6 +148,13 @@ func (s *suite) rejoinDamaged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// rejoinDamaged damages the data of a member, which the others give it again.
+func (s *suite) rejoinDamaged(t *testing.T) {
+	ctx := t.Context()
+	const node = 3
+	s.damage(t, node)
 	if err := s.Timed("etcd rejoin of a damaged member", func() error {
 		_, err := s.On(ctx, node, scenario.Ocadm, "etcd", "rejoin", "--yes", "-o", "json")
 		return err
