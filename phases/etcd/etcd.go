@@ -248,8 +248,8 @@ func otherControlPlanes(h *host.Host, m kubernetes.EtcdMember, members []etcd.Ob
 }
 
 // known are the addresses of other control-plane nodes, and whether they are all. The sources are, in this order: the member of this machine; its database,
-// if it does not run; and the cluster, which answers only if another control-plane node runs. Without any of them, only a cluster that is reached at the
-// address of this machine has no others.
+// if it does not run; and the cluster, which answers only if another control-plane node runs. Without any of them, a snapshot may name some, and only a
+// cluster that is reached at the address of this machine has no others.
 func known(ctx context.Context, h *host.Host, m kubernetes.EtcdMember) (addresses []string, sure bool) {
 	var members []etcd.Observed
 	if c, err := kubernetes.OpenOwnEtcd(ctx, h, false); err == nil {
@@ -268,12 +268,25 @@ func known(ctx context.Context, h *host.Host, m kubernetes.EtcdMember) (addresse
 	if sure || h.Files.Exists(vip.SettingsFile) { // each node of a virtual address knows all
 		return addresses, true
 	}
-	if nodes, err := kubernetes.ControlPlanes(ctx, h); err == nil {
-		own, _ := url.Parse(m.PeerURL) // OwnEtcd has read it
-		return append(addresses, slices.DeleteFunc(nodes, func(a string) bool { return a == own.Hostname() })...), true
+	for range endpointTries {
+		if nodes, err := kubernetes.ControlPlanes(ctx, h); err == nil {
+			own, _ := url.Parse(m.PeerURL) // OwnEtcd has read it
+			return append(addresses, slices.DeleteFunc(nodes, func(a string) bool { return a == own.Hostname() })...), true
+		}
+	}
+	if good, _, err := snapshot.LastGood(h.Files.Path(Dir)); err == nil && good != nil { // of a time at which there may have been fewer
+		if peers, err := snapshot.Peers(good.File); err == nil {
+			for _, p := range peers {
+				members = append(members, etcd.Observed{Peer: p})
+			}
+			addresses = otherControlPlanes(h, m, members)
+		}
 	}
 	return addresses, kubernetes.EndpointIsHere(h)
 }
+
+// endpointTries is how often the cluster is asked: a load balancer that looks at ports alone sends one request in three to an API server without etcd.
+const endpointTries = 3
 
 // running are those of the addresses at which an API server or etcd listens. All API servers of a cluster are taken to have the port of this one.
 func running(ctx context.Context, addresses []string, apiPort int) []string {

@@ -6,9 +6,11 @@ package e2e
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -84,8 +86,8 @@ func (s *suite) replacedBehind(t *testing.T) {
 	s.whole(t, 1)
 }
 
-// balance forwards the ports of the API server and of the depot to the first of the machines that takes the connection, as a load balancer with checks
-// does. It returns the endpoint.
+// balance forwards the ports of the API server and of the depot to the first of the machines that is well, as a load balancer with checks does. It returns
+// the endpoint.
 func balance(t *testing.T, lab *machine.Lab, nodes int) string {
 	t.Helper()
 	var open sync.WaitGroup
@@ -114,10 +116,31 @@ func balance(t *testing.T, lab *machine.Lab, nodes int) string {
 	return fmt.Sprintf("%s:6443", host)
 }
 
+// ready reports whether an API server has its etcd.
+func ready(ctx context.Context, at string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // a check
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+at+"/livez", nil)
+	if err != nil {
+		return false
+	}
+	answer, err := c.Do(r)
+	if err != nil {
+		return false
+	}
+	_ = answer.Body.Close()
+	return answer.StatusCode == http.StatusOK
+}
+
 func forward(ctx context.Context, client net.Conn, lab *machine.Lab, nodes int, port string) {
 	defer client.Close()
 	for node := 1; node <= nodes; node++ {
-		server, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", net.JoinHostPort(lab.Node(node).Address.String(), port))
+		at := net.JoinHostPort(lab.Node(node).Address.String(), port)
+		if port == "6443" && !ready(ctx, at) {
+			continue
+		}
+		server, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", at)
 		if err != nil {
 			continue
 		}
