@@ -131,6 +131,9 @@ func (s *Status) judge(now time.Time) {
 	switch last := s.Snapshots.Last; {
 	case last == nil:
 		problem("this machine has no snapshot: run ocadm etcd snapshot")
+	case snapshot.Future(last.Time, now):
+		problem("the last snapshot on this machine is of %s, which is in the future: the clock was ahead then or is behind now: check it with timedatectl",
+			last.Time.Format(time.RFC3339))
 	case now.Sub(last.Time) > staleSnapshot:
 		problem("the last snapshot on this machine is %s old: kubectl -n kube-system logs %s-%s", now.Sub(last.Time).Round(time.Minute), podName, s.Member)
 	}
@@ -174,7 +177,10 @@ func Diagnose(h *host.Host, m kubernetes.EtcdMember, cause error) error {
 
 // Lost says what a restore loses; revision is the last known one, 0 if it is not known.
 func Lost(s snapshot.Info, revision int64, now time.Time) string {
-	out := fmt.Sprintf("every change since %s, %s ago", s.Time.Format(time.RFC3339), now.Sub(s.Time).Round(time.Second))
+	out := "every change since " + s.Time.Format(time.RFC3339)
+	if age := now.Sub(s.Time); age >= 0 { // else a clock was wrong
+		out += fmt.Sprintf(", %s ago", age.Round(time.Second))
+	}
 	if revision >= s.Revision {
 		out += fmt.Sprintf(" (%d revisions)", revision-s.Revision)
 	}

@@ -248,6 +248,7 @@ func TestJudge(t *testing.T) {
 	member := func(name string, answers bool) etcd.Observed {
 		return etcd.Observed{Name: name, Answers: answers, Size: 10, Quota: 100}
 	}
+	const none = time.Duration(-1)
 	full := member("c", true)
 	full.Size, full.Alarms = 90, []string{"NOSPACE"}
 	for _, c := range []struct {
@@ -260,10 +261,12 @@ func TestJudge(t *testing.T) {
 		{[]etcd.Observed{member("a", true), member("b", true), member("c", false)}, time.Hour, 0, []string{"member c does not answer"}},
 		{[]etcd.Observed{member("a", true), member("b", true), full}, time.Hour, 1, []string{"reports NOSPACE", "ocadm etcd defrag"}},
 		{[]etcd.Observed{member("a", true)}, 5 * time.Hour, 0, []string{"5h0m0s old"}},
-		{[]etcd.Observed{member("a", true)}, -1, 0, []string{"no snapshot"}},
+		{[]etcd.Observed{member("a", true)}, none, 0, []string{"no snapshot"}},
+		{[]etcd.Observed{member("a", true)}, -10 * time.Second, 0, nil}, // the clock was adjusted
+		{[]etcd.Observed{member("a", true)}, -24 * time.Hour, 0, []string{"of 2026-11-24T07:00:00Z, which is in the future"}},
 	} {
 		s := Status{Members: c.members}
-		if c.age >= 0 {
+		if c.age != none {
 			s.Snapshots.Last = &snapshot.Info{Time: now.Add(-c.age)}
 		}
 		s.judge(now)
@@ -279,10 +282,25 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// A clock that was wrong when a snapshot was saved, or is wrong now, delays the next one by an interval at most.
+func TestUntilNext(t *testing.T) {
+	now := time.Date(2026, 11, 23, 7, 0, 0, 0, time.UTC)
+	for since, want := range map[time.Duration]time.Duration{
+		20 * time.Minute: 40 * time.Minute, 0: time.Hour, time.Hour: 0, 9 * time.Hour: 0, -time.Minute: time.Hour, -5000 * time.Hour: time.Hour,
+	} {
+		if got := untilNext(now.Add(-since), now, time.Hour); got != want {
+			t.Errorf("%s after the last: wait %s, want %s", since, got, want)
+		}
+	}
+}
+
 func TestLost(t *testing.T) {
 	now := time.Date(2026, 11, 23, 7, 0, 0, 0, time.UTC)
 	s := snapshot.Info{Time: now.Add(-90 * time.Minute), Revision: 100}
 	if got := Lost(s, 142, now); got != "every change since 2026-11-23T05:30:00Z, 1h30m0s ago (42 revisions)" {
+		t.Error(got)
+	}
+	if got := Lost(s, 0, now.Add(-24*time.Hour)); got != "every change since 2026-11-23T05:30:00Z" {
 		t.Error(got)
 	}
 	if got := Lost(s, 0, now); strings.Contains(got, "revisions") {

@@ -22,10 +22,10 @@ const (
 func KeepSnapshots(ctx context.Context, files host.Files, endpoint, dir string, every time.Duration, log *slog.Logger) error {
 	wait := time.Duration(0)
 	if list, err := snapshot.List(dir); err == nil && len(list) > 0 {
-		wait = every - time.Since(list[0].Time)
+		wait = untilNext(list[0].Time, time.Now(), every)
 	}
 	for {
-		timer := time.NewTimer(max(0, wait))
+		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -42,4 +42,10 @@ func KeepSnapshots(ctx context.Context, files host.Files, endpoint, dir string, 
 		}
 		log.Info("saved a snapshot", "file", info.File, "revision", info.Revision, "bytes", info.Size, "keys", info.Keys)
 	}
+}
+
+// untilNext is how long to wait for the next snapshot after the last one. It is never more than the interval: the clock may have been ahead then, or is
+// behind now, and a timer does not follow it when it is set right.
+func untilNext(last, now time.Time, every time.Duration) time.Duration {
+	return min(every, max(0, every-now.Sub(last)))
 }

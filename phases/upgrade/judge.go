@@ -10,6 +10,7 @@ import (
 	"golang.org/x/mod/semver"
 
 	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -193,6 +194,10 @@ func judgeEtcd(f Facts, now time.Time) (out finding.List) {
 	switch {
 	case f.Snapshot.IsZero():
 		out = append(out, finding.Warn("OCA-4511", "This machine has no snapshot of etcd", "", "apply takes one before it changes anything; or now: ocadm etcd snapshot"))
+	case snapshot.Future(f.Snapshot, now):
+		out = append(out, finding.Warn("OCA-4511", "The time of the last snapshot of etcd is in the future",
+			f.Snapshot.Format(time.RFC3339)+": the clock of this machine was ahead then, or is behind now",
+			"set the clock, if timedatectl shows that it is wrong; then: ocadm etcd snapshot"))
 	case now.Sub(f.Snapshot) > staleSnapshot:
 		out = append(out, finding.Warn("OCA-4511", "The last snapshot of etcd is old", now.Sub(f.Snapshot).Round(time.Minute).String()+" old",
 			"apply takes one before it changes anything; the static pod ocadm-etcd should do so every hour: ocadm etcd status"))

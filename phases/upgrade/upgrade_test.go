@@ -92,6 +92,7 @@ func TestJudge(t *testing.T) {
 		"no etcd":            {func(_ *Inventory, f *Facts) { f.EtcdProblem = "refused" }, target, "OCA-4147:error"},
 		"no snapshot":        {func(_ *Inventory, f *Facts) { f.Snapshot = time.Time{} }, target, "OCA-4511:warning"},
 		"old snapshot":       {func(_ *Inventory, f *Facts) { f.Snapshot = now.Add(-4 * time.Hour) }, target, "OCA-4511:warning"},
+		"future snapshot":    {func(_ *Inventory, f *Facts) { f.Snapshot = now.Add(4 * time.Hour) }, target, "OCA-4511:warning"},
 		"disk":               {func(_ *Inventory, f *Facts) { f.Free = 0 }, target, "OCA-4509:error"},
 		"other kubelet":      {func(_ *Inventory, f *Facts) { f.ForeignKubelet = "/usr/bin/kubelet" }, target, "OCA-4513:error"},
 		"expired":            {func(_ *Inventory, f *Facts) { f.Certificates = finding.New("OCA-4301", "x", "", "y") }, target, "OCA-4301:error"},

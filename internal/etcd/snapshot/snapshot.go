@@ -19,7 +19,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -165,7 +164,8 @@ func digest(file string) (Info, error) {
 	return info, nil
 }
 
-// List lists the snapshots of a directory, the newest first, without reading them. No directory has none.
+// List lists the snapshots of a directory, the newest first, without reading them. No directory has none. The revision says which one is newer, as it only
+// grows, also by a restore: the clock may have been wrong when one was taken.
 func List(dir string) ([]Info, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -184,9 +184,15 @@ func List(dir string) ([]Info, error) {
 			out = append(out, Info{File: filepath.Join(dir, e.Name()), Time: at, Revision: revision, Size: st.Size()})
 		}
 	}
-	slices.SortFunc(out, func(a, b Info) int { return cmp.Or(b.Time.Compare(a.Time), strings.Compare(b.File, a.File)) })
+	slices.SortFunc(out, func(a, b Info) int { return cmp.Or(cmp.Compare(b.Revision, a.Revision), b.Time.Compare(a.Time)) })
 	return out, nil
 }
+
+// clockSkew is how far in the future a snapshot may be: clocks are adjusted by less.
+const clockSkew = time.Minute
+
+// Future reports whether the clock was wrong when a snapshot was taken, or is wrong now.
+func Future(taken, now time.Time) bool { return taken.Sub(now) > clockSkew }
 
 // LastGood is the newest snapshot of a directory that is whole. damaged are newer ones that are not.
 func LastGood(dir string) (good *Info, damaged []string, err error) {

@@ -186,6 +186,35 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// The clock was a day ahead when one snapshot was saved, and in 1970 for another: the revision orders them, so that neither passes for the newest, and
+// the one that is the newest is not deleted.
+func TestClockJumps(t *testing.T) {
+	dir := t.TempDir()
+	want := []string{"etcd-19700101T000100Z-r40.db", "etcd-20261123T070000Z-r30.db", "etcd-20261124T060000Z-r20.db", "etcd-20261123T050000Z-r10.db"}
+	for _, n := range want {
+		if err := os.WriteFile(filepath.Join(dir, n), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := List(dir)
+	if err != nil || len(list) != len(want) {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	for i, s := range list {
+		if filepath.Base(s.File) != want[i] {
+			t.Errorf("%d: %s, want %s", i, s.File, want[i])
+		}
+	}
+	excess, err := Keep{Last: 2}.Prune(dir)
+	if err != nil || len(excess) != 2 || filepath.Base(excess[0].File) != want[2] {
+		t.Errorf("%+v, %v", excess, err)
+	}
+	now := time.Date(2026, 11, 23, 7, 0, 0, 0, time.UTC)
+	if !Future(list[2].Time, now) || Future(list[0].Time, now) || Future(now.Add(time.Second), now) {
+		t.Error("which times are in the future")
+	}
+}
+
 func TestSaveNeedsSpace(t *testing.T) {
 	_, err := Save(t.Context(), "", nil, t.TempDir(), 1<<60, time.Now())
 	if !errors.Is(err, ErrNoSpace) {
