@@ -251,7 +251,7 @@ func (k Keep) Prune(dir string) ([]Info, error) {
 // Target is a member that begins with the content of a snapshot, alone.
 type Target struct {
 	Name, PeerURL string
-	// Dir is its data directory, which must not exist.
+	// Dir is its data directory, which must not exist. It lies in that of the former member, if there is one.
 	Dir string
 }
 
@@ -267,14 +267,39 @@ func Restore(file string, raw bool, t Target) (err error) {
 			err = fmt.Errorf("restoring %s: it is damaged: %v", file, p)
 		}
 	}()
+	bump, err := bumpOf(file, t)
+	if err != nil {
+		return fmt.Errorf("restoring %s: %w", file, err)
+	}
 	err = snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
 		SnapshotPath: file, SkipHashCheck: raw, Name: t.Name, PeerURLs: []string{t.PeerURL}, OutputDataDir: t.Dir,
-		InitialCluster: t.Name + "=" + t.PeerURL, InitialClusterToken: "etcd-cluster", RevisionBump: revisionBump, MarkCompacted: true,
+		InitialCluster: t.Name + "=" + t.PeerURL, InitialClusterToken: "etcd-cluster", RevisionBump: bump, MarkCompacted: true,
 	})
 	if err != nil {
 		return fmt.Errorf("restoring %s: %w", file, err)
 	}
 	return nil
+}
+
+// bumpOf is by how much a restore raises revisions. It counts from the highest that is known: if the same snapshot is restored a second time, the revisions
+// after the first time were seen, too.
+func bumpOf(file string, t Target) (uint64, error) {
+	own, err := LastRevision(file)
+	if err != nil {
+		return 0, err
+	}
+	seen := own
+	if former, err := LastRevision(Database(filepath.Dir(t.Dir))); err == nil { // else there is none, or it is damaged: the reason for the restore
+		seen = max(seen, former)
+	}
+	beside, err := List(filepath.Dir(file))
+	if err != nil {
+		return 0, err
+	}
+	if len(beside) > 0 {
+		seen = max(seen, beside[0].Revision)
+	}
+	return uint64(seen - own + revisionBump), nil //nolint:gosec // seen is not less than own
 }
 
 // lockTimeout bounds the wait for a database that an etcd holds.

@@ -145,6 +145,44 @@ func TestSaveAndRestore(t *testing.T) {
 	}
 }
 
+// A snapshot that is restored a second time gets revisions above those after the first time, known from the data that it replaces, or from later snapshots.
+func TestRestoreTwice(t *testing.T) {
+	m := newMember(t)
+	m.put("a")
+	dir := filepath.Join(t.TempDir(), "snapshots")
+	info, err := Save(t.Context(), m.config().Endpoints[0], nil, dir, 1<<20, time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.process.Kill()
+	restore := func(dir string) int64 {
+		t.Helper()
+		if err := Restore(info.File, false, Target{Name: "m", PeerURL: m.peer, Dir: dir}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := LastRevision(Database(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	first := filepath.Join(t.TempDir(), "first")
+	once := restore(first)
+	if once < revisionBump {
+		t.Errorf("the first restore has revision %d", once)
+	}
+	if twice := restore(filepath.Join(first, "second")); twice < once+revisionBump {
+		t.Errorf("the second restore has revision %d after %d", twice, once)
+	}
+	later := once + 500
+	if err := os.WriteFile(filepath.Join(dir, "etcd-20261123T070000Z-r"+strconv.FormatInt(later, 10)+".db"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if third := restore(filepath.Join(t.TempDir(), "third")); third < later+revisionBump {
+		t.Errorf("a restore beside a snapshot of revision %d has revision %d", later, third)
+	}
+}
+
 // Every way in which a file can be damaged is seen before anything is done with it, and the last good one is found behind it.
 func TestDamage(t *testing.T) {
 	m := newMember(t)
