@@ -73,7 +73,7 @@ func printEtcd(w io.Writer, s etcdphase.Status) error {
 		case m.Learner:
 			role = "learner"
 		}
-		rows = append(rows, []string{m.Name, role, m.Version, ui.Bytes(m.Size), ui.Bytes(m.InUse), ui.Bytes(m.Quota), fmt.Sprint(m.Revision), strings.Join(m.Alarms, ", ")})
+		rows = append(rows, []string{m.Node(), role, m.Version, ui.Bytes(m.Size), ui.Bytes(m.InUse), ui.Bytes(m.Quota), fmt.Sprint(m.Revision), strings.Join(m.Alarms, ", ")})
 	}
 	if err := ui.Table(w, []string{"MEMBER", "ROLE", "VERSION", "SIZE", "IN USE", "QUOTA", "REVISION", "ALARMS"}, rows); err != nil {
 		return err

@@ -53,10 +53,12 @@ func newNodeRemove(a *app) *cobra.Command {
 			"another control-plane node. It refuses if etcd would lose its majority. You can repeat it: it continues where it stopped.\n\n" +
 			"Claims of volumes on the lost disks stay, and their pods wait, until you repeat the command with --delete-volumes. Their pods then get\n" +
 			"new, empty volumes elsewhere.\n\n" +
+			"A machine whose join did not end may have no name yet, but a member of etcd: give its address as NAME. ocadm etcd status shows it.\n\n" +
 			"On a machine that still runs, ocadm reset does all of this by itself: prefer that. If you remove its node here, its pods move away first;\n" +
 			"run ocadm reset on the machine afterwards, before it joins again.",
 		Example: "  # show what is on the node, and what would be done\n  ocadm node remove node3 --dry-run\n\n  ocadm node remove node3\n\n" +
-			"  # give up its volumes, too\n  ocadm node remove node3 --delete-volumes --yes",
+			"  # give up its volumes, too\n  ocadm node remove node3 --delete-volumes --yes\n\n" +
+			"  # its join did not end: etcd knows only its address\n  ocadm node remove 10.0.0.7",
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error { return a.removeNode(c, args[0], volumes, f) },
 	}
@@ -82,7 +84,10 @@ func (a *app) removeNode(c *cobra.Command, name string, volumes bool, f stepFlag
 		return kube.Explain(err)
 	}
 	if is.Nothing() && (!volumes || len(is.Volumes) == 0) {
-		return a.printNodeRemoved(f, nodeRemoved{Had: is, Steps: []stepDone{}, Next: nextAfterRemoval(is, volumes)}, nil, fmt.Sprintf("Nothing to do: the cluster has no node %s", name))
+		if err := is.Unknown(); err != nil {
+			return err
+		}
+		return a.printNodeRemoved(f, nodeRemoved{Had: is, Steps: []stepDone{}, Next: nextAfterRemoval(is, volumes)}, nil, "Nothing to do: the cluster has no node "+is.Node)
 	}
 	if err := is.Refuse(asking, h, k); err != nil {
 		return err
@@ -91,12 +96,12 @@ func (a *app) removeNode(c *cobra.Command, name string, volumes bool, f stepFlag
 		if f.output.String() == "text" || !f.yes {
 			showInventory(a.redact.Writer(a.Err), is, volumes)
 		}
-		if err := a.confirm(c, f.yes, "Nothing was removed")("This removes node " + name + " from the cluster"); err != nil {
+		if err := a.confirm(c, f.yes, "Nothing was removed")("This removes node " + is.Node + " from the cluster"); err != nil {
 			return err
 		}
 	}
 	j := &removal.Job{Host: h, K: k, Is: is, DeleteVolumes: volumes}
-	inputs := map[string]string{"node": name, "--delete-volumes": strconv.FormatBool(volumes)}
+	inputs := map[string]string{"node": is.Node, "--delete-volumes": strconv.FormatBool(volumes)}
 	res, err := runSteps(ctx, a, h, "node remove", inputs, removal.Steps(), j, f)
 	if err != nil {
 		return kube.Explain(err)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"time"
 
@@ -24,6 +25,19 @@ type Listed struct {
 
 // Started reports whether the member has ever run.
 func (l Listed) Started() bool { return l.Name != "" }
+
+// Node is by what "ocadm node remove" knows the member.
+func (l Listed) Node() string { return nodeOf(l.Name, l.PeerURLs...) }
+
+// nodeOf is the name of a member, which is that of its node, or its address: a member has no name until it has started for the first time.
+func nodeOf(name string, peers ...string) string {
+	for _, p := range peers {
+		if u, err := url.Parse(p); name == "" && err == nil {
+			return u.Hostname()
+		}
+	}
+	return name
+}
 
 // At reports whether others reach the member at a peer URL.
 func (l Listed) At(peer string) bool { return slices.Contains(l.PeerURLs, peer) }

@@ -41,6 +41,9 @@ type Observed struct {
 // Listed is the member as etcd lists it.
 func (o Observed) Listed() Listed { return o.listed }
 
+// Node is by what "ocadm node remove" knows the member.
+func (o Observed) Node() string { return nodeOf(o.Name, o.Peer) }
+
 // Observe lists the members and asks each of them. The list needs a majority; without one, it is that of a member that answers at all, and may be old.
 func (c *Client) Observe(ctx context.Context) ([]Observed, error) {
 	limited, cancel := context.WithTimeout(ctx, askTimeout)

@@ -107,7 +107,7 @@ func (s *Status) judge(now time.Time) {
 	problem := func(format string, args ...any) { s.Problems = append(s.Problems, fmt.Sprintf(format, args...)) }
 	voters, up := 0, 0
 	for _, m := range s.Members {
-		name := cmp.Or(m.Name, m.Peer)
+		name := m.Node()
 		if !m.Learner {
 			voters++
 		}
@@ -118,7 +118,7 @@ func (s *Status) judge(now time.Time) {
 			up++
 		}
 		if m.Learner {
-			problem("member %s is a learner: its join has not ended", name)
+			problem("member %s is a learner: its join has not ended; if its machine is lost: ocadm node remove %s", name, name)
 		}
 		for _, a := range m.Alarms {
 			problem("member %s reports %s", name, a)

@@ -260,6 +260,8 @@ func TestJudge(t *testing.T) {
 		{[]etcd.Observed{member("a", true), member("b", true), member("c", true)}, time.Hour, 1, nil},
 		{[]etcd.Observed{member("a", true), member("b", true), member("c", false)}, time.Hour, 0, []string{"member c does not answer"}},
 		{[]etcd.Observed{member("a", true), member("b", true), full}, time.Hour, 1, []string{"reports NOSPACE", "ocadm etcd defrag"}},
+		{[]etcd.Observed{member("a", true), {Peer: "https://10.0.0.7:2380", Learner: true}}, time.Hour, 0,
+			[]string{"member 10.0.0.7 does not answer", "ocadm node remove 10.0.0.7"}},
 		{[]etcd.Observed{member("a", true)}, 5 * time.Hour, 0, []string{"5h0m0s old"}},
 		{[]etcd.Observed{member("a", true)}, none, 0, []string{"no snapshot"}},
 		{[]etcd.Observed{member("a", true)}, -10 * time.Second, 0, nil}, // the clock was adjusted

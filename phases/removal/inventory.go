@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/vip"
@@ -45,6 +47,8 @@ type Inventory struct {
 	Volumes []Volume `json:"volumes,omitempty"`
 	// Machines are the OnecloudMachines of the node, NAMESPACE/NAME.
 	Machines []string `json:"machines,omitempty"`
+	// Nameless are the addresses of other members of etcd that have never started, so that nobody knows of which nodes they are.
+	Nameless []string `json:"namelessMembers,omitempty"`
 
 	uid    types.UID
 	ready  bool
@@ -73,16 +77,28 @@ const kubeletPort = "10250"
 
 const dialTimeout = 2 * time.Second
 
-// Look reads what the cluster has of a node.
+// Look reads what the cluster has of a node. In place of its name, its address can be given: of a machine whose member of etcd has never started, the
+// cluster may know nothing else.
 func Look(ctx context.Context, h *host.Host, k client.Client, name string) (Inventory, error) {
+	all, err := members(ctx, h, k)
+	if err != nil {
+		return Inventory{Node: name}, err
+	}
+	return look(ctx, k, name, all)
+}
+
+func look(ctx context.Context, k client.Client, name string, all []etcd.Observed) (Inventory, error) {
 	out := Inventory{Node: name, Etcd: "none"}
-	var n corev1.Node
-	err := k.Get(ctx, client.ObjectKey{Name: name}, &n)
-	switch {
-	case err == nil:
-		out.describe(&n)
-	case !apierrors.IsNotFound(err):
-		return out, fmt.Errorf("reading node %s: %w", name, err)
+	var nodes corev1.NodeList
+	if err := k.List(ctx, &nodes); err != nil {
+		return out, fmt.Errorf("listing nodes: %w", err)
+	}
+	out.Node = nodeAt(name, nodes.Items, all)
+	if at := slices.IndexFunc(nodes.Items, func(n corev1.Node) bool { return n.Name == out.Node }); at >= 0 {
+		out.describe(&nodes.Items[at])
+	}
+	if a, err := netip.ParseAddr(out.Node); err == nil {
+		out.address(a.String())
 	}
 	if err := out.pods(ctx, k); err != nil {
 		return out, err
@@ -90,9 +106,7 @@ func Look(ctx context.Context, h *host.Host, k client.Client, name string) (Inve
 	if err := out.volumes(ctx, k); err != nil {
 		return out, err
 	}
-	if err := out.etcd(ctx, h, k); err != nil {
-		return out, err
-	}
+	out.etcd(all)
 	s, found, err := vip.Load(ctx, k)
 	if err != nil {
 		return out, err
@@ -100,13 +114,23 @@ func Look(ctx context.Context, h *host.Host, k client.Client, name string) (Inve
 	if found {
 		out.Peers = slices.DeleteFunc(slices.Clone(s.Peers), func(p string) bool { return !slices.Contains(out.Addresses, p) })
 	}
-	out.Alive = out.Registered && out.answers(ctx)
+	out.Alive = (out.Registered || out.member != nil) && out.answers(ctx)
 	return out, out.machines(ctx, k)
 }
 
 // Nothing reports whether the cluster has nothing of the node any more, apart from volumes.
 func (i *Inventory) Nothing() bool {
 	return !i.Registered && i.member == nil && len(i.Peers) == 0 && len(i.Pods) == 0
+}
+
+// Unknown is a finding if etcd has a member that may be of a node of which the cluster has nothing under its name.
+func (i *Inventory) Unknown() error {
+	if len(i.Nameless) == 0 {
+		return nil
+	}
+	return finding.New("OCA-4137", "The cluster has no node "+i.Node+", but etcd has a member that never started",
+		"it is at "+strings.Join(i.Nameless, ", ")+", and has no name: the join of that machine did not end",
+		"if that machine is lost: ocadm node remove "+i.Nameless[0]+"; if it still runs, on it: ocadm reset")
 }
 
 func (i *Inventory) describe(n *corev1.Node) {
@@ -215,20 +239,43 @@ func onlyOn(v *corev1.PersistentVolume, node string) bool {
 	return true
 }
 
-// etcd finds the member of the node, by its name or, before it has one, by its address.
-func (i *Inventory) etcd(ctx context.Context, h *host.Host, k client.Client) error {
-	all, err := members(ctx, h, k)
-	if err != nil {
-		return err
+// nodeAt is the name of the node that a name or an address means. At an address, that is the name of the Node, or of the member of etcd; a member that has
+// never started has none, and goes by its address.
+func nodeAt(name string, nodes []corev1.Node, all []etcd.Observed) string {
+	address, err := netip.ParseAddr(name)
+	if err != nil || slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == name }) {
+		return name
 	}
-	if i.member = i.memberIn(all); i.member == nil {
-		return nil
+	for _, n := range nodes {
+		for _, a := range n.Status.Addresses {
+			if a.Type == corev1.NodeInternalIP && a.Address == address.String() {
+				return n.Name
+			}
+		}
+	}
+	for _, m := range all {
+		if u, err := url.Parse(m.Peer); err == nil && u.Hostname() == address.String() {
+			return m.Node()
+		}
+	}
+	return name
+}
+
+// etcd finds the member of the node, by its name or, before it has one, by its address.
+func (i *Inventory) etcd(all []etcd.Observed) {
+	i.member = i.memberIn(all)
+	for _, m := range all {
+		if m.Name == "" && (i.member == nil || m.ID != i.member.ID) {
+			i.Nameless = append(i.Nameless, m.Node())
+		}
+	}
+	if i.member == nil {
+		return
 	}
 	i.Etcd = map[bool]string{false: "voter", true: "learner"}[i.member.Learner]
 	if u, err := url.Parse(i.member.Peer); err == nil {
 		i.address(u.Hostname())
 	}
-	return nil
 }
 
 func (i *Inventory) memberIn(all []etcd.Observed) *etcd.Observed {

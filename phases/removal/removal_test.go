@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -148,6 +149,38 @@ func TestMemberOfNode(t *testing.T) {
 		if got := is.memberIn([]etcd.Observed{c.m}) != nil; got != c.want {
 			t.Errorf("%+v: %t", c.m, got)
 		}
+	}
+}
+
+// A machine died in its join, before its member of etcd had a name, and before there was a Node. Its address removes it; under its name nothing is found, and
+// the finding says what may be of it. An address of a node that has a name means that node.
+func TestRemoveByAddress(t *testing.T) {
+	all := []etcd.Observed{{ID: "1", Name: "node1", Peer: "https://127.0.0.71:2380", Answers: true},
+		{ID: "3", Name: "node3", Peer: "https://127.0.0.73:2380"}, {ID: "7", Peer: "https://127.0.0.77:2380", Learner: true}}
+	node1 := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.71"}}}}
+	k := cluster(t, node1)
+	for _, c := range []struct {
+		given, node, member string
+		nothing             bool
+	}{
+		{"127.0.0.77", "127.0.0.77", "7", false},
+		{"node7", "node7", "", true},
+		{"127.0.0.73", "node3", "3", false}, // its Node is gone
+		{"127.0.0.71", "node1", "1", false},
+		{"127.0.0.79", "127.0.0.79", "", true},
+	} {
+		is, err := look(t.Context(), k, c.given, all)
+		if err != nil || is.Node != c.node || is.Nothing() != c.nothing || c.member != "" && (is.member == nil || is.member.ID != c.member) {
+			t.Errorf("%s: %+v, %v", c.given, is, err)
+		}
+		f := finding.Of(is.Unknown())
+		if wrong := len(f) != 1 || f[0].Code != "OCA-4137" || !strings.Contains(f[0].Remedy, "ocadm node remove 127.0.0.77;"); wrong == (c.member != "7") {
+			t.Errorf("%s: %+v", c.given, f)
+		}
+	}
+	if is, err := look(t.Context(), k, "node7", all[:2]); err != nil || is.Unknown() != nil {
+		t.Errorf("%+v, %v: every member has a name", is, err)
 	}
 }
 

@@ -88,6 +88,7 @@ func TestJudge(t *testing.T) {
 		"worker down":        {func(i *Inventory, _ *Facts) { i.Nodes[1].Ready = false }, target, "OCA-4502:warning"},
 		"silent member":      {func(_ *Inventory, f *Facts) { f.Etcd[0] = etcd.Observed{Name: "node1"} }, target, "OCA-4147:error"},
 		"learner":            {func(_ *Inventory, f *Facts) { f.Etcd[0].Learner = true }, target, "OCA-4137:error"},
+		"dead learner":       {func(_ *Inventory, f *Facts) { f.Etcd[0] = etcd.Observed{Learner: true} }, target, "OCA-4137:error"},
 		"alarm":              {func(_ *Inventory, f *Facts) { f.Etcd[0].Alarms = []string{"NOSPACE"} }, target, "OCA-4147:error"},
 		"no etcd":            {func(_ *Inventory, f *Facts) { f.EtcdProblem = "refused" }, target, "OCA-4147:error"},
 		"no snapshot":        {func(_ *Inventory, f *Facts) { f.Snapshot = time.Time{} }, target, "OCA-4511:warning"},

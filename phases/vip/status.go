@@ -147,7 +147,7 @@ func (s *Status) judge(members []etcd.Listed) {
 		at := slices.IndexFunc(s.Nodes, func(n NodeStatus) bool { return n.Name == m.Name })
 		switch {
 		case m.Learner || !m.Started():
-			problem("a learner of etcd at %s has not ended its join", strings.Join(m.PeerURLs, ", "))
+			problem("a learner of etcd at %s has not ended its join; if its machine is lost: ocadm node remove %s", strings.Join(m.PeerURLs, ", "), m.Node())
 			continue
 		case at < 0:
 			problem("member %s of etcd is no node any more", m.Name)
