@@ -41,8 +41,10 @@ func newWhy(a *app) *cobra.Command {
 		Long: "Reads the cloud, its pods, their events and logs, the nodes, the volumes and, as root on a node, the kubelet and containerd of this\n" +
 			"machine. Prints the cause that explains the symptom, with the evidence and the next command, and then what else is wrong. Without\n" +
 			"an argument the symptom is the whole cloud; beside components and nodes it may be control-plane, database, dns, identity or operator.\n\n" +
-			"--from reads a support bundle instead, on any machine. --fix offers repairs that lose nothing, each with the equivalent command of\n" +
-			"kubectl, and asks before it does them. Without --fix, nothing is changed.\n\n" +
+			"--from reads a support bundle instead, on any machine. --fix offers repairs, each with the equivalent command of kubectl, and asks before\n" +
+			"it does one. It then looks again whether that is still due. Forget a pod of a lost node only if that machine is off: on one that is only\n" +
+			"cut off the pod goes on, and a second one beside it. --yes does not ask, and then forgets pods of a node, or lets a node take pods again,\n" +
+			"only if NODE is given. Without --fix, nothing is changed.\n\n" +
 			"The exit status is 0 if nothing is wrong or only warnings were found, 73 if no cause is known, and otherwise that of the cause's code.",
 		Example: "  ocadm why\n  ocadm why region\n  ocadm why node2 -o json\n\n  # on another machine\n  ocadm why --from ocadm-support.tar.gz\n\n" +
 			"  # what it can recognise\n  ocadm why --list",
@@ -63,8 +65,8 @@ func newWhy(a *app) *cobra.Command {
 	fs.StringVar(&f.from, "from", "", "read a support bundle instead of the cluster")
 	fs.StringVar(&f.identity, "identity-file", "", "secret key of an encrypted support bundle, as age-keygen writes it")
 	fs.BoolVar(&f.list, "list", false, "list the causes that can be recognised")
-	fs.BoolVar(&f.fix, "fix", false, "offer repairs that lose nothing")
-	fs.BoolVar(&f.yes, "yes", false, "with --fix: do not ask")
+	fs.BoolVar(&f.fix, "fix", false, "offer repairs, and ask before each")
+	fs.BoolVar(&f.yes, "yes", false, "with --fix: do not ask; leaves what concerns a node unless that NODE is given")
 	c.MarkFlagsMutuallyExclusive("from", "fix")
 	c.MarkFlagsMutuallyExclusive("from", "list")
 	return c
@@ -87,7 +89,7 @@ func (a *app) why(ctx context.Context, f *whyFlags, name string) error {
 		return err
 	}
 	if f.fix {
-		return a.fix(ctx, f, k, r.Repairs())
+		return a.fix(ctx, f, k, r)
 	}
 	if err := r.Err(); err != nil {
 		return &shownError{err}

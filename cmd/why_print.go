@@ -89,13 +89,18 @@ func (a *app) printCauses(format string) error {
 }
 
 // fix shows the repairs and does those that are confirmed.
-func (a *app) fix(ctx context.Context, f *whyFlags, k client.Client, repairs []why.Repair) error {
+func (a *app) fix(ctx context.Context, f *whyFlags, k client.Client, r why.Report) error {
+	repairs := r.Repairs()
 	if len(repairs) == 0 {
 		fmt.Fprintln(a.Err, "There is no repair that ocadm can do safely. Follow the next command of the cause.")
 		return nil
 	}
-	for _, r := range repairs {
-		fmt.Fprintf(a.Err, "%s\n  %s\n", r.Title, r.Command)
+	for _, x := range repairs {
+		fmt.Fprintf(a.Err, "%s\n  %s\n", x.Title, x.Command)
+		if f.yes && !r.Unasked(x) {
+			fmt.Fprintf(a.Err, "Left as it is: only a person can know whether it is right. To do it: ocadm why %s --fix\n", x.Node)
+			continue
+		}
 		if !f.yes {
 			yes, err := ui.Confirm(ctx, a.In, a.Err, "Do this? [yes/no]", "yes", "--yes")
 			if err != nil {
@@ -107,10 +112,14 @@ func (a *app) fix(ctx context.Context, f *whyFlags, k client.Client, repairs []w
 			}
 		}
 		bounded, cancel := context.WithTimeout(ctx, requestTimeout)
-		err := gather.Repair(bounded, k, r)
+		left, err := gather.Repair(bounded, k, x)
 		cancel()
 		if err != nil {
 			return err
+		}
+		if left != "" {
+			fmt.Fprintf(a.Err, "Left as it is: %s. Look again: ocadm why\n", left)
+			continue
 		}
 		fmt.Fprintln(a.Err, "Done. Look again: ocadm why")
 	}

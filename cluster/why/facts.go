@@ -82,9 +82,13 @@ func (f *facts) values(h Hit) map[string]string {
 	case "pod":
 		if p := f.pod(h.On); p != nil {
 			maps.Copy(out, podValues(p))
+			out["uid"] = string(p.UID)
 		}
 	case "node", "component":
 		out[kind] = name
+		if n := f.node(name); kind == "node" && n != nil {
+			out["uid"] = string(n.UID)
+		}
 	case "claim":
 		out["namespace"], out["claim"], _ = strings.Cut(name, "/")
 	}

@@ -291,10 +291,39 @@ func TestDoctorFinding(t *testing.T) {
 // TestRepairs: each is offered once.
 func TestRepairs(t *testing.T) {
 	s := healthy(t)
-	s.Nodes[1].Spec.Unschedulable = true
+	s.Nodes[1].Spec.Unschedulable, s.Nodes[1].UID = true, "seen"
 	r, _ := Diagnose(s, "")
-	if got := r.Repairs(); len(got) != 1 || got[0].Action != Uncordon || got[0].Name != "n2" || got[0].Command != "kubectl uncordon n2" {
+	got := r.Repairs()
+	if len(got) != 1 || got[0].Action != Uncordon || got[0].Name != "n2" || got[0].Command != "kubectl uncordon n2" || got[0].UID != "seen" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// Without asking, a node is let in and its pods are forgotten only if the node was asked about: another one may be drained, or only cut off.
+func TestUnasked(t *testing.T) {
+	s := healthy(t)
+	s.Nodes[0].Spec.Unschedulable = true
+	s.ready("n2", corev1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status.")
+	p := s.named("default-keystone")
+	p.UID, p.Spec.NodeName, p.DeletionTimestamp = "seen", "n2", &metav1.Time{Time: s.Time.Add(-time.Hour)}
+	for name, want := range map[string][]Action{"": nil, "keystone": nil, "n1": {Uncordon}, "n2": {ForgetPod}} {
+		r, _ := Diagnose(s, name)
+		var got []Action
+		repairs := r.Repairs()
+		for _, x := range repairs {
+			if r.Unasked(x) {
+				got = append(got, x.Action)
+			}
+			if x.Action == ForgetPod && (x.UID != p.UID || x.Node != "n2") {
+				t.Errorf("%+v", x)
+			}
+		}
+		if len(repairs) != 2 || !slices.Equal(got, want) {
+			t.Errorf("%q: %v of %+v, want %v", name, got, repairs, want)
+		}
+	}
+	if !(Report{Symptom: cloud}).Unasked(Repair{Action: DeletePod, Node: "n2"}) {
+		t.Error("the record of an evicted pod is kept")
 	}
 }
 
