@@ -97,7 +97,7 @@ func (a *app) runUpgrade(ctx context.Context, name string, u *upgrade.Upgrade, f
 	for _, part := range []struct {
 		steps     []upgrade.Step
 		onFailure workflow.OnFailure
-	}{{upgrade.ControlPlaneSteps(), workflow.Rollback}, {upgrade.NodeSteps(), workflow.Keep}} {
+	}{{upgrade.ControlPlaneSteps(), u.OnFailure()}, {upgrade.NodeSteps(), workflow.Keep}} {
 		f.onFailure = part.onFailure
 		res, err := runSteps(ctx, a, u.Host, name, map[string]string{"from": u.Record.From, "to": u.Record.To}, part.steps, u, f)
 		if err != nil {

@@ -23,7 +23,8 @@ type Record struct {
 	First bool `json:"first,omitempty"`
 	// Snapshot is the file with etcd as it was before.
 	Snapshot string `json:"snapshot,omitempty"`
-	// Committed is set when the whole control plane of this node is new and well: from then on nothing is put back.
+	// Committed is set when the whole control plane of this node is new and well, and on a worker before its software is replaced: from then on nothing is put
+	// back.
 	Committed bool `json:"committed,omitempty"`
 	// Cordoned is set when new pods were kept from the node by this command, which lets them in again.
 	Cordoned bool `json:"cordoned,omitempty"`

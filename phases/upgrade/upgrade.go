@@ -91,10 +91,29 @@ func worker(u *Upgrade) string {
 
 // committed is why the steps before the point of no return are over.
 func committed(u *Upgrade) string {
+	if why := worker(u); why != "" {
+		return why
+	}
 	if u.Record.Committed {
 		return "the control plane of this node has the new version"
 	}
-	return worker(u)
+	return ""
+}
+
+func begun(u *Upgrade) string {
+	if u.Record.Committed {
+		return "it was begun before"
+	}
+	return ""
+}
+
+// OnFailure is what becomes of the steps before one of ControlPlaneSteps that fails. A run that goes on after they have ended once takes nothing back: what
+// the record knows, and the kubelet that is kept, are needed until the end.
+func (u *Upgrade) OnFailure() workflow.OnFailure {
+	if u.Record.Committed {
+		return workflow.Keep
+	}
+	return workflow.Rollback
 }
 
 func notFirst(u *Upgrade) string {
@@ -104,19 +123,14 @@ func notFirst(u *Upgrade) string {
 	return "only the first control-plane node does that"
 }
 
-// ControlPlaneSteps replace the static pods of this node, one by one. If one of them does not come up, all go back.
+// ControlPlaneSteps replace the static pods of this node, one by one. If one of them does not come up, all go back. A worker begins with those that it has, too.
 func ControlPlaneSteps() []Step {
 	elsewhere := unless(elsewhereStep(), committed)
 	steps := []Step{
 		{Name: "turn", Short: "Wait until no other control-plane node is upgraded and all are well", Timeout: turnPatience, Skip: worker,
 			Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
 			Run:  func(ctx context.Context, u *Upgrade, r workflow.Reporter) error { return u.take(ctx, r) }},
-		unless(beginStep(), func(u *Upgrade) string {
-			if u.Record.Committed {
-				return "it was begun before"
-			}
-			return ""
-		}),
+		unless(beginStep(), begun),
 		unless(unless(snapshotStep(), notFirst), committed),
 		unless(stageStep(), committed),
 		inOrder(on(node.Images(
@@ -129,7 +143,7 @@ func ControlPlaneSteps() []Step {
 	for _, name := range kubernetes.StaticPods() {
 		pods.Phases = append(pods.Phases, podStep(name))
 	}
-	return append(steps, elsewhere, pods, unless(commitStep(), committed))
+	return append(steps, elsewhere, pods, unless(commitStep(), begun))
 }
 
 // controlPlaneImages are those of kubeadm's list and of the new manifests, in which patches may name others.
@@ -269,7 +283,7 @@ func podStep(name string) Step {
 
 func commitStep() Step {
 	return Step{
-		Name: "commit", Short: "Note that the control plane of this node is new and well", Timeout: time.Minute,
+		Name: "commit", Short: "Note that nothing is put back from here on", Timeout: time.Minute,
 		Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
 		Run: func(_ context.Context, u *Upgrade, _ workflow.Reporter) error {
 			u.Record.Committed = true

@@ -3,6 +3,7 @@
 package upgrade
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -187,6 +188,48 @@ func TestKeepKubelet(t *testing.T) {
 	}
 	if st, err := h.Files.Stat(keptKubelet); err != nil || st.Mode().Perm() != 0o755 {
 		t.Errorf("%v, %v", st, err)
+	}
+}
+
+// A worker that fails after its node was drained keeps its record and the previous kubelet through a run that fails before it gets so far again. One that
+// fails at first leaves nothing.
+func TestWorkerGoesOn(t *testing.T) {
+	h := machine(t)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(h.Files.Path(kubeletFile)), 0o755), os.WriteFile(h.Files.Path(kubeletFile), []byte("old"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	run := func(u *Upgrade, images error) error {
+		steps := ControlPlaneSteps()
+		at := slices.IndexFunc(steps, func(s Step) bool { return s.Name == "images" })
+		steps[at] = Step{Name: "images", Short: "Import images", Run: func(context.Context, *Upgrade, workflow.Reporter) error { return images }}
+		_, err := workflow.Runner[*Upgrade]{Plan: "upgrade node", Phases: steps}.Run(t.Context(), u, workflow.Options{OnFailure: u.OnFailure()})
+		return err
+	}
+	first := func() *Upgrade { return &Upgrade{Host: h, Record: Record{From: old, To: target}} }
+	noRuntime := errors.New("containerd does not answer")
+	if err := run(first(), noRuntime); !errors.Is(err, noRuntime) {
+		t.Fatal(err)
+	}
+	if r, err := Unfinished(h); r != nil || err != nil {
+		t.Errorf("nothing was changed, and there is a record: %+v, %v", r, err)
+	}
+	u := first()
+	if err := run(u, nil); err != nil {
+		t.Fatal(err)
+	}
+	u.Record.Cordoned = true // the step drain; then the software is replaced, and containerd does not come back
+	if err := errors.Join(u.Record.save(h), os.WriteFile(h.Files.Path(kubeletFile), []byte("new"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	again := &Upgrade{Host: h}
+	if err := Begin(t.Context(), again, target); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(again, noRuntime); !errors.Is(err, noRuntime) {
+		t.Fatal(err)
+	}
+	if r, err := Unfinished(h); err != nil || r == nil || !r.Cordoned || h.Files.Text(keptKubelet) != "old" {
+		t.Errorf("record %+v, kept kubelet %q, %v", r, h.Files.Text(keptKubelet), err)
 	}
 }
 
