@@ -37,8 +37,7 @@ func newHAStatus(a *app) *cobra.Command {
 		Example: "  ocadm ha status\n  ocadm ha status -o json | jq -r .holder",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			cfg := config.Default()
-			h, err := newHost(c.Context(), &cfg, "")
+			h, err := controlPlaneHost(c.Context(), true)
 			if err != nil {
 				return err
 			}

@@ -11,9 +11,11 @@ import (
 	"net/http"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/phases/host"
@@ -57,6 +59,32 @@ func APIServers(ctx context.Context, h *host.Host, c client.Client) (map[string]
 		return nil, errors.New("listing the API servers: there are none")
 	}
 	return out, nil
+}
+
+// APIPorts are the ports of the API servers by their nodes, as their Pods have them. A node of which there is no Pod is missing.
+func APIPorts(ctx context.Context, c client.Client) (map[string]int, error) {
+	var pods corev1.PodList
+	err := c.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": constants.KubeAPIServer, "tier": "control-plane"})
+	if err != nil {
+		return nil, fmt.Errorf("listing the pods of the API servers: %w", err)
+	}
+	out := map[string]int{}
+	for _, p := range pods.Items {
+		if _, port, ok := endpointOf(&p); ok {
+			out[p.Spec.NodeName] = port
+		}
+	}
+	return out, nil
+}
+
+// endpointOf is where the API server of a Pod of kubeadm's says that it answers.
+func endpointOf(p *corev1.Pod) (address string, port int, ok bool) {
+	address, number, err := net.SplitHostPort(p.Annotations[constants.KubeAPIServerAdvertiseAddressEndpointAnnotationKey])
+	if err != nil {
+		return "", 0, false
+	}
+	port, err = strconv.Atoi(number)
+	return address, port, err == nil
 }
 
 func versionAt(ctx context.Context, ca []byte, endpoint string) (string, error) {

@@ -8,11 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -91,12 +89,7 @@ func OwnEndpoint(h *host.Host) (address string, port int, ok bool) {
 	if yaml.Unmarshal([]byte(text), &pod) != nil {
 		return "", 0, false
 	}
-	address, number, err := net.SplitHostPort(pod.Annotations[constants.KubeAPIServerAdvertiseAddressEndpointAnnotationKey])
-	if err != nil {
-		return "", 0, false
-	}
-	port, err = strconv.Atoi(number)
-	return address, port, err == nil
+	return endpointOf(&pod)
 }
 
 // IsControlPlane reports whether this machine has the static pods of a control plane.

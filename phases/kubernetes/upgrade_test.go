@@ -6,6 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -39,6 +43,21 @@ func TestOwnEndpoint(t *testing.T) {
 	}
 	if got := StaticVersions(h)["kube-apiserver"]; got != "v1.35.8" {
 		t.Errorf("version %q", got)
+	}
+}
+
+// API servers may have other ports than 6443, and than each other.
+func TestAPIPorts(t *testing.T) {
+	pod := func(component, node, endpoint string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: component + "-" + node,
+			Labels:      map[string]string{"component": component, "tier": "control-plane"},
+			Annotations: map[string]string{"kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint": endpoint}}, Spec: corev1.PodSpec{NodeName: node}}
+	}
+	c := fake.NewClientBuilder().WithObjects(pod("kube-apiserver", "node1", "10.0.0.1:7443"), pod("kube-apiserver", "node2", "[fd00::2]:6443"),
+		pod("kube-apiserver", "node3", ""), pod("etcd", "node4", "10.0.0.4:1")).Build()
+	got, err := APIPorts(t.Context(), c)
+	if err != nil || len(got) != 2 || got["node1"] != 7443 || got["node2"] != 6443 {
+		t.Errorf("%v, %v", got, err)
 	}
 }
 

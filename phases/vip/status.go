@@ -79,8 +79,12 @@ func Look(ctx context.Context, h *host.Host, k client.Client) (Status, error) {
 	if found {
 		out.Address, out.Holder = s.Address, answering(ctx, s.Address, port)
 	}
+	ports, err := kubernetes.APIPorts(ctx, k)
+	if err != nil {
+		return out, err
+	}
 	for _, n := range nodes.Items {
-		out.Nodes = append(out.Nodes, statusOf(ctx, n, members, out.Holder))
+		out.Nodes = append(out.Nodes, statusOf(ctx, n, members, out.Holder, cmp.Or(ports[n.Name], h.Config.Node.BindPort)))
 	}
 	slices.SortFunc(out.Nodes, func(a, b NodeStatus) int { return cmp.Compare(a.Name, b.Name) })
 	out.judge(members)
@@ -92,7 +96,7 @@ func Look(ctx context.Context, h *host.Host, k client.Client) (Status, error) {
 	return out, nil
 }
 
-func statusOf(ctx context.Context, n corev1.Node, members []etcd.Listed, holder string) NodeStatus {
+func statusOf(ctx context.Context, n corev1.Node, members []etcd.Listed, holder string, apiPort int) NodeStatus {
 	out := NodeStatus{Name: n.Name, Etcd: "none", Holds: n.Name == holder}
 	for _, a := range n.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP && out.Address == "" {
@@ -107,7 +111,7 @@ func statusOf(ctx context.Context, n corev1.Node, members []etcd.Listed, holder 
 			out.Etcd = map[bool]string{false: "voter", true: "learner"}[m.Learner]
 		}
 	}
-	out.APIServer = answering(ctx, out.Address, config.DefaultPort) != ""
+	out.APIServer = answering(ctx, out.Address, apiPort) != ""
 	return out
 }
 

@@ -5,10 +5,13 @@ package vip
 import (
 	"context"
 	"net"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -141,6 +144,22 @@ func TestJudge(t *testing.T) {
 		if all := strings.Join(s.Problems, "; "); s.Tolerates != tt.tolerates || !strings.Contains(all, tt.problem) || tt.problem == "" && all != "" {
 			t.Errorf("%s: %d more, %q", name, s.Tolerates, s.Problems)
 		}
+	}
+}
+
+// The API server of a node is asked at its own port.
+func TestAPIServerPort(t *testing.T) {
+	server := httptest.NewTLSServer(nil)
+	t.Cleanup(server.Close)
+	port := server.Listener.Addr().(*net.TCPAddr).Port
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}}}
+	if s := statusOf(t.Context(), n, []etcd.Listed{{Name: "node1"}}, "node1", port); !s.APIServer || s.Etcd != "voter" || !s.Holds {
+		t.Errorf("%+v", s)
+	}
+	server.Close()
+	if s := statusOf(t.Context(), n, nil, "", port); s.APIServer {
+		t.Errorf("without an API server: %+v", s)
 	}
 }
 
