@@ -42,7 +42,7 @@ type Renewal struct {
 	Unattended bool
 	// Alone is set where no other control-plane node is known. Without it, etcd may need a second one to be renewed before it answers.
 	Alone bool
-	// expired reports whether certificates had expired when the command began.
+	// expired reports whether certificates had expired when the renewal began, which may have been cut off since.
 	expired bool
 }
 
@@ -50,7 +50,7 @@ type Renewal struct {
 type RenewStep = workflow.Phase[*Renewal]
 
 const (
-	// renewRecord says when an unfinished renewal of everything was begun.
+	// renewRecord holds what is noted of an unfinished renewal.
 	renewRecord = host.StateDir + "/certs-renewal.json"
 	// backdate is a little more than how far kubeadm backdates certificates.
 	backdate = constants.CertificateBackdate + time.Minute
@@ -58,15 +58,26 @@ const (
 	othersPatience = 45 * time.Second
 )
 
+// noted is what the certificates on the disk do not say any more, once some of them are renewed.
+type noted struct {
+	// Since is when a renewal of everything was begun.
+	Since time.Time `json:"since,omitzero"`
+	// Expired reports whether certificates had expired.
+	Expired bool `json:"expired,omitempty"`
+}
+
 // PlanRenewal reads what there is to renew. All of it is what is older than this process: kubeadm dates every certificate by the start of its process.
 func PlanRenewal(h *host.Host, now time.Time, within time.Duration, all bool) (*Renewal, error) {
 	n := &Renewal{Host: h, Within: within, All: all, Since: kubeadmutil.StartTimeUTC(), Alone: true}
 	if m, err := OwnEtcd(h); err == nil {
 		n.Alone = len(m.Others()) == 0 && !h.Files.Exists(manifest("ocadm-vip"))
 	}
-	var rec struct{ Since time.Time }
-	if raw, err := h.Files.ReadFile(renewRecord); err == nil && all && json.Unmarshal(raw, &rec) == nil && now.Sub(rec.Since) < 24*time.Hour {
-		n.Since = rec.Since
+	var rec noted
+	if raw, err := h.Files.ReadFile(renewRecord); err == nil && json.Unmarshal(raw, &rec) == nil {
+		if all && now.Sub(rec.Since) < 24*time.Hour {
+			n.Since = rec.Since
+		}
+		n.expired = rec.Expired
 	}
 	return n, n.refuse(now)
 }
@@ -87,7 +98,7 @@ func (n *Renewal) refuse(now time.Time) error {
 	if len(list) == 0 || !h.Files.Exists(pkiDir+"/ca.crt") {
 		return NoCertificates()
 	}
-	n.expired = slices.ContainsFunc(list, func(c Certificate) bool { return c.Kind == kindControlPlane && c.State == CertificateExpired })
+	n.expired = n.expired || slices.ContainsFunc(list, func(c Certificate) bool { return c.Kind == kindControlPlane && c.State == CertificateExpired })
 	for _, c := range list {
 		if c.Kind == kindAuthority && c.State == CertificateExpired {
 			return finding.New("OCA-4403", "A certificate authority has expired", c.File+" ended at "+c.NotAfter.Format(time.RFC3339),
@@ -136,16 +147,20 @@ func (n *Renewal) lines(kinds ...string) ([]string, error) {
 // RenewSteps renew the certificates of this machine and restart what reads them, one after the other.
 func RenewSteps() []RenewStep {
 	steps := []RenewStep{
-		{Name: "begin", Short: "Note when the renewal began", Timeout: time.Minute,
+		{Name: "begin", Short: "Note what the renewal began with", Timeout: time.Minute,
 			Run: func(_ context.Context, n *Renewal, _ workflow.Reporter) error {
-				raw, err := json.Marshal(map[string]time.Time{"since": n.Since})
+				rec := noted{Expired: n.expired}
+				if n.All {
+					rec.Since = n.Since
+				}
+				raw, err := json.Marshal(rec)
 				if err != nil {
 					return fmt.Errorf("noting the renewal: %w", err)
 				}
 				return os.WriteFile(n.Host.Files.Path(renewRecord), raw, 0o600)
 			}, Plan: func(context.Context, *Renewal) ([]string, error) { return nil, nil }, Skip: func(n *Renewal) string {
-				if !n.All || n.Unattended {
-					return "no --all"
+				if n.Unattended || !n.All && !n.expired {
+					return "no --all, and nothing has expired"
 				}
 				return ""
 			}},
