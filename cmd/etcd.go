@@ -14,6 +14,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ui"
 	etcdphase "yunion.io/x/ocadm/phases/etcd"
 	"yunion.io/x/ocadm/phases/host"
@@ -148,8 +149,8 @@ func newEtcdDefrag(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "defrag", Short: "Give back the space of deleted keys in etcd",
 		Long: "Defragments the databases of all members, one after the other and the leader last, those that would shrink by a third at least. A member\n" +
-			"serves no requests meanwhile: seconds for each GiB. It stops if a member is not well. If etcd accepts no writes because its quota is\n" +
-			"reached (alarm NOSPACE), it drops all old revisions first, and disarms the alarm.",
+			"serves no requests meanwhile: seconds for each GiB. It stops, and fails with OCA-4147, if a member is not well. If etcd accepts no writes\n" +
+			"because its quota is reached (alarm NOSPACE), it drops all old revisions first, and disarms the alarm.",
 		Example: "  ocadm etcd defrag\n  ocadm etcd defrag -o json",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -161,13 +162,17 @@ func newEtcdDefrag(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return ui.Print(a.Out, output.String(), out, func(w io.Writer) error {
+			err = ui.Print(a.Out, output.String(), out, func(w io.Writer) error {
 				if len(out.Lifted) > 0 {
 					fmt.Fprintf(w, "disarmed the alarm NOSPACE of %s\n", strings.Join(out.Lifted, ", "))
 				}
 				_, err := fmt.Fprintf(w, "freed %s\n", ui.Bytes(out.Freed))
 				return err
 			})
+			if err != nil {
+				return err
+			}
+			return out.left()
 		},
 	}
 	c.Flags().VarP(output, "output", "o", "output format")
@@ -179,6 +184,17 @@ type defragmented struct {
 	Freed int64 `json:"freedBytes"`
 	// Lifted are the members whose alarm was disarmed.
 	Lifted []string `json:"lifted,omitempty"`
+	// Stopped is why members were left out.
+	Stopped string `json:"stopped,omitempty"`
+}
+
+// left is a finding if members were left out.
+func (d defragmented) left() error {
+	if d.Stopped == "" {
+		return nil
+	}
+	return finding.New("OCA-4147", "Not all members of etcd were defragmented", d.Stopped+"; while one serves no requests, all others have to",
+		"ocadm etcd status; when it has no such problem any more, run the same command again")
 }
 
 func defragment(ctx context.Context, h *host.Host) (out defragmented, err error) {
@@ -192,10 +208,11 @@ func defragment(ctx context.Context, h *host.Host) (out defragmented, err error)
 		return out, kubernetes.EtcdUnwell(err)
 	}
 	out.Lifted, out.Freed = lifted.Members, max(0, lifted.Before-lifted.After)
-	freed, err := c.Defragment(ctx)
+	freed, stopped, err := c.Defragment(ctx)
 	if err != nil {
 		return out, kubernetes.EtcdUnwell(err)
 	}
 	out.Freed += freed
+	out.Stopped = stopped
 	return out, nil
 }

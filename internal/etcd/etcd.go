@@ -134,6 +134,7 @@ func (c *Client) list(ctx context.Context) ([]member, error) {
 		if at := slices.IndexFunc(c.members, func(o Member) bool { return slices.Contains(m.PeerURLs, o.PeerURL) }); at >= 0 {
 			one.name, one.client = c.members[at].Name, c.members[at].ClientURL
 		}
+		one.name = nodeOf(one.name, m.PeerURLs...)
 		out = append(out, one)
 	}
 	return out, nil

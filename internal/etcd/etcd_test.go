@@ -238,8 +238,8 @@ func TestDefragment(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := c.open()
-	if freed, err := e.Defragment(t.Context()); err != nil || freed != 0 {
-		t.Fatalf("with all in use: freed %d, %v", freed, err)
+	if freed, stopped, err := e.Defragment(t.Context()); err != nil || freed != 0 || stopped != "" {
+		t.Fatalf("with all in use: freed %d, stopped %q, %v", freed, stopped, err)
 	}
 	if err := e.compact(t.Context()); err != nil {
 		t.Fatal(err)
@@ -249,23 +249,47 @@ func TestDefragment(t *testing.T) {
 	}
 	c.follows(e, "m-2")
 	c.stop("m-2")
-	if freed, err := e.Defragment(t.Context()); err != nil || freed != 0 {
-		t.Fatalf("with a member down: freed %d, %v", freed, err)
+	if freed, stopped, err := e.Defragment(t.Context()); err != nil || freed != 0 || !strings.Contains(stopped, "m-2") {
+		t.Fatalf("with a member down: freed %d, stopped %q, %v", freed, stopped, err)
 	}
 	c.start("m-2", "")
 	c.ready("m-2")
 	before := c.sizes(e)
-	freed, err := e.Defragment(t.Context())
-	if err != nil || freed < 3*15*mebi {
-		t.Fatalf("freed %d, %v", freed, err)
+	freed, stopped, err := e.Defragment(t.Context())
+	if err != nil || freed < 3*15*mebi || stopped != "" {
+		t.Fatalf("freed %d, stopped %q, %v", freed, stopped, err)
 	}
 	for name, size := range c.sizes(e) {
 		if size > before[name]/2 {
 			t.Errorf("%s: %d bytes before, %d after", name, before[name], size)
 		}
 	}
-	if freed, err := e.Defragment(t.Context()); err != nil || freed != 0 {
-		t.Errorf("once more: freed %d, %v", freed, err)
+	if freed, stopped, err := e.Defragment(t.Context()); err != nil || freed != 0 || stopped != "" {
+		t.Errorf("once more: freed %d, stopped %q, %v", freed, stopped, err)
+	}
+}
+
+// Why nothing is defragmented names the member, one without a name by its address.
+func TestUnwell(t *testing.T) {
+	is := func(learner bool, alarms ...string) *clientv3.StatusResponse {
+		return &clientv3.StatusResponse{IsLearner: learner, Errors: alarms}
+	}
+	c := &Client{members: make([]Member, 2)}
+	for want, all := range map[string][]member{
+		"": {{name: "a", status: is(false)}, {name: "b", status: is(false)}},
+		"member b of etcd is a learner: its join has not ended": {{name: "a", status: is(false)}, {name: "b", status: is(true)}},
+		"member a of etcd reports NOSPACE":                      {{name: "a", status: is(false, "NOSPACE")}, {name: "b", status: is(false)}},
+		"asking b":                                              {{name: "a", status: is(false)}, {name: "b", err: errors.New("asking b")}},
+		"etcd has 1 members, and is meant to have 2":            {{name: "a", status: is(false)}},
+	} {
+		if got := c.unwell(all); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	for want, got := range map[string]string{"b": nodeOf("b", "https://10.0.0.7:2380"), "10.0.0.7": nodeOf("", "https://10.0.0.7:2380"), "": nodeOf("")} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -18,40 +19,55 @@ import (
 const worthwhile = 8 << 20
 
 // Defragment gives space back that deleted keys left in the databases, one member after the other and the leader last. It does nothing
-// while a member is not well, and skips those that would free less than a third. It returns how many bytes it freed.
-func (c *Client) Defragment(ctx context.Context) (freed int64, err error) {
+// while a member is not well, and skips those that would free less than a third. It returns how many bytes it freed, and why it left members out, "" if it did
+// not.
+func (c *Client) Defragment(ctx context.Context) (freed int64, stopped string, err error) {
 	all, err := c.look(ctx)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
-	for _, m := range all {
-		if !c.well(all) {
-			return freed, nil
-		}
+	if why := c.unwell(all); why != "" {
+		return 0, why, nil
+	}
+	for i, m := range all {
 		if free := m.status.DbSize - m.status.DbSizeInUse; free < worthwhile || free < m.status.DbSize/3 {
 			continue
 		}
 		after, err := c.defragment(ctx, m)
 		if err != nil {
-			return freed, err
+			return freed, "", err
 		}
 		freed += m.status.DbSize - after
+		if i == len(all)-1 {
+			break
+		}
 		again, err := c.look(ctx)
-		if err != nil || !c.well(again) {
-			return freed, err
+		if err != nil {
+			return freed, "", err
+		}
+		if why := c.unwell(again); why != "" {
+			return freed, why, nil
 		}
 	}
-	return freed, nil
+	return freed, "", nil
 }
 
-// well reports whether all members are there and nothing is wrong with any.
-func (c *Client) well(all []member) bool {
+// unwell is what is wrong with a member, "" if all are there and well.
+func (c *Client) unwell(all []member) string {
 	for _, m := range all {
-		if m.err != nil || m.status.IsLearner || len(m.status.Errors) > 0 {
-			return false
+		switch {
+		case m.err != nil:
+			return m.err.Error()
+		case m.status.IsLearner:
+			return fmt.Sprintf("member %s of etcd is a learner: its join has not ended", m.name)
+		case len(m.status.Errors) > 0:
+			return fmt.Sprintf("member %s of etcd reports %s", m.name, strings.Join(m.status.Errors, ", "))
 		}
 	}
-	return len(all) == len(c.members)
+	if len(all) != len(c.members) {
+		return fmt.Sprintf("etcd has %d members, and is meant to have %d", len(all), len(c.members))
+	}
+	return ""
 }
 
 // defragment returns the size of the database afterwards.

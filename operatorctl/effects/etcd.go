@@ -71,7 +71,7 @@ func tendEtcd(ctx context.Context, cl Clients, in Input, lost []string) (bool, e
 	if err != nil {
 		return lifted, err
 	}
-	freed, err := c.Defragment(ctx)
+	freed, _, err := c.Defragment(ctx) // a later pass comes back to what it left out
 	if freed > 0 {
 		cl.Notify(Notice{Component: etcdName, Reason: "EtcdDefragmented", Text: fmt.Sprintf("defragmenting etcd freed %d MiB", freed>>20)})
 	}
