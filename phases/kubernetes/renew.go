@@ -310,5 +310,5 @@ func kubeletReads(h *host.Host) error {
 		return nil
 	}
 	return finding.New("OCA-4405", "The kubeconfig of the kubelet holds a certificate of its own", KubeletKubeconfig+" does not name "+kubeletClientPEM,
-		"ocadm kubeadm init phase kubelet-finalize experimental-cert-rotation, then run the same command again")
+		"ocadm kubeadm init phase kubelet-finalize enable-client-cert-rotation --config "+ConfigFile+", then run the same command again")
 }
