@@ -133,7 +133,7 @@ func AwaitLearners(ctx context.Context, own etcd.Member, c *etcd.Client, r workf
 	}
 	return finding.New("OCA-4137", "The join of another control-plane node did not end",
 		fmt.Sprintf("etcd has a learner at %s, and takes one at a time", strings.Join(other.PeerURLs, ", ")),
-		"end the join of that machine: run its join command again there, or take it out with: ocadm reset")
+		"end the join of that machine: run its join command again there, or ocadm reset; if it is lost, on a control-plane node: ocadm node remove "+other.Node())
 }
 
 // otherLearner is the member of another machine whose join has not ended. This machine's own goes on.
