@@ -82,10 +82,14 @@ func (x *restoring) stop(ctx context.Context, r workflow.Reporter) (err error) {
 	return Stop(ctx, x.client, x.key, r.Waiting)
 }
 
+// save goes on only with a file that is stored. One without its note beside it is as good.
 func (x *restoring) save(ctx context.Context, r workflow.Reporter) error {
 	before, err := x.Before(ctx, x.key, r)
 	if err != nil && before.Name == "" {
 		return fmt.Errorf("saving what is there now: %w", err)
+	}
+	if err != nil {
+		r.Info("%s is stored: %v", before.Name, err)
 	}
 	x.out.Before = before.Name
 	return nil

@@ -214,8 +214,11 @@ func (p *Plan) attempt(ctx context.Context, w Watcher, name string, recipients [
 	if err != nil {
 		return Info{}, err
 	}
+	if err := f.Commit(); err != nil {
+		return Info{}, err // there is no file: a store may upload a small one only now
+	}
 	info.Name = name
-	return info, f.Commit()
+	return info, nil
 }
 
 // write makes the archive.

@@ -90,6 +90,47 @@ func (f failingFile) Write(b []byte) (int, error) {
 	return f.File.Write(b)
 }
 
+// unstored is a store that refuses some files at their end, as an object store does with one of a single part.
+type unstored struct {
+	Dir
+	suffix string
+}
+
+type unstoredFile struct {
+	File
+	refused bool
+}
+
+func (u unstored) Create(ctx context.Context, name string) (File, error) {
+	f, err := u.Dir.Create(ctx, name)
+	return unstoredFile{f, strings.HasSuffix(name, u.suffix)}, err
+}
+
+func (f unstoredFile) Commit() error {
+	if f.refused {
+		f.Abort()
+		return errors.New("the quota of the bucket is used up")
+	}
+	return f.File.Commit()
+}
+
+// TestFileThatIsNotStored: what the store refused at its end has no name, which callers take for a file that is there. One without its note has.
+func TestFileThatIsNotStored(t *testing.T) {
+	e := setUp(t)
+	for suffix, stored := range map[string]bool{Suffix: false, Suffix + ".json": true} {
+		dir := Dir(t.TempDir())
+		p := e.plan(unstored{dir, suffix})
+		p.SkipProof = true
+		if err := p.Prepare(t.Context(), Unwatched{}); err != nil {
+			t.Fatal(err)
+		}
+		info, err := p.Write(t.Context(), Unwatched{})
+		if err == nil || (info.Name != "") != stored || len(files(t, dir)) == 0 == stored {
+			t.Errorf("%s is refused: %q, %v, and there is %v", suffix, info.Name, err, files(t, dir))
+		}
+	}
+}
+
 func files(t *testing.T, dir Dir) []string {
 	t.Helper()
 	all, err := os.ReadDir(string(dir))
