@@ -147,6 +147,36 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// TestVersion: a backup is of the version that runs, also while the spec asks for another one, and is restored as such.
+func TestVersion(t *testing.T) {
+	for name, c := range map[string]struct {
+		cloud v1alpha1.OnecloudCluster
+		want  string
+	}{
+		"runs":           {v1alpha1.OnecloudCluster{}, "v1"},
+		"without a spec": {v1alpha1.OnecloudCluster{Spec: v1alpha1.OnecloudClusterSpec{Version: ""}}, "v1"},
+		"update pending": {v1alpha1.OnecloudCluster{Spec: v1alpha1.OnecloudClusterSpec{Version: "v2"}}, "v1"},
+		"restored": {v1alpha1.OnecloudCluster{Spec: v1alpha1.OnecloudClusterSpec{Version: "v2"},
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationAtOnce: "3"}}}, "v2"},
+		"restored, and followed": {v1alpha1.OnecloudCluster{Spec: v1alpha1.OnecloudClusterSpec{Version: "v1"},
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationAtOnce: "2"}}}, "v1"},
+	} {
+		c.cloud.Status.Release = v1alpha1.ReleaseStatus{Revision: 3, Version: "v1"}
+		if got := versionOf(&c.cloud); got != c.want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	b := saved(t)
+	b.Header.Version = "v4.0.2" // the spec asks for v4.0.3
+	objects, err := Place{}.Objects(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, _, _ := unstructured.NestedString(objects[len(objects)-1].Object, "spec", "version"); v != "v4.0.2" {
+		t.Errorf("the cloud begins as %s", v)
+	}
+}
+
 // TestPut: objects are made once; only the passwords follow the backup.
 func TestPut(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).Build()

@@ -5,9 +5,11 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -93,11 +95,14 @@ func collect(cr *unstructured.Unstructured, cloud *v1alpha1.OnecloudCluster, all
 	return out, nil
 }
 
+// versionOf is the version that the databases are of. spec.version may be that of an update that is still to come. Only after a restore, which lets the
+// operator follow at once, the databases are of that version already.
 func versionOf(cloud *v1alpha1.OnecloudCluster) string {
-	if cloud.Spec.Version != "" {
-		return cloud.Spec.Version
+	in := cloud.Status.Release
+	if cloud.Annotations[v1alpha1.AnnotationAtOnce] == strconv.Itoa(in.Revision) {
+		in.Version = ""
 	}
-	return cloud.Status.Version
+	return cmp.Or(in.Version, cloud.Spec.Version, cloud.Status.Version)
 }
 
 // IDOf is what the databases of a cloud are marked with.
