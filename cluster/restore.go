@@ -160,7 +160,7 @@ func (r Restore) inPlace(ctx context.Context, c client.WithWatch, live *unstruct
 	if err := r.Confirm(fmt.Sprintf("This stops cloud %s and replaces its databases by those of %s", key, contents.Header.Time.Format(time.RFC3339))); err != nil {
 		return err
 	}
-	x := &restoring{Restore: r, client: c, key: key, cloud: live, cr: cr, out: out}
+	x := &restoring{Restore: r, client: c, key: key, cloud: live, from: cr.Spec.MySQL, out: out}
 	defer x.close()
 	return operation.Perform(ctx, r.runner(c, key, r.spec()), operation.Work[*restoring]{Steps: inPlaceSteps(), Final: stepDatabases, Revert: startAgain}, x, nil)
 }

@@ -29,9 +29,9 @@ type restoring struct {
 	admin  *mysql.Admin
 	out    *Restored
 
-	// cloud is the one that exists; nil for one that is made.
+	// cloud is the one that exists; nil for one that is made. from is the database server on which a person confirmed to replace its databases.
 	cloud *unstructured.Unstructured
-	cr    *v1alpha1.OnecloudCluster
+	from  v1alpha1.DatabaseServer
 }
 
 func (x *restoring) close() {
@@ -46,6 +46,7 @@ const stepDatabases = "databases"
 // inPlaceSteps restore into the cloud that the backup was made of.
 func inPlaceSteps() []workflow.Phase[*restoring] {
 	return []workflow.Phase[*restoring]{
+		{Name: "look", Short: "Look whether the cloud is as it was confirmed", ReadOnly: true, Run: step((*restoring).look)},
 		{Name: "stop", Short: "Stop the services", Timeout: longStep, Run: step((*restoring).stop)},
 		{
 			Name: "save", Short: "Save what is there now", Timeout: longStep, Run: step((*restoring).save),
@@ -75,10 +76,18 @@ func anewSteps() []workflow.Phase[*restoring] {
 	}
 }
 
-func (x *restoring) stop(ctx context.Context, r workflow.Reporter) (err error) {
-	if x.admin, err = openDatabases(ctx, x.client, x.cr, x.cr.Spec.MySQL, x.contents.Header.Cloud.ID); err != nil {
+// look reads the cloud anew, and opens its databases.
+func (x *restoring) look(ctx context.Context, _ workflow.Reporter) error {
+	cloud, cr, err := unmoved(ctx, x.client, x.key, x.from)
+	if err != nil {
 		return err
 	}
+	x.cloud = cloud
+	x.admin, err = openDatabases(ctx, x.client, cr, cr.Spec.MySQL, x.contents.Header.Cloud.ID)
+	return err
+}
+
+func (x *restoring) stop(ctx context.Context, r workflow.Reporter) error {
 	return Stop(ctx, x.client, x.key, r.Waiting)
 }
 

@@ -198,17 +198,6 @@ func (b *backups) busy() {
 	b.status("held", func(s *v1alpha1.OnecloudOperationStatus) { s.Phase = v1alpha1.OperationSucceeded })
 }
 
-func (b *backups) status(name string, change func(*v1alpha1.OnecloudOperationStatus)) {
-	b.Helper()
-	o := &v1alpha1.OnecloudOperation{}
-	b.Get(o, name)
-	before := o.DeepCopy()
-	change(&o.Status)
-	if err := b.Client.Status().Patch(b.Context(), o, client.MergeFrom(before)); err != nil {
-		b.Fatal(err)
-	}
-}
-
 // stuck is a directory whose files never get anything in, until their context ends.
 type stuck struct {
 	backup.Dir

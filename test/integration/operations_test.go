@@ -29,6 +29,18 @@ func (e *cloudTest) operation(name string, spec v1alpha1.OnecloudOperationSpec) 
 	return o
 }
 
+// status writes what a program writes of the operation that it runs.
+func (e *cloudTest) status(name string, change func(*v1alpha1.OnecloudOperationStatus)) {
+	e.Helper()
+	o := &v1alpha1.OnecloudOperation{}
+	e.Get(o, name)
+	before := o.DeepCopy()
+	change(&o.Status)
+	if err := e.Client.Status().Patch(e.Context(), o, client.MergeFrom(before)); err != nil {
+		e.Fatal(err)
+	}
+}
+
 // untilOperation waits until an operation is as wanted.
 func (e *cloudTest) untilOperation(name string, wanted func(*v1alpha1.OnecloudOperation) bool) *v1alpha1.OnecloudOperation {
 	e.Helper()
