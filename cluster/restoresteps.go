@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -32,11 +35,14 @@ type restoring struct {
 	// cloud is the one that exists; nil for one that is made. from is the database server on which a person confirmed to replace its databases.
 	cloud *unstructured.Unstructured
 	from  v1alpha1.DatabaseServer
+	// others are its databases that are not in the backup, of components that it got later.
+	others []string
 }
 
 func (x *restoring) close() {
 	if x.admin != nil {
 		x.admin.Close()
+		x.admin = nil
 	}
 }
 
@@ -76,15 +82,41 @@ func anewSteps() []workflow.Phase[*restoring] {
 	}
 }
 
-// look reads the cloud anew, and opens its databases.
+// open opens the databases of the cloud, and lists those that are not in the backup.
+func (x *restoring) open(ctx context.Context, cr *v1alpha1.OnecloudCluster) (err error) {
+	x.close()
+	if x.admin, err = openDatabases(ctx, x.client, cr, cr.Spec.MySQL, x.contents.Header.Cloud.ID); err == nil {
+		x.others, err = backup.Others(ctx, x.admin, x.contents.Header.Databases)
+	}
+	return databaseFinding(err)
+}
+
+// question says what a restore does to the cloud.
+func (x *restoring) question() string {
+	q := fmt.Sprintf("This stops cloud %s and replaces its databases by those of %s", x.key, x.contents.Header.Time.Format(time.RFC3339))
+	if len(x.others) > 0 {
+		q += "; it empties those that are not in the backup: " + strings.Join(x.others, ", ")
+	}
+	return q
+}
+
+// look reads the cloud anew, and opens its databases again. Each that is emptied was named when a person confirmed.
 func (x *restoring) look(ctx context.Context, _ workflow.Reporter) error {
 	cloud, cr, err := unmoved(ctx, x.client, x.key, x.from)
 	if err != nil {
 		return err
 	}
+	named := x.others
+	if err := x.open(ctx, cr); err != nil {
+		return err
+	}
+	for _, d := range x.others {
+		if !slices.Contains(named, d) {
+			return changedMeanwhile(x.key, fmt.Sprintf("database %s holds tables now, and is not in the backup", d))
+		}
+	}
 	x.cloud = cloud
-	x.admin, err = openDatabases(ctx, x.client, cr, cr.Spec.MySQL, x.contents.Header.Cloud.ID)
-	return err
+	return nil
 }
 
 func (x *restoring) stop(ctx context.Context, r workflow.Reporter) error {
@@ -108,9 +140,18 @@ func (x *restoring) databases(ctx context.Context, r workflow.Reporter) error {
 	if _, err := backup.RestoreDatabases(ctx, r, x.Store, x.info, x.admin, x.IDs...); err != nil {
 		return x.halfway(backupFinding(err))
 	}
-	line := databasesRestored(*x.contents)
-	x.out.Changes = append(x.out.Changes, line)
-	r.Changed("%s", line)
+	lines := []string{databasesRestored(*x.contents)}
+	if len(x.others) > 0 {
+		if err := backup.Empty(ctx, x.admin, x.others); err != nil {
+			return x.halfway(backupFinding(err))
+		}
+		x.out.Emptied = x.others
+		lines = append(lines, "emptied, because they are not in the backup: "+strings.Join(x.others, ", "))
+	}
+	for _, line := range lines {
+		r.Changed("%s", line)
+	}
+	x.out.Changes = append(x.out.Changes, lines...)
 	return nil
 }
 

@@ -17,8 +17,6 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/mysql"
-	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
@@ -256,22 +254,13 @@ func (m *moves) queued() {
 		})
 		return waits, "the move does not wait"
 	})
-	a, err := mysql.Open(m.Context(), mysql.Config{Host: m.to.Host, Port: m.to.Port, User: "root", Password: m.to.RootPassword,
-		Owner: mysql.Owner{ID: string(m.Credentials()[component.CloudID]), Namespace: namespace, Name: cloud}})
-	if err != nil {
-		m.Fatal(err)
-	}
-	defer a.Close()
-	if _, err := a.EnsureDatabase(m.Context(), nil, "late"); err != nil {
-		m.Fatal(err)
-	}
-	m.sql(m.to, "CREATE TABLE late.t (id INT PRIMARY KEY)", "INSERT INTO late.t VALUES (1), (2), (3)")
+	m.makeDatabase(m.to, "late")
 	m.status("held", func(s *v1alpha1.OnecloudOperationStatus) { s.Phase = v1alpha1.OperationSucceeded })
 	if err := c.Wait(); err != nil {
 		m.Fatalf("%v\n%s", err, c.said.String())
 	}
 	m.belongs(m.DB)
-	if rows := m.sql(m.DB, "SELECT COUNT(*) FROM late.t"); rows != "3" {
+	if rows := m.sql(m.DB, "SELECT COUNT(*) FROM late.t"); rows != "2" {
 		m.Errorf("%s rows", rows)
 	}
 }
