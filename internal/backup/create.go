@@ -145,7 +145,7 @@ func (e *RetentionError) Unwrap() error { return e.Err }
 
 // Retain removes older backups that are not to be kept, and returns their names.
 func (p *Plan) Retain(ctx context.Context) ([]string, error) {
-	gone, err := Prune(ctx, p.Store, p.Header.Cloud.ID, p.Keep)
+	gone, err := Prune(ctx, p.Store, p.Header.Cloud.ID, p.Keep, FileName(p.Header), time.Now())
 	if err != nil {
 		err = &RetentionError{err}
 	}
@@ -295,8 +295,9 @@ func (p *Plan) prove(ctx context.Context, w Watcher, info *Info) error {
 	return nil
 }
 
-// Prune removes all but the newest backups of a cloud. The newest proven one stays in any case. It returns the names of those it removed.
-func Prune(ctx context.Context, s Store, cloudID string, keep int) ([]string, error) {
+// Prune removes all but the newest backups of a cloud. The one that was just made and the newest proven one stay in any case. Those that lie in the future
+// stay, too, and count as neither: a clock was ahead when they were made. It returns the names of those it removed.
+func Prune(ctx context.Context, s Store, cloudID string, keep int, made string, now time.Time) ([]string, error) {
 	if keep <= 0 {
 		return nil, nil
 	}
@@ -304,11 +305,11 @@ func Prune(ctx context.Context, s Store, cloudID string, keep int) ([]string, er
 	if err != nil {
 		return nil, err
 	}
-	list = slices.DeleteFunc(list, func(i Info) bool { return i.Unknown || i.Cloud.ID != cloudID })
+	list = slices.DeleteFunc(list, func(i Info) bool { return i.Unknown || i.Cloud.ID != cloudID || ahead(i.Time, now) })
 	proven := slices.IndexFunc(list, func(i Info) bool { return i.Proven != nil })
 	var gone []string
 	for n, i := range list {
-		if n < keep || n == proven {
+		if n < keep || n == proven || i.Name == made {
 			continue
 		}
 		if err := remove(ctx, s, i.Name); err != nil {
