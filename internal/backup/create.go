@@ -59,9 +59,12 @@ func (e *SpaceError) Error() string {
 	return fmt.Sprintf("%s has %d MiB free, and the backup needs about %d MiB", e.Store, e.Free>>20, e.Need>>20)
 }
 
+// prefix begins the names of the files of a cloud. Clouds that share a place often share their name, too.
+func prefix(c Cloud) string { return c.Name + "-" + digest([]byte(c.ID))[:8] + "-" }
+
 // FileName of a backup.
 func FileName(h Header) string {
-	return h.Cloud.Name + "-" + h.Time.UTC().Format("20060102T150405Z") + Suffix
+	return prefix(h.Cloud) + h.Time.UTC().Format("20060102T150405Z") + Suffix
 }
 
 // Run makes the backup, stores it, proves it, and removes older ones that are not to be kept. The Info of a backup that was stored and could
@@ -81,9 +84,9 @@ func (p *Plan) Run(ctx context.Context, w Watcher) (Info, error) {
 	return info, err
 }
 
-// Prepare removes what interrupted runs left, and makes sure that there is something to back up and room for it.
+// Prepare removes what interrupted runs for this cloud left, and makes sure that there is something to back up and room for it.
 func (p *Plan) Prepare(ctx context.Context, w Watcher) error {
-	if err := p.Store.Clean(ctx); err != nil {
+	if err := p.Store.Clean(ctx, prefix(p.Header.Cloud)); err != nil {
 		return err
 	}
 	if err := p.prepare(ctx); err != nil {

@@ -153,13 +153,18 @@ func TestUnfinishedFilesGo(t *testing.T) {
 	if got := files(t, dir); len(got) > 0 {
 		t.Errorf("%v are left", got)
 	}
-	if err := os.WriteFile(filepath.Join(string(dir), ".old"+Suffix+partSuffix), []byte("x"), 0o600); err != nil { // of a run that was killed
-		t.Fatal(err)
+	twin := cloud
+	twin.ID = "id-9" // its backup runs at this moment
+	running := "." + FileName(Header{Cloud: twin}) + partSuffix
+	for _, name := range []string{"." + FileName(Header{Cloud: cloud}) + partSuffix, running} { // the first is of a run that was killed
+		if err := os.WriteFile(filepath.Join(string(dir), name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := e.plan(dir).Run(t.Context(), Unwatched{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := files(t, dir); len(got) != 2 {
+	if got := files(t, dir); len(got) != 3 || got[0] != running {
 		t.Errorf("%v are left", got)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
