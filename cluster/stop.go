@@ -11,8 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,24 +26,11 @@ import (
 // Stop ends everything of a cloud that may write to its databases, and keeps the operator from starting it. Agents on nodes that reach databases only
 // through services go on, and so do virtual machines. A cloud that is stopped already stays so.
 func Stop(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(what, why string)) error {
-	u, err := get(ctx, c, key)
-	if err != nil {
-		return err
-	}
-	if u.GetAnnotations()[v1alpha1.AnnotationPaused] != "true" {
-		if err := merge(ctx, c, u, annotation(v1alpha1.AnnotationPaused, "true")); err != nil {
-			return fmt.Errorf("pausing cloud %s: %w", key, err)
-		}
-	}
-	err = kube.WaitFor(ctx, c, empty(key), func(o client.Object) (bool, string) {
-		live, is := o.(*unstructured.Unstructured)
-		return is && live != nil && isPaused(live), "the operator has not paused yet"
-	}, func(why string) { report("operator", why) })
-	if err != nil {
+	if err := pause(ctx, c, key, func(why string) { report("operator", why) }); err != nil {
 		return fmt.Errorf("pausing cloud %s: %w", key, err)
 	}
 	var refused error
-	err = wait.Until(ctx, "the end of the services", stopInterval, func(ctx context.Context) (bool, string, error) {
+	err := wait.Until(ctx, "the end of the services", stopInterval, func(ctx context.Context) (bool, string, error) {
 		done, why, err := stopped(ctx, c, key)
 		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // which waiting does not change
 			refused = err
@@ -56,7 +43,35 @@ func Stop(ctx context.Context, c client.WithWatch, key client.ObjectKey, report 
 	return cmp.Or(refused, err)
 }
 
-const stopInterval = time.Second
+const (
+	stopInterval = time.Second
+	// followTimeout is how long an operator may take to follow a start.
+	followTimeout = time.Minute
+)
+
+// pause keeps the operator from starting anything, and returns once it has seen that.
+func pause(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(why string)) error {
+	u, err := get(ctx, c, key)
+	if err != nil {
+		return err
+	}
+	waited := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	if u.GetAnnotations()[v1alpha1.AnnotationPaused] != "true" {
+		// Its status may be that of an earlier pause while it follows the start that ended that one: it makes pods then, and says so afterwards. An operator
+		// that cannot reconcile the cloud at all makes none, and never says so.
+		following, cancel := context.WithTimeout(ctx, followTimeout)
+		defer cancel()
+		_ = kube.WaitFor(following, c, waited, func(o client.Object) (bool, string) {
+			return !isPaused(o), "the operator has not followed the last start yet"
+		}, report)
+		if err := merge(ctx, c, u, annotation(v1alpha1.AnnotationPaused, "true")); err != nil {
+			return err
+		}
+	}
+	return kube.WaitFor(ctx, c, waited, func(o client.Object) (bool, string) {
+		return isPaused(o), "the operator has not paused yet"
+	}, report)
+}
 
 // stopped ends what may write to the databases, and reports whether nothing of it is left, else why not. It lists everything anew each time: what the
 // operator was about to make when it was paused comes late.
@@ -136,12 +151,11 @@ func annotation(name string, value any) map[string]any {
 }
 
 // isPaused reports whether the operator has seen that the cloud is paused.
-func isPaused(u *unstructured.Unstructured) bool {
-	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
-	for _, c := range conditions {
-		if m, _ := c.(map[string]any); m["type"] == v1alpha1.ConditionProgressing && m["reason"] == status.ReasonPaused {
-			return true
-		}
+func isPaused(o client.Object) bool {
+	cloud, there := kube.As[v1alpha1.OnecloudCluster](o)
+	if !there {
+		return false
 	}
-	return false
+	p := meta.FindStatusCondition(cloud.Status.Conditions, v1alpha1.ConditionProgressing)
+	return p != nil && p.Reason == status.ReasonPaused
 }

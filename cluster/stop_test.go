@@ -126,3 +126,25 @@ func TestStopEndsEveryWriter(t *testing.T) {
 	}
 	s.until("the agent starts", agent, func() bool { return len(agent.Spec.Template.Spec.NodeSelector) == 0 && len(agent.Annotations) == 0 })
 }
+
+// TestStopDoesNotTrustAnEarlierPause: after a start, the operator still says that the cloud is paused, and makes pods.
+func TestStopDoesNotTrustAnEarlierPause(t *testing.T) {
+	s := stopping(t)
+	pod := &corev1.Pod{}
+	pod.Namespace, pod.Name = DefaultNamespace, "default-region"
+	if err := s.Delete(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	s.reports(status.ReasonPaused)
+	s.begin()
+	s.goesOn("the operator follows the last start")
+	cloud := theCloud("")
+	s.until("it waits", cloud, func() bool { return cloud.Annotations[v1alpha1.AnnotationPaused] == "" })
+	s.reports("Progressing")
+	s.until("it pauses", cloud, func() bool { return cloud.Annotations[v1alpha1.AnnotationPaused] == "true" })
+	s.goesOn("the operator has not paused")
+	s.reports(status.ReasonPaused)
+	if err := <-s.ended; err != nil {
+		t.Fatal(err)
+	}
+}
