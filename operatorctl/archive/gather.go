@@ -122,6 +122,9 @@ func belongs(cloud *v1alpha1.OnecloudCluster, s *corev1.Secret) bool {
 			return true
 		}
 	}
+	if s3 := cloud.Spec.Backup.S3; s3 != nil && s3.Secret == s.Name { // without it a cloud that was restored makes no backups
+		return true
+	}
 	kept := append([]string{secrets.CredentialsSecret(cloud.Name), secrets.CertsSecret(cloud.Name), secrets.EtcdCASecret(cloud.Name)},
 		secrets.EtcdSecrets(cloud.Name)...)
 	n := release.Revision(s)
