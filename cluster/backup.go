@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,7 +49,7 @@ func (b Backup) Make(ctx context.Context, c client.WithWatch) (info backup.Info,
 	if err != nil {
 		return backup.Info{}, nil, err
 	}
-	m := &making{Backup: b, client: c, cloud: u}
+	m := &making{Backup: b, client: c}
 	defer m.close()
 	began := time.Now()
 	spec := v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup, Backup: &v1alpha1.BackupParameters{Place: b.Place}}
@@ -61,7 +63,7 @@ func (b Backup) Within(ctx context.Context, c client.WithWatch, report workflow.
 	if err != nil {
 		return backup.Info{}, err
 	}
-	m := &making{Backup: b, client: c, cloud: u}
+	m := &making{Backup: b, client: c}
 	defer m.close()
 	began := time.Now()
 	for _, p := range backupSteps() {
@@ -82,7 +84,6 @@ func (b Backup) Within(ctx context.Context, c client.WithWatch, report workflow.
 type making struct {
 	Backup
 	client  client.WithWatch
-	cloud   *unstructured.Unstructured
 	plan    *backup.Plan
 	info    backup.Info
 	warning error
@@ -136,12 +137,20 @@ func backupSteps() []workflow.Phase[*making] {
 	}
 }
 
+// prepare reads the cloud only now: while the backup waited for its turn, an update may have changed its version, a move its database server.
 func (m *making) prepare(ctx context.Context, r workflow.Reporter) error {
-	cr, err := typed(m.cloud)
+	cloud, err := get(ctx, m.client, m.Key)
 	if err != nil {
 		return err
 	}
-	source, err := archive.Gather(ctx, m.client, m.cloud, time.Now())
+	cr, err := typed(cloud)
+	if err != nil {
+		return err
+	}
+	if err := betweenReleases(ctx, m.client, cr); err != nil {
+		return err
+	}
+	source, err := archive.Gather(ctx, m.client, cloud, time.Now())
 	if err != nil {
 		return err
 	}
@@ -155,6 +164,23 @@ func (m *making) prepare(ctx context.Context, r workflow.Reporter) error {
 		return err
 	}
 	return m.plan.Prepare(ctx, r)
+}
+
+// betweenReleases refuses a backup while an operation brings the cloud to another release: its databases would be of both. A backup that was given its
+// turn meets none; one that begins without the operator may.
+func betweenReleases(ctx context.Context, c client.Client, cr *v1alpha1.OnecloudCluster) error {
+	var name string
+	list, err := Operations(ctx, c, cr.Namespace, cr.Name)
+	switch i := slices.IndexFunc(list, func(o Operation) bool { return o.Status.Phase.Active() && o.Status.Rollout != nil }); {
+	case i >= 0:
+		name = list[i].Name
+	case err != nil && cr.Status.Rollout != nil: // this account may not list them, but the cloud says so, too
+		name = cr.Status.Rollout.Operation
+	default:
+		return nil
+	}
+	return finding.New("OCA-7421", "Another operation of the cloud runs", fmt.Sprintf("operation %s brings the cloud to another release, and has not ended", name),
+		"ocadm operation show "+name+"; once it has ended, run the command again. Nothing moves? kubectl -n onecloud get pods -l app=onecloud-operator")
 }
 
 func (m *making) dump(ctx context.Context, r workflow.Reporter) (err error) {

@@ -64,6 +64,28 @@ func openDatabases(ctx context.Context, c client.Reader, cr *v1alpha1.OnecloudCl
 	return a, databaseFinding(err)
 }
 
+// unmoved reads a cloud anew once its operation has its turn: what ran before may have changed it. Its databases must be where they were when a person
+// confirmed what happens to them.
+func unmoved(ctx context.Context, c client.Client, key client.ObjectKey, was v1alpha1.DatabaseServer) (*unstructured.Unstructured, *v1alpha1.OnecloudCluster, error) {
+	u, err := get(ctx, c, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	cr, err := typed(u)
+	if err != nil {
+		return nil, nil, err
+	}
+	if now := address(cr.Spec.MySQL); now != address(was) {
+		return nil, nil, changedMeanwhile(key, fmt.Sprintf("its databases are on %s now, and were on %s", now, address(was)))
+	}
+	return u, cr, nil
+}
+
+// changedMeanwhile is the finding of a cloud that is not as it was when a person confirmed.
+func changedMeanwhile(key client.ObjectKey, cause string) error {
+	return finding.New("OCA-7425", fmt.Sprintf("Cloud %s changed while the command waited for its turn", key), cause, "run the command again, which asks for what is there now")
+}
+
 const reachInterval = 500 * time.Millisecond
 
 // reach opens a server that may be out of reach for a while. What the server itself answers is final.

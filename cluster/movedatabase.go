@@ -60,7 +60,7 @@ func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, err
 	if err != nil {
 		return Moved{}, err
 	}
-	x := &moving{MoveDatabase: m, client: c, cloud: u, out: Moved{From: address(cr.Spec.MySQL), To: address(m.To)}}
+	x := &moving{MoveDatabase: m, client: c, cloud: u, from: cr.Spec.MySQL, out: Moved{From: address(cr.Spec.MySQL), To: address(m.To)}}
 	if x.out.From == x.out.To {
 		x.cloud = u // an earlier run may have been interrupted between the switch and the start
 		return x.out, x.start(ctx, nil)
@@ -69,12 +69,9 @@ func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, err
 	if err := x.open(ctx, cr); err != nil {
 		return x.out, err
 	}
-	size, err := x.old.CopySize(ctx, x.databases...)
-	if err == nil {
-		err = x.target.Fit(ctx, "copying the databases", size)
-	}
+	size, err := x.list(ctx)
 	if err != nil {
-		return x.out, databaseFinding(err)
+		return x.out, err
 	}
 	question := fmt.Sprintf("This stops cloud %s, copies %d databases (about %d MiB) from %s to %s, and starts it there", m.Key, len(x.databases), size>>20,
 		x.out.From, x.out.To)
@@ -92,8 +89,10 @@ func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, err
 // moving is a move that runs.
 type moving struct {
 	MoveDatabase
-	client      client.WithWatch
-	cloud       *unstructured.Unstructured
+	client client.WithWatch
+	cloud  *unstructured.Unstructured
+	// from is the server that a person confirmed to leave.
+	from        v1alpha1.DatabaseServer
 	old, target *mysql.Admin
 	databases   []string
 	out         Moved
@@ -117,11 +116,34 @@ func (x *moving) open(ctx context.Context, cr *v1alpha1.OnecloudCluster) error {
 	if err = tryDatabases(ctx, x.client, cr, x.To, id); err != nil { // before any service stops
 		return err
 	}
-	if x.target, err = openDatabases(ctx, x.client, cr, x.To, id); err != nil {
+	x.target, err = openDatabases(ctx, x.client, cr, x.To, id)
+	return err
+}
+
+// list lists the databases to copy, and makes sure that there is room for them.
+func (x *moving) list(ctx context.Context) (size int64, err error) {
+	if x.databases, err = backup.Databases(ctx, x.old); err == nil {
+		size, err = x.old.CopySize(ctx, x.databases...)
+	}
+	if err == nil {
+		err = x.target.Fit(ctx, "copying the databases", size)
+	}
+	return size, databaseFinding(err)
+}
+
+// look reads the cloud anew.
+func (x *moving) look(ctx context.Context, _ workflow.Reporter) (err error) {
+	x.cloud, _, err = unmoved(ctx, x.client, x.Key, x.from)
+	return err
+}
+
+// stop stops the services, and lists the databases anew: what ran before this operation may have made one.
+func (x *moving) stop(ctx context.Context, r workflow.Reporter) error {
+	if err := Stop(ctx, x.client, x.Key, r.Waiting); err != nil {
 		return err
 	}
-	x.databases, err = backup.Databases(ctx, x.old)
-	return databaseFinding(err)
+	_, err := x.list(ctx)
+	return err
 }
 
 func (x *moving) close() {
@@ -134,9 +156,8 @@ func (x *moving) close() {
 
 func moveSteps() []workflow.Phase[*moving] {
 	return []workflow.Phase[*moving]{
-		{Name: "stop", Short: "Stop the services", Timeout: longStep, Run: step(func(x *moving, ctx context.Context, r workflow.Reporter) error {
-			return Stop(ctx, x.client, x.Key, r.Waiting)
-		})},
+		{Name: "look", Short: "Look whether the cloud is as it was confirmed", ReadOnly: true, Run: step((*moving).look)},
+		{Name: "stop", Short: "Stop the services", Timeout: longStep, Run: step((*moving).stop)},
 		{Name: "copy", Short: "Copy the databases, and compare every row", Timeout: longStep, Run: step((*moving).copy)},
 		{Name: "switch", Short: "Make the new server that of the cloud", Run: step((*moving).change)},
 		{Name: "start", Short: "Start the services", Run: step((*moving).start)},

@@ -113,8 +113,10 @@ type Restored struct {
 	Tables  int      `json:"tables"`
 	Rows    int64    `json:"rows"`
 	// Before is the backup of what was there.
-	Before  string  `json:"before,omitempty"`
-	Seconds float64 `json:"seconds"`
+	Before string `json:"before,omitempty"`
+	// Emptied are the databases of the cloud that are not in the backup.
+	Emptied []string `json:"emptied,omitempty"`
+	Seconds float64  `json:"seconds"`
 }
 
 // Apply restores. Whatever interrupts it, it can be run again.
@@ -157,11 +159,14 @@ func (r Restore) inPlace(ctx context.Context, c client.WithWatch, live *unstruct
 	if err != nil {
 		return err
 	}
-	if err := r.Confirm(fmt.Sprintf("This stops cloud %s and replaces its databases by those of %s", key, contents.Header.Time.Format(time.RFC3339))); err != nil {
+	x := &restoring{Restore: r, client: c, key: key, cloud: live, from: cr.Spec.MySQL, out: out}
+	defer x.close()
+	if err := x.open(ctx, cr); err != nil {
 		return err
 	}
-	x := &restoring{Restore: r, client: c, key: key, cloud: live, cr: cr, out: out}
-	defer x.close()
+	if err := r.Confirm(x.question()); err != nil {
+		return err
+	}
 	return operation.Perform(ctx, r.runner(c, key, r.spec()), operation.Work[*restoring]{Steps: inPlaceSteps(), Final: stepDatabases, Revert: startAgain}, x, nil)
 }
 

@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -29,14 +32,17 @@ type restoring struct {
 	admin  *mysql.Admin
 	out    *Restored
 
-	// cloud is the one that exists; nil for one that is made.
+	// cloud is the one that exists; nil for one that is made. from is the database server on which a person confirmed to replace its databases.
 	cloud *unstructured.Unstructured
-	cr    *v1alpha1.OnecloudCluster
+	from  v1alpha1.DatabaseServer
+	// others are its databases that are not in the backup, of components that it got later.
+	others []string
 }
 
 func (x *restoring) close() {
 	if x.admin != nil {
 		x.admin.Close()
+		x.admin = nil
 	}
 }
 
@@ -46,6 +52,7 @@ const stepDatabases = "databases"
 // inPlaceSteps restore into the cloud that the backup was made of.
 func inPlaceSteps() []workflow.Phase[*restoring] {
 	return []workflow.Phase[*restoring]{
+		{Name: "look", Short: "Look whether the cloud is as it was confirmed", ReadOnly: true, Run: step((*restoring).look)},
 		{Name: "stop", Short: "Stop the services", Timeout: longStep, Run: step((*restoring).stop)},
 		{
 			Name: "save", Short: "Save what is there now", Timeout: longStep, Run: step((*restoring).save),
@@ -75,17 +82,55 @@ func anewSteps() []workflow.Phase[*restoring] {
 	}
 }
 
-func (x *restoring) stop(ctx context.Context, r workflow.Reporter) (err error) {
-	if x.admin, err = openDatabases(ctx, x.client, x.cr, x.cr.Spec.MySQL, x.contents.Header.Cloud.ID); err != nil {
+// open opens the databases of the cloud, and lists those that are not in the backup.
+func (x *restoring) open(ctx context.Context, cr *v1alpha1.OnecloudCluster) (err error) {
+	x.close()
+	if x.admin, err = openDatabases(ctx, x.client, cr, cr.Spec.MySQL, x.contents.Header.Cloud.ID); err == nil {
+		x.others, err = backup.Others(ctx, x.admin, x.contents.Header.Databases)
+	}
+	return databaseFinding(err)
+}
+
+// question says what a restore does to the cloud.
+func (x *restoring) question() string {
+	q := fmt.Sprintf("This stops cloud %s and replaces its databases by those of %s", x.key, x.contents.Header.Time.Format(time.RFC3339))
+	if len(x.others) > 0 {
+		q += "; it empties those that are not in the backup: " + strings.Join(x.others, ", ")
+	}
+	return q
+}
+
+// look reads the cloud anew, and opens its databases again. Each that is emptied was named when a person confirmed.
+func (x *restoring) look(ctx context.Context, _ workflow.Reporter) error {
+	cloud, cr, err := unmoved(ctx, x.client, x.key, x.from)
+	if err != nil {
 		return err
 	}
+	named := x.others
+	if err := x.open(ctx, cr); err != nil {
+		return err
+	}
+	for _, d := range x.others {
+		if !slices.Contains(named, d) {
+			return changedMeanwhile(x.key, fmt.Sprintf("database %s holds tables now, and is not in the backup", d))
+		}
+	}
+	x.cloud = cloud
+	return nil
+}
+
+func (x *restoring) stop(ctx context.Context, r workflow.Reporter) error {
 	return Stop(ctx, x.client, x.key, r.Waiting)
 }
 
+// save goes on only with a file that is stored. One without its note beside it is as good.
 func (x *restoring) save(ctx context.Context, r workflow.Reporter) error {
 	before, err := x.Before(ctx, x.key, r)
 	if err != nil && before.Name == "" {
 		return fmt.Errorf("saving what is there now: %w", err)
+	}
+	if err != nil {
+		r.Info("%s is stored: %v", before.Name, err)
 	}
 	x.out.Before = before.Name
 	return nil
@@ -95,9 +140,18 @@ func (x *restoring) databases(ctx context.Context, r workflow.Reporter) error {
 	if _, err := backup.RestoreDatabases(ctx, r, x.Store, x.info, x.admin, x.IDs...); err != nil {
 		return x.halfway(backupFinding(err))
 	}
-	line := databasesRestored(*x.contents)
-	x.out.Changes = append(x.out.Changes, line)
-	r.Changed("%s", line)
+	lines := []string{databasesRestored(*x.contents)}
+	if len(x.others) > 0 {
+		if err := backup.Empty(ctx, x.admin, x.others); err != nil {
+			return x.halfway(backupFinding(err))
+		}
+		x.out.Emptied = x.others
+		lines = append(lines, "emptied, because they are not in the backup: "+strings.Join(x.others, ", "))
+	}
+	for _, line := range lines {
+		r.Changed("%s", line)
+	}
+	x.out.Changes = append(x.out.Changes, lines...)
 	return nil
 }
 

@@ -3,70 +3,142 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// Stop ends all services of a cloud that may write to its databases, and keeps the operator from starting them. Agents on nodes, which reach
-// databases only through services, go on, and so do virtual machines. A cloud that is stopped already stays so.
+// Stop ends everything of a cloud that may write to its databases, and keeps the operator from starting it. Agents on nodes that reach databases only
+// through services go on, and so do virtual machines. A cloud that is stopped already stays so.
 func Stop(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(what, why string)) error {
+	if err := pause(ctx, c, key, func(why string) { report("operator", why) }); err != nil {
+		return fmt.Errorf("pausing cloud %s: %w", key, err)
+	}
+	var refused error
+	err := wait.Until(ctx, "the end of the services", stopInterval, func(ctx context.Context) (bool, string, error) {
+		done, why, err := stopped(ctx, c, key)
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // which waiting does not change
+			refused = err
+		}
+		if refused != nil {
+			return true, "", nil
+		}
+		return done, why, err
+	}, func(why string) { report("services", why) })
+	return cmp.Or(refused, err)
+}
+
+const (
+	stopInterval = time.Second
+	// followTimeout is how long an operator may take to follow a start.
+	followTimeout = time.Minute
+)
+
+// pause keeps the operator from starting anything, and returns once it has seen that.
+func pause(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(why string)) error {
 	u, err := get(ctx, c, key)
 	if err != nil {
 		return err
 	}
+	waited := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	if u.GetAnnotations()[v1alpha1.AnnotationPaused] != "true" {
+		// Its status may be that of an earlier pause while it follows the start that ended that one: it makes pods then, and says so afterwards. An operator
+		// that cannot reconcile the cloud at all makes none, and never says so.
+		following, cancel := context.WithTimeout(ctx, followTimeout)
+		defer cancel()
+		_ = kube.WaitFor(following, c, waited, func(o client.Object) (bool, string) {
+			return !isPaused(o), "the operator has not followed the last start yet"
+		}, report)
 		if err := merge(ctx, c, u, annotation(v1alpha1.AnnotationPaused, "true")); err != nil {
-			return fmt.Errorf("pausing cloud %s: %w", key, err)
+			return err
 		}
 	}
-	err = kube.WaitFor(ctx, c, empty(key), func(o client.Object) (bool, string) {
-		live, is := o.(*unstructured.Unstructured)
-		return is && live != nil && isPaused(live), "the operator has not paused yet"
-	}, func(why string) { report("operator", why) })
+	return kube.WaitFor(ctx, c, waited, func(o client.Object) (bool, string) {
+		return isPaused(o), "the operator has not paused yet"
+	}, report)
+}
+
+// stopped ends what may write to the databases, and reports whether nothing of it is left, else why not. It lists everything anew each time: what the
+// operator was about to make when it was paused comes late.
+func stopped(ctx context.Context, c client.Client, key client.ObjectKey) (done bool, why string, err error) {
+	deployments, err := operation.Services(ctx, c, key)
 	if err != nil {
-		return fmt.Errorf("pausing cloud %s: %w", key, err)
+		return false, "", err
 	}
-	list, err := operation.Services(ctx, c, key)
+	agents, err := operation.Writers(ctx, c, key)
 	if err != nil {
-		return err
+		return false, "", err
 	}
-	for i := range list {
-		d := &list[i]
-		n := operation.Replicas(d)
-		if n == 0 {
-			continue
-		}
-		patch := annotation(operation.AnnotationStopped, strconv.Itoa(int(n)))
-		patch["spec"] = map[string]any{"replicas": 0}
-		if err := merge(ctx, c, d, patch); err != nil {
-			return fmt.Errorf("stopping Deployment %s: %w", d.Name, err)
-		}
-	}
-	for i := range list {
-		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: list[i].Namespace, Name: list[i].Name}}
-		err := kube.WaitFor(ctx, c, d, func(o client.Object) (bool, string) {
-			live, _ := kube.As[appsv1.Deployment](o)
-			if live == nil {
-				return true, ""
+	var selectors []*metav1.LabelSelector
+	for i := range deployments {
+		d := &deployments[i]
+		selectors = append(selectors, d.Spec.Selector)
+		if n := operation.Replicas(d); n > 0 {
+			patch := annotation(operation.AnnotationStopped, strconv.Itoa(int(n)))
+			patch["spec"] = map[string]any{"replicas": 0}
+			if err := merge(ctx, c, d, patch); err != nil {
+				return false, "", fmt.Errorf("stopping Deployment %s: %w", d.Name, err)
 			}
-			return live.Status.ObservedGeneration >= live.Generation && live.Status.Replicas == 0, fmt.Sprintf("%d pods are left", live.Status.Replicas)
-		}, func(why string) { report(d.Name, why) })
-		if err != nil {
-			return fmt.Errorf("stopping Deployment %s: %w", d.Name, err)
+			why = d.Name + " has just been told to stop"
+		} else if d.Status.ObservedGeneration < d.Generation || d.Status.Replicas > 0 {
+			why = fmt.Sprintf("%s has %d pods", d.Name, d.Status.Replicas)
 		}
 	}
-	return nil
+	for i := range agents {
+		d := &agents[i]
+		selectors = append(selectors, d.Spec.Selector)
+		if d.Spec.Template.Spec.NodeSelector[v1alpha1.LabelNoNode] == "" {
+			patch := annotation(operation.AnnotationStopped, "true")
+			patch["spec"] = map[string]any{"template": map[string]any{"spec": map[string]any{"nodeSelector": map[string]any{v1alpha1.LabelNoNode: "true"}}}}
+			if err := merge(ctx, c, d, patch); err != nil {
+				return false, "", fmt.Errorf("stopping DaemonSet %s: %w", d.Name, err)
+			}
+			why = d.Name + " has just been told to stop"
+		} else if s := d.Status; s.ObservedGeneration < d.Generation || s.CurrentNumberScheduled+s.NumberMisscheduled > 0 {
+			why = fmt.Sprintf("%s has %d pods", d.Name, s.CurrentNumberScheduled+s.NumberMisscheduled)
+		}
+	}
+	if why != "" {
+		return false, why, nil
+	}
+	why, err = ending(ctx, c, key.Namespace, selectors)
+	return err == nil && why == "", why, err
+}
+
+// ending names a pod of some workloads that still runs. The workload itself does not count one that was told to end.
+func ending(ctx context.Context, c client.Client, namespace string, of []*metav1.LabelSelector) (string, error) {
+	var pods corev1.PodList
+	if err := c.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
+		return "", fmt.Errorf("listing pods: %w", err)
+	}
+	for _, s := range of {
+		selector, err := metav1.LabelSelectorAsSelector(s)
+		if err != nil {
+			return "", fmt.Errorf("reading a selector of pods: %w", err)
+		}
+		for _, p := range pods.Items {
+			over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+			if !over && p.Spec.NodeName != "" && selector.Matches(labels.Set(p.Labels)) {
+				return fmt.Sprintf("pod %s is still ending on node %s", p.Name, p.Spec.NodeName), nil
+			}
+		}
+	}
+	return "", nil
 }
 
 // Start lets the operator start the services of a cloud again that Stop ended.
@@ -79,12 +151,11 @@ func annotation(name string, value any) map[string]any {
 }
 
 // isPaused reports whether the operator has seen that the cloud is paused.
-func isPaused(u *unstructured.Unstructured) bool {
-	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
-	for _, c := range conditions {
-		if m, _ := c.(map[string]any); m["type"] == v1alpha1.ConditionProgressing && m["reason"] == status.ReasonPaused {
-			return true
-		}
+func isPaused(o client.Object) bool {
+	cloud, there := kube.As[v1alpha1.OnecloudCluster](o)
+	if !there {
+		return false
 	}
-	return false
+	p := meta.FindStatusCondition(cloud.Status.Conditions, v1alpha1.ConditionProgressing)
+	return p != nil && p.Reason == status.ReasonPaused
 }

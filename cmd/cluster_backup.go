@@ -202,8 +202,8 @@ func newBackupVerify(a *app) *cobra.Command {
 		Short: "Check a backup, or prove it again",
 		Long: "Reads a backup to its end and checks that nothing is missing or changed. With --restore it also restores it into scratch databases on\n" +
 			"the server of the cloud, compares every table, and drops them. FILE is a path of this machine or s3://BUCKET/PATH/NAME.",
-		Example: "  ocadm cluster backup verify /var/backups/default-20261122T020000Z.ocadm-backup --identity key.txt\n" +
-			"  ocadm cluster backup verify s3://backups/cloud/default-20261122T020000Z.ocadm-backup --s3-endpoint s3.example.com --identity key.txt --restore",
+		Example: "  ocadm cluster backup verify /var/backups/default-5f2c81d0-20261122T020000Z.ocadm-backup --identity key.txt\n" +
+			"  ocadm cluster backup verify s3://backups/cloud/default-5f2c81d0-20261122T020000Z.ocadm-backup --s3-endpoint s3.example.com --identity key.txt --restore",
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := s.fit(args[0]); err != nil {

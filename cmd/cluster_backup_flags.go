@@ -115,7 +115,7 @@ func (s *storeFlags) file(ctx context.Context, file string) (backup.Store, strin
 	}
 	i := strings.LastIndexByte(file, '/')
 	if i < len(bucketScheme) || i == len(file)-1 {
-		return nil, "", misused(fmt.Sprintf("%q names no file in a bucket", file), "for example s3://backups/cloud/default-20261122T020000Z"+backup.Suffix)
+		return nil, "", misused(fmt.Sprintf("%q names no file in a bucket", file), "for example s3://backups/cloud/default-5f2c81d0-20261122T020000Z"+backup.Suffix)
 	}
 	store, err := s.open(ctx, file[:i])
 	return store, file[i+1:], err

@@ -37,7 +37,7 @@ func newBackupRestore(a *app) *cobra.Command {
 			"Restore), and waits for the others. Otherwise it makes the cloud anew, with the same IDs, passwords and projects, on the database server of\n" +
 			"the backup or of --database-host. Interrupted, run it again.\n" +
 			"FILE is a path of this machine or s3://BUCKET/PATH/NAME. Without --namespace the namespace is that of the backup.",
-		Example: "  ocadm cluster backup restore /var/backups/default-20261122T020000Z.ocadm-backup --identity key.txt\n" +
+		Example: "  ocadm cluster backup restore /var/backups/default-5f2c81d0-20261122T020000Z.ocadm-backup --identity key.txt\n" +
 			"  ocadm cluster backup restore default.ocadm-backup --identity key.txt --database-host 10.0.0.9 --database-password-file /root/mysql \\\n" +
 			"    --load-balancer-endpoint 10.0.0.20 --wait",
 		Args: arguments(cobra.ExactArgs(1)),

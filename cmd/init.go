@@ -41,7 +41,7 @@ func newInit(a *app) *cobra.Command {
   ocadm init --bundle ocadm.bundle
 
   # make the cloud of a backup anew on this machine
-  ocadm init --bundle ocadm.bundle --restore-from default-20261122T020000Z.ocadm-backup --identity key.txt
+  ocadm init --bundle ocadm.bundle --restore-from default-5f2c81d0-20261122T020000Z.ocadm-backup --identity key.txt
 
   # use a configuration file
   ocadm config print > ocadm.yaml && ocadm init --config ocadm.yaml`,

@@ -40,6 +40,9 @@ const AnnotationAtOnce = "onecloud.yunion.io/update-at-once"
 // words of RequestCreating, and the operator replaces it with how that ended.
 const AnnotationOperation = "onecloud.yunion.io/operation"
 
+// LabelNoNode is a label that no node has: a DaemonSet whose selector asks for it has no pods.
+const LabelNoNode = "onecloud.yunion.io/stopped"
+
 // LabelRelease of a Secret holds the revision of the release in it.
 const LabelRelease = "onecloud.yunion.io/release"
 

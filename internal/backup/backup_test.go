@@ -55,6 +55,29 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
+// TestDatabasesThatAreNotInTheBackup: those of the cloud that hold something are named, and emptied without losing their owner.
+func TestDatabasesThatAreNotInTheBackup(t *testing.T) {
+	e := setUp(t)
+	e.make("late", "empty")
+	e.run("CREATE TABLE late.t (id INT)")
+	others, err := Others(t.Context(), e.admin, []string{"keystone", "report"})
+	if err != nil || !slices.Equal(others, []string{"late"}) {
+		t.Fatalf("%v %v", others, err)
+	}
+	if err := Empty(t.Context(), e.admin, others); err != nil {
+		t.Fatal(err)
+	}
+	if others, err = Others(t.Context(), e.admin, []string{"keystone", "report"}); err != nil || len(others) > 0 {
+		t.Errorf("%v %v", others, err)
+	}
+	if all, err := Databases(t.Context(), e.admin); err != nil || !slices.Contains(all, "late") {
+		t.Errorf("%v %v", all, err)
+	}
+	if err := Empty(t.Context(), e.admin, []string{"foreign"}); mysql.ClassOf(err) != mysql.Foreign {
+		t.Errorf("a database of another cloud: %v", err)
+	}
+}
+
 func TestRestoreOnAnotherServer(t *testing.T) {
 	e := setUp(t)
 	dir := Dir(t.TempDir())

@@ -59,9 +59,12 @@ func (e *SpaceError) Error() string {
 	return fmt.Sprintf("%s has %d MiB free, and the backup needs about %d MiB", e.Store, e.Free>>20, e.Need>>20)
 }
 
+// prefix begins the names of the files of a cloud. Clouds that share a place often share their name, too.
+func prefix(c Cloud) string { return c.Name + "-" + digest([]byte(c.ID))[:8] + "-" }
+
 // FileName of a backup.
 func FileName(h Header) string {
-	return h.Cloud.Name + "-" + h.Time.UTC().Format("20060102T150405Z") + Suffix
+	return prefix(h.Cloud) + h.Time.UTC().Format("20060102T150405Z") + Suffix
 }
 
 // Run makes the backup, stores it, proves it, and removes older ones that are not to be kept. The Info of a backup that was stored and could
@@ -81,9 +84,9 @@ func (p *Plan) Run(ctx context.Context, w Watcher) (Info, error) {
 	return info, err
 }
 
-// Prepare removes what interrupted runs left, and makes sure that there is something to back up and room for it.
+// Prepare removes what interrupted runs for this cloud left, and makes sure that there is something to back up and room for it.
 func (p *Plan) Prepare(ctx context.Context, w Watcher) error {
-	if err := p.Store.Clean(ctx); err != nil {
+	if err := p.Store.Clean(ctx, prefix(p.Header.Cloud)); err != nil {
 		return err
 	}
 	if err := p.prepare(ctx); err != nil {
@@ -145,7 +148,7 @@ func (e *RetentionError) Unwrap() error { return e.Err }
 
 // Retain removes older backups that are not to be kept, and returns their names.
 func (p *Plan) Retain(ctx context.Context) ([]string, error) {
-	gone, err := Prune(ctx, p.Store, p.Header.Cloud.ID, p.Keep)
+	gone, err := Prune(ctx, p.Store, p.Header.Cloud.ID, p.Keep, FileName(p.Header), time.Now())
 	if err != nil {
 		err = &RetentionError{err}
 	}
@@ -214,8 +217,11 @@ func (p *Plan) attempt(ctx context.Context, w Watcher, name string, recipients [
 	if err != nil {
 		return Info{}, err
 	}
+	if err := f.Commit(); err != nil {
+		return Info{}, err // there is no file: a store may upload a small one only now
+	}
 	info.Name = name
-	return info, f.Commit()
+	return info, nil
 }
 
 // write makes the archive.
@@ -292,8 +298,9 @@ func (p *Plan) prove(ctx context.Context, w Watcher, info *Info) error {
 	return nil
 }
 
-// Prune removes all but the newest backups of a cloud. The newest proven one stays in any case. It returns the names of those it removed.
-func Prune(ctx context.Context, s Store, cloudID string, keep int) ([]string, error) {
+// Prune removes all but the newest backups of a cloud. The one that was just made and the newest proven one stay in any case. Those that lie in the future
+// stay, too, and count as neither: a clock was ahead when they were made. It returns the names of those it removed.
+func Prune(ctx context.Context, s Store, cloudID string, keep int, made string, now time.Time) ([]string, error) {
 	if keep <= 0 {
 		return nil, nil
 	}
@@ -301,11 +308,11 @@ func Prune(ctx context.Context, s Store, cloudID string, keep int) ([]string, er
 	if err != nil {
 		return nil, err
 	}
-	list = slices.DeleteFunc(list, func(i Info) bool { return i.Unknown || i.Cloud.ID != cloudID })
+	list = slices.DeleteFunc(list, func(i Info) bool { return i.Unknown || i.Cloud.ID != cloudID || ahead(i.Time, now) })
 	proven := slices.IndexFunc(list, func(i Info) bool { return i.Proven != nil })
 	var gone []string
 	for n, i := range list {
-		if n < keep || n == proven {
+		if n < keep || n == proven || i.Name == made {
 			continue
 		}
 		if err := remove(ctx, s, i.Name); err != nil {

@@ -90,6 +90,47 @@ func (f failingFile) Write(b []byte) (int, error) {
 	return f.File.Write(b)
 }
 
+// unstored is a store that refuses some files at their end, as an object store does with one of a single part.
+type unstored struct {
+	Dir
+	suffix string
+}
+
+type unstoredFile struct {
+	File
+	refused bool
+}
+
+func (u unstored) Create(ctx context.Context, name string) (File, error) {
+	f, err := u.Dir.Create(ctx, name)
+	return unstoredFile{f, strings.HasSuffix(name, u.suffix)}, err
+}
+
+func (f unstoredFile) Commit() error {
+	if f.refused {
+		f.Abort()
+		return errors.New("the quota of the bucket is used up")
+	}
+	return f.File.Commit()
+}
+
+// TestFileThatIsNotStored: what the store refused at its end has no name, which callers take for a file that is there. One without its note has.
+func TestFileThatIsNotStored(t *testing.T) {
+	e := setUp(t)
+	for suffix, stored := range map[string]bool{Suffix: false, Suffix + ".json": true} {
+		dir := Dir(t.TempDir())
+		p := e.plan(unstored{dir, suffix})
+		p.SkipProof = true
+		if err := p.Prepare(t.Context(), Unwatched{}); err != nil {
+			t.Fatal(err)
+		}
+		info, err := p.Write(t.Context(), Unwatched{})
+		if err == nil || (info.Name != "") != stored || len(files(t, dir)) == 0 == stored {
+			t.Errorf("%s is refused: %q, %v, and there is %v", suffix, info.Name, err, files(t, dir))
+		}
+	}
+}
+
 func files(t *testing.T, dir Dir) []string {
 	t.Helper()
 	all, err := os.ReadDir(string(dir))
@@ -112,13 +153,18 @@ func TestUnfinishedFilesGo(t *testing.T) {
 	if got := files(t, dir); len(got) > 0 {
 		t.Errorf("%v are left", got)
 	}
-	if err := os.WriteFile(filepath.Join(string(dir), ".old"+Suffix+partSuffix), []byte("x"), 0o600); err != nil { // of a run that was killed
-		t.Fatal(err)
+	twin := cloud
+	twin.ID = "id-9" // its backup runs at this moment
+	running := "." + FileName(Header{Cloud: twin}) + partSuffix
+	for _, name := range []string{"." + FileName(Header{Cloud: cloud}) + partSuffix, running} { // the first is of a run that was killed
+		if err := os.WriteFile(filepath.Join(string(dir), name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := e.plan(dir).Run(t.Context(), Unwatched{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := files(t, dir); len(got) != 2 {
+	if got := files(t, dir); len(got) != 3 || got[0] != running {
 		t.Errorf("%v are left", got)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -38,6 +38,17 @@ type Record struct {
 // History are the attempts of a cloud, the latest first.
 type History []Record
 
+// clockSlack is how far the clocks of machines may differ.
+const clockSlack = 5 * time.Minute
+
+// ahead reports whether what is of a time was made by a clock that was ahead. Nothing says then how old it is.
+func ahead(t, now time.Time) bool { return t.After(now.Add(clockSlack)) }
+
+// Until is the history without records that a clock made which was ahead.
+func (h History) Until(now time.Time) History {
+	return slices.DeleteFunc(slices.Clone(h), func(r Record) bool { return ahead(r.Time, now) })
+}
+
 // ParseHistory reads what String wrote; "" is an empty history.
 func ParseHistory(text string) (History, error) {
 	var h History
@@ -59,8 +70,9 @@ func (h History) String() string {
 	return string(text)
 }
 
-// With is the history with another record, in place of an earlier one of the same file. The latest proven record is always kept.
-func (h History) With(r Record) History {
+// With is the history with another record, in place of an earlier one of the same file. The record that is the latest
+// proven one now is always kept.
+func (h History) With(r Record, now time.Time) History {
 	out := append(History{r}, slices.DeleteFunc(slices.Clone(h), func(old Record) bool {
 		return old.Name == r.Name && old.Place == r.Place && (r.Name != "" || old.Time.Equal(r.Time))
 	})...)
@@ -68,9 +80,9 @@ func (h History) With(r Record) History {
 	if len(out) <= historyLimit {
 		return out
 	}
-	proven := out.Proven()
+	proven := out.Until(now).Proven()
 	kept := out[:historyLimit]
-	if proven != nil && kept.Proven() == nil {
+	if proven != nil && kept.Until(now).Proven() == nil {
 		kept[historyLimit-1] = *proven
 	}
 	return kept

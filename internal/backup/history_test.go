@@ -11,18 +11,20 @@ import (
 func TestHistory(t *testing.T) {
 	at := func(n int) time.Time { return time.Date(2026, 11, 1, n, 0, 0, 0, time.UTC) }
 	proven := at(1)
-	h := History{}.With(Record{Name: "a", Place: "p", Time: at(1), Problem: "no scratch database"})
-	h = h.With(Record{Name: "a", Place: "p", Time: at(1), Proven: &proven})
+	h := History{}.With(Record{Name: "a", Place: "p", Time: at(1), Problem: "no scratch database"}, at(1))
+	h = h.With(Record{Name: "a", Place: "p", Time: at(1), Proven: &proven}, at(1))
 	if len(h) != 1 || h.Proven() == nil || h[0].Problem != "" {
 		t.Fatalf("a backup that was proven later: %+v", h)
 	}
+	h = h.With(Record{Name: "ahead", Place: "p", Time: at(9999), Proven: &proven}, at(2))
 	for n := range historyLimit + 5 {
-		h = h.With(Record{Time: at(2 + n), Error: fmt.Sprint("attempt ", n)})
+		h = h.With(Record{Time: at(2 + n), Error: fmt.Sprint("attempt ", n)}, at(2+n))
 	}
-	if len(h) != historyLimit || h[0].Error != "attempt 24" {
+	known := h.Until(at(100))
+	if len(h) != historyLimit || h[0].Name != "ahead" || known[0].Error != "attempt 24" {
 		t.Errorf("%d records, the latest %+v", len(h), h[0])
 	}
-	if p := h.Proven(); p == nil || p.Name != "a" {
+	if p := known.Proven(); p == nil || p.Name != "a" {
 		t.Error("the only proven backup is forgotten")
 	}
 	again, err := ParseHistory(h.String())

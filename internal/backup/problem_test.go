@@ -15,6 +15,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -153,5 +154,34 @@ func TestRefusedRetention(t *testing.T) {
 	list, err := List(t.Context(), dir)
 	if err != nil || len(list) != 2 || list[0].Proven == nil {
 		t.Errorf("%+v %v", list, err)
+	}
+}
+
+// TestUploadsOfOtherClouds: a backup ends what an earlier one of its cloud left in a bucket, and not the upload of another cloud.
+func TestUploadsOfOtherClouds(t *testing.T) {
+	mine, twin := "p/"+FileName(Header{Cloud: cloud}), "p/"+FileName(Header{Cloud: Cloud{Name: cloud.Name, ID: "id-9"}})
+	var ended []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.Method {
+		case http.MethodGet:
+			fmt.Fprint(w, "<ListMultipartUploadsResult>")
+			for _, key := range []string{mine, twin, "p/default-20261122T020000Z" + Suffix} {
+				if strings.HasPrefix(key, r.URL.Query().Get("prefix")) {
+					fmt.Fprintf(w, "<Upload><Key>%s</Key><UploadId>u</UploadId></Upload>", key)
+				}
+			}
+			fmt.Fprint(w, "</ListMultipartUploadsResult>")
+		case http.MethodDelete:
+			ended = append(ended, strings.TrimPrefix(r.URL.Path, "/backups/"))
+			w.WriteHeader(http.StatusNoContent)
+		}
+	}))
+	t.Cleanup(s.Close)
+	store, err := NewS3(t.Context(), S3Config{Endpoint: s.Listener.Addr().String(), Plain: true, Region: "r", Bucket: "backups", Prefix: "p", AccessKey: "a", SecretKey: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Clean(t.Context(), prefix(cloud)); err != nil || !slices.Equal(ended, []string{mine}) {
+		t.Errorf("%q, %v", ended, err)
 	}
 }

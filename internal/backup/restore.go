@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"filippo.io/age"
 
@@ -129,13 +130,43 @@ func RestoreDatabases(ctx context.Context, w Watcher, s Store, info Info, a *mys
 	if err != nil {
 		return out, err
 	}
-	for _, d := range out.Header.Databases {
-		if err := a.DropDatabase(ctx, d); err != nil {
-			return out, err
-		}
-		if _, err := a.EnsureDatabase(ctx, nil, d); err != nil {
-			return out, err
-		}
+	if err := Empty(ctx, a, out.Header.Databases); err != nil {
+		return out, err
 	}
 	return load(ctx, w, s, info, a, ids, func(d string) string { return d })
+}
+
+// Others are the databases of a cloud that hold tables and are not among those of a backup, sorted.
+func Others(ctx context.Context, a *mysql.Admin, saved []string) ([]string, error) {
+	all, err := Databases(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, d := range all {
+		if slices.Contains(saved, d) {
+			continue
+		}
+		tables, err := a.Tables(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		if len(tables) > 0 {
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
+
+// Empty removes what databases of the cloud hold. They stay, because the operator has noted that it made them; a component that runs fills its own again.
+func Empty(ctx context.Context, a *mysql.Admin, databases []string) error {
+	for _, d := range databases {
+		if err := a.DropDatabase(ctx, d); err != nil {
+			return err
+		}
+		if _, err := a.EnsureDatabase(ctx, nil, d); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// TestRetention: the newest files stay, and the newest that was proven, and what is another cloud's.
+// TestRetention: the newest files stay, and the newest that was proven, the one just made, and what is another cloud's. One of a clock that was ahead stays,
+// and is none of the newest.
 func TestRetention(t *testing.T) {
 	dir := Dir(t.TempDir())
 	now := time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC)
@@ -34,13 +35,15 @@ func TestRetention(t *testing.T) {
 		return i.Name
 	}
 	put(0, cloud, true)
-	want := []string{put(9, cloud, false), put(8, cloud, false), put(1, cloud, true), put(0, Cloud{Name: "other", ID: "2"}, false)}
+	want := []string{put(400, cloud, true), put(9, cloud, false), put(8, cloud, false), put(1, cloud, true), put(0, Cloud{Name: "other", ID: "2"}, false)}
 	put(7, cloud, false)
+	made := put(-1, cloud, false) // by a clock that is late
+	want = append(want, made)
 	if err := os.WriteFile(filepath.Join(string(dir), "copied"+Suffix), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := Prune(t.Context(), dir, cloud.ID, 2); err != nil {
+		if _, err := Prune(t.Context(), dir, cloud.ID, 2, made, now.AddDate(0, 0, 9)); err != nil {
 			t.Fatal(err)
 		}
 		list, err := List(t.Context(), dir)

@@ -194,12 +194,12 @@ func (s *S3) Remove(ctx context.Context, name string) error {
 }
 
 // Clean implements Store.
-func (s *S3) Clean(ctx context.Context) error {
+func (s *S3) Clean(ctx context.Context, prefix string) error {
 	for u := range s.client.ListIncompleteUploads(ctx, s.cfg.Bucket, s.cfg.Prefix, true) {
 		if u.Err != nil {
 			return fmt.Errorf("cleaning up %s: %w", s, u.Err)
 		}
-		if !strings.HasSuffix(u.Key, Suffix) || path.Dir(u.Key) != path.Dir(s.key("x")) {
+		if !strings.HasPrefix(u.Key, s.key(prefix)) || !strings.HasSuffix(u.Key, Suffix) || path.Dir(u.Key) != path.Dir(s.key("x")) {
 			continue
 		}
 		if err := s.client.RemoveIncompleteUpload(ctx, s.cfg.Bucket, u.Key); err != nil {

@@ -28,8 +28,8 @@ type Store interface {
 	// Names of the complete files, sorted.
 	Names(ctx context.Context) ([]string, error)
 	Remove(ctx context.Context, name string) error
-	// Clean removes what interrupted runs left unfinished.
-	Clean(ctx context.Context) error
+	// Clean removes files that interrupted runs left unfinished and whose names begin with prefix. Others may be written at this moment.
+	Clean(ctx context.Context, prefix string) error
 	// Free is the space that is left in bytes, -1 if the store has no such limit.
 	Free(ctx context.Context) (int64, error)
 	String() string
@@ -211,13 +211,13 @@ func (d Dir) Remove(_ context.Context, name string) error {
 }
 
 // Clean implements Store.
-func (d Dir) Clean(context.Context) error {
+func (d Dir) Clean(_ context.Context, prefix string) error {
 	all, err := os.ReadDir(string(d))
 	if err != nil {
 		return fmt.Errorf("cleaning up %s: %w", d, err)
 	}
 	for _, e := range all {
-		if strings.HasPrefix(e.Name(), ".") && strings.HasSuffix(e.Name(), partSuffix) {
+		if strings.HasPrefix(e.Name(), "."+prefix) && strings.HasSuffix(e.Name(), partSuffix) {
 			if err := os.Remove(filepath.Join(string(d), e.Name())); err != nil {
 				return fmt.Errorf("cleaning up %s: %w", d, err)
 			}

@@ -36,6 +36,7 @@ func cloud(t *testing.T) (*unstructured.Unstructured, *v1alpha1.OnecloudCluster)
 		"metadata":{"name":"default","namespace":"onecloud","uid":"u","resourceVersion":"7","finalizers":["x"],
 			"annotations":{"onecloud.yunion.io/edition":"ee","onecloud.yunion.io/paused":"true","onecloud.yunion.io/default-images":"r:v1"}},
 		"spec":{"version":"v4.0.3","mysql":{"host":"db","passwordSecretRef":{"name":"mine","key":"pw"}},"loadBalancerEndpoint":"10.0.0.1",
+			"backup":{"s3":{"endpoint":"s3.example.com","bucket":"b","secret":"keys-of-the-bucket"}},
 			"glance":{"image":"r/glance:v4.0.3","replicas":2}},
 		"status":{"release":{"revision":3},"components":[{"name":"glance","image":"r/glance:v4.0.3"}]}}`), &u.Object)
 	if err != nil {
@@ -73,7 +74,7 @@ func saved(t *testing.T) backup.Contents {
 	source, err := collect(u, cr, []corev1.Secret{
 		secret("default-credentials", map[string]string{component.CloudID: "id-1", "keystone.bootstrap-password": "secret"}, managed),
 		secret("default-certs", map[string]string{"ca.crt": "ca"}, managed), secret("default-glance-config", map[string]string{"glance.conf": "x"}, managed),
-		secret("mine", map[string]string{"pw": "root-password"}, nil), secret("someone-elses", map[string]string{"x": "y"}, nil),
+		secret("mine", map[string]string{"pw": "root-password"}, nil), secret("keys-of-the-bucket", map[string]string{v1alpha1.BackupSecretKey: "s"}, nil), secret("someone-elses", map[string]string{"x": "y"}, nil),
 		secret("default-release-3", map[string]string{"release": "{}"}, map[string]string{v1alpha1.LabelRelease: "3"}),
 	}, []corev1.ConfigMap{
 		cm("default-glance", ours, entry("kubectl-edit", metav1.ManagedFieldsOperationUpdate, `{"f:data":{"f:log_level":{}}}`)), cm("default-region", ours), cm("other", ours),
@@ -99,7 +100,8 @@ func TestWhatIsSaved(t *testing.T) {
 		text += string(o.JSON)
 	}
 	slices.Sort(names)
-	want := []string{"ConfigMap/default-glance", "OnecloudCluster/default", "Secret/default-certs", "Secret/default-credentials", "Secret/default-release-3", "Secret/mine"}
+	want := []string{"ConfigMap/default-glance", "OnecloudCluster/default", "Secret/default-certs", "Secret/default-credentials", "Secret/default-release-3", "Secret/keys-of-the-bucket",
+		"Secret/mine"}
 	if !slices.Equal(names, want) {
 		t.Errorf("%q", names)
 	}
@@ -144,6 +146,36 @@ func TestPlaces(t *testing.T) {
 	}
 	if _, err := (Place{}).Objects(backup.Contents{}); err == nil {
 		t.Error("a backup without a cloud: no error")
+	}
+}
+
+// TestVersion: a backup is of the version that runs, also while the spec asks for another one, and is restored as such.
+func TestVersion(t *testing.T) {
+	for name, c := range map[string]struct {
+		cloud v1alpha1.OnecloudCluster
+		want  string
+	}{
+		"runs":           {v1alpha1.OnecloudCluster{}, "v1"},
+		"without a spec": {v1alpha1.OnecloudCluster{Spec: v1alpha1.OnecloudClusterSpec{Version: ""}}, "v1"},
+		"update pending": {v1alpha1.OnecloudCluster{Spec: v1alpha1.OnecloudClusterSpec{Version: "v2"}}, "v1"},
+		"restored": {v1alpha1.OnecloudCluster{Spec: v1alpha1.OnecloudClusterSpec{Version: "v2"},
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationAtOnce: "3"}}}, "v2"},
+		"restored, and followed": {v1alpha1.OnecloudCluster{Spec: v1alpha1.OnecloudClusterSpec{Version: "v1"},
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationAtOnce: "2"}}}, "v1"},
+	} {
+		c.cloud.Status.Release = v1alpha1.ReleaseStatus{Revision: 3, Version: "v1"}
+		if got := versionOf(&c.cloud); got != c.want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	b := saved(t)
+	b.Header.Version = "v4.0.2" // the spec asks for v4.0.3
+	objects, err := Place{}.Objects(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, _, _ := unstructured.NestedString(objects[len(objects)-1].Object, "spec", "version"); v != "v4.0.2" {
+		t.Errorf("the cloud begins as %s", v)
 	}
 }
 

@@ -5,9 +5,11 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -93,11 +95,14 @@ func collect(cr *unstructured.Unstructured, cloud *v1alpha1.OnecloudCluster, all
 	return out, nil
 }
 
+// versionOf is the version that the databases are of. spec.version may be that of an update that is still to come. Only after a restore, which lets the
+// operator follow at once, the databases are of that version already.
 func versionOf(cloud *v1alpha1.OnecloudCluster) string {
-	if cloud.Spec.Version != "" {
-		return cloud.Spec.Version
+	in := cloud.Status.Release
+	if cloud.Annotations[v1alpha1.AnnotationAtOnce] == strconv.Itoa(in.Revision) {
+		in.Version = ""
 	}
-	return cloud.Status.Version
+	return cmp.Or(in.Version, cloud.Spec.Version, cloud.Status.Version)
 }
 
 // IDOf is what the databases of a cloud are marked with.
@@ -116,6 +121,9 @@ func belongs(cloud *v1alpha1.OnecloudCluster, s *corev1.Secret) bool {
 		if ref != nil && ref.Name == s.Name {
 			return true
 		}
+	}
+	if s3 := cloud.Spec.Backup.S3; s3 != nil && s3.Secret == s.Name { // without it a cloud that was restored makes no backups
+		return true
 	}
 	kept := append([]string{secrets.CredentialsSecret(cloud.Name), secrets.CertsSecret(cloud.Name), secrets.EtcdCASecret(cloud.Name)},
 		secrets.EtcdSecrets(cloud.Name)...)

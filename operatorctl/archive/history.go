@@ -5,6 +5,7 @@ package archive
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,7 +42,7 @@ func AddRecord(ctx context.Context, c client.Client, by client.FieldOwner, cloud
 			v1alpha1.LabelName: v1alpha1.ValueName, v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, v1alpha1.LabelInstance: v1alpha1.InstancePrefix + cloud.GetName(),
 		}
 		cm.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Name: cloud.GetName(), UID: cloud.GetUID()}}
-		cm.Data = map[string]string{backup.HistoryKey: history.With(one).String()}
+		cm.Data = map[string]string{backup.HistoryKey: history.With(one, time.Now()).String()}
 		if err != nil {
 			return c.Create(ctx, cm, by)
 		}

@@ -83,7 +83,7 @@ func (p Place) Objects(c backup.Contents) ([]*unstructured.Unstructured, error) 
 		}
 		set(server, "mysql")
 	}
-	if v, _, _ := unstructured.NestedString(cloud.Object, "spec", "version"); v == "" && c.Header.Version != "" {
+	if c.Header.Version != "" { // the databases are of it, whatever the spec asked for
 		set(c.Header.Version, "version")
 	}
 	if p.Address != "" {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,10 +16,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
-// AnnotationStopped on a Deployment holds how many pods it had when its cloud was stopped.
+// AnnotationStopped on a Deployment holds how many pods it had when its cloud was stopped. On a DaemonSet it says that LabelNoNode was added to its
+// selector.
 const AnnotationStopped = "onecloud.yunion.io/stopped-replicas"
 
 // Start lets the operator start the services of a cloud again that ocadm cluster stop, a restore or a move has ended.
@@ -48,6 +52,20 @@ func Start(ctx context.Context, c client.Client, key client.ObjectKey, owner cli
 		}
 		if err := change(ctx, c, d, owner, AnnotationStopped, spec); err != nil {
 			return fmt.Errorf("starting Deployment %s: %w", d.Name, err)
+		}
+	}
+	agents, err := Writers(ctx, c, key)
+	if err != nil {
+		return err
+	}
+	for i := range agents {
+		d := &agents[i]
+		if d.Annotations[AnnotationStopped] == "" {
+			continue
+		}
+		spec := map[string]any{"template": map[string]any{"spec": map[string]any{"nodeSelector": map[string]any{v1alpha1.LabelNoNode: nil}}}}
+		if err := change(ctx, c, d, owner, AnnotationStopped, spec); err != nil {
+			return fmt.Errorf("starting DaemonSet %s: %w", d.Name, err)
 		}
 	}
 	return nil
@@ -80,11 +98,23 @@ func Services(ctx context.Context, c client.Reader, key client.ObjectKey) ([]app
 	if err := c.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}); err != nil {
 		return nil, fmt.Errorf("listing the services of cloud %s: %w", key, err)
 	}
-	var out []appsv1.Deployment
-	for _, d := range list.Items {
-		if owner := metav1.GetControllerOf(&d); owner != nil && owner.Kind == v1alpha1.Kind && owner.Name == key.Name && strings.HasPrefix(d.Name, key.Name+"-") {
-			out = append(out, d)
-		}
+	return slices.DeleteFunc(list.Items, func(d appsv1.Deployment) bool { return !of(key, &d) }), nil
+}
+
+// Writers are the DaemonSets of a cloud whose pods have a database of their own. The others reach databases through services only.
+func Writers(ctx context.Context, c client.Reader, key client.ObjectKey) ([]appsv1.DaemonSet, error) {
+	var list appsv1.DaemonSetList
+	if err := c.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}); err != nil {
+		return nil, fmt.Errorf("listing the agents of cloud %s: %w", key, err)
 	}
-	return out, nil
+	return slices.DeleteFunc(list.Items, func(d appsv1.DaemonSet) bool {
+		writes := slices.ContainsFunc(catalog.All(), func(c component.Component) bool { return c.Database != nil && d.Name == key.Name+"-"+c.Name })
+		return !writes || !of(key, &d)
+	}), nil
+}
+
+// of reports whether a workload is one of a cloud.
+func of(key client.ObjectKey, o client.Object) bool {
+	owner := metav1.GetControllerOf(o)
+	return owner != nil && owner.Kind == v1alpha1.Kind && owner.Name == key.Name && strings.HasPrefix(o.GetName(), key.Name+"-")
 }

@@ -101,7 +101,7 @@ func backups(s State, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {
 		history, _ = backup.ParseHistory(cm.Data[backup.HistoryKey]) // one that is damaged is none: the next backup writes it anew
 	}
 	job, _ := s.Live.objects[engine.Key{GVK: batchv1.SchemeGroupVersion.WithKind("CronJob"), Namespace: s.Live.namespace, Name: s.Cloud.Name + "-backup"}].(*batchv1.CronJob)
-	out.Backups = status.Backups(history)
+	out.Backups = status.Backups(history, s.Now)
 	out.Conditions = status.BackupProven(out.Conditions, history, job, s.Cloud.Generation, s.Now)
 	return turned(aboutBackups, v1alpha1.ConditionBackupProven, s, out, func(c *metav1.Condition) bool { return c.Status == metav1.ConditionUnknown })
 }

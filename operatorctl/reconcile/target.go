@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
@@ -170,9 +171,6 @@ func object(pieces []piece, w want) client.Object {
 	return nil
 }
 
-// noNode is a label that no node has.
-const noNode = "onecloud.yunion.io/stopped"
-
 // stopped is a workload without pods.
 func stopped(o client.Object, w want) client.Object {
 	switch o := o.DeepCopyObject().(type) {
@@ -181,7 +179,7 @@ func stopped(o client.Object, w want) client.Object {
 		engine.ApplyAs(o, w.applied())
 		return o
 	case *appsv1.DaemonSet:
-		selector := map[string]string{noNode: "true"}
+		selector := map[string]string{v1alpha1.LabelNoNode: "true"}
 		maps.Copy(selector, o.Spec.Template.Spec.NodeSelector)
 		o.Spec.Template.Spec.NodeSelector = selector
 		engine.ApplyAs(o, w.applied())

@@ -32,7 +32,11 @@ const freshByHand = 7 * day
 // ago than two periods of the schedule. A cloud without a schedule is Unknown then, not False: a user may back it up in another way. job is the
 // CronJob of the schedule, nil if there is none.
 func BackupProven(previous []metav1.Condition, history backup.History, job *batchv1.CronJob, generation int64, now time.Time) []metav1.Condition {
-	is, reason, message := judgeBackups(history, job, now)
+	known := history.Until(now)
+	is, reason, message := judgeBackups(known, job, now)
+	if n := len(history) - len(known); n > 0 && is != metav1.ConditionTrue {
+		message += fmt.Sprintf("; %d that lie in the future do not count: a clock was ahead", n)
+	}
 	out := slices.Clone(previous)
 	meta.SetStatusCondition(&out, metav1.Condition{
 		Type: v1alpha1.ConditionBackupProven, Status: is, Reason: reason, Message: clip(message), ObservedGeneration: generation,
@@ -81,7 +85,8 @@ func judgeBackups(history backup.History, job *batchv1.CronJob, now time.Time) (
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // Backups are what tools read of the backups of a cloud, nil where none is known.
-func Backups(history backup.History) *v1alpha1.BackupsStatus {
+func Backups(history backup.History, now time.Time) *v1alpha1.BackupsStatus {
+	history = history.Until(now)
 	if len(history) == 0 {
 		return nil
 	}

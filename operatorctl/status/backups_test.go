@@ -49,16 +49,18 @@ func TestBackupProven(t *testing.T) {
 		"by hand, this week":                {backup.History{proven(100)}, nil, metav1.ConditionTrue, "Proven", ""},
 		"by hand, long ago":                 {backup.History{proven(200)}, nil, metav1.ConditionUnknown, "Stale", "none is scheduled"},
 		"by hand, failed":                   {backup.History{failed(1)}, nil, metav1.ConditionUnknown, "Failed", "bucket unreachable"},
+		"a clock was ahead":                 {backup.History{proven(-9000), proven(50)}, daily(99), metav1.ConditionFalse, "Stale", "a clock was ahead"},
+		"ahead by a minute":                 {backup.History{{Name: "n", Place: "p", Time: now.Add(time.Minute), Proven: &now}}, daily(99), metav1.ConditionTrue, "Proven", "n in p"},
 	} {
 		got := meta.FindStatusCondition(status.BackupProven(nil, c.history, c.job, 1, now), v1alpha1.ConditionBackupProven)
 		if got.Status != c.is || got.Reason != c.reason || !strings.Contains(got.Message, c.says) {
 			t.Errorf("%s: %s %s %q", name, got.Status, got.Reason, got.Message)
 		}
 	}
-	if status.Backups(nil) != nil {
+	if status.Backups(nil, now) != nil {
 		t.Error("a cloud without backups has a status of them")
 	}
-	if b := status.Backups(backup.History{failed(1), proven(9)}); !b.Last.Time.Equal(ago(1)) || !b.Proven.Time.Equal(ago(9)) || b.Name != "n" {
+	if b := status.Backups(backup.History{proven(-9000), failed(1), proven(9)}, now); !b.Last.Time.Equal(ago(1)) || !b.Proven.Time.Equal(ago(9)) || b.Name != "n" {
 		t.Errorf("%+v", b)
 	}
 }

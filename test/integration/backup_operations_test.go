@@ -198,17 +198,6 @@ func (b *backups) busy() {
 	b.status("held", func(s *v1alpha1.OnecloudOperationStatus) { s.Phase = v1alpha1.OperationSucceeded })
 }
 
-func (b *backups) status(name string, change func(*v1alpha1.OnecloudOperationStatus)) {
-	b.Helper()
-	o := &v1alpha1.OnecloudOperation{}
-	b.Get(o, name)
-	before := o.DeepCopy()
-	change(&o.Status)
-	if err := b.Client.Status().Patch(b.Context(), o, client.MergeFrom(before)); err != nil {
-		b.Fatal(err)
-	}
-}
-
 // stuck is a directory whose files never get anything in, until their context ends.
 type stuck struct {
 	backup.Dir
@@ -310,8 +299,17 @@ func (b *backups) restored() {
 		b.Errorf("%+v", o.Status)
 	}
 	r.Store = backup.Dir(b.dir)
-	if _, err := r.Apply(b.Context(), b.Client); err != nil {
-		b.Fatal(err)
+	b.makeDatabase(b.DB, "late")
+	asked := ""
+	r.Confirm = func(question string) error {
+		asked = question
+		return nil
+	}
+	if done, err := r.Apply(b.Context(), b.Client); err != nil || !strings.HasSuffix(asked, "not in the backup: late") || !slices.Equal(done.Emptied, []string{"late"}) {
+		b.Fatalf("%q, %+v, %v", asked, done, err)
+	}
+	if out, err := b.DB.Execute(b.Context(), "SHOW TABLES IN late"); err != nil || out != "" {
+		b.Errorf("a database that is not in the backup holds %q (%v)", out, err)
 	}
 	if o := b.untilOperation(b.last().Name, ended); o.Status.Phase != v1alpha1.OperationSucceeded || o.Spec.Action != v1alpha1.ActionRestore {
 		b.Errorf("%+v", o.Status)

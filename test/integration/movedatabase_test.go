@@ -6,11 +6,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -38,6 +40,7 @@ func TestMoveDatabaseFails(t *testing.T) {
 	m.killed()
 	m.notSwitched()
 	m.switched()
+	m.queued()
 	if os.Getenv("OCADM_SWEEP") != "" {
 		m.sweep(t)
 	}
@@ -233,11 +236,40 @@ func (m *moves) switched() {
 	m.belongs(m.to)
 }
 
+// queued: a database that is made while a move waits for its turn is moved, too.
+func (m *moves) queued() {
+	m.Helper()
+	m.operation("held", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup, Backup: &v1alpha1.BackupParameters{Place: "elsewhere"}})
+	m.status("held", func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Runner = &v1alpha1.OperationRunner{Name: "another machine", Renewed: metav1.NowMicro()}
+	})
+	m.untilOperation("held", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationRunning })
+	if err := os.WriteFile(m.password, []byte(m.DB.RootPassword), 0o600); err != nil {
+		m.Fatal(err)
+	}
+	c := m.start(m.args(m.DB)...)
+	m.Eventually(func() (bool, string) {
+		waits := slices.ContainsFunc(m.operations(), func(o *v1alpha1.OnecloudOperation) bool {
+			return o.Spec.Action == v1alpha1.ActionMoveDatabase && o.Status.Phase == v1alpha1.OperationPending
+		})
+		return waits, "the move does not wait"
+	})
+	m.makeDatabase(m.to, "late")
+	m.status("held", func(s *v1alpha1.OnecloudOperationStatus) { s.Phase = v1alpha1.OperationSucceeded })
+	if err := c.Wait(); err != nil {
+		m.Fatalf("%v\n%s", err, c.said.String())
+	}
+	m.belongs(m.DB)
+	if rows := m.sql(m.DB, "SELECT COUNT(*) FROM late.t"); rows != "2" {
+		m.Errorf("%s rows", rows)
+	}
+}
+
 // sweep is what takes longer: a server of a version that is too old.
 func (m *moves) sweep(t *testing.T) {
 	old := mariadb.Require(t, mariadb.Options{Args: []string{"--version=10.1.48-MariaDB"}, RootPassword: m.to.RootPassword})
 	if f := m.fails(m.args(old)...); f.Code != "OCA-7401" || !strings.Contains(f.Cause, "too old") {
 		m.Errorf("%+v", f)
 	}
-	m.belongs(m.to)
+	m.belongs(m.DB)
 }

@@ -13,8 +13,11 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/mariadb"
 )
 
 // operation creates one of the cloud.
@@ -27,6 +30,35 @@ func (e *cloudTest) operation(name string, spec v1alpha1.OnecloudOperationSpec) 
 		e.Fatal(err)
 	}
 	return o
+}
+
+// makeDatabase makes a database of the cloud with two rows in table t.
+func (e *cloudTest) makeDatabase(on *mariadb.Server, name string) {
+	e.Helper()
+	a, err := mysql.Open(e.Context(), mysql.Config{Host: on.Host, Port: on.Port, User: "root", Password: on.RootPassword,
+		Owner: mysql.Owner{ID: string(e.Credentials()[component.CloudID]), Namespace: namespace, Name: cloud}})
+	if err != nil {
+		e.Fatal(err)
+	}
+	defer a.Close()
+	if _, err := a.EnsureDatabase(e.Context(), nil, name); err != nil {
+		e.Fatal(err)
+	}
+	if _, err := on.Execute(e.Context(), "CREATE TABLE "+name+".t (id INT PRIMARY KEY)", "INSERT INTO "+name+".t VALUES (1), (2)"); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// status writes what a program writes of the operation that it runs.
+func (e *cloudTest) status(name string, change func(*v1alpha1.OnecloudOperationStatus)) {
+	e.Helper()
+	o := &v1alpha1.OnecloudOperation{}
+	e.Get(o, name)
+	before := o.DeepCopy()
+	change(&o.Status)
+	if err := e.Client.Status().Patch(e.Context(), o, client.MergeFrom(before)); err != nil {
+		e.Fatal(err)
+	}
 }
 
 // untilOperation waits until an operation is as wanted.

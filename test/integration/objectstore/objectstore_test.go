@@ -136,7 +136,7 @@ func TestStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Abort()
-	if err := s.Clean(t.Context()); err != nil {
+	if err := s.Clean(t.Context(), "half"); err != nil {
 		t.Error(err)
 	}
 	if left := uploads(t, data); len(left) > 0 {

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+)
+
+// theCloud is one with its databases on a server.
+func theCloud(host string) *v1alpha1.OnecloudCluster {
+	c := &v1alpha1.OnecloudCluster{}
+	c.Namespace, c.Name, c.UID = DefaultNamespace, DefaultName, "u"
+	c.Spec.MySQL = v1alpha1.DatabaseServer{Host: host, Password: "p"}
+	return c
+}
+
+// meanwhile is a client whose operations cannot be created: when one is to be, do changes the cluster instead. The program then begins without its turn.
+func meanwhile(do func(client.WithWatch) error, objects ...client.Object) client.WithWatch {
+	return fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if _, is := o.(*Operation); !is {
+				return c.Create(ctx, o, opts...)
+			}
+			return errors.Join(apierrors.NewForbidden(schema.GroupResource{Resource: "onecloudoperations"}, "", nil), do(c))
+		},
+	}).Build()
+}
+
+// TestBackupReadsTheCloudInItsTurn: what changed while it waited is what is backed up.
+func TestBackupReadsTheCloudInItsTurn(t *testing.T) {
+	cloud := theCloud("old.invalid")
+	c := meanwhile(func(c client.WithWatch) error {
+		cloud.Spec.MySQL.Host = "new.invalid"
+		return c.Update(t.Context(), cloud)
+	}, cloud)
+	b := Backup{Key: client.ObjectKeyFromObject(cloud), Place: "p", Open: func(context.Context) (backup.Store, error) { return backup.Dir(t.TempDir()), nil }}
+	_, _, err := b.Make(t.Context(), c)
+	if err == nil || !strings.Contains(err.Error(), "new.invalid") || strings.Contains(err.Error(), "old.invalid") {
+		t.Errorf("the databases of before the wait: %v", err)
+	}
+}
+
+// TestNoBackupBetweenReleases: without its turn a backup does not begin in the middle of an update.
+func TestNoBackupBetweenReleases(t *testing.T) {
+	for phase, refused := range map[v1alpha1.OperationPhase]bool{v1alpha1.OperationRunning: true, v1alpha1.OperationPaused: true, v1alpha1.OperationSucceeded: false} {
+		o := oneOperation("update-1", phase)
+		o.Namespace, o.Spec.Cloud, o.Status.Rollout = DefaultNamespace, DefaultName, &v1alpha1.Rollout{}
+		c := meanwhile(func(client.WithWatch) error { return nil }, theCloud("old.invalid"), o)
+		b := Backup{Key: client.ObjectKeyFromObject(theCloud("")), Place: "p", Open: func(context.Context) (backup.Store, error) { return backup.Dir(t.TempDir()), nil }}
+		_, _, err := b.Make(t.Context(), c)
+		l := finding.Of(err)
+		if is := len(l) == 1 && l[0].Code == "OCA-7421" && strings.Contains(l[0].Cause, "update-1"); is != refused {
+			t.Errorf("%s: %v", phase, err)
+		}
+	}
+}
