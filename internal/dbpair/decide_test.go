@@ -106,10 +106,15 @@ func TestReplica(t *testing.T) {
 		"no API server":               {func(v *dbpair.View) { v.Reached, v.Server.Connected, v.Unchanged = false, false, time.Hour }, dbpair.Wait},
 		"a copy is asked for in sync": {func(v *dbpair.View) { v.Record.Copy = second }, dbpair.Wait},
 		"a copy is asked for":         {func(v *dbpair.View) { v.Record.Copy, v.Record.InSync = second, "" }, dbpair.Copy},
-		"the primary is silent":       {func(v *dbpair.View) { v.Server.Connected, v.Unchanged = false, 10*time.Second }, dbpair.Wait},
-		"the primary is lost":         {func(v *dbpair.View) { v.Server.Connected, v.Unchanged = false, 16*time.Second }, dbpair.TakeOver},
-		"lost, and it is behind":      {func(v *dbpair.View) { v.Server.Connected, v.Unchanged, v.Record.InSync = false, time.Hour, "" }, dbpair.Wait},
-		"lost, and it was restarted":  {func(v *dbpair.View) { v.Server.Connected, v.Unchanged, v.CaughtUp = false, time.Hour, false }, dbpair.Wait},
+		"it lacks the owners":         {func(v *dbpair.View) { v.Lacking, v.Record.InSync = "x", "" }, dbpair.Copy},
+		"it lacks them, in sync":      {func(v *dbpair.View) { v.Lacking = "x" }, dbpair.Wait},
+		"it lacks them, and the primary is lost": {func(v *dbpair.View) {
+			v.Lacking, v.Server.Connected, v.Unchanged = "x", false, 16*time.Second
+		}, dbpair.TakeOver},
+		"the primary is silent":      {func(v *dbpair.View) { v.Server.Connected, v.Unchanged = false, 10*time.Second }, dbpair.Wait},
+		"the primary is lost":        {func(v *dbpair.View) { v.Server.Connected, v.Unchanged = false, 16*time.Second }, dbpair.TakeOver},
+		"lost, and it is behind":     {func(v *dbpair.View) { v.Server.Connected, v.Unchanged, v.Record.InSync = false, time.Hour, "" }, dbpair.Wait},
+		"lost, and it was restarted": {func(v *dbpair.View) { v.Server.Connected, v.Unchanged, v.CaughtUp = false, time.Hour, false }, dbpair.Wait},
 		"lost, and it cannot apply": {func(v *dbpair.View) {
 			v.Server.Connected, v.Server.Applying, v.Server.Error, v.Unchanged = false, false, "duplicate", time.Hour
 		}, dbpair.Wait},

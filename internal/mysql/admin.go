@@ -154,20 +154,30 @@ func (a *Admin) fail(op string, err error, denied Class, secrets ...string) erro
 	return e
 }
 
+// serverSchemas are the server's own.
+var serverSchemas = []string{"mysql", "information_schema", "performance_schema", "sys"}
+
 // systemSchemas, and that of the markers, are never granted on or dropped here.
-var systemSchemas = []string{"mysql", "information_schema", "performance_schema", "sys", OwnersDatabase}
+var systemSchemas = append(slices.Clone(serverSchemas), OwnersDatabase)
 
 func (a *Admin) refuse(op, why string) error {
 	return &Error{Class: Refused, Op: op, Server: a.cfg.Addr(), User: a.cfg.User, Detail: why}
 }
 
-// Databases lists the schemas that the account can see, without the server's own, sorted.
+// Databases lists the schemas that the account can see, without the server's own and OwnersDatabase, sorted.
 func (a *Admin) Databases(ctx context.Context) ([]string, error) {
+	return a.schemas(ctx, systemSchemas)
+}
+
+// Schemas is Databases with OwnersDatabase: all that a copy of a whole server holds.
+func (a *Admin) Schemas(ctx context.Context) ([]string, error) { return a.schemas(ctx, serverSchemas) }
+
+func (a *Admin) schemas(ctx context.Context, without []string) ([]string, error) {
 	names, err := strings1(ctx, a.cfg, a.db, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
 	if err != nil {
 		return nil, a.fail("listing databases", err, NoCreate)
 	}
-	names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(systemSchemas, strings.ToLower(n)) })
+	names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(without, strings.ToLower(n)) })
 	slices.Sort(names)
 	return names, nil
 }
