@@ -85,7 +85,7 @@ func save() Step {
 				return err
 			}
 			report.Info("copying %d databases, %s, on their server", len(names), mebibytes(size))
-			saved, err := v.Save(ctx, savedSet(r.rollout().From), r.maker(), names, report)
+			saved, err := r.copySet(ctx, report, v, savedSet(r.rollout().From), names)
 			if err != nil {
 				return err
 			}
@@ -102,6 +102,33 @@ func save() Step {
 			})
 		}),
 	}
+}
+
+// copySet copies databases into a set. One that an operator made before it was killed stays if it holds all of them. One that lacks some is made again,
+// unless databases were replaced since: then the copies go into a further set.
+func (r *Run) copySet(ctx context.Context, report workflow.Reporter, v backup.Vault, set string, databases []string) (backup.Saved, error) {
+	for name, n := set, 2; ; name, n = numbered(set, n), n+1 {
+		was, there, err := v.Read(ctx, name)
+		if err != nil {
+			return was, err
+		}
+		lacks := there && was.By == r.maker() && slices.ContainsFunc(databases, func(d string) bool { return !slices.Contains(was.Databases(), d) })
+		s := r.Status()
+		if lacks && saidReplaced(&s, name) {
+			continue
+		}
+		if lacks {
+			if err := v.Drop(ctx, name); err != nil {
+				return was, err
+			}
+		}
+		return v.Save(ctx, name, r.maker(), databases, report)
+	}
+}
+
+// saidReplaced reports whether the status says that a set holds what was replaced.
+func saidReplaced(s *v1alpha1.OnecloudOperationStatus, set string) bool {
+	return s.Databases != nil && slices.ContainsFunc(s.Databases.Replaced, func(c v1alpha1.DatabaseCopies) bool { return c.Set == set })
 }
 
 // databases are those of the components of the cloud that exist. It is an error if one that a component uses would be left out.

@@ -175,17 +175,21 @@ func asBefore(s v1alpha1.OnecloudOperationStatus) string {
 	if d == nil {
 		return text
 	}
-	var replaced, removed string // where the copies of both are
+	var replaced, made []string // where the copies of both are
 	for _, c := range d.Replaced {
-		if s.Rollout != nil && c.Set == madeSet(s.Rollout.From) {
-			removed = "; what they held is in databases " + c.Prefix + "…"
+		if s.Rollout != nil && isOf(c.Set, madeSet(s.Rollout.From)) {
+			made = append(made, c.Prefix+"…")
 		} else {
-			replaced = c.Prefix
+			replaced = append(replaced, c.Prefix+"…")
 		}
 	}
-	if len(d.Restored) > 0 && replaced != "" {
-		text += fmt.Sprintf("; databases %s are as they were %s; what was written since is in databases %s…", strings.Join(d.Restored, ", "),
-			d.Saved.Time.UTC().Format(time.RFC3339), replaced)
+	removed := ""
+	if len(made) > 0 {
+		removed = "; what they held is in databases " + strings.Join(made, ", ")
+	}
+	if len(d.Restored) > 0 && len(replaced) > 0 {
+		text += fmt.Sprintf("; databases %s are as they were %s; what was written since is in databases %s", strings.Join(d.Restored, ", "),
+			d.Saved.Time.UTC().Format(time.RFC3339), strings.Join(replaced, ", "))
 	}
 	if len(d.Removed) > 0 {
 		text += fmt.Sprintf("; the databases of %s, which this operation made, are removed%s", strings.Join(d.Removed, ", "), removed)
