@@ -5,7 +5,6 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"fmt"
 	"slices"
 	"strings"
@@ -290,26 +289,4 @@ func (a *Admin) DropAccount(ctx context.Context, user string) error {
 		return err
 	}
 	return a.unmark(ctx, t)
-}
-
-// Lock is held by one connection to the server at a time, until it is released or the connection ends.
-func (a *Admin) Lock(ctx context.Context, name string) (release func(), err error) {
-	op := fmt.Sprintf("taking lock %q", name)
-	c, err := a.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var got sql.NullInt64
-	if err := c.QueryRowContext(ctx, "SELECT GET_LOCK(?, 0)", name).Scan(&got); err != nil {
-		_ = c.Close()
-		return nil, a.Fail(op, err)
-	}
-	if got.Int64 != 1 {
-		_ = c.Close()
-		return nil, a.refuse(op, "another run holds it: wait for its end")
-	}
-	return func() {
-		_ = c.Raw(func(any) error { return driver.ErrBadConn }) // the lock ends with the connection
-		_ = c.Close()
-	}, nil
 }
