@@ -74,8 +74,12 @@ func TestPrimary(t *testing.T) {
 		"the first start": {func(v *dbpair.View) {
 			v.Complete, v.Mode, v.Record.Term, v.Record.InSync = false, dbpair.Stopped, 0, ""
 		}, dbpair.Confirm, "", true},
-		"a promotion is asked for":           {func(v *dbpair.View) { v.Record.Promote = second }, dbpair.StepDown, "", false},
-		"it has stepped down":                {func(v *dbpair.View) { v.Record.Promote, v.Mode, v.InMode = second, dbpair.Stopped, time.Second }, dbpair.Wait, "", false},
+		"a promotion is asked for":                 {func(v *dbpair.View) { v.Record.Promote = second }, dbpair.StepDown, "", false},
+		"it has stepped down":                      {func(v *dbpair.View) { v.Record.Promote, v.Mode, v.InMode = second, dbpair.Stopped, time.Second }, dbpair.Wait, "", false},
+		"a forced promotion in sync, and it lives": {func(v *dbpair.View) { v.Record.Promote, v.Record.Force = second, true }, dbpair.StepDown, "", false},
+		"the same, and nobody took over": {func(v *dbpair.View) {
+			v.Record.Promote, v.Record.Force, v.Mode, v.InMode = second, true, dbpair.Stopped, 31*time.Second
+		}, dbpair.StartPrimary, second, true},
 		"nobody took over":                   {func(v *dbpair.View) { v.Record.Promote, v.Mode = second, dbpair.Stopped }, dbpair.StartPrimary, second, true},
 		"a promotion of a replica behind":    {func(v *dbpair.View) { v.Record.Promote, v.Record.Force, v.Record.InSync = second, true, "" }, dbpair.Wait, "", true},
 		"killed between record and start":    {func(v *dbpair.View) { v.Mode, v.Record.InSync = dbpair.Stopped, "" }, dbpair.StartPrimary, "", true},
@@ -128,6 +132,12 @@ func TestReplica(t *testing.T) {
 		"forced": {func(v *dbpair.View) {
 			v.Record.Promote, v.Record.Force, v.Record.InSync, v.Unchanged = second, true, "", 61*time.Second
 		}, dbpair.TakeOver},
+		"forced, in sync, restarted and the primary is gone": {func(v *dbpair.View) {
+			v.Record.Promote, v.Record.Force, v.CaughtUp, v.Server.Connected, v.Unchanged = second, true, false, false, 61*time.Second
+		}, dbpair.TakeOver},
+		"the same, the primary may live": {func(v *dbpair.View) {
+			v.Record.Promote, v.Record.Force, v.CaughtUp, v.Server.Connected, v.Unchanged = second, true, false, false, 46*time.Second
+		}, dbpair.Wait},
 		"forced without a copy": {func(v *dbpair.View) {
 			v.Record.Promote, v.Record.Force, v.Record.InSync, v.Unchanged, v.Complete, v.Mode = second, true, "", time.Hour, false, dbpair.Stopped
 		}, dbpair.Copy},
