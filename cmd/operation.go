@@ -172,7 +172,7 @@ func newOperationCheck(a *app) *cobra.Command {
 	f.add(a, c, nil, "table", "json", "yaml", "jsonl")
 	f.addWait(c.Flags(), true, "wait until it has ended")
 	c.Flags().StringVar(&version, "version", "", "release of the cloud to check the way to")
-	c.Flags().BoolVar(&downgrade, "allow-downgrade", false, "accept an earlier minor release")
+	c.Flags().BoolVar(&downgrade, "allow-downgrade", false, "accept an earlier release")
 	return c
 }
 
