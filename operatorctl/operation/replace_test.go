@@ -17,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/test/mariadb"
@@ -59,8 +60,11 @@ type migrated struct {
 	op     *v1alpha1.OnecloudOperation
 }
 
-func newMigrated(t *testing.T) *migrated {
-	m := &migrated{T: t, server: mariadb.Require(t, mariadb.Options{})}
+func newMigrated(t *testing.T, server *mariadb.Server) *migrated {
+	m := &migrated{T: t, server: server}
+	if err := server.Wipe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	admin, err := mysql.Open(t.Context(), mysql.Config{Host: m.server.Host, Port: m.server.Port, User: "root", Password: m.server.RootPassword, Patience: time.Minute,
 		Owner: mysql.Owner{ID: "id-1", Namespace: "n", Name: "c"}})
 	if err != nil {
@@ -95,7 +99,7 @@ func (m *migrated) run(statements ...string) string {
 }
 
 // operator brings the databases back, as one process does. It reports whether it was killed.
-func (m *migrated) operator(k *killer) (wasKilled bool) {
+func (m *migrated) operator(k *killer) (wasKilled bool, err error) {
 	m.Helper()
 	var r *Run
 	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
@@ -118,10 +122,7 @@ func (m *migrated) operator(k *killer) (wasKilled bool) {
 			}
 		}
 	}()
-	if err := r.bringBackAll(m.Context(), k, m.vault); err != nil {
-		m.Fatal(err)
-	}
-	return false
+	return false, r.bringBackAll(m.Context(), k, m.vault)
 }
 
 // rows are those of table t in a database, and in its copy in the last set that holds what was replaced.
@@ -139,12 +140,13 @@ func (m *migrated) rows(database string) (now, kept string) {
 
 // TestKilledWhileReplacing: a migration that ends after an operator was killed loses nothing that is not saved before.
 func TestKilledWhileReplacing(t *testing.T) {
+	server := mariadb.Require(t, mariadb.Options{})
 	for what, kill := range map[string]killer{
 		"after the copy, before that is noted": {at: "what they hold now"},
 		"in the middle of a restore":           {at: "replacing the databases"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			m := newMigrated(t)
+			m := newMigrated(t, server)
 			m.run("ALTER TABLE keystone.t ADD COLUMN more INT", "INSERT INTO keystone.t VALUES (2, 0)")
 			restores := kill.at == "replacing the databases"
 			kill.do = func() {
@@ -152,15 +154,16 @@ func TestKilledWhileReplacing(t *testing.T) {
 					m.run("DROP DATABASE keystone")
 				}
 			}
-			if !m.operator(&kill) {
-				t.Fatalf("not killed: %q", kill.said)
+			if is, err := m.operator(&kill); !is {
+				t.Fatalf("not killed: %q, %v", kill.said, err)
 			}
 			m.run("ALTER TABLE glance.t ADD COLUMN more INT", "INSERT INTO glance.t VALUES (3, 0)") // its migration ends only now
-			if again := (killer{at: "restored as of"}); !m.operator(&again) {
-				t.Fatalf("not killed: %q", again.said)
+			again := killer{at: "restored as of"}
+			if is, err := m.operator(&again); !is {
+				t.Fatalf("not killed: %q, %v", again.said, err)
 			}
-			if m.operator(&killer{}) {
-				t.Fatal("killed")
+			if is, err := m.operator(&killer{}); is || err != nil {
+				t.Fatalf("killed: %t, %v", is, err)
 			}
 			for database, want := range map[string]string{"keystone": "1,2", "glance": "1,3"} {
 				if now, kept := m.rows(database); now != "1" || kept != want {
@@ -169,6 +172,30 @@ func TestKilledWhileReplacing(t *testing.T) {
 			}
 			if d := m.op.Status.Databases; len(d.Restoring) > 0 || len(d.Restored) != 2 {
 				t.Errorf("%+v", d)
+			}
+		})
+	}
+}
+
+// TestChangedCopiesReplaceNothing: what something else has written into the copies does not come back with them.
+func TestChangedCopiesReplaceNothing(t *testing.T) {
+	server := mariadb.Require(t, mariadb.Options{})
+	for what, c := range map[string]struct{ statement, want string }{
+		"a row less":     {"DELETE FROM %skeystone.t", "keystone.t has 0 rows, not 1"},
+		"another row":    {"UPDATE %skeystone.t SET id = 5", "keystone.t has other rows, as many as it should"},
+		"a table more":   {"CREATE TABLE %skeystone.x (i INT)", "keystone.x was not saved"},
+		"no table":       {"DROP TABLE %skeystone.t", "keystone.t is missing"},
+		"no copy at all": {"DROP DATABASE %skeystone", "keystone.t is missing; the copy of keystone is missing"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			m := newMigrated(t, server)
+			m.run("ALTER TABLE keystone.t ADD COLUMN more INT", "INSERT INTO keystone.t VALUES (2, 0)", fmt.Sprintf(c.statement, m.op.Status.Databases.Saved.Prefix))
+			_, err := m.operator(&killer{})
+			if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7076" || f[0].Cause != c.want {
+				t.Errorf("%v", err)
+			}
+			if now, _ := m.rows("keystone"); now != "1,2" || len(m.op.Status.Rollout.Stopped) > 0 {
+				t.Errorf("keystone has rows %s, and stopped are %q", now, m.op.Status.Rollout.Stopped)
 			}
 		})
 	}
