@@ -148,7 +148,7 @@ func (s *DatabaseStatus) judge() {
 	}
 }
 
-// PromoteDatabase asks for another primary and waits until it is. force accepts the loss of what the replica has not received.
+// PromoteDatabase asks for another primary and waits until it is. force accepts the loss of what the replica has not received, if the primary does not serve.
 func PromoteDatabase(ctx context.Context, c client.Client, namespace string, force bool, confirm func(question string) error,
 	waiting func(what, why string)) (DatabaseStatus, error) {
 	const what = "The replica was not promoted"
@@ -162,25 +162,37 @@ func PromoteDatabase(ctx context.Context, c client.Client, namespace string, for
 	target := dbpair.Peer(s.Record.Primary)
 	primary, replica := s.member(s.Record.Primary), s.member(target)
 	inSync := s.Record.InSync == target
+	serves := primary.Ready && primary.State.Mode == dbpair.Primary
+	// One that was restarted drops what it had received and not applied, and can no longer ask the primary for it.
+	unverified := inSync && !serves && !(replica.State.Connected && replica.State.Applying)
 	switch {
 	case !replica.State.Complete:
 		return s, finding.New("OCA-7432", what, "it has no complete copy: "+replica.State.Doing, "bring back the node of the primary, "+primary.Node+", or restore a backup")
-	case !inSync && primary.Ready && primary.State.Mode == dbpair.Primary:
+	case !inSync && serves:
 		return s, finding.New("OCA-7432", what, fmt.Sprintf("the primary on node %s serves, and the replica is %d events behind: %s", primary.Node, replica.Behind, s.Message),
 			"wait until the replica is in sync: ocadm cluster database status")
 	case !inSync && !force:
 		return s, finding.New("OCA-7432", what, fmt.Sprintf("it is not in sync; at least %d events of the primary would be lost, from %s to %s", replica.Behind,
 			replica.State.Last, primary.State.Last), "bring back the node of the primary, "+primary.Node+"; or accept the loss: ocadm cluster database promote --force")
+	case unverified && !force:
+		return s, finding.New("OCA-7432", what, fmt.Sprintf("the primary on node %s does not serve, and whether the replica has every change is not verified: %s", primary.Node,
+			cmp.Or(replica.State.Error, "it is not connected to the primary")), "if it has every change, it takes over by itself within a minute; else bring back the node of the primary, "+
+			primary.Node+", or accept that changes may be lost: ocadm cluster database promote --force")
 	}
 	question := fmt.Sprintf("This makes the server on node %s the primary; connections to the database break", replica.Node)
 	if !inSync {
 		question = fmt.Sprintf("This makes the server on node %s the primary. Events after %s are lost: at least %d that the primary on node %s reported", replica.Node,
 			replica.State.Last, replica.Behind, primary.Node)
 	}
+	if unverified {
+		question = fmt.Sprintf("This makes the server on node %s the primary. It was in sync, but whether it still has every change is not verified: changes after %s that "+
+			"were acknowledged may be lost", replica.Node, cmp.Or(replica.State.Applied, replica.State.Last, "its last start"))
+	}
 	if err := confirm(question); err != nil {
 		return s, err
 	}
-	err = changeRecord(ctx, c, namespace, func(r *dbpair.Record) { r.Promote, r.Force = target, !inSync })
+	// A primary that serves hands over, and nothing may be lost.
+	err = changeRecord(ctx, c, namespace, func(r *dbpair.Record) { r.Promote, r.Force = target, !inSync || force && !serves })
 	if err != nil {
 		return s, err
 	}

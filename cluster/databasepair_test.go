@@ -84,6 +84,8 @@ func TestDatabaseRedundancy(t *testing.T) {
 func TestPromotionIsRefused(t *testing.T) {
 	members := map[string]dbpair.Member{dbpair.First: primaryMember, dbpair.Second: replicaMember}
 	lost := map[string]bool{dbpair.Second: true}
+	restarted := replicaMember
+	restarted.Connected = false
 	empty := map[string]dbpair.Member{dbpair.First: primaryMember, dbpair.Second: {Mode: dbpair.Copying, Doing: "it copies the primary"}}
 	for name, c := range map[string]struct {
 		objs  []client.Object
@@ -93,6 +95,7 @@ func TestPromotionIsRefused(t *testing.T) {
 		"behind, the primary serves":         {databaseObjects(t, aloneRecord, members, bothReady), false, "20 events behind"},
 		"behind, the primary serves, forced": {databaseObjects(t, aloneRecord, members, bothReady), true, "20 events behind"},
 		"behind, the primary is lost":        {databaseObjects(t, aloneRecord, members, lost), false, "at least 20 events of the primary would be lost, from 0-1-100 to 0-1-120"},
+		"in sync, restarted":                 {databaseObjects(t, inSyncRecord, map[string]dbpair.Member{dbpair.First: primaryMember, dbpair.Second: restarted}, lost), false, "is not verified"},
 		"no copy, forced":                    {databaseObjects(t, aloneRecord, empty, lost), true, "no complete copy"},
 	} {
 		k := databaseClient(t, c.objs...)
@@ -126,5 +129,37 @@ func TestForcedPromotionSaysWhatIsLost(t *testing.T) {
 	}
 	if r := dbpair.ReadRecord(l); r.Promote != dbpair.Second || !r.Force {
 		t.Errorf("the record: %+v", r)
+	}
+}
+
+// TestForcedPromotionInSync: a replica that the record calls in sync may have been restarted since, and its primary gone for good. A primary that serves hands
+// over in any case.
+func TestForcedPromotionInSync(t *testing.T) {
+	restarted := replicaMember
+	restarted.Connected = false
+	for name, c := range map[string]struct {
+		replica dbpair.Member
+		ready   map[string]bool
+		asks    string
+		force   bool
+	}{
+		"the primary is gone, the replica was restarted": {restarted, map[string]bool{dbpair.Second: true}, "changes after 0-1-100 that were acknowledged may be lost", true},
+		"the primary serves":                             {replicaMember, bothReady, "connections to the database break", false},
+	} {
+		k := databaseClient(t, databaseObjects(t, inSyncRecord, map[string]dbpair.Member{dbpair.First: primaryMember, dbpair.Second: c.replica}, c.ready)...)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // no agent answers
+		defer cancel()
+		var asked string
+		_, err := PromoteDatabase(ctx, k, DefaultNamespace, true, func(q string) error { asked = q; return nil }, func(string, string) {})
+		if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7434" || !strings.Contains(asked, c.asks) {
+			t.Errorf("%s: asked %q, %v", name, asked, err)
+		}
+		l := &coordinationv1.Lease{}
+		if err := k.Get(t.Context(), client.ObjectKey{Namespace: DefaultNamespace, Name: dbpair.RecordName}, l); err != nil {
+			t.Fatal(err)
+		}
+		if r := dbpair.ReadRecord(l); r.Promote != dbpair.Second || r.Force != c.force {
+			t.Errorf("%s: the record: %+v", name, r)
+		}
 	}
 }

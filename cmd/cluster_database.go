@@ -122,8 +122,9 @@ func newDatabasePromote(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "promote", Short: "Make the replica of the embedded database the primary",
 		Long: "Lets the primary hand over to the replica: it stops, the replica applies all that it has received, and takes its place. What was acknowledged\n" +
-			"is kept. Connections break, and services connect again. A replica that is not in sync is refused. If the primary is lost for good, --force\n" +
-			"makes it the primary nevertheless, after a minute; what it has not received is lost, and the question says how much that is at least.",
+			"is kept. Connections break, and services connect again. A replica that is not in sync is refused, and so is one that was restarted while the\n" +
+			"primary is away. If the primary is lost for good, --force makes it the primary nevertheless, after a minute; what it has not received is\n" +
+			"lost, and the question says how much that is at least.",
 		Example: "  ocadm cluster database promote --yes\n  ocadm cluster database promote --force",
 		Args:    arguments(cobra.NoArgs),
 		RunE: a.onDatabase(&f, func(ctx context.Context, k client.WithWatch, c *cobra.Command) (cluster.DatabaseStatus, error) {

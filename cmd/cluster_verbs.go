@@ -178,7 +178,7 @@ func newClusterUpdate(a *app) *cobra.Command {
 	fs.BoolVar(&rehearse, "rehearse", false, "run the migrations on copies of the databases, and change nothing")
 	fs.BoolVar(&dryRun, "dry-run", false, "run the checks, let the nodes pull the images, and change nothing of the cloud")
 	c.MarkFlagsMutuallyExclusive("rehearse", "dry-run")
-	fs.BoolVar(&downgrade, "allow-downgrade", false, "move to an earlier minor release, although its services may lose data")
+	fs.BoolVar(&downgrade, "allow-downgrade", false, "move to an earlier release, although its services may lose data")
 	fs.BoolVar(&noBackup, "no-backup", false, "do without copies of the databases; a failed update leaves them as it changed them")
 	addOnFailure(fs, &onFailure)
 	fs.StringVar(&u.OperatorVersion, "operator-version", "", "version of the operator")

@@ -36,7 +36,8 @@ func newOperation(a *app) *cobra.Command {
 		newOperationControl(a, "pause", v1alpha1.OperationPause, "Pause an operation after the step that runs",
 			"The step that runs comes to its end. The cloud stays as it is then, until ocadm operation resume or cancel."),
 		newOperationControl(a, "resume", "", "Let a paused operation go on",
-			"It goes on with the step at which it stopped. A step that failed is tried again."),
+			"It goes on with the step at which it stopped. A step that failed is tried again, and the time limit of the operation begins anew. If its\n"+
+				"databases were copied, it says how old the copies are: the way back replaces what was written since."),
 		newOperationControl(a, "cancel", v1alpha1.OperationCancel, "End an operation and take back what it changed",
 			"An operation that has begun ends at once and takes back what it changed. One that waits ends without having begun. If an operation is\n"+
 				"paused because it could not take back what it changed, cancel gives up."))
@@ -171,7 +172,7 @@ func newOperationCheck(a *app) *cobra.Command {
 	f.add(a, c, nil, "table", "json", "yaml", "jsonl")
 	f.addWait(c.Flags(), true, "wait until it has ended")
 	c.Flags().StringVar(&version, "version", "", "release of the cloud to check the way to")
-	c.Flags().BoolVar(&downgrade, "allow-downgrade", false, "accept an earlier minor release")
+	c.Flags().BoolVar(&downgrade, "allow-downgrade", false, "accept an earlier release")
 	return c
 }
 
@@ -183,7 +184,15 @@ func newOperationControl(a *app, name, value, short, long string) *cobra.Command
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				changed, err := cluster.Control(ctx, k, client.ObjectKey{Namespace: f.namespace, Name: args[0]}, value)
+				key, note := client.ObjectKey{Namespace: f.namespace, Name: args[0]}, ""
+				if value == "" {
+					o, err := cluster.OperationOf(ctx, k, key)
+					if err != nil {
+						return err
+					}
+					note = cluster.Resumed(o, time.Now())
+				}
+				changed, err := cluster.Control(ctx, k, key, value)
 				if err != nil {
 					return err
 				}
@@ -193,7 +202,11 @@ func newOperationControl(a *app, name, value, short, long string) *cobra.Command
 				}
 				r := created{Name: args[0], Namespace: f.namespace, Action: action}
 				return ui.Print(a.Out, f.output.String(), r, func(w io.Writer) error {
-					_, err := fmt.Fprintf(w, "Operation %s %s\n", args[0], action)
+					text := fmt.Sprintf("Operation %s %s\n", args[0], action)
+					if changed && note != "" {
+						text += "Note: " + note + "\n"
+					}
+					_, err := io.WriteString(w, text)
 					return err
 				})
 			})

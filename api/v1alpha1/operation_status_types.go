@@ -263,6 +263,8 @@ type OnecloudOperationStatus struct {
 	Turn int64 `json:"turn,omitempty"`
 	// Time at which it began.
 	Start metav1.Time `json:"start,omitzero"`
+	// How long it has run since it began or was resumed, in seconds. The time without an operator does not count.
+	RanSeconds int64 `json:"ranSeconds,omitempty"`
 	// Time at which it ended.
 	End metav1.Time `json:"end,omitzero"`
 	// ConfigMap with its log.

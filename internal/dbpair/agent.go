@@ -76,6 +76,9 @@ type Agent struct {
 	caughtUp           bool
 	following          bool
 	diverged           bool
+	ownersAt           string // what the primary had when its owners were looked for
+	ownersSeen         bool   // whether they were, and nothing is missing
+	lacking            string
 	target             string // what the primary had when the replica connected
 	problem            string
 	checkedCertificate time.Time
@@ -138,6 +141,7 @@ func (a *Agent) look(ctx context.Context) View {
 		a.ask(ctx, &v)
 	}
 	v.SemiSyncFrom, v.CaughtUp, v.Following, v.Diverged = a.semiSyncFrom, a.caughtUp, a.following, a.diverged
+	v.Lacking = a.lacking
 	return v
 }
 
@@ -162,6 +166,11 @@ func (a *Agent) ask(ctx context.Context, v *View) {
 	v.Unacknowledged = time.Since(a.acknowledged)
 	if a.mode == Replica && a.following && r.Connected && !a.caughtUp {
 		a.caughtUp = a.catchUp(ctx, r)
+	}
+	if a.mode == Replica && a.following && r.Connected && !a.ownersSeen && a.lacking == "" {
+		if err := a.lookForOwners(ctx, db, r); err != nil {
+			a.Log.Debug("the owners cannot be compared", "error", err)
+		}
 	}
 }
 

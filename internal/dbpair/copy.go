@@ -53,7 +53,7 @@ func (a *Agent) beginCopy(ctx context.Context) error {
 	return nil
 }
 
-// copy copies all databases and accounts, and compares every row. It returns the last event that they hold.
+// copy copies all databases and accounts, with the record of who owns which database, and compares every row. It returns the last event that they hold.
 func (a *Agent) copy(ctx context.Context) (at string, err error) {
 	from, to := a.sourceConfig(), a.socketConfig()
 	from.Patience, to.Patience = copyPatience, copyPatience
@@ -67,7 +67,7 @@ func (a *Agent) copy(ctx context.Context) (at string, err error) {
 		return "", err
 	}
 	defer target.Close()
-	databases, err := source.Databases(ctx)
+	databases, err := source.Schemas(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -86,6 +86,13 @@ func (a *Agent) copy(ctx context.Context) (at string, err error) {
 	want, at, err := dump.At(ctx, source, databases, func(p dump.Piece) error { return load.Load(ctx, p) })
 	if err != nil {
 		return "", err
+	}
+	now, err := source.Schemas(ctx)
+	if err != nil {
+		return "", err
+	}
+	if !slices.Equal(databases, now) { // one that was made before the snapshot would be missing
+		return "", errors.New("databases were made or dropped during the copy")
 	}
 	got, err := dump.Examine(ctx, target, databases)
 	if err != nil {

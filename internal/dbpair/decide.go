@@ -75,6 +75,8 @@ type View struct {
 	CaughtUp bool
 	// Following is true once a replica was pointed to the primary since its server started, and Diverged if it has events that the primary lacks.
 	Following, Diverged bool
+	// Lacking is what a replica was copied without; "" if nothing is missing, or that is not known yet.
+	Lacking string
 	// Peer is what the other agent reported; the zero value if it is silent.
 	Peer Member
 }
@@ -212,6 +214,8 @@ func asReplica(v View) Decision {
 		return Decision{Act: Copy, Why: "a new copy was asked for", Write: &r}
 	case !v.Complete || v.Diverged:
 		return Decision{Act: Copy, Why: map[bool]string{true: "it has changes that the primary does not have", false: "it has no copy yet"}[v.Diverged]}
+	case v.Lacking != "" && v.Record.InSync != v.Me:
+		return Decision{Act: Copy, Why: v.Lacking}
 	case v.Mode == Stopped:
 		return Decision{Act: StartReplica, Why: "it is the replica"}
 	case v.Silent > v.Unresponsive:
@@ -224,6 +228,9 @@ func asReplica(v View) Decision {
 	}
 	if !v.Following {
 		return Decision{Act: Follow, Why: "it replicates from the primary"}
+	}
+	if v.Lacking != "" {
+		return Decision{Act: Wait, Why: v.Lacking + ": it copies anew once the primary goes on alone"}
 	}
 	if v.Server.Code == lostLog && !v.Server.Connected {
 		return Decision{Act: Copy, Why: "the primary no longer has the changes that it lacks"}

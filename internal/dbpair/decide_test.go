@@ -74,8 +74,12 @@ func TestPrimary(t *testing.T) {
 		"the first start": {func(v *dbpair.View) {
 			v.Complete, v.Mode, v.Record.Term, v.Record.InSync = false, dbpair.Stopped, 0, ""
 		}, dbpair.Confirm, "", true},
-		"a promotion is asked for":           {func(v *dbpair.View) { v.Record.Promote = second }, dbpair.StepDown, "", false},
-		"it has stepped down":                {func(v *dbpair.View) { v.Record.Promote, v.Mode, v.InMode = second, dbpair.Stopped, time.Second }, dbpair.Wait, "", false},
+		"a promotion is asked for":                 {func(v *dbpair.View) { v.Record.Promote = second }, dbpair.StepDown, "", false},
+		"it has stepped down":                      {func(v *dbpair.View) { v.Record.Promote, v.Mode, v.InMode = second, dbpair.Stopped, time.Second }, dbpair.Wait, "", false},
+		"a forced promotion in sync, and it lives": {func(v *dbpair.View) { v.Record.Promote, v.Record.Force = second, true }, dbpair.StepDown, "", false},
+		"the same, and nobody took over": {func(v *dbpair.View) {
+			v.Record.Promote, v.Record.Force, v.Mode, v.InMode = second, true, dbpair.Stopped, 31*time.Second
+		}, dbpair.StartPrimary, second, true},
 		"nobody took over":                   {func(v *dbpair.View) { v.Record.Promote, v.Mode = second, dbpair.Stopped }, dbpair.StartPrimary, second, true},
 		"a promotion of a replica behind":    {func(v *dbpair.View) { v.Record.Promote, v.Record.Force, v.Record.InSync = second, true, "" }, dbpair.Wait, "", true},
 		"killed between record and start":    {func(v *dbpair.View) { v.Mode, v.Record.InSync = dbpair.Stopped, "" }, dbpair.StartPrimary, "", true},
@@ -106,10 +110,15 @@ func TestReplica(t *testing.T) {
 		"no API server":               {func(v *dbpair.View) { v.Reached, v.Server.Connected, v.Unchanged = false, false, time.Hour }, dbpair.Wait},
 		"a copy is asked for in sync": {func(v *dbpair.View) { v.Record.Copy = second }, dbpair.Wait},
 		"a copy is asked for":         {func(v *dbpair.View) { v.Record.Copy, v.Record.InSync = second, "" }, dbpair.Copy},
-		"the primary is silent":       {func(v *dbpair.View) { v.Server.Connected, v.Unchanged = false, 10*time.Second }, dbpair.Wait},
-		"the primary is lost":         {func(v *dbpair.View) { v.Server.Connected, v.Unchanged = false, 16*time.Second }, dbpair.TakeOver},
-		"lost, and it is behind":      {func(v *dbpair.View) { v.Server.Connected, v.Unchanged, v.Record.InSync = false, time.Hour, "" }, dbpair.Wait},
-		"lost, and it was restarted":  {func(v *dbpair.View) { v.Server.Connected, v.Unchanged, v.CaughtUp = false, time.Hour, false }, dbpair.Wait},
+		"it lacks the owners":         {func(v *dbpair.View) { v.Lacking, v.Record.InSync = "x", "" }, dbpair.Copy},
+		"it lacks them, in sync":      {func(v *dbpair.View) { v.Lacking = "x" }, dbpair.Wait},
+		"it lacks them, and the primary is lost": {func(v *dbpair.View) {
+			v.Lacking, v.Server.Connected, v.Unchanged = "x", false, 16*time.Second
+		}, dbpair.TakeOver},
+		"the primary is silent":      {func(v *dbpair.View) { v.Server.Connected, v.Unchanged = false, 10*time.Second }, dbpair.Wait},
+		"the primary is lost":        {func(v *dbpair.View) { v.Server.Connected, v.Unchanged = false, 16*time.Second }, dbpair.TakeOver},
+		"lost, and it is behind":     {func(v *dbpair.View) { v.Server.Connected, v.Unchanged, v.Record.InSync = false, time.Hour, "" }, dbpair.Wait},
+		"lost, and it was restarted": {func(v *dbpair.View) { v.Server.Connected, v.Unchanged, v.CaughtUp = false, time.Hour, false }, dbpair.Wait},
 		"lost, and it cannot apply": {func(v *dbpair.View) {
 			v.Server.Connected, v.Server.Applying, v.Server.Error, v.Unchanged = false, false, "duplicate", time.Hour
 		}, dbpair.Wait},
@@ -123,6 +132,12 @@ func TestReplica(t *testing.T) {
 		"forced": {func(v *dbpair.View) {
 			v.Record.Promote, v.Record.Force, v.Record.InSync, v.Unchanged = second, true, "", 61*time.Second
 		}, dbpair.TakeOver},
+		"forced, in sync, restarted and the primary is gone": {func(v *dbpair.View) {
+			v.Record.Promote, v.Record.Force, v.CaughtUp, v.Server.Connected, v.Unchanged = second, true, false, false, 61*time.Second
+		}, dbpair.TakeOver},
+		"the same, the primary may live": {func(v *dbpair.View) {
+			v.Record.Promote, v.Record.Force, v.CaughtUp, v.Server.Connected, v.Unchanged = second, true, false, false, 46*time.Second
+		}, dbpair.Wait},
 		"forced without a copy": {func(v *dbpair.View) {
 			v.Record.Promote, v.Record.Force, v.Record.InSync, v.Unchanged, v.Complete, v.Mode = second, true, "", time.Hour, false, dbpair.Stopped
 		}, dbpair.Copy},

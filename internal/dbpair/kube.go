@@ -76,6 +76,9 @@ func (a *Agent) report(ctx context.Context, v View, d Decision) {
 	if m.Error == "" {
 		m.Error = a.problem
 	}
+	if a.lacking != "" { // then the primary goes on alone before the copy is replaced
+		m.Applying, m.Error = false, a.lacking
+	}
 	if a.copyError != "" && !m.Complete {
 		m.Error = a.copyError
 	}

@@ -137,3 +137,29 @@ func TestPairTrouble(t *testing.T) {
 		t.Errorf("what it had was not kept: %+v", m)
 	}
 }
+
+// TestPairOwners: the record of who owns which database is copied, and a replica that an earlier version copied without it is copied anew.
+func TestPairOwners(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.on(dbpair.First)
+	p.await("the first primary serves", func() bool { return p.member(dbpair.First).Mode == dbpair.Primary })
+	p.must(dbpair.First, "CREATE DATABASE ocadm")
+	p.must(dbpair.First, "CREATE TABLE ocadm.owners (name VARCHAR(64) PRIMARY KEY)")
+	p.must(dbpair.First, "CREATE DATABASE t")
+	p.must(dbpair.First, "CREATE TABLE t.n (i INT PRIMARY KEY)")
+	p.on(dbpair.Second)
+	p.inSync(dbpair.First)
+	p.must(dbpair.First, "INSERT INTO ocadm.owners VALUES ('glance')")
+	p.must(dbpair.First, "INSERT INTO t.n VALUES (1)")
+	p.await("a row that follows the owner", func() bool { return len(p.numbers(dbpair.Second)) == 1 })
+
+	p.must(dbpair.Second, "SET STATEMENT sql_log_bin = 0 FOR DROP DATABASE ocadm")
+	p.off(p.nodes[dbpair.Second])
+	p.on(dbpair.Second)
+	p.await("the replica copies anew", func() bool { return p.member(dbpair.Second).Kept != "" })
+	p.inSync(dbpair.First)
+	p.must(dbpair.First, "INSERT INTO ocadm.owners VALUES ('keystone')")
+	p.must(dbpair.First, "INSERT INTO t.n VALUES (2)")
+	p.await("a row that follows the owner", func() bool { return len(p.numbers(dbpair.Second)) == 2 })
+}

@@ -107,6 +107,7 @@ func (a *Agent) enter(mode Mode) {
 		a.inMode = time.Now()
 	}
 	a.mode, a.caughtUp, a.following, a.diverged, a.semiSyncFrom = mode, false, false, false, ""
+	a.ownersAt, a.ownersSeen, a.lacking = "", false, ""
 	a.answered, a.acknowledged = time.Now(), time.Now()
 }
 

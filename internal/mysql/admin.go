@@ -5,7 +5,6 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"fmt"
 	"slices"
 	"strings"
@@ -154,20 +153,30 @@ func (a *Admin) fail(op string, err error, denied Class, secrets ...string) erro
 	return e
 }
 
+// serverSchemas are the server's own.
+var serverSchemas = []string{"mysql", "information_schema", "performance_schema", "sys"}
+
 // systemSchemas, and that of the markers, are never granted on or dropped here.
-var systemSchemas = []string{"mysql", "information_schema", "performance_schema", "sys", OwnersDatabase}
+var systemSchemas = append(slices.Clone(serverSchemas), OwnersDatabase)
 
 func (a *Admin) refuse(op, why string) error {
 	return &Error{Class: Refused, Op: op, Server: a.cfg.Addr(), User: a.cfg.User, Detail: why}
 }
 
-// Databases lists the schemas that the account can see, without the server's own, sorted.
+// Databases lists the schemas that the account can see, without the server's own and OwnersDatabase, sorted.
 func (a *Admin) Databases(ctx context.Context) ([]string, error) {
+	return a.schemas(ctx, systemSchemas)
+}
+
+// Schemas is Databases with OwnersDatabase: all that a copy of a whole server holds.
+func (a *Admin) Schemas(ctx context.Context) ([]string, error) { return a.schemas(ctx, serverSchemas) }
+
+func (a *Admin) schemas(ctx context.Context, without []string) ([]string, error) {
 	names, err := strings1(ctx, a.cfg, a.db, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
 	if err != nil {
 		return nil, a.fail("listing databases", err, NoCreate)
 	}
-	names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(systemSchemas, strings.ToLower(n)) })
+	names = slices.DeleteFunc(names, func(n string) bool { return slices.Contains(without, strings.ToLower(n)) })
 	slices.Sort(names)
 	return names, nil
 }
@@ -280,26 +289,4 @@ func (a *Admin) DropAccount(ctx context.Context, user string) error {
 		return err
 	}
 	return a.unmark(ctx, t)
-}
-
-// Lock is held by one connection to the server at a time, until it is released or the connection ends.
-func (a *Admin) Lock(ctx context.Context, name string) (release func(), err error) {
-	op := fmt.Sprintf("taking lock %q", name)
-	c, err := a.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var got sql.NullInt64
-	if err := c.QueryRowContext(ctx, "SELECT GET_LOCK(?, 0)", name).Scan(&got); err != nil {
-		_ = c.Close()
-		return nil, a.Fail(op, err)
-	}
-	if got.Int64 != 1 {
-		_ = c.Close()
-		return nil, a.refuse(op, "another run holds it: wait for its end")
-	}
-	return func() {
-		_ = c.Raw(func(any) error { return driver.ErrBadConn }) // the lock ends with the connection
-		_ = c.Close()
-	}, nil
 }

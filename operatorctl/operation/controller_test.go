@@ -206,6 +206,11 @@ func TestPauseResumeAndCancel(t *testing.T) {
 	close(release)
 	w.until("a", v1alpha1.OperationPaused)
 	w.wantSaid("one")
+	o := w.get("a")
+	o.Status.Start, o.Status.RanSeconds = metav1.NewTime(time.Now().Add(-24*time.Hour)), 24*60*60 // it rested for a night, and had used up its time
+	if err := w.client.Status().Update(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
 	w.control("a", "")
 	for w.get("a").Status.Step != "two" { // a cancellation before that would leave it out
 		time.Sleep(time.Millisecond)
@@ -238,23 +243,55 @@ func TestDeletedOperationIsCancelled(t *testing.T) {
 	w.wantSaid("one", "back")
 }
 
-// An operation whose time is up reverts what it has begun.
+// An operation whose time is up reverts what it has begun. Only the time counts in which an operator ran it.
 func TestTimeout(t *testing.T) {
-	w := newWorld(t, func(w *world) []Action {
-		return []Action{{Name: v1alpha1.ActionCheck, Steps: []Step{w.does("one", blocks)}, Revert: []Step{w.does("back")}}}
-	})
-	w.stop()
-	w.create("a", func(o *v1alpha1.OnecloudOperation) { o.Spec.Timeout = "1h" })
-	o := w.get("a")
-	began := metav1.NewTime(time.Now().Add(-2 * time.Hour))
-	o.Status.Phase, o.Status.Start = v1alpha1.OperationRunning, began
-	o.Status.Steps = []v1alpha1.OperationStep{{Name: "one", State: v1alpha1.StepRunning, Start: began}}
-	if err := w.client.Status().Update(t.Context(), o); err != nil {
-		t.Fatal(err)
+	for _, c := range []struct {
+		what  string
+		ran   time.Duration
+		phase v1alpha1.OperationPhase
+		said  []string
+	}{
+		{"its time is up", time.Hour, v1alpha1.OperationReverted, []string{"back"}},
+		{"the operator was away for two hours", time.Minute, v1alpha1.OperationSucceeded, []string{"one"}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			w := newWorld(t, func(w *world) []Action {
+				return []Action{{Name: v1alpha1.ActionCheck, Steps: []Step{w.does("one")}, Revert: []Step{w.does("back")}}}
+			})
+			w.stop()
+			w.create("a", func(o *v1alpha1.OnecloudOperation) { o.Spec.Timeout = "1h" })
+			o := w.get("a")
+			began := metav1.NewTime(time.Now().Add(-2 * time.Hour))
+			o.Status.Phase, o.Status.Start, o.Status.RanSeconds = v1alpha1.OperationRunning, began, int64(c.ran.Seconds())
+			o.Status.Steps = []v1alpha1.OperationStep{{Name: "one", State: v1alpha1.StepRunning, Start: began}}
+			if err := w.client.Status().Update(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			w.start()
+			o = w.until("a", c.phase)
+			if c.phase == v1alpha1.OperationReverted && o.Status.Cause != "the operation did not end within 1h0m0s" {
+				t.Errorf("%q", o.Status.Cause)
+			}
+			if o.Status.RanSeconds < int64(c.ran.Seconds()) {
+				t.Errorf("it ran for %d s", o.Status.RanSeconds)
+			}
+			w.wantSaid(c.said...)
+		})
 	}
-	w.start()
-	if o := w.until("a", v1alpha1.OperationReverted); o.Status.Cause != "the operation did not end within 1h0m0s" {
-		t.Errorf("%q", o.Status.Cause)
+}
+
+func TestResumed(t *testing.T) {
+	now := time.Date(2026, 11, 25, 8, 0, 0, 0, time.UTC)
+	s := &v1alpha1.OnecloudOperationStatus{Phase: v1alpha1.OperationPaused}
+	if got := Resumed(s, now); got != "" {
+		t.Errorf("without copies: %q", got)
 	}
-	w.wantSaid("back")
+	s.Databases = &v1alpha1.OperationDatabases{Saved: &v1alpha1.DatabaseCopies{Time: metav1.NewTime(now.Add(-14 * time.Hour))}}
+	if got := Resumed(s, now); !strings.HasPrefix(got, "the copies of its databases are 14h0m0s old, of 2026-11-24T18:00:00Z") {
+		t.Errorf("%q", got)
+	}
+	s.Phase = v1alpha1.OperationRunning
+	if got := Resumed(s, now); got != "" {
+		t.Errorf("it runs: %q", got)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +14,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/archive"
 	"yunion.io/x/ocadm/operatorctl/catalog"
@@ -83,7 +85,7 @@ func save() Step {
 				return err
 			}
 			report.Info("copying %d databases, %s, on their server", len(names), mebibytes(size))
-			saved, err := v.Save(ctx, savedSet(r.rollout().From), r.maker(), names, report)
+			saved, err := r.copySet(ctx, report, v, savedSet(r.rollout().From), names)
 			if err != nil {
 				return err
 			}
@@ -102,11 +104,47 @@ func save() Step {
 	}
 }
 
-// databases are those of the components of the cloud that exist.
+// copySet copies databases into a set. One that an operator made before it was killed stays if it holds all of them. One that lacks some is made again,
+// unless databases were replaced since: then the copies go into a further set.
+func (r *Run) copySet(ctx context.Context, report workflow.Reporter, v backup.Vault, set string, databases []string) (backup.Saved, error) {
+	for name, n := set, 2; ; name, n = numbered(set, n), n+1 {
+		was, there, err := v.Read(ctx, name)
+		if err != nil {
+			return was, err
+		}
+		lacks := there && was.By == r.maker() && slices.ContainsFunc(databases, func(d string) bool { return !slices.Contains(was.Databases(), d) })
+		s := r.Status()
+		if lacks && saidReplaced(&s, name) {
+			continue
+		}
+		if lacks {
+			if err := v.Drop(ctx, name); err != nil {
+				return was, err
+			}
+		}
+		return v.Save(ctx, name, r.maker(), databases, report)
+	}
+}
+
+// saidReplaced reports whether the status says that a set holds what was replaced.
+func saidReplaced(s *v1alpha1.OnecloudOperationStatus, set string) bool {
+	return s.Databases != nil && slices.ContainsFunc(s.Databases.Replaced, func(c v1alpha1.DatabaseCopies) bool { return c.Set == set })
+}
+
+// databases are those of the components of the cloud that exist. It is an error if one that a component uses would be left out.
 func (r *Run) databases(ctx context.Context, v backup.Vault, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
 	have, err := backup.Databases(ctx, v.Admin)
 	if err != nil {
 		return nil, err
+	}
+	there, err := v.Admin.Databases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if left := leftOut(cloud.Status.Components, there, have); len(left) > 0 {
+		return nil, finding.New(codeLeftOut, "Databases of the cloud are not recorded as its own", strings.Join(left, ", ")+
+			": the server does not record that they belong to the cloud, so they would not be copied",
+			"the operator records them again within 15 minutes; then try again, or see ocadm explain "+codeLeftOut)
 	}
 	var enabled []string
 	for _, c := range cloud.Status.Components {
@@ -116,6 +154,27 @@ func (r *Run) databases(ctx context.Context, v backup.Vault, cloud *v1alpha1.One
 	}
 	want := databasesOf(enabled)
 	return slices.DeleteFunc(have, func(name string) bool { return !slices.Contains(want, name) }), nil
+}
+
+const codeLeftOut = "OCA-7075"
+
+// leftOut are the databases that components use and that are not among those that the cloud owns: all that exist, or, if it owns none of them, all that
+// there should be. It is pure.
+func leftOut(components []v1alpha1.ComponentStatus, there, owned []string) []string {
+	var serve, run []string
+	for _, c := range components {
+		switch c.State {
+		case v1alpha1.Available, v1alpha1.Progressing:
+			serve, run = append(serve, c.Name), append(run, c.Name)
+		case v1alpha1.Degraded: // its database may be another cloud's
+			run = append(run, c.Name)
+		}
+	}
+	all := databasesOf(run)
+	if !slices.ContainsFunc(all, func(d string) bool { return slices.Contains(owned, d) }) {
+		return all
+	}
+	return slices.DeleteFunc(databasesOf(serve), func(d string) bool { return slices.Contains(owned, d) || !slices.Contains(there, d) })
 }
 
 // databasesOf are the databases of components that run something.

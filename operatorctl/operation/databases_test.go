@@ -73,3 +73,32 @@ func TestSources(t *testing.T) {
 		}
 	}
 }
+
+// An update without copies of what the cloud uses could not be taken back.
+func TestLeftOut(t *testing.T) {
+	component := func(name string, state v1alpha1.State) v1alpha1.ComponentStatus {
+		return v1alpha1.ComponentStatus{Name: name, State: state}
+	}
+	all := []string{"glance", "itsm", "itsm_engine", "keystone"}
+	for _, c := range []struct {
+		what         string
+		components   []v1alpha1.ComponentStatus
+		there, owned []string
+		want         []string
+	}{
+		{"a cloud that has nothing yet", []v1alpha1.ComponentStatus{component("keystone", v1alpha1.Provisioning)}, nil, nil, nil},
+		{"all are its own", []v1alpha1.ComponentStatus{component("keystone", v1alpha1.Available)}, all, all, nil},
+		{"no record", []v1alpha1.ComponentStatus{component("keystone", v1alpha1.Available), component("glance", v1alpha1.Disabled)}, all, nil, []string{"keystone"}},
+		{"no record, and nothing serves", []v1alpha1.ComponentStatus{component("keystone", v1alpha1.Degraded)}, all, nil, []string{"keystone"}},
+		{"the server is empty", []v1alpha1.ComponentStatus{component("keystone", v1alpha1.Progressing)}, nil, nil, []string{"keystone"}},
+		{"one is missing in the record", []v1alpha1.ComponentStatus{component("keystone", v1alpha1.Available), component("glance", v1alpha1.Available)}, all,
+			[]string{"keystone"}, []string{"glance"}},
+		{"another cloud's", []v1alpha1.ComponentStatus{component("keystone", v1alpha1.Available), component("glance", v1alpha1.Degraded)}, all, []string{"keystone"}, nil},
+		{"one is not made yet", []v1alpha1.ComponentStatus{component("keystone", v1alpha1.Available), component("glance", v1alpha1.Progressing)},
+			[]string{"keystone"}, []string{"keystone"}, nil},
+	} {
+		if got := leftOut(c.components, c.there, c.owned); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -59,11 +60,19 @@ func (x *execution) perform(ctx context.Context, reader client.Reader, log *slog
 func (x *execution) do(ctx context.Context) error {
 	rec := x.run.record
 	x.base = ctx
-	if was := rec.status(); was.Phase == v1alpha1.OperationPaused && reverts(&was) && x.cancel.Err() != nil {
+	was := rec.status()
+	if was.Phase == v1alpha1.OperationPaused && reverts(&was) && x.cancel.Err() != nil {
 		return x.finish(ctx, v1alpha1.OperationFailed, "given up while reverting: some of what was changed is not as it was before")
 	}
+	rec.run(was.Phase == v1alpha1.OperationPaused) // a user wants it to go on, however long it rested
 	if err := rec.update(ctx, x.begin); err != nil {
 		return err
+	}
+	if note := Resumed(&was, time.Now()); note != "" {
+		rec.log.add(workflow.Event{Type: workflow.PhaseInfo, Phase: was.Step, Time: time.Now(), Message: note})
+		if rec.events != nil {
+			rec.events.Eventf(x.run.Operation, nil, corev1.EventTypeNormal, "Resumed", x.run.Operation.Spec.Action, "%s", Note(note))
+		}
 	}
 	if rec.status().Phase != v1alpha1.OperationReverting {
 		if done, err := x.forward(ctx); done || err != nil {
@@ -94,6 +103,17 @@ func (x *execution) begin(s *v1alpha1.OnecloudOperationStatus) {
 	}
 }
 
+// Resumed says how old the copies of the databases of a paused operation are: on the way back they replace what was written since. It is pure, and ""
+// for an operation that is not paused or made none.
+func Resumed(s *v1alpha1.OnecloudOperationStatus, now time.Time) string {
+	if s.Phase != v1alpha1.OperationPaused || s.Databases == nil || s.Databases.Saved == nil {
+		return ""
+	}
+	at := s.Databases.Saved.Time
+	return fmt.Sprintf("the copies of its databases are %s old, of %s: if it goes back, databases whose tables were changed lose what was written since, which is saved beside them",
+		max(0, now.Sub(at.Time)).Round(time.Minute), at.UTC().Format(time.RFC3339))
+}
+
 // reverts reports whether an operation has begun to take back what it changed.
 func reverts(s *v1alpha1.OnecloudOperationStatus) bool {
 	return slices.ContainsFunc(s.Steps, func(p v1alpha1.OperationStep) bool { return p.Revert })
@@ -110,9 +130,9 @@ func (x *execution) changed(s *v1alpha1.OnecloudOperationStatus) bool {
 // forward runs the steps. done is true if nothing is left to do in this process.
 func (x *execution) forward(ctx context.Context) (done bool, err error) {
 	rec := x.run.record
-	start := rec.status().Start.Time
-	limited, end := context.WithDeadlineCause(x.cancel, start.Add(x.action.timeout(x.run.Operation)),
-		fmt.Errorf("the operation did not end within %s", x.action.timeout(x.run.Operation)))
+	limit := x.action.timeout(x.run.Operation)
+	ran, _ := rec.hasRun() // pauses, and the time without an operator, do not count
+	limited, end := context.WithTimeoutCause(x.cancel, limit-ran, fmt.Errorf("the operation did not end within %s", limit))
 	defer end()
 	_, err = x.runner(x.action.Steps).Run(limited, x.run, workflow.Options{Stop: x.stop})
 	switch {
@@ -175,17 +195,21 @@ func asBefore(s v1alpha1.OnecloudOperationStatus) string {
 	if d == nil {
 		return text
 	}
-	var replaced, removed string // where the copies of both are
+	var replaced, made []string // where the copies of both are
 	for _, c := range d.Replaced {
-		if s.Rollout != nil && c.Set == madeSet(s.Rollout.From) {
-			removed = "; what they held is in databases " + c.Prefix + "…"
+		if s.Rollout != nil && isOf(c.Set, madeSet(s.Rollout.From)) {
+			made = append(made, c.Prefix+"…")
 		} else {
-			replaced = c.Prefix
+			replaced = append(replaced, c.Prefix+"…")
 		}
 	}
-	if len(d.Restored) > 0 && replaced != "" {
-		text += fmt.Sprintf("; databases %s are as they were %s; what was written since is in databases %s…", strings.Join(d.Restored, ", "),
-			d.Saved.Time.UTC().Format(time.RFC3339), replaced)
+	removed := ""
+	if len(made) > 0 {
+		removed = "; what they held is in databases " + strings.Join(made, ", ")
+	}
+	if len(d.Restored) > 0 && len(replaced) > 0 {
+		text += fmt.Sprintf("; databases %s are as they were %s; what was written since is in databases %s", strings.Join(d.Restored, ", "),
+			d.Saved.Time.UTC().Format(time.RFC3339), strings.Join(replaced, ", "))
 	}
 	if len(d.Removed) > 0 {
 		text += fmt.Sprintf("; the databases of %s, which this operation made, are removed%s", strings.Join(d.Removed, ", "), removed)

@@ -58,7 +58,7 @@ func unsaved(f facts) finding.List {
 	switch {
 	case f.update == nil || !f.update.NoBackup:
 		return nil
-	case f.update.AllowDowngrade || minorOf(f.cloud.Status.Release.Version) != minorOf(f.update.Version) && f.update.Version != "":
+	case f.update.AllowDowngrade || earlier(f.cloud.Status.Release.Version, f.update.Version) || minorOf(f.cloud.Status.Release.Version) != minorOf(f.update.Version) && f.update.Version != "":
 		return finding.List{finding.New("OCA-7064", "An update that changes tables needs copies of the databases",
 			fmt.Sprintf("from %s to %s", f.cloud.Status.Release.Version, f.update.Version), "leave --no-backup out")}
 	}

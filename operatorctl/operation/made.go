@@ -187,13 +187,13 @@ func (r *Run) keepMade(ctx context.Context, report workflow.Reporter, v backup.V
 	if len(databases) == 0 {
 		return nil
 	}
-	kept, err := v.Save(ctx, madeSet(r.rollout().From), r.maker(), databases, report)
+	kept, err := r.copySet(ctx, report, v, madeSet(r.rollout().From), databases)
 	if err != nil {
 		return err
 	}
 	report.Changed("what they hold: %s", copied(kept))
 	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
-		if !slices.ContainsFunc(s.Databases.Replaced, func(c v1alpha1.DatabaseCopies) bool { return c.Set == kept.Set }) {
+		if !saidReplaced(s, kept.Set) {
 			s.Databases.Replaced = append(s.Databases.Replaced, *copies(kept))
 		}
 	})

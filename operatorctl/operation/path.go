@@ -32,15 +32,25 @@ func path(from, to string, allowDowngrade bool) finding.List {
 	case b > a+1:
 		return finding.List{finding.New(codeSkipped, "The update skips a release", fmt.Sprintf("from %s to %s", from, to),
 			"update to the last release of v"+minors[a+1]+" first")}
-	case b < a && !allowDowngrade:
-		return finding.List{finding.New(codeBack, "The update goes back to an earlier minor release",
+	case earlier(from, to) && !allowDowngrade:
+		return finding.List{finding.New(codeBack, "The update goes back to an earlier release",
 			fmt.Sprintf("from %s to %s: its services change the databases back, and may lose data", from, to),
-			"ocadm cluster update --version "+to+" --allow-downgrade")}
-	case b < a || b == a && patch(is[2]) < patch(was[2]):
+			"ocadm cluster rollback --restore-databases; or, if you accept the loss, ocadm cluster update --version "+to+" --allow-downgrade")}
+	case earlier(from, to):
 		return finding.List{finding.Warn("OCA-7062", "The update goes back to an earlier release", fmt.Sprintf("from %s to %s", from, to),
-			"what the later release has added to the databases stays there unused")}
+			"its services change the databases back, and may lose data; ocadm cluster rollback --restore-databases would bring the databases of before back")}
 	}
 	return nil
+}
+
+// earlier reports whether a version is earlier than another one. Also a lower patch changes tables back: v4.0.2 empties columns of v4.0.3.
+func earlier(from, to string) bool {
+	was, is := numbers.FindStringSubmatch(from), numbers.FindStringSubmatch(to)
+	if was == nil || is == nil {
+		return false
+	}
+	a, b := slices.Index(minors, was[1]), slices.Index(minors, is[1])
+	return a >= 0 && b >= 0 && (b < a || b == a && patch(is[2]) < patch(was[2]))
 }
 
 func patch(text string) int {

@@ -25,7 +25,9 @@ func TestPath(t *testing.T) {
 		{"v3.10.16", "v4.0.2", false, "OCA-7060"},
 		{"v3.4.16", "v3.6.22", false, ""}, // 3.5 was never released
 		{"v3.4.16", "v3.7.10", false, "OCA-7060"},
-		{"v4.0.3", "v4.0.2", false, "OCA-7062"},
+		{"v4.0.3", "v4.0.2", false, "OCA-7061"}, // it empties columns
+		{"v4.0.3", "v4.0.2", true, "OCA-7062"},
+		{"v4.0.10", "v4.0.9", false, "OCA-7061"},
 		{"v4.0.3", "v3.11.14", false, "OCA-7061"},
 		{"v4.0.3", "v3.11.14", true, "OCA-7062"},
 		{"v4.0.3", "v4.0.3-20260602.0", false, ""}, // a hot fix comes after its release
@@ -54,6 +56,7 @@ func TestUnsaved(t *testing.T) {
 		{&v1alpha1.UpdateParameters{Version: "v4.1.0"}, ""},
 		{&v1alpha1.UpdateParameters{NoBackup: true}, "OCA-7065"},
 		{&v1alpha1.UpdateParameters{NoBackup: true, Version: "v4.0.4"}, "OCA-7065"},
+		{&v1alpha1.UpdateParameters{NoBackup: true, Version: "v4.0.2"}, "OCA-7064"},
 		{&v1alpha1.UpdateParameters{NoBackup: true, Version: "v4.1.0"}, "OCA-7064"},
 		{&v1alpha1.UpdateParameters{NoBackup: true, Version: "v3.11.9", AllowDowngrade: true}, "OCA-7064"},
 	} {

@@ -42,6 +42,9 @@ type record struct {
 	written v1alpha1.OnecloudOperationStatus
 	// writing serialises writes.
 	writing sync.Mutex
+	// began is when this process began to run the operation, zero if it does not; ran is for how long it had run before.
+	began time.Time
+	ran   time.Duration
 	// worker is the pod that this process is, "" in the operator.
 	worker string
 }
@@ -57,6 +60,26 @@ func (r *record) adopt(s v1alpha1.OnecloudOperationStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.op.Status, r.written = *s.DeepCopy(), *s.DeepCopy()
+}
+
+// run begins to count for how long the operation runs. resumed makes it count anew.
+func (r *record) run(resumed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if resumed {
+		r.op.Status.RanSeconds = 0
+	}
+	r.began, r.ran = time.Now(), time.Duration(r.op.Status.RanSeconds)*time.Second
+}
+
+// hasRun is for how long the operation has run; counts is false if this process does not run it.
+func (r *record) hasRun() (d time.Duration, counts bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.began.IsZero() {
+		return 0, false
+	}
+	return r.ran + time.Since(r.began), true
 }
 
 // shown shows the present state.
@@ -105,6 +128,11 @@ func (r *record) write(ctx context.Context) error {
 	r.mu.Unlock()
 	if r.client == nil || equality.Semantic.DeepEqual(before.Status, now.Status) {
 		return nil
+	}
+	if d, counts := r.hasRun(); counts { // only with what is written anyway
+		r.mu.Lock()
+		r.op.Status.RanSeconds, now.Status.RanSeconds = int64(d.Seconds()), int64(d.Seconds())
+		r.mu.Unlock()
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()

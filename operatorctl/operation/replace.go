@@ -15,6 +15,8 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/mysql/dump"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/render"
@@ -26,8 +28,14 @@ type source struct {
 	databases []string
 }
 
-// forwardSet is the set with what a rollback replaced.
+// forwardSet is the set with what a rollback replaced. If that took more than one, numbered names the others.
 func forwardSet(release int) string { return fmt.Sprintf("f%d", release) }
+
+// numbered is the name of a further set: f3v2 comes after f3.
+func numbered(set string, n int) string { return fmt.Sprintf("%sv%d", set, n) }
+
+// isOf reports whether a set has a name, or is a further one of it.
+func isOf(set, name string) bool { return set == name || strings.HasPrefix(set, name+"v") }
 
 // sources says for the way back where the contents of before are: in the set that was saved, or, for what the operation itself has replaced since,
 // in what it replaced. It is pure.
@@ -39,19 +47,22 @@ func sources(s *v1alpha1.OnecloudOperationStatus) []source {
 	for _, w := range s.Rollout.Waves[:min(s.Rollout.Moved, len(s.Rollout.Waves))] {
 		moved = append(moved, databasesOf(w.Components)...)
 	}
-	first := source{set: forwardSet(s.Rollout.From)}
+	var out []source
+	var taken []string // the first set has what a database held before
+	add := func(set string, databases []string) {
+		databases = slices.DeleteFunc(slices.Clone(databases), func(d string) bool { return slices.Contains(taken, d) })
+		taken = append(taken, databases...)
+		if len(databases) > 0 {
+			out = append(out, source{set, databases})
+		}
+	}
 	for _, c := range s.Databases.Replaced {
-		if c.Set == first.set {
-			first.databases = c.Databases
+		if isOf(c.Set, forwardSet(s.Rollout.From)) {
+			add(c.Set, c.Databases)
 		}
 	}
-	rest := source{set: s.Databases.Saved.Set}
-	for _, d := range s.Databases.Saved.Databases {
-		if slices.Contains(moved, d) && !slices.Contains(first.databases, d) {
-			rest.databases = append(rest.databases, d)
-		}
-	}
-	return slices.DeleteFunc([]source{first, rest}, func(s source) bool { return len(s.databases) == 0 })
+	add(s.Databases.Saved.Set, slices.DeleteFunc(slices.Clone(s.Databases.Saved.Databases), func(d string) bool { return !slices.Contains(moved, d) }))
+	return out
 }
 
 // bringBack replaces what was migrated by its copies, and lets the services of before start.
@@ -65,11 +76,8 @@ func bringBack(name, short string) Step {
 			return ""
 		},
 		Run: onDatabases(func(ctx context.Context, r *Run, report workflow.Reporter, _ *v1alpha1.OnecloudCluster, v backup.Vault) error {
-			s := r.Status()
-			for _, from := range sources(&s) {
-				if err := r.bringBackFrom(ctx, report, v, from); err != nil {
-					return err
-				}
+			if err := r.bringBackAll(ctx, report, v); err != nil {
+				return err
 			}
 			if len(r.rollout().Stopped) == 0 {
 				report.Info("no table of the databases was changed")
@@ -80,20 +88,33 @@ func bringBack(name, short string) Step {
 	}
 }
 
+// bringBackAll first ends what an operator began that was killed: what has changed since is saved before it is replaced.
+func (r *Run) bringBackAll(ctx context.Context, report workflow.Reporter, v backup.Vault) error {
+	s := r.Status()
+	all := sources(&s)
+	for _, from := range all {
+		if err := r.goOn(ctx, report, v, from.set, from.databases); err != nil {
+			return err
+		}
+	}
+	for _, from := range all {
+		if err := r.bringBackFrom(ctx, report, v, from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (r *Run) bringBackFrom(ctx context.Context, report workflow.Reporter, v backup.Vault, from source) error {
-	saved, there, err := v.Read(ctx, from.set)
+	saved, err := read(ctx, v, from.set)
 	if err != nil {
 		return err
-	}
-	if !there {
-		return fmt.Errorf("the copies %s of the databases are gone", from.set)
 	}
 	changed, err := v.Changed(ctx, saved)
 	if err != nil {
 		return err
 	}
-	restoring := r.Status().Databases.Restoring
-	databases := slices.DeleteFunc(slices.Clone(from.databases), func(d string) bool { return !slices.Contains(changed, d) && !slices.Contains(restoring, d) })
+	databases := slices.DeleteFunc(slices.Clone(from.databases), func(d string) bool { return !slices.Contains(changed, d) })
 	if len(databases) == 0 {
 		return nil
 	}
@@ -101,8 +122,115 @@ func (r *Run) bringBackFrom(ctx context.Context, report workflow.Reporter, v bac
 	return r.replace(ctx, report, v, saved, databases, set)
 }
 
-// replace puts copies in the place of databases, and saves what they held as another set. An operator that was killed repeats it.
+func read(ctx context.Context, v backup.Vault, set string) (backup.Saved, error) {
+	saved, there, err := v.Read(ctx, set)
+	if err == nil && !there {
+		err = fmt.Errorf("the copies %s of the databases are gone", set)
+	}
+	return saved, err
+}
+
+// goOn restores those of some databases that an operator began to restore before it was killed, and no others: what they held is saved already.
+func (r *Run) goOn(ctx context.Context, report workflow.Reporter, v backup.Vault, set string, databases []string) error {
+	d := r.Status().Databases
+	if d == nil {
+		return nil
+	}
+	begun := slices.DeleteFunc(slices.Clone(d.Restoring), func(name string) bool { return !slices.Contains(databases, name) })
+	if len(begun) == 0 {
+		return nil
+	}
+	saved, err := read(ctx, v, set)
+	if err != nil {
+		return err
+	}
+	if err := intact(ctx, v, saved, begun); err != nil {
+		return err
+	}
+	if err := r.stopUsers(ctx, report, begun); err != nil {
+		return err
+	}
+	return r.restore(ctx, report, v, saved, begun)
+}
+
+// replace puts copies in the place of databases, and saves what they held as another set. Of an operator that was killed, goOn does the rest.
 func (r *Run) replace(ctx context.Context, report workflow.Reporter, v backup.Vault, saved backup.Saved, databases []string, set string) error {
+	if err := intact(ctx, v, saved, databases); err != nil {
+		return err
+	}
+	if err := r.stopUsers(ctx, report, databases); err != nil {
+		return err
+	}
+	report.Info("saving what the databases hold now")
+	there, err := v.Admin.Databases(ctx)
+	if err != nil {
+		return err
+	}
+	now, err := r.copySet(ctx, report, v, set, slices.DeleteFunc(slices.Clone(databases), func(d string) bool { return !slices.Contains(there, d) }))
+	if err != nil {
+		return err
+	}
+	for _, line := range bounded(saved.Differs(now)) {
+		report.Changed("since %s: %s", saved.Time.Format(time.RFC3339), line)
+	}
+	report.Changed("what they hold now: %s", copied(now))
+	err = r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Databases.Restoring = databases
+		if !saidReplaced(s, now.Set) {
+			s.Databases.Replaced = append(s.Databases.Replaced, *copies(now))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return r.restore(ctx, report, v, saved, databases)
+}
+
+// intact is an error if copies do not hold what was saved: they are databases on a server that others can write to, too.
+func intact(ctx context.Context, v backup.Vault, saved backup.Saved, databases []string) error {
+	names, original := make([]string, len(databases)), map[string]string{}
+	for i, d := range databases {
+		names[i] = saved.Copy(d)
+		original[names[i]] = d
+	}
+	there, err := v.Admin.Databases(ctx)
+	if err != nil {
+		return err
+	}
+	have, err := dump.Examine(ctx, v.Admin, slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(there, name) }))
+	if err != nil {
+		return err
+	}
+	lines := altered(saved.Data, have, databases, original)
+	if len(lines) == 0 {
+		return nil
+	}
+	return finding.New("OCA-7076", "The copies of the databases were changed", strings.Join(bounded(lines), "; "),
+		"undo the change in databases "+saved.Prefix()+"…, then: ocadm operation resume NAME; or restore a backup: ocadm cluster backup list")
+}
+
+// altered says how copies differ from what was saved, a line for each table. It is pure.
+func altered(saved, have dump.Summary, databases []string, original map[string]string) []string {
+	for i, d := range have.Databases {
+		have.Databases[i].Name = original[d.Name]
+	}
+	saved.Databases = slices.DeleteFunc(slices.Clone(saved.Databases), func(d dump.DatabaseSummary) bool { return !slices.Contains(databases, d.Name) })
+	same := func(d string) string { return d }
+	lines := backup.Same(saved, have, same)
+	for _, line := range backup.Same(have, saved, same) {
+		if table, is := strings.CutSuffix(line, " is missing"); is {
+			lines = append(lines, table+" was not saved")
+		}
+	}
+	for _, d := range databases {
+		if !slices.ContainsFunc(have.Databases, func(h dump.DatabaseSummary) bool { return h.Name == d }) {
+			lines = append(lines, "the copy of "+d+" is missing")
+		}
+	}
+	return lines
+}
+
+func (r *Run) stopUsers(ctx context.Context, report workflow.Reporter, databases []string) error {
 	cloud, err := r.Cloud(ctx)
 	if err != nil {
 		return err
@@ -114,34 +242,27 @@ func (r *Run) replace(ctx context.Context, report workflow.Reporter, v backup.Va
 		return err
 	}
 	report.Changed("stopped: %s", strings.Join(r.rollout().Stopped, ", "))
-	if len(r.Status().Databases.Restoring) == 0 {
-		report.Info("saving what the databases hold now")
-		there, err := v.Admin.Databases(ctx)
-		if err != nil {
-			return err
-		}
-		now, err := v.Save(ctx, set, r.maker(), slices.DeleteFunc(slices.Clone(databases), func(d string) bool { return !slices.Contains(there, d) }), report)
-		if err != nil {
-			return err
-		}
-		for _, line := range bounded(saved.Differs(now)) {
-			report.Changed("since %s: %s", saved.Time.Format(time.RFC3339), line)
-		}
-		report.Changed("what they hold now: %s", copied(now))
-		err = r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
-			s.Databases.Restoring, s.Databases.Replaced = databases, append(s.Databases.Replaced, *copies(now))
-		})
-		if err != nil {
-			return err
-		}
-	}
+	return nil
+}
+
+func (r *Run) restore(ctx context.Context, report workflow.Reporter, v backup.Vault, saved backup.Saved, databases []string) error {
 	report.Info("replacing the databases by their copies of %s", saved.Time.Format(time.RFC3339))
 	if err := v.Restore(ctx, report, saved, databases); err != nil {
 		return err
 	}
 	report.Changed("restored as of %s: %s", saved.Time.Format(time.RFC3339), strings.Join(databases, ", "))
+	other, err := v.Changed(ctx, saved)
+	if err != nil {
+		return err
+	}
+	for _, d := range other {
+		if slices.Contains(databases, d) { // its rows are compared; a program may have another definer
+			report.Changed("restored, and defined otherwise than when it was saved: %s", d)
+		}
+	}
 	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
-		s.Databases.Restored, s.Databases.Restoring = append(s.Databases.Restored, databases...), nil
+		s.Databases.Restored = append(s.Databases.Restored, databases...)
+		s.Databases.Restoring = slices.DeleteFunc(s.Databases.Restoring, func(d string) bool { return slices.Contains(databases, d) })
 	})
 }
 
@@ -255,19 +376,20 @@ func bringForward() Step {
 			return ""
 		},
 		Run: onDatabases(func(ctx context.Context, r *Run, report workflow.Reporter, cloud *v1alpha1.OnecloudCluster, v backup.Vault) error {
-			saved, there, err := v.Read(ctx, savedSet(targetOf(r, cloud)))
+			set := savedSet(targetOf(r, cloud))
+			saved, there, err := v.Read(ctx, set)
 			if err != nil {
 				return err
 			}
 			if !there {
 				return fmt.Errorf("the databases of release %d were not copied, or the copies are gone", targetOf(r, cloud))
 			}
+			if err := r.goOn(ctx, report, v, set, saved.Databases()); err != nil {
+				return err
+			}
 			databases, err := v.Changed(ctx, saved)
 			if err != nil {
 				return err
-			}
-			if s := r.Status().Databases; s != nil {
-				databases = slices.Compact(slices.Sorted(slices.Values(append(databases, s.Restoring...))))
 			}
 			if len(databases) > 0 {
 				if err := r.replace(ctx, report, v, saved, databases, forwardSet(r.rollout().From)); err != nil {

@@ -63,6 +63,9 @@ func databases(f facts) finding.List {
 	if f.server == nil || f.server.err == nil || f.update != nil && f.update.NoBackup {
 		return nil
 	}
+	if known := finding.Of(f.server.err); len(known) > 0 {
+		return known
+	}
 	return finding.List{finding.Errorf("OCA-7063", "The databases cannot be copied", "give the administrator of the database server the rights that "+
 		"docs/install.md lists, and make room on it", "%w", f.server.err)}
 }

@@ -143,8 +143,10 @@ func readAt(ctx context.Context, a *mysql.Admin, databases []string, emit func(P
 	return sum, nil
 }
 
-// readSession: types come back as they are stored, times in UTC, and statements quoted in one way.
+// readSession: types come back as they are stored, times in UTC, and statements quoted in one way. The tables that a dump has read cannot be dropped before it
+// ends, so the server ends it when its machine is gone.
 var readSession = []string{
+	"SET SESSION wait_timeout = 1800",
 	"SET SESSION sql_mode = ''", "SET SESSION time_zone = '+00:00'", "SET SESSION sql_quote_show_create = 1",
 	"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 }

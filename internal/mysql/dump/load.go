@@ -52,6 +52,9 @@ func (l *Loader) Load(ctx context.Context, p Piece) error {
 	case Table, Rows:
 	default:
 		p.SQL = bytes.Clone(p.SQL)
+		if p.Kind == Event {
+			p.SQL = placed(p.SQL, p.Database, l.into(p.Database))
+		}
 		l.later = append(l.later, p)
 		return nil
 	}
