@@ -18,6 +18,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -53,6 +54,11 @@ func main() {
 		"part one: write a CPU profile of reconciles that find nothing to do, and a heap profile FILE.heap; parts many and machines: a heap profile")
 	flag.BoolVar(&o.trace, "trace", false, "print the requests of each installation, and those of machines")
 	flag.Parse()
+	if o.ocadm != "" { // processes of Jobs run in other directories
+		if at, err := filepath.Abs(o.ocadm); err == nil {
+			o.ocadm = at
+		}
+	}
 	log.SetOutput(io.Discard) // the services log every request
 	env.Patience = 20 * time.Minute
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
