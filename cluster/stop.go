@@ -33,10 +33,7 @@ func Stop(ctx context.Context, c client.WithWatch, key client.ObjectKey, report 
 	err := wait.Until(ctx, "the end of the services", stopInterval, func(ctx context.Context) (bool, string, error) {
 		done, why, err := stopped(ctx, c, key)
 		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // which waiting does not change
-			refused = err
-		}
-		if refused != nil {
-			return true, "", nil
+			refused, done, err = err, true, nil
 		}
 		return done, why, err
 	}, func(why string) { report("services", why) })

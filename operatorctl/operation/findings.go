@@ -55,12 +55,13 @@ func findingsOf(ctx context.Context, r *Run) finding.List {
 
 // unsaved judges an update without copies.
 func unsaved(f facts) finding.List {
-	switch {
-	case f.update == nil || !f.update.NoBackup:
+	if f.update == nil || !f.update.NoBackup {
 		return nil
-	case f.update.AllowDowngrade || earlier(f.cloud.Status.Release.Version, f.update.Version) || minorOf(f.cloud.Status.Release.Version) != minorOf(f.update.Version) && f.update.Version != "":
-		return finding.List{finding.New("OCA-7064", "An update that changes tables needs copies of the databases",
-			fmt.Sprintf("from %s to %s", f.cloud.Status.Release.Version, f.update.Version), "leave --no-backup out")}
+	}
+	was, to := f.cloud.Status.Release.Version, f.update.Version
+	if f.update.AllowDowngrade || earlier(was, to) || to != "" && minorOf(was) != minorOf(to) {
+		return finding.List{finding.New("OCA-7064", "An update that changes tables needs copies of the databases", fmt.Sprintf("from %s to %s", was, to),
+			"leave --no-backup out")}
 	}
 	return finding.List{finding.Warn("OCA-7065", "The databases are not copied", "--no-backup was given",
 		"if the update fails, its services go back, and what they changed in the databases stays")}

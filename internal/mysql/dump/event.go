@@ -13,7 +13,8 @@ import (
 const copies = mysql.OwnersDatabase + "_"
 
 // eventState is the head of an event up to its state, as SHOW CREATE EVENT writes it.
-var eventState = regexp.MustCompile("^(?s)(CREATE (?:DEFINER=.*? )?EVENT `(?:[^`]|``)*` ON SCHEDULE [^`]*? ON COMPLETION (?:NOT )?PRESERVE )(ENABLE|DISABLE ON (?:SLAVE|REPLICA)|DISABLE)\\b")
+var eventState = regexp.MustCompile("^(?s)(CREATE (?:DEFINER=.*? )?EVENT `(?:[^`]|``)*` ON SCHEDULE [^`]*? ON COMPLETION (?:NOT )?PRESERVE )" +
+	`(ENABLE|DISABLE ON (?:SLAVE|REPLICA)|DISABLE)\b`)
 
 // asleep is the state of an event in a copy that is enabled in the original. The server that made it does not run it.
 const asleep = "DISABLE ON SLAVE"
