@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -119,7 +120,7 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	}
 	f.run.Kubeconfig = cfg.Run.Kubeconfig
 	cfg.Run = f.run
-	cfg.Run.Output = f.output.String()
+	cfg.Run.Output, cfg.Run.Phase = f.output.String(), strings.Join(f.only, ",")
 	h, unlock, err := lockedMachine(ctx, cfg, p.command, f.rootfs)
 	if err != nil {
 		return err
@@ -268,9 +269,9 @@ func complete(cfg *config.Config, facts host.Facts, earlierProxyMode string) {
 	config.Complete(cfg, m)
 }
 
-// again reports whether join, or a phase of it, runs on a machine that is a node already, and was given no control plane: it is the kubelet's then.
+// again reports whether a phase of join runs on a machine that is a node already, and was given no control plane: it is the kubelet's then.
 func again(cfg *config.Config, h *host.Host) bool {
-	if cfg.Join.Endpoint != "" || cfg.Join.DiscoveryFile != "" {
+	if cfg.Run.Phase == "" || cfg.Join.Endpoint != "" || cfg.Join.DiscoveryFile != "" {
 		return false
 	}
 	server, err := kubernetes.Server(h)

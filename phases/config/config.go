@@ -205,6 +205,7 @@ type Run struct {
 	Force                 bool
 	Keep                  []string // what reset leaves: images
 	AbandonEtcd           bool     // reset although etcd has no majority without the machine
+	Phase                 string   // the only phase that runs; "" runs all
 	Output                string   // text|jsonl
 	Kubeconfig            string
 }
