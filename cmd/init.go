@@ -21,7 +21,7 @@ import (
 func newInit(a *app) *cobra.Command {
 	var f runFlags
 	var from restoreFlags
-	p := plan{name: "init", command: config.ForInit, phases: phases.Init(), prepare: from.prepare, finish: finishInit}
+	p := plan{name: "init", command: config.ForInit, phases: phases.Init(), rollback: phases.Rollback(), prepare: from.prepare, finish: finishInit}
 	c := &cobra.Command{
 		Use:   "init",
 		Short: "Make this machine the first node of a cluster and its cloud",

@@ -18,7 +18,7 @@ import (
 
 func newJoin(a *app) *cobra.Command {
 	var f runFlags
-	p := plan{name: "join", command: config.ForJoin, phases: phases.Join(), prepare: joinImages, finish: finishJoin}
+	p := plan{name: "join", command: config.ForJoin, phases: phases.Join(), rollback: phases.Rollback(), prepare: joinImages, finish: finishJoin}
 	c := &cobra.Command{
 		Use:   "join HOST[:PORT]",
 		Short: "Join this machine to a cluster",

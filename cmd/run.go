@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,6 +45,8 @@ type plan struct {
 	phases  []host.Phase
 	// prepare runs before the first phase, once the facts of the machine are known; nil is allowed.
 	prepare func(context.Context, *app, *host.Host) error
+	// rollback takes back the whole of a failed run; nil undoes phase by phase.
+	rollback []host.Phase
 	// finish prints data and the next steps; nil is allowed.
 	finish func(context.Context, *app, *host.Host, runFlags) error
 }
@@ -155,7 +158,14 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	runner := workflow.Runner[*host.Host]{Plan: p.name, Phases: p.phases, Journal: journal, Sink: a.redacted(ui.Tee(renderer, log))}
 	opts.Stop = ctx
 	ctx = Killed(ctx) // from here on the first interrupt only prevents new phases
+	whole := p.rollback != nil && opts.OnFailure == workflow.Rollback && len(f.only)+len(cfg.Run.SkipPhases) == 0 && !cfg.Run.DryRun
+	if whole {
+		opts.OnFailure = workflow.Keep
+	}
 	res, err := runner.Run(ctx, h, opts)
+	if err != nil && whole {
+		err = errors.Join(err, rollBack(ctx, h, p.rollback, runner.Sink))
+	}
 	renderer.Close()
 	if err != nil {
 		return explainDisk(err)
@@ -164,6 +174,26 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	a.logFile = "" // only a failure names it
 	if p.finish != nil && !cfg.Run.DryRun && len(f.only) == 0 {
 		return p.finish(ctx, a, h, f)
+	}
+	return nil
+}
+
+// rollbackTimeout bounds a rollback, which goes on after the run was interrupted.
+const rollbackTimeout = 15 * time.Minute
+
+// rollBack takes back all that ocadm made on the machine. A machine that was a node before never comes here: see keepCompletedNode.
+func rollBack(ctx context.Context, h *host.Host, plan []host.Phase, sink workflow.Sink) error {
+	if len(h.Ledger.Created()) == 0 {
+		return nil
+	}
+	sink.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseInfo, Plan: "rollback", Message: "rolling back: what was made on this machine is taken back"})
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	if _, err := (workflow.Runner[*host.Host]{Plan: "rollback", Phases: plan, Sink: sink}).Run(ctx, h, workflow.Options{}); err != nil {
+		return fmt.Errorf("rolling back: %w", err)
+	}
+	if err := h.Files.Remove(journalFile); err != nil && !errors.Is(err, fs.ErrNotExist) { // the next run begins anew
+		return fmt.Errorf("rolling back: %w", err)
 	}
 	return nil
 }

@@ -129,6 +129,9 @@ func joinedDepot() host.Phase {
 	return p
 }
 
+// Rollback takes back what a failed init or join has made. The whole goes as one, as with Reset.
+func Rollback() []host.Phase { return slices.Concat([]host.Phase{kubernetes.WithdrawPhase()}, Reset()) }
+
 // Reset takes the machine out of its cluster and takes back what ocadm made on it.
 func Reset() []host.Phase {
 	return slices.Concat([]host.Phase{vip.LeavePhase()}, kubernetes.ResetPhases(), compute.ResetPhases(), node.ResetPhases())

@@ -233,7 +233,7 @@ func (w *walker[S]) launch(ctx context.Context, started, over []bool, ended chan
 	return n
 }
 
-// rollback undoes in reverse order what ran.
+// rollback undoes in reverse order what ran. It ends at the first phase that cannot be undone, because that one still needs those before it.
 func (w *walker[S]) rollback(ctx context.Context) error {
 	var errs []error
 	for i, s := range slices.Backward(w.f.steps) {
@@ -245,7 +245,7 @@ func (w *walker[S]) rollback(ctx context.Context) error {
 		rep.Info("undoing")
 		if err := protect(func() error { return s.phase.Undo(ctx, w.s, rep) }); err != nil {
 			errs = append(errs, fmt.Errorf("undoing phase %s: %w", s.name, err))
-			continue
+			break
 		}
 		w.results[i].State = Undone
 		w.emitAt(i, Event{Type: PhaseUndone})

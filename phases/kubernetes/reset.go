@@ -199,6 +199,20 @@ func cleanupNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return nil
 }
 
+// WithdrawPhase takes a machine whose join as a control-plane node failed out of its cluster.
+func WithdrawPhase() host.Phase {
+	return host.Phase{Name: "withdraw", Short: "Take this machine out of etcd", Timeout: 8 * removalTimeout, Run: withdraw,
+		Skip: func(h *host.Host) string {
+			if !h.Config.Join.ControlPlane {
+				return "this machine joined no etcd"
+			}
+			return ""
+		},
+		Plan: func(context.Context, *host.Host) ([]string, error) {
+			return []string{"remove the member of this machine from etcd"}, nil
+		}}
+}
+
 // withdraw takes a machine whose join as a control-plane node failed out of its cluster, before its data goes: a voter of etcd that is gone counts against
 // the majority, and of two voters the other one alone is none. It fails while the member cannot be removed.
 func withdraw(ctx context.Context, h *host.Host, r workflow.Reporter) error {
