@@ -22,8 +22,10 @@ import (
 var random = regexp.MustCompile(`^(file|directory):/var/lib/(containerd|kubelet/(pods|plugins|cpu_manager|memory_manager|pki)|etcd/member|etcd/ocadm-before|cni|ocadm/(etcd|journal|backup|depot)|` +
 	`dpkg|apt|private|systemd)|^(run:/run/netns|link:veth|mount:/(run|var/lib/kubelet|var/lib/containerd))|^file:.*(\.pyc|ld\.so\.cache)|^process:(pause|ocadm|local-path|kube-)`)
 
-// content are files with the same content after every run with the same settings.
-const content = `sha256sum /etc/kubernetes/manifests/*.yaml /etc/systemd/system/*.service /etc/systemd/system/*/*.conf /etc/containerd/config.toml ` +
+// content are files with the same content after every run with the same settings. kubeadm lists the members of etcd in the order of their random IDs.
+const content = `etcd=/etc/kubernetes/manifests/etcd.yaml
+[ ! -e $etcd ] || echo "content:$etcd $(sed 's/- --initial-cluster=//' $etcd | tr -d ' ' | tr , '\n' | sort | sha256sum | cut -c 1-64)"
+sha256sum $(ls /etc/kubernetes/manifests/*.yaml 2>/dev/null | grep -vx $etcd) /etc/systemd/system/*.service /etc/systemd/system/*/*.conf /etc/containerd/config.toml ` +
 	`/etc/containerd/certs.d/*/hosts.toml /etc/modules-load.d/* /etc/sysctl.d/* /etc/yunion/*.conf /var/lib/kubelet/config.yaml ` +
 	`/var/lib/kubelet/kubeadm-flags.env /etc/hosts 2>/dev/null | awk '{print "content:" $2, $1}'
 for d in /etc/kubernetes /etc/kubernetes/pki; do ls $d | sed "s|^|named:$d/|"; done 2>/dev/null
