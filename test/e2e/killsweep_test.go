@@ -220,7 +220,10 @@ func (k *sweep) rolledBack(t *testing.T, what string, node int, argv []string) {
 	if !k.selected("rollback") {
 		t.Skip("not selected")
 	}
-	for i, p := range spread(points(k.stories[what]), k.rollbacks) {
+	all := points(k.stories[what])
+	last := all[len(all)-1].phase
+	all = slices.DeleteFunc(all, func(p point) bool { return p.phase == last }) // an interrupt there may come too late
+	for i, p := range spread(all, k.rollbacks) {
 		t.Run(p.String(), func(t *testing.T) {
 			if i%2 == 1 {
 				k.killedAt(t, node, p, argv...)
