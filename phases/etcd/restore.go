@@ -161,7 +161,12 @@ func RestoreSteps() []RestoreStep {
 				}
 				return kubernetes.StopStaticPods(ctx, r.Host, rep, kubernetes.StaticPods()...)
 			},
-			Undo: func(_ context.Context, r *Restore, rep workflow.Reporter) error { return startAll(r.Host, rep) },
+			Undo: func(ctx context.Context, r *Restore, rep workflow.Reporter) error {
+				if err := startAll(r.Host, rep); err != nil {
+					return err
+				}
+				return forgetEnded(ctx, r.Host, rep) // it may be stopped, or not done with the former pods
+			},
 		},
 		{
 			Name: "prepare", Short: "Make the data of a new etcd from the snapshot", Timeout: 15 * time.Minute,
