@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,7 +26,6 @@ import (
 	depotphase "yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
-	"yunion.io/x/ocadm/phases/owned"
 	"yunion.io/x/ocadm/phases/preflight"
 )
 
@@ -158,13 +156,17 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	runner := workflow.Runner[*host.Host]{Plan: p.name, Phases: p.phases, Journal: journal, Sink: a.redacted(ui.Tee(renderer, log))}
 	opts.Stop = ctx
 	ctx = Killed(ctx) // from here on the first interrupt only prevents new phases
-	whole := p.rollback != nil && opts.OnFailure == workflow.Rollback && len(f.only)+len(cfg.Run.SkipPhases) == 0 && !cfg.Run.DryRun
-	if whole {
-		opts.OnFailure = workflow.Keep
+	var back bool
+	if p.rollback != nil && len(f.only)+len(cfg.Run.SkipPhases) == 0 {
+		opts.UndoAll = func(ctx context.Context) (err error) {
+			err = rollBack(ctx, h, p.rollback, runner.Sink)
+			back = err == nil
+			return err
+		}
 	}
 	res, err := runner.Run(ctx, h, opts)
-	if err != nil && whole {
-		err = errors.Join(err, rollBack(ctx, h, p.rollback, runner.Sink))
+	if back { // the next run begins anew
+		err = errors.Join(err, removeOwn(h.Files.Path(journalFile)))
 	}
 	renderer.Close()
 	if err != nil {
@@ -174,26 +176,6 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	a.logFile = "" // only a failure names it
 	if p.finish != nil && !cfg.Run.DryRun && len(f.only) == 0 {
 		return p.finish(ctx, a, h, f)
-	}
-	return nil
-}
-
-// rollbackTimeout bounds a rollback, which goes on after the run was interrupted.
-const rollbackTimeout = 15 * time.Minute
-
-// rollBack takes back all that ocadm made on the machine. A machine that was a node before never comes here: see keepCompletedNode.
-func rollBack(ctx context.Context, h *host.Host, plan []host.Phase, sink workflow.Sink) error {
-	if len(h.Ledger.Created()) == 0 {
-		return nil
-	}
-	sink.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseInfo, Plan: "rollback", Message: "rolling back: what was made on this machine is taken back"})
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
-	defer cancel()
-	if _, err := (workflow.Runner[*host.Host]{Plan: "rollback", Phases: plan, Sink: sink}).Run(ctx, h, workflow.Options{}); err != nil {
-		return fmt.Errorf("rolling back: %w", err)
-	}
-	if err := h.Files.Remove(journalFile); err != nil && !errors.Is(err, fs.ErrNotExist) { // the next run begins anew
-		return fmt.Errorf("rolling back: %w", err)
 	}
 	return nil
 }
@@ -389,20 +371,5 @@ func note(sink workflow.Sink, plan string, journal *workflow.FileJournal, opts *
 	for _, d := range in.Differences(opts.Inputs) {
 		report("  changed since then: %s", d)
 	}
-	return nil
-}
-
-// keepCompletedNode disables the rollback of a node that was complete before this run, because a rollback removes Kubernetes entirely.
-func keepCompletedNode(sink workflow.Sink, plan string, journal *workflow.FileJournal, h *host.Host, opts *workflow.Options) error {
-	if opts.OnFailure != workflow.Rollback || !owned.NodeOf(h).Made {
-		return nil
-	}
-	completed, err := journal.Completed(plan)
-	if err != nil || !completed {
-		return err
-	}
-	opts.OnFailure = workflow.Keep
-	sink.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseInfo, Plan: plan,
-		Message: "this machine is a node already: if this run fails, nothing is rolled back"})
 	return nil
 }

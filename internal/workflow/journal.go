@@ -145,10 +145,10 @@ func (j *FileJournal) Resume(plan string) (*Interrupted, error) {
 	return in, nil
 }
 
-// Completed reports whether a run of a plan ever ended well.
-func (j *FileJournal) Completed(plan string) (bool, error) {
+// Completed reports whether a run of one of these plans ever ended well.
+func (j *FileJournal) Completed(plans ...string) (bool, error) {
 	entries, err := j.Entries()
-	return slices.ContainsFunc(entries, func(e Entry) bool { return e.Plan == plan && e.Event == string(RunDone) }), err
+	return slices.ContainsFunc(entries, func(e Entry) bool { return slices.Contains(plans, e.Plan) && e.Event == string(RunDone) }), err
 }
 
 // Differences returns, one line each, how now differs from the inputs of the interrupted run.

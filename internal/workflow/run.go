@@ -66,6 +66,8 @@ type Options struct {
 	Stop context.Context
 	// Before are the phases that an interrupted run did; a rollback undoes them too.
 	Before []string
+	// UndoAll takes back the whole plan in place of the Undo of each phase, if one that has an Undo ran.
+	UndoAll func(context.Context) error
 }
 
 // Runner walks a plan. The zero value of Journal and Sink is allowed: then nothing is written or reported.
@@ -235,13 +237,21 @@ func (w *walker[S]) launch(ctx context.Context, started, over []bool, ended chan
 
 // rollback undoes in reverse order what ran. It ends at the first phase that cannot be undone, because that one still needs those before it.
 func (w *walker[S]) rollback(ctx context.Context) error {
-	var errs []error
+	var ran []int
 	for i, s := range slices.Backward(w.f.steps) {
-		ran := slices.Contains([]State{Done, Failed, Stopped}, w.results[i].State) || slices.Contains(w.o.Before, s.name)
-		if s.phase.Undo == nil || !ran {
-			continue
+		if s.phase.Undo != nil && (slices.Contains([]State{Done, Failed, Stopped}, w.results[i].State) || slices.Contains(w.o.Before, s.name)) {
+			ran = append(ran, i)
 		}
-		rep := w.reporter(i)
+	}
+	if w.o.UndoAll != nil {
+		if len(ran) == 0 {
+			return nil
+		}
+		return protect(func() error { return w.o.UndoAll(ctx) })
+	}
+	var errs []error
+	for _, i := range ran {
+		s, rep := w.f.steps[i], w.reporter(i)
 		rep.Info("undoing")
 		if err := protect(func() error { return s.phase.Undo(ctx, w.s, rep) }); err != nil {
 			errs = append(errs, fmt.Errorf("undoing phase %s: %w", s.name, err))

@@ -311,6 +311,32 @@ func TestRollbackUndoesInReverse(t *testing.T) {
 	}
 }
 
+// A plan that goes back as a whole does so once, and only if something ran that could be undone.
+func TestRollbackOfTheWhole(t *testing.T) {
+	undone := 0
+	whole := workflow.Options{OnFailure: workflow.Rollback, UndoAll: func(context.Context) error {
+		undone++
+		return nil
+	}}
+	a, b, bad := step("a"), step("b"), failing(step("bad"), errors.New("no"))
+	if got, _, _, err := run(t, whole, a, bad); undone != 0 || err == nil {
+		t.Errorf("nothing could be undone: %q, undone %d times, %v", got, undone, err)
+	}
+	a.Undo = func(context.Context, *log, workflow.Reporter) error { return errors.New("a phase was undone by itself") }
+	b.Undo = a.Undo
+	if got, _, _, err := run(t, whole, a, b, bad); undone != 1 || err == nil || !strings.HasSuffix(err.Error(), "no") {
+		t.Errorf("%q, undone %d times, %v", got, undone, err)
+	}
+	whole.OnFailure = workflow.Keep
+	if _, _, _, err := run(t, whole, a, b, bad); undone != 1 || err == nil {
+		t.Errorf("a run that keeps what it did was undone, %v", err)
+	}
+	whole.OnFailure, whole.UndoAll = workflow.Rollback, func(context.Context) error { return errors.New("it stays") }
+	if _, _, _, err := run(t, whole, a, bad); err == nil || !strings.Contains(err.Error(), "rolling back: it stays") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestValidateTellsEveryMistake(t *testing.T) {
 	err := workflow.Validate([]phase{
 		step("a", "b"), step("b", "a"), step("c", "nowhere"), step("c"), step("Bad Name"), {Name: "empty", Short: "Do nothing"},
