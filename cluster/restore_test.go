@@ -17,16 +17,6 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// unheard is a reporter whose reports nobody reads.
-type unheard struct{}
-
-func (unheard) Info(string, ...any)           {}
-func (unheard) Output(string)                 {}
-func (unheard) Waiting(string, string)        {}
-func (unheard) Progress(int64, int64, string) {}
-func (unheard) Alive()                        {}
-func (unheard) Changed(string, ...any)        {}
-
 // TestNotWhatWasConfirmed: a restore or a move that waited behind another move touches no database.
 func TestNotWhatWasConfirmed(t *testing.T) {
 	key := client.ObjectKeyFromObject(theCloud(""))
@@ -34,7 +24,7 @@ func TestNotWhatWasConfirmed(t *testing.T) {
 	for name, from := range map[string]v1alpha1.DatabaseServer{"host": {Host: "old.invalid"}, "port": {Host: "new.invalid", Port: 3307}} {
 		restore, move := &restoring{client: c, key: key, from: from}, &moving{client: c, from: from}
 		move.Key = key
-		for _, err := range []error{restore.look(t.Context(), unheard{}), move.look(t.Context(), unheard{})} {
+		for _, err := range []error{restore.look(t.Context(), workflow.Discard{}), move.look(t.Context(), workflow.Discard{})} {
 			if l := finding.Of(err); len(l) != 1 || l[0].Code != "OCA-7425" {
 				t.Errorf("another %s: %v", name, err)
 			}
@@ -42,7 +32,7 @@ func TestNotWhatWasConfirmed(t *testing.T) {
 	}
 	same := &moving{client: c, from: v1alpha1.DatabaseServer{Host: "new.invalid", Port: 3306}}
 	same.Key = key
-	if err := same.look(t.Context(), unheard{}); err != nil || same.cloud == nil {
+	if err := same.look(t.Context(), workflow.Discard{}); err != nil || same.cloud == nil {
 		t.Errorf("the same server: %v", err)
 	}
 	if inPlaceSteps()[0].Name != "look" || moveSteps()[0].Name != "look" {
@@ -65,7 +55,7 @@ func TestSaveBeforeARestore(t *testing.T) {
 		x.Before = func(context.Context, client.ObjectKey, workflow.Reporter) (backup.Info, error) {
 			return c.made, c.failed
 		}
-		if err := x.save(t.Context(), unheard{}); (err == nil) != c.goesOn || x.out.Before != c.made.Name {
+		if err := x.save(t.Context(), workflow.Discard{}); (err == nil) != c.goesOn || x.out.Before != c.made.Name {
 			t.Errorf("%s: %q, %v", name, x.out.Before, err)
 		}
 	}

@@ -20,11 +20,13 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
 // killer is a reporter that ends the operator at the first line that contains a text.
 type killer struct {
+	workflow.Discard
 	at   string
 	do   func()
 	said []string
@@ -47,10 +49,6 @@ func (k *killer) say(format string, args ...any) {
 
 func (k *killer) Info(format string, args ...any)    { k.say(format, args...) }
 func (k *killer) Changed(format string, args ...any) { k.say(format, args...) }
-func (*killer) Output(string)                        {}
-func (*killer) Waiting(string, string)               {}
-func (*killer) Progress(int64, int64, string)        {}
-func (*killer) Alive()                               {}
 
 // migrated is a cloud whose databases of before are copied, and an operation that reverts.
 type migrated struct {

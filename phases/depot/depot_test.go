@@ -34,21 +34,12 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
 )
-
-// reporter forgets what it is given.
-type reporter struct{}
-
-func (reporter) Info(string, ...any)           {}
-func (reporter) Output(string)                 {}
-func (reporter) Waiting(string, string)        {}
-func (reporter) Progress(int64, int64, string) {}
-func (reporter) Alive()                        {}
-func (reporter) Changed(string, ...any)        {}
 
 func image(t *testing.T) v1.Image {
 	t.Helper()
@@ -128,7 +119,7 @@ func run(t *testing.T, h *host.Host, want ...string) depot.Root {
 			t.Errorf("plan %q, want %q", plan[i], w)
 		}
 	}
-	if err := p.Run(t.Context(), h, reporter{}); err != nil {
+	if err := p.Run(t.Context(), h, workflow.Discard{}); err != nil {
 		t.Fatal(err)
 	}
 	if done, err := p.Check(t.Context(), h); !done || err != nil {
@@ -254,7 +245,7 @@ func TestManifest(t *testing.T) {
 		}
 		return exec.Result{}, nil
 	}
-	if err := p.Run(t.Context(), h, reporter{}); err != nil || !imported {
+	if err := p.Run(t.Context(), h, workflow.Discard{}); err != nil || !imported {
 		t.Fatalf("image imported before the pod: %v, %v", imported, err)
 	}
 	if done, err := p.Check(t.Context(), h); !done || err != nil {
@@ -372,7 +363,7 @@ func TestCertificate(t *testing.T) {
 	h.Config.Cluster.APIServerCertExtraSANs = []string{"vip.example.org"}
 	p := certificatePhase()
 	for range 2 {
-		if err := p.Run(t.Context(), h, reporter{}); err != nil {
+		if err := p.Run(t.Context(), h, workflow.Discard{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/internal/depot"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -27,7 +28,7 @@ const joinToken = "abcdef.0123456789abcdef"
 // serveDepot serves the depot of a machine with the certificate of its phase, as the static pod does, and returns its address.
 func serveDepot(t *testing.T, h *host.Host) string {
 	t.Helper()
-	if err := certificatePhase().Run(t.Context(), h, reporter{}); err != nil {
+	if err := certificatePhase().Run(t.Context(), h, workflow.Discard{}); err != nil {
 		t.Fatal(err)
 	}
 	store, err := Open(h)

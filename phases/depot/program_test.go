@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ownimage/programtest"
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -149,12 +150,12 @@ func TestAddProgram(t *testing.T) {
 		t.Errorf("before it is added: %v", err)
 	}
 	wrong := programtest.Program(t, elfMachine, false, "another version")
-	if _, err := AddProgram(t.Context(), h, reporter{}, wrong, image); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != CodeOtherProgram {
+	if _, err := AddProgram(t.Context(), h, workflow.Discard{}, wrong, image); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != CodeOtherProgram {
 		t.Errorf("another version: %v", err)
 	}
 	file := programtest.Program(t, elfMachine, false, "ocadm "+version.Version)
 	for range 2 {
-		if arch, err := AddProgram(t.Context(), h, reporter{}, file, image); err != nil || arch != other {
+		if arch, err := AddProgram(t.Context(), h, workflow.Discard{}, file, image); err != nil || arch != other {
 			t.Fatalf("%s, %v", arch, err)
 		}
 	}

@@ -14,19 +14,11 @@ import (
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
-
-type reporter struct{}
-
-func (reporter) Info(string, ...any)           {}
-func (reporter) Output(string)                 {}
-func (reporter) Waiting(string, string)        {}
-func (reporter) Progress(int64, int64, string) {}
-func (reporter) Alive()                        {}
-func (reporter) Changed(string, ...any)        {}
 
 const etcdManifest = `{apiVersion: v1, kind: Pod, metadata: {name: etcd}, spec: {containers: [{name: etcd, command: [etcd,
  --advertise-client-urls=https://10.0.0.1:2379, --data-dir=/var/lib/etcd, --initial-advertise-peer-urls=https://10.0.0.1:2380,
@@ -84,7 +76,7 @@ func TestSwap(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := swap(t.Context(), r, reporter{}); err != nil {
+		if err := swap(t.Context(), r, workflow.Discard{}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := load(h, restoreName, r.source())
@@ -95,7 +87,7 @@ func TestSwap(t *testing.T) {
 			t.Errorf("cut off %s: the former data is %q", at, text)
 		}
 		for range 2 {
-			if err := unswap(t.Context(), r, reporter{}); err != nil {
+			if err := unswap(t.Context(), r, workflow.Discard{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -113,7 +105,7 @@ func TestUnswapCutOff(t *testing.T) {
 		r := &Restore{Host: h, Member: own(t, h), File: "x.db", Info: snapshot.Info{Digest: "sha256:x"}}
 		write(t, h, "/var/lib/etcd/"+restoredDir+"/member/snap/db", "restored")
 		rec := record{Source: r.source(), Prepared: true}
-		if err := errors.Join(rec.save(h, restoreName), swap(t.Context(), r, reporter{})); err != nil {
+		if err := errors.Join(rec.save(h, restoreName), swap(t.Context(), r, workflow.Discard{})); err != nil {
 			t.Fatal(err)
 		}
 		rec, err := r.record()
@@ -132,13 +124,13 @@ func TestUnswapCutOff(t *testing.T) {
 				}
 			}
 		}
-		if err := swap(t.Context(), r, reporter{}); err != nil {
+		if err := swap(t.Context(), r, workflow.Discard{}); err != nil {
 			t.Fatal(err)
 		}
 		if text := h.Files.Text("/var/lib/etcd/member/snap/db"); text != "restored" {
 			t.Errorf("cut off after %d moves: the data is %q", cut, text)
 		}
-		if err := unswap(t.Context(), r, reporter{}); err != nil {
+		if err := unswap(t.Context(), r, workflow.Discard{}); err != nil {
 			t.Fatal(err)
 		}
 		if text := h.Files.Text("/var/lib/etcd/member/snap/db"); text != "former" {
@@ -166,7 +158,7 @@ func TestRecordIsOver(t *testing.T) {
 	if rec, err := r.record(); err != nil || rec.Prepared || rec.Swapped {
 		t.Errorf("%+v, %v", rec, err)
 	}
-	if err := unswap(t.Context(), r, reporter{}); err != nil || h.Files.Text("/var/lib/etcd/member/snap/db") != "former" {
+	if err := unswap(t.Context(), r, workflow.Discard{}); err != nil || h.Files.Text("/var/lib/etcd/member/snap/db") != "former" {
 		t.Errorf("a rollback took data of long ago: %v", err)
 	}
 	j, err := PlanRejoin(t.Context(), h, "10.0.0.9")
@@ -206,7 +198,7 @@ func TestRecordIsOfOneSnapshot(t *testing.T) {
 func TestClearDataOnce(t *testing.T) {
 	h := machine(t)
 	r := &Rejoin{Host: h, Member: own(t, h)}
-	if err := clearData(t.Context(), r, reporter{}); err != nil {
+	if err := clearData(t.Context(), r, workflow.Discard{}); err != nil {
 		t.Fatal(err)
 	}
 	if h.Files.Exists("/var/lib/etcd/member") || !h.Files.Any("/var/lib/etcd/"+beforeDir+"*/member/snap/db") {

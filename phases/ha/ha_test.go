@@ -66,7 +66,7 @@ func TestDissolve(t *testing.T) {
 		if err := h.Files.WriteFile(vip.ManifestFile, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := dissolve(t.Context(), m, k, &reporter{}); err != nil {
+		if err := dissolve(t.Context(), m, k, workflow.Discard{}); err != nil {
 			t.Fatal(err)
 		}
 		err := k.Get(t.Context(), client.ObjectKeyFromObject(secret), secret)
@@ -243,12 +243,3 @@ func TestEnabledFiles(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-type reporter struct{}
-
-func (reporter) Info(string, ...any)           {}
-func (reporter) Output(string)                 {}
-func (reporter) Waiting(string, string)        {}
-func (reporter) Progress(int64, int64, string) {}
-func (reporter) Alive()                        {}
-func (reporter) Changed(string, ...any)        {}

@@ -17,17 +17,16 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
 
-type reporter struct{ changed []string }
+type reporter struct {
+	workflow.Discard
+	changed []string
+}
 
-func (*reporter) Info(string, ...any)           {}
-func (*reporter) Output(string)                 {}
-func (*reporter) Waiting(string, string)        {}
-func (*reporter) Progress(int64, int64, string) {}
-func (*reporter) Alive()                        {}
-func (r *reporter) Changed(f string, _ ...any)  { r.changed = append(r.changed, f) }
+func (r *reporter) Changed(f string, _ ...any) { r.changed = append(r.changed, f) }
 
 func fakeHost(t *testing.T, rec *host.Recorder) *host.Host {
 	t.Helper()

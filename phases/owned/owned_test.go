@@ -12,23 +12,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
 
-type reporter struct{ said []string }
+type reporter struct {
+	workflow.Discard
+	said []string
+}
 
 func (r *reporter) Info(format string, args ...any) {
 	r.said = append(r.said, fmt.Sprintf(format, args...))
 }
-
-func (r *reporter) Output(string) {}
-
-func (r *reporter) Waiting(string, string) {}
-
-func (r *reporter) Progress(int64, int64, string) {}
-
-func (*reporter) Alive() {}
 
 func (r *reporter) Changed(format string, args ...any) {
 	r.said = append(r.said, fmt.Sprintf(format, args...))

@@ -102,20 +102,6 @@ func TestImagesOfTheDepot(t *testing.T) {
 	}
 }
 
-type story struct{}
-
-func (story) Info(string, ...any) {}
-
-func (story) Output(string) {}
-
-func (story) Waiting(string, string) {}
-
-func (story) Progress(int64, int64, string) {}
-
-func (story) Alive() {}
-
-func (story) Changed(string, ...any) {}
-
 func TestImagesOfARun(t *testing.T) {
 	m := goodMachine(t)
 	m.h.Config.Cloud.Images = []string{"registry.example.org/keystone:v4.0.4"}

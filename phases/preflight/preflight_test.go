@@ -22,6 +22,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -384,14 +385,14 @@ func TestAllFindingsAtOnceAndIgnoring(t *testing.T) {
 	if len(found.Errors()) != 3 {
 		t.Fatalf("found %v", found)
 	}
-	if err := report(found, nil, story{}); finding.ExitStatus(err) != finding.ExitPreflight {
+	if err := report(found, nil, workflow.Discard{}); finding.ExitStatus(err) != finding.ExitPreflight {
 		t.Errorf("exit status %d", finding.ExitStatus(err))
 	}
-	err := report(found, []string{"cpu", "SWAP"}, story{})
+	err := report(found, []string{"cpu", "SWAP"}, workflow.Discard{})
 	if l := finding.Of(err); len(l) != 1 || l[0].Code != "OCA-1001" {
 		t.Errorf("after ignoring two: %v", err)
 	}
-	if err := report(found, []string{"all"}, story{}); err != nil {
+	if err := report(found, []string{"all"}, workflow.Discard{}); err != nil {
 		t.Errorf("after ignoring all: %v", err)
 	}
 }

@@ -18,18 +18,17 @@ import (
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/vip"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
 
-type reporter struct{ changed []string }
+type reporter struct {
+	workflow.Discard
+	changed []string
+}
 
-func (*reporter) Info(string, ...any)           {}
-func (*reporter) Output(string)                 {}
-func (*reporter) Waiting(string, string)        {}
-func (*reporter) Progress(int64, int64, string) {}
-func (*reporter) Alive()                        {}
-func (r *reporter) Changed(f string, _ ...any)  { r.changed = append(r.changed, f) }
+func (r *reporter) Changed(f string, _ ...any) { r.changed = append(r.changed, f) }
 
 // machine has an address of this machine, so that its interface is found.
 func machine(t *testing.T, objects ...client.Object) (*host.Host, client.WithWatch) {

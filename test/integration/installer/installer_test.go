@@ -21,6 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/addons"
 	"yunion.io/x/ocadm/phases/cloud"
 	"yunion.io/x/ocadm/phases/config"
@@ -41,14 +42,13 @@ func configuration() *config.Config {
 }
 
 // reporter collects what phases say.
-type reporter struct{ changed, waiting []string }
+type reporter struct {
+	workflow.Discard
+	changed, waiting []string
+}
 
-func (*reporter) Info(string, ...any)           {}
-func (*reporter) Output(string)                 {}
-func (*reporter) Alive()                        {}
-func (*reporter) Progress(int64, int64, string) {}
-func (r *reporter) Waiting(what, why string)    { r.waiting = append(r.waiting, what+": "+why) }
-func (r *reporter) Changed(f string, a ...any)  { r.changed = append(r.changed, f) }
+func (r *reporter) Waiting(what, why string)   { r.waiting = append(r.waiting, what+": "+why) }
+func (r *reporter) Changed(f string, a ...any) { r.changed = append(r.changed, f) }
 
 func TestInstall(t *testing.T) {
 	api := harness.Require(t, harness.Options{})
