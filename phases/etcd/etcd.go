@@ -7,14 +7,11 @@ package etcd
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"net/url"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -94,12 +91,40 @@ func Look(ctx context.Context, h *host.Host) (Status, error) {
 }
 
 func noMajority(all []etcd.Observed) error {
-	f := finding.New("OCA-4147", "etcd has no majority", "it works while more than half of its voting members answer",
-		"start the machines of the others; if they are lost for good, on this one: ocadm etcd restore --from-data")
+	return finding.New("OCA-4147", "etcd has no majority", "it works while more than half of its voting members answer",
+		"start the machines of the others; if they are lost for good, on this one: ocadm etcd restore --from-data").With(seen(all)...)
+}
+
+// seen says of each member whether it answers.
+func seen(all []etcd.Observed) []string {
+	var out []string
 	for _, o := range all {
-		f.Evidence = append(f.Evidence, fmt.Sprintf("%s at %s: %s", o.Name, o.Peer, cmp.Or(o.Problem, "answers")))
+		out = append(out, fmt.Sprintf("%s at %s: %s", o.Name, o.Peer, cmp.Or(o.Problem, "answers")))
 	}
-	return f
+	return out
+}
+
+// cluster asks the members of the cluster, found through the API server of any control-plane node.
+func cluster(ctx context.Context, h *host.Host) ([]etcd.Observed, error) {
+	k, err := h.Kube(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return observed(ctx, func(ctx context.Context) (*etcd.Client, error) { return kubernetes.OpenEtcd(ctx, h, k) })
+}
+
+// member asks that of this machine, and those that it lists.
+func member(ctx context.Context, h *host.Host) ([]etcd.Observed, error) {
+	return observed(ctx, func(ctx context.Context) (*etcd.Client, error) { return kubernetes.OpenOwnEtcd(ctx, h, true) })
+}
+
+func observed(ctx context.Context, open func(context.Context) (*etcd.Client, error)) ([]etcd.Observed, error) {
+	c, err := open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Observe(ctx)
 }
 
 // judge says what is wrong.
@@ -245,7 +270,7 @@ func otherControlPlanes(h *host.Host, m kubernetes.EtcdMember, members []etcd.Ob
 		}
 	}
 	var data map[string]string
-	if yaml.Unmarshal([]byte(h.Files.Text(vip.Dir+"/settings.yaml")), &data) == nil && data["peers"] != "" {
+	if yaml.Unmarshal([]byte(h.Files.Text(vip.SettingsFile)), &data) == nil && data["peers"] != "" {
 		out = append(out, strings.Split(data["peers"], ",")...)
 	}
 	own, err := url.Parse(m.PeerURL)
@@ -257,21 +282,12 @@ func otherControlPlanes(h *host.Host, m kubernetes.EtcdMember, members []etcd.Ob
 // if it does not run; and the cluster, which answers only if another control-plane node runs. Without any of them, a snapshot may name some, and only a
 // cluster that is reached at the address of this machine has no others.
 func known(ctx context.Context, h *host.Host, m kubernetes.EtcdMember) (addresses []string, sure bool) {
-	var members []etcd.Observed
-	if c, err := kubernetes.OpenOwnEtcd(ctx, h, false); err == nil {
-		members, err = c.Observe(ctx)
-		sure = err == nil
-		c.Close()
-	}
-	if !sure {
-		peers, err := snapshot.Peers(h.Files.Path(snapshot.Database(m.DataDir)))
-		sure = err == nil
-		for _, p := range peers {
-			members = append(members, etcd.Observed{Peer: p})
-		}
+	members, err := observed(ctx, func(ctx context.Context) (*etcd.Client, error) { return kubernetes.OpenOwnEtcd(ctx, h, false) })
+	if err != nil {
+		members, err = peersIn(h.Files.Path(snapshot.Database(m.DataDir)))
 	}
 	addresses = otherControlPlanes(h, m, members)
-	if sure || h.Files.Exists(vip.SettingsFile) { // each node of a virtual address knows all
+	if err == nil || h.Files.Exists(vip.SettingsFile) { // each node of a virtual address knows all
 		return addresses, true
 	}
 	for range endpointTries {
@@ -281,14 +297,20 @@ func known(ctx context.Context, h *host.Host, m kubernetes.EtcdMember) (addresse
 		}
 	}
 	if good, _, err := snapshot.LastGood(h.Files.Path(Dir)); err == nil && good != nil { // of a time at which there may have been fewer
-		if peers, err := snapshot.Peers(good.File); err == nil {
-			for _, p := range peers {
-				members = append(members, etcd.Observed{Peer: p})
-			}
+		if members, err = peersIn(good.File); err == nil {
 			addresses = otherControlPlanes(h, m, members)
 		}
 	}
 	return addresses, kubernetes.EndpointIsHere(h)
+}
+
+// peersIn are the members that a database or a snapshot lists.
+func peersIn(file string) (out []etcd.Observed, err error) {
+	peers, err := snapshot.Peers(file)
+	for _, p := range peers {
+		out = append(out, etcd.Observed{Peer: p})
+	}
+	return out, err
 }
 
 // endpointTries is how often the cluster is asked: a load balancer that looks at ports alone sends one request in three to an API server without etcd.
@@ -306,64 +328,4 @@ func running(ctx context.Context, addresses []string, apiPort int) []string {
 		}
 		return true
 	})
-}
-
-// record is what an unfinished restore or rejoin has done: the files alone do not say which of two directories is the newer.
-type record struct {
-	// Source is the digest of the snapshot, or what it is made of.
-	Source   string `json:"source"`
-	Before   string `json:"before,omitempty"` // the directory of the former data
-	Prepared bool   `json:"prepared,omitempty"`
-	Swapped  bool   `json:"swapped,omitempty"`
-	Added    bool   `json:"added,omitempty"`
-}
-
-func recordFile(h *host.Host, name string) string { return h.Files.Path(Dir + "/" + name + ".json") }
-
-func load(h *host.Host, name, source string) (record, error) {
-	raw, err := os.ReadFile(recordFile(h, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return record{Source: source}, nil
-	}
-	var r record
-	if err == nil {
-		err = json.Unmarshal(raw, &r)
-	}
-	if err != nil {
-		return r, fmt.Errorf("reading the record of an unfinished %s: %w", name, err)
-	}
-	if r.Source != source { // another one was begun, and given up
-		return record{Source: source}, nil
-	}
-	return r, nil
-}
-
-func (r record) save(h *host.Host, name string) error {
-	raw, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("writing the record of a %s: %w", name, err)
-	}
-	file := recordFile(h, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return fmt.Errorf("writing the record of a %s: %w", name, err)
-	}
-	f, err := os.OpenFile(file+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err == nil {
-		_, err = f.Write(raw)
-		err = errors.Join(err, f.Sync(), f.Close())
-	}
-	if err == nil {
-		err = os.Rename(file+".new", file)
-	}
-	if err != nil {
-		return fmt.Errorf("writing the record of a %s: %w", name, err)
-	}
-	return nil
-}
-
-func forget(h *host.Host, name string) error {
-	if err := os.Remove(recordFile(h, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing the record of a %s: %w", name, err)
-	}
-	return nil
 }

@@ -23,32 +23,15 @@ func MayLeave(ctx context.Context, h *host.Host) error {
 	if err != nil {
 		return nil //nolint:nilerr // no control-plane node
 	}
-	for _, open := range []func(context.Context) (*etcd.Client, error){
-		func(ctx context.Context) (*etcd.Client, error) {
-			k, err := h.Kube(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return kubernetes.OpenEtcd(ctx, h, k)
-		},
-		func(ctx context.Context) (*etcd.Client, error) { return kubernetes.OpenOwnEtcd(ctx, h, true) },
-	} {
-		if all, err := observed(ctx, open); err == nil {
+	for _, ask := range []func(context.Context, *host.Host) ([]etcd.Observed, error){cluster, member} {
+		asking, cancel := context.WithTimeout(ctx, leaveTimeout)
+		all, err := ask(asking, h)
+		cancel()
+		if err == nil {
 			return mayLeave(all, m.PeerURL)
 		}
 	}
 	return nil
-}
-
-func observed(ctx context.Context, open func(context.Context) (*etcd.Client, error)) ([]etcd.Observed, error) {
-	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
-	defer cancel()
-	c, err := open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return c.Observe(ctx)
 }
 
 // mayLeave is pure. The last member may leave: etcd ends with it, and reset asks about that.
@@ -62,15 +45,7 @@ func mayLeave(all []etcd.Observed, peer string) error {
 	if why == "" {
 		return nil
 	}
-	f := finding.New("OCA-4155", "Without this machine, etcd has no majority, and the cluster stops", why,
+	return finding.New("OCA-4155", "Without this machine, etcd has no majority, and the cluster stops", why,
 		"repair the other control-plane nodes, or remove those that are lost: ocadm node remove NAME; if they are lost for good and this one is to stay: "+
-			"ocadm etcd restore --from-data; to reset it all the same: ocadm reset --abandon-etcd")
-	for _, o := range all {
-		line := o.Name + " at " + o.Peer + ": answers"
-		if !o.Answers {
-			line = o.Name + " at " + o.Peer + ": " + o.Problem
-		}
-		f.Evidence = append(f.Evidence, line)
-	}
-	return f
+			"ocadm etcd restore --from-data; to reset it all the same: ocadm reset --abandon-etcd").With(seen(all)...)
 }

@@ -29,17 +29,12 @@ type Rejoin struct {
 	After string
 	// others are the members that answer for the cluster.
 	others []etcd.Member
-	// over reports that the record on this machine is of a rejoin that was cut off after its end: the control plane was started. This one begins anew.
-	over bool
+
+	earlier
 }
 
 // record is that of this rejoin.
-func (r *Rejoin) record() (record, error) {
-	if r.over {
-		return record{Source: r.source()}, nil
-	}
-	return load(r.Host, rejoinName, r.source())
-}
+func (r *Rejoin) record() (record, error) { return r.load(r.Host, rejoinName, r.source()) }
 
 // RejoinStep is a step of it.
 type RejoinStep = workflow.Phase[*Rejoin]
@@ -60,16 +55,14 @@ func PlanRejoin(ctx context.Context, h *host.Host, after string) (*Rejoin, error
 		return nil, err
 	}
 	r := &Rejoin{Host: h, Member: m, After: after}
-	rec, err := r.record()
-	if err != nil {
+	if err := r.look(h, rejoinName, r.source()); err != nil {
 		return nil, err
 	}
-	r.over = rec.Swapped && len(kubernetes.StoppedPods(h)) == 0
 	if after != "" {
 		r.others = []etcd.Member{{ClientURL: "https://" + net.JoinHostPort(after, "2379")}}
 		return r, nil
 	}
-	all, err := r.cluster(ctx)
+	all, err := cluster(ctx, r.Host)
 	if err != nil {
 		return nil, finding.Errorf("OCA-4152", "No other member of etcd answers", "if this is the only one: ocadm etcd restore; "+ofTwo, "%w", err)
 	}
@@ -92,22 +85,8 @@ func (r *Rejoin) Works(ctx context.Context) bool {
 	if r.After != "" || len(kubernetes.StoppedPods(r.Host)) > 0 {
 		return false
 	}
-	all, err := r.cluster(ctx)
+	all, err := cluster(ctx, r.Host)
 	return err == nil && slices.ContainsFunc(all, func(o etcd.Observed) bool { return o.Peer == r.Member.PeerURL && o.Answers && !o.Learner })
-}
-
-// cluster asks the members of the cluster, found through the API server of another control-plane node.
-func (r *Rejoin) cluster(ctx context.Context) ([]etcd.Observed, error) {
-	k, err := r.Host.Kube(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c, err := kubernetes.OpenEtcd(ctx, r.Host, k)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	return c.Observe(ctx)
 }
 
 func (r *Rejoin) source() string { return "after " + r.After }
@@ -139,11 +118,8 @@ func RejoinSteps() []RejoinStep {
 			Name: "stop", Short: "Stop the control plane on this machine", Timeout: 5 * time.Minute, Plan: says("stop " + strings.Join(kubernetes.StaticPods(), ", ")),
 			Check: did(func(r record) bool { return r.Added }),
 			Run: func(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
-				if r.over {
-					if err := forget(r.Host, rejoinName); err != nil {
-						return err
-					}
-					r.over = false
+				if err := r.begin(r.Host, rejoinName); err != nil {
+					return err
 				}
 				return kubernetes.StopStaticPods(ctx, r.Host, rep, kubernetes.StaticPods()...)
 			},

@@ -31,9 +31,8 @@ type Restore struct {
 	File string
 	// Info is of the snapshot that was verified.
 	Info snapshot.Info
-	// over reports that the record on this machine is of a restore that was cut off after its end: the control plane was started with the restored data. This
-	// one begins anew. With that record, it would pass for done, and a rollback would put data of long ago in the place of the present.
-	over bool
+
+	earlier
 }
 
 // RestoreStep is a step of a restore.
@@ -57,12 +56,7 @@ func (r *Restore) source() string {
 }
 
 // record is that of this restore.
-func (r *Restore) record() (record, error) {
-	if r.over {
-		return record{Source: r.source()}, nil
-	}
-	return load(r.Host, restoreName, r.source())
-}
+func (r *Restore) record() (record, error) { return r.load(r.Host, restoreName, r.source()) }
 
 // PlanRestore verifies what is to be restored. It refuses while other control-plane nodes run, which would go on as another cluster, and while it is not
 // known whether there are any, unless alone says that there are none.
@@ -90,11 +84,9 @@ func PlanRestore(ctx context.Context, h *host.Host, file string, own, alone bool
 			return nil, finding.Errorf("OCA-4150", "The snapshot cannot be restored", "ocadm etcd restore, which takes the last good one in "+Dir, "%w", err)
 		}
 	}
-	rec, err := r.record()
-	if err != nil {
+	if err := r.look(h, restoreName, r.source()); err != nil {
 		return nil, err
 	}
-	r.over = rec.Swapped && len(kubernetes.StoppedPods(h)) == 0
 	if err := noneRuns(ctx, h, m, alone); err != nil {
 		return nil, err
 	}
@@ -153,11 +145,8 @@ func RestoreSteps() []RestoreStep {
 				return []string{"stop " + strings.Join(kubernetes.StaticPods(), ", ")}, nil
 			},
 			Run: func(ctx context.Context, r *Restore, rep workflow.Reporter) error {
-				if r.over {
-					if err := forget(r.Host, restoreName); err != nil {
-						return err
-					}
-					r.over = false
+				if err := r.begin(r.Host, restoreName); err != nil {
+					return err
 				}
 				return kubernetes.StopStaticPods(ctx, r.Host, rep, kubernetes.StaticPods()...)
 			},

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// record is what an unfinished restore or rejoin has done: the files alone do not say which of two directories is the newer.
+type record struct {
+	// Source is the digest of the snapshot, or what it is made of.
+	Source   string `json:"source"`
+	Before   string `json:"before,omitempty"` // the directory of the former data
+	Prepared bool   `json:"prepared,omitempty"`
+	Swapped  bool   `json:"swapped,omitempty"`
+	Added    bool   `json:"added,omitempty"`
+}
+
+func recordFile(h *host.Host, name string) string { return h.Files.Path(Dir + "/" + name + ".json") }
+
+func load(h *host.Host, name, source string) (record, error) {
+	raw, err := os.ReadFile(recordFile(h, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return record{Source: source}, nil
+	}
+	var r record
+	if err == nil {
+		err = json.Unmarshal(raw, &r)
+	}
+	if err != nil {
+		return r, fmt.Errorf("reading the record of an unfinished %s: %w", name, err)
+	}
+	if r.Source != source { // another one was begun, and given up
+		return record{Source: source}, nil
+	}
+	return r, nil
+}
+
+func (r record) save(h *host.Host, name string) error {
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("writing the record of a %s: %w", name, err)
+	}
+	file := recordFile(h, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return fmt.Errorf("writing the record of a %s: %w", name, err)
+	}
+	f, err := os.OpenFile(file+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err == nil {
+		_, err = f.Write(raw)
+		err = errors.Join(err, f.Sync(), f.Close())
+	}
+	if err == nil {
+		err = os.Rename(file+".new", file)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the record of a %s: %w", name, err)
+	}
+	return nil
+}
+
+func forget(h *host.Host, name string) error {
+	if err := os.Remove(recordFile(h, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the record of a %s: %w", name, err)
+	}
+	return nil
+}
+
+// earlier is what a restore or a rejoin knows of a run of itself that was cut off.
+type earlier struct {
+	// over reports that it was cut off after its end: the control plane was started. The present one begins anew. With that record it would pass for done,
+	// and a rollback would put data of long ago in the place of the present.
+	over bool
+}
+
+func (e *earlier) look(h *host.Host, name, source string) error {
+	rec, err := load(h, name, source)
+	e.over = rec.Swapped && len(kubernetes.StoppedPods(h)) == 0
+	return err
+}
+
+// load reads the record of what goes on.
+func (e *earlier) load(h *host.Host, name, source string) (record, error) {
+	if e.over {
+		return record{Source: source}, nil
+	}
+	return load(h, name, source)
+}
+
+// begin forgets an earlier run that is over.
+func (e *earlier) begin(h *host.Host, name string) error {
+	if !e.over {
+		return nil
+	}
+	err := forget(h, name)
+	e.over = err != nil
+	return err
+}
