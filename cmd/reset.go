@@ -15,8 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
@@ -26,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	etcdphase "yunion.io/x/ocadm/phases/etcd"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
 	"yunion.io/x/ocadm/phases/owned"
 )
@@ -133,12 +132,12 @@ func lastControlPlane(ctx context.Context, h *host.Host) (clouds []string, last 
 	if err != nil {
 		return nil, false, err
 	}
-	var nodes corev1.NodeList
-	if err := c.List(ctx, &nodes, client.HasLabels{"node-role.kubernetes.io/control-plane"}); err != nil {
-		return nil, false, fmt.Errorf("listing control-plane nodes: %w", err)
+	nodes, err := kubernetes.ControlPlanes(ctx, c)
+	if err != nil {
+		return nil, false, err
 	}
 	last = true
-	for _, n := range nodes.Items {
+	for _, n := range nodes {
 		last = last && n.Name == h.Config.Node.Name
 	}
 	var list v1alpha1.OnecloudClusterList

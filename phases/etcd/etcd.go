@@ -291,7 +291,7 @@ func known(ctx context.Context, h *host.Host, m kubernetes.EtcdMember) (addresse
 		return addresses, true
 	}
 	for range endpointTries {
-		if nodes, err := kubernetes.ControlPlanes(ctx, h); err == nil {
+		if nodes, err := kubernetes.ControlPlaneAddresses(ctx, h); err == nil {
 			own, _ := url.Parse(m.PeerURL) // OwnEtcd has read it
 			return append(addresses, slices.DeleteFunc(nodes, func(a string) bool { return a == own.Hostname() })...), true
 		}

@@ -63,13 +63,12 @@ func APIServers(ctx context.Context, h *host.Host, c client.Client) (map[string]
 
 // APIPorts are the ports of the API servers by their nodes, as their Pods have them. A node of which there is no Pod is missing.
 func APIPorts(ctx context.Context, c client.Client) (map[string]int, error) {
-	var pods corev1.PodList
-	err := c.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": constants.KubeAPIServer, "tier": "control-plane"})
+	pods, err := podsOf(ctx, c, constants.KubeAPIServer)
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods of the API servers: %w", err)
 	}
 	out := map[string]int{}
-	for _, p := range pods.Items {
+	for _, p := range pods {
 		if _, port, ok := endpointOf(&p); ok {
 			out[p.Spec.NodeName] = port
 		}

@@ -72,20 +72,29 @@ func (m EtcdMember) Others() []string {
 	return out
 }
 
-// ControlPlanes are the addresses of the control-plane nodes, from the cluster.
-func ControlPlanes(ctx context.Context, h *host.Host) ([]string, error) {
+// ControlPlanes lists the control-plane nodes of the cluster.
+func ControlPlanes(ctx context.Context, k client.Reader) ([]corev1.Node, error) {
+	var nodes corev1.NodeList
+	if err := k.List(ctx, &nodes, client.HasLabels{constants.LabelNodeRoleControlPlane}); err != nil {
+		return nil, fmt.Errorf("listing control-plane nodes: %w", err)
+	}
+	return nodes.Items, nil
+}
+
+// ControlPlaneAddresses asks the cluster, which may not answer, for the addresses of its control-plane nodes.
+func ControlPlaneAddresses(ctx context.Context, h *host.Host) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
 	defer cancel()
 	k, err := h.Kube(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var nodes corev1.NodeList
-	if err := k.List(ctx, &nodes, client.HasLabels{constants.LabelNodeRoleControlPlane}); err != nil {
-		return nil, fmt.Errorf("listing control-plane nodes: %w", err)
+	nodes, err := ControlPlanes(ctx, k)
+	if err != nil {
+		return nil, err
 	}
 	var out []string
-	for _, n := range nodes.Items {
+	for _, n := range nodes {
 		for _, a := range n.Status.Addresses {
 			if a.Type == corev1.NodeInternalIP {
 				out = append(out, a.Address)

@@ -68,14 +68,19 @@ func removeNodePhase() host.Phase {
 				r.Info("the API server does not answer: its cluster goes away with it, or keeps Node %s", h.Config.Node.Name)
 				return nil
 			}
-			err = c.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Config.Node.Name}})
-			if err == nil {
-				r.Changed("deleted Node %s", h.Config.Node.Name)
-			} else if client.IgnoreNotFound(err) != nil {
-				r.Info("Node %s could not be deleted: %v", h.Config.Node.Name, err)
-			}
+			deleteNode(ctx, c, h.Config.Node.Name, r)
 			return nil
 		},
+	}
+}
+
+// deleteNode deletes a Node with the rights of an administrator. The machine leaves also when that is not possible.
+func deleteNode(ctx context.Context, c client.Client, name string, r workflow.Reporter) {
+	err := c.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	if err == nil {
+		r.Changed("deleted Node %s", name)
+	} else if client.IgnoreNotFound(err) != nil {
+		r.Info("Node %s could not be deleted: %v", name, err)
 	}
 }
 
@@ -222,29 +227,18 @@ func withdraw(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	ctx, cancel := context.WithTimeout(ctx, 8*removalTimeout)
 	defer cancel()
 	k, err := h.Kube(ctx)
+	if err == nil {
+		err = removeMember(ctx, h, k, r)
+	}
 	if err != nil {
-		return staysMember(h, err)
+		return staysMember(err)
 	}
-	c, err := OpenEtcd(ctx, h, k)
-	if err != nil {
-		return staysMember(h, err)
-	}
-	defer c.Close()
-	if err := removeMember(ctx, h, c, r); err != nil {
-		return staysMember(h, err)
-	}
-	err = k.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Config.Node.Name}})
-	switch {
-	case err == nil:
-		r.Changed("deleted Node %s", h.Config.Node.Name)
-	case client.IgnoreNotFound(err) != nil:
-		r.Info("Node %s could not be deleted: %v", h.Config.Node.Name, err)
-	}
+	deleteNode(ctx, k, h.Config.Node.Name, r)
 	return nil
 }
 
 // staysMember is the finding of a join that cannot be rolled back.
-func staysMember(h *host.Host, err error) error {
+func staysMember(err error) error {
 	return finding.Finding{Code: "OCA-4154", Severity: finding.Error, What: "The join cannot be rolled back: the cluster would keep a member of etcd that is gone",
 		Cause: err.Error(), Remedy: "run the join again, it continues; or when a majority of etcd answers, on this machine: ocadm reset", Err: err}
 }

@@ -33,13 +33,12 @@ const learnerPatience = 5 * time.Minute
 // OpenEtcd connects to the etcd of the cluster with the certificates of this control-plane node. Its members are those that have announced
 // themselves on their Pods. Close the client.
 func OpenEtcd(ctx context.Context, h *host.Host, k client.Client) (*etcd.Client, error) {
-	var pods corev1.PodList
-	err := k.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": constants.Etcd, "tier": "control-plane"})
+	pods, err := podsOf(ctx, k, constants.Etcd)
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods of etcd: %w", err)
 	}
 	c := etcd.Config{}
-	for _, p := range pods.Items {
+	for _, p := range pods {
 		if url := p.Annotations[constants.EtcdAdvertiseClientUrlsAnnotationKey]; url != "" {
 			name := strings.TrimPrefix(p.Name, constants.Etcd+"-")
 			c.Members = append(c.Members, etcd.Member{Name: name, ClientURL: url, PeerURL: peerOfClient(url)})
@@ -49,6 +48,13 @@ func OpenEtcd(ctx context.Context, h *host.Host, k client.Client) (*etcd.Client,
 		return nil, err
 	}
 	return etcd.Open(ctx, c)
+}
+
+// podsOf lists the static pods of a component of kubeadm's on all control-plane nodes.
+func podsOf(ctx context.Context, k client.Reader, component string) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	err := k.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": component, "tier": "control-plane"})
+	return pods.Items, err
 }
 
 // peerOfClient is the peer URL of a member of kubeadm's, which listens for its peers on the port after that for clients.
@@ -196,12 +202,12 @@ func NeedEndpoint(ctx context.Context, k client.Client) error {
 	if err != nil {
 		return fmt.Errorf("reading the endpoint of the cluster: %w", err)
 	}
-	var nodes corev1.NodeList
-	if err := k.List(ctx, &nodes, client.HasLabels{constants.LabelNodeRoleControlPlane}); err != nil {
-		return fmt.Errorf("listing control-plane nodes: %w", err)
+	nodes, err := ControlPlanes(ctx, k)
+	if err != nil {
+		return err
 	}
 	of := host
-	for _, n := range nodes.Items {
+	for _, n := range nodes {
 		for _, a := range n.Status.Addresses {
 			if a.Address == host || host == "" {
 				of = n.Name
@@ -225,19 +231,19 @@ func leaveEtcd(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		r.Info("the API server does not answer: etcd ends with this machine, or keeps its member")
 		return nil
 	}
-	c, err := OpenEtcd(ctx, h, k)
-	if err == nil {
-		defer c.Close()
-		err = removeMember(ctx, h, c, r)
-	}
-	if err != nil {
+	if err := removeMember(ctx, h, k, r); err != nil {
 		r.Info("the member of etcd could not be removed: %v; in the pod of etcd of another control-plane node, etcdctl member list and "+
 			"etcdctl member remove ID remove %s", err, h.Config.Node.Name)
 	}
 	return nil
 }
 
-func removeMember(ctx context.Context, h *host.Host, c *etcd.Client, r workflow.Reporter) error {
+func removeMember(ctx context.Context, h *host.Host, k client.Client, r workflow.Reporter) error {
+	c, err := OpenEtcd(ctx, h, k)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
 	list, err := c.List(ctx)
 	if err != nil {
 		return err

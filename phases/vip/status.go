@@ -62,9 +62,9 @@ func Look(ctx context.Context, h *host.Host, k client.Client) (Status, error) {
 	if err != nil {
 		return out, err
 	}
-	var nodes corev1.NodeList
-	if err := k.List(ctx, &nodes, client.HasLabels{"node-role.kubernetes.io/control-plane"}); err != nil {
-		return out, fmt.Errorf("listing control-plane nodes: %w", err)
+	nodes, err := kubernetes.ControlPlanes(ctx, k)
+	if err != nil {
+		return out, err
 	}
 	c, err := kubernetes.OpenEtcd(ctx, h, k)
 	if err != nil {
@@ -83,7 +83,7 @@ func Look(ctx context.Context, h *host.Host, k client.Client) (Status, error) {
 	if err != nil {
 		return out, err
 	}
-	for _, n := range nodes.Items {
+	for _, n := range nodes {
 		out.Nodes = append(out.Nodes, statusOf(ctx, n, members, out.Holder, cmp.Or(ports[n.Name], h.Config.Node.BindPort)))
 	}
 	slices.SortFunc(out.Nodes, func(a, b NodeStatus) int { return cmp.Compare(a.Name, b.Name) })
