@@ -101,18 +101,16 @@ func (n *node) runSent(ctx context.Context, c *ssh.Conn, values map[string]any, 
 // once does work on a machine on which an ocadm may still be at work, of a run that was killed: that one ends first. The machine has changed if ocadm
 // reports a change.
 func (n *node) once(ctx context.Context, report workflow.Reporter, work func(workflow.Reporter) error) error {
-	const busy = "OCA-1050"
 	counted := &changes{Reporter: report}
 	var err error
 	pause := wait.Backoff{Duration: time.Second, Factor: 1.5, Steps: 1000, Cap: 10 * time.Second}.DelayFunc()
 	_ = pause.Until(ctx, true, true, func(context.Context) (bool, error) { // err says more than its own error
 		err = work(counted)
-		found := finding.Of(err)
-		if len(found) != 1 || found[0].Code != busy {
-			return true, nil
+		cause, busy := workflow.Busy(err)
+		if busy {
+			report.Waiting("the ocadm that is at work on the machine", cause)
 		}
-		report.Waiting("the ocadm that is at work on the machine", found[0].Cause)
-		return false, nil
+		return !busy, nil
 	})
 	if err == nil && counted.n > 0 {
 		report.Changed("%s: %d changes", n.m.Name, counted.n)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/internal/finding"
+	waiting "yunion.io/x/ocadm/internal/wait"
 )
 
 // Lock keeps two runs apart. The kernel drops it when the process ends, however it ends.
@@ -31,7 +32,7 @@ func Lock(path string) (unlock func(), err error) {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("locking %s: %w", path, err)
 		}
-		return nil, busy(path)
+		return nil, busyAt(path)
 	}
 	if err := f.Truncate(0); err == nil {
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0) // only for the message to a second run
@@ -46,27 +47,27 @@ const lockPatience = 3 * time.Minute
 func AwaitLock(ctx context.Context, path string, report func(cause string)) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockPatience)
 	defer cancel()
-	for reported := false; ; reported = true {
+	_ = waiting.Until(ctx, "the lock", 500*time.Millisecond, func(context.Context) (bool, string, error) { // flock offers no event; err says more
 		unlock, err = Lock(path)
-		found := finding.Of(err)
-		if len(found) != 1 || found[0].Code != codeBusy {
-			return unlock, err
-		}
-		if !reported {
-			report(found[0].Cause)
-		}
-		select { // flock offers no event
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(500 * time.Millisecond):
-		}
-	}
+		cause, busy := Busy(err)
+		return !busy, cause, nil
+	}, report)
+	return unlock, err
 }
 
 // codeBusy is that of a machine on which another ocadm is at work.
 const codeBusy = "OCA-1050"
 
-func busy(path string) error {
+// Busy reports whether an error is that another ocadm is at work on the machine, and which.
+func Busy(err error) (cause string, busy bool) {
+	found := finding.Of(err)
+	if len(found) != 1 || found[0].Code != codeBusy {
+		return "", false
+	}
+	return found[0].Cause, true
+}
+
+func busyAt(path string) error {
 	pid := "unknown"
 	if raw, err := os.ReadFile(path); err == nil && len(strings.TrimSpace(string(raw))) > 0 {
 		pid = strings.TrimSpace(string(raw))

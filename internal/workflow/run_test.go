@@ -322,7 +322,9 @@ func TestRollbackOfTheWhole(t *testing.T) {
 	if got, _, _, err := run(t, whole, a, bad); undone != 0 || err == nil {
 		t.Errorf("nothing could be undone: %q, undone %d times, %v", got, undone, err)
 	}
-	a.Undo = func(context.Context, *log, workflow.Reporter) error { return errors.New("a phase was undone by itself") }
+	a.Undo = func(context.Context, *log, workflow.Reporter) error {
+		return errors.New("a phase was undone by itself")
+	}
 	b.Undo = a.Undo
 	if got, _, _, err := run(t, whole, a, b, bad); undone != 1 || err == nil || !strings.HasSuffix(err.Error(), "no") {
 		t.Errorf("%q, undone %d times, %v", got, undone, err)
