@@ -91,7 +91,7 @@ func stopped(ctx context.Context, c client.Client, key client.ObjectKey) (done b
 			if err := merge(ctx, c, d, patch); err != nil {
 				return false, "", fmt.Errorf("stopping Deployment %s: %w", d.Name, err)
 			}
-			why = d.Name + " has just been told to stop"
+			why = d.Name + " begins to stop"
 		} else if d.Status.ObservedGeneration < d.Generation || d.Status.Replicas > 0 {
 			why = fmt.Sprintf("%s has %d pods", d.Name, d.Status.Replicas)
 		}
@@ -105,7 +105,7 @@ func stopped(ctx context.Context, c client.Client, key client.ObjectKey) (done b
 			if err := merge(ctx, c, d, patch); err != nil {
 				return false, "", fmt.Errorf("stopping DaemonSet %s: %w", d.Name, err)
 			}
-			why = d.Name + " has just been told to stop"
+			why = d.Name + " begins to stop"
 		} else if s := d.Status; s.ObservedGeneration < d.Generation || s.CurrentNumberScheduled+s.NumberMisscheduled > 0 {
 			why = fmt.Sprintf("%s has %d pods", d.Name, s.CurrentNumberScheduled+s.NumberMisscheduled)
 		}
@@ -117,7 +117,7 @@ func stopped(ctx context.Context, c client.Client, key client.ObjectKey) (done b
 	return err == nil && why == "", why, err
 }
 
-// ending names a pod of some workloads that still runs. The workload itself does not count one that was told to end.
+// ending names a pod of some workloads that still runs. The workload itself does not count one that has been deleted.
 func ending(ctx context.Context, c client.Client, namespace string, of []*metav1.LabelSelector) (string, error) {
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods, client.InNamespace(namespace)); err != nil {

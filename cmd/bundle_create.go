@@ -203,7 +203,7 @@ func bundleImages(cfg *config.Config, components []string) ([]string, error) {
 		return nil, err
 	}
 	more, err := componentImages(cfg, components)
-	return slices.Compact(slices.Sorted(slices.Values(append(list, more...)))), err
+	return distinct(list, more), err
 }
 
 func same(a, b string) bool {

@@ -41,7 +41,12 @@ func allImages(c *config.Config) ([]string, error) {
 		return nil, err
 	}
 	later, err := vip.Image(c)
-	return slices.Compact(slices.Sorted(slices.Values(append(list, later)))), err
+	return distinct(list, []string{later}), err
+}
+
+// distinct is the sorted content of lists.
+func distinct(lists ...[]string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(lists...))))
 }
 
 // imagesOfCloud are the sorted images of the objects that the operator would render for the cloud of a configuration, if it has one. The
@@ -71,8 +76,7 @@ func imagesOf(text []byte) ([]string, error) {
 		}
 		out = append(out, imagesIn(u)...)
 	}
-	slices.Sort(out)
-	return slices.Compact(out), nil
+	return distinct(out), nil
 }
 
 // joinImages takes the networks of the cluster, finds its depot, and computes which nodes run which images, so that join imports only what this

@@ -28,13 +28,7 @@ func imagesOfControlPlane() node.ImageGroup {
 
 func imageOfKeepalived() node.ImageGroup {
 	return node.ImageGroup{Name: "keepalived", Short: "Import or pull the image for the virtual address of the control plane",
-		Need: func(h *host.Host) ([]string, error) {
-			if h.Config.Cluster.VirtualAddress == "" {
-				return nil, nil
-			}
-			image, err := vip.Image(h.Config)
-			return []string{image}, err
-		}}
+		Need: func(h *host.Host) ([]string, error) { return vip.Images(h.Config) }}
 }
 
 func imagesOfAddons() node.ImageGroup {

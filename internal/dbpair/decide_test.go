@@ -77,7 +77,7 @@ func TestPrimary(t *testing.T) {
 		"a promotion is asked for":                 {func(v *dbpair.View) { v.Record.Promote = second }, dbpair.StepDown, "", false},
 		"it has stepped down":                      {func(v *dbpair.View) { v.Record.Promote, v.Mode, v.InMode = second, dbpair.Stopped, time.Second }, dbpair.Wait, "", false},
 		"a forced promotion in sync, and it lives": {func(v *dbpair.View) { v.Record.Promote, v.Record.Force = second, true }, dbpair.StepDown, "", false},
-		"the same, and nobody took over": {func(v *dbpair.View) {
+		"the same, without another primary": {func(v *dbpair.View) {
 			v.Record.Promote, v.Record.Force, v.Mode, v.InMode = second, true, dbpair.Stopped, 31*time.Second
 		}, dbpair.StartPrimary, second, true},
 		"nobody took over":                   {func(v *dbpair.View) { v.Record.Promote, v.Mode = second, dbpair.Stopped }, dbpair.StartPrimary, second, true},

@@ -107,8 +107,9 @@ func Writers(ctx context.Context, c client.Reader, key client.ObjectKey) ([]apps
 	if err := c.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}); err != nil {
 		return nil, fmt.Errorf("listing the agents of cloud %s: %w", key, err)
 	}
+	all := catalog.All()
 	return slices.DeleteFunc(list.Items, func(d appsv1.DaemonSet) bool {
-		writes := slices.ContainsFunc(catalog.All(), func(c component.Component) bool { return c.Database != nil && d.Name == key.Name+"-"+c.Name })
+		writes := slices.ContainsFunc(all, func(c component.Component) bool { return c.Database != nil && d.Name == key.Name+"-"+c.Name })
 		return !writes || !of(key, &d)
 	}), nil
 }

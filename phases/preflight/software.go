@@ -113,15 +113,12 @@ func Images(c *config.Config, kind Kind, from ...bundle.ImageInfo) ([]string, er
 	if err != nil {
 		return nil, err
 	}
-	if c.Cluster.VirtualAddress != "" {
-		image, err := vip.Image(c)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, image)
+	address, err := vip.Images(c)
+	if err != nil {
+		return nil, err
 	}
 	more, err := addons.Images(c, addons.All()...)
-	return distinct(slices.Concat(list, more, OperatorImages(c), c.Cloud.Images)), err
+	return distinct(slices.Concat(list, address, more, OperatorImages(c), c.Cloud.Images)), err
 }
 
 // OperatorImages is the image of the operator, unless it is this program.

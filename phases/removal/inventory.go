@@ -47,7 +47,7 @@ type Inventory struct {
 	Volumes []Volume `json:"volumes,omitempty"`
 	// Machines are the OnecloudMachines of the node, NAMESPACE/NAME.
 	Machines []string `json:"machines,omitempty"`
-	// Nameless are the addresses of other members of etcd that have never started, so that nobody knows of which nodes they are.
+	// Nameless are the addresses of other members of etcd that have never started: their nodes are not known.
 	Nameless []string `json:"namelessMembers,omitempty"`
 
 	uid    types.UID

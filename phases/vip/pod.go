@@ -27,6 +27,15 @@ const (
 	addressFlag = "--address"
 )
 
+// Images are those that a node needs for the virtual address of a configuration, if it has one.
+func Images(c *config.Config) ([]string, error) {
+	if c.Cluster.VirtualAddress == "" {
+		return nil, nil
+	}
+	image, err := Image(c)
+	return []string{image}, err
+}
+
 // Image is that of keepalived.
 func Image(c *config.Config) (string, error) {
 	table, err := images.Load()
