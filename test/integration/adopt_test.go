@@ -380,13 +380,13 @@ func (a *adoption) savedFile() {
 	a.UntilReady()
 	a.everyServiceRuns(earlierRegistry, "v4.0.5", nil)
 
-	spec["version"] = "v4.0.3"
+	spec["version"] = "v4.0.6"
 	if err := unstructured.SetNestedField(spec, mine, "logger", "image"); err != nil {
 		a.Fatal(err)
 	}
 	a.clientSideApply(spec)
 	a.UntilReady()
-	a.everyServiceRuns(earlierRegistry, "v4.0.3", map[string]string{"logger": mine})
+	a.everyServiceRuns(earlierRegistry, "v4.0.6", map[string]string{"logger": mine})
 
 	cr := a.Cloud()
 	if *cr.Spec.Logger.Replicas != 2 || *a.Deployments()["logger"].Spec.Replicas != 2 {
