@@ -151,10 +151,7 @@ func RestoreSteps() []RestoreStep {
 				return kubernetes.StopStaticPods(ctx, r.Host, rep, kubernetes.StaticPods()...)
 			},
 			Undo: func(ctx context.Context, r *Restore, rep workflow.Reporter) error {
-				if err := startAll(r.Host, rep); err != nil {
-					return err
-				}
-				return forgetEnded(ctx, r.Host, rep) // it may be stopped, or not done with the former pods
+				return startAgain(ctx, r.Host, rep)
 			},
 		},
 		{
@@ -326,6 +323,16 @@ func startAll(h *host.Host, rep workflow.Reporter) error {
 		}
 	}
 	return nil
+}
+
+// startAgain starts a control plane that may be stopped by half, after it has ended: a kubelet that starts beside an API server without etcd, which
+// accepts requests and answers none, starts no static pod for two minutes (measured with 1.36.3).
+func startAgain(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
+	ended := kubernetes.StopStaticPods(ctx, h, rep, kubernetes.StaticPods()...)
+	if err := startAll(h, rep); err != nil {
+		return errors.Join(ended, err)
+	}
+	return errors.Join(ended, forgetEnded(ctx, h, rep))
 }
 
 // startEtcd starts the member of this machine and waits until it answers.
