@@ -29,17 +29,7 @@ func TestLoadBalancer(t *testing.T) {
 		t.Skip("make balancer runs it: it takes minutes")
 	}
 	s := newSuite(t, machines(t, 3))
-	endpoint := balance(t, s.Lab, 3)
-	if err := s.Init(t.Context(), "--control-plane-endpoint", endpoint, "--ingress", "none", "--ignore-preflight-errors", "Disk",
-		"--skip-phases", "database,operator,cloud-settings,operator-ready,cloud,images/cloud,images/others"); err != nil {
-		t.Fatal(err)
-	}
-	for _, node := range []int{2, 3} {
-		if err := s.joinControlPlane(t, node); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.whole(t, 1)
+	s.threeControlPlanes(t, "--control-plane-endpoint", balance(t, s.Lab, len(controlPlanes)))
 	s.walk(t, nil,
 		step{"the first node is damaged, and the others run", s.restoreRefused},
 		step{"a reset would end the cluster", s.resetRefused},
@@ -72,18 +62,8 @@ func (s *suite) resetRefused(t *testing.T) {
 
 // replacedBehind replaces the machine that is off.
 func (s *suite) replacedBehind(t *testing.T) {
-	ctx := t.Context()
 	s.removeNode(t, 1, "node3")
-	if err := s.Lab.Node(3).Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.On(ctx, 3, scenario.Ocadm, "reset", "--yes"); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.joinControlPlane(t, 3); err != nil {
-		t.Fatal(err)
-	}
-	s.whole(t, 1)
+	s.comesBack(t, 3)
 }
 
 // balance forwards the ports of the API server and of the depot to the first of the machines that is well, as a load balancer with checks does. It returns

@@ -22,17 +22,7 @@ func TestControlPlaneDays(t *testing.T) {
 		t.Skip("make days runs it: it takes minutes")
 	}
 	s := newSuite(t, machines(t, 3))
-	ctx := t.Context()
-	if err := s.Init(ctx, "--high-availability-vip", s.VirtualAddress(), "--ingress", "none", "--ignore-preflight-errors", "Disk",
-		"--skip-phases", "database,operator,cloud-settings,operator-ready,cloud,images/cloud,images/others"); err != nil {
-		t.Fatal(err)
-	}
-	for _, node := range []int{2, 3} {
-		if err := s.joinControlPlane(t, node); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.whole(t, 1)
+	s.threeControlPlanes(t, "--high-availability-vip", s.VirtualAddress())
 	s.walk(t, nil,
 		step{"a control-plane node is lost and replaced", s.replaceLost},
 		step{"etcd goes back to a snapshot", s.restoreSnapshot},
@@ -40,6 +30,24 @@ func TestControlPlaneDays(t *testing.T) {
 		step{"all certificates have expired", s.sleptPastExpiry},
 		step{"a majority is lost", s.majorityLost},
 	)
+}
+
+// withoutCloud are the phases that a cluster without a cloud skips.
+const withoutCloud = "database,operator,cloud-settings,operator-ready,cloud,images/cloud,images/others"
+
+// threeControlPlanes makes a cluster of three control-plane nodes without a cloud, which is reached as the flags say.
+func (s *suite) threeControlPlanes(t *testing.T, flags ...string) {
+	t.Helper()
+	if err := s.Init(t.Context(), append(flags, "--ingress", "none", "--ignore-preflight-errors", "Disk",
+		"--skip-phases", withoutCloud)...); err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range controlPlanes[1:] {
+		if err := s.joinControlPlane(t, node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.whole(t, 1)
 }
 
 // controlPlanes are the machines.
@@ -99,17 +107,23 @@ func (s *suite) replaceLost(t *testing.T) {
 	if _, err := s.Kubectl(ctx, "rollout", "status", "statefulset/held", "--timeout=240s"); err != nil {
 		t.Errorf("the pod of a lost volume: %v", err)
 	}
-	if err := s.Lab.Node(3).Start(ctx); err != nil {
+	s.comesBack(t, 3)
+	t.Logf("a lost control plane was replaced, with the boot and the reset of its machine, in %.1f s", time.Since(begun).Seconds())
+}
+
+// comesBack starts a machine that was lost and removed, and joins it again.
+func (s *suite) comesBack(t *testing.T, node int) {
+	t.Helper()
+	if err := s.Lab.Node(node).Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.On(ctx, 3, scenario.Ocadm, "reset", "--yes"); err != nil {
+	if _, err := s.On(t.Context(), node, scenario.Ocadm, "reset", "--yes"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.joinControlPlane(t, 3); err != nil {
+	if err := s.joinControlPlane(t, node); err != nil {
 		t.Fatal(err)
 	}
 	s.whole(t, 1)
-	t.Logf("a lost control plane was replaced, with the boot and the reset of its machine, in %.1f s", time.Since(begun).Seconds())
 }
 
 // joinControlPlane joins a machine with little on its disk: the machines of the lab share one.

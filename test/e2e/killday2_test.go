@@ -92,7 +92,7 @@ func (k *day2) upgradeApply() []string {
 func (k *day2) cluster(t *testing.T) {
 	ctx := t.Context()
 	if err := k.Init(ctx, "--kubernetes-version", upgradeFrom(), "--ingress", "none", "--ignore-preflight-errors", "Disk",
-		"--skip-phases", "database,operator,cloud-settings,operator-ready,cloud,images/cloud,images/others"); err != nil {
+		"--skip-phases", withoutCloud); err != nil {
 		t.Fatal(err)
 	}
 	if err := k.Join(ctx, 2, "--ignore-preflight-errors", "Disk", "--skip-phases", "images/others"); err != nil {

@@ -26,7 +26,7 @@ func TestMove(t *testing.T) {
 	s := newSuite(t, machines(t, 2))
 	ctx := t.Context()
 	if err := s.Init(ctx, "--ingress", "none", "--ignore-preflight-errors", "Disk",
-		"--skip-phases", "database,operator,cloud-settings,operator-ready,cloud,images/cloud,images/others"); err != nil {
+		"--skip-phases", withoutCloud); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Join(ctx, 2, "--host-networks", "eth0/br0/"+s.Lab.Node(2).Address.String(), "--ignore-preflight-errors", "Disk", "--skip-phases", "images/others"); err != nil {
