@@ -206,8 +206,8 @@ func Lost(s snapshot.Info, revision int64, now time.Time) string {
 	if age := now.Sub(s.Time); age >= 0 { // else a clock was wrong
 		out += fmt.Sprintf(", %s ago", age.Round(time.Second))
 	}
-	if revision >= s.Revision {
-		out += fmt.Sprintf(" (%d revisions)", revision-s.Revision)
+	if n := revision - s.Revision; n >= 0 && n < snapshot.RevisionBump { // more is not changes: that etcd was restored since
+		out += fmt.Sprintf(" (%d revisions)", n)
 	}
 	return out
 }

@@ -297,6 +297,9 @@ func TestLost(t *testing.T) {
 	if got := Lost(s, 0, now.Add(-24*time.Hour)); got != "every change since 2026-11-23T05:30:00Z" {
 		t.Error(got)
 	}
+	if got := Lost(s, snapshot.RevisionBump+142, now); strings.Contains(got, "revisions") { // it was restored since
+		t.Errorf("%q", got)
+	}
 	if got := Lost(s, 0, now); strings.Contains(got, "revisions") {
 		t.Error(got)
 	}

@@ -255,9 +255,9 @@ type Target struct {
 	Dir string
 }
 
-// revisionBump is added to the revisions of a restored etcd. Clients that have seen later ones than the snapshot has would miss changes otherwise: a
+// RevisionBump is added to the revisions of a restored etcd. Clients that have seen later ones than the snapshot has would miss changes otherwise: a
 // cluster makes fewer in its life.
-const revisionBump = 1_000_000_000
+const RevisionBump = 1_000_000_000
 
 // Restore makes the data of a new etcd from a snapshot, or from the database of a member that does not run (raw), which has no digest.
 func Restore(file string, raw bool, t Target) (err error) {
@@ -299,7 +299,7 @@ func bumpOf(file string, t Target) (uint64, error) {
 	if len(beside) > 0 {
 		seen = max(seen, beside[0].Revision)
 	}
-	return uint64(seen - own + revisionBump), nil //nolint:gosec // seen is not less than own
+	return uint64(seen - own + RevisionBump), nil //nolint:gosec // seen is not less than own
 }
 
 // lockTimeout bounds the wait for a database that an etcd holds.

@@ -137,7 +137,7 @@ func TestSaveAndRestore(t *testing.T) {
 		was := m.dir
 		m.dir = to
 		m.start()
-		if keys, revision := m.keys(); keys != c.want || revision < revisionBump {
+		if keys, revision := m.keys(); keys != c.want || revision < RevisionBump {
 			t.Errorf("from %s: keys %q at revision %d", c.file, keys, revision)
 		}
 		m.process.Kill()
@@ -168,17 +168,17 @@ func TestRestoreTwice(t *testing.T) {
 	}
 	first := filepath.Join(t.TempDir(), "first")
 	once := restore(first)
-	if once < revisionBump {
+	if once < RevisionBump {
 		t.Errorf("the first restore has revision %d", once)
 	}
-	if twice := restore(filepath.Join(first, "second")); twice < once+revisionBump {
+	if twice := restore(filepath.Join(first, "second")); twice < once+RevisionBump {
 		t.Errorf("the second restore has revision %d after %d", twice, once)
 	}
 	later := once + 500
 	if err := os.WriteFile(filepath.Join(dir, "etcd-20261123T070000Z-r"+strconv.FormatInt(later, 10)+".db"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if third := restore(filepath.Join(t.TempDir(), "third")); third < later+revisionBump {
+	if third := restore(filepath.Join(t.TempDir(), "third")); third < later+RevisionBump {
 		t.Errorf("a restore beside a snapshot of revision %d has revision %d", later, third)
 	}
 }

@@ -96,6 +96,18 @@ func processesIn(dirs []string) []int {
 	return slices.Compact(pids)
 }
 
+// thaw lets the processes of frozen groups of cgroup v1 receive signals: runc freezes a container while it changes it, and may be killed meanwhile.
+func thaw(dirs []string) {
+	for _, dir := range dirs {
+		_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error {
+			if filepath.Base(path) == "freezer.state" {
+				_ = os.WriteFile(path, []byte("THAWED"), 0o644) //nolint:gosec // a file of the kernel, which keeps its mode
+			}
+			return nil
+		})
+	}
+}
+
 const (
 	killTimeout  = 30 * time.Second
 	killInterval = 50 * time.Millisecond
@@ -113,6 +125,7 @@ func emptyCgroups(ctx context.Context, path string) error {
 		if len(pids) == 0 {
 			break
 		}
+		thaw(dirs)
 		for _, pid := range pids {
 			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 				return fmt.Errorf("killing process %d of the lab: %w", pid, err)
