@@ -53,6 +53,16 @@ func TestMachines(t *testing.T) {
 			t.Error("another number of machines was accepted")
 		}
 	})
+	t.Run("a share of the processors", func(t *testing.T) {
+		for share, want := range map[float64]string{0.5: "50000", 0: "-1"} {
+			if err := first.Share(share); err != nil {
+				t.Fatal(err)
+			}
+			if out, _, err := first.Exec(t.Context(), "cat", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us"); err != nil || strings.TrimSpace(out) != want {
+				t.Errorf("with a share of %g the quota is %s, error %v", share, out, err)
+			}
+		}
+	})
 	t.Run("a node is fresh", func(t *testing.T) {
 		for _, program := range []string{"containerd", "kubelet", "runc"} {
 			if out, _, err := first.Exec(t.Context(), "sh", "-c", "command -v "+program); err == nil {

@@ -37,3 +37,32 @@ func (n *Node) Processor() (time.Duration, error) {
 	}
 	return 0, fmt.Errorf("reading the processor time of %s: its control groups do not count it", n.Name)
 }
+
+// sharePeriod is over which a share of the host's processors is counted.
+const sharePeriod = 100 * time.Millisecond
+
+// Share limits the machine to so many of the host's processors, so that it is as fast while others work as it is alone. 0 takes the limit away.
+func (n *Node) Share(processors float64) error {
+	dirs, err := cgroupDirs(n.lab.cgroup() + "/" + n.Name)
+	if err != nil {
+		return err
+	}
+	quota := int64(-1)
+	if processors > 0 {
+		quota = int64(processors * float64(sharePeriod.Microseconds()))
+	}
+	for _, dir := range dirs {
+		file := filepath.Join(dir, "cpu.cfs_quota_us")
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, "cpu.cfs_period_us"), []byte(strconv.FormatInt(sharePeriod.Microseconds(), 10)), 0o644); err != nil { //nolint:gosec // a file of the kernel, which keeps its mode
+			return fmt.Errorf("limiting the processors of %s: %w", n.Name, err)
+		}
+		if err := os.WriteFile(file, []byte(strconv.FormatInt(quota, 10)), 0o644); err != nil { //nolint:gosec // a file of the kernel, which keeps its mode
+			return fmt.Errorf("limiting the processors of %s: %w", n.Name, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("limiting the processors of %s: its control groups cannot", n.Name)
+}
