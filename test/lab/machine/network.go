@@ -104,28 +104,41 @@ func firstError(steps ...func() error) error {
 
 // newNamespace makes a named network namespace. Its thread is never given back to the Go runtime: it stays in the new
 // namespace and ends with the goroutine.
-func newNamespace(name string) (netns.NsHandle, error) {
-	type result struct {
-		ns  netns.NsHandle
-		err error
-	}
-	if err := removeNamespace(name); err != nil { // of an interrupted run: the number of the lab is ours
-		return 0, err
-	}
-	if err := shareNamespaces(); err != nil {
+func newNamespace(name string) (ns netns.NsHandle, err error) {
+	err = alone(func() error {
+		if err := dropNamespace(name); err != nil { // of an interrupted run: the number of the lab is ours
+			return err
+		}
+		if err := shareNamespaces(); err != nil {
+			return err
+		}
+		done := make(chan error)
+		go func() {
+			runtime.LockOSThread()
+			var err error
+			ns, err = netns.NewNamed(name)
+			done <- err
+		}()
+		return <-done
+	})
+	if err != nil {
 		return 0, fmt.Errorf("creating the network namespace %s: %w", name, err)
 	}
-	done := make(chan result)
-	go func() {
-		runtime.LockOSThread()
-		ns, err := netns.NewNamed(name)
-		done <- result{ns, err}
-	}()
-	r := <-done
-	if r.err != nil {
-		return 0, fmt.Errorf("creating the network namespace %s: %w", name, r.err)
+	return ns, nil
+}
+
+// alone does what changes the directory of names while no other lab, and no other goroutine of this one, does: the directory is mounted with the first name
+// and unmounted with the last.
+func alone(do func() error) (err error) {
+	lock, err := os.OpenFile("/run/ocadm-lab-netns.lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
 	}
-	return r.ns, nil
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return err
+	}
+	return do()
 }
 
 // namespaces is where "ip netns" keeps the names of network namespaces.
@@ -192,18 +205,31 @@ func removeLink(name string) error {
 
 // removeNamespace removes a named network namespace, also one whose name alone an interrupted run has left.
 func removeNamespace(name string) error {
+	err := alone(func() error {
+		if err := dropNamespace(name); err != nil {
+			return err
+		}
+		if left, err := os.ReadDir(namespaces); err == nil && len(left) == 0 {
+			_ = unix.Unmount(namespaces, 0) // see shareNamespaces; another program may be adding one
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("removing the network namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+func dropNamespace(name string) error {
 	file := filepath.Join(namespaces, name)
 	err := unix.Unmount(file, unix.MNT_DETACH)
 	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, os.ErrNotExist) {
 		err = os.Remove(file)
 	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing the network namespace %s: %w", name, err)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
 	}
-	if left, err := os.ReadDir(namespaces); err == nil && len(left) == 0 {
-		_ = unix.Unmount(namespaces, 0) // see shareNamespaces; another test may be adding one
-	}
-	return nil
+	return err
 }
 
 func isNoLink(err error) bool {
