@@ -36,10 +36,8 @@ func (o Options) jobOfAll(ctx context.Context, op *v1alpha1.OnecloudOperation) (
 		if err := o.Direct.Get(ctx, client.ObjectKey{Namespace: op.Namespace, Name: name}, m); client.IgnoreNotFound(err) != nil {
 			return j, fmt.Errorf("reading machine %s: %w", name, err)
 		}
-		for _, secret := range secretsOf(m, false) {
-			if secret != "" && !slices.Contains(j.Secrets, secret) {
-				j.Secrets = append(j.Secrets, secret)
-			}
+		if err := o.addLogins(ctx, &j, m); err != nil {
+			return j, err
 		}
 	}
 	return j, nil

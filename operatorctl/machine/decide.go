@@ -68,9 +68,9 @@ const (
 	maxAttempts = 5
 )
 
-// needsAttention are the codes that do not pass by themselves: host key, login, sudo, credentials.
+// needsAttention are the codes that do not pass by themselves: host key, login, sudo, credentials, a Secret that is not for logins.
 func needsAttention(code string) bool {
-	return slices.Contains([]string{"OCA-7602", "OCA-7603", "OCA-7604", "OCA-7606"}, code)
+	return slices.Contains([]string{"OCA-7602", "OCA-7603", "OCA-7604", "OCA-7606", "OCA-7628"}, code)
 }
 
 // passes reports whether a check that failed is tried again by itself: the connection, the authorities of the cluster, which the operator stores again,

@@ -100,6 +100,7 @@ func TestDecide(t *testing.T) {
 		"unreachable for long":        {facts: ready(tried(join, "Failed", stepConnect, "OCA-7601", 99, time.Minute)), phase: "Pending", again: 9 * time.Minute},
 		"unreachable, it is time":     {facts: ready(tried(join, "Failed", stepConnect, "OCA-7601", 1, 31*time.Second)), phase: "Provisioning", create: "join-w-2"},
 		"wrong key":                   {facts: ready(tried(join, "Failed", stepConnect, "OCA-7603", 1, time.Hour)), phase: "Failed", reason: "OCA-7603"},
+		"a Secret of the cloud":       {facts: ready(tried(join, "Failed", "", "OCA-7628", 1, time.Hour)), phase: "Failed", reason: "OCA-7628"},
 		"a check fails":               {facts: ready(tried(join, "Failed", stepPrecheck, "OCA-1004", 1, time.Hour)), phase: "Failed", reason: "OCA-1004"},
 		"broken off in the checks":    {facts: ready(tried(join, "Failed", stepPrecheck, "OCA-7605", 1, time.Hour)), phase: "Provisioning", create: "join-w-2"},
 		"its token is refused":        {facts: ready(tried(join, "Failed", stepPrecheck, codeTokenRefused, 1, time.Hour)), phase: "Provisioning", create: "join-w-2"},

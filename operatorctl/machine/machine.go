@@ -74,37 +74,24 @@ func (o Options) job(account string) func(context.Context, *v1alpha1.OnecloudOpe
 		if op.Spec.Machine.ControlPlane && account == AccountOfRemoval {
 			j.ControlPlane, j.Avoid = true, m.Name
 		}
-		for _, name := range secretsOf(m, account == AccountOfWork) {
-			if name != "" && !slices.Contains(j.Secrets, name) {
-				j.Secrets = append(j.Secrets, name)
-			}
+		if account == AccountOfRemoval && abandoned(m) { // nothing logs in to it any more
+			return j, nil
+		}
+		if err := o.addLogins(ctx, &j, m); err != nil {
+			return j, err
+		}
+		if name := m.BootstrapSecret(); account == AccountOfWork && !slices.Contains(j.Secrets, name) {
+			j.Secrets = append(j.Secrets, name)
 		}
 		return j, nil
 	}
 }
 
-// secretsOf are the Secrets that work on a machine needs.
-func secretsOf(m *v1alpha1.OnecloudMachine, joins bool) []string {
-	way := m.Spec.Infrastructure.SSH
-	out := []string{way.CredentialsSecretName}
-	if way.JumpHost != nil {
-		out = append(out, way.JumpHost.CredentialsSecretName)
-	}
-	if joins {
-		out = append(out, m.BootstrapSecret())
-	}
-	return out
-}
-
 // secret reads one of the Secrets of a machine, nil if there is none.
 func (o Options) secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
 	if o.SecretsDir == "" {
-		s := &corev1.Secret{}
-		err := o.Direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s)
-		if client.IgnoreNotFound(err) != nil {
-			return nil, fmt.Errorf("reading Secret %s: %w", name, err)
-		}
-		return s.Data, nil
+		s, err := o.readSecret(ctx, namespace, name)
+		return s.Data, err
 	}
 	dir := filepath.Join(o.SecretsDir, name)
 	entries, err := os.ReadDir(dir)
@@ -143,7 +130,7 @@ func (o Options) login(ctx context.Context, m *v1alpha1.OnecloudMachine, l v1alp
 	if t.HostKey == "" {
 		t.HostKey = recorded
 	}
-	s, err := o.secret(ctx, m.Namespace, l.CredentialsSecretName)
+	s, err := o.loginOf(ctx, m, l.CredentialsSecretName)
 	if err != nil {
 		return t, err
 	}

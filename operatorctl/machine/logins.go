@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/dbpair"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/operatorctl/operation"
+)
+
+// Who may create a machine names its Secret and its address, and a login offers the password of the Secret to what answers there. So the operator takes
+// only Secrets that can be for logins: those of its clouds and databases are in the same namespace.
+
+// logins are the names of the Secrets with which a machine is logged in to.
+func logins(m *v1alpha1.OnecloudMachine) []string {
+	way := m.Spec.Infrastructure.SSH
+	out := []string{way.CredentialsSecretName}
+	if way.JumpHost != nil {
+		out = append(out, way.JumpHost.CredentialsSecretName)
+	}
+	return slices.DeleteFunc(out, func(name string) bool { return name == "" })
+}
+
+// addLogins gives a Job the Secrets with which a machine is logged in to.
+func (o Options) addLogins(ctx context.Context, j *operation.Job, m *v1alpha1.OnecloudMachine) error {
+	for _, name := range logins(m) {
+		if slices.Contains(j.Secrets, name) {
+			continue
+		}
+		s, err := o.readSecret(ctx, m.Namespace, name)
+		if err != nil {
+			return err
+		}
+		if err := o.forLogin(ctx, m, name, s); err != nil {
+			return err
+		}
+		j.Secrets = append(j.Secrets, name)
+	}
+	return nil
+}
+
+// loginOf reads a Secret for the login to a machine. A Job has only those that may be used.
+func (o Options) loginOf(ctx context.Context, m *v1alpha1.OnecloudMachine, name string) (map[string][]byte, error) {
+	if o.SecretsDir != "" {
+		return o.secret(ctx, m.Namespace, name)
+	}
+	s, err := o.readSecret(ctx, m.Namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.Data, o.forLogin(ctx, m, name, s)
+}
+
+// readSecret reads a Secret past the cache. It is empty if there is none.
+func (o Options) readSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	s := &corev1.Secret{}
+	if err := o.Direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s); client.IgnoreNotFound(err) != nil {
+		return s, fmt.Errorf("reading Secret %s: %w", name, err)
+	}
+	return s, nil
+}
+
+// forLogin returns a finding if a Secret may not be used for the login to a machine. s is empty if there is none yet.
+func (o Options) forLogin(ctx context.Context, m *v1alpha1.OnecloudMachine, name string, s *corev1.Secret) error {
+	var clouds v1alpha1.OnecloudClusterList
+	if err := o.Client.List(ctx, &clouds, client.InNamespace(m.Namespace)); err != nil {
+		return fmt.Errorf("listing clouds: %w", err)
+	}
+	why := NoLogin(name, s, clouds.Items)
+	if why == "" {
+		return nil
+	}
+	return finding.New("OCA-7628", fmt.Sprintf("Secret %s is not used for the login to machine %s", name, m.Name), why,
+		fmt.Sprintf("make a Secret in namespace %s for the login alone, and name it in credentialsSecretName", m.Namespace))
+}
+
+// NoLogin says why a Secret of this name is not for logins to machines, "" if it may be. clouds are those of its namespace. It is pure.
+func NoLogin(name string, s *corev1.Secret, clouds []v1alpha1.OnecloudCluster) string {
+	switch s.Type {
+	case "", corev1.SecretTypeOpaque, corev1.SecretTypeSSHAuth, corev1.SecretTypeBasicAuth:
+	default:
+		return fmt.Sprintf("its type is %s: a login has type Opaque, %s or %s", s.Type, corev1.SecretTypeSSHAuth, corev1.SecretTypeBasicAuth)
+	}
+	if slices.Contains([]string{dbpair.First, dbpair.SecretName, databaseSecret}, name) {
+		return "it is that of the database"
+	}
+	if isOurs(&s.ObjectMeta) {
+		return "it belongs to a cloud or to the operator"
+	}
+	for i := range clouds {
+		if ofCloud(name, &clouds[i]) {
+			return "it belongs to cloud " + clouds[i].Name
+		}
+	}
+	return ""
+}
+
+// databaseSecret is what ocadm init calls the Secret with the password of an external database (cluster.DatabaseSecret).
+const databaseSecret = "ocadm-database"
+
+// isOurs reports whether the operator made a Secret, by its labels and owners.
+func isOurs(s *metav1.ObjectMeta) bool {
+	l := s.Labels
+	if l[v1alpha1.LabelManagedBy] == v1alpha1.ValueManagedBy || l[v1alpha1.LabelName] == v1alpha1.ValueName ||
+		strings.HasPrefix(l[v1alpha1.LabelInstance], v1alpha1.InstancePrefix) || l[v1alpha1.LabelOperationCloud] != "" || l[v1alpha1.LabelRelease] != "" {
+		return true
+	}
+	return slices.ContainsFunc(s.OwnerReferences, func(r metav1.OwnerReference) bool {
+		return strings.HasPrefix(r.APIVersion, v1alpha1.Group+"/") && (r.Kind == v1alpha1.Kind || r.Kind == v1alpha1.OperationKind)
+	})
+}
+
+// ofCloud reports whether a cloud names a Secret, or the name is one that its Secrets have: not all carry labels.
+func ofCloud(name string, cloud *v1alpha1.OnecloudCluster) bool {
+	for _, ref := range []*v1alpha1.SecretKeyRef{cloud.Spec.MySQL.PasswordSecretRef, cloud.Spec.Clickhouse.PasswordSecretRef} {
+		if ref != nil && ref.Name == name {
+			return true
+		}
+	}
+	if s3 := cloud.Spec.Backup.S3; s3 != nil && s3.Secret == name {
+		return true
+	}
+	what, its := strings.CutPrefix(name, cloud.Name+"-")
+	return its && (strings.HasPrefix(what, "database-") || slices.Contains([]string{
+		v1alpha1.SecretCredentials, v1alpha1.SecretCerts, v1alpha1.SecretEtcdServer, v1alpha1.SecretEtcdPeer, v1alpha1.SecretEtcdClient, "etcd-ca", "database", "backup-s3",
+	}, what))
+}
