@@ -56,6 +56,7 @@ type server struct {
 	mapper  meta.RESTMapper
 	own     client.WithWatch
 	samples *samples
+	open    openStreams
 }
 
 // New returns the handler of the interface and of the page. run does what they need beside requests, until its context ends.

@@ -115,7 +115,8 @@ func (s *server) guard(next http.Handler) http.Handler {
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), sessionKey{}, c)))
+		ctx := context.WithValue(context.WithValue(r.Context(), sessionKey{}, c), tokenKey{}, name)
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 

@@ -87,6 +87,7 @@ func (s *server) streams(api huma.API) {
 	for d, schema := range map[*huma.Operation]*huma.Schema{&events: message.Schema(reflect.TypeFor[Change](), true, "Change"), &log: {Type: huma.TypeObject}} {
 		content := map[string]*huma.MediaType{"text/event-stream": {Schema: schema}}
 		d.Responses = map[string]*huma.Response{"200": {Description: "server-sent events; the data of each are", Content: content}}
+		d.Middlewares = huma.Middlewares{s.open.bound}
 	}
 	huma.Register(api, events, follow)
 	huma.Register(api, log, followLog)
