@@ -170,17 +170,27 @@ type step = workflow.Phase[*node]
 // walk runs steps on machines, some at once, and leaves the result with each. Those that failed before are passed over.
 func (f *Fleet) walk(ctx context.Context, plan string, atOnce int, dry bool, nodes []*node, steps func(*node) []step) {
 	places := make(chan struct{}, max(1, atOnce))
+	var stop <-chan struct{} // none never ends
+	if f.Stop != nil {
+		stop = f.Stop.Done()
+	}
 	var all sync.WaitGroup
 	for _, n := range nodes {
 		if n.err != nil || n.held != "" {
 			continue
 		}
+		taken := false
 		select {
 		case places <- struct{}{}:
+			taken = true
+		case <-stop:
 		case <-ctx.Done():
 		}
 		if f.Stop != nil && f.Stop.Err() != nil || ctx.Err() != nil {
 			n.held = "the run was interrupted"
+			if taken {
+				<-places
+			}
 			continue
 		}
 		all.Go(func() {
