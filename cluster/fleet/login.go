@@ -130,22 +130,24 @@ func (f *Fleet) forFile(err error) error {
 	return one
 }
 
-// loginSecret is the name and content of the Secret with which the operator logs in to a machine, or to its jump host.
+// loginSecret is the name and content of the Secret with which the operator logs in to a machine, or to its jump host. It has the name of the fleet only
+// if all that is in it is that of the fleet: one name must not stand for different logins.
 func (f *Fleet) loginSecret(m *Machine, jump bool) (name string, data map[string][]byte, err error) {
 	t, err := f.target(m)
 	if err != nil {
 		return "", nil, err
 	}
 	name = f.Spec.Name + "-login"
-	if m.SSH.KeyFile != "" || m.SSH.PasswordFile != "" || m.SSH.SudoPasswordFile != "" {
+	if m.SSH.KeyFile != "" || m.SSH.PassphraseFile != "" || m.SSH.PasswordFile != "" || m.SSH.SudoPasswordFile != "" {
 		name = m.Name + "-login"
 	}
 	c := t.Credentials
-	if jump {
-		same := bytes.Equal(t.Jump.Key, c.Key) && t.Jump.Password == c.Password
-		if c = t.Jump.Credentials; !same {
-			name = strings.TrimSuffix(name, "-login") + "-jump-login"
+	if jump && !sameCredentials(t.Jump.Credentials, c) {
+		c = t.Jump.Credentials
+		if m.SSH.JumpHost != nil {
+			name = m.Name + "-login"
 		}
+		name = strings.TrimSuffix(name, "-login") + "-jump-login"
 	}
 	data = map[string][]byte{}
 	for key, value := range map[string][]byte{
@@ -160,4 +162,9 @@ func (f *Fleet) loginSecret(m *Machine, jump bool) (name string, data map[string
 		return name, nil, fmt.Errorf("reading the credentials of %s: there are none", m.Name)
 	}
 	return name, data, nil
+}
+
+// sameCredentials reports whether one Secret holds both.
+func sameCredentials(a, b ssh.Credentials) bool {
+	return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Passphrase, b.Passphrase) && a.Password == b.Password && a.SudoPassword == b.SudoPassword
 }
