@@ -43,13 +43,17 @@ func (o Once) digest(sender, what string, body any) (string, error) {
 // hidden stands for a secret.
 const hidden = gather.Hidden
 
+// notShown are annotations that an answer does not have: a request cannot change them.
+var notShown = []string{corev1.LastAppliedConfigAnnotation, annotationOnce}
+
 // shown is an object without its secrets, and without what is of no use to a reader.
 func shown(u *unstructured.Unstructured) Resource {
 	u = u.DeepCopy()
 	u.SetManagedFields(nil)
 	annotations := u.GetAnnotations()
-	delete(annotations, corev1.LastAppliedConfigAnnotation)
-	delete(annotations, annotationOnce)
+	for _, key := range notShown {
+		delete(annotations, key)
+	}
 	u.SetAnnotations(annotations)
 	clean, _ := gather.Hide(u.Object).(map[string]any)
 	part := func(name string) map[string]any { m, _ := clean[name].(map[string]any); return m }
@@ -97,4 +101,35 @@ func kept(sent, live any) (any, error) {
 		}
 	}
 	return sent, nil
+}
+
+// replaceMetadata gives a live object the labels and annotations that were sent. What an answer does not show of them stays as it is.
+func replaceMetadata(sent, live map[string]any) error {
+	from, _ := sent["metadata"].(map[string]any)
+	into, _ := live["metadata"].(map[string]any)
+	was, _ := into["annotations"].(map[string]any)
+	for _, field := range []string{"labels", "annotations"} {
+		value, err := kept(from[field], into[field])
+		if err != nil {
+			return err
+		}
+		if into[field] = value; value == nil {
+			delete(into, field)
+		}
+	}
+	annotations, is := into["annotations"].(map[string]any)
+	if !is && into["annotations"] != nil { // the API server says what is wrong
+		return nil
+	}
+	for _, key := range notShown {
+		delete(annotations, key)
+		if text, there := was[key]; there {
+			if annotations == nil {
+				annotations = map[string]any{}
+				into["annotations"] = annotations
+			}
+			annotations[key] = text
+		}
+	}
+	return nil
 }

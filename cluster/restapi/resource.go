@@ -276,8 +276,9 @@ func (k kind) replace(ctx context.Context, in *struct {
 	if live.GetResourceVersion() != in.version() {
 		return nil, problem(http.StatusPreconditionFailed, "its ETag is "+tag(live))
 	}
-	live.SetLabels(u.GetLabels())
-	live.SetAnnotations(u.GetAnnotations())
+	if err := replaceMetadata(u.Object, live.Object); err != nil {
+		return nil, err
+	}
 	spec, err := kept(u.Object["spec"], live.Object["spec"])
 	if err != nil {
 		return nil, err
