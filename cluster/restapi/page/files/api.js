@@ -76,7 +76,8 @@ const wait = (ms, signal) => new Promise((done) => {
   signal.addEventListener("abort", () => { clearTimeout(timer); done() }, { once: true })
 })
 
-// stream reads messages until it is aborted, and comes again when the connection ends. heard is called with each message, lost with each error.
+// stream reads messages until it is aborted, and comes again when the connection ends. heard is called with each message, lost at each end: the next
+// connection begins anew. The server ends streams without an error, too.
 export async function stream(path, signal, heard, lost = () => {}) {
   for (let pause = 500; !signal.aborted; pause = Math.min(pause * 2, 15000)) {
     try {
@@ -84,6 +85,7 @@ export async function stream(path, signal, heard, lost = () => {}) {
         pause = 500
         if (heard(m)) return
       }
+      if (!signal.aborted) lost()
     } catch (e) {
       if (signal.aborted) return
       if (e.problem?.status === 401 || e.problem?.status === 403) throw e
