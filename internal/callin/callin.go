@@ -66,25 +66,26 @@ func (r Report) Data() (map[string]string, error) {
 	reasons = reasons[:min(len(reasons), maxReasons)]
 	short := make(finding.List, len(reasons))
 	for i, f := range reasons {
-		short[i] = finding.Finding{Code: f.Code, Severity: f.Severity, What: text(f.What), Cause: text(f.Cause), Remedy: text(f.Remedy)}
+		short[i] = finding.Finding{Code: f.Code, Severity: f.Severity, What: Text(f.What), Cause: Text(f.Cause), Remedy: Text(f.Remedy)}
 	}
 	encoded, err := json.Marshal(short)
 	if err != nil {
 		return nil, err
 	}
 	return map[string]string{
-		keyState: string(r.State), keyTry: strconv.Itoa(r.Try), keyPhase: r.Phase, keyExit: strconv.Itoa(r.Exit), keyMessage: text(r.Message), keyReasons: string(encoded),
+		keyState: string(r.State), keyTry: strconv.Itoa(r.Try), keyPhase: r.Phase, keyExit: strconv.Itoa(r.Exit), keyMessage: Text(r.Message), keyReasons: string(encoded),
 	}, nil
 }
 
 var (
 	code  = regexp.MustCompile(`^OCA-[0-9]{4}$`)
 	phase = regexp.MustCompile(`^[a-z0-9/-]+$`)
+	check = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 )
 
 // Read is the report in the data of a ConfigMap. What cannot be is left out.
 func Read(data map[string]string) Report {
-	r := Report{Message: text(data[keyMessage])}
+	r := Report{Message: Text(data[keyMessage])}
 	switch s := State(data[keyState]); s {
 	case Called, Joining, Joined, Failed:
 		r.State = s
@@ -96,13 +97,36 @@ func Read(data map[string]string) Report {
 	}
 	var found finding.List
 	if raw := data[keyReasons]; len(raw) <= maxEncoded && json.Unmarshal([]byte(raw), &found) == nil {
-		for _, f := range found[:min(len(found), maxReasons)] {
-			if code.MatchString(f.Code) {
-				r.Findings = append(r.Findings, finding.New(f.Code, text(f.What), text(f.Cause), text(f.Remedy)))
-			}
+		for _, f := range Bound(found, maxReasons) {
+			r.Findings = append(r.Findings, finding.New(f.Code, f.What, f.Cause, f.Remedy))
 		}
 	}
 	return r
+}
+
+// Bound takes from findings that a machine sent what can be of ocadm, in texts that a status can hold: the first ones up to most, errors before warnings.
+func Bound(sent finding.List, most int) finding.List {
+	var out finding.List
+	for _, f := range sent {
+		if !code.MatchString(f.Code) {
+			continue
+		}
+		one := finding.Finding{Code: f.Code, Severity: finding.Error, What: Text(f.What), Cause: Text(f.Cause), Remedy: Text(f.Remedy)}
+		if f.Severity == finding.Warning {
+			one.Severity = finding.Warning
+		}
+		if check.MatchString(f.Check) {
+			one.Check = f.Check
+		}
+		for _, line := range f.Evidence[:min(len(f.Evidence), maxReasons)] {
+			one.Evidence = append(one.Evidence, Text(line))
+		}
+		out = append(out, one)
+	}
+	if len(out) > most {
+		out = append(out.Errors(), out.Warnings()...)[:most]
+	}
+	return out
 }
 
 // number is a value from 0 to most.
@@ -114,8 +138,8 @@ func number(s string, most int) int {
 	return min(n, most)
 }
 
-// text is a line without control characters.
-func text(s string) string {
+// Text is a line without control characters that is not too long.
+func Text(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '

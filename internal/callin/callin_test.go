@@ -62,6 +62,22 @@ func TestReadTrustsNothing(t *testing.T) {
 	}
 }
 
+// What is left of many findings begins with errors, and what ocadm reports stays as it is.
+func TestBound(t *testing.T) {
+	whole := finding.Finding{Code: "OCA-6012", Check: "MySQL-5.7_x", Severity: finding.Error, What: "w", Cause: "c", Remedy: "r", Evidence: []string{"one", "two"}}
+	warning := finding.Warn("OCA-1008", "few", "", "")
+	if got := callin.Bound(finding.List{warning, whole}, 2); !reflect.DeepEqual(got, finding.List{warning, whole}) {
+		t.Errorf("%+v", got)
+	}
+	if got := callin.Bound(finding.List{warning, {Code: "NodeExists"}, whole, warning}, 2); !reflect.DeepEqual(got, finding.List{whole, warning}) {
+		t.Errorf("%+v", got)
+	}
+	got := callin.Bound(finding.List{{Code: "OCA-2001", Check: "a\nb", Severity: "fatal", Evidence: slices.Repeat([]string{"x"}, 1000)}}, 2)
+	if len(got) != 1 || got[0].Check != "" || got[0].Severity != finding.Error || len(got[0].Evidence) > 10 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // Follow reports phases, and the failure with its code, to a server; its status is that of the command, also if nothing can be reported.
 func TestFollow(t *testing.T) {
 	var mu sync.Mutex

@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 
+	"yunion.io/x/ocadm/internal/callin"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -57,8 +58,9 @@ func Reset(ctx context.Context, name string, c *ssh.Conn, report workflow.Report
 	return Follow(ctx, name, c, stepReset, bootstrap.ResetScript, args, report)
 }
 
-// maxOutput bounds what is kept of the output of a check, in bytes.
-const maxOutput = 1 << 20
+// maxOutput bounds what is kept of the output of a check, in bytes, maxFindings how many findings of a machine are: they go to its status and to that of
+// the operation. The machine is not trusted.
+const maxOutput, maxFindings = 1 << 20, 32
 
 // checked reads what ocadm preflight printed.
 func checked(name, out string, result ssh.Result) (finding.List, error) {
@@ -69,6 +71,7 @@ func checked(name, out string, result ssh.Result) (finding.List, error) {
 	if err := json.Unmarshal([]byte(out), &answer); err != nil || answer.Passed == nil {
 		return nil, failed(name, "precheck", result)
 	}
+	answer.Findings = callin.Bound(answer.Findings, maxFindings)
 	if !*answer.Passed && answer.Findings.Err() == nil || *answer.Passed && result.Exit != 0 {
 		return nil, failed(name, "precheck", result)
 	}
@@ -113,13 +116,13 @@ func Follow(ctx context.Context, name string, c *ssh.Conn, what, text string, ar
 		}
 		switch e.Type {
 		case workflow.PhaseStarted:
-			report.Info("phase %s", e.Phase)
+			report.Info("phase %s", callin.Text(e.Phase))
 		case workflow.PhaseChanged:
-			report.Output(e.Phase + ": " + e.Message)
+			report.Output(callin.Text(e.Phase + ": " + e.Message))
 		case workflow.PhaseFailed, workflow.RunFailed:
-			report.Output(e.Phase + ": " + e.Message)
+			report.Output(callin.Text(e.Phase + ": " + e.Message))
 			if len(e.Findings) > 0 {
-				found = e.Findings
+				found = callin.Bound(e.Findings, maxFindings)
 			}
 		}
 	})

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	gossh "golang.org/x/crypto/ssh"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ssh"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/sshserver"
+)
+
+// liar is a machine that prints a text for every script, and fails.
+func liar(t *testing.T, text string) *ssh.Conn {
+	t.Helper()
+	private, public := sshserver.NewKey(t)
+	s := &sshserver.Server{Keys: []gossh.PublicKey{public}, Run: func(c *sshserver.Call) int {
+		_, _ = io.Copy(io.Discard, c.Stdin)
+		fmt.Fprintln(c.Stdout, text)
+		return 1
+	}}
+	s.Start(t)
+	c, err := ssh.Dial(t.Context(), ssh.Target{Address: "127.0.0.1", Port: s.Port(), Credentials: ssh.Credentials{Key: private}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// said keeps what is reported.
+type said struct {
+	workflow.Reporter
+	text strings.Builder
+}
+
+func (s *said) Info(format string, args ...any) { fmt.Fprintf(&s.text, format+"\n", args...) }
+func (s *said) Output(line string)              { s.text.WriteString(line + "\n") }
+
+// What a machine prints goes to statuses and to terminals: it is bounded, and has no codes but those of ocadm.
+func TestFindingsOfMachineAreBounded(t *testing.T) {
+	long := "\x1b[31m" + strings.Repeat("x", 4000)
+	var many finding.List
+	for range 100 {
+		many = append(many, finding.New("OCA-2001", long, long, long), finding.New("NodeExists", "w", "", ""))
+	}
+	check := func(what string, list finding.List) {
+		t.Helper()
+		if text := fmt.Sprint(list); len(list) == 0 || len(list) > maxFindings || len(text) > 200<<10 || strings.Contains(text, "\x1b") || strings.Contains(text, "NodeExists") {
+			t.Errorf("%s: %d findings, %d bytes", what, len(list), len(text))
+		}
+	}
+	answer, err := json.MarshalIndent(map[string]any{"passed": false, "findings": many[:80]}, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := Precheck(t.Context(), "w", liar(t, string(answer)), "", "precheck")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("precheck", list)
+	list, err = checked("w", `{"passed":false,"findings":[{"code":"NodeExists","severity":"error","what":"w"}]}`, ssh.Result{Exit: 1})
+	if l := finding.Of(err); len(list) > 0 || len(l) != 1 || l[0].Code != "OCA-7607" {
+		t.Errorf("a code that ocadm does not have: %v, %v", list, err)
+	}
+	event, err := json.Marshal(workflow.Event{Type: workflow.PhaseFailed, Phase: "p", Message: long, Findings: many[:4]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told said
+	err = Join(t.Context(), "w", liar(t, string(event)), "", &told)
+	check("join", finding.Of(err))
+	if text := told.text.String(); len(text) > 2000 || strings.Contains(text, "\x1b") || !strings.HasPrefix(text, "p: ") {
+		t.Errorf("%d bytes were reported", len(text))
+	}
+}
