@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"yunion.io/x/ocadm/internal/callin"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ssh"
 )
@@ -62,8 +63,7 @@ func Gather(ctx context.Context, name string, c *ssh.Conn) (Facts, error) {
 	var before, after time.Time
 	before = time.Now()
 	r, err := c.Script(ctx, factsScript, nil, func(l string) {
-		key, value, _ := strings.Cut(l, "=")
-		values[key] = value
+		note(values, l)
 		after = time.Now()
 	})
 	if err != nil {
@@ -74,6 +74,16 @@ func Gather(ctx context.Context, name string, c *ssh.Conn) (Facts, error) {
 			"log in to the machine: it needs sh, awk, ip and coreutils")
 	}
 	return parse(values, before, after), nil
+}
+
+// factNames are the names of what the script says.
+var factNames = []string{"hostname", "machineid", "arch", "mac", "mtu", "address", "authority", "administrator", "ours", "firewalld", "clock"}
+
+// note keeps a line of the script. The machine is not trusted: its values go to statuses, and it may print lines without end.
+func note(values map[string]string, line string) {
+	if key, value, _ := strings.Cut(line, "="); slices.Contains(factNames, key) {
+		values[key] = callin.Text(value)
+	}
 }
 
 // parse is pure.

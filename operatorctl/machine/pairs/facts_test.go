@@ -4,7 +4,9 @@ package pairs
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -68,6 +70,29 @@ func TestParseFacts(t *testing.T) {
 		f := parse(map[string]string{"clock": clock, "arch": "aarch64", "mtu": "1500", "administrator": "yes"}, before, after)
 		if f.Offset != want || f.Architecture != "arm64" || f.MTU != 1500 || !f.Administrator || f.Ours {
 			t.Errorf("%s: %+v", clock, f)
+		}
+	}
+}
+
+// A machine may print what it likes: what is kept of it is bounded.
+func TestNote(t *testing.T) {
+	v := map[string]string{}
+	note(v, "hostname=a")
+	for i := range 1000 {
+		note(v, fmt.Sprintf("%d=x", i))
+	}
+	note(v, "hostname=\x1b[31m"+strings.Repeat("x", 1<<16))
+	note(v, "clock=1.5")
+	if len(v) != 2 || v["clock"] != "1.5" || len(v["hostname"]) > 1100 || strings.Contains(v["hostname"], "\x1b") {
+		t.Errorf("%d values, one of %d bytes", len(v), len(v["hostname"]))
+	}
+}
+
+// What the script says is kept.
+func TestFactNames(t *testing.T) {
+	for _, m := range regexp.MustCompile(`\bsay ([a-z]+) `).FindAllStringSubmatch(factsScript, -1) {
+		if !slices.Contains(factNames, m[1]) {
+			t.Errorf("%s is not kept", m[1])
 		}
 	}
 }
