@@ -7,6 +7,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -170,18 +171,18 @@ func (s *suite) update(t *testing.T, what string, argv ...string) []scenario.Pol
 	return polled
 }
 
-// placed checks that both nodes run a copy of what has two.
+// placed checks that both nodes run a copy of what has two, once the former pods have ended.
 func (s *suite) placed(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"keystone", "apigateway"} {
-		out, err := s.Kubectl(t.Context(), "-n", "onecloud", "get", "pods", "-l", "app.kubernetes.io/component="+name, "-o", `jsonpath={range .items[*]}{.spec.nodeName} {end}`)
-		if err != nil {
-			t.Fatal(err)
-		}
-		where := strings.Fields(out)
-		slices.Sort(where)
-		if !slices.Equal(where, []string{"node1", "node2"}) {
-			t.Errorf("%s runs on %v", name, where)
-		}
+		eventually(t, name+" on both nodes", func() error {
+			out, err := s.Kubectl(t.Context(), "-n", "onecloud", "get", "pods", "-l", "app.kubernetes.io/component="+name, "-o", `jsonpath={range .items[*]}{.spec.nodeName} {end}`)
+			where := strings.Fields(out)
+			slices.Sort(where)
+			if err == nil && !slices.Equal(where, []string{"node1", "node2"}) {
+				err = fmt.Errorf("it runs on %v", where)
+			}
+			return err
+		})
 	}
 }
