@@ -37,9 +37,15 @@ type restoring struct {
 	from  v1alpha1.DatabaseServer
 	// others are its databases that are not in the backup, of components that it got later.
 	others []string
+	// release ends the lock under which databases are replaced, which admin holds.
+	release func()
 }
 
 func (x *restoring) close() {
+	if x.release != nil {
+		x.release()
+		x.release = nil
+	}
 	if x.admin != nil {
 		x.admin.Close()
 		x.admin = nil
@@ -65,7 +71,7 @@ func inPlaceSteps() []workflow.Phase[*restoring] {
 		},
 		{Name: stepDatabases, Short: "Replace the databases, and compare every row", Timeout: longStep, Run: step((*restoring).databases)},
 		{Name: "cloud", Short: "Bring the passwords and the version back", Run: step((*restoring).bring)},
-		{Name: "start", Short: "Start the services", Run: step((*restoring).start)},
+		{Name: "start", Short: "Start the services", Run: step((*restoring).end)},
 	}
 }
 
@@ -100,8 +106,9 @@ func (x *restoring) question() string {
 	return q
 }
 
-// look reads the cloud anew, and opens its databases again. Each that is emptied was named when a person confirmed.
-func (x *restoring) look(ctx context.Context, _ workflow.Reporter) error {
+// look reads the cloud anew, and opens its databases again. Each that is emptied was named when a person confirmed. From here until the end nothing else
+// replaces databases of the cloud: a program that was given up may still do that, and start the services when it is done.
+func (x *restoring) look(ctx context.Context, r workflow.Reporter) error {
 	cloud, cr, err := unmoved(ctx, x.client, x.key, x.from)
 	if err != nil {
 		return err
@@ -110,12 +117,32 @@ func (x *restoring) look(ctx context.Context, _ workflow.Reporter) error {
 	if err := x.open(ctx, cr); err != nil {
 		return err
 	}
+	if err := x.hold(ctx, r); err != nil {
+		return err
+	}
 	for _, d := range x.others {
 		if !slices.Contains(named, d) {
 			return changedMeanwhile(x.key, fmt.Sprintf("database %s holds tables now, and is not in the backup", d))
 		}
 	}
 	x.cloud = cloud
+	return nil
+}
+
+func (x *restoring) hold(ctx context.Context, r workflow.Reporter) error {
+	held, release, err := backup.Replacing(ctx, r, x.admin)
+	if err != nil {
+		return databaseFinding(err)
+	}
+	x.admin, x.release = held, release
+	return nil
+}
+
+// holds fails where the lock is lost: another restore may have begun.
+func (x *restoring) holds(ctx context.Context) error {
+	if err := x.admin.StillHolds(ctx); err != nil {
+		return x.halfway(databaseFinding(err))
+	}
 	return nil
 }
 
@@ -142,7 +169,7 @@ func (x *restoring) databases(ctx context.Context, r workflow.Reporter) error {
 	}
 	lines := []string{databasesRestored(*x.contents)}
 	if len(x.others) > 0 {
-		if err := backup.Empty(ctx, x.admin, x.others); err != nil {
+		if err := backup.Empty(ctx, r, x.admin, x.others); err != nil {
 			return x.halfway(backupFinding(err))
 		}
 		x.out.Emptied = x.others
@@ -172,6 +199,9 @@ func (x *restoring) halfway(err error) error {
 
 // bring makes passwords and version of a cloud those of the backup.
 func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
+	if err := x.holds(ctx); err != nil {
+		return err
+	}
 	changed := func(format string, args ...any) {
 		r.Changed(format, args...)
 		x.out.Changes = append(x.out.Changes, fmt.Sprintf(format, args...))
@@ -204,6 +234,13 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 		changed("spec.version: %s → %s", orNone(now.Spec.Version), v)
 	}
 	return nil
+}
+
+func (x *restoring) end(ctx context.Context, r workflow.Reporter) error {
+	if err := x.holds(ctx); err != nil {
+		return err
+	}
+	return x.start(ctx, r)
 }
 
 func (x *restoring) start(ctx context.Context, _ workflow.Reporter) error {
