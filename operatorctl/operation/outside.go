@@ -31,7 +31,8 @@ func outside() []Action {
 		},
 		{
 			Name: v1alpha1.ActionRestore, Short: "Restore the cloud from a backup", Outside: true, Back: startAgain,
-			Left: "the services are stopped, and the databases may be half restored: run the same ocadm cluster backup restore again",
+			Left: "the services are stopped, and the databases may be half restored. It may still work on the databases: make sure that it has ended, and run the same " +
+				"ocadm cluster backup restore again, which waits for it and begins anew",
 		},
 		{
 			Name: v1alpha1.ActionMoveDatabase, Short: "Move the databases to another server", Outside: true, Back: startAgain,
