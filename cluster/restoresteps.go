@@ -225,6 +225,11 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 	if err != nil {
 		return err
 	}
+	if n, err := x.remember(ctx, now, live); err != nil {
+		return err
+	} else if n > 0 {
+		changed("%d records of what is done in the databases: those of the backup", n)
+	}
 	if v := x.contents.Header.Version; v != "" && v != now.Spec.Version {
 		patch := map[string]any{"spec": map[string]any{"version": v}}
 		annotate(patch, v1alpha1.AnnotationAtOnce, strconv.Itoa(now.Status.Release.Revision)) // the databases are of that version already

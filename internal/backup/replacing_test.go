@@ -100,8 +100,10 @@ func TestReplacingEndsWithItsLock(t *testing.T) {
 	}
 	overtaken()
 	for what, do := range map[string]func(Watcher) error{
-		"drop":      func(w Watcher) error { return Empty(t.Context(), w, held, []string{"keystone"}) },
-		"copy back": func(w Watcher) error { return Vault{Admin: held, CloudID: cloud.ID}.Restore(t.Context(), w, set, []string{"keystone"}) },
+		"drop": func(w Watcher) error { return Empty(t.Context(), w, held, []string{"keystone"}) },
+		"copy back": func(w Watcher) error {
+			return Vault{Admin: held, CloudID: cloud.ID}.Restore(t.Context(), w, set, []string{"keystone"})
+		},
 	} {
 		if err := do(Unwatched{}); err == nil || !strings.Contains(err.Error(), lost) {
 			t.Errorf("%s: %v", what, err)
