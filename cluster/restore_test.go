@@ -56,7 +56,7 @@ func TestOneRestoreAtATime(t *testing.T) {
 		t.Error(err)
 	}
 	first.release()
-	for what, do := range map[string]func(context.Context, workflow.Reporter) error{"cloud": first.bring, "start": first.end} {
+	for what, do := range map[string]func(context.Context, workflow.Reporter) error{"cloud": first.bring, "start": first.start} {
 		if l := finding.Of(do(t.Context(), workflow.Discard{})); len(l) != 1 || l[0].Code != "OCA-7410" {
 			t.Errorf("%s without the lock: %v", what, l)
 		}

@@ -37,6 +37,8 @@ type restoring struct {
 	from  v1alpha1.DatabaseServer
 	// others are its databases that are not in the backup, of components that it got later.
 	others []string
+	// operation is the one that this restore is; it has a name once it runs.
+	operation *Operation
 	// release ends the lock under which databases are replaced, which admin holds.
 	release func()
 }
@@ -71,13 +73,13 @@ func inPlaceSteps() []workflow.Phase[*restoring] {
 		},
 		{Name: stepDatabases, Short: "Replace the databases, and compare every row", Timeout: longStep, Run: step((*restoring).databases)},
 		{Name: "cloud", Short: "Bring the passwords and the version back", Run: step((*restoring).bring)},
-		{Name: "start", Short: "Start the services", Run: step((*restoring).end)},
+		{Name: "start", Short: "Start the services", Run: step((*restoring).start)},
 	}
 }
 
-// startAgain takes back what was done before the databases were touched.
-var startAgain = []workflow.Phase[*restoring]{{
-	Name: "start-again", Short: "Start the services again", Run: step((*restoring).start),
+// stopTakenBack takes back what was done before the databases were touched.
+var stopTakenBack = []workflow.Phase[*restoring]{{
+	Name: "start-again", Short: "Start the services again", Run: step((*restoring).startAgain),
 }}
 
 // anewSteps make the cloud: databases first, then passwords and certificates, and the resource last, from which the operator builds the rest.
@@ -147,7 +149,7 @@ func (x *restoring) holds(ctx context.Context) error {
 }
 
 func (x *restoring) stop(ctx context.Context, r workflow.Reporter) error {
-	return Stop(ctx, x.client, x.key, r.Waiting)
+	return Stop(ctx, x.client, x.key, x.operation.Name, r.Waiting)
 }
 
 // save goes on only with a file that is stored. One without its note beside it is as good.
@@ -210,11 +212,13 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 	if err != nil {
 		return err
 	}
+	follow := false
 	for _, u := range objects {
 		if is, err := archive.Passwords(ctx, x.client, kube.FieldManager, u); err != nil {
 			return err
 		} else if is {
 			changed("passwords: those of the backup")
+			follow = true
 		}
 	}
 	live, err := get(ctx, x.client, x.key) // releases may have been made until the services stopped
@@ -237,19 +241,30 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 			return fmt.Errorf("setting the version of the backup: %w", err)
 		}
 		changed("spec.version: %s → %s", orNone(now.Spec.Version), v)
+		follow = true
+	}
+	if !follow {
+		return nil
+	}
+	if was, err := endPause(ctx, x.client, x.key); err != nil {
+		return err
+	} else if was != "" {
+		changed("the pause (%s) has ended: every component has to follow", was)
 	}
 	return nil
 }
 
-func (x *restoring) end(ctx context.Context, r workflow.Reporter) error {
+// start starts the services, also of a cloud that was stopped before.
+func (x *restoring) start(ctx context.Context, _ workflow.Reporter) error {
 	if err := x.holds(ctx); err != nil {
 		return err
 	}
-	return x.start(ctx, r)
+	return Start(ctx, x.client, x.key)
 }
 
-func (x *restoring) start(ctx context.Context, _ workflow.Reporter) error {
-	return Start(ctx, x.client, x.key)
+func (x *restoring) startAgain(ctx context.Context, r workflow.Reporter) error {
+	_, err := startAgain(ctx, x.client, x.key, x.operation.Name, r)
+	return err
 }
 
 // create makes the cloud.

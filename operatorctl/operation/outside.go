@@ -41,9 +41,9 @@ func outside() []Action {
 	}
 }
 
-// startAgain starts the services that a program stopped and left so.
-func startAgain(ctx context.Context, c client.Client, key client.ObjectKey) error {
-	return Start(ctx, c, key, v1alpha1.ManagerOperator)
+// startAgain starts the services that the program of an operation stopped and left so.
+func startAgain(ctx context.Context, c client.Client, key client.ObjectKey, operation string) (bool, error) {
+	return StartAgain(ctx, c, key, v1alpha1.ManagerOperator, operation)
 }
 
 // DefaultSilence is how long the program of an operation may give no sign. It gives one every signInterval.
@@ -139,10 +139,14 @@ func (c *Controller) lose(ctx context.Context, a Action, o *v1alpha1.OnecloudOpe
 			s.Phase, s.Message, s.Cause = v1alpha1.OperationReverting, why, why
 		})
 	default:
-		if err := a.Back(ctx, c.Client, client.ObjectKeyFromObject(cloud)); err != nil {
+		did, err := a.Back(ctx, c.Client, client.ObjectKeyFromObject(cloud), now.Name)
+		if err != nil {
 			return err
 		}
-		why, end = why+"; what was stopped starts again, and the cloud is as it was before", v1alpha1.OperationReverted
+		if did {
+			why += "; what was stopped starts again"
+		}
+		why, end = why+"; the cloud is as it was before", v1alpha1.OperationReverted
 	}
 	if err := c.unmade(ctx, now, cloud, why); err != nil { // again if this operator ends before the next line
 		return err
