@@ -46,8 +46,8 @@ func newClusterStop(a *app) *cobra.Command {
 func newClusterStart(a *app) *cobra.Command {
 	var f cloudFlags
 	c := &cobra.Command{
-		Use:     "start",
-		Short:   "Start the services of the cloud again",
+		Use:   "start",
+		Short: "Start the services of the cloud again",
 		Long: "Lets the operator start the services that ocadm cluster stop, or an interrupted restore or move, has stopped. A pause that the cloud had before comes\n" +
 			"back.",
 		Example: "  ocadm cluster start\n  ocadm cluster start --wait",
