@@ -63,7 +63,7 @@ func (b Backup) Within(ctx context.Context, c client.WithWatch, report workflow.
 	if err != nil {
 		return backup.Info{}, err
 	}
-	m := &making{Backup: b, client: c}
+	m := &making{Backup: b, client: c, part: true}
 	defer m.close()
 	began := time.Now()
 	for _, p := range backupSteps() {
@@ -87,6 +87,9 @@ type making struct {
 	plan    *backup.Plan
 	info    backup.Info
 	warning error
+	// part is true for a backup that another operation makes; half is the restore that has left the databases half replaced.
+	part bool
+	half string
 }
 
 func (m *making) close() {
@@ -150,6 +153,9 @@ func (m *making) prepare(ctx context.Context, r workflow.Reporter) error {
 	if err := betweenReleases(ctx, m.client, cr); err != nil {
 		return err
 	}
+	if err := m.whole(ctx, cr); err != nil {
+		return err
+	}
 	source, err := archive.Gather(ctx, m.client, cloud, time.Now())
 	if err != nil {
 		return err
@@ -206,6 +212,11 @@ func (m *making) prove(ctx context.Context, r workflow.Reporter) error {
 
 // retain warns where older backups cannot be removed: the new one is good.
 func (m *making) retain(ctx context.Context, r workflow.Reporter) error {
+	if m.half != "" {
+		m.warning = m.keepsOlder()
+		r.Changed("OCA-7426 %v", m.warning)
+		return nil
+	}
 	gone, err := m.plan.Retain(ctx)
 	if len(gone) > 0 {
 		r.Changed("removed %s", strings.Join(gone, ", "))

@@ -26,7 +26,8 @@ import (
 func outside() []Action {
 	return []Action{
 		{
-			Name: v1alpha1.ActionBackup, Short: "Back the cloud up, and prove the backup", Outside: true, Timeout: databasesTimeout, // as long as the schedule gives one
+			Name: v1alpha1.ActionBackup, Short: "Back the cloud up, and prove the backup", Outside: true,
+			Timeout: databasesTimeout, // as long as the command of the schedule has
 			Left: "half a file is never listed; the next backup of the cloud to the place removes what is left",
 		},
 		{
