@@ -86,7 +86,9 @@ func TestScheduledBackupFollowsTheSchedule(t *testing.T) {
 		t.Errorf("%+v, %v", h, err)
 	}
 	m := &making{Backup: Backup{Keep: 1}}
-	m.Now = func(cr *v1alpha1.OnecloudCluster, b *Backup) { b.asScheduled(c, cr, Mounted{Dir: "/backup", Place: "claim"}) }
+	m.Now = func(cr *v1alpha1.OnecloudCluster, b *Backup) {
+		b.asScheduled(c, cr, Mounted{Dir: "/backup", Place: "claim"})
+	}
 	cloud.Spec.Backup = v1alpha1.BackupSpec{Keep: new(int32(0))}
 	if m.Now(cloud, &m.Backup); m.Keep != 0 || m.Place != "claim" {
 		t.Errorf("%+v", m.Backup)

@@ -58,17 +58,20 @@ func (h held) Info(format string, _ ...any) {
 	}
 }
 
+func vaultOn(t *testing.T, server *mariadb.Server) backup.Vault {
+	t.Helper()
+	a, err := mysql.Open(t.Context(), mysql.Config{Host: server.Host, Port: server.Port, User: "root", Password: server.RootPassword, Owner: mysql.Owner{ID: "u"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	return backup.Vault{Admin: a, CloudID: "u"}
+}
+
 // TestRemoveAlone: no database is removed while another program replaces databases of the cloud.
 func TestRemoveAlone(t *testing.T) {
 	server := mariadb.Require(t, mariadb.Options{})
-	vault := func() backup.Vault {
-		a, err := mysql.Open(t.Context(), mysql.Config{Host: server.Host, Port: server.Port, User: "root", Password: server.RootPassword, Owner: mysql.Owner{ID: "u"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = a.Close() })
-		return backup.Vault{Admin: a, CloudID: "u"}
-	}
+	vault := func() backup.Vault { return vaultOn(t, server) }
 	v := vault()
 	if _, err := v.Admin.EnsureDatabase(t.Context(), nil, "glance"); err != nil {
 		t.Fatal(err)

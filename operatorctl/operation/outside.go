@@ -28,7 +28,7 @@ func outside() []Action {
 		{
 			Name: v1alpha1.ActionBackup, Short: "Back the cloud up, and prove the backup", Outside: true,
 			Timeout: databasesTimeout, // as long as the command of the schedule has
-			Left: "half a file is never listed; the next backup of the cloud to the place removes what is left",
+			Left:    "half a file is never listed; the next backup of the cloud to the place removes what is left",
 		},
 		{
 			Name: v1alpha1.ActionRestore, Short: "Restore the cloud from a backup", Outside: true, Back: startAgain,
