@@ -41,6 +41,8 @@ type Backup struct {
 	// Keep is how many backups of the cloud stay in the store; 0 for all.
 	Keep      int
 	SkipProof bool
+	// Now sets what the cloud asks for once the backup has its turn; nil where nothing depends on the cloud.
+	Now func(cr *v1alpha1.OnecloudCluster, b *Backup)
 }
 
 // Make makes the backup, and records in the cluster what became of it. A warning says that older backups could not be removed.
@@ -54,7 +56,7 @@ func (b Backup) Make(ctx context.Context, c client.WithWatch) (info backup.Info,
 	began := time.Now()
 	spec := v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup, Backup: &v1alpha1.BackupParameters{Place: b.Place}}
 	err = operation.Perform(ctx, b.runner(c, b.Key, spec), operation.Work[*making]{Steps: backupSteps(), Unlocked: true}, m, m.result)
-	return m.info, errors.Join(m.warning, b.record(ctx, c, u, began, m.info, err)), err
+	return m.info, errors.Join(m.warning, m.record(ctx, c, u, began, m.info, err)), err
 }
 
 // Within makes the backup as a part of another operation.
@@ -63,7 +65,7 @@ func (b Backup) Within(ctx context.Context, c client.WithWatch, report workflow.
 	if err != nil {
 		return backup.Info{}, err
 	}
-	m := &making{Backup: b, client: c}
+	m := &making{Backup: b, client: c, part: true}
 	defer m.close()
 	began := time.Now()
 	for _, p := range backupSteps() {
@@ -74,7 +76,7 @@ func (b Backup) Within(ctx context.Context, c client.WithWatch, report workflow.
 			break
 		}
 	}
-	if unrecorded := b.record(ctx, c, u, began, m.info, err); unrecorded != nil {
+	if unrecorded := m.record(ctx, c, u, began, m.info, err); unrecorded != nil {
 		report.Info("%v", unrecorded)
 	}
 	return m.info, err
@@ -87,6 +89,9 @@ type making struct {
 	plan    *backup.Plan
 	info    backup.Info
 	warning error
+	// part is true for a backup that another operation makes; half is the restore that has left the databases half replaced.
+	part bool
+	half string
 }
 
 func (m *making) close() {
@@ -137,7 +142,8 @@ func backupSteps() []workflow.Phase[*making] {
 	}
 }
 
-// prepare reads the cloud only now: while the backup waited for its turn, an update may have changed its version, a move its database server.
+// prepare reads the cloud only now: while the backup waited for its turn, an update may have changed its version, a move its database server, a person its
+// schedule.
 func (m *making) prepare(ctx context.Context, r workflow.Reporter) error {
 	cloud, err := get(ctx, m.client, m.Key)
 	if err != nil {
@@ -147,7 +153,13 @@ func (m *making) prepare(ctx context.Context, r workflow.Reporter) error {
 	if err != nil {
 		return err
 	}
+	if m.Now != nil {
+		m.Now(cr, &m.Backup)
+	}
 	if err := betweenReleases(ctx, m.client, cr); err != nil {
+		return err
+	}
+	if err := m.whole(ctx, cr); err != nil {
 		return err
 	}
 	source, err := archive.Gather(ctx, m.client, cloud, time.Now())
@@ -206,6 +218,11 @@ func (m *making) prove(ctx context.Context, r workflow.Reporter) error {
 
 // retain warns where older backups cannot be removed: the new one is good.
 func (m *making) retain(ctx context.Context, r workflow.Reporter) error {
+	if m.half != "" {
+		m.warning = m.keepsOlder()
+		r.Changed("OCA-7426 %v", m.warning)
+		return nil
+	}
 	gone, err := m.plan.Retain(ctx)
 	if len(gone) > 0 {
 		r.Changed("removed %s", strings.Join(gone, ", "))
@@ -244,7 +261,15 @@ func ScheduledBackup(ctx context.Context, c client.WithWatch, key client.ObjectK
 	if err != nil {
 		return backup.Info{}, nil, err
 	}
-	b := Backup{Key: key, Recorded: by, Place: cmp.Or(at.Place, at.Dir), Keep: defaultKeep}
+	b := Backup{Key: key, Recorded: by}
+	b.Now = func(cr *v1alpha1.OnecloudCluster, b *Backup) { b.asScheduled(c, cr, at) }
+	b.Now(cr, &b) // the operation names the place of now
+	return b.Make(ctx, c)
+}
+
+// asScheduled makes the backup the one that the spec describes.
+func (b *Backup) asScheduled(c client.Reader, cr *v1alpha1.OnecloudCluster, at Mounted) {
+	b.Place, b.Keep = cmp.Or(at.Place, at.Dir), defaultKeep
 	if k := cr.Spec.Backup.Keep; k != nil {
 		b.Keep = int(*k)
 	}
@@ -261,7 +286,6 @@ func ScheduledBackup(ctx context.Context, c client.WithWatch, key client.ObjectK
 		}
 		return openS3(ctx, c, cr)
 	}
-	return b.Make(ctx, c)
 }
 
 func s3Of(s *v1alpha1.BackupS3) backup.S3Config {

@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/operatorctl/archive"
 )
 
 // theCloud is one with its databases on a server.
@@ -66,5 +67,30 @@ func TestNoBackupBetweenReleases(t *testing.T) {
 		if is := len(l) == 1 && l[0].Code == "OCA-7421" && strings.Contains(l[0].Cause, "update-1"); is != refused {
 			t.Errorf("%s: %v", phase, err)
 		}
+	}
+}
+
+// TestScheduledBackupFollowsTheSchedule: the place and the number of backups that stay are those of its turn, not those of before its wait.
+func TestScheduledBackupFollowsTheSchedule(t *testing.T) {
+	cloud := theCloud("db.invalid")
+	c := meanwhile(func(c client.WithWatch) error {
+		cloud.Spec.Backup.S3 = &v1alpha1.BackupS3{Endpoint: "127.0.0.1:1", Bucket: "later", Secret: "keys"}
+		return c.Update(t.Context(), cloud)
+	}, cloud)
+	_, _, err := ScheduledBackup(t.Context(), c, client.ObjectKeyFromObject(cloud), Mounted{Dir: t.TempDir()}, Recorded{})
+	if l := finding.Of(err); len(l) != 1 || l[0].Code != "OCA-7414" { // its keys do not exist
+		t.Fatalf("the place of before the wait: %v", err)
+	}
+	h, err := archive.History(t.Context(), c, cloud.Namespace)
+	if err != nil || len(h) != 1 || !strings.Contains(h[0].Place, "later") {
+		t.Errorf("%+v, %v", h, err)
+	}
+	m := &making{Backup: Backup{Keep: 1}}
+	m.Now = func(cr *v1alpha1.OnecloudCluster, b *Backup) {
+		b.asScheduled(c, cr, Mounted{Dir: "/backup", Place: "claim"})
+	}
+	cloud.Spec.Backup = v1alpha1.BackupSpec{Keep: new(int32(0))}
+	if m.Now(cloud, &m.Backup); m.Keep != 0 || m.Place != "claim" {
+		t.Errorf("%+v", m.Backup)
 	}
 }

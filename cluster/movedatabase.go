@@ -63,7 +63,7 @@ func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, err
 	x := &moving{MoveDatabase: m, client: c, cloud: u, from: cr.Spec.MySQL, out: Moved{From: address(cr.Spec.MySQL), To: address(m.To)}}
 	if x.out.From == x.out.To {
 		x.cloud = u // an earlier run may have been interrupted between the switch and the start
-		return x.out, x.start(ctx, nil)
+		return x.out, x.start(ctx, workflow.Discard{})
 	}
 	defer x.close()
 	if err := x.open(ctx, cr); err != nil {
@@ -81,7 +81,9 @@ func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, err
 	spec := v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionMoveDatabase, MoveDatabase: &v1alpha1.MoveDatabaseParameters{To: x.out.To}}
 	back := workflow.Phase[*moving]{Name: "start-again", Short: "Start the services on the old server", Run: step((*moving).startAgain)}
 	work := operation.Work[*moving]{Steps: moveSteps(), Final: "switch", Revert: []workflow.Phase[*moving]{back}}
-	err = operation.Perform(ctx, m.runner(c, m.Key, spec), work, x, nil)
+	runner := m.runner(c, m.Key, spec)
+	x.operation = runner.Operation
+	err = operation.Perform(ctx, runner, work, x, nil)
 	x.out.Seconds = time.Since(began).Seconds()
 	return x.out, err
 }
@@ -96,6 +98,8 @@ type moving struct {
 	old, target *mysql.Admin
 	databases   []string
 	out         Moved
+	// operation is the one that this move is; it has a name once it runs.
+	operation *Operation
 }
 
 // open opens both servers.
@@ -139,7 +143,7 @@ func (x *moving) look(ctx context.Context, _ workflow.Reporter) (err error) {
 
 // stop stops the services, and lists the databases anew: what ran before this operation may have made one.
 func (x *moving) stop(ctx context.Context, r workflow.Reporter) error {
-	if err := Stop(ctx, x.client, x.Key, r.Waiting); err != nil {
+	if err := Stop(ctx, x.client, x.Key, x.operation.Name, r.Waiting); err != nil {
 		return err
 	}
 	_, err := x.list(ctx)
@@ -177,8 +181,14 @@ func (x *moving) change(ctx context.Context, r workflow.Reporter) error {
 		began = reading
 	} else if cr, reading := typed(now); reading != nil || address(cr.Spec.MySQL) != x.out.From {
 		began = cmp.Or(reading, errors.New("the cloud has its new server all the same"))
-	} else if began = Start(ctx, x.client, x.Key); began == nil {
-		return finding.Errorf("OCA-7411", "The databases were not moved; the services run on "+x.out.From, "remove the cause, then run the command again", "%w", err)
+	} else if started, starting := startAgain(ctx, x.client, x.Key, x.operation.Name, r); starting != nil {
+		began = starting
+	} else {
+		state := "the services run on "
+		if !started {
+			state = "the services are stopped, as before, on "
+		}
+		return finding.Errorf("OCA-7411", "The databases were not moved; "+state+x.out.From, "remove the cause, then run the command again", "%w", err)
 	}
 	return finding.Errorf("OCA-7411", "The cloud was not switched to its new database server; its services are stopped",
 		"run the command again; or start the cloud where it is: ocadm cluster start", "%w; %w", err, began)
@@ -200,12 +210,26 @@ func (x *moving) copy(ctx context.Context, r workflow.Reporter) error {
 }
 
 // startAgain starts the services on the old server.
-func (x *moving) startAgain(ctx context.Context, _ workflow.Reporter) error {
-	return Start(ctx, x.client, x.Key)
+func (x *moving) startAgain(ctx context.Context, r workflow.Reporter) error {
+	_, err := startAgain(ctx, x.client, x.Key, x.operation.Name, r)
+	return err
 }
 
 // start starts the services, and takes the name of the server that was left away, so that the next change of the server is refused again.
-func (x *moving) start(ctx context.Context, _ workflow.Reporter) error {
+func (x *moving) start(ctx context.Context, r workflow.Reporter) error {
+	now, err := get(ctx, x.client, x.Key)
+	if err != nil {
+		return err
+	}
+	if left, _, _ := unstructured.NestedString(now.Object, "spec", "mysql", "movedFrom"); left != "" {
+		was, err := endPause(ctx, x.client, x.Key)
+		if err != nil {
+			return err
+		}
+		if was != "" {
+			r.Changed("the pause (%s) has ended: every component has to follow", was)
+		}
+	}
 	if err := Start(ctx, x.client, x.Key); err != nil {
 		return err
 	}

@@ -167,7 +167,9 @@ func (r Restore) inPlace(ctx context.Context, c client.WithWatch, live *unstruct
 	if err := r.Confirm(x.question()); err != nil {
 		return err
 	}
-	return operation.Perform(ctx, r.runner(c, key, r.spec()), operation.Work[*restoring]{Steps: inPlaceSteps(), Final: stepDatabases, Revert: startAgain}, x, nil)
+	runner := r.runner(c, key, r.spec())
+	x.operation = runner.Operation
+	return operation.Perform(ctx, runner, operation.Work[*restoring]{Steps: inPlaceSteps(), Final: stepDatabases, Revert: stopTakenBack}, x, nil)
 }
 
 func (r Restore) spec() v1alpha1.OnecloudOperationSpec {

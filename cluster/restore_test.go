@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,7 +16,55 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/mariadb"
 )
+
+// waits is a Reporter that ends what waits for another program.
+type waits struct {
+	workflow.Discard
+	end func()
+}
+
+func (w waits) Info(format string, _ ...any) {
+	if strings.HasPrefix(format, "waiting:") {
+		w.end()
+	}
+}
+
+// TestOneRestoreAtATime: a second restore stops nothing while the first one works on, and one that has lost the lock starts nothing.
+func TestOneRestoreAtATime(t *testing.T) {
+	server := mariadb.Require(t, mariadb.Options{})
+	cloud := theCloud(server.Host)
+	cloud.Spec.MySQL.Port, cloud.Spec.MySQL.Password = int32(server.Port), server.RootPassword
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build()
+	restore := func() *restoring {
+		x := &restoring{client: c, key: client.ObjectKeyFromObject(cloud), from: cloud.Spec.MySQL}
+		x.contents = &backup.Contents{}
+		x.contents.Header.Cloud.ID = "u"
+		t.Cleanup(x.close)
+		return x
+	}
+	first, second := restore(), restore()
+	if err := first.look(t.Context(), workflow.Discard{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := second.look(ctx, waits{end: cancel}); err == nil || ctx.Err() == nil {
+		t.Fatalf("the second one: %v", err)
+	}
+	if err := first.holds(t.Context()); err != nil {
+		t.Error(err)
+	}
+	first.release()
+	for what, do := range map[string]func(context.Context, workflow.Reporter) error{"cloud": first.bring, "start": first.start} {
+		if l := finding.Of(do(t.Context(), workflow.Discard{})); len(l) != 1 || l[0].Code != "OCA-7410" {
+			t.Errorf("%s without the lock: %v", what, l)
+		}
+	}
+	if err := second.look(t.Context(), workflow.Discard{}); err != nil {
+		t.Error(err)
+	}
+}
 
 // TestNotWhatWasConfirmed: a restore or a move that waited behind another move touches no database.
 func TestNotWhatWasConfirmed(t *testing.T) {

@@ -37,9 +37,17 @@ type restoring struct {
 	from  v1alpha1.DatabaseServer
 	// others are its databases that are not in the backup, of components that it got later.
 	others []string
+	// operation is the one that this restore is; it has a name once it runs.
+	operation *Operation
+	// release ends the lock under which databases are replaced, which admin holds.
+	release func()
 }
 
 func (x *restoring) close() {
+	if x.release != nil {
+		x.release()
+		x.release = nil
+	}
 	if x.admin != nil {
 		x.admin.Close()
 		x.admin = nil
@@ -69,9 +77,9 @@ func inPlaceSteps() []workflow.Phase[*restoring] {
 	}
 }
 
-// startAgain takes back what was done before the databases were touched.
-var startAgain = []workflow.Phase[*restoring]{{
-	Name: "start-again", Short: "Start the services again", Run: step((*restoring).start),
+// stopTakenBack takes back what was done before the databases were touched.
+var stopTakenBack = []workflow.Phase[*restoring]{{
+	Name: "start-again", Short: "Start the services again", Run: step((*restoring).startAgain),
 }}
 
 // anewSteps make the cloud: databases first, then passwords and certificates, and the resource last, from which the operator builds the rest.
@@ -100,14 +108,18 @@ func (x *restoring) question() string {
 	return q
 }
 
-// look reads the cloud anew, and opens its databases again. Each that is emptied was named when a person confirmed.
-func (x *restoring) look(ctx context.Context, _ workflow.Reporter) error {
+// look reads the cloud anew, and opens its databases again. Each that is emptied was named when a person confirmed. From here until the end nothing else
+// replaces databases of the cloud: a program that was given up may still do that, and start the services when it is done.
+func (x *restoring) look(ctx context.Context, r workflow.Reporter) error {
 	cloud, cr, err := unmoved(ctx, x.client, x.key, x.from)
 	if err != nil {
 		return err
 	}
 	named := x.others
 	if err := x.open(ctx, cr); err != nil {
+		return err
+	}
+	if err := x.hold(ctx, r); err != nil {
 		return err
 	}
 	for _, d := range x.others {
@@ -119,8 +131,25 @@ func (x *restoring) look(ctx context.Context, _ workflow.Reporter) error {
 	return nil
 }
 
+func (x *restoring) hold(ctx context.Context, r workflow.Reporter) error {
+	held, release, err := backup.Replacing(ctx, r, x.admin)
+	if err != nil {
+		return databaseFinding(err)
+	}
+	x.admin, x.release = held, release
+	return nil
+}
+
+// holds fails where the lock is lost: another restore may have begun.
+func (x *restoring) holds(ctx context.Context) error {
+	if err := x.admin.StillHolds(ctx); err != nil {
+		return x.halfway(databaseFinding(err))
+	}
+	return nil
+}
+
 func (x *restoring) stop(ctx context.Context, r workflow.Reporter) error {
-	return Stop(ctx, x.client, x.key, r.Waiting)
+	return Stop(ctx, x.client, x.key, x.operation.Name, r.Waiting)
 }
 
 // save goes on only with a file that is stored. One without its note beside it is as good.
@@ -142,7 +171,7 @@ func (x *restoring) databases(ctx context.Context, r workflow.Reporter) error {
 	}
 	lines := []string{databasesRestored(*x.contents)}
 	if len(x.others) > 0 {
-		if err := backup.Empty(ctx, x.admin, x.others); err != nil {
+		if err := backup.Empty(ctx, r, x.admin, x.others); err != nil {
 			return x.halfway(backupFinding(err))
 		}
 		x.out.Emptied = x.others
@@ -172,6 +201,9 @@ func (x *restoring) halfway(err error) error {
 
 // bring makes passwords and version of a cloud those of the backup.
 func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
+	if err := x.holds(ctx); err != nil {
+		return err
+	}
 	changed := func(format string, args ...any) {
 		r.Changed(format, args...)
 		x.out.Changes = append(x.out.Changes, fmt.Sprintf(format, args...))
@@ -180,11 +212,13 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 	if err != nil {
 		return err
 	}
+	follow := false
 	for _, u := range objects {
 		if is, err := archive.Passwords(ctx, x.client, kube.FieldManager, u); err != nil {
 			return err
 		} else if is {
 			changed("passwords: those of the backup")
+			follow = true
 		}
 	}
 	live, err := get(ctx, x.client, x.key) // releases may have been made until the services stopped
@@ -195,6 +229,11 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 	if err != nil {
 		return err
 	}
+	if n, err := x.remember(ctx, now, live); err != nil {
+		return err
+	} else if n > 0 {
+		changed("%d records of what is done in the databases: those of the backup", n)
+	}
 	if v := x.contents.Header.Version; v != "" && v != now.Spec.Version {
 		patch := map[string]any{"spec": map[string]any{"version": v}}
 		annotate(patch, v1alpha1.AnnotationAtOnce, strconv.Itoa(now.Status.Release.Revision)) // the databases are of that version already
@@ -202,12 +241,30 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 			return fmt.Errorf("setting the version of the backup: %w", err)
 		}
 		changed("spec.version: %s → %s", orNone(now.Spec.Version), v)
+		follow = true
+	}
+	if !follow {
+		return nil
+	}
+	if was, err := endPause(ctx, x.client, x.key); err != nil {
+		return err
+	} else if was != "" {
+		changed("the pause (%s) has ended: every component has to follow", was)
 	}
 	return nil
 }
 
+// start starts the services, also of a cloud that was stopped before.
 func (x *restoring) start(ctx context.Context, _ workflow.Reporter) error {
+	if err := x.holds(ctx); err != nil {
+		return err
+	}
 	return Start(ctx, x.client, x.key)
+}
+
+func (x *restoring) startAgain(ctx context.Context, r workflow.Reporter) error {
+	_, err := startAgain(ctx, x.client, x.key, x.operation.Name, r)
+	return err
 }
 
 // create makes the cloud.

@@ -19,14 +19,16 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // Stop ends everything of a cloud that may write to its databases, and keeps the operator from starting it. Agents on nodes that reach databases only
-// through services go on, and so do virtual machines. A cloud that is stopped already stays so.
-func Stop(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(what, why string)) error {
-	if err := pause(ctx, c, key, func(why string) { report("operator", why) }); err != nil {
+// through services go on, and so do virtual machines. A cloud that is stopped already stays so, and keeps the note of who did that. by is the operation that
+// stops it, "" for a person.
+func Stop(ctx context.Context, c client.WithWatch, key client.ObjectKey, by string, report func(what, why string)) error {
+	if err := pause(ctx, c, key, by, func(why string) { report("operator", why) }); err != nil {
 		return fmt.Errorf("pausing cloud %s: %w", key, err)
 	}
 	var refused error
@@ -46,13 +48,24 @@ const (
 	followTimeout = time.Minute
 )
 
-// pause keeps the operator from starting anything, and returns once it has seen that.
-func pause(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(why string)) error {
+// pause keeps the operator from starting anything, and returns once it has seen that. It notes the pause that the cloud had before.
+func pause(ctx context.Context, c client.WithWatch, key client.ObjectKey, by string, report func(why string)) error {
 	u, err := get(ctx, c, key)
 	if err != nil {
 		return err
 	}
 	waited := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	before := u.GetAnnotations()[v1alpha1.AnnotationPaused]
+	_, noted := u.GetAnnotations()[v1alpha1.AnnotationPausedBefore]
+	if before == "true" && !noted {
+		stopped, err := operation.Stopped(ctx, c, key) // by an ocadm that noted nothing
+		if err != nil {
+			return err
+		}
+		if stopped {
+			before, by = "", ""
+		}
+	}
 	if u.GetAnnotations()[v1alpha1.AnnotationPaused] != "true" {
 		// Its status may be that of an earlier pause while it follows the start that ended that one: it makes pods then, and says so afterwards. An operator
 		// that cannot reconcile the cloud at all makes none, and never says so.
@@ -61,7 +74,14 @@ func pause(ctx context.Context, c client.WithWatch, key client.ObjectKey, report
 		_ = kube.WaitFor(following, c, waited, func(o client.Object) (bool, string) {
 			return !isPaused(o), "the operator has not followed the last start yet"
 		}, report)
-		if err := merge(ctx, c, u, annotation(v1alpha1.AnnotationPaused, "true")); err != nil {
+		noted = false
+	}
+	if !noted {
+		patch := map[string]any{v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationPausedBefore: before, v1alpha1.AnnotationStoppedBy: by}
+		if by == "" {
+			patch[v1alpha1.AnnotationStoppedBy] = nil
+		}
+		if err := merge(ctx, c, u, map[string]any{"metadata": map[string]any{"annotations": patch}}); err != nil {
 			return err
 		}
 	}
@@ -136,6 +156,32 @@ func ending(ctx context.Context, c client.Client, namespace string, of []*metav1
 		}
 	}
 	return "", nil
+}
+
+// endPause gives up the pause that a stopped cloud had before, and returns it: what changed has to reach every component, or one that is paused works on with
+// the database server or the passwords of before.
+func endPause(ctx context.Context, c client.Client, key client.ObjectKey) (string, error) {
+	u, err := get(ctx, c, key)
+	if err != nil {
+		return "", err
+	}
+	before := u.GetAnnotations()[v1alpha1.AnnotationPausedBefore]
+	if before == "" {
+		return "", nil
+	}
+	if err := merge(ctx, c, u, annotation(v1alpha1.AnnotationPausedBefore, "")); err != nil {
+		return "", fmt.Errorf("ending the pause of cloud %s: %w", key, err)
+	}
+	return before, nil
+}
+
+// startAgain starts the services that an operation stopped. A cloud that was stopped before stays so.
+func startAgain(ctx context.Context, c client.Client, key client.ObjectKey, by string, r workflow.Reporter) (started bool, err error) {
+	started, err = operation.StartAgain(ctx, c, key, kube.FieldManager, by)
+	if err == nil && !started {
+		r.Info("the cloud was not stopped by this operation, and stays as it was")
+	}
+	return started, err
 }
 
 // Start lets the operator start the services of a cloud again that Stop ended.

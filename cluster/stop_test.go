@@ -15,6 +15,8 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
@@ -23,6 +25,7 @@ type stops struct {
 	*testing.T
 	client.WithWatch
 	ended chan error
+	by    string
 }
 
 // stopping has a service with one pod, an agent with a database, and one without.
@@ -42,12 +45,12 @@ func stopping(t *testing.T) *stops {
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(theCloud("db"), agent("default-yunionagent"), agent("default-telegraf"), pod,
 		&appsv1.Deployment{ObjectMeta: meta("default-region"), Spec: appsv1.DeploymentSpec{Replicas: new(int32(2)), Selector: selector("default-region")}}).
 		WithIndex(&v1alpha1.OnecloudCluster{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
-	return &stops{t, c, make(chan error, 1)}
+	return &stops{T: t, WithWatch: c, ended: make(chan error, 1)}
 }
 
 func (s *stops) begin() {
 	go func() {
-		s.ended <- Stop(s.Context(), s, client.ObjectKeyFromObject(theCloud("")), func(string, string) {})
+		s.ended <- Stop(s.Context(), s, client.ObjectKeyFromObject(theCloud("")), s.by, func(string, string) {})
 	}()
 }
 
@@ -147,4 +150,105 @@ func TestStopDoesNotTrustAnEarlierPause(t *testing.T) {
 	if err := <-s.ended; err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestStopRemembersThePause: a pause that the cloud had comes back with the start, whoever stops it twice, and what the operator leaves alone runs again.
+func TestStopRemembersThePause(t *testing.T) {
+	for before, all := range map[string]bool{"": false, "glance": true, "true": true} {
+		s := stopping(t)
+		key := client.ObjectKeyFromObject(theCloud(""))
+		pod, region, cloud := &corev1.Pod{}, &appsv1.Deployment{}, theCloud("")
+		pod.Namespace, pod.Name = DefaultNamespace, "default-region"
+		region.Namespace, region.Name = DefaultNamespace, "default-region"
+		if err := s.Delete(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		s.reports(status.ReasonPaused)
+		s.change(cloud, func(o client.Object) { o.SetAnnotations(map[string]string{v1alpha1.AnnotationPaused: before}) })
+		for _, s.by = range []string{"restore-1", "restore-2", ""} {
+			if s.by == "restore-1" && before != "true" {
+				s.begin()
+				s.until("it waits for the operator", cloud, func() bool { return true })
+				s.reports("Progressing")
+				s.until("it pauses", cloud, func() bool { return cloud.Annotations[v1alpha1.AnnotationPaused] == "true" })
+				s.reports(status.ReasonPaused)
+			} else {
+				s.begin()
+			}
+			if err := <-s.ended; err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.until("it notes how it was", cloud, func() bool {
+			return cloud.Annotations[v1alpha1.AnnotationPausedBefore] == before && cloud.Annotations[v1alpha1.AnnotationStoppedBy] == "restore-1"
+		})
+		if started, err := startAgain(t.Context(), s, key, "restore-2", workflow.Discard{}); err != nil || started {
+			t.Errorf("%q: another operation starts it: %v", before, err)
+		}
+		if started, err := startAgain(t.Context(), s, key, "restore-1", workflow.Discard{}); err != nil || !started {
+			t.Errorf("%q: it does not start: %v", before, err)
+		}
+		s.until("it is paused as before", cloud, func() bool {
+			_, noted := cloud.Annotations[v1alpha1.AnnotationPausedBefore]
+			return cloud.Annotations[v1alpha1.AnnotationPaused] == before && !noted && cloud.Annotations[v1alpha1.AnnotationStoppedBy] == ""
+		})
+		s.until("the service runs if the operator would not make it", region, func() bool { return (*region.Spec.Replicas == 2) == all })
+	}
+}
+
+// TestAPersonsStopStays: an operation does not start what a person stopped, also with an ocadm that noted nothing, unless it succeeds.
+func TestAPersonsStopStays(t *testing.T) {
+	for name, noted := range map[string]bool{"noted": true, "by an earlier ocadm": false} {
+		s := stopping(t)
+		key := client.ObjectKeyFromObject(theCloud(""))
+		pod, region, cloud := &corev1.Pod{}, &appsv1.Deployment{}, theCloud("")
+		pod.Namespace, pod.Name = DefaultNamespace, "default-region"
+		region.Namespace, region.Name = DefaultNamespace, "default-region"
+		if err := s.Delete(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		s.reports(status.ReasonPaused)
+		s.change(cloud, func(o client.Object) {
+			o.SetAnnotations(map[string]string{v1alpha1.AnnotationPaused: "true"})
+			if noted {
+				o.SetAnnotations(map[string]string{v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationPausedBefore: ""})
+			}
+		})
+		s.change(region, func(o client.Object) {
+			o.(*appsv1.Deployment).Spec.Replicas = new(int32(0))
+			o.SetAnnotations(map[string]string{operation.AnnotationStopped: "2"})
+		})
+		s.by = "move-1"
+		s.begin()
+		if err := <-s.ended; err != nil {
+			t.Fatal(err)
+		}
+		if started, err := startAgain(t.Context(), s, key, "move-1", workflow.Discard{}); err != nil || started {
+			t.Errorf("%s: started: %v, %v", name, started, err)
+		}
+		s.until("it stays stopped", cloud, func() bool { return cloud.Annotations[v1alpha1.AnnotationPaused] == "true" })
+		if err := Start(t.Context(), s, key); err != nil {
+			t.Fatal(err)
+		}
+		s.until("it is not paused", cloud, func() bool { return len(cloud.Annotations) == 0 })
+	}
+}
+
+// TestEndPause: what has to reach every component is not kept from one by a pause.
+func TestEndPause(t *testing.T) {
+	s := stopping(t)
+	key := client.ObjectKeyFromObject(theCloud(""))
+	s.change(theCloud(""), func(o client.Object) {
+		o.SetAnnotations(map[string]string{v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationPausedBefore: "glance"})
+	})
+	for _, want := range []string{"glance", ""} {
+		if was, err := endPause(t.Context(), s, key); err != nil || was != want {
+			t.Errorf("%q, %v, want %q", was, err, want)
+		}
+	}
+	if err := Start(t.Context(), s, key); err != nil {
+		t.Fatal(err)
+	}
+	cloud := theCloud("")
+	s.until("it is not paused", cloud, func() bool { return len(cloud.Annotations) == 0 })
 }

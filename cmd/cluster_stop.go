@@ -29,7 +29,7 @@ func newClusterStop(a *app) *cobra.Command {
 				return err
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				if err := cluster.Stop(ctx, k, f.key(), a.waiting()); err != nil {
+				if err := cluster.Stop(ctx, k, f.key(), "", a.waiting()); err != nil {
 					return err
 				}
 				return a.printResult(&f, "stopped")
@@ -46,9 +46,10 @@ func newClusterStop(a *app) *cobra.Command {
 func newClusterStart(a *app) *cobra.Command {
 	var f cloudFlags
 	c := &cobra.Command{
-		Use:     "start",
-		Short:   "Start the services of the cloud again",
-		Long:    "Lets the operator start the services that ocadm cluster stop, or an interrupted restore or move, has stopped.",
+		Use:   "start",
+		Short: "Start the services of the cloud again",
+		Long: "Lets the operator start the services that ocadm cluster stop, or an interrupted restore or move, has stopped. A pause that the cloud had before comes\n" +
+			"back.",
 		Example: "  ocadm cluster start\n  ocadm cluster start --wait",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -11,6 +11,10 @@ const (
 	AnnotationDefaultImages = "onecloud.yunion.io/default-images"
 	// AnnotationPaused "true" on a cloud, or on a workload of it, makes the operator leave it as it is.
 	AnnotationPaused = "onecloud.yunion.io/paused"
+	// AnnotationPausedBefore on a cloud that was stopped holds what AnnotationPaused held before, "" for nothing: a start brings it back.
+	AnnotationPausedBefore = "onecloud.yunion.io/paused-before"
+	// AnnotationStoppedBy on a cloud that was stopped names the operation that did it; absent if a person did.
+	AnnotationStoppedBy = "onecloud.yunion.io/stopped-by"
 )
 
 // AnnotationAbandon "databases" on a cloud that is being deleted leaves its databases and accounts where they are, whatever the policy.

@@ -64,7 +64,7 @@ func TestDatabasesThatAreNotInTheBackup(t *testing.T) {
 	if err != nil || !slices.Equal(others, []string{"late"}) {
 		t.Fatalf("%v %v", others, err)
 	}
-	if err := Empty(t.Context(), e.admin, others); err != nil {
+	if err := Empty(t.Context(), Unwatched{}, e.admin, others); err != nil {
 		t.Fatal(err)
 	}
 	if others, err = Others(t.Context(), e.admin, []string{"keystone", "report"}); err != nil || len(others) > 0 {
@@ -73,7 +73,7 @@ func TestDatabasesThatAreNotInTheBackup(t *testing.T) {
 	if all, err := Databases(t.Context(), e.admin); err != nil || !slices.Contains(all, "late") {
 		t.Errorf("%v %v", all, err)
 	}
-	if err := Empty(t.Context(), e.admin, []string{"foreign"}); mysql.ClassOf(err) != mysql.Foreign {
+	if err := Empty(t.Context(), Unwatched{}, e.admin, []string{"foreign"}); mysql.ClassOf(err) != mysql.Foreign {
 		t.Errorf("a database of another cloud: %v", err)
 	}
 }

@@ -21,16 +21,32 @@ func CopyBeside(ctx context.Context, w Watcher, a *mysql.Admin, s *Scratch) (dum
 	return copyPieces(ctx, w, a, a, s.names, s.Name)
 }
 
+// copyInto puts databases in the place of those of a cloud.
 func copyInto(ctx context.Context, w Watcher, from, to *mysql.Admin, databases []string, into func(string) string) (dump.Summary, error) {
-	for _, d := range databases {
-		if err := to.DropDatabase(ctx, into(d)); err != nil {
-			return dump.Summary{}, err
-		}
-		if _, err := to.EnsureDatabase(ctx, nil, into(d)); err != nil {
-			return dump.Summary{}, err
-		}
+	to, release, err := Replacing(ctx, w, to)
+	if err != nil {
+		return dump.Summary{}, err
+	}
+	defer release()
+	names := make([]string, len(databases))
+	for i, d := range databases {
+		names[i] = into(d)
+	}
+	if err := empty(ctx, to, names); err != nil {
+		return dump.Summary{}, err
 	}
 	return copyPieces(ctx, w, from, to, databases, into)
+}
+
+// replacingPrefix begins the name of the lock under which the databases of a cloud are replaced.
+const replacingPrefix = "ocadm_replace_"
+
+// Replacing takes the lock under which databases that a cloud uses are dropped and filled: one program at a time does that, and none that has lost the lock.
+// The Admin that it returns does everything on the connection that holds it. What is given one that holds it already uses that.
+func Replacing(ctx context.Context, w Watcher, a *mysql.Admin) (held *mysql.Admin, release func(), err error) {
+	return a.Hold(ctx, replacingPrefix+digest([]byte(a.Owner().ID))[:8], func(holder string) {
+		w.Info("waiting: %s replaces databases of this cloud", holder)
+	})
 }
 
 func copyPieces(ctx context.Context, w Watcher, from, to *mysql.Admin, databases []string, into func(string) string) (dump.Summary, error) {

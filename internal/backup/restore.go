@@ -130,7 +130,12 @@ func RestoreDatabases(ctx context.Context, w Watcher, s Store, info Info, a *mys
 	if err != nil {
 		return out, err
 	}
-	if err := Empty(ctx, a, out.Header.Databases); err != nil {
+	a, release, err := Replacing(ctx, w, a)
+	if err != nil {
+		return out, err
+	}
+	defer release()
+	if err := empty(ctx, a, out.Header.Databases); err != nil {
 		return out, err
 	}
 	return load(ctx, w, s, info, a, ids, func(d string) string { return d })
@@ -159,7 +164,16 @@ func Others(ctx context.Context, a *mysql.Admin, saved []string) ([]string, erro
 }
 
 // Empty removes what databases of the cloud hold. They stay, because the operator has noted that it made them; a component that runs fills its own again.
-func Empty(ctx context.Context, a *mysql.Admin, databases []string) error {
+func Empty(ctx context.Context, w Watcher, a *mysql.Admin, databases []string) error {
+	a, release, err := Replacing(ctx, w, a)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return empty(ctx, a, databases)
+}
+
+func empty(ctx context.Context, a *mysql.Admin, databases []string) error {
 	for _, d := range databases {
 		if err := a.DropDatabase(ctx, d); err != nil {
 			return err

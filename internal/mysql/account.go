@@ -45,7 +45,7 @@ func (u UserHost) String() string { return QuoteString(u.User) + "@" + QuoteStri
 // Accounts lists every account of the server, sorted.
 func (a *Admin) Accounts(ctx context.Context) ([]UserHost, error) {
 	var out []UserHost
-	err := query(ctx, a.cfg, a.db, "SELECT User, Host FROM mysql.user ORDER BY User, Host", nil, func(r *sql.Rows) error {
+	err := query(ctx, a.cfg, a.runs(), "SELECT User, Host FROM mysql.user ORDER BY User, Host", nil, func(r *sql.Rows) error {
 		var u UserHost
 		err := r.Scan(&u.User, &u.Host)
 		out = append(out, u)
@@ -97,7 +97,7 @@ func (a *Admin) ensureAccount(ctx context.Context, snap *Snapshot, acc Account, 
 	}
 	if len(fresh) > 0 {
 		list, args := eachHost(acc.User, fresh, " IDENTIFIED BY ?", acc.Password)
-		if err := exec(ctx, a.cfg, a.db, create+list, args...); err != nil {
+		if err := exec(ctx, a.cfg, a.runs(), create+list, args...); err != nil {
 			return changed, a.fail(creating(acc), err, NoCreateUser, acc.Password)
 		}
 		changed = true
@@ -156,7 +156,7 @@ type credential struct{ plugin, hash string }
 // stored returns the hosts for which the user exists.
 func (a *Admin) stored(ctx context.Context, user string) (map[string]credential, error) {
 	out := map[string]credential{}
-	err := query(ctx, a.cfg, a.db, "SELECT Host, plugin, COALESCE(authentication_string, '') FROM mysql.user WHERE User = ?", []any{user},
+	err := query(ctx, a.cfg, a.runs(), "SELECT Host, plugin, COALESCE(authentication_string, '') FROM mysql.user WHERE User = ?", []any{user},
 		func(r *sql.Rows) error {
 			var host string
 			var c credential
@@ -190,7 +190,7 @@ func (a *Admin) syncPassword(ctx context.Context, acc Account, hosts []string, h
 		return false, nil
 	}
 	list, args := eachHost(acc.User, stale, " IDENTIFIED BY ?", acc.Password)
-	if err := exec(ctx, a.cfg, a.db, "ALTER USER "+list, args...); err != nil {
+	if err := exec(ctx, a.cfg, a.runs(), "ALTER USER "+list, args...); err != nil {
 		return false, a.fail(op, err, NoCreateUser, acc.Password)
 	}
 	return true, nil
@@ -221,7 +221,7 @@ func (a *Admin) ensureGrants(ctx context.Context, snap *Snapshot, acc Account, o
 		if snap.mayAll(ctx, a, UserHost{User: acc.User, Host: host}, plain, target) {
 			continue
 		}
-		grants, err := strings1(ctx, a.cfg, a.db, "SHOW GRANTS FOR ?@?", acc.User, host)
+		grants, err := strings1(ctx, a.cfg, a.runs(), "SHOW GRANTS FOR ?@?", acc.User, host)
 		if err != nil {
 			return false, a.fail(op, err, NoGrantOption, acc.Password)
 		}
@@ -233,7 +233,7 @@ func (a *Admin) ensureGrants(ctx context.Context, snap *Snapshot, acc Account, o
 		return false, nil
 	}
 	list, args := eachHost(acc.User, missing, "")
-	if err := exec(ctx, a.cfg, a.db, "GRANT ALL PRIVILEGES ON "+target+".* TO "+list, args...); err != nil {
+	if err := exec(ctx, a.cfg, a.runs(), "GRANT ALL PRIVILEGES ON "+target+".* TO "+list, args...); err != nil {
 		return false, a.fail(op, err, NoGrantOption, acc.Password)
 	}
 	return true, nil
@@ -304,7 +304,7 @@ func (a *Admin) dropAccount(ctx context.Context, acc Account) (changed bool, err
 		if _, ok := have[host]; !ok {
 			continue
 		}
-		if err := exec(ctx, a.cfg, a.db, "DROP USER IF EXISTS ?@?", acc.User, host); err != nil {
+		if err := exec(ctx, a.cfg, a.runs(), "DROP USER IF EXISTS ?@?", acc.User, host); err != nil {
 			return changed, a.fail(op, err, NoCreateUser)
 		}
 		changed = true

@@ -20,7 +20,20 @@ type Admin struct {
 	cfg  Config
 	db   *sql.DB
 	info ServerInfo
+	// on is the connection over which statements go; nil for any.
+	on *holder
 }
+
+// runs is what runs the statements.
+func (a *Admin) runs() runner {
+	if a.on != nil {
+		return a.on
+	}
+	return a.db
+}
+
+// Owner is the cloud that databases and accounts are made for.
+func (a *Admin) Owner() Owner { return a.cfg.Owner }
 
 // Open connects, and refuses a server that is too old. Close it afterwards.
 func Open(ctx context.Context, cfg Config) (*Admin, error) {
@@ -117,6 +130,10 @@ func exec(ctx context.Context, c Config, r runner, statement string, args ...any
 
 func query(ctx context.Context, c Config, r runner, statement string, args []any, each func(*sql.Rows) error) error {
 	c.count(statement)
+	if h, held := r.(*holder); held {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+	}
 	rows, err := r.QueryContext(ctx, statement, args...)
 	if err != nil {
 		return err
@@ -172,7 +189,7 @@ func (a *Admin) Databases(ctx context.Context) ([]string, error) {
 func (a *Admin) Schemas(ctx context.Context) ([]string, error) { return a.schemas(ctx, serverSchemas) }
 
 func (a *Admin) schemas(ctx context.Context, without []string) ([]string, error) {
-	names, err := strings1(ctx, a.cfg, a.db, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
+	names, err := strings1(ctx, a.cfg, a.runs(), "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
 	if err != nil {
 		return nil, a.fail("listing databases", err, NoCreate)
 	}
@@ -200,7 +217,7 @@ func (a *Admin) EnsureDatabase(ctx context.Context, snap *Snapshot, name string)
 	if snap.has(name) {
 		return false, nil
 	}
-	if err := exec(ctx, a.cfg, a.db, "CREATE DATABASE IF NOT EXISTS "+quoted+" CHARACTER SET utf8mb4"); err != nil {
+	if err := exec(ctx, a.cfg, a.runs(), "CREATE DATABASE IF NOT EXISTS "+quoted+" CHARACTER SET utf8mb4"); err != nil {
 		return false, a.fail(op, err, NoCreate)
 	}
 	snap.created(name)
@@ -214,7 +231,7 @@ func (a *Admin) dropDatabase(ctx context.Context, name string) (changed bool, er
 	if err != nil || !there {
 		return false, err
 	}
-	if err := exec(ctx, a.cfg, a.db, "DROP DATABASE IF EXISTS "+quoted); err != nil {
+	if err := exec(ctx, a.cfg, a.runs(), "DROP DATABASE IF EXISTS "+quoted); err != nil {
 		return false, a.fail(op, err, NoCreate)
 	}
 	return true, nil
@@ -224,7 +241,7 @@ func (a *Admin) lookup(ctx context.Context, op, name string) (quoted string, the
 	if quoted, err = a.ours(op, name); err != nil {
 		return "", false, err
 	}
-	found, err := strings1(ctx, a.cfg, a.db, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = ?", name)
+	found, err := strings1(ctx, a.cfg, a.runs(), "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = ?", name)
 	if err != nil {
 		return "", false, a.fail(op, err, NoCreate)
 	}
@@ -265,7 +282,7 @@ func (a *Admin) DropDatabase(ctx context.Context, name string) error {
 
 // Tables lists the tables of a database, sorted.
 func (a *Admin) Tables(ctx context.Context, database string) ([]string, error) {
-	names, err := strings1(ctx, a.cfg, a.db, "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = ? ORDER BY 1", database)
+	names, err := strings1(ctx, a.cfg, a.runs(), "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = ? ORDER BY 1", database)
 	if err != nil {
 		return nil, a.fail(fmt.Sprintf("listing the tables of database %q", database), err, NoCreate)
 	}

@@ -42,6 +42,8 @@ const (
 	Refused            Class = "Refused"
 	// Full is a server without space.
 	Full Class = "Full"
+	// Locked is a lock that another run holds.
+	Locked Class = "Locked"
 	// Foreign is a database or account that exists and is not the cloud's; the Error wraps a NotOurs.
 	Foreign  Class = "Foreign"
 	Canceled Class = "Canceled"
@@ -145,6 +147,8 @@ func (e *Error) Remedy() string {
 		return run(grant)
 	case Full:
 		return "make room in the data directory of the database server (SELECT @@datadir), or give it a larger volume"
+	case Locked:
+		return "wait until the other run has ended, or end it, and run the command again; the server frees the lock of a run that is gone within a minute"
 	case WeakPassword:
 		return "the server's password policy refuses the generated passwords; relax it: validate_password (MySQL), simple_password_check (MariaDB)"
 	}

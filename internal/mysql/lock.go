@@ -6,9 +6,12 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
+
+	driverpkg "github.com/go-sql-driver/mysql"
 )
 
 const (
@@ -21,36 +24,108 @@ const (
 
 // Lock is held by one connection to the server at a time, until it is released or the connection ends. It waits for a while: the holder may be gone.
 func (a *Admin) Lock(ctx context.Context, name string) (release func(), err error) {
-	return a.lock(ctx, name, lockIdle, lockWait)
+	_, release, err = a.lock(ctx, name, lockIdle, lockWait, nil)
+	return release, err
 }
 
-func (a *Admin) lock(ctx context.Context, name string, idle, wait time.Duration) (release func(), err error) {
-	op := fmt.Sprintf("taking lock %q", name)
+// Hold is Lock for work that must end with the lock: what the Admin that it returns makes, changes and drops goes over the connection that holds the lock. A
+// process that sleeps for long, and wakes when another one has the lock, changes nothing any more. waiting gets who holds the lock while it is waited
+// for; nil to do without. An Admin that holds a lock keeps it, and the release that it gets does nothing.
+func (a *Admin) Hold(ctx context.Context, name string, waiting func(holder string)) (held *Admin, release func(), err error) {
+	return a.hold(ctx, name, lockIdle, lockWait, waiting)
+}
+
+func (a *Admin) hold(ctx context.Context, name string, idle, wait time.Duration, waiting func(holder string)) (*Admin, func(), error) {
+	if a.Holds() {
+		return a, func() {}, nil
+	}
+	on, release, err := a.lock(ctx, name, idle, wait, waiting)
+	if err != nil {
+		return nil, nil, err
+	}
+	held := *a
+	held.on = on
+	return &held, release, nil
+}
+
+// Holds reports whether the statements of this Admin go over the connection that holds a lock.
+func (a *Admin) Holds() bool { return a.on != nil }
+
+// Exec runs a statement on the connection that holds the lock.
+func (a *Admin) Exec(ctx context.Context, statement string) error {
+	_, err := a.on.ExecContext(ctx, statement)
+	return err
+}
+
+// StillHolds asks the server whether the lock is still held.
+func (a *Admin) StillHolds(ctx context.Context) error {
+	got, err := strings1(ctx, a.cfg, a.on, "SELECT COALESCE(IS_USED_LOCK(?) = CONNECTION_ID(), 0)", a.on.name)
+	if err == nil && (len(got) != 1 || got[0] != "1") {
+		err = a.on.lost("the server has given it up")
+	}
+	if err != nil {
+		return a.Fail(fmt.Sprintf("looking at lock %q", a.on.name), err)
+	}
+	return nil
+}
+
+// holder is a connection that holds a lock. It sends one statement at a time, and a sign of life is one.
+type holder struct {
+	name string
+	cfg  Config
+	mu   sync.Mutex
+	conn *sql.Conn
+}
+
+// lost is the error of a statement whose lock is gone.
+func (h *holder) lost(why string) error {
+	return &Error{Class: Unreachable, Op: fmt.Sprintf("keeping lock %q", h.name), Server: h.cfg.Addr(), User: h.cfg.User,
+		Detail: "it is lost, and another run may hold it now: " + why}
+}
+
+func (h *holder) judge(err error) error {
+	if errors.Is(err, driver.ErrBadConn) || errors.Is(err, driverpkg.ErrInvalidConn) || errors.Is(err, sql.ErrConnDone) {
+		return h.lost(err.Error())
+	}
+	return err
+}
+
+func (h *holder) ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out, err := h.conn.ExecContext(ctx, text, args...)
+	return out, h.judge(err)
+}
+
+// QueryContext is called with the lock of the holder: the rows are read from its connection afterwards.
+func (h *holder) QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	rows, err := h.conn.QueryContext(ctx, text, args...)
+	return rows, h.judge(err)
+}
+
+func (h *holder) ping(ctx context.Context) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_ = h.conn.PingContext(ctx) // a sign for the server; what uses the lock finds a lost server itself
+}
+
+// end ends the lock, and the settings of its session, with the connection.
+func (h *holder) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_ = h.conn.Raw(func(any) error { return driver.ErrBadConn })
+	_ = h.conn.Close()
+}
+
+func (a *Admin) lock(ctx context.Context, name string, idle, wait time.Duration, waiting func(string)) (*holder, func(), error) {
 	c, err := a.Conn(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	end := func() {
-		_ = c.Raw(func(any) error { return driver.ErrBadConn }) // the lock, and the setting, end with the connection
-		_ = c.Close()
-	}
-	if _, err := c.ExecContext(ctx, "SET SESSION wait_timeout = ?", int(idle.Seconds())); err != nil {
-		end()
-		return nil, a.Fail(op, err)
-	}
-	for began := time.Now(); ; {
-		var got sql.NullInt64
-		if err := c.QueryRowContext(ctx, "SELECT GET_LOCK(?, 1)", name).Scan(&got); err != nil {
-			end()
-			return nil, a.Fail(op, err)
-		}
-		if got.Int64 == 1 {
-			break
-		}
-		if time.Since(began) >= wait {
-			end()
-			return nil, a.refuse(op, "another run holds it: wait for its end")
-		}
+	h := &holder{name: name, cfg: a.cfg, conn: c}
+	if err := a.take(ctx, h, idle, wait, waiting); err != nil {
+		h.end()
+		return nil, nil, err
 	}
 	holding, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var signs sync.WaitGroup
@@ -61,13 +136,53 @@ func (a *Admin) lock(ctx context.Context, name string, idle, wait time.Duration)
 				tick.Stop()
 				return
 			case <-tick.C:
-				_ = c.PingContext(holding) // a sign for the server; what uses the lock finds a lost server itself
+				h.ping(holding)
 			}
 		}
 	})
-	return func() {
+	return h, func() {
 		stop()
 		signs.Wait()
-		end()
+		h.end()
 	}, nil
+}
+
+// take waits for the lock.
+func (a *Admin) take(ctx context.Context, h *holder, idle, wait time.Duration, waiting func(string)) error {
+	op := fmt.Sprintf("taking lock %q", h.name)
+	if _, err := h.conn.ExecContext(ctx, "SET SESSION wait_timeout = ?", int(idle.Seconds())); err != nil {
+		return a.Fail(op, err)
+	}
+	said := ""
+	for began := time.Now(); ; {
+		var got sql.NullInt64
+		if err := h.conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, 1)", h.name).Scan(&got); err != nil {
+			return a.Fail(op, err)
+		}
+		if got.Int64 == 1 {
+			return nil
+		}
+		who := h.other(ctx)
+		if time.Since(began) >= wait {
+			return &Error{Class: Locked, Op: op, Server: a.cfg.Addr(), User: a.cfg.User, Detail: fmt.Sprintf("%s holds it, and has not ended within %s", who, wait)}
+		}
+		if waiting != nil && who != said {
+			said = who
+			waiting(who)
+		}
+	}
+}
+
+// other names who holds the lock.
+func (h *holder) other(ctx context.Context) string {
+	var id sql.NullInt64
+	if err := h.conn.QueryRowContext(ctx, "SELECT IS_USED_LOCK(?)", h.name).Scan(&id); err != nil || !id.Valid {
+		return "another run"
+	}
+	var from string
+	const list = "SELECT CONCAT(USER, ' from ', HOST) FROM information_schema.PROCESSLIST WHERE ID = ?"
+	if err := h.conn.QueryRowContext(ctx, list, id.Int64).Scan(&from); err != nil {
+		return fmt.Sprintf("another run (connection %d)", id.Int64)
+	}
+	return fmt.Sprintf("another run (connection %d of %s)", id.Int64, from)
 }

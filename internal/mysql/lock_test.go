@@ -5,6 +5,8 @@ package mysql
 import (
 	"context"
 	"net"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,23 +43,87 @@ func TestLock(t *testing.T) {
 		return gone{c, &off}, err
 	}
 	holder, next := open(t, lost), open(t, cfg)
-	if _, err := holder.lock(t.Context(), "ocadm_test", idle, short); err != nil {
+	if _, _, err := holder.hold(t.Context(), "ocadm_test", idle, short, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := next.lock(t.Context(), "ocadm_test", idle, 2*idle); ClassOf(err) != Refused {
+	if _, _, err := next.lock(t.Context(), "ocadm_test", idle, 2*idle, nil); ClassOf(err) != Locked {
 		t.Fatalf("the holder lives: %v", err)
 	}
 	off.Store(true)
 	began := time.Now()
-	release, err := next.lock(t.Context(), "ocadm_test", idle, 30*time.Second)
+	_, release, err := next.lock(t.Context(), "ocadm_test", idle, 30*time.Second, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("after %.1f s", time.Since(began).Seconds())
 	release()
-	if again, err := next.lock(t.Context(), "ocadm_test", idle, short); err != nil {
+	if _, again, err := next.lock(t.Context(), "ocadm_test", idle, short, nil); err != nil {
 		t.Errorf("released: %v", err)
 	} else {
 		again()
+	}
+}
+
+// asleep is a connection of a process that may be suspended: it sends nothing until it goes on.
+type asleep struct {
+	net.Conn
+	*sync.RWMutex
+}
+
+func (a asleep) Write(b []byte) (int, error) {
+	a.RLock()
+	defer a.RUnlock()
+	return a.Conn.Write(b)
+}
+
+// TestHold: one that waits is told who holds the lock, and a process that sleeps until another one has the lock changes nothing when it wakes.
+func TestHold(t *testing.T) {
+	const idle = 2 * time.Second
+	cfg := root(t)
+	var sleep sync.RWMutex
+	slow := cfg
+	slow.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return asleep{c, &sleep}, err
+	}
+	first, next := open(t, slow), open(t, cfg)
+	held, release, err := first.hold(t.Context(), "ocadm_test", idle, time.Second, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	if again, _, err := held.hold(t.Context(), "ocadm_test", idle, time.Second, nil); err != nil || again != held {
+		t.Fatalf("what holds the lock keeps it: %v", err)
+	}
+	var told []string
+	_, _, err = next.hold(t.Context(), "ocadm_test", idle, 2*idle, func(who string) { told = append(told, who) })
+	const who = "another run (connection "
+	if ClassOf(err) != Locked || !strings.Contains(err.Error(), who) || len(told) != 1 || !strings.HasPrefix(told[0], who) || !strings.Contains(told[0], cfg.User+" from ") {
+		t.Fatalf("%q, %v", told, err)
+	}
+	time.Sleep(2 * idle) // it does nothing but hold it
+	if err := held.StillHolds(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := held.EnsureDatabase(t.Context(), nil, "one"); err != nil {
+		t.Fatal(err)
+	}
+	sleep.Lock()
+	other, end, err := next.hold(t.Context(), "ocadm_test", idle, 30*time.Second, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	sleep.Unlock()
+	for what, err := range map[string]error{"drop": held.DropDatabase(t.Context(), "one"), "statement": held.Exec(t.Context(), "DROP DATABASE one"), "look": held.StillHolds(t.Context())} {
+		if err == nil || !strings.Contains(err.Error(), "another run may hold it") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if list, err := other.Databases(t.Context()); err != nil || len(list) != 1 {
+		t.Errorf("%q, %v", list, err)
+	}
+	if err := other.DropDatabase(t.Context(), "one"); err != nil {
+		t.Error(err)
 	}
 }

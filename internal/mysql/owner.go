@@ -88,7 +88,7 @@ func (e *NotOurs) Error() string { return strings.Join(e.Names, ", ") + " are no
 // owners reads the markers. A server on which no cloud was ever made has no table.
 func (a *Admin) owners(ctx context.Context) (map[thing]Owner, bool, error) {
 	out := map[thing]Owner{}
-	err := query(ctx, a.cfg, a.db, "SELECT kind, name, id, namespace, cloud FROM "+ownersTable, nil, func(r *sql.Rows) error {
+	err := query(ctx, a.cfg, a.runs(), "SELECT kind, name, id, namespace, cloud FROM "+ownersTable, nil, func(r *sql.Rows) error {
 		var t thing
 		var o Owner
 		err := r.Scan(&t.kind, &t.name, &o.ID, &o.Namespace, &o.Name)
@@ -211,10 +211,10 @@ func (a *Admin) proven(ctx context.Context, snap *Snapshot, w Want) (bool, error
 func (a *Admin) mark(ctx context.Context, snap *Snapshot, things []thing) error {
 	op := "recording which databases belong to the cloud"
 	if !snap.hasTable() {
-		if err := exec(ctx, a.cfg, a.db, "CREATE DATABASE IF NOT EXISTS `"+OwnersDatabase+"` CHARACTER SET utf8mb4"); err != nil {
+		if err := exec(ctx, a.cfg, a.runs(), "CREATE DATABASE IF NOT EXISTS `"+OwnersDatabase+"` CHARACTER SET utf8mb4"); err != nil {
 			return a.fail(op, err, NoCreate)
 		}
-		if err := exec(ctx, a.cfg, a.db, createOwners); err != nil {
+		if err := exec(ctx, a.cfg, a.runs(), createOwners); err != nil {
 			return a.fail(op, err, NoTable)
 		}
 		snap.madeTable()
@@ -226,7 +226,7 @@ func (a *Admin) mark(ctx context.Context, snap *Snapshot, things []thing) error 
 		args = append(args, t.kind, t.name, a.cfg.Owner.ID, a.cfg.Owner.Namespace, a.cfg.Owner.Name)
 	}
 	a.cfg.count("INSERT")
-	res, err := a.db.ExecContext(ctx, "INSERT IGNORE INTO "+ownersTable+" (kind, name, id, namespace, cloud) VALUES "+strings.Join(rows, ","), args...)
+	res, err := a.runs().ExecContext(ctx, "INSERT IGNORE INTO "+ownersTable+" (kind, name, id, namespace, cloud) VALUES "+strings.Join(rows, ","), args...)
 	if err != nil {
 		return a.fail(op, err, NoTable)
 	}
@@ -246,7 +246,7 @@ func (a *Admin) mark(ctx context.Context, snap *Snapshot, things []thing) error 
 
 // takeOver makes the marker of another cloud ours.
 func (a *Admin) takeOver(ctx context.Context, snap *Snapshot, t thing, from Owner) error {
-	err := exec(ctx, a.cfg, a.db, "UPDATE "+ownersTable+" SET id = ?, namespace = ?, cloud = ? WHERE kind = ? AND name = ? AND id = ?",
+	err := exec(ctx, a.cfg, a.runs(), "UPDATE "+ownersTable+" SET id = ?, namespace = ?, cloud = ? WHERE kind = ? AND name = ? AND id = ?",
 		a.cfg.Owner.ID, a.cfg.Owner.Namespace, a.cfg.Owner.Name, t.kind, t.name, from.ID)
 	if err != nil {
 		return a.fail("taking over "+t.String(), err, NoTable)
@@ -329,7 +329,7 @@ func (a *Admin) DropOwned(ctx context.Context) error {
 }
 
 func (a *Admin) unmark(ctx context.Context, t thing) error {
-	err := exec(ctx, a.cfg, a.db, "DELETE FROM "+ownersTable+" WHERE kind = ? AND name = ? AND id = ?", t.kind, t.name, a.cfg.Owner.ID)
+	err := exec(ctx, a.cfg, a.runs(), "DELETE FROM "+ownersTable+" WHERE kind = ? AND name = ? AND id = ?", t.kind, t.name, a.cfg.Owner.ID)
 	if err != nil {
 		return a.fail("forgetting "+t.String(), err, NoTable)
 	}

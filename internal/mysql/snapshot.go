@@ -39,14 +39,14 @@ func (a *Admin) Snapshot(ctx context.Context) (*Snapshot, error) {
 		databases: map[string]bool{}, accounts: map[string]map[string]credential{}, passwords: map[string]string{},
 		blocked: map[thing]obstacle{},
 	}
-	names, err := strings1(ctx, a.cfg, a.db, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
+	names, err := strings1(ctx, a.cfg, a.runs(), "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")
 	if err != nil {
 		return nil, a.fail("listing databases", err, NoCreate)
 	}
 	for _, n := range names {
 		s.databases[s.key(n)] = true
 	}
-	err = query(ctx, a.cfg, a.db, "SELECT User, Host, plugin, COALESCE(authentication_string, '') FROM mysql.user", nil, func(r *sql.Rows) error {
+	err = query(ctx, a.cfg, a.runs(), "SELECT User, Host, plugin, COALESCE(authentication_string, '') FROM mysql.user", nil, func(r *sql.Rows) error {
 		var u UserHost
 		var c credential
 		err := r.Scan(&u.User, &u.Host, &c.plugin, &c.hash)
@@ -207,7 +207,7 @@ func (s *Snapshot) mayAll(ctx context.Context, a *Admin, u UserHost, databases .
 // but GRANT OPTION counts, as in SHOW GRANTS.
 func (a *Admin) databaseGrants(ctx context.Context) map[UserHost]map[string]bool {
 	out := map[UserHost]map[string]bool{}
-	err := query(ctx, a.cfg, a.db, "SELECT * FROM mysql.db", nil, func(r *sql.Rows) error {
+	err := query(ctx, a.cfg, a.runs(), "SELECT * FROM mysql.db", nil, func(r *sql.Rows) error {
 		names, err := r.Columns()
 		if err != nil {
 			return err

@@ -188,7 +188,8 @@ func metadata(to, from *unstructured.Unstructured) {
 	to.SetName(from.GetName())
 	to.SetLabels(from.GetLabels())
 	annotations := from.GetAnnotations()
-	for _, a := range []string{v1alpha1.AnnotationUpdateFrom, v1alpha1.AnnotationAtOnce, v1alpha1.AnnotationPaused, engine.HashAnnotation, lastApplied} {
+	for _, a := range []string{v1alpha1.AnnotationUpdateFrom, v1alpha1.AnnotationAtOnce, v1alpha1.AnnotationPaused, v1alpha1.AnnotationPausedBefore,
+		v1alpha1.AnnotationStoppedBy, engine.HashAnnotation, lastApplied} {
 		delete(annotations, a)
 	}
 	to.SetAnnotations(annotations)

@@ -9,6 +9,8 @@ import (
 	"context"
 	"strings"
 	"time"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
 // Target is what an effect acts on. When one effect finds its target down, the others of that target are not tried in the same pass.
@@ -66,6 +68,10 @@ func DatabaseKey(component string) string { return "database/" + strings.ToLower
 func OnServer(key string) bool {
 	return strings.HasPrefix(key, "database/") || strings.HasPrefix(key, "clickhouse/")
 }
+
+// Lasts reports whether an effect says of a cloud what stays so when its databases become older: that its identity service has served, and that it has a public
+// address.
+func Lasts(key string) bool { return key == v1alpha1.EffectServed || key == addressKnown }
 
 // Waiting is an error that means "not yet": the effect is tried again after the delay, and the component is Waiting, not Degraded.
 type Waiting struct {

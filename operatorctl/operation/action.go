@@ -35,8 +35,8 @@ type Action struct {
 	// Outside actions run in the program that asks for them: docs/decisions/0056. Left says what such a program leaves that ends without a word.
 	Outside bool
 	Left    string
-	// Back takes back what such a program did before it could only go forward; nil if there is nothing.
-	Back func(context.Context, client.Client, client.ObjectKey) error
+	// Back takes back what such a program did for an operation before it could only go forward, and reports whether there was something; nil if there never is.
+	Back func(ctx context.Context, c client.Client, cloud client.ObjectKey, operation string) (bool, error)
 	// Job, if set, says how the steps run in a pod of their own; nil lets the operator run them.
 	Job func(context.Context, *v1alpha1.OnecloudOperation) (Job, error)
 	// Steps do the work, one after another.

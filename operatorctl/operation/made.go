@@ -136,6 +136,11 @@ func removeMade() Step {
 
 // removeFrom removes what components have on the server. What their databases hold is copied before.
 func (r *Run) removeFrom(ctx context.Context, report workflow.Reporter, v backup.Vault, components []string) error {
+	admin, release, err := backup.Replacing(ctx, report, v.Admin)
+	if err != nil {
+		return err
+	}
+	defer release()
 	databases, accounts, err := v.Admin.Owned(ctx)
 	if err != nil {
 		return err
@@ -165,7 +170,7 @@ func (r *Run) removeFrom(ctx context.Context, report workflow.Reporter, v backup
 		return err
 	}
 	for _, d := range drop {
-		if err := v.Admin.DropDatabase(ctx, d); err != nil {
+		if err := admin.DropDatabase(ctx, d); err != nil {
 			return err
 		}
 		report.Changed("database %s was made by this operation, and is removed", d)
@@ -174,7 +179,7 @@ func (r *Run) removeFrom(ctx context.Context, report workflow.Reporter, v backup
 		if c.Database == nil || !slices.Contains(components, c.Name) || !slices.Contains(accounts, c.Database.Account()) {
 			continue
 		}
-		if err := v.Admin.DropAccount(ctx, c.Database.Account()); err != nil {
+		if err := admin.DropAccount(ctx, c.Database.Account()); err != nil {
 			return err
 		}
 		report.Changed("account %s of the database server was made by this operation, and is removed", c.Database.Account())

@@ -3,13 +3,18 @@
 package operation
 
 import (
+	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/test/mariadb"
 )
 
 // What has a database or an account counts as there, whoever made it.
@@ -38,6 +43,56 @@ func TestMade(t *testing.T) {
 	got := made(absent, of("old"), of("old", "new", "gone", "wanted", "there"), now)
 	if want := []string{"new", "gone"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// held is a Reporter that ends what waits for another program.
+type held struct {
+	workflow.Discard
+	end func()
+}
+
+func (h held) Info(format string, _ ...any) {
+	if strings.HasPrefix(format, "waiting:") {
+		h.end()
+	}
+}
+
+func vaultOn(t *testing.T, server *mariadb.Server) backup.Vault {
+	t.Helper()
+	a, err := mysql.Open(t.Context(), mysql.Config{Host: server.Host, Port: server.Port, User: "root", Password: server.RootPassword, Owner: mysql.Owner{ID: "u"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	return backup.Vault{Admin: a, CloudID: "u"}
+}
+
+// TestRemoveAlone: no database is removed while another program replaces databases of the cloud.
+func TestRemoveAlone(t *testing.T) {
+	server := mariadb.Require(t, mariadb.Options{})
+	vault := func() backup.Vault { return vaultOn(t, server) }
+	v := vault()
+	if _, err := v.Admin.EnsureDatabase(t.Context(), nil, "glance"); err != nil {
+		t.Fatal(err)
+	}
+	_, release, err := backup.Replacing(t.Context(), backup.Unwatched{}, vault().Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := (&Run{}).removeFrom(ctx, held{end: cancel}, v, []string{"glance"}); err == nil || ctx.Err() == nil {
+		t.Errorf("it does not wait: %v", err)
+	}
+	if there, err := v.Admin.Databases(t.Context()); err != nil || !slices.Equal(there, []string{"glance"}) {
+		t.Errorf("%q, %v", there, err)
+	}
+	release()
+	if err := (&Run{}).removeFrom(t.Context(), workflow.Discard{}, v, []string{"glance"}); err != nil {
+		t.Error(err)
+	}
+	if there, err := v.Admin.Databases(t.Context()); err != nil || len(there) > 0 {
+		t.Errorf("%q, %v", there, err)
 	}
 }
 

@@ -27,11 +27,13 @@ func outside() []Action {
 	return []Action{
 		{
 			Name: v1alpha1.ActionBackup, Short: "Back the cloud up, and prove the backup", Outside: true,
-			Left: "half a file is never listed; the next backup of the cloud to the place removes what is left",
+			Timeout: databasesTimeout, // as long as the command of the schedule has
+			Left:    "half a file is never listed; the next backup of the cloud to the place removes what is left",
 		},
 		{
 			Name: v1alpha1.ActionRestore, Short: "Restore the cloud from a backup", Outside: true, Back: startAgain,
-			Left: "the services are stopped, and the databases may be half restored: run the same ocadm cluster backup restore again",
+			Left: "the services are stopped, and the databases may be half restored. It may still work on the databases: make sure that it has ended, and run the same " +
+				"ocadm cluster backup restore again, which waits for it and begins anew",
 		},
 		{
 			Name: v1alpha1.ActionMoveDatabase, Short: "Move the databases to another server", Outside: true, Back: startAgain,
@@ -40,9 +42,9 @@ func outside() []Action {
 	}
 }
 
-// startAgain starts the services that a program stopped and left so.
-func startAgain(ctx context.Context, c client.Client, key client.ObjectKey) error {
-	return Start(ctx, c, key, v1alpha1.ManagerOperator)
+// startAgain starts the services that the program of an operation stopped and left so.
+func startAgain(ctx context.Context, c client.Client, key client.ObjectKey, operation string) (bool, error) {
+	return StartAgain(ctx, c, key, v1alpha1.ManagerOperator, operation)
 }
 
 // DefaultSilence is how long the program of an operation may give no sign. It gives one every signInterval.
@@ -138,10 +140,14 @@ func (c *Controller) lose(ctx context.Context, a Action, o *v1alpha1.OnecloudOpe
 			s.Phase, s.Message, s.Cause = v1alpha1.OperationReverting, why, why
 		})
 	default:
-		if err := a.Back(ctx, c.Client, client.ObjectKeyFromObject(cloud)); err != nil {
+		did, err := a.Back(ctx, c.Client, client.ObjectKeyFromObject(cloud), now.Name)
+		if err != nil {
 			return err
 		}
-		why, end = why+"; what was stopped starts again, and the cloud is as it was before", v1alpha1.OperationReverted
+		if did {
+			why += "; what was stopped starts again"
+		}
+		why, end = why+"; the cloud is as it was before", v1alpha1.OperationReverted
 	}
 	if err := c.unmade(ctx, now, cloud, why); err != nil { // again if this operator ends before the next line
 		return err

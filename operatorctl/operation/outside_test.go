@@ -3,6 +3,7 @@
 package operation
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,42 @@ func TestSilentProgram(t *testing.T) {
 	h, err := archive.History(t.Context(), w.client, "n")
 	if err != nil || len(h) != 1 || h[0].Place != "/backup" || !strings.Contains(h[0].Error, "gave no sign") {
 		t.Errorf("%+v %v", h, err)
+	}
+}
+
+// TestSilentProgramOfAStoppedCloud: what the operation did not stop does not start when its program is gone; what it did starts, and a pause of before comes back.
+func TestSilentProgramOfAStoppedCloud(t *testing.T) {
+	for by, want := range map[string]map[string]string{
+		"a person": {v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationPausedBefore: "glance"}, "r": {v1alpha1.AnnotationPaused: "glance"},
+	} {
+		w := newWorld(t, func(*world) []Action { return outside() })
+		cloud := &v1alpha1.OnecloudCluster{}
+		if err := w.client.Get(t.Context(), key, cloud); err != nil {
+			t.Fatal(err)
+		}
+		cloud.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationPausedBefore: "glance"}
+		if by == "r" {
+			cloud.Annotations[v1alpha1.AnnotationStoppedBy] = by
+		}
+		if err := w.client.Update(t.Context(), cloud); err != nil {
+			t.Fatal(err)
+		}
+		w.create("r", func(o *v1alpha1.OnecloudOperation) {
+			o.Spec.Action, o.Spec.Restore = v1alpha1.ActionRestore, &v1alpha1.RestoreParameters{File: "f", Place: "/backup"}
+		})
+		w.until("r", v1alpha1.OperationPending)
+		w.announce("r")
+		w.until("r", v1alpha1.OperationRunning)
+		w.stop()
+		w.silence = 200 * time.Millisecond
+		w.start()
+		o := w.until("r", v1alpha1.OperationReverted)
+		if strings.Contains(o.Status.Message, "starts again") != (by == "r") || !strings.Contains(o.Status.Message, "as it was before") {
+			t.Errorf("stopped by %s: %s", by, o.Status.Message)
+		}
+		if err := w.client.Get(t.Context(), key, cloud); err != nil || !maps.Equal(cloud.Annotations, want) {
+			t.Errorf("stopped by %s: %v, %v", by, cloud.Annotations, err)
+		}
 	}
 }
 

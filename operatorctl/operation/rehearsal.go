@@ -71,9 +71,9 @@ func newRehearsal(ctx context.Context, r *Run, report workflow.Reporter) (*rehea
 		return nil, cannotRehearse(errors.New("the cloud has no database server"))
 	}
 	admin := v.Admin
-	names, err := backup.Databases(ctx, admin)
+	names, err := r.rehearsable(ctx, v, cloud)
 	if err != nil {
-		return nil, cannotRehearse(errors.Join(err, admin.Close()))
+		return nil, errors.Join(err, admin.Close())
 	}
 	all, err := subjects(cloud.Name, view.Next, catalog.All(), names)
 	if err != nil {
@@ -83,6 +83,20 @@ func newRehearsal(ctx context.Context, r *Run, report workflow.Reporter) (*rehea
 		Run: r, report: report, cloud: cloud, admin: admin, owner: v.CloudID, subjects: all, redact: view.Redact,
 		account: credentials{password: rand.Text() + "-x9"}, // the end pleases servers that ask for small letters, digits and signs
 	}, nil
+}
+
+// rehearsable are the databases of the cloud. As with the copies of an update, none that a component uses may be left out: its migration would be skipped as that
+// of a component without a database, and the rehearsal would succeed.
+func (r *Run) rehearsable(ctx context.Context, v backup.Vault, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
+	_, err := r.databases(ctx, v, cloud)
+	if l := finding.Of(err); len(l) > 0 && l[0].Code == codeLeftOut {
+		return nil, err
+	}
+	var names []string
+	if err == nil {
+		names, err = backup.Databases(ctx, v.Admin)
+	}
+	return names, cannotRehearse(err)
 }
 
 // run does it, and leaves nothing behind.

@@ -12,8 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/test/mariadb"
 )
 
 func TestDiverted(t *testing.T) {
@@ -162,5 +164,34 @@ func TestConclude(t *testing.T) {
 	list = append(list, v1alpha1.Rehearsed{Component: "c", Result: v1alpha1.RehearsalFailed, Message: "no such column"})
 	if err := conclude(list); err == nil || !strings.Contains(err.Error(), "c: no such column") {
 		t.Error(err)
+	}
+}
+
+// TestRehearsalLeavesNoDatabaseOut: a database that a component uses and that is not recorded as the cloud's ends the rehearsal; else its migration would be
+// skipped, and the rehearsal would succeed.
+func TestRehearsalLeavesNoDatabaseOut(t *testing.T) {
+	server := mariadb.Require(t, mariadb.Options{})
+	v := vaultOn(t, server)
+	if _, err := v.Admin.EnsureDatabase(t.Context(), nil, "keystone"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Execute(t.Context(), "CREATE DATABASE glance"); err != nil {
+		t.Fatal(err)
+	}
+	cloud := &v1alpha1.OnecloudCluster{}
+	cloud.Status.Components = []v1alpha1.ComponentStatus{{Name: "keystone", State: v1alpha1.Available}, {Name: "glance", State: v1alpha1.Available}}
+	_, err := (&Run{}).rehearsable(t.Context(), v, cloud)
+	if l := finding.Of(err); len(l) != 1 || l[0].Code != "OCA-7075" || !strings.Contains(l[0].Cause, "glance") {
+		t.Errorf("%v", err)
+	}
+	cloud.Status.Components[1].State = v1alpha1.Disabled
+	if names, err := (&Run{}).rehearsable(t.Context(), v, cloud); err != nil || !slices.Equal(names, []string{"keystone"}) {
+		t.Errorf("%q, %v", names, err)
+	}
+	if err := v.Admin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (&Run{}).rehearsable(t.Context(), v, cloud); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-7091" {
+		t.Errorf("without a server: %v", err)
 	}
 }

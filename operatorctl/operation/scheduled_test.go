@@ -65,6 +65,9 @@ func TestAskedBackup(t *testing.T) {
 	w.until("next", v1alpha1.OperationPending)
 	job := w.jobOf("asked")
 	pod := job.Spec.Template
+	if want := int64((4*time.Hour + spare).Seconds()); *job.Spec.ActiveDeadlineSeconds != want {
+		t.Errorf("it may take %d s, not %d, which the command of the schedule may", *job.Spec.ActiveDeadlineSeconds, want)
+	}
 	if *job.Spec.BackoffLimit != 0 || *job.Spec.TTLSecondsAfterFinished != 600 || pod.Spec.RestartPolicy != corev1.RestartPolicyNever || pod.Labels["app"] != "backup" ||
 		pod.Labels[v1alpha1.LabelOperation] != "asked" || pod.Labels[v1alpha1.LabelManagedBy] == "" || pod.Spec.ServiceAccountName != "onecloud-backup" ||
 		!slices.Equal(pod.Spec.Containers[0].Args, []string{"cluster", "backup", "run", "--dir=/backup", "--operation=asked"}) || !metav1.IsControlledBy(job, w.get("asked")) {

@@ -25,17 +25,80 @@ import (
 // selector.
 const AnnotationStopped = "onecloud.yunion.io/stopped-replicas"
 
-// Start lets the operator start the services of a cloud again that ocadm cluster stop, a restore or a move has ended.
+// Start lets the operator start the services of a cloud again that ocadm cluster stop, a restore or a move has ended. A pause that the cloud had before comes
+// back; what the operator leaves alone then is started here, with the pods it had.
 func Start(ctx context.Context, c client.Client, key client.ObjectKey, owner client.FieldOwner) error {
 	cloud := &v1alpha1.OnecloudCluster{}
 	if err := c.Get(ctx, key, cloud); err != nil {
 		return fmt.Errorf("starting cloud %s: %w", key, err)
 	}
-	if _, paused := cloud.Annotations[v1alpha1.AnnotationPaused]; paused {
-		if err := change(ctx, c, cloud, owner, v1alpha1.AnnotationPaused, nil); err != nil {
-			return fmt.Errorf("starting cloud %s: %w", key, err)
+	paused := cloud.Annotations[v1alpha1.AnnotationPaused]
+	if paused == "true" {
+		paused = cloud.Annotations[v1alpha1.AnnotationPausedBefore]
+	}
+	if paused != "" { // until they run, it says how the cloud was
+		if err := startWorkloads(ctx, c, key, owner, true); err != nil {
+			return err
 		}
 	}
+	if err := unpause(ctx, c, cloud, owner, paused); err != nil {
+		return fmt.Errorf("starting cloud %s: %w", key, err)
+	}
+	if paused != "" {
+		return nil
+	}
+	return startWorkloads(ctx, c, key, owner, false)
+}
+
+// StartAgain starts the services that an operation stopped, and reports whether it did. A cloud that was stopped before stays so.
+func StartAgain(ctx context.Context, c client.Client, key client.ObjectKey, owner client.FieldOwner, operation string) (bool, error) {
+	cloud := &v1alpha1.OnecloudCluster{}
+	if err := c.Get(ctx, key, cloud); err != nil {
+		return false, fmt.Errorf("starting cloud %s: %w", key, err)
+	}
+	mine := cloud.Annotations[v1alpha1.AnnotationStoppedBy] == operation
+	if _, known := cloud.Annotations[v1alpha1.AnnotationPausedBefore]; !known { // a start was interrupted, or an earlier ocadm stopped it
+		var err error
+		if mine, err = Stopped(ctx, c, key); err != nil {
+			return false, err
+		}
+	}
+	if !mine {
+		return false, nil
+	}
+	return true, Start(ctx, c, key, owner)
+}
+
+// Stopped reports whether a workload of a cloud notes that it was stopped.
+func Stopped(ctx context.Context, c client.Reader, key client.ObjectKey) (bool, error) {
+	list, err := Services(ctx, c, key)
+	if err != nil {
+		return false, err
+	}
+	agents, err := Writers(ctx, c, key)
+	return slices.ContainsFunc(list, func(d appsv1.Deployment) bool { return d.Annotations[AnnotationStopped] != "" }) ||
+		slices.ContainsFunc(agents, func(d appsv1.DaemonSet) bool { return d.Annotations[AnnotationStopped] != "" }), err
+}
+
+// unpause gives a cloud the pause that it had before it was stopped.
+func unpause(ctx context.Context, c client.Client, cloud *v1alpha1.OnecloudCluster, owner client.FieldOwner, paused string) error {
+	annotations := map[string]any{}
+	for _, name := range []string{v1alpha1.AnnotationPaused, v1alpha1.AnnotationPausedBefore, v1alpha1.AnnotationStoppedBy} {
+		if _, there := cloud.Annotations[name]; there {
+			annotations[name] = nil
+		}
+	}
+	if len(annotations) == 0 {
+		return nil
+	}
+	if paused != "" {
+		annotations[v1alpha1.AnnotationPaused] = paused
+	}
+	return mergeInto(ctx, c, cloud, owner, map[string]any{"metadata": map[string]any{"annotations": annotations}})
+}
+
+// startWorkloads ends the stop of workloads. all gives each Deployment its pods again; else the operator does, where it decides their number.
+func startWorkloads(ctx context.Context, c client.Client, key client.ObjectKey, owner client.FieldOwner, all bool) error {
 	list, err := Services(ctx, c, key)
 	if err != nil {
 		return err
@@ -47,7 +110,7 @@ func Start(ctx context.Context, c client.Client, key client.ObjectKey, owner cli
 			continue
 		}
 		var spec map[string]any
-		if engine.ScaledBy(d) != "" && Replicas(d) == 0 { // the operator leaves the number to the autoscaler, which leaves none alone
+		if (all || engine.ScaledBy(d) != "") && Replicas(d) == 0 { // the operator leaves the number to the autoscaler, which leaves none alone
 			spec = map[string]any{"replicas": n}
 		}
 		if err := change(ctx, c, d, owner, AnnotationStopped, spec); err != nil {
@@ -73,11 +136,15 @@ func Start(ctx context.Context, c client.Client, key client.ObjectKey, owner cli
 
 // change takes an annotation away, and merges fields into the spec.
 func change(ctx context.Context, c client.Client, o client.Object, owner client.FieldOwner, without string, spec map[string]any) error {
-	patch := map[string]any{"metadata": map[string]any{"annotations": map[string]any{without: nil}}}
+	fields := map[string]any{"metadata": map[string]any{"annotations": map[string]any{without: nil}}}
 	if spec != nil {
-		patch["spec"] = spec
+		fields["spec"] = spec
 	}
-	text, err := json.Marshal(patch)
+	return mergeInto(ctx, c, o, owner, fields)
+}
+
+func mergeInto(ctx context.Context, c client.Client, o client.Object, owner client.FieldOwner, fields map[string]any) error {
+	text, err := json.Marshal(fields)
 	if err != nil {
 		return err
 	}

@@ -151,7 +151,7 @@ var readSession = []string{
 	"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 }
 
-// session is a connection that keeps its settings.
+// session is a connection that keeps its settings. One that only changes something may be that of a lock; conn is nil then.
 type session struct {
 	admin *mysql.Admin
 	conn  *sql.Conn
@@ -163,22 +163,41 @@ func newSession(ctx context.Context, a *mysql.Admin, setup ...string) (*session,
 		return nil, err
 	}
 	s := &session{admin: a, conn: c}
+	return s, s.prepare(ctx, setup)
+}
+
+// loadSession is a session that only changes something.
+func loadSession(ctx context.Context, a *mysql.Admin, setup ...string) (*session, error) {
+	if !a.Holds() {
+		return newSession(ctx, a, setup...)
+	}
+	s := &session{admin: a}
+	return s, s.prepare(ctx, setup)
+}
+
+func (s *session) prepare(ctx context.Context, setup []string) error {
 	for _, q := range setup {
 		if err := s.exec(ctx, q); err != nil {
 			s.close()
-			return nil, a.Fail("preparing the session", err)
+			return s.admin.Fail("preparing the session", err)
 		}
 	}
-	return s, nil
+	return nil
 }
 
-// close ends the connection itself: its settings must not reach the next user of the pool.
+// close ends the connection itself: its settings must not reach the next user of the pool. That of a lock ends with the lock.
 func (s *session) close() {
+	if s.conn == nil {
+		return
+	}
 	_ = s.conn.Raw(func(any) error { return driver.ErrBadConn })
 	_ = s.conn.Close()
 }
 
 func (s *session) exec(ctx context.Context, statement string) error {
+	if s.conn == nil {
+		return s.admin.Exec(ctx, statement)
+	}
 	_, err := s.conn.ExecContext(ctx, statement)
 	return err
 }

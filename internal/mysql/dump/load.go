@@ -32,9 +32,9 @@ var writeSession = []string{
 
 const loadMode = "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'"
 
-// NewLoader starts a session. Close it afterwards.
+// NewLoader starts a session. Close it afterwards. An Admin that holds a lock loads over the connection that holds it.
 func NewLoader(ctx context.Context, a *mysql.Admin, into func(database string) string) (*Loader, error) {
-	s, err := newSession(ctx, a, writeSession...)
+	s, err := loadSession(ctx, a, writeSession...)
 	if err != nil {
 		return nil, err
 	}

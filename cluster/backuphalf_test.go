@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+// TestNoBackupOfHalfARestore: databases that a restore has left half replaced are not backed up while the cloud is stopped, but for the restore that is tried
+// again; if a person started it, older files stay. A restore that succeeded ends that.
+func TestNoBackupOfHalfARestore(t *testing.T) {
+	restore := func(name string, at int64, phase v1alpha1.OperationPhase, final bool) *Operation {
+		o := oneOperation(name, phase)
+		o.Namespace, o.Spec.Cloud, o.Spec.Action = DefaultNamespace, DefaultName, v1alpha1.ActionRestore
+		o.Status.Start, o.Status.Runner = metav1.NewTime(time.Unix(at, 0)), &v1alpha1.OperationRunner{Final: final}
+		return o
+	}
+	failed := restore("restore-1", 10, v1alpha1.OperationFailed, true)
+	for name, c := range map[string]struct {
+		paused      string
+		part        bool
+		list        []client.Object
+		half        string
+		refused     bool
+		keepsOthers bool
+	}{
+		"half restored":        {"true", false, []client.Object{failed}, "restore-1", true, true},
+		"a restore runs":       {"true", false, []client.Object{restore("restore-1", 10, v1alpha1.OperationRunning, true)}, "restore-1", true, true},
+		"what it saves":        {"true", true, []client.Object{failed}, "", false, false},
+		"started as it is":     {"", false, []client.Object{failed}, "restore-1", false, true},
+		"a later one is good":  {"", false, []client.Object{failed, restore("restore-2", 20, v1alpha1.OperationSucceeded, true)}, "", false, false},
+		"a later one is taken": {"true", false, []client.Object{failed, restore("restore-2", 20, v1alpha1.OperationReverted, false)}, "restore-1", true, true},
+		"an earlier one":       {"true", false, []client.Object{failed, restore("restore-0", 5, v1alpha1.OperationSucceeded, true)}, "restore-1", true, true},
+		"taken back":           {"true", false, []client.Object{restore("restore-1", 10, v1alpha1.OperationReverted, false)}, "", false, false},
+	} {
+		cloud := theCloud("db.invalid")
+		cloud.Annotations = map[string]string{v1alpha1.AnnotationPaused: c.paused}
+		m := &making{Backup: Backup{Key: client.ObjectKeyFromObject(cloud), Keep: 1}, part: c.part, plan: &backup.Plan{Store: backup.Dir(t.TempDir())}}
+		m.client = meanwhile(func(client.WithWatch) error { return nil }, append(c.list, cloud)...)
+		m.Open = func(context.Context) (backup.Store, error) { return backup.Dir(t.TempDir()), nil }
+		err := m.prepare(t.Context(), workflow.Discard{}) // the database server does not exist
+		l := finding.Of(err)
+		if refused := len(l) == 1 && l[0].Code == "OCA-7426" && strings.Contains(l[0].Cause, "restore-1"); refused != c.refused || m.half != c.half {
+			t.Errorf("%s: %q, %v", name, m.half, err)
+		}
+		m.plan = &backup.Plan{Store: backup.Dir(t.TempDir())}
+		if err := m.retain(t.Context(), workflow.Discard{}); err != nil || (m.warning != nil) != c.keepsOthers {
+			t.Errorf("%s: %v, %v", name, m.warning, err)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/internal/mysql"
+)
+
+// told is a Watcher that calls a function with the first line about some words.
+func told(words string, do func()) said {
+	return func(line string) {
+		if strings.Contains(line, words) && do != nil {
+			do()
+			do = nil
+		}
+	}
+}
+
+// TestReplacingOneAtATime: a restore, a copy back and a removal wait while another program replaces databases, are told which, and touch nothing.
+func TestReplacingOneAtATime(t *testing.T) {
+	e := setUp(t)
+	v, dir := Vault{Admin: e.admin, CloudID: cloud.ID}, Dir(t.TempDir())
+	p := e.plan(dir)
+	p.SkipProof = true
+	info, err := p.Run(t.Context(), Unwatched{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := v.Save(t.Context(), "b1", "one", []string{"keystone"}, Unwatched{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, release, err := Replacing(t.Context(), Unwatched{}, open(t, server, cloud))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.run("INSERT INTO keystone.user VALUES (7, 'new')")
+	for what, do := range map[string]func(context.Context, Watcher) error{
+		"restore": func(ctx context.Context, w Watcher) error {
+			_, err := RestoreDatabases(ctx, w, dir, info, e.admin)
+			return err
+		},
+		"copy back": func(ctx context.Context, w Watcher) error { return v.Restore(ctx, w, set, []string{"keystone"}) },
+		"move": func(ctx context.Context, w Watcher) error {
+			_, err := Copy(ctx, w, e.admin, e.admin, []string{"keystone"})
+			return err
+		},
+		"empty": func(ctx context.Context, w Watcher) error { return Empty(ctx, w, e.admin, []string{"keystone"}) },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		waited := false
+		err := do(ctx, told("waiting: another run (connection", func() { waited = true; cancel() }))
+		cancel()
+		if mysql.ClassOf(err) != mysql.Canceled || !waited {
+			t.Errorf("%s: %v, waited: %v", what, err, waited)
+		}
+	}
+	if n := strings.TrimSpace(e.run("SELECT COUNT(*) FROM keystone.user")); n != "3" {
+		t.Errorf("something was replaced: %s users", n)
+	}
+	another := open(t, server, Cloud{Namespace: "onecloud", Name: "other", ID: "id-2"})
+	if _, end, err := Replacing(t.Context(), Unwatched{}, another); err != nil {
+		t.Errorf("another cloud: %v", err)
+	} else {
+		end()
+	}
+	release()
+	if err := v.Restore(t.Context(), Unwatched{}, set, []string{"keystone"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestReplacingEndsWithItsLock: a program that has lost the lock in the middle drops and fills nothing any more, whatever it was about to do.
+func TestReplacingEndsWithItsLock(t *testing.T) {
+	e := setUp(t)
+	v, dir := Vault{Admin: e.admin, CloudID: cloud.ID}, Dir(t.TempDir())
+	p := e.plan(dir)
+	p.SkipProof = true
+	info, err := p.Run(t.Context(), Unwatched{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := v.Save(t.Context(), "b1", "one", []string{"keystone", "report"}, Unwatched{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const lost = "another run may hold it now"
+	// What the server does to a connection that gave no sign for long. The next program has the databases then.
+	overtaken := func() {
+		e.run("KILL IS_USED_LOCK('" + replacingPrefix + digest([]byte(cloud.ID))[:8] + "')")
+	}
+	held, release, err := Replacing(t.Context(), Unwatched{}, e.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overtaken()
+	for what, do := range map[string]func(Watcher) error{
+		"drop": func(w Watcher) error { return Empty(t.Context(), w, held, []string{"keystone"}) },
+		"copy back": func(w Watcher) error {
+			return Vault{Admin: held, CloudID: cloud.ID}.Restore(t.Context(), w, set, []string{"keystone"})
+		},
+	} {
+		if err := do(Unwatched{}); err == nil || !strings.Contains(err.Error(), lost) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	release()
+	if n := strings.TrimSpace(e.run("SELECT COUNT(*) FROM keystone.user")); n != "2" {
+		t.Errorf("something was replaced: %s users", n)
+	}
+	// In the middle of loading: keystone is loaded, report is not.
+	err = v.Restore(t.Context(), told("database "+set.Copy("report"), overtaken), set, []string{"keystone", "report"})
+	if err == nil || !strings.Contains(err.Error(), lost) {
+		t.Errorf("loading copies: %v", err)
+	}
+	_, err = RestoreDatabases(t.Context(), told("comparing", overtaken), dir, info, e.admin)
+	if err == nil || !strings.Contains(err.Error(), lost) || errors.Is(err, ErrDamaged) {
+		t.Errorf("finishing a restore: %v", err)
+	}
+	if err := v.Restore(t.Context(), Unwatched{}, set, []string{"keystone", "report"}); err != nil {
+		t.Errorf("the next one: %v", err)
+	}
+}
