@@ -6,6 +6,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// RollbackTarget is the release that a rollback goes back to.
+type RollbackTarget struct {
+	// Revision of the release.
+	Revision int `json:"revision"`
+	// Version of the cloud in that release.
+	Version string `json:"version,omitempty"`
+}
+
 // Rollout is how far an operation has moved a cloud from one release to another. The operator keeps every component of a wave that is not
 // reached at the release From.
 type Rollout struct {
@@ -237,6 +245,9 @@ type OnecloudOperationStatus struct {
 	// What it will do, a line each.
 	// +listType=atomic
 	Plan []string `json:"plan,omitempty"`
+	// Release that a rollback goes back to, as its check has chosen it.
+	// +nullable
+	Target *RollbackTarget `json:"target,omitempty"`
 	// How far the cloud has moved to another release.
 	// +nullable
 	Rollout *Rollout `json:"rollout,omitempty"`

@@ -133,7 +133,7 @@ func checkRollback() Step {
 			if err != nil {
 				return err
 			}
-			to, err := target(ctx, r, cloud)
+			to, err := r.kept(ctx, cloud, choose(r.Operation, cloud))
 			if err != nil {
 				return err
 			}
@@ -146,6 +146,7 @@ func checkRollback() Step {
 				report.Info("%s %s", f.Code, f.Error())
 			}
 			err = r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+				s.Target = &v1alpha1.RollbackTarget{Revision: to.Revision, Version: to.Version}
 				s.Plan, s.Findings = append([]string{plan}, bounded(lines)...), Findings(list)
 			})
 			if err != nil {
