@@ -133,13 +133,16 @@ func checkRollback() Step {
 			if err != nil {
 				return err
 			}
-			to, err := r.kept(ctx, cloud, choose(r.Operation, cloud))
+			revision, passed, err := r.choose(ctx, cloud)
 			if err != nil {
 				return err
 			}
-			plan := fmt.Sprintf("release %d, version %s → the contents of release %d, version %s", cloud.Status.Release.Revision,
-				cloud.Status.Release.Version, to.Revision, to.Version)
-			report.Info("%s", plan)
+			to, err := r.kept(ctx, cloud, revision)
+			if err != nil {
+				return err
+			}
+			plan := planOf(cloud, to, passed)
+			report.Info("%s", strings.Join(plan, "; "))
 			lines, list := r.migratedSince(ctx, cloud, to)
 			list = append(list, space(facts{cloud: cloud, server: r.server(ctx, cloud, savedSet(to.Revision))})...)
 			for _, f := range list.Warnings() {
@@ -147,7 +150,7 @@ func checkRollback() Step {
 			}
 			err = r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 				s.Target = &v1alpha1.RollbackTarget{Revision: to.Revision, Version: to.Version}
-				s.Plan, s.Findings = append([]string{plan}, bounded(lines)...), Findings(list)
+				s.Plan, s.Findings = append(plan, bounded(lines)...), Findings(list)
 			})
 			if err != nil {
 				return err

@@ -3,6 +3,7 @@
 package operation
 
 import (
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -88,5 +89,49 @@ func TestCheckOfRollbackNotesItsTarget(t *testing.T) {
 	o := f.until("r", v1alpha1.OperationSucceeded)
 	if to := o.Status.Target; to == nil || to.Revision != 2 || to.Version != "v4.0.3" || o.Status.Rollout.Of != 2 {
 		t.Errorf("%+v, %+v", to, o.Status.Rollout)
+	}
+}
+
+// After an update that went back, a rollback without a revision goes neither forward into the release that failed nor to the contents in force.
+func TestRollbackPassesOverWhatWentBack(t *testing.T) {
+	f := newFollower(t, "glance")
+	f.keep(release.Summary{Revision: 2, Version: "v4.0.3"})
+	f.keep(release.Summary{Revision: 3, Version: "v4.0.4"})
+	f.create("u", func(o *v1alpha1.OnecloudOperation) {
+		o.Spec.Action, o.Spec.Update = v1alpha1.ActionUpdate, &v1alpha1.UpdateParameters{Version: "v4.0.5"}
+	})
+	f.until("u", v1alpha1.OperationReverted)
+	f.keep(release.Summary{Revision: 4, Version: "v4.0.5", By: "u"})
+	f.keep(release.Summary{Revision: 5, Version: "v4.0.4", By: "u", Of: 3})
+	f.create("r", func(o *v1alpha1.OnecloudOperation) { o.Spec.Action = v1alpha1.ActionRollback })
+	o := f.until("r", v1alpha1.OperationSucceeded)
+	if to := o.Status.Target; to == nil || to.Revision != 2 {
+		t.Errorf("%+v", to)
+	}
+	if plan := strings.Join(o.Status.Plan, "; "); !strings.Contains(plan, "release 5, version v4.0.4 → the contents of release 2, version v4.0.3") || !strings.HasSuffix(plan, ": 4 3") {
+		t.Error(plan)
+	}
+}
+
+func TestFailedAt(t *testing.T) {
+	update := func(name string, phase v1alpha1.OperationPhase, from int) *v1alpha1.OnecloudOperation {
+		o := op(name, 1, phase, "")
+		if from > 0 {
+			o.Status.Rollout = &v1alpha1.Rollout{From: from}
+		}
+		return o
+	}
+	failed := failedAt([]*v1alpha1.OnecloudOperation{
+		update("reverted", v1alpha1.OperationReverted, 3), update("given-up", v1alpha1.OperationFailed, 3), update("done", v1alpha1.OperationSucceeded, 3),
+		update("refused", v1alpha1.OperationFailed, 0),
+	})
+	for _, c := range []struct {
+		by   string
+		of   int
+		want bool
+	}{{"reverted", 0, true}, {"given-up", 0, true}, {"reverted", 3, false}, {"done", 0, false}, {"refused", 0, false}, {"kubectl", 0, false}, {"", 0, false}} {
+		if got := failed(release.Summary{Revision: 4, By: c.by, Of: c.of}); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
 	}
 }
