@@ -25,6 +25,8 @@ type Rollout struct {
 	Of int `json:"of,omitempty"`
 	// True while no release is made.
 	Hold bool `json:"hold,omitempty"`
+	// How often the operation has changed any of this.
+	Steer int64 `json:"steer,omitempty"`
 	// Number of waves that are reached.
 	Reached int `json:"reached,omitempty"`
 	// Largest number of waves that were reached.
@@ -56,6 +58,8 @@ type RolloutStatus struct {
 	Of int `json:"of,omitempty"`
 	// True while no release is made.
 	Hold bool `json:"hold,omitempty"`
+	// How often the operation had changed its rollout.
+	Steer int64 `json:"steer,omitempty"`
 	// Number of waves that are reached.
 	Reached int `json:"reached,omitempty"`
 	// Components that are stopped.

@@ -27,6 +27,8 @@ type follower struct {
 	moved  []string
 	// late is a component that is still on its way.
 	late string
+	// slow lets the next release be made long after the operation that lets it be made was read: it is sent to, and received from.
+	slow chan struct{}
 	// at is the version of each component, contents that of each release.
 	at       map[string]string
 	contents map[int]string
@@ -76,15 +78,24 @@ func (f *follower) follow(ctx context.Context) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	in := &cloud.Status.Release
-	cloud.Status.Rollout = nil
 	var o *v1alpha1.OnecloudOperation
 	if i := slices.IndexFunc(all, func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase.Active() }); i >= 0 {
 		o = all[i]
 	}
+	spec := cloud.Spec.Version
+	if f.slow != nil && o != nil && o.Status.Rollout != nil && !o.Status.Rollout.Hold {
+		f.slow <- struct{}{}
+		<-f.slow
+		f.slow = nil
+		if f.client.Get(ctx, key, cloud) != nil {
+			return
+		}
+	}
+	in := &cloud.Status.Release
+	cloud.Status.Rollout = nil
 	if o != nil && o.Status.Rollout != nil {
 		r := o.Status.Rollout
-		cloud.Status.Rollout = &v1alpha1.RolloutStatus{Operation: o.Name, Hold: r.Hold, Reached: r.Reached}
+		cloud.Status.Rollout = &v1alpha1.RolloutStatus{Operation: o.Name, Hold: r.Hold, Steer: r.Steer, Reached: r.Reached}
 		switch {
 		case r.Hold:
 		case r.Of != 0:
@@ -95,7 +106,7 @@ func (f *follower) follow(ctx context.Context) {
 			cloud.Status.Rollout.Of = r.Of
 		case in.Revision == r.From:
 			in.Revision++
-			f.contents[in.Revision] = cloud.Spec.Version
+			f.contents[in.Revision] = spec
 		}
 		in.Version = f.contents[in.Revision]
 	}
@@ -209,6 +220,36 @@ func TestFailedUpdateGoesBack(t *testing.T) {
 				t.Errorf("%q", o.Status.Cause)
 			}
 		})
+	}
+}
+
+// An update that is cancelled while its release is being made goes back from that release, too.
+func TestCancelWhileTheReleaseIsMade(t *testing.T) {
+	f := newFollower(t, "")
+	f.mu.Lock()
+	slow := make(chan struct{})
+	f.slow = slow
+	f.mu.Unlock()
+	f.create("u", func(o *v1alpha1.OnecloudOperation) {
+		o.Spec.Action, o.Spec.Update = v1alpha1.ActionUpdate, &v1alpha1.UpdateParameters{Version: "v4.0.5"}
+	})
+	<-slow
+	f.control("u", v1alpha1.OperationCancel)
+	goesBack := func(s v1alpha1.OperationStep) bool { return s.Name == "restore-release" && s.Message != "" }
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if s := f.get("u").Status; s.Phase.Final() || slices.ContainsFunc(s.Steps, goesBack) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v", f.get("u").Status)
+		}
+	}
+	slow <- struct{}{}
+	o := f.until("u", v1alpha1.OperationCancelled)
+	time.Sleep(20 * time.Millisecond)
+	f.end("v4.0.4")
+	if r := o.Status.Rollout; r.Of != r.From {
+		t.Errorf("the release was made, and was not taken back: %+v", r)
 	}
 }
 

@@ -223,7 +223,7 @@ func (r *rollout) phase() v1alpha1.Phase {
 
 // seen is what the status says of it.
 func (r *rollout) seen() *v1alpha1.RolloutStatus {
-	seen := &v1alpha1.RolloutStatus{Operation: r.operation, Hold: r.Hold, Reached: r.Reached, Stopped: r.Stopped}
+	seen := &v1alpha1.RolloutStatus{Operation: r.operation, Hold: r.Hold, Steer: r.Steer, Reached: r.Reached, Stopped: r.Stopped}
 	if r.repeated {
 		seen.Of = r.Of
 	}

@@ -75,8 +75,11 @@ func TestOnlyAnOperationMovesTheRelease(t *testing.T) {
 	}
 	step(func(o *v1alpha1.OnecloudOperation) {})
 	b.wantVersions("held", old, old, old)
-	step(func(o *v1alpha1.OnecloudOperation) { o.Status.Rollout.Hold = false })
+	step(func(o *v1alpha1.OnecloudOperation) { o.Status.Rollout.Hold, o.Status.Rollout.Steer = false, 2 })
 	b.wantVersions("released", old, old, old)
+	if seen := b.cloud().Status.Rollout; seen == nil || seen.Steer != 2 {
+		t.Errorf("%+v", seen)
+	}
 	if c := b.cloud(); c.Status.Release.Revision != from+1 || c.Status.Release.Version != next || c.Status.Phase != v1alpha1.PhaseUpgrading || c.Status.Release.Good != from {
 		t.Errorf("%+v, %s", c.Status.Release, c.Status.Phase)
 	}
