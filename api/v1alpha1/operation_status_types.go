@@ -17,7 +17,7 @@ type RollbackTarget struct {
 // Rollout is how far an operation has moved a cloud from one release to another. The operator keeps every component of a wave that is not
 // reached at the release From.
 type Rollout struct {
-	// Revision of the release in force when the operation began.
+	// Revision of the release in force when the operation began; 0 until the operator holds the cloud at it.
 	From int `json:"from"`
 	// Revision of the release that the cloud moves to; 0 until it exists.
 	To int `json:"to,omitempty"`

@@ -88,12 +88,22 @@ func hold(order []v1alpha1.Wave) Step {
 			if cloud.Status.Release.Revision == 0 {
 				return errors.New("the cloud has no release yet")
 			}
-			return r.steer(ctx, report, func(now *v1alpha1.Rollout) {
-				if now.From == 0 {
-					now.From, now.Waves = cloud.Status.Release.Revision, order
+			err = r.steer(ctx, report, func(now *v1alpha1.Rollout) {
+				if now.Waves == nil {
+					now.Waves = order
 				}
 				now.Hold = true
 			})
+			if err != nil {
+				return err
+			}
+			if cloud, err = r.Cloud(ctx); err != nil { // until now a release could be made
+				return err
+			}
+			if from := cloud.Status.Release.Revision; r.rollout().From != from {
+				return r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.From = from })
+			}
+			return nil
 		},
 	}
 }

@@ -29,6 +29,8 @@ type follower struct {
 	late string
 	// slow lets the next release be made long after the operation that lets it be made was read: it is sent to, and received from.
 	slow chan struct{}
+	// edits makes a release just before the cloud is held.
+	edits bool
 	// at is the version of each component, contents that of each release.
 	at       map[string]string
 	contents map[int]string
@@ -95,6 +97,13 @@ func (f *follower) follow(ctx context.Context) {
 	cloud.Status.Rollout = nil
 	if o != nil && o.Status.Rollout != nil {
 		r := o.Status.Rollout
+		if f.edits {
+			f.contents[in.Revision+1], f.edits = f.contents[in.Revision], false
+			in.Revision++
+		}
+		if r.From == 0 {
+			r.From = in.Revision
+		}
 		cloud.Status.Rollout = &v1alpha1.RolloutStatus{Operation: o.Name, Hold: r.Hold, Steer: r.Steer, Reached: r.Reached}
 		switch {
 		case r.Hold:
@@ -220,6 +229,22 @@ func TestFailedUpdateGoesBack(t *testing.T) {
 				t.Errorf("%q", o.Status.Cause)
 			}
 		})
+	}
+}
+
+// A release that was made while the update began is the one that it comes from.
+func TestReleaseMadeBeforeTheHold(t *testing.T) {
+	f := newFollower(t, "")
+	f.mu.Lock()
+	f.edits = true
+	f.mu.Unlock()
+	f.create("u", func(o *v1alpha1.OnecloudOperation) {
+		o.Spec.Action, o.Spec.Update = v1alpha1.ActionUpdate, &v1alpha1.UpdateParameters{Version: "v4.0.5"}
+	})
+	o := f.until("u", v1alpha1.OperationSucceeded)
+	f.end("v4.0.5", "keystone v4.0.5", "region v4.0.5", "glance v4.0.5", "host v4.0.5")
+	if r := o.Status.Rollout; r.From != 4 || r.To != 5 {
+		t.Errorf("%+v", r)
 	}
 }
 
