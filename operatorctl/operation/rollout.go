@@ -196,7 +196,7 @@ func (r *Run) patchCloud(ctx context.Context, report workflow.Reporter, patch ma
 	if changed.ResourceVersion == cloud.ResourceVersion {
 		return nil
 	}
-	report.Changed("cloud: %s", raw)
+	report.Changed("cloud: %s", changedFields(patch))
 	return r.Until(ctx, report, "the change of the cloud", func(now *v1alpha1.OnecloudCluster) (bool, string, error) {
 		return now.Generation >= changed.Generation, "the cache does not show it yet", nil
 	})
