@@ -44,7 +44,7 @@ func check() Action {
 		}
 		return err
 	}
-	return Action{Name: v1alpha1.ActionCheck, Short: "Run the checks of an update, and change nothing", Timeout: 10 * time.Minute, Steps: []Step{looks, pulls}}
+	return Action{Name: v1alpha1.ActionCheck, Short: "Run the checks of an update, and change nothing", Timeout: 4 * time.Hour, Steps: []Step{looks, pulls}}
 }
 
 // wrongWay reports whether the version itself is refused: its images are of no use then.
