@@ -198,6 +198,18 @@ func TestOperatorImage(t *testing.T) {
 	}
 }
 
+// A cloud that the operator cannot work on keeps its Ready, and says that this is of before.
+func TestStatusOfBlockedCloud(t *testing.T) {
+	const ready, blocked = "{type: Ready, status: 'True'}", "{type: Degraded, status: 'True', reason: Blocked, message: a Secret is lost}"
+	s, err := statusOf(resource(t, head+"}\nspec: {}\nstatus: {observedGeneration: 2, conditions: ["+ready+", "+blocked+"]}").Object)
+	if err != nil || s.Blocked != "a Secret is lost" || !s.Ready || !s.Degraded || s.Health() != "ready when the operator could work on it last" {
+		t.Errorf("%+v, %q, %v", s, s.Health(), err)
+	}
+	if facts := s.facts(); !slices.Contains(facts, "blocked: a Secret is lost") {
+		t.Errorf("%q", facts)
+	}
+}
+
 func TestStatus(t *testing.T) {
 	const components = "components: [{name: a, state: Available}, {name: b, state: Waiting, blockedBy: [a]}, {name: c, state: Disabled},\n" +
 		"  {name: d, state: Degraded, reason: X, message: no image}, {name: e, state: Idle, message: no node}]"

@@ -92,7 +92,11 @@ func TestOperationTree(t *testing.T) {
 func TestControl(t *testing.T) {
 	scheme := kube.Scheme()
 	ended := oneOperation("ended", v1alpha1.OperationSucceeded)
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(oneOperation("a", v1alpha1.OperationRunning), ended).Build()
+	half := oneOperation("half", v1alpha1.OperationPaused)
+	half.Status.Steps = []v1alpha1.OperationStep{{Name: "databases-back", Revert: true}}
+	half.Status.Databases = &v1alpha1.OperationDatabases{Restoring: []string{"keystone"}}
+	half.Annotations = map[string]string{v1alpha1.AnnotationControl: v1alpha1.OperationPause}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(oneOperation("a", v1alpha1.OperationRunning), ended, half).Build()
 	for _, step := range []struct {
 		name, value string
 		changed     bool
@@ -106,6 +110,8 @@ func TestControl(t *testing.T) {
 		{"a", "", false, "OCA-7056"},
 		{"ended", v1alpha1.OperationCancel, false, "OCA-7056"},
 		{"nothing", v1alpha1.OperationCancel, false, "OCA-7054"},
+		{"half", v1alpha1.OperationCancel, false, "OCA-7077"},
+		{"half", "", true, ""},
 	} {
 		changed, err := Control(t.Context(), c, client.ObjectKey{Namespace: "onecloud", Name: step.name}, step.value)
 		code := ""

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // Status is the status of a cloud.
@@ -28,6 +29,8 @@ type Status struct {
 	Ready bool `json:"ready"`
 	// Degraded is true if something failed and needs attention. A cloud that is neither Ready nor Degraded is on its way.
 	Degraded bool `json:"degraded"`
+	// Blocked is why the operator cannot work on the cloud now, "" if it can. Everything else is as it was when it could.
+	Blocked string `json:"blocked,omitempty"`
 	// Message is why it is not Ready.
 	Message    string                     `json:"message,omitempty"`
 	Components []v1alpha1.ComponentStatus `json:"components"`
@@ -87,7 +90,11 @@ func statusOf(object map[string]any) (Status, error) {
 	s.NotSpread = says(v1alpha1.ConditionHighlyAvailable, metav1.ConditionFalse)
 	s.NotProven = says(v1alpha1.ConditionBackupProven, metav1.ConditionFalse)
 	s.NodesNotReady = says(v1alpha1.ConditionNodesReady, metav1.ConditionFalse)
-	s.Degraded = meta.IsStatusConditionTrue(cr.Status.Conditions, v1alpha1.ConditionDegraded)
+	if c := meta.FindStatusCondition(cr.Status.Conditions, v1alpha1.ConditionDegraded); c != nil && c.Status == metav1.ConditionTrue {
+		if s.Degraded = true; c.Reason == status.ReasonBlocked {
+			s.Blocked = c.Message
+		}
+	}
 	if r := cr.Status.Rollout; r != nil {
 		s.Operation = fmt.Sprintf("%s, wave %d: ocadm operation show %s", r.Operation, r.Reached, r.Operation)
 	}
@@ -113,6 +120,17 @@ func statusOf(object map[string]any) (Status, error) {
 		s.Message, s.counted = ready.Message, strings.HasPrefix(ready.Reason, "Components")
 	}
 	return s, nil
+}
+
+// Health is whether the cloud is ready, in words.
+func (s Status) Health() string {
+	switch {
+	case s.Ready && s.Blocked != "":
+		return "ready when the operator could work on it last"
+	case s.Ready:
+		return "ready"
+	}
+	return "not ready"
 }
 
 // Counts returns how many components are Available and how many should run. Components without a node count as neither.

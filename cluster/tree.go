@@ -101,11 +101,7 @@ func (s Status) lines(settled bool) []string {
 // headline is the cloud in one line: is it well, and how far is it?
 func (s Status) headline() string {
 	available, all := s.Counts()
-	state := "not ready"
-	if s.Ready {
-		state = "ready"
-	}
-	text := fmt.Sprintf("cloud %s/%s, version %s: %s, %d of %d components are available", s.Namespace, s.Name, cmp.Or(s.Version, "-"), state, available, all)
+	text := fmt.Sprintf("cloud %s/%s, version %s: %s, %d of %d components are available", s.Namespace, s.Name, cmp.Or(s.Version, "-"), s.Health(), available, all)
 	if n := s.Idle(); n > 0 {
 		text += fmt.Sprintf(", %d idle", n)
 	}
@@ -123,6 +119,7 @@ func (s Status) facts() (list []string) {
 		}
 	}
 	add("not up to date", s.Unreachable)
+	add("blocked", s.Blocked)
 	_, all := s.Counts()
 	outdated := 0
 	for _, c := range s.Components {

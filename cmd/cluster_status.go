@@ -89,17 +89,20 @@ func unwell(s cluster.Status) error {
 }
 
 func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
-	state := "not ready: " + s.Message
-	if s.Ready {
-		state = "ready"
+	state := s.Health()
+	if !s.Ready {
+		state += ": " + s.Message
 	}
 	available, all := s.Counts()
 	idle, nodes := "", ""
 	if n := s.Idle(); n > 0 {
 		idle = fmt.Sprintf(", %d idle", n)
 	}
+	if s.Blocked != "" {
+		nodes += "blocked: " + s.Blocked + "\n"
+	}
 	if s.NodesNotReady != "" {
-		nodes = s.NodesNotReady + "\n"
+		nodes += s.NodesNotReady + "\n"
 	}
 	if s.NotSpread != "" {
 		nodes += "not highly available: " + s.NotSpread + "\n"

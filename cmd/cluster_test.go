@@ -77,6 +77,7 @@ func TestStatusTable(t *testing.T) {
 			{Name: "glance", State: v1alpha1.Available, Outdated: true, BlockedBy: []string{"keystone"}, Message: "waiting for keystone to update"},
 			{Name: "lbagent", State: v1alpha1.Idle, Message: "no node has label onecloud.yunion.io/lbagent=enable"},
 		},
+		Blocked:         "the release in force, 5, is lost",
 		NodesNotReady:   "1 of 2 nodes are not Ready: n2 (Kubelet stopped posting node status)",
 		UpdateAvailable: "operator v2 has changes",
 		Certificates: v1alpha1.CertificatesStatus{
@@ -85,6 +86,7 @@ func TestStatusTable(t *testing.T) {
 	}, now)
 	const want = `cloud onecloud/default, version v4.0.4: not ready: region waits
 2 of 3 components are available, 1 idle
+blocked: the release in force, 5, is lost
 1 of 2 nodes are not Ready: n2 (Kubelet stopped posting node status)
 update available: operator v2 has changes
 certificates expire 2001-09-11, their CA 2001-09-13; renewal 2001-09-10

@@ -278,7 +278,7 @@ func newClusterRollback(a *app) *cobra.Command {
 	c.Flags().BoolVar(&restoreDatabases, "restore-databases", false, "bring back the databases whose tables were changed since")
 	c.Flags().BoolVar(&keepDatabases, "keep-databases", false, "leave the databases as they are, although tables were changed since")
 	c.MarkFlagsMutuallyExclusive("restore-databases", "keep-databases")
-	c.Flags().IntVar(&revision, "to", 0, "revision of the release (default the one before the release in force)")
+	c.Flags().IntVar(&revision, "to", 0, "revision of the release (default the latest before the one in force that has other contents and did not go back)")
 	addOnFailure(c.Flags(), &onFailure)
 	return c
 }

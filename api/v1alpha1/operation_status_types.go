@@ -6,10 +6,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// RollbackTarget is the release that a rollback goes back to.
+type RollbackTarget struct {
+	// Revision of the release.
+	Revision int `json:"revision"`
+	// Version of the cloud in that release.
+	Version string `json:"version,omitempty"`
+}
+
 // Rollout is how far an operation has moved a cloud from one release to another. The operator keeps every component of a wave that is not
 // reached at the release From.
 type Rollout struct {
-	// Revision of the release in force when the operation began.
+	// Revision of the release in force when the operation began; 0 until the operator holds the cloud at it.
 	From int `json:"from"`
 	// Revision of the release that the cloud moves to; 0 until it exists.
 	To int `json:"to,omitempty"`
@@ -17,6 +25,8 @@ type Rollout struct {
 	Of int `json:"of,omitempty"`
 	// True while no release is made.
 	Hold bool `json:"hold,omitempty"`
+	// How often the operation has changed any of this.
+	Steer int64 `json:"steer,omitempty"`
 	// Number of waves that are reached.
 	Reached int `json:"reached,omitempty"`
 	// Largest number of waves that were reached.
@@ -48,6 +58,8 @@ type RolloutStatus struct {
 	Of int `json:"of,omitempty"`
 	// True while no release is made.
 	Hold bool `json:"hold,omitempty"`
+	// How often the operation had changed its rollout.
+	Steer int64 `json:"steer,omitempty"`
 	// Number of waves that are reached.
 	Reached int `json:"reached,omitempty"`
 	// Components that are stopped.
@@ -237,6 +249,9 @@ type OnecloudOperationStatus struct {
 	// What it will do, a line each.
 	// +listType=atomic
 	Plan []string `json:"plan,omitempty"`
+	// Release that a rollback goes back to, as its check has chosen it.
+	// +nullable
+	Target *RollbackTarget `json:"target,omitempty"`
 	// How far the cloud has moved to another release.
 	// +nullable
 	Rollout *Rollout `json:"rollout,omitempty"`

@@ -114,7 +114,7 @@ type UpdateParameters struct {
 
 // RollbackParameters are what a rollback goes back to.
 type RollbackParameters struct {
-	// Revision of the release; the one before the release in force when absent.
+	// Revision of the release. When absent, the latest before the one in force that has other contents, and that no operation made which went back.
 	// +kubebuilder:validation:Minimum=1
 	Revision int `json:"revision,omitempty"`
 	// Bring back the databases whose tables were changed since, from the copies that the update away from that release made. What was written

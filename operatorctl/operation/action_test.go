@@ -4,6 +4,7 @@ package operation
 
 import (
 	"regexp"
+	"slices"
 	"testing"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 
@@ -23,6 +24,17 @@ func TestActions(t *testing.T) {
 		}
 		if a.Short == "" || a.Outside != (len(a.Steps) == 0) || a.Outside != (a.Left != "") || a.timeout(&v1alpha1.OnecloudOperation{}) <= 0 {
 			t.Errorf("%+v", a)
+		}
+	}
+}
+
+// What pulls images may take as long as an update does: one slow registry must not end a check, or a dry run, that the update would have waited for.
+func TestPullsHaveTheTimeOfAnUpdate(t *testing.T) {
+	all := Actions(catalog.All())
+	update, _ := find(all, v1alpha1.ActionUpdate)
+	for _, a := range all {
+		if slices.ContainsFunc(a.Steps, func(s Step) bool { return s.Name == "pull" }) && a.Timeout < update.Timeout {
+			t.Errorf("%s has %s, an update %s", a.Name, a.Timeout, update.Timeout)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func check() Action {
 		}
 		return err
 	}
-	return Action{Name: v1alpha1.ActionCheck, Short: "Run the checks of an update, and change nothing", Timeout: 10 * time.Minute, Steps: []Step{looks, pulls}}
+	return Action{Name: v1alpha1.ActionCheck, Short: "Run the checks of an update, and change nothing", Timeout: 4 * time.Hour, Steps: []Step{looks, pulls}}
 }
 
 // wrongWay reports whether the version itself is refused: its images are of no use then.
@@ -133,20 +133,24 @@ func checkRollback() Step {
 			if err != nil {
 				return err
 			}
-			to, err := target(ctx, r, cloud)
+			revision, passed, err := r.choose(ctx, cloud)
 			if err != nil {
 				return err
 			}
-			plan := fmt.Sprintf("release %d, version %s → the contents of release %d, version %s", cloud.Status.Release.Revision,
-				cloud.Status.Release.Version, to.Revision, to.Version)
-			report.Info("%s", plan)
+			to, err := r.kept(ctx, cloud, revision)
+			if err != nil {
+				return err
+			}
+			plan := planOf(cloud, to, passed)
+			report.Info("%s", strings.Join(plan, "; "))
 			lines, list := r.migratedSince(ctx, cloud, to)
 			list = append(list, space(facts{cloud: cloud, server: r.server(ctx, cloud, savedSet(to.Revision))})...)
 			for _, f := range list.Warnings() {
 				report.Info("%s %s", f.Code, f.Error())
 			}
 			err = r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
-				s.Plan, s.Findings = append([]string{plan}, bounded(lines)...), Findings(list)
+				s.Target = &v1alpha1.RollbackTarget{Revision: to.Revision, Version: to.Version}
+				s.Plan, s.Findings = append(plan, bounded(lines)...), Findings(list)
 			})
 			if err != nil {
 				return err

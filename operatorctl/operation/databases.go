@@ -91,7 +91,7 @@ func save() Step {
 			}
 			keep := []string{saved.Set}
 			if p := r.Operation.Spec.Rollback; p != nil {
-				keep = append(keep, savedSet(targetOf(r, cloud)))
+				keep = append(keep, savedSet(targetOf(r.Operation, r.Status())))
 			}
 			if err := v.Keep(ctx, keep...); err != nil {
 				return err

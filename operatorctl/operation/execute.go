@@ -62,7 +62,14 @@ func (x *execution) do(ctx context.Context) error {
 	x.base = ctx
 	was := rec.status()
 	if was.Phase == v1alpha1.OperationPaused && reverts(&was) && x.cancel.Err() != nil {
-		return x.finish(ctx, v1alpha1.OperationFailed, "given up while reverting: some of what was changed is not as it was before")
+		half := HalfRestored(&was)
+		if half == "" {
+			return x.finish(ctx, v1alpha1.OperationFailed, "given up while reverting: some of what was changed is not as it was before")
+		}
+		if x.run.Operation.Annotations[v1alpha1.AnnotationControl] != "" { // one that is deleted, and was resumed, goes on
+			return x.pause(ctx, fmt.Sprintf("it is not given up: %s; correct the cause, then: ocadm operation resume %s; see ocadm explain %s",
+				half, x.run.Operation.Name, CodeHalfRestored))
+		}
 	}
 	rec.run(was.Phase == v1alpha1.OperationPaused) // a user wants it to go on, however long it rested
 	if err := rec.update(ctx, x.begin); err != nil {

@@ -49,9 +49,10 @@ func settledBefore(c v1alpha1.ComponentStatus) bool {
 	return c.Settled() || c.State == v1alpha1.Available && c.Reason == v1alpha1.ReasonWave
 }
 
-// followed reports whether the status of a cloud was determined when a rollout was as it is now.
+// followed reports whether the status of a cloud was determined when a rollout was as it is now. Its values alone do not say that: no release is made, one
+// is, and none is again. An operator whose definitions are older than it counts nothing. It is pure.
 func followed(cloud *v1alpha1.OnecloudCluster, operation string, r v1alpha1.Rollout) bool {
 	seen := cloud.Status.Rollout
-	return seen != nil && seen.Operation == operation && seen.Reached == r.Reached && seen.Hold == r.Hold && slices.Equal(seen.Stopped, r.Stopped) &&
+	return seen != nil && seen.Operation == operation && (seen.Steer == r.Steer || seen.Steer == 0) && seen.Reached == r.Reached && seen.Hold == r.Hold && slices.Equal(seen.Stopped, r.Stopped) &&
 		(r.Of == 0 || r.Hold || seen.Of == r.Of)
 }

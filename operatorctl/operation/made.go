@@ -78,17 +78,34 @@ func (r *Run) releases(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (fr
 	if err := r.Client.List(ctx, &list, client.InNamespace(cloud.Namespace), client.HasLabels{v1alpha1.LabelRelease}); err != nil {
 		return nil, nil, fmt.Errorf("listing releases: %w", err)
 	}
-	for i := range list.Items {
-		if list.Items[i].Name != release.SecretName(cloud.Name, release.Revision(&list.Items[i])) {
+	return madeReleases(list.Items, cloud.Name, r.rollout().From, r.Operation.Name)
+}
+
+// madeReleases are those releases of a cloud among Secrets. One that cannot be read is an error only if it may be one of them. It is pure.
+func madeReleases(secrets []corev1.Secret, cloud string, before int, operation string) (from, first *release.Release, err error) {
+	mine := slices.DeleteFunc(slices.Clone(secrets), func(s corev1.Secret) bool { return s.Name != release.SecretName(cloud, release.Revision(&s)) })
+	slices.SortFunc(mine, func(a, b corev1.Secret) int { return release.Revision(&a) - release.Revision(&b) })
+	for i := range mine {
+		revision := release.Revision(&mine[i])
+		if revision < before || revision > before && first != nil {
 			continue
 		}
-		one, err := release.Decode(&list.Items[i])
+		if revision > before {
+			summary, err := release.DecodeSummary(&mine[i])
+			if err != nil {
+				return nil, nil, err
+			}
+			if summary.By != operation {
+				continue
+			}
+		}
+		one, err := release.Decode(&mine[i])
 		switch {
 		case err != nil:
 			return nil, nil, err
-		case one.Revision == r.rollout().From:
+		case revision == before:
 			from = one
-		case one.Revision > r.rollout().From && one.By == r.Operation.Name && (first == nil || one.Revision < first.Revision):
+		default:
 			first = one
 		}
 	}

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/mysql"
@@ -106,5 +109,48 @@ func TestAsBefore(t *testing.T) {
 		"the databases of aiproxy, which this operation made, are removed; what they held is in databases p_n3_…"
 	if got := asBefore(s); got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A release that cannot be read keeps the way back only from going on if it may be one that it needs.
+func TestMadeReleases(t *testing.T) {
+	all := func(broken ...int) (out []corev1.Secret) {
+		for revision, by := range []string{"", "", "kubectl", "kubectl", "u", "u", "kubectl"} {
+			if revision == 0 {
+				continue
+			}
+			r := release.Release{Summary: release.Summary{Revision: revision, By: by}}
+			secret, err := r.Secret(metav1.ObjectMeta{Name: "c", Labels: map[string]string{}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if slices.Contains(broken, revision) {
+				secret.Data = nil
+			}
+			out = append(out, *secret)
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name   string
+		broken []int
+		before int
+		first  int
+		fails  bool
+	}{
+		{"all can be read", nil, 3, 4, false},
+		{"earlier ones are broken", []int{1, 2}, 3, 4, false},
+		{"later ones are broken", []int{5, 6}, 3, 4, false},
+		{"the one of before is broken", []int{3}, 3, 0, true},
+		{"the one that was made is broken", []int{4}, 3, 0, true},
+		{"none was made", []int{1}, 6, 0, false},
+	} {
+		from, first, err := madeReleases(all(c.broken...), "c", c.before, "u")
+		if (err != nil) != c.fails {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if !c.fails && (from == nil || from.Revision != c.before || (first == nil) != (c.first == 0) || first != nil && first.Revision != c.first) {
+			t.Errorf("%s: %+v, %+v", c.name, from, first)
+		}
 	}
 }

@@ -95,7 +95,7 @@ func pullKept(ctx context.Context, r *Run) (*release.Release, error) {
 	if err != nil {
 		return nil, err
 	}
-	return target(ctx, r, cloud)
+	return r.target(ctx, cloud)
 }
 
 // puller pulls images.

@@ -329,14 +329,15 @@ func bringForward() Step {
 			}
 			return ""
 		},
-		Run: onDatabases(func(ctx context.Context, r *Run, report workflow.Reporter, cloud *v1alpha1.OnecloudCluster, v backup.Vault) error {
-			set := savedSet(targetOf(r, cloud))
+		Run: onDatabases(func(ctx context.Context, r *Run, report workflow.Reporter, _ *v1alpha1.OnecloudCluster, v backup.Vault) error {
+			to := targetOf(r.Operation, r.Status())
+			set := savedSet(to)
 			saved, there, err := v.Read(ctx, set)
 			if err != nil {
 				return err
 			}
 			if !there {
-				return fmt.Errorf("the databases of release %d were not copied, or the copies are gone", targetOf(r, cloud))
+				return fmt.Errorf("the databases of release %d were not copied, or the copies are gone", to)
 			}
 			if err := r.goOn(ctx, report, v, set, saved.Databases()); err != nil {
 				return err

@@ -39,6 +39,7 @@ func (r *Run) steer(ctx context.Context, report workflow.Reporter, change func(*
 			s.Rollout = &v1alpha1.Rollout{}
 		}
 		change(s.Rollout)
+		s.Rollout.Steer++
 	})
 	if err != nil {
 		return err
@@ -87,12 +88,22 @@ func hold(order []v1alpha1.Wave) Step {
 			if cloud.Status.Release.Revision == 0 {
 				return errors.New("the cloud has no release yet")
 			}
-			return r.steer(ctx, report, func(now *v1alpha1.Rollout) {
-				if now.From == 0 {
-					now.From, now.Waves = cloud.Status.Release.Revision, order
+			err = r.steer(ctx, report, func(now *v1alpha1.Rollout) {
+				if now.Waves == nil {
+					now.Waves = order
 				}
 				now.Hold = true
 			})
+			if err != nil {
+				return err
+			}
+			if cloud, err = r.Cloud(ctx); err != nil { // until now a release could be made
+				return err
+			}
+			if from := cloud.Status.Release.Revision; r.rollout().From != from {
+				return r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.From = from })
+			}
+			return nil
 		},
 	}
 }
@@ -185,7 +196,7 @@ func (r *Run) patchCloud(ctx context.Context, report workflow.Reporter, patch ma
 	if changed.ResourceVersion == cloud.ResourceVersion {
 		return nil
 	}
-	report.Changed("cloud: %s", raw)
+	report.Changed("cloud: %s", changedFields(patch))
 	return r.Until(ctx, report, "the change of the cloud", func(now *v1alpha1.OnecloudCluster) (bool, string, error) {
 		return now.Generation >= changed.Generation, "the cache does not show it yet", nil
 	})
@@ -291,29 +302,16 @@ func restore() Step {
 		},
 		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
 			now := r.rollout()
-			cloud, err := r.Cloud(ctx)
-			if err != nil {
-				return err
-			}
 			if now.Undo == "" {
 				return nil // no release was made
 			}
 			if now.Of != now.From || now.Hold {
-				if err := r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Hold = true }); err != nil {
+				made, err := r.takeBack(ctx, report)
+				if err != nil || !made {
 					return err
-				}
-				var undo map[string]any
-				if err := json.Unmarshal([]byte(now.Undo), &undo); err != nil {
-					return fmt.Errorf("reading the way back: %w", err)
-				}
-				if err := r.patchCloud(ctx, report, undo); err != nil {
-					return err
-				}
-				if cloud.Status.Release.Revision == now.From {
-					return nil // the next one was never made
 				}
 			}
-			err = r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Hold, now.Of = false, now.From })
+			err := r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Hold, now.Of = false, now.From })
 			if err != nil {
 				return err
 			}
@@ -321,4 +319,21 @@ func restore() Step {
 			return nil
 		},
 	}
+}
+
+// takeBack takes back what the operation changed in the cloud, while no release is made, and reports whether one was: what the status of the cloud says of
+// that before the operator holds it may be overtaken.
+func (r *Run) takeBack(ctx context.Context, report workflow.Reporter) (made bool, err error) {
+	if err := r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Hold = true }); err != nil {
+		return false, err
+	}
+	cloud, err := r.Cloud(ctx)
+	if err != nil {
+		return false, err
+	}
+	var undo map[string]any
+	if err := json.Unmarshal([]byte(r.rollout().Undo), &undo); err != nil {
+		return false, fmt.Errorf("reading the way back: %w", err)
+	}
+	return cloud.Status.Release.Revision != r.rollout().From, r.patchCloud(ctx, report, undo)
 }

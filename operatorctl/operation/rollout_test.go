@@ -157,3 +157,26 @@ func TestDifferences(t *testing.T) {
 		t.Errorf("%v, %v", there, back)
 	}
 }
+
+// A status of before a release was let be made is none of after it.
+func TestFollowed(t *testing.T) {
+	held := v1alpha1.Rollout{Hold: true, Steer: 3}
+	for _, c := range []struct {
+		name string
+		seen *v1alpha1.RolloutStatus
+		want bool
+	}{
+		{"nothing", nil, false},
+		{"of another operation", &v1alpha1.RolloutStatus{Operation: "other", Hold: true, Steer: 3}, false},
+		{"of before", &v1alpha1.RolloutStatus{Operation: "u", Hold: true, Steer: 1}, false},
+		{"of now", &v1alpha1.RolloutStatus{Operation: "u", Hold: true, Steer: 3}, true},
+		{"of something else", &v1alpha1.RolloutStatus{Operation: "u", Steer: 3}, false},
+		{"older definitions", &v1alpha1.RolloutStatus{Operation: "u", Hold: true}, true},
+	} {
+		cloud := &v1alpha1.OnecloudCluster{}
+		cloud.Status.Rollout = c.seen
+		if got := followed(cloud, "u", held); got != c.want {
+			t.Errorf("%s: %t", c.name, got)
+		}
+	}
+}

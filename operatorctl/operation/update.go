@@ -9,14 +9,10 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
-	"yunion.io/x/ocadm/operatorctl/release"
 )
 
 // update moves a cloud to another version, or to what the operator renders now, in waves.
@@ -97,13 +93,15 @@ func updatePatch(_ context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (pa
 	return patch, undo, 0, nil
 }
 
-// rollbackPatch makes the spec that of an earlier release again.
+// rollbackPatch makes the spec that of an earlier release again, but for what withoutServers leaves out.
 func rollbackPatch(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (patch, undo map[string]any, of int, err error) {
-	to, err := target(ctx, r, cloud)
+	to, err := r.target(ctx, cloud)
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	spec, before, err := differences(reconcile.Chosen(cloud), reconcile.Chosen(to.From.Cloud))
+	now, then := reconcile.Chosen(cloud), reconcile.Chosen(to.From.Cloud)
+	withoutServers(now, then)
+	spec, before, err := differences(now, then)
 	if err != nil {
 		return nil, nil, 0, err
 	}
@@ -134,29 +132,4 @@ func differences(now, then map[string]any) (there, back map[string]any, err erro
 		return nil, nil, fmt.Errorf("comparing the spec with that of the release: %w", err)
 	}
 	return there, back, nil
-}
-
-// target is the release that a rollback goes back to.
-func target(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (*release.Release, error) {
-	revision := targetOf(r, cloud)
-	secret := &corev1.Secret{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: cloud.Namespace, Name: release.SecretName(cloud.Name, revision)}, secret)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading release %d: %w", revision, err)
-	}
-	if err != nil || revision == cloud.Status.Release.Revision {
-		return nil, finding.New("OCA-7020", "The cloud cannot go back to that release", fmt.Sprintf("release %d is in force, or is not kept", revision), "ocadm cluster history")
-	}
-	return release.Decode(secret)
-}
-
-// targetOf is its revision.
-func targetOf(r *Run, cloud *v1alpha1.OnecloudCluster) int {
-	if p := r.Operation.Spec.Rollback; p != nil && p.Revision != 0 {
-		return p.Revision
-	}
-	if now := r.rollout(); now != nil { // the operation may have made a release since
-		return now.From - 1
-	}
-	return cloud.Status.Release.Revision - 1
 }

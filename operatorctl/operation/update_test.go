@@ -27,6 +27,10 @@ type follower struct {
 	moved  []string
 	// late is a component that is still on its way.
 	late string
+	// slow lets the next release be made long after the operation that lets it be made was read: it is sent to, and received from.
+	slow chan struct{}
+	// edits makes a release just before the cloud is held.
+	edits bool
 	// at is the version of each component, contents that of each release.
 	at       map[string]string
 	contents map[int]string
@@ -76,15 +80,31 @@ func (f *follower) follow(ctx context.Context) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	in := &cloud.Status.Release
-	cloud.Status.Rollout = nil
 	var o *v1alpha1.OnecloudOperation
 	if i := slices.IndexFunc(all, func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase.Active() }); i >= 0 {
 		o = all[i]
 	}
+	spec := cloud.Spec.Version
+	if f.slow != nil && o != nil && o.Status.Rollout != nil && !o.Status.Rollout.Hold {
+		f.slow <- struct{}{}
+		<-f.slow
+		f.slow = nil
+		if f.client.Get(ctx, key, cloud) != nil {
+			return
+		}
+	}
+	in := &cloud.Status.Release
+	cloud.Status.Rollout = nil
 	if o != nil && o.Status.Rollout != nil {
 		r := o.Status.Rollout
-		cloud.Status.Rollout = &v1alpha1.RolloutStatus{Operation: o.Name, Hold: r.Hold, Reached: r.Reached}
+		if f.edits {
+			f.contents[in.Revision+1], f.edits = f.contents[in.Revision], false
+			in.Revision++
+		}
+		if r.From == 0 {
+			r.From = in.Revision
+		}
+		cloud.Status.Rollout = &v1alpha1.RolloutStatus{Operation: o.Name, Hold: r.Hold, Steer: r.Steer, Reached: r.Reached}
 		switch {
 		case r.Hold:
 		case r.Of != 0:
@@ -95,7 +115,7 @@ func (f *follower) follow(ctx context.Context) {
 			cloud.Status.Rollout.Of = r.Of
 		case in.Revision == r.From:
 			in.Revision++
-			f.contents[in.Revision] = cloud.Spec.Version
+			f.contents[in.Revision] = spec
 		}
 		in.Version = f.contents[in.Revision]
 	}
@@ -209,6 +229,52 @@ func TestFailedUpdateGoesBack(t *testing.T) {
 				t.Errorf("%q", o.Status.Cause)
 			}
 		})
+	}
+}
+
+// A release that was made while the update began is the one that it comes from.
+func TestReleaseMadeBeforeTheHold(t *testing.T) {
+	f := newFollower(t, "")
+	f.mu.Lock()
+	f.edits = true
+	f.mu.Unlock()
+	f.create("u", func(o *v1alpha1.OnecloudOperation) {
+		o.Spec.Action, o.Spec.Update = v1alpha1.ActionUpdate, &v1alpha1.UpdateParameters{Version: "v4.0.5"}
+	})
+	o := f.until("u", v1alpha1.OperationSucceeded)
+	f.end("v4.0.5", "keystone v4.0.5", "region v4.0.5", "glance v4.0.5", "host v4.0.5")
+	if r := o.Status.Rollout; r.From != 4 || r.To != 5 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// An update that is cancelled while its release is being made goes back from that release, too.
+func TestCancelWhileTheReleaseIsMade(t *testing.T) {
+	f := newFollower(t, "")
+	f.mu.Lock()
+	slow := make(chan struct{})
+	f.slow = slow
+	f.mu.Unlock()
+	f.create("u", func(o *v1alpha1.OnecloudOperation) {
+		o.Spec.Action, o.Spec.Update = v1alpha1.ActionUpdate, &v1alpha1.UpdateParameters{Version: "v4.0.5"}
+	})
+	<-slow
+	f.control("u", v1alpha1.OperationCancel)
+	goesBack := func(s v1alpha1.OperationStep) bool { return s.Name == "restore-release" && s.Message != "" }
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if s := f.get("u").Status; s.Phase.Final() || slices.ContainsFunc(s.Steps, goesBack) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v", f.get("u").Status)
+		}
+	}
+	slow <- struct{}{}
+	o := f.until("u", v1alpha1.OperationCancelled)
+	time.Sleep(20 * time.Millisecond)
+	f.end("v4.0.4")
+	if r := o.Status.Rollout; r.Of != r.From {
+		t.Errorf("the release was made, and was not taken back: %+v", r)
 	}
 }
 

@@ -77,6 +77,9 @@ func (r reader) gatherOf(ctx context.Context, m *cloud, cr *v1alpha1.OnecloudClu
 		return s, err
 	}
 	s.Releases.failed, s.Releases.cannotMove = failed, !r.operations
+	if err := r.releaseKept(ctx, s, running); err != nil {
+		return s, err
+	}
 	if err := gatherRelease(m, &s, running, r.atOnce); err != nil {
 		return s, err
 	}

@@ -26,18 +26,13 @@ import (
 
 // gatherRelease finds the releases of a cloud among what there is of it, and decides whether it may become what this build renders.
 func gatherRelease(m *cloud, s *State, running *v1alpha1.OnecloudOperation, atOnce bool) error {
-	s.Releases.kept = map[int]*corev1.Secret{}
 	if running == nil {
 		m.memos.from.drop()
 	}
-	current := 0
-	for _, o := range s.Live.objects {
-		secret, ok := o.(*corev1.Secret)
-		if n := release.Revision(o); ok && n > 0 && metav1.IsControlledBy(o, s.Cloud) {
-			s.Releases.kept[n], current = secret, max(current, n)
-		}
-	}
-	if s.Releases.free = current == 0; s.Releases.free {
+	var current int
+	s.Releases.kept, current = releasesOf(*s)
+	if s.Releases.free = current == 0 || lost(*s); s.Releases.free {
+		s.Cloud.Spec.Version = cmp.Or(s.Cloud.Spec.Version, s.Cloud.Status.Release.Version)
 		return nil
 	}
 	secret := s.Releases.kept[current]
@@ -50,7 +45,7 @@ func gatherRelease(m *cloud, s *State, running *v1alpha1.OnecloudOperation, atOn
 		return full.Index(), nil
 	})
 	if err != nil {
-		return fmt.Errorf("%w; to go on without it: kubectl -n %s delete secret %s", err, s.Cloud.Namespace, secret.Name)
+		return fmt.Errorf("%w: restore it%s; then: kubectl -n %s delete secret %s", err, without(s.Cloud), s.Cloud.Namespace, secret.Name)
 	}
 	s.Releases.asked = s.Cloud.Annotations[v1alpha1.AnnotationUpdateFrom] == strconv.Itoa(current)
 	moved := cmp.Or(s.Cloud.Spec.Version, s.Releases.current.Version) != s.Releases.current.Version
@@ -151,7 +146,8 @@ func nextRelease(s State, d *Desired) (*release.Release, error) {
 	if s.Releases.current != nil && !s.Releases.asked && !changed(s.Releases.current, n) {
 		return nil, nil //nolint:nilnil // documented
 	}
-	for _, o := range s.Live.objects { // also those of a cloud of this name that was deleted
+	n.Revision = s.Cloud.Status.Release.Revision + 1 // which may be lost
+	for _, o := range s.Live.objects {               // also those of a cloud of this name that was deleted
 		n.Revision = max(n.Revision, release.Revision(o)+1)
 	}
 	if n.By, n.Why = reasons(s, d, n); s.Releases.rollout != nil {
@@ -248,7 +244,9 @@ var unrelated = []string{v1alpha1.AnnotationUpdateFrom, v1alpha1.AnnotationAtOnc
 
 // reasons are who changed the spec and what changed since the last release.
 func reasons(s State, d *Desired, n *release.Release) (by string, why []string) {
-	if s.Releases.current == nil {
+	if gone := s.Cloud.Status.Release.Revision; s.Releases.current == nil && gone > 0 {
+		return lastEditor(s.Cloud), []string{fmt.Sprintf("release %d is lost", gone)}
+	} else if s.Releases.current == nil {
 		return "", []string{"first release"}
 	}
 	then := s.Releases.current.From

@@ -89,6 +89,9 @@ func (s *State) heed(m *cloud, running *v1alpha1.OnecloudOperation, changed bool
 	}
 	r := &rollout{Rollout: *running.Status.Rollout, operation: running.Name, reverting: running.Status.Phase == v1alpha1.OperationReverting ||
 		slices.ContainsFunc(running.Status.Steps, func(p v1alpha1.OperationStep) bool { return p.Revert })}
+	if r.From == 0 && r.Hold { // it learns from the status which one that is
+		r.From = s.Releases.current.Revision
+	}
 	secret := s.Releases.kept[r.From]
 	if secret == nil {
 		return false, fmt.Errorf("operation %s: release %d is gone", r.operation, r.From)
@@ -223,7 +226,7 @@ func (r *rollout) phase() v1alpha1.Phase {
 
 // seen is what the status says of it.
 func (r *rollout) seen() *v1alpha1.RolloutStatus {
-	seen := &v1alpha1.RolloutStatus{Operation: r.operation, Hold: r.Hold, Reached: r.Reached, Stopped: r.Stopped}
+	seen := &v1alpha1.RolloutStatus{Operation: r.operation, Hold: r.Hold, Steer: r.Steer, Reached: r.Reached, Stopped: r.Stopped}
 	if r.repeated {
 		seen.Of = r.Of
 	}

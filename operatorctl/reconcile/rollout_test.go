@@ -59,7 +59,7 @@ func TestOnlyAnOperationMovesTheRelease(t *testing.T) {
 		Update: &v1alpha1.UpdateParameters{Version: next}}}
 	o.Namespace, o.Name = cloudKey.Namespace, "update-1"
 	o.Status.Phase = v1alpha1.OperationRunning
-	o.Status.Rollout = &v1alpha1.Rollout{From: from, Hold: true, Waves: []v1alpha1.Wave{
+	o.Status.Rollout = &v1alpha1.Rollout{Hold: true, Waves: []v1alpha1.Wave{
 		{Name: "identity", Components: []string{"etcd", "keystone"}}, {Name: "region", Components: []string{"region"}}, {Name: "rest"},
 	}}
 	if err := b.api.Create(t.Context(), o); err != nil {
@@ -74,9 +74,17 @@ func TestOnlyAnOperationMovesTheRelease(t *testing.T) {
 		rest()
 	}
 	step(func(o *v1alpha1.OnecloudOperation) {})
+	b.wantVersions("held, before it knows at which release", old, old, old)
+	if c := b.cloud(); c.Status.Rollout == nil || !c.Status.Rollout.Hold || c.Status.Release.Revision != from {
+		t.Errorf("%+v, release %d", c.Status.Rollout, c.Status.Release.Revision)
+	}
+	step(func(o *v1alpha1.OnecloudOperation) { o.Status.Rollout.From = from })
 	b.wantVersions("held", old, old, old)
-	step(func(o *v1alpha1.OnecloudOperation) { o.Status.Rollout.Hold = false })
+	step(func(o *v1alpha1.OnecloudOperation) { o.Status.Rollout.Hold, o.Status.Rollout.Steer = false, 2 })
 	b.wantVersions("released", old, old, old)
+	if seen := b.cloud().Status.Rollout; seen == nil || seen.Steer != 2 {
+		t.Errorf("%+v", seen)
+	}
 	if c := b.cloud(); c.Status.Release.Revision != from+1 || c.Status.Release.Version != next || c.Status.Phase != v1alpha1.PhaseUpgrading || c.Status.Release.Good != from {
 		t.Errorf("%+v, %s", c.Status.Release, c.Status.Phase)
 	}

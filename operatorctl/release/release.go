@@ -237,3 +237,23 @@ func Twins(all []Summary, revision int) (out []int) {
 	}
 	return out
 }
+
+// Previous is the newest release before one that is worth going back to, 0 if there is none: its contents are others, and no operation made it that went
+// back from it. Such an operation made a later release, which repeats one of before. failed says so of a release from what else is known of its operation.
+// passed are the later ones that are passed over, the latest first.
+func Previous(all []Summary, revision int, failed func(Summary) bool) (previous int, passed []int) {
+	same := Twins(all, revision) // which sorts them
+	for _, s := range slices.Backward(all) {
+		undone := slices.ContainsFunc(all, func(later Summary) bool {
+			return s.By != "" && later.By == s.By && later.Revision > s.Revision && later.Of != 0 && later.Of < s.Revision
+		})
+		switch {
+		case s.Revision >= revision:
+		case undone, slices.Contains(same, s.Revision), failed(s):
+			passed = append(passed, s.Revision)
+		default:
+			return s.Revision, passed
+		}
+	}
+	return 0, passed
+}

@@ -94,3 +94,33 @@ func TestTwins(t *testing.T) {
 		}
 	}
 }
+
+func TestPrevious(t *testing.T) {
+	never := func(release.Summary) bool { return false }
+	reverted := []release.Summary{{Revision: 2}, {Revision: 3, By: "kubectl-edit"}, {Revision: 4, By: "update-a"}, {Revision: 5, By: "update-a", Of: 3}}
+	for _, c := range []struct {
+		name     string
+		all      []release.Summary
+		revision int
+		failed   func(release.Summary) bool
+		want     int
+		passed   []int
+	}{
+		{"the one before", []release.Summary{{Revision: 2}, {Revision: 3, By: "update-a"}}, 3, never, 2, nil},
+		{"an edit while an update moved the cloud", []release.Summary{{Revision: 2}, {Revision: 3, By: "update-a"}, {Revision: 4, By: "update-a"}}, 4, never, 3, nil},
+		{"an update went back", reverted, 5, never, 2, []int{4, 3}},
+		{"an update went back, and an edit came", append(slices.Clone(reverted), release.Summary{Revision: 6, By: "kubectl-edit"}), 6, never, 5, nil},
+		{"an update went back, and another succeeded", append(slices.Clone(reverted), release.Summary{Revision: 6, By: "update-b"}), 6, never, 5, nil},
+		{"a rollback, and another", []release.Summary{{Revision: 2}, {Revision: 3}, {Revision: 4, By: "rollback-a", Of: 2}}, 4, never, 3, []int{}},
+		{"a rollback went back", []release.Summary{{Revision: 2}, {Revision: 3}, {Revision: 4, By: "rollback-a", Of: 2}, {Revision: 5, By: "rollback-a", Of: 3}}, 5, never, 2, []int{4, 3}},
+		{"an update was given up", []release.Summary{{Revision: 2}, {Revision: 3, By: "update-a"}, {Revision: 4}}, 4,
+			func(s release.Summary) bool { return s.By == "update-a" }, 2, []int{3}},
+		{"the first", []release.Summary{{Revision: 1}}, 1, never, 0, nil},
+		{"only what went back", []release.Summary{{Revision: 3}, {Revision: 4, By: "update-a"}, {Revision: 5, By: "update-a", Of: 3}}, 5, never, 0, []int{4, 3}},
+	} {
+		got, passed := release.Previous(slices.Clone(c.all), c.revision, c.failed)
+		if got != c.want || !slices.Equal(passed, c.passed) {
+			t.Errorf("%s: %d, passed over %v, want %d and %v", c.name, got, passed, c.want, c.passed)
+		}
+	}
+}

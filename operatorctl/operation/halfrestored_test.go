@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/workflow"
+)
+
+func TestHalfRestored(t *testing.T) {
+	status := func(phase v1alpha1.OperationPhase, reverts bool, restoring ...string) *v1alpha1.OnecloudOperationStatus {
+		return &v1alpha1.OnecloudOperationStatus{
+			Phase: phase, Steps: []v1alpha1.OperationStep{{Name: "databases-back", Revert: reverts}},
+			Rollout: &v1alpha1.Rollout{From: 3, Moved: 1, Waves: []v1alpha1.Wave{{Components: []string{"keystone", "region"}}}},
+			Databases: &v1alpha1.OperationDatabases{
+				Saved:     &v1alpha1.DatabaseCopies{Set: "b3", Prefix: "ocadm_saved_x_b3_", Databases: databasesOf([]string{"keystone", "region"})},
+				Replaced:  []v1alpha1.DatabaseCopies{{Set: "f3", Prefix: "ocadm_saved_x_f3_", Databases: databasesOf([]string{"region"})}},
+				Restoring: restoring,
+			},
+		}
+	}
+	keystone, region := databasesOf([]string{"keystone"})[0], databasesOf([]string{"region"})[0]
+	for _, c := range []struct {
+		name   string
+		status *v1alpha1.OnecloudOperationStatus
+		want   []string
+	}{
+		{"nothing is being replaced", status(v1alpha1.OperationPaused, true), nil},
+		{"on the way there", status(v1alpha1.OperationPaused, false, keystone), nil},
+		{"it goes on", status(v1alpha1.OperationReverting, true, keystone), nil},
+		{"by what was saved", status(v1alpha1.OperationPaused, true, keystone), []string{"databases " + keystone + " are", "ocadm_saved_x_b3_…"}},
+		{"by what a rollback replaced", status(v1alpha1.OperationPaused, true, region), []string{"databases " + region + " are", "ocadm_saved_x_f3_…"}},
+	} {
+		got := HalfRestored(c.status)
+		if (got != "") != (c.want != nil) {
+			t.Errorf("%s: %q", c.name, got)
+		}
+		for _, part := range c.want {
+			if !strings.Contains(got, part) {
+				t.Errorf("%s: %q lacks %q", c.name, got, part)
+			}
+		}
+	}
+}
+
+// An operation is not given up while databases are half restored, neither by a cancel nor by its deletion; it goes on when it is resumed.
+func TestHalfRestoredIsNotGivenUp(t *testing.T) {
+	for name, giveUp := range map[string]func(*world){
+		"cancelled": func(w *world) { w.control("a", v1alpha1.OperationCancel) },
+		"deleted": func(w *world) {
+			if err := w.client.Delete(w.Context(), w.get("a")); err != nil {
+				w.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var corrected atomic.Bool
+			w := newWorld(t, func(w *world) []Action {
+				return []Action{{Name: v1alpha1.ActionCheck, Steps: []Step{w.does("one", fails)}, Revert: []Step{
+					w.does("back", func(ctx context.Context, r *Run, _ workflow.Reporter) error {
+						var half []string
+						if !corrected.Load() {
+							half = []string{"keystone"}
+						}
+						err := r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Databases = &v1alpha1.OperationDatabases{Restoring: half} })
+						if err == nil && half != nil {
+							err = errors.New("the server is gone")
+						}
+						return err
+					}),
+				}}}
+			})
+			w.create("a", func(o *v1alpha1.OnecloudOperation) { o.Finalizers = []string{"test/kept"} })
+			w.until("a", v1alpha1.OperationPaused)
+			giveUp(w)
+			for range 20 {
+				time.Sleep(10 * time.Millisecond)
+				o := w.get("a")
+				if o.Status.Phase != v1alpha1.OperationPaused {
+					t.Fatalf("%s: %s", o.Status.Phase, o.Status.Message)
+				}
+			}
+			if o := w.get("a"); name == "cancelled" && (!strings.Contains(o.Status.Message, "databases keystone are half replaced") ||
+				o.Annotations[v1alpha1.AnnotationControl] != v1alpha1.OperationPause) {
+				t.Errorf("%q, %v", o.Status.Message, o.Annotations)
+			}
+			corrected.Store(true)
+			w.control("a", "")
+			w.until("a", v1alpha1.OperationReverted)
+		})
+	}
+}

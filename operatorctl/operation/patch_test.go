@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"encoding/json"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/operatorctl/release"
+)
+
+// A rollback brings neither an earlier database server back nor an earlier password.
+func TestRollbackPatchLeavesServers(t *testing.T) {
+	cloud, then := &v1alpha1.OnecloudCluster{}, &v1alpha1.OnecloudCluster{}
+	cloud.Namespace, cloud.Name = key.Namespace, key.Name
+	cloud.Spec.Version, then.Spec.Version = "v4.0.4", "v4.0.3"
+	cloud.Spec.MySQL = v1alpha1.DatabaseServer{Host: "new", Password: "now", MovedFrom: "old"}
+	then.Spec.MySQL = v1alpha1.DatabaseServer{Host: "old", Password: "then"}
+	then.Spec.Clickhouse = v1alpha1.DatabaseServer{Host: "records", Password: "then"}
+	cloud.Spec.Keystone.BootstrapPassword = "now"
+	cloud.Spec.Keystone.Disable = new(true)
+	then.Spec.Backup.HostPath, cloud.Spec.Backup.HostPath = "/then", "/now"
+	then.Spec.Backup.Schedule = "@daily"
+	kept := release.Release{Summary: release.Summary{Revision: 2, Version: "v4.0.3"}, Contents: release.Contents{From: release.From{Cloud: then}}}
+	secret, err := kept.Secret(metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := op("r", 1, v1alpha1.OperationRunning, "")
+	o.Status.Target = &v1alpha1.RollbackTarget{Revision: 2}
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(secret).Build()
+	r := &Run{Operation: o, Client: c, record: newRecord(nil, nil, o)}
+	patch, undo, of, err := rollbackPatch(t.Context(), r, cloud)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range []struct {
+		what string
+		got  map[string]any
+		want string
+	}{
+		{"there", patch, `{"spec":{"backup":{"schedule":"@daily"},"keystone":{"disable":null},"version":"v4.0.3"}}`},
+		{"back", undo, `{"spec":{"backup":{"schedule":null},"keystone":{"disable":true},"version":"v4.0.4"}}`},
+	} {
+		got, err := json.Marshal(one.got)
+		if err != nil || string(got) != one.want {
+			t.Errorf("%s: %s, want %s, %v", one.what, got, one.want, err)
+		}
+	}
+	if of != 2 {
+		t.Errorf("release %d", of)
+	}
+}
+
+func TestChangedFields(t *testing.T) {
+	for patch, want := range map[string]string{
+		`{"spec":{"version":"v4.0.3","hostagent":{"tag":null}}}`:                 "spec.hostagent.tag: (none), spec.version: v4.0.3",
+		`{"spec":{"mysql":{"password":"secret","host":"db"}}}`:                   "spec.mysql.host, spec.mysql.password",
+		`{"spec":{"components":{"x":{"env":["TOKEN=secret"]}},"profile":""}}`:    `spec.components.x.env, spec.profile: ""`,
+		`{"metadata":{"annotations":{"onecloud.yunion.io/edition":"ee"}}}`:       "metadata.annotations.onecloud.yunion.io/edition: ee",
+		`{"spec":{"disableResourceManagement":true,"glance":{"disable":false}}}`: "spec.disableResourceManagement: true, spec.glance.disable: false",
+	} {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(patch), &fields); err != nil {
+			t.Fatal(err)
+		}
+		if got := changedFields(fields); got != want {
+			t.Errorf("%s: %q, want %q", patch, got, want)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/operatorctl/release"
+)
+
+// A rollback chooses its release once, in its check, and notes it: releases that are made later, by an edit or a renewal of certificates, must not change
+// what it goes back to, nor which copies of databases are dropped.
+
+// choose is the revision that a rollback goes back to, before it is noted. passed are later releases that it passes over.
+func (r *Run) choose(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (revision int, passed []int, err error) {
+	if p := r.Operation.Spec.Rollback; p != nil && p.Revision != 0 {
+		return p.Revision, nil, nil
+	}
+	var list corev1.SecretList
+	if err := r.Client.List(ctx, &list, client.InNamespace(cloud.Namespace), client.HasLabels{v1alpha1.LabelRelease}); err != nil {
+		return 0, nil, fmt.Errorf("listing releases: %w", err)
+	}
+	operations, err := Of(ctx, r.Client, r.Key())
+	if err != nil {
+		return 0, nil, err
+	}
+	all, _ := release.Summaries(list.Items, cloud.Name) // one that cannot be read is none to go back to
+	revision, passed = release.Previous(all, cloud.Status.Release.Revision, failedAt(operations))
+	if revision == 0 {
+		return 0, nil, finding.New("OCA-7020", "There is no release to go back to",
+			"each earlier one that is kept has the contents of the one in force, or was made by an operation that went back", "ocadm cluster history; then give --to")
+	}
+	return revision, passed, nil
+}
+
+// failedAt reports whether an operation that did not succeed moved to a release. The release that took its move back is none of those.
+func failedAt(operations []*v1alpha1.OnecloudOperation) func(release.Summary) bool {
+	return func(s release.Summary) bool {
+		return slices.ContainsFunc(operations, func(o *v1alpha1.OnecloudOperation) bool {
+			return o.Name == s.By && o.Status.Phase.Final() && o.Status.Phase != v1alpha1.OperationSucceeded && o.Status.Rollout != nil &&
+				s.Revision > o.Status.Rollout.From && s.Of != o.Status.Rollout.From
+		})
+	}
+}
+
+// targetOf is the revision that the check has noted; 0 if none did. An earlier operator noted it only with the next release. It is pure.
+func targetOf(o *v1alpha1.OnecloudOperation, now v1alpha1.OnecloudOperationStatus) int {
+	if now.Target != nil {
+		return now.Target.Revision
+	}
+	asked, made := 0, 0
+	if o.Spec.Rollback != nil {
+		asked = o.Spec.Rollback.Revision
+	}
+	if now.Rollout != nil {
+		made = now.Rollout.Of
+	}
+	return cmp.Or(asked, made)
+}
+
+// target is the release that the check has noted.
+func (r *Run) target(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (*release.Release, error) {
+	return r.kept(ctx, cloud, targetOf(r.Operation, r.Status()))
+}
+
+// kept is an earlier release. It is a finding if there is no such one.
+func (r *Run) kept(ctx context.Context, cloud *v1alpha1.OnecloudCluster, revision int) (*release.Release, error) {
+	secret := &corev1.Secret{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: cloud.Namespace, Name: release.SecretName(cloud.Name, revision)}, secret)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading release %d: %w", revision, err)
+	}
+	if err != nil || revision == cloud.Status.Release.Revision {
+		return nil, finding.New("OCA-7020", "The cloud cannot go back to that release", fmt.Sprintf("release %d is in force, or is not kept", revision), "ocadm cluster history")
+	}
+	return release.Decode(secret)
+}
+
+// planOf says what a rollback does, a line each.
+func planOf(cloud *v1alpha1.OnecloudCluster, to *release.Release, passed []int) []string {
+	in := cloud.Status.Release
+	plan := []string{fmt.Sprintf("release %d, version %s → the contents of release %d, version %s", in.Revision, in.Version, to.Revision, to.Version)}
+	if len(passed) > 0 {
+		plan = append(plan, "passed over, because they have the contents of the release in force, or their operation went back: "+
+			strings.Trim(fmt.Sprint(passed), "[]"))
+	}
+	return plan
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/release"
+)
+
+func TestTargetOf(t *testing.T) {
+	asked := &v1alpha1.RollbackParameters{Revision: 2}
+	noted := &v1alpha1.RollbackTarget{Revision: 3}
+	for _, c := range []struct {
+		name  string
+		asked *v1alpha1.RollbackParameters
+		now   v1alpha1.OnecloudOperationStatus
+		want  int
+	}{
+		{"nothing is noted", nil, v1alpha1.OnecloudOperationStatus{}, 0},
+		{"noted", nil, v1alpha1.OnecloudOperationStatus{Target: noted}, 3},
+		{"noted, and releases were made since", nil, v1alpha1.OnecloudOperationStatus{Target: noted, Rollout: &v1alpha1.Rollout{From: 7}}, 3},
+		{"reverting", nil, v1alpha1.OnecloudOperationStatus{Target: noted, Rollout: &v1alpha1.Rollout{From: 7, Of: 7}}, 3},
+		{"asked for, checked by an earlier operator", asked, v1alpha1.OnecloudOperationStatus{Rollout: &v1alpha1.Rollout{From: 7}}, 2},
+		{"moved by an earlier operator", nil, v1alpha1.OnecloudOperationStatus{Rollout: &v1alpha1.Rollout{From: 7, Of: 6}}, 6},
+		{"checked by an earlier operator", nil, v1alpha1.OnecloudOperationStatus{Rollout: &v1alpha1.Rollout{From: 7}}, 0},
+	} {
+		o := &v1alpha1.OnecloudOperation{}
+		o.Spec.Rollback = c.asked
+		if got := targetOf(o, c.now); got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// keep makes a release of the cloud one that is kept.
+func (f *follower) keep(s release.Summary) {
+	f.Helper()
+	cloud := &v1alpha1.OnecloudCluster{}
+	cloud.Spec.Version = s.Version
+	r := release.Release{Summary: s, Contents: release.Contents{From: release.From{Cloud: cloud}}}
+	secret, err := r.Secret(metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := f.client.Create(f.Context(), secret); err != nil {
+		f.Fatal(err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.contents[s.Revision] = s.Version
+}
+
+// A release that is made after the check does not change what a rollback goes back to.
+func TestRollbackKeepsItsTarget(t *testing.T) {
+	f := newFollower(t, "")
+	for revision, version := range map[int]string{1: "v4.0.2", 2: "v4.0.3", 3: "v4.0.4"} {
+		f.keep(release.Summary{Revision: revision, Version: version})
+	}
+	f.create("r", func(o *v1alpha1.OnecloudOperation) {
+		o.Spec.Action, o.Annotations = v1alpha1.ActionRollback, map[string]string{v1alpha1.AnnotationControl: v1alpha1.OperationPause}
+	})
+	f.until("r", v1alpha1.OperationPending)
+	checked := f.get("r")
+	checked.Status = v1alpha1.OnecloudOperationStatus{Phase: v1alpha1.OperationPaused, Target: &v1alpha1.RollbackTarget{Revision: 1, Version: "v4.0.2"}}
+	for _, p := range rollback(nil).Steps {
+		checked.Status.Steps = append(checked.Status.Steps, v1alpha1.OperationStep{Name: p.Name, State: v1alpha1.StepPending})
+	}
+	checked.Status.Steps[0].State = v1alpha1.StepDone
+	if err := f.client.Status().Update(t.Context(), checked); err != nil {
+		t.Fatal(err)
+	}
+	f.control("r", "")
+	if o := f.until("r", v1alpha1.OperationSucceeded); o.Status.Rollout.Of != 1 {
+		t.Errorf("%+v", o.Status.Rollout)
+	}
+	f.end("v4.0.2", "host v4.0.2", "glance v4.0.2", "region v4.0.2", "keystone v4.0.2")
+}
+
+// The check notes its target.
+func TestCheckOfRollbackNotesItsTarget(t *testing.T) {
+	f := newFollower(t, "")
+	f.keep(release.Summary{Revision: 2, Version: "v4.0.3"})
+	f.create("r", func(o *v1alpha1.OnecloudOperation) { o.Spec.Action = v1alpha1.ActionRollback })
+	o := f.until("r", v1alpha1.OperationSucceeded)
+	if to := o.Status.Target; to == nil || to.Revision != 2 || to.Version != "v4.0.3" || o.Status.Rollout.Of != 2 {
+		t.Errorf("%+v, %+v", to, o.Status.Rollout)
+	}
+}
+
+// After an update that went back, a rollback without a revision goes neither forward into the release that failed nor to the contents in force.
+func TestRollbackPassesOverWhatWentBack(t *testing.T) {
+	f := newFollower(t, "glance")
+	f.keep(release.Summary{Revision: 2, Version: "v4.0.3"})
+	f.keep(release.Summary{Revision: 3, Version: "v4.0.4"})
+	f.create("u", func(o *v1alpha1.OnecloudOperation) {
+		o.Spec.Action, o.Spec.Update = v1alpha1.ActionUpdate, &v1alpha1.UpdateParameters{Version: "v4.0.5"}
+	})
+	f.until("u", v1alpha1.OperationReverted)
+	f.keep(release.Summary{Revision: 4, Version: "v4.0.5", By: "u"})
+	f.keep(release.Summary{Revision: 5, Version: "v4.0.4", By: "u", Of: 3})
+	f.create("r", func(o *v1alpha1.OnecloudOperation) { o.Spec.Action = v1alpha1.ActionRollback })
+	o := f.until("r", v1alpha1.OperationSucceeded)
+	if to := o.Status.Target; to == nil || to.Revision != 2 {
+		t.Errorf("%+v", to)
+	}
+	if plan := strings.Join(o.Status.Plan, "; "); !strings.Contains(plan, "release 5, version v4.0.4 → the contents of release 2, version v4.0.3") || !strings.HasSuffix(plan, ": 4 3") {
+		t.Error(plan)
+	}
+}
+
+func TestFailedAt(t *testing.T) {
+	update := func(name string, phase v1alpha1.OperationPhase, from int) *v1alpha1.OnecloudOperation {
+		o := op(name, 1, phase, "")
+		if from > 0 {
+			o.Status.Rollout = &v1alpha1.Rollout{From: from}
+		}
+		return o
+	}
+	failed := failedAt([]*v1alpha1.OnecloudOperation{
+		update("reverted", v1alpha1.OperationReverted, 3), update("given-up", v1alpha1.OperationFailed, 3), update("done", v1alpha1.OperationSucceeded, 3),
+		update("refused", v1alpha1.OperationFailed, 0),
+	})
+	for _, c := range []struct {
+		by   string
+		of   int
+		want bool
+	}{{"reverted", 0, true}, {"given-up", 0, true}, {"reverted", 3, false}, {"done", 0, false}, {"refused", 0, false}, {"kubectl", 0, false}, {"", 0, false}} {
+		if got := failed(release.Summary{Revision: 4, By: c.by, Of: c.of}); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
+	}
+}
