@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/kubernetes/cmd/kubeadm/app/phases/certs"
@@ -105,7 +107,7 @@ func TestExpiry(t *testing.T) {
 // What has expired is renewed with its names, and is private; the second time there is nothing to do.
 func TestRenew(t *testing.T) {
 	h := controlPlaneEnding(t, -time.Hour)
-	n, err := PlanRenewal(h, time.Now(), 30*day, false)
+	n, err := PlanRenewal(t.Context(), h, time.Now(), 30*day, false)
 	if err != nil || !n.expired || !n.Alone {
 		t.Fatalf("%+v, %v", n, err)
 	}
@@ -145,12 +147,40 @@ func TestRenew(t *testing.T) {
 	}
 }
 
+// The first control-plane node is not alone, although its manifest of etcd names no other one.
+func TestRenewNotAlone(t *testing.T) {
+	h := controlPlaneEnding(t, -time.Hour)
+	write(t, h, manifest("etcd"), `spec: {containers: [{command: [etcd, --name=a, "--initial-advertise-peer-urls=https://10.0.0.1:2380",
+  "--advertise-client-urls=https://10.0.0.1:2379", --data-dir=/var/lib/etcd, "--initial-cluster=a=https://10.0.0.1:2380"]}]}`)
+	file := h.Files.Path("/var/lib/etcd/member/snap/db")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bolt.Open(file, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		b, err := tx.CreateBucket([]byte("members"))
+		for _, m := range []string{"1", "2"} {
+			err = errors.Join(err, b.Put([]byte(m), []byte(`{"peerURLs":["https://10.0.0.`+m+`:2380"]}`)))
+		}
+		return err
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := PlanRenewal(t.Context(), h, time.Now(), 30*day, false); err != nil || n.Alone {
+		t.Errorf("%+v, %v", n, err)
+	}
+}
+
 // All of it is renewed once, also if the command is cut off in between.
 func TestRenewAll(t *testing.T) {
 	h := controlPlaneEnding(t, 200*day)
 	// However late in the life of the process.
 	begun := time.Now().Add(10 * time.Minute)
-	n, err := PlanRenewal(h, begun, 30*day, true)
+	n, err := PlanRenewal(t.Context(), h, begun, 30*day, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +193,7 @@ func TestRenewAll(t *testing.T) {
 	if err := renewControlPlane(t.Context(), n, &reporter{}); err != nil {
 		t.Fatal(err)
 	}
-	again, err := PlanRenewal(h, begun.Add(time.Hour), 30*day, true)
+	again, err := PlanRenewal(t.Context(), h, begun.Add(time.Hour), 30*day, true)
 	if err != nil || !again.Since.Equal(n.Since) {
 		t.Errorf("a continued renewal began at %s, %v", again.Since, err)
 	}
@@ -177,7 +207,7 @@ func TestRenewExpiredAgain(t *testing.T) {
 	h := controlPlaneEnding(t, -time.Hour)
 	steps := RenewSteps()
 	for round := range 3 {
-		n, err := PlanRenewal(h, time.Now(), 30*day, false)
+		n, err := PlanRenewal(t.Context(), h, time.Now(), 30*day, false)
 		if err != nil || n.expired != (round < 2) {
 			t.Fatalf("round %d: expired %t, %v", round, n.expired, err)
 		}
@@ -197,14 +227,14 @@ func TestRenewExpiredAgain(t *testing.T) {
 }
 
 func TestRenewRefuses(t *testing.T) {
-	if _, err := PlanRenewal(fakeHost(t, nil), time.Now(), 30*day, false); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4402" {
+	if _, err := PlanRenewal(t.Context(), fakeHost(t, nil), time.Now(), 30*day, false); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4402" {
 		t.Errorf("a worker: %v", err)
 	}
 	h := controlPlaneEnding(t, -time.Hour)
 	if err := os.Remove(h.Files.Path(pkiDir + "/front-proxy-ca.key")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := PlanRenewal(h, time.Now(), 30*day, false); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4404" {
+	if _, err := PlanRenewal(t.Context(), h, time.Now(), 30*day, false); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4404" {
 		t.Errorf("an authority elsewhere: %v", err)
 	}
 }
