@@ -39,3 +39,15 @@ func TestPodWithoutImage(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// Kubeconfigs on nodes that were removed do not keep a rotation from ending.
+func TestRefuseLeft(t *testing.T) {
+	left := map[string][]string{"gone": {"/root/.kube/config"}, "node2": {"/home/a/.kube/config"}}
+	if err := refuseLeft(left, []member{{name: "node1"}}); err != nil {
+		t.Errorf("of a removed node: %v", err)
+	}
+	f := finding.Of(refuseLeft(left, []member{{name: "node1"}, {name: "node2"}}))
+	if len(f) != 1 || f[0].Code != "OCA-4417" || strings.Join(f[0].Evidence, " ") != "node2: /home/a/.kube/config" {
+		t.Errorf("%+v", f)
+	}
+}
