@@ -3,6 +3,7 @@
 package kubernetes
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/kubernetes/cmd/kubeadm/app/phases/certs"
@@ -144,6 +147,52 @@ func TestRenew(t *testing.T) {
 	}
 	if st, err := os.Stat(filepath.Join(filepath.Dir(h.Files.Path(kubeletClientPEM)), to)); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("the kubelet's key: %v, %v", st.Mode(), err)
+	}
+}
+
+// An upgrade renews a certificate in one file: its key stays, so that a loss of power leaves a pair that fits, the old one or the new one.
+func TestRenewForKeepsKeys(t *testing.T) {
+	h := controlPlaneEnding(t, day)
+	ca, key, err := certs.LoadCertificateAuthority(h.Files.Path(pkiDir), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, private, err := pkiutil.NewCertAndKey(ca, key, &pkiutil.CertConfig{NotAfter: time.Now().Add(day), Config: certutil.Config{
+		CommonName: "system:kube-scheduler", Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := keyutil.MarshalPrivateKeyToPEM(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kc := clientcmdapi.NewConfig()
+	kc.Clusters["x"] = &clientcmdapi.Cluster{Server: "https://10.0.0.1:6443"}
+	kc.AuthInfos["x"] = &clientcmdapi.AuthInfo{ClientCertificateData: pkiutil.EncodeCertPEM(cert), ClientKeyData: raw}
+	kc.Contexts["x"], kc.CurrentContext = &clientcmdapi.Context{Cluster: "x", AuthInfo: "x"}, "x"
+	text, err := clientcmd.Write(*kc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const scheduler = kubernetesDir + "/scheduler.conf"
+	write(t, h, scheduler, string(text))
+	before := h.Files.Text(pkiDir + "/apiserver.key")
+	for _, pod := range []string{"kube-apiserver", "kube-scheduler"} {
+		if err := renewFor(h, &reporter{}, pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pair, err := tls.LoadX509KeyPair(h.Files.Path(pkiDir+"/apiserver.crt"), h.Files.Path(pkiDir+"/apiserver.key"))
+	if err != nil || before != h.Files.Text(pkiDir+"/apiserver.key") || time.Until(pair.Leaf.NotAfter) < 300*day || !slices.Equal(pair.Leaf.DNSNames, []string{"node1"}) {
+		t.Errorf("the API server's certificate: %v", err)
+	}
+	_, user, err := loadKubeconfig(h, scheduler)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err = tls.X509KeyPair(user.ClientCertificateData, user.ClientKeyData)
+	if err != nil || !bytes.Equal(user.ClientKeyData, raw) || time.Until(pair.Leaf.NotAfter) < 300*day || pair.Leaf.Subject.CommonName != "system:kube-scheduler" {
+		t.Errorf("the scheduler's: %v", err)
 	}
 }
 
