@@ -109,7 +109,7 @@ func newCertsRenew(a *app) *cobra.Command {
 				return err
 			}
 			kubernetes.UseValidity(c.Context(), h)
-			n, err := kubernetes.PlanRenewal(h, time.Now(), time.Duration(days)*24*time.Hour, all)
+			n, err := kubernetes.PlanRenewal(c.Context(), h, time.Now(), time.Duration(days)*24*time.Hour, all)
 			if err != nil {
 				return err
 			}

@@ -97,6 +97,9 @@ func (a *app) rotateCA(c *cobra.Command, f stepFlags, part rotateFlags) error {
 	}
 	var res workflow.Result
 	if steps != nil {
+		if err := a.usePodImage(ctx, h, f.dryRun); err != nil {
+			return err
+		}
 		f.waits = true
 		inputs := map[string]string{"--finish": fmt.Sprint(part.finish), "--revert": fmt.Sprint(part.revert)}
 		if res, err = runSteps(ctx, a, h, "certs rotate-ca", inputs, steps, n, f); err != nil {

@@ -78,6 +78,9 @@ func (a *app) enableHA(c *cobra.Command, address, endpoint string, f stepFlags) 
 			return err
 		}
 	}
+	if err := a.usePodImage(ctx, h, f.dryRun); err != nil {
+		return err
+	}
 	inputs := map[string]string{"--high-availability-vip": address, "--control-plane-endpoint": endpoint}
 	res, err := runSteps(ctx, a, h, "ha enable", inputs, ha.EnableSteps(), m, f)
 	if err != nil {

@@ -72,6 +72,9 @@ func (a *app) testHA(c *cobra.Command, f stepFlags) error {
 			return err
 		}
 	}
+	if err := a.usePodImage(ctx, h, f.dryRun); err != nil {
+		return err
+	}
 	res, err := runSteps(ctx, a, h, "ha test", map[string]string{}, ha.Steps(), t, f)
 	out := haTested{APIGoal: ha.APIGoal.Seconds(), ConsoleGoal: ha.ConsoleGoal.Seconds(), Console: t.Console, Silent: t.Silent, DryRun: f.dryRun, Faults: t.Outcomes,
 		Met: !slices.ContainsFunc(t.Outcomes, func(o ha.Outcome) bool { return !o.Met }), Steps: stepsDone(res)}

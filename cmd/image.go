@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
@@ -25,6 +26,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
@@ -209,4 +211,25 @@ func (a *app) bringOperator(ctx context.Context, s story, image string) error {
 	}
 	a.warn("%s is not imported, because this is not root on a node with containerd; a registry must have it: ocadm image push %s", image, image)
 	return nil
+}
+
+// usePodImage lets pods on nodes run this program under a name that the cluster can pull: that of the running operator's image, with this program's version. If
+// the operator runs another version, this program is brought first.
+func (a *app) usePodImage(ctx context.Context, h *host.Host, dryRun bool) error {
+	k, err := h.Kube(ctx)
+	if err != nil {
+		return noCluster(err)
+	}
+	running, err := cluster.RunningOperatorImage(ctx, k)
+	if err != nil || running == "" {
+		return err
+	}
+	image := images.At(running, version.Version)
+	h.Config.Cloud.OperatorImage = image
+	if dryRun || image == running {
+		return nil
+	}
+	s := a.story()
+	defer s.Close()
+	return a.bringOperator(ctx, s, image)
 }

@@ -104,7 +104,7 @@ func (a *app) move(c *cobra.Command, to string, follow bool, f stepFlags) error 
 		return err
 	}
 	out.Steps = stepsDone(res)
-	if m.ControlPlane {
+	if m.ControlPlane && m.Endpoint {
 		if out.Next, err = followers(ctx, m); err != nil {
 			return err
 		}

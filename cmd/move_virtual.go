@@ -32,6 +32,9 @@ func (a *app) moveVirtual(c *cobra.Command, to string, f stepFlags) error {
 			return err
 		}
 	}
+	if err := a.usePodImage(ctx, h, f.dryRun); err != nil {
+		return err
+	}
 	inputs := map[string]string{"from": out.From, "to": out.To, "--virtual-address": "true"}
 	res, err := runSteps(ctx, a, h, "move", inputs, move.VirtualSteps(), m, f)
 	if err != nil {

@@ -27,8 +27,8 @@ func newSupport(a *app) *cobra.Command {
 			"what that node alone knows: states of units, certificates, findings of \"ocadm node doctor\". \"ocadm why --from FILE\" finds causes in it\n" +
 			"on any machine. It takes less than a minute and changes nothing.\n\n" +
 			"The bundle holds no Secret. The values of the Secrets in the namespace of the cloud, and what looks like a password or a token, are\n" +
-			"taken out of logs and objects. It holds names and addresses of your site: look into it before you send it. With --recipient only the\n" +
-			"owner of that age or SSH key can read it.",
+			"taken out of logs and objects. If your account may not list the Secrets, the bundle has no logs. It holds names and addresses of your\n" +
+			"site: look into it before you send it. With --recipient only the owner of that age or SSH key can read it.",
 		Example: "  ocadm support\n  ocadm support --file /tmp/support.tar.gz\n  ocadm support --recipient age1…\n\n  tar -tzf ocadm-support-*.tar.gz",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -40,14 +40,14 @@ func newSupport(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			for _, m := range s.Missing {
+				fmt.Fprintln(a.Err, "not read: "+m)
+			}
 			if file == "" {
 				file = support.Name(s, len(keys) > 0)
 			}
 			if err := writeSupport(file, s, keys); err != nil {
 				return finding.Errorf("OCA-7561", "The support bundle cannot be written", "choose another file: --file FILE", "%w", err)
-			}
-			for _, m := range s.Missing {
-				fmt.Fprintln(a.Err, "not read: "+m)
 			}
 			if s.Refused != nil {
 				fmt.Fprintln(a.Err, "The cluster could not be read: "+s.Refused.What)

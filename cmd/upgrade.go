@@ -175,7 +175,7 @@ func (a *app) applyUpgrade(c *cobra.Command, h *host.Host, f upgradeFlags) error
 		return noCluster(err)
 	}
 	u := &upgrade.Upgrade{Host: h, K: k, Target: p.Source, ControlPlane: true, Drain: f.drain}
-	if err := upgrade.Begin(ctx, u, p.To); err != nil {
+	if err := upgrade.Begin(ctx, u, p.From, p.To); err != nil {
 		return kube.Explain(err)
 	}
 	next := func() []string { return nextUpgrades(p.Work, h.Config.Node.Name) }
@@ -265,13 +265,13 @@ func (a *app) upgradeNode(c *cobra.Command, h *host.Host, f upgradeFlags) error 
 	if err != nil {
 		return kube.Explain(err)
 	}
-	if err := upgrade.Begin(ctx, u, version); err != nil {
+	if err := upgrade.Begin(ctx, u, version, version); err != nil {
 		return kube.Explain(err)
 	}
 	switch {
 	case u.Record.First:
 		return finding.New("OCA-4514", "Another upgrade of this machine has not ended", "ocadm upgrade apply was cut off here",
-			"run ocadm upgrade apply again, with the same bundle: it continues")
+			"run ocadm upgrade apply again, with the same bundle or a newer one: it continues")
 	case u.Done(ctx):
 		out := upgraded{Node: h.Config.Node.Name, To: version, Steps: []stepDone{}}
 		return a.printUpgraded(f.stepFlags, out, workflow.Result{}, "Nothing to do: this node runs Kubernetes "+version+", as the cluster")

@@ -105,6 +105,11 @@ func OperatorRef(imageRepository, version string) string {
 	return Reference{Repository: strings.TrimRight(imageRepository, "/") + "/" + Operator, Tag: version}.String()
 }
 
+// At is an image at another version: the same repository, with the version as its tag.
+func At(image, version string) string {
+	return Reference{Repository: Split(image).Repository, Tag: version}.String()
+}
+
 // PullPolicy is Always for a tag that moves ("dev", "latest", "NAME-dev"), so that every new pod pulls what was pushed last, and
 // IfNotPresent for versions and commits. The version of this program never moves: the node has its image, and no registry need have it.
 func PullPolicy(ref string) string {

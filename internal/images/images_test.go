@@ -85,3 +85,13 @@ func TestPullPolicyFollowsTheTag(t *testing.T) {
 		}
 	}
 }
+
+func TestAt(t *testing.T) {
+	for in, want := range map[string]string{
+		"example.org/you/ocadm:v1": "example.org/you/ocadm:v2", "localhost:5000/ocadm@sha256:0": "localhost:5000/ocadm:v2",
+	} {
+		if got := At(in, "v2"); got != want {
+			t.Errorf("%s: %s", in, got)
+		}
+	}
+}

@@ -8,6 +8,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -100,7 +102,7 @@ func renewal(s seen) (*v1alpha1.OnecloudOperation, time.Time) {
 		return cmp.Or(a.RenewAt.Compare(b.RenewAt), cmp.Compare(a.Name, b.Name))
 	})
 	pause := min(pauseMost, first.Ends.Sub(first.RenewAt)/patienceParts)
-	tried := 0
+	number, prefix := 0, fmt.Sprintf("%s-renewcertificates-%d-", s.cloud.Name, first.RenewAt.Unix())
 	for _, o := range s.operations {
 		switch {
 		case o.Spec.Action != v1alpha1.ActionRenewCertificates:
@@ -108,12 +110,13 @@ func renewal(s seen) (*v1alpha1.OnecloudOperation, time.Time) {
 			return nil, time.Time{}
 		case s.now.Before(o.Status.End.Add(pause)):
 			return nil, o.Status.End.Add(pause)
-		case o.CreationTimestamp.After(first.RenewAt):
-			tried++
+		}
+		if n, err := strconv.Atoi(strings.TrimPrefix(o.Name, prefix)); err == nil { // the oldest ones are not kept, so that their count stays the same
+			number = max(number, n+1)
 		}
 	}
 	// The same name again and again from the same state: a cache that is behind makes no second one.
-	name := fmt.Sprintf("%s-renewcertificates-%d-%d", s.cloud.Name, first.RenewAt.Unix(), tried)
+	name := prefix + strconv.Itoa(number)
 	return &v1alpha1.OnecloudOperation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.cloud.Namespace, Name: name, Labels: map[string]string{v1alpha1.LabelOperationCloud: s.cloud.Name}},
 		Spec:       v1alpha1.OnecloudOperationSpec{Cloud: s.cloud.Name, Action: v1alpha1.ActionRenewCertificates, Requester: "the end of " + first.Name},

@@ -4,6 +4,7 @@ package nodecerts
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -31,6 +32,16 @@ func renewed(phase v1alpha1.OperationPhase, end time.Time) *v1alpha1.OnecloudOpe
 	return &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Name: "r", CreationTimestamp: metav1.NewTime(end)},
 		Spec:   v1alpha1.OnecloudOperationSpec{Cloud: "default", Action: v1alpha1.ActionRenewCertificates},
 		Status: v1alpha1.OnecloudOperationStatus{Phase: phase, End: metav1.NewTime(end)}}
+}
+
+// attempts are failed renewals of what was due 30 hours ago, with these numbers.
+func attempts(numbers ...int) (out []*v1alpha1.OnecloudOperation) {
+	for _, n := range numbers {
+		o := renewed(v1alpha1.OperationFailed, now.Add(-2*time.Hour))
+		o.Name = fmt.Sprintf("default-renewcertificates-%d-%d", now.Add(-30*time.Hour).Unix(), n)
+		out = append(out, o)
+	}
+	return out
 }
 
 func TestDecide(t *testing.T) {
@@ -67,7 +78,9 @@ func TestDecide(t *testing.T) {
 		{"one has failed a moment ago", seen{nodes: []string{"a"}, ready: []string{"a"}, reports: map[string]certreport.Report{"a": report(now.Add(-time.Hour), "")},
 			operations: []*v1alpha1.OnecloudOperation{renewed(v1alpha1.OperationFailed, now.Add(-time.Minute))}}, "", "", "", "", 59 * time.Minute},
 		{"one has failed some time ago", seen{nodes: []string{"a"}, ready: []string{"a"}, reports: map[string]certreport.Report{"a": report(now.Add(-3*time.Hour), "")},
-			operations: []*v1alpha1.OnecloudOperation{renewed(v1alpha1.OperationFailed, now.Add(-2*time.Hour))}}, "", "", "", "default-renewcertificates-1798848245-1", lookEvery},
+			operations: []*v1alpha1.OnecloudOperation{renewed(v1alpha1.OperationFailed, now.Add(-2*time.Hour))}}, "", "", "", "default-renewcertificates-1798848245-0", lookEvery},
+		{"the first attempts are not kept", seen{nodes: []string{"a"}, ready: []string{"a"}, reports: map[string]certreport.Report{"a": report(now.Add(-30*time.Hour), "")},
+			operations: attempts(9, 7, 28)}, "", "", "", "default-renewcertificates-1798751045-29", lookEvery},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.in.now, c.in.cloud = now, cloud()

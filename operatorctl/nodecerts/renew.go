@@ -4,6 +4,7 @@ package nodecerts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -102,7 +103,8 @@ func plan(ctx context.Context, r *operation.Run, report workflow.Reporter, image
 	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Plan = lines })
 }
 
-// renew lets one Job after the other renew. A node whose Job has succeeded is passed over by an operator that was started meanwhile.
+// renew lets one Job after the other renew. A node whose Job has succeeded is passed over by an operator that was started meanwhile. A Job that has failed leaves a
+// control plane of which nothing is known: the other nodes wait. One that has never run has changed nothing, and the others are renewed.
 func renew(ctx context.Context, r *operation.Run, report workflow.Reporter, image string) error {
 	cloud, err := r.Cloud(ctx)
 	if err != nil {
@@ -112,11 +114,17 @@ func renew(ctx context.Context, r *operation.Run, report workflow.Reporter, imag
 	if err != nil {
 		return err
 	}
+	var failures finding.List
 	for i, t := range due {
 		report.Progress(int64(i), int64(len(due)), "nodes")
 		found, err := renewOn(ctx, r, report, renewJob(cloud, r.Operation, t.node, image), t.node)
+		if n, ok := errors.AsType[neverRan](err); ok {
+			failures = append(failures, n.Finding)
+			report.Info("node %s: nothing ran there, and the other nodes are renewed", t.node)
+			continue
+		}
 		if err != nil {
-			return err
+			return errors.Join(append(failures, finding.Of(err)...).Err(), unlessFinding(err))
 		}
 		if err := store(ctx, r.Client, cloud, t.node, &found); err != nil {
 			return err
@@ -124,24 +132,55 @@ func renew(ctx context.Context, r *operation.Run, report workflow.Reporter, imag
 		report.Changed("node %s: renewed %s; the next one is renewed %s", t.node, t.names, found.RenewAt().Format(time.RFC3339))
 	}
 	if len(away) > 0 {
-		return finding.New("OCA-4408", "Control-plane nodes are not Ready, and their certificates were not renewed", strings.Join(away, ", "),
-			"start the nodes, and the operator tries again by itself; one whose certificates have ended: ocadm certs renew on it")
+		failures = append(failures, finding.New("OCA-4408", "Control-plane nodes are not Ready, and their certificates were not renewed", strings.Join(away, ", "),
+			"start the nodes, and the operator tries again by itself; one whose certificates have ended: ocadm certs renew on it"))
 	}
-	return nil
+	return failures.Err()
+}
+
+// unlessFinding is an error that is none.
+func unlessFinding(err error) error {
+	if len(finding.Of(err)) > 0 {
+		return nil
+	}
+	return err
+}
+
+// neverRan is the failure of a Job whose program has not begun on its node.
+type neverRan struct{ finding.Finding }
+
+// harmless reports whether a Job that has failed has changed nothing: no pod of it was ever Ready or has begun, and its node is well.
+func harmless(ctx context.Context, r *operation.Run, j *batchv1.Job, node string) bool {
+	var pods corev1.PodList
+	if err := r.Pods.List(ctx, &pods, client.InNamespace(j.Namespace), client.MatchingLabels{batchv1.JobNameLabel: j.Name}); err != nil {
+		return false
+	}
+	for _, p := range pods.Items {
+		for _, c := range p.Status.ContainerStatuses {
+			if c.State.Running != nil || c.State.Terminated != nil || c.LastTerminationState.Terminated != nil {
+				return false
+			}
+		}
+	}
+	_, ready, err := controlPlane(ctx, r.Client)
+	return err == nil && slices.Contains(ready, node)
 }
 
 // renewOn runs the Job of a node to its end.
 func renewOn(ctx context.Context, r *operation.Run, report workflow.Reporter, j *batchv1.Job, node string) (certreport.Report, error) {
-	if err := r.Pods.Create(ctx, j.DeepCopy(), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil && !apierrors.IsAlreadyExists(err) {
+	err := r.Pods.Create(ctx, j.DeepCopy(), client.FieldOwner(v1alpha1.ManagerOperator))
+	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return certreport.Report{}, fmt.Errorf("creating Job %s: %w", j.Name, err)
 	}
+	mayHaveRun := err != nil // what became of it before is not known
 	failed := ""
-	err := kube.WaitFor(ctx, r.Pods, j.DeepCopy(), func(o client.Object) (bool, string) {
+	err = kube.WaitFor(ctx, r.Pods, j.DeepCopy(), func(o client.Object) (bool, string) {
 		now, there := kube.As[batchv1.Job](o)
 		if !there {
-			failed = "it was deleted"
+			failed, mayHaveRun = "it was deleted", true
 			return true, ""
 		}
+		mayHaveRun = mayHaveRun || now.Status.Ready != nil && *now.Status.Ready > 0
 		complete, why := operation.Ended(now)
 		failed = why
 		return complete || failed != "", "Job " + j.Name
@@ -155,6 +194,9 @@ func renewOn(ctx context.Context, r *operation.Run, report workflow.Reporter, j 
 			"on "+node+": ocadm certs renew, and see what it says; the operator tries again by itself")
 		if text != "" {
 			f = f.With(strings.Split(text, "\n")...)
+		}
+		if !mayHaveRun && harmless(ctx, r, j, node) {
+			return certreport.Report{}, neverRan{f}
 		}
 		return certreport.Report{}, f
 	}

@@ -144,6 +144,33 @@ func renamed(h *host.Host) (host.FileSet, error) {
 	return host.FileSet{{Name: manifestFile, Data: raw, Mode: 0o600}}, nil
 }
 
+// Readdressed is the manifest of the depot with another address in place of one. Among the names of its certificate the former stays: the API server keeps it, too,
+// and nodes that have not followed pull there. It reports whether a file is the manifest, and returns the same text if nothing is to change.
+func Readdressed(file, text string, replace func(string) string) (string, bool) {
+	var p corev1.Pod
+	if file != manifestFile || yaml.Unmarshal([]byte(text), &p) != nil {
+		return "", false
+	}
+	changed := false
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		args := make([]string, 0, len(c.Args))
+		for _, a := range c.Args {
+			args = append(args, replace(a))
+		}
+		if c.Name == renewerName {
+			args = slices.Concat(c.Args, slices.DeleteFunc(args, func(a string) bool { return slices.Contains(c.Args, a) }))
+		}
+		changed = changed || !slices.Equal(args, c.Args)
+		c.Args = args
+	}
+	raw, err := yaml.Marshal(p)
+	if err != nil || !changed {
+		return text, true
+	}
+	return string(raw), true
+}
+
 func issuer(h *host.Host) depot.Issuer {
 	return depot.Issuer{CACert: h.Files.Path(authority), CAKey: h.Files.Path(authorityKey), File: h.Files.Path(CertificateFile), Names: certificateNames(h)}
 }

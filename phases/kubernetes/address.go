@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -19,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/clientcmd"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
@@ -107,22 +109,59 @@ func signWith(h *host.Host, file, authority string, names []string) error {
 	if err != nil {
 		return fmt.Errorf("reading a certificate: %w", err)
 	}
+	key, err := os.ReadFile(h.Files.Path(strings.TrimSuffix(file, ".crt") + ".key"))
+	if err != nil {
+		return fmt.Errorf("reading the key of a certificate: %w", err)
+	}
+	cert, err := signLike(h, old, key, authority, names)
+	if err != nil {
+		return fmt.Errorf("signing %s: %w", file, err)
+	}
+	return h.Files.WriteFile(file, cert, 0o644)
+}
+
+// signKubeconfig writes a kubeconfig with a new certificate for its key.
+func signKubeconfig(h *host.Host, file, authority string) error {
+	raw, err := h.Files.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("reading a kubeconfig: %w", err)
+	}
+	kc, err := clientcmd.Load(raw)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", file, err)
+	}
+	now := kc.Contexts[kc.CurrentContext]
+	if now == nil || kc.AuthInfos[now.AuthInfo] == nil {
+		return fmt.Errorf("reading %s: it names no user", file)
+	}
+	user := kc.AuthInfos[now.AuthInfo]
+	old, err := clientCertificate(h, user)
+	if err != nil {
+		return fmt.Errorf("reading the certificate of %s: %w", file, err)
+	}
+	if user.ClientCertificateData, err = signLike(h, old, user.ClientKeyData, authority, nil); err != nil {
+		return fmt.Errorf("signing %s: %w", file, err)
+	}
+	if raw, err = clientcmd.Write(*kc); err != nil {
+		return fmt.Errorf("writing %s: %w", file, err)
+	}
+	return overwrite(h, file, raw, 0o600)
+}
+
+// signLike signs a certificate like another one, with its key, for as long as a renewed one, and with more names.
+func signLike(h *host.Host, old *x509.Certificate, pem []byte, authority string, names []string) ([]byte, error) {
 	ca, caKey, err := certs.LoadCertificateAuthority(h.Files.Path(pkiDir), authority)
 	if err != nil {
-		return finding.Errorf("OCA-4404", "The key of a certificate authority is not on this machine",
+		return nil, finding.Errorf("OCA-4404", "The key of a certificate authority is not on this machine",
 			"ocadm kubeadm certs generate-csr, let the owner of the authority sign, and put the certificates in place", "%w", err)
 	}
-	raw, err := os.ReadFile(h.Files.Path(strings.TrimSuffix(file, ".crt") + ".key"))
+	private, err := keyutil.ParsePrivateKeyPEM(pem)
 	if err != nil {
-		return fmt.Errorf("reading the key of a certificate: %w", err)
-	}
-	private, err := keyutil.ParsePrivateKeyPEM(raw)
-	if err != nil {
-		return fmt.Errorf("reading the key of a certificate: %w", err)
+		return nil, fmt.Errorf("reading the key: %w", err)
 	}
 	key, ok := private.(crypto.Signer)
 	if !ok {
-		return fmt.Errorf("reading the key of %s: it cannot sign", file)
+		return nil, errors.New("reading the key: it cannot sign")
 	}
 	now := time.Now()
 	cert, err := pkiutil.NewSignedCert(&pkiutil.CertConfig{
@@ -131,9 +170,9 @@ func signWith(h *host.Host, file, authority string, names []string) error {
 		NotAfter: now.Add(validity(h)),
 	}, key, ca, caKey, false)
 	if err != nil {
-		return fmt.Errorf("signing %s: %w", file, err)
+		return nil, err
 	}
-	return h.Files.WriteFile(file, pkiutil.EncodeCertPEM(cert), 0o644)
+	return pkiutil.EncodeCertPEM(cert), nil
 }
 
 // Server is where the kubelet of this machine reaches the API server: host and port.

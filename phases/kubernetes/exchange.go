@@ -109,12 +109,9 @@ func exchange(h *host.Host, r workflow.Reporter, name string) error {
 	return nil
 }
 
-// renewFor renews the certificates that a static pod reads. Those of an authority whose key is elsewhere stay.
+// renewFor renews the certificates that a static pod reads. Those of an authority whose key is elsewhere stay. Keys stay, too, so that each certificate is one file
+// that is replaced at once: kubeadm writes a key and then its certificate, and after a loss of power between them neither etcd nor the API server would start.
 func renewFor(h *host.Host, r workflow.Reporter, name string) error {
-	m, err := renewer(h)
-	if err != nil {
-		return err
-	}
 	list, err := Certificates(h, time.Now(), 0)
 	if err != nil {
 		return err
@@ -123,7 +120,12 @@ func renewFor(h *host.Host, r workflow.Reporter, name string) error {
 		if c.pod != name || c.External {
 			continue
 		}
-		if _, err := m.RenewUsingLocalCA(c.Name); err != nil {
+		if c.Kind == kindKubeconfig {
+			err = signKubeconfig(h, c.File, c.authority)
+		} else {
+			err = signWith(h, c.File, c.authority, nil)
+		}
+		if err != nil {
 			return fmt.Errorf("renewing %s: %w", c.File, err)
 		}
 		r.Changed("renewed %s", c.File)

@@ -209,7 +209,24 @@ func Endpoint(ctx context.Context, h *host.Host) (string, error) {
 	return "", errors.New("the administrator's kubeconfig names no server")
 }
 
-func liveClusterConfiguration(ctx context.Context, c client.Client) (*kubeadmv1beta4.ClusterConfiguration, error) {
+// PublishedEndpoint is where the cluster says that it is reached, host:port, "" if it does not say it to this client.
+func PublishedEndpoint(ctx context.Context, c client.Reader) string {
+	if k, err := liveClusterConfiguration(ctx, c); err == nil && k.ControlPlaneEndpoint != "" {
+		return k.ControlPlaneEndpoint
+	}
+	_, kc, err := clusterInfoOf(ctx, c)
+	if err != nil {
+		return ""
+	}
+	for _, cluster := range kc.Clusters {
+		if u, err := url.Parse(cluster.Server); err == nil {
+			return u.Host
+		}
+	}
+	return ""
+}
+
+func liveClusterConfiguration(ctx context.Context, c client.Reader) (*kubeadmv1beta4.ClusterConfiguration, error) {
 	var cm corev1.ConfigMap
 	if err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, &cm); err != nil {
 		return nil, err

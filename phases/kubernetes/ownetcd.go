@@ -5,6 +5,7 @@ package kubernetes
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -70,6 +72,34 @@ func (m EtcdMember) Others() []string {
 		}
 	}
 	return out
+}
+
+// EtcdMembers are the peer addresses of all members of etcd, as that of this machine lists them, or its database has them if it does not run. The manifest is no
+// source: that of the first control-plane node names this one alone.
+func EtcdMembers(ctx context.Context, h *host.Host) ([]string, error) {
+	m, err := OwnEtcd(h)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
+	defer cancel()
+	c, err := OpenOwnEtcd(ctx, h, false)
+	if err == nil {
+		defer c.Close()
+		var list []etcd.Observed
+		if list, err = c.Observe(ctx); err == nil {
+			var out []string
+			for _, o := range list {
+				out = append(out, o.Peer)
+			}
+			return out, nil
+		}
+	}
+	peers, dberr := snapshot.Peers(h.Files.Path(snapshot.Database(m.DataDir)))
+	if dberr != nil {
+		return nil, errors.Join(err, dberr)
+	}
+	return peers, nil
 }
 
 // ControlPlanes lists the control-plane nodes of the cluster.

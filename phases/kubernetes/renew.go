@@ -67,10 +67,14 @@ type noted struct {
 }
 
 // PlanRenewal reads what there is to renew. All of it is what is older than this process: kubeadm dates every certificate by the start of its process.
-func PlanRenewal(h *host.Host, now time.Time, within time.Duration, all bool) (*Renewal, error) {
+func PlanRenewal(ctx context.Context, h *host.Host, now time.Time, within time.Duration, all bool) (*Renewal, error) {
 	n := &Renewal{Host: h, Within: within, All: all, Since: kubeadmutil.StartTimeUTC(), Alone: true}
 	if m, err := OwnEtcd(h); err == nil {
-		n.Alone = len(m.Others()) == 0 && !h.Files.Exists(manifest("ocadm-vip"))
+		if members, err := EtcdMembers(ctx, h); err == nil {
+			n.Alone = len(members) < 2
+		} else { // such as one whose certificates have ended
+			n.Alone = len(m.Others()) == 0 && !h.Files.Exists(manifest("ocadm-vip"))
+		}
 	}
 	var rec noted
 	if raw, err := h.Files.ReadFile(renewRecord); err == nil && json.Unmarshal(raw, &rec) == nil {

@@ -3,9 +3,11 @@
 package kubernetes
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/kubernetes/cmd/kubeadm/app/phases/certs"
@@ -105,7 +110,7 @@ func TestExpiry(t *testing.T) {
 // What has expired is renewed with its names, and is private; the second time there is nothing to do.
 func TestRenew(t *testing.T) {
 	h := controlPlaneEnding(t, -time.Hour)
-	n, err := PlanRenewal(h, time.Now(), 30*day, false)
+	n, err := PlanRenewal(t.Context(), h, time.Now(), 30*day, false)
 	if err != nil || !n.expired || !n.Alone {
 		t.Fatalf("%+v, %v", n, err)
 	}
@@ -145,12 +150,86 @@ func TestRenew(t *testing.T) {
 	}
 }
 
+// An upgrade renews a certificate in one file: its key stays, so that a loss of power leaves a pair that fits, the old one or the new one.
+func TestRenewForKeepsKeys(t *testing.T) {
+	h := controlPlaneEnding(t, day)
+	ca, key, err := certs.LoadCertificateAuthority(h.Files.Path(pkiDir), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, private, err := pkiutil.NewCertAndKey(ca, key, &pkiutil.CertConfig{NotAfter: time.Now().Add(day), Config: certutil.Config{
+		CommonName: "system:kube-scheduler", Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := keyutil.MarshalPrivateKeyToPEM(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kc := clientcmdapi.NewConfig()
+	kc.Clusters["x"] = &clientcmdapi.Cluster{Server: "https://10.0.0.1:6443"}
+	kc.AuthInfos["x"] = &clientcmdapi.AuthInfo{ClientCertificateData: pkiutil.EncodeCertPEM(cert), ClientKeyData: raw}
+	kc.Contexts["x"], kc.CurrentContext = &clientcmdapi.Context{Cluster: "x", AuthInfo: "x"}, "x"
+	text, err := clientcmd.Write(*kc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const scheduler = kubernetesDir + "/scheduler.conf"
+	write(t, h, scheduler, string(text))
+	before := h.Files.Text(pkiDir + "/apiserver.key")
+	for _, pod := range []string{"kube-apiserver", "kube-scheduler"} {
+		if err := renewFor(h, &reporter{}, pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pair, err := tls.LoadX509KeyPair(h.Files.Path(pkiDir+"/apiserver.crt"), h.Files.Path(pkiDir+"/apiserver.key"))
+	if err != nil || before != h.Files.Text(pkiDir+"/apiserver.key") || time.Until(pair.Leaf.NotAfter) < 300*day || !slices.Equal(pair.Leaf.DNSNames, []string{"node1"}) {
+		t.Errorf("the API server's certificate: %v", err)
+	}
+	_, user, err := loadKubeconfig(h, scheduler)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err = tls.X509KeyPair(user.ClientCertificateData, user.ClientKeyData)
+	if err != nil || !bytes.Equal(user.ClientKeyData, raw) || time.Until(pair.Leaf.NotAfter) < 300*day || pair.Leaf.Subject.CommonName != "system:kube-scheduler" {
+		t.Errorf("the scheduler's: %v", err)
+	}
+}
+
+// The first control-plane node is not alone, although its manifest of etcd names no other one.
+func TestRenewNotAlone(t *testing.T) {
+	h := controlPlaneEnding(t, -time.Hour)
+	write(t, h, manifest("etcd"), `spec: {containers: [{command: [etcd, --name=a, "--initial-advertise-peer-urls=https://10.0.0.1:2380",
+  "--advertise-client-urls=https://10.0.0.1:2379", --data-dir=/var/lib/etcd, "--initial-cluster=a=https://10.0.0.1:2380"]}]}`)
+	file := h.Files.Path("/var/lib/etcd/member/snap/db")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bolt.Open(file, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		b, err := tx.CreateBucket([]byte("members"))
+		for _, m := range []string{"1", "2"} {
+			err = errors.Join(err, b.Put([]byte(m), []byte(`{"peerURLs":["https://10.0.0.`+m+`:2380"]}`)))
+		}
+		return err
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := PlanRenewal(t.Context(), h, time.Now(), 30*day, false); err != nil || n.Alone {
+		t.Errorf("%+v, %v", n, err)
+	}
+}
+
 // All of it is renewed once, also if the command is cut off in between.
 func TestRenewAll(t *testing.T) {
 	h := controlPlaneEnding(t, 200*day)
 	// However late in the life of the process.
 	begun := time.Now().Add(10 * time.Minute)
-	n, err := PlanRenewal(h, begun, 30*day, true)
+	n, err := PlanRenewal(t.Context(), h, begun, 30*day, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +242,7 @@ func TestRenewAll(t *testing.T) {
 	if err := renewControlPlane(t.Context(), n, &reporter{}); err != nil {
 		t.Fatal(err)
 	}
-	again, err := PlanRenewal(h, begun.Add(time.Hour), 30*day, true)
+	again, err := PlanRenewal(t.Context(), h, begun.Add(time.Hour), 30*day, true)
 	if err != nil || !again.Since.Equal(n.Since) {
 		t.Errorf("a continued renewal began at %s, %v", again.Since, err)
 	}
@@ -177,7 +256,7 @@ func TestRenewExpiredAgain(t *testing.T) {
 	h := controlPlaneEnding(t, -time.Hour)
 	steps := RenewSteps()
 	for round := range 3 {
-		n, err := PlanRenewal(h, time.Now(), 30*day, false)
+		n, err := PlanRenewal(t.Context(), h, time.Now(), 30*day, false)
 		if err != nil || n.expired != (round < 2) {
 			t.Fatalf("round %d: expired %t, %v", round, n.expired, err)
 		}
@@ -197,14 +276,14 @@ func TestRenewExpiredAgain(t *testing.T) {
 }
 
 func TestRenewRefuses(t *testing.T) {
-	if _, err := PlanRenewal(fakeHost(t, nil), time.Now(), 30*day, false); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4402" {
+	if _, err := PlanRenewal(t.Context(), fakeHost(t, nil), time.Now(), 30*day, false); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4402" {
 		t.Errorf("a worker: %v", err)
 	}
 	h := controlPlaneEnding(t, -time.Hour)
 	if err := os.Remove(h.Files.Path(pkiDir + "/front-proxy-ca.key")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := PlanRenewal(h, time.Now(), 30*day, false); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4404" {
+	if _, err := PlanRenewal(t.Context(), h, time.Now(), 30*day, false); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4404" {
 		t.Errorf("an authority elsewhere: %v", err)
 	}
 }

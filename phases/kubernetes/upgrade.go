@@ -189,6 +189,22 @@ func keepInitialCluster(h *host.Host) error {
 	return nil
 }
 
+// ForgetStaged removes the new manifests of an upgrade that goes to another version now.
+func ForgetStaged(h *host.Host) error {
+	if err := os.RemoveAll(h.Files.Path(stagedDir)); err != nil {
+		return fmt.Errorf("removing manifests of another upgrade: %w", err)
+	}
+	return nil
+}
+
+// ForgetManifests removes the new manifests and the previous ones.
+func ForgetManifests(h *host.Host) error {
+	if err := os.RemoveAll(h.Files.Path(beforeDir)); err != nil {
+		return fmt.Errorf("removing manifests of another upgrade: %w", err)
+	}
+	return ForgetStaged(h)
+}
+
 func readPod(h *host.Host, file string) (*corev1.Pod, error) {
 	raw, err := h.Files.ReadFile(file)
 	if err != nil {

@@ -74,7 +74,9 @@ func (m *Move) Kubeconfigs() host.FileSet {
 type record struct {
 	// From and To are addresses; To may be the name of the control plane that a worker follows.
 	From, To string
-	Follow   bool      `json:"follow,omitempty"`
+	Follow   bool `json:"follow,omitempty"`
+	// Endpoint is set when the cluster is reached at the address that moves, so that the other nodes have to follow.
+	Endpoint bool      `json:"endpoint,omitempty"`
 	Since    time.Time `json:"since"`
 	// Restarted is when the kubelet began to run with the new files.
 	Restarted time.Time `json:"restarted,omitzero"`
@@ -102,7 +104,7 @@ func Begin(ctx context.Context, h *host.Host, to string, follow bool, now time.T
 	if follow {
 		return m, m.canFollow(ctx)
 	}
-	return m, m.canMove()
+	return m, m.canMove(ctx)
 }
 
 // otherFamily reports whether one address is of IPv4 and the other of IPv6. A name is of both.
@@ -138,7 +140,7 @@ func (m *Move) resume(to string, now time.Time) error {
 	case r.To == to:
 		m.record = r
 	default: // back; what was restarted has to be again
-		m.record = record{From: r.To, To: r.From, Follow: r.Follow, Since: now}
+		m.record = record{From: r.To, To: r.From, Follow: r.Follow, Endpoint: r.Endpoint, Since: now}
 	}
 	return nil
 }
@@ -168,7 +170,7 @@ func (m *Move) present() (string, error) {
 }
 
 // canMove refuses an address that the machine does not have, and a control plane of several nodes.
-func (m *Move) canMove() error {
+func (m *Move) canMove(ctx context.Context) error {
 	var has []string
 	for _, i := range m.Host.Facts.Interfaces {
 		for _, p := range i.Prefixes {
@@ -182,17 +184,39 @@ func (m *Move) canMove() error {
 	if !m.ControlPlane {
 		return nil
 	}
-	own, err := kubernetes.OwnEtcd(m.Host)
-	if err != nil {
+	if m.Host.Files.Exists(recordFile) { // files and etcd may hold the one address or the other
+		return nil
+	}
+	if _, err := kubernetes.OwnEtcd(m.Host); err != nil {
 		return err
 	}
-	if len(own.Others()) > 0 || m.Host.Files.Exists(vip.ConfigFile) {
+	if m.Host.Files.Exists(vip.ConfigFile) || !alone(ctx, m.Host) {
 		return finding.New("OCA-4165", "A control-plane node among several, or with a virtual address, is not moved in place",
 			"the others know it by its address: in etcd, and in the group of the virtual address",
 			"take it out and join it with its new address, one node after the other: ocadm reset; then ocadm join --control-plane; for another virtual address: "+
 				"ocadm move --virtual-address ADDRESS")
 	}
-	return nil
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	endpoint, err := kubernetes.Endpoint(ctx, m.Host)
+	m.Endpoint = err == nil && hostOf(endpoint) == m.From
+	return err
+}
+
+// alone reports whether this is the only control-plane node: etcd has one member, or, if it cannot be asked, the cluster is reached here.
+func alone(ctx context.Context, h *host.Host) bool {
+	if members, err := kubernetes.EtcdMembers(ctx, h); err == nil {
+		return len(members) < 2
+	}
+	return kubernetes.EndpointIsHere(h)
+}
+
+// hostOf is an endpoint without its port.
+func hostOf(endpoint string) string {
+	if name, _, err := net.SplitHostPort(endpoint); err == nil {
+		return name
+	}
+	return strings.Trim(endpoint, "[]")
 }
 
 // canFollow refuses a control-plane node, and an address at which the cluster does not answer.
@@ -220,7 +244,17 @@ func (m *Move) canFollow(ctx context.Context) error {
 		return finding.Errorf("OCA-4166", "The control plane of this cluster does not answer at "+at, "move the control-plane node first: there, ocadm move "+m.To+
 			"; then run the same command again", "%w", err)
 	}
-	return nil
+	return m.reachedThere(ctx, c)
+}
+
+// reachedThere refuses the address of an API server at which the cluster is not reached, such as that of a node behind a load balancer.
+func (m *Move) reachedThere(ctx context.Context, c client.Reader) error {
+	endpoint := hostOf(kubernetes.PublishedEndpoint(ctx, c))
+	if endpoint == "" || endpoint == m.To {
+		return nil
+	}
+	return finding.New("OCA-4166", "The control plane of this cluster is not reached at "+m.To, "the cluster says that it is reached at "+endpoint,
+		"ocadm move --follow "+endpoint+"; if the control plane is to be reached at "+m.To+", move it there first")
 }
 
 // save writes the record.

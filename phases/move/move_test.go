@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/internal/finding"
 	vipgroup "yunion.io/x/ocadm/internal/vip"
@@ -96,6 +98,56 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("%v, want %s", err, c.code)
 			}
 		})
+	}
+}
+
+const etcdPod = "spec: {containers: [{name: etcd, command: [etcd, --name=node1, \"--initial-advertise-peer-urls=https://10.0.0.7:2380\", " +
+	"\"--advertise-client-urls=https://10.0.0.7:2379\", --data-dir=/var/lib/etcd, \"--initial-cluster=node1=https://10.0.0.7:2380\"]}]}"
+
+// The manifest of etcd on the first control-plane node names itself alone, however many there are. Where etcd cannot be asked, the endpoint tells.
+func TestControlPlanesAreSeveral(t *testing.T) {
+	for server, code := range map[string]string{"10.0.0.7": "", "10.0.0.100": "OCA-4165"} {
+		h := worker(t)
+		apiServer := "metadata: {annotations: {kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint: \"10.0.0.7:6443\"}}\n" +
+			"spec: {containers: [{name: kube-apiserver, command: [kube-apiserver, --advertise-address=10.0.0.7, --secure-port=6443]}]}"
+		for name, text := range map[string]string{
+			"/etc/kubernetes/admin.conf":                    strings.ReplaceAll(kubelet, "10.0.0.1:6443", server+":1"),
+			"/etc/kubernetes/manifests/etcd.yaml":           etcdPod,
+			"/etc/kubernetes/manifests/kube-apiserver.yaml": apiServer,
+		} {
+			if err := h.Files.WriteFile(name, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m, err := Begin(t.Context(), h, "10.0.0.8", false, since)
+		if l := finding.Of(err); code == "" && (err != nil || !m.Endpoint) || code != "" && (len(l) != 1 || l[0].Code != code) {
+			t.Errorf("reached at %s: %+v, %v", server, m, err)
+		}
+	}
+}
+
+// An API server that answers is not where the cluster is reached.
+func TestReachedThere(t *testing.T) {
+	info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"},
+		Data: map[string]string{"kubeconfig": "clusters:\n- name: \"\"\n  cluster: {server: \"https://10.0.0.100:6443\"}\n"}}
+	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubeadm-config"},
+		Data: map[string]string{"ClusterConfiguration": "controlPlaneEndpoint: cloud.example:6443\n"}}
+	for name, c := range map[string]struct {
+		has  []client.Object
+		to   string
+		code string
+	}{
+		"there":              {[]client.Object{info}, "10.0.0.100", ""},
+		"a node behind it":   {[]client.Object{info}, "10.0.0.7", "OCA-4166"},
+		"a name":             {[]client.Object{info, settings}, "cloud.example", ""},
+		"behind a name":      {[]client.Object{info, settings}, "10.0.0.100", "OCA-4166"},
+		"it does not say it": {nil, "10.0.0.7", ""},
+	} {
+		m := &Move{record: record{To: c.to}}
+		err := m.reachedThere(t.Context(), fake.NewClientBuilder().WithObjects(c.has...).Build())
+		if l := finding.Of(err); c.code == "" && err != nil || c.code != "" && (len(l) != 1 || l[0].Code != c.code) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

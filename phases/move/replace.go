@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -81,8 +82,13 @@ func changes(h *host.Host, from, to string) (host.FileSet, error) {
 		if err != nil || !st.Mode().IsRegular() || st.Size() > maxText {
 			continue // it is not there any more, or no text
 		}
-		if text := h.Files.Text(name); holds(text, from) {
-			out = append(out, host.File{Name: name, Data: []byte(replaced(text, from, to)), Mode: st.Mode().Perm()})
+		text := h.Files.Text(name)
+		now, is := depot.Readdressed(name, text, func(s string) string { return replaced(s, from, to) })
+		if !is {
+			now = replaced(text, from, to)
+		}
+		if now != text {
+			out = append(out, host.File{Name: name, Data: []byte(now), Mode: st.Mode().Perm()})
 		}
 	}
 	return out, nil

@@ -3,9 +3,15 @@
 package move
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/phases/host"
 )
 
 func TestReplaced(t *testing.T) {
@@ -31,5 +37,37 @@ func TestReplaced(t *testing.T) {
 				t.Errorf("again: %q", again)
 			}
 		})
+	}
+}
+
+// Workers that have not followed pull from the depot at the former address: its certificate keeps it. Once that is written, nothing is left to change.
+func TestDepotKeepsBothNames(t *testing.T) {
+	const file = "/etc/kubernetes/manifests/ocadm-depot.yaml"
+	h := worker(t)
+	text := "spec:\n  containers:\n  - {name: depot, args: [serve, --except, \"10.0.0.7:5443,10.0.0.9:5443\"]}\n" +
+		"  - {name: certificate, args: [depot, renew, 10.0.0.7, node1]}\n"
+	if err := h.Files.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for round, want := range []bool{true, false} {
+		files, err := changes(h, "10.0.0.7", "10.0.0.8")
+		at := slices.IndexFunc(files, func(f host.File) bool { return f.Name == file })
+		if err != nil || (at >= 0) != want {
+			t.Fatalf("round %d: %v, %v", round, files.Todo(h), err)
+		}
+		if !want {
+			return
+		}
+		var p corev1.Pod
+		if err := yaml.Unmarshal(files[at].Data, &p); err != nil {
+			t.Fatal(err)
+		}
+		serve, renew := strings.Join(p.Spec.Containers[0].Args, " "), strings.Join(p.Spec.Containers[1].Args, " ")
+		if serve != "serve --except 10.0.0.8:5443,10.0.0.9:5443" || renew != "depot renew 10.0.0.7 node1 10.0.0.8" {
+			t.Errorf("%s; %s", serve, renew)
+		}
+		if err := h.Files.WriteFile(file, files[at].Data, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -5,6 +5,7 @@ package nodepod
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/wait"
 )
 
@@ -48,6 +50,7 @@ func New(name, image, node string, life time.Duration, args ...string) *corev1.P
 // Await waits until a pod has ended, and returns why it cannot do its work, "" if it did. waiting is called with what it waits for.
 func Await(ctx context.Context, k client.Client, name string, waiting func(why string)) (string, error) {
 	var why string
+	var lacks error
 	err := wait.Until(ctx, "pod "+name, interval, func(ctx context.Context) (bool, string, error) {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
@@ -55,10 +58,25 @@ func Await(ctx context.Context, k client.Client, name string, waiting func(why s
 		if err := k.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name}, &p); err != nil {
 			return false, "", err
 		}
-		why = stuck(&p)
-		return why != "" || p.Status.Phase == corev1.PodSucceeded, "its pod on " + p.Spec.NodeName + " is " + string(p.Status.Phase), nil
+		why, lacks = stuck(&p), NoImage(&p)
+		return why != "" || lacks != nil || p.Status.Phase == corev1.PodSucceeded, "its pod on " + p.Spec.NodeName + " is " + string(p.Status.Phase), nil
 	}, waiting)
-	return why, err
+	return why, errors.Join(err, lacks)
+}
+
+// NoImage is a finding if the node of a pod does not get the image of ocadm. The kubelet would go on trying for as long as the pod lives.
+func NoImage(p *corev1.Pod) error {
+	for _, c := range p.Status.ContainerStatuses {
+		w := c.State.Waiting
+		if w == nil || w.Reason != "ErrImagePull" && w.Reason != "ImagePullBackOff" && w.Reason != "ErrImageNeverPull" {
+			continue
+		}
+		image := p.Spec.Containers[0].Image
+		return finding.New("OCA-4175", "Node "+p.Spec.NodeName+" does not get the image "+image, w.Reason+": "+w.Message,
+			"where this control-plane node has a depot, here: ocadm depot add /usr/local/bin/ocadm --name "+image+"; else: ocadm image push "+image+
+				"; then run the same command again")
+	}
+	return nil
 }
 
 // Delete deletes a pod and waits until it is gone.
@@ -86,7 +104,7 @@ func stuck(p *corev1.Pod) string {
 		return "its pod failed: " + p.Status.Reason + " " + p.Status.Message
 	}
 	for _, c := range p.Status.ContainerStatuses {
-		if w := c.State.Waiting; w != nil && (w.Reason == "ErrImagePull" || w.Reason == "ImagePullBackOff" || w.Reason == "ErrImageNeverPull" || w.Reason == "CreateContainerError") {
+		if w := c.State.Waiting; w != nil && w.Reason == "CreateContainerError" {
 			return "its pod does not start: " + w.Reason + ": " + w.Message
 		}
 	}

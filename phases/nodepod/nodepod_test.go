@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/internal/finding"
 )
 
 // A pod stays where it is, ends by itself, and has no account.
@@ -26,7 +28,16 @@ func TestPod(t *testing.T) {
 		t.Error(why)
 	}
 	p.Status = corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}}}}}
-	if why := stuck(p); !strings.Contains(why, "ErrImagePull") {
+	p.Status.ContainerStatuses[0].State.Waiting.Message = "not found"
+	f := finding.Of(NoImage(p))
+	if len(f) != 1 || f[0].Code != "OCA-4175" || !strings.Contains(f[0].What, "example.org/ocadm:v1") || !strings.Contains(f[0].Remedy, "ocadm image push example.org/ocadm:v1") {
+		t.Errorf("%+v", f)
+	}
+	if why := stuck(p); why != "" {
 		t.Error(why)
+	}
+	p.Status.ContainerStatuses[0].State.Waiting.Reason = "ContainerCreating"
+	if err := NoImage(p); err != nil {
+		t.Error(err)
 	}
 }

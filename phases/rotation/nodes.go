@@ -112,18 +112,32 @@ func check(ctx context.Context, n *Rotation, r workflow.Reporter) error {
 	if err := n.takeOver(ctx, r, Sign, true); err != nil {
 		return err
 	}
+	c, err := n.client()
+	if err != nil {
+		return err
+	}
+	all, err := n.members(ctx, c)
+	if err != nil {
+		return err
+	}
+	return refuseLeft(n.Record.Left, all)
+}
+
+// refuseLeft is a finding if nodes have kubeconfigs of the old authority. A node that was removed since has none that matters.
+func refuseLeft(on map[string][]string, all []member) error {
 	var left []string
-	for node, files := range n.Record.Left {
-		for _, f := range files {
-			left = append(left, node+": "+f)
+	for _, m := range all {
+		for _, f := range on[m.name] {
+			left = append(left, m.name+": "+f)
 		}
 	}
-	slices.Sort(left)
-	if len(left) > 0 {
-		return finding.New("OCA-4417", "Kubeconfigs depend on the old certificate authority", "they would stop working",
-			"on each node that the evidence names: install -m 0600 /etc/kubernetes/admin.conf FILE, or remove FILE; then run the same command again").With(left...)
+	if len(left) == 0 {
+		return nil
 	}
-	return nil
+	slices.Sort(left)
+	return finding.New("OCA-4417", "Kubeconfigs depend on the old certificate authority", "they would stop working",
+		"write what /etc/kubernetes/admin.conf of a control-plane node has into each file that the evidence names, so that its owner and mode stay: cat ADMIN.CONF >FILE; "+
+			"or remove the file; then run the same command again").With(left...)
 }
 
 // takeOver lets nodes take a stage over: control-plane nodes one after the other, then workers. Those that are not Ready are left out and reported at the end.

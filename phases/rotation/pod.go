@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/nodepod"
 )
 
 const (
@@ -67,11 +69,15 @@ func runPod(ctx context.Context, c client.WithWatch, r workflow.Reporter, p *cor
 	if err := c.Create(ctx, p.DeepCopy(), client.FieldOwner(kube.FieldManager)); err != nil {
 		return nil, fmt.Errorf("creating pod %s: %w", p.Name, err)
 	}
+	var lacks error
 	failed, said := "", ""
 	err := kube.WaitFor(ctx, c, p.DeepCopy(), func(o client.Object) (bool, string) {
 		now, there := kube.As[corev1.Pod](o)
 		if !there {
 			failed = "its pod was deleted"
+			return true, ""
+		}
+		if lacks = nodepod.NoImage(now); lacks != nil {
 			return true, ""
 		}
 		for _, s := range now.Status.ContainerStatuses {
@@ -88,7 +94,7 @@ func runPod(ctx context.Context, c client.WithWatch, r workflow.Reporter, p *cor
 		}
 		return false, cmp.Or(kube.PodTrouble(now), "its pod is at work")
 	}, func(why string) { r.Waiting(node, why) })
-	if err != nil {
+	if err = errors.Join(err, lacks); err != nil {
 		return nil, err
 	}
 	if failed != "" {

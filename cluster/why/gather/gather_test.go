@@ -96,6 +96,46 @@ func TestNoSecretLeaves(t *testing.T) {
 	}
 }
 
+// Without a list of Secrets nothing takes their values out of what programs have said: a support bundle has none of it, and says so.
+func TestSecretsUnknown(t *testing.T) {
+	const said = "what a program said"
+	ended := func(p *corev1.Pod) {
+		p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 3, Message: said}
+	}
+	all := objects()
+	for _, o := range all {
+		if p, ok := o.(*corev1.Pod); ok {
+			ended(p)
+		}
+	}
+	refuse := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+		if _, ok := l.(*corev1.SecretList); ok {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "", errors.New("no"))
+		}
+		return c.List(ctx, l, opts...)
+	}}
+	for _, everything := range []bool{true, false} {
+		o := options()
+		o.Everything = everything
+		o.Journal = func(context.Context, string, string) ([]byte, error) { return []byte(said), nil }
+		o.Machines = []why.Machine{{Node: "n2", Journals: map[string][]string{"kubelet": {said}}}}
+		s := Snapshot(t.Context(), build(t, all, refuse), o)
+		raw, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if spoke := strings.Contains(string(raw), said) || len(s.Logs) > 0; spoke == everything {
+			t.Errorf("everything %t: it has what programs said: %t", everything, spoke)
+		}
+		if told := strings.Contains(strings.Join(s.Missing, "\n"), "container logs, journals and termination messages"); told != everything {
+			t.Errorf("everything %t: %v", everything, s.Missing)
+		}
+		if o.Machines[0].Journals == nil {
+			t.Error("the machine of the caller was changed")
+		}
+	}
+}
+
 func TestSnapshot(t *testing.T) {
 	s := Snapshot(t.Context(), build(t, objects(), interceptor.Funcs{}), options())
 	var pods, logs []string

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodecerts
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/certreport"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/operation"
+)
+
+type silent struct{ workflow.Reporter }
+
+func (silent) Info(string, ...any)           {}
+func (silent) Changed(string, ...any)        {}
+func (silent) Waiting(string, string)        {}
+func (silent) Progress(int64, int64, string) {}
+
+// end is what becomes of a Job: its pod was Ready for a moment, or never ran.
+type end struct{ ran, complete bool }
+
+// jobsEnd is a cluster whose Jobs end as said, by node. asked are the nodes in the order of their Jobs.
+func jobsEnd(t *testing.T, ends map[string]end, asked *[]string) client.WithWatch {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	if err := v1alpha1.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	reports := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: certreport.ConfigMap}, Data: map[string]string{}}
+	objects := []client.Object{cloud(), reports}
+	for node := range ends {
+		raw, err := json.Marshal(report(time.Now().Add(-time.Hour), ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reports.Data[node] = string(raw)
+		objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{labelControlPlane: ""}},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
+	}
+	create := func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		j, ok := o.(*batchv1.Job)
+		if !ok {
+			return c.Create(ctx, o, opts...)
+		}
+		node := j.Annotations[AnnotationNode]
+		*asked = append(*asked, node)
+		if err := c.Create(ctx, j, opts...); err != nil {
+			return err
+		}
+		go func() {
+			time.Sleep(50 * time.Millisecond)
+			if ends[node].ran {
+				j.Status.Ready = new(int32(1))
+				if err := c.Status().Update(ctx, j); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			is := batchv1.JobCondition{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonDeadlineExceeded}
+			if ends[node].complete {
+				is = batchv1.JobCondition{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}
+				raw, _ := json.Marshal(report(time.Now().Add(time.Hour), ""))
+				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: j.Name, Labels: map[string]string{batchv1.JobNameLabel: j.Name}},
+					Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{
+						Terminated: &corev1.ContainerStateTerminated{Message: string(raw)}}}}}}
+				if err := c.Create(ctx, pod); err != nil {
+					t.Error(err)
+				}
+			}
+			j.Status.Ready, j.Status.Conditions = nil, []batchv1.JobCondition{is}
+			if err := c.Status().Update(ctx, j); err != nil {
+				t.Error(err)
+			}
+		}()
+		return nil
+	}
+	return fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithStatusSubresource(&batchv1.Job{}).
+		WithIndex(&batchv1.Job{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
+		WithInterceptorFuncs(interceptor.Funcs{Create: create}).Build()
+}
+
+// A node on which the Job cannot run does not keep the others from being renewed; one on which it failed does. All failures are reported.
+func TestRenewGoesOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		ends  map[string]end
+		asked string
+		told  string // the nodes of the findings
+	}{
+		"all well":                 {map[string]end{"a": {true, true}, "b": {true, true}}, "a b", ""},
+		"it cannot run on one":     {map[string]end{"a": {}, "b": {true, true}, "c": {}}, "a b c", "a c"},
+		"it failed on one":         {map[string]end{"a": {true, false}, "b": {true, true}}, "a", "a"},
+		"it cannot run, and fails": {map[string]end{"a": {}, "b": {true, false}, "c": {true, true}}, "a b", "a b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked []string
+			k := jobsEnd(t, c.ends, &asked)
+			o := renewed(v1alpha1.OperationRunning, time.Now())
+			o.Namespace = "onecloud"
+			r := &operation.Run{Operation: o, Client: k, Direct: k}
+			r.Pods = k
+			err := renew(t.Context(), r, silent{}, "image:1")
+			var told []string
+			for _, f := range finding.Of(err) {
+				told = append(told, strings.Fields(strings.TrimPrefix(f.What, "The certificates of node "))[0])
+			}
+			slices.Sort(told)
+			if strings.Join(asked, " ") != c.asked || strings.Join(told, " ") != c.told || (err == nil) != (c.told == "") {
+				t.Errorf("asked %v, told %v: %v", asked, told, err)
+			}
+		})
+	}
+}

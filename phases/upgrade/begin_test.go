@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+func code(err error) string {
+	for _, f := range finding.Of(err) {
+		return f.Code
+	}
+	return ""
+}
+
+// place writes a static pod whose image has a version, into the directory of the kubelet or below that of the upgrade.
+func place(t *testing.T, h *host.Host, dir, name, version string) {
+	t.Helper()
+	file := h.Files.Path(filepath.Join(dir, name+".yaml"))
+	text := "spec: {containers: [{name: " + name + ", image: \"registry/" + name + ":" + version + "\"}]}"
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const (
+	live   = "/etc/kubernetes/manifests"
+	before = kubernetes.UpgradeDir + "/before"
+	staged = kubernetes.UpgradeDir + "/manifests"
+)
+
+// A record survives, goes on with its own version or a newer one, and refuses an older one.
+func TestBegin(t *testing.T) {
+	h := machine(t)
+	if r, err := Unfinished(h); r != nil || err != nil {
+		t.Fatalf("before: %+v, %v", r, err)
+	}
+	was := Record{From: old, To: target, First: true, Committed: true, Cordoned: true, Snapshot: "x"}
+	if err := was.save(h); err != nil {
+		t.Fatal(err)
+	}
+	u := &Upgrade{Host: h}
+	if err := Begin(t.Context(), u, old, target); err != nil || u.Record != was {
+		t.Errorf("%+v, %v", u.Record, err)
+	}
+	want := Record{From: old, To: "v1.36.4", Earlier: target, Cordoned: true}
+	if err := Begin(t.Context(), u, old, "v1.36.4"); err != nil || u.Record != want {
+		t.Errorf("a newer version: %+v, %v", u.Record, err)
+	}
+	if err := Begin(t.Context(), u, old, "v1.36.2"); code(err) != "OCA-4514" {
+		t.Errorf("an older version: %v", err)
+	}
+	if st, err := os.Stat(h.Files.Path(recordFile)); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st, err)
+	}
+}
+
+// One that was killed before it replaced anything is not in the way of another version. One that has replaced a static pod is in the way of an older one.
+func TestBeginAnother(t *testing.T) {
+	h := machine(t)
+	k := fake.NewClientBuilder().WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"},
+		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeletVersion: old}}}).Build()
+	if err := (Record{From: old, To: target, First: true, Snapshot: "x"}).save(h); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []string{"v1.36.2", "v1.36.4"} {
+		u := &Upgrade{Host: h, K: k, ControlPlane: true}
+		if err := Begin(t.Context(), u, old, v); err != nil || u.Record.To != v || u.Record.From != old || u.Record.First || u.Record.Earlier != "" {
+			t.Errorf("to %s: %+v, %v", v, u.Record, err)
+		}
+	}
+	place(t, h, before, "etcd", "1")
+	place(t, h, live, "etcd", "2")
+	u := &Upgrade{Host: h, K: k, ControlPlane: true}
+	if err := Begin(t.Context(), u, old, "v1.36.2"); code(err) != "OCA-4514" {
+		t.Errorf("an older version after a static pod was replaced: %v", err)
+	}
+	if err := Begin(t.Context(), u, old, "v1.36.4"); err != nil || u.Record.Snapshot != "x" {
+		t.Errorf("a newer version after a static pod was replaced: %+v, %v", u.Record, err)
+	}
+}
+
+// The cluster has moved on while an upgrade had not ended. What was kept stays, the manifests of the earlier version go, and a failure leads back to it.
+func TestMoveOn(t *testing.T) {
+	const newer = "v1.36.4"
+	for name, c := range map[string]struct {
+		was  Record
+		back bool // to the earlier version
+	}{
+		"committed":     {Record{From: old, To: target, Committed: true, Cordoned: true}, true},
+		"not committed": {Record{From: old, To: target}, false},
+	} {
+		h := machine(t)
+		file := h.Files.Path(keptKubelet)
+		if err := errors.Join(c.was.save(h), os.WriteFile(file, []byte("old"), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		place(t, h, live, "etcd", target)
+		place(t, h, staged, "etcd", target)
+		place(t, h, before, "etcd", old)
+		u := &Upgrade{Host: h, ControlPlane: true}
+		u.K = fake.NewClientBuilder().Build()
+		if err := Begin(t.Context(), u, old, newer); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if len(u.staged()) > 0 {
+			t.Errorf("%s: the manifests of another version are taken for new ones", name)
+		}
+		begin := beginStep()
+		if begun(u) != "" || u.OnFailure() != workflow.Rollback {
+			t.Errorf("%s: it does not begin: %s", name, begun(u))
+		}
+		if err := begin.Run(t.Context(), u, nil); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Unfinished(h)
+		if err != nil || r == nil || r.To != newer || r.Cordoned != c.was.Cordoned || h.Files.Text(keptKubelet) != "old" {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+		if h.Files.Exists(staged) || h.Files.Exists(before) == c.back {
+			t.Errorf("%s: staged manifests %t, previous ones %t", name, h.Files.Exists(staged), h.Files.Exists(before))
+		}
+		place(t, h, live, "etcd", old) // those before came back
+		if c.back {
+			place(t, h, live, "etcd", target)
+		}
+		if err := begin.Undo(t.Context(), u, nil); err != nil {
+			t.Fatal(err)
+		}
+		switch r, err := Unfinished(h); {
+		case err != nil:
+			t.Error(err)
+		case c.back && (r == nil || *r != c.was || h.Files.Text(keptKubelet) != "old"):
+			t.Errorf("%s: it went back to %+v", name, r)
+		case !c.back && r != nil:
+			t.Errorf("%s: it left %+v", name, r)
+		}
+	}
+}
+
+// An upgrade that has not ended is no way to an older version than the cluster has by now.
+func TestBeginBack(t *testing.T) {
+	h := machine(t)
+	if err := (Record{From: old, To: target, Committed: true}).save(h); err != nil {
+		t.Fatal(err)
+	}
+	if err := Begin(t.Context(), &Upgrade{Host: h}, "v1.36.4", target); code(err) != "OCA-4501" {
+		t.Errorf("%v", err)
+	}
+}
+
+// A kubelet of a package is asked where it is, is not kept, and is not replaced.
+func TestPackagedKubelet(t *testing.T) {
+	const packaged = "/usr/bin/kubelet"
+	h := machine(t)
+	asked := ""
+	h.Exec = &host.Recorder{Answer: func(c exec.Command) (exec.Result, error) {
+		asked = c.Path
+		return exec.Result{Stdout: "Kubernetes " + old}, nil
+	}}
+	h.Facts.Programs = map[string]host.Program{"kubelet": {Path: packaged, Version: target}}
+	place(t, h, filepath.Dir(kubeletFile), "x", "1")
+	u := &Upgrade{Host: h, Record: Record{From: old, To: target}}
+	if err := restartKubelet(t.Context(), u, nil); asked != packaged || code(err) != "OCA-4513" {
+		t.Errorf("asked %q: %v", asked, err)
+	}
+	if err := errors.Join(os.MkdirAll(h.Files.Path(kubernetes.UpgradeDir), 0o700), os.WriteFile(h.Files.Path(kubeletFile), []byte("stray"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if err := keepKubelet(h); err != nil || h.Files.Exists(keptKubelet) {
+		t.Errorf("kept %t, %v", h.Files.Exists(keptKubelet), err)
+	}
+	if err := putKubeletBack(t.Context(), u, nil); err == nil || !strings.Contains(err.Error(), packaged) {
+		t.Errorf("putting it back: %v", err)
+	}
+}
+
+// A node of another architecture cannot run the program of the first one.
+func TestThisOcadm(t *testing.T) {
+	err := ThisOcadm("v1.99.0")
+	if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-4501" || !strings.Contains(f[0].Remedy, runtime.GOARCH) {
+		t.Errorf("%v", err)
+	}
+}
