@@ -113,7 +113,8 @@ func (o Options) connect() operation.Step {
 		Run: o.onMachine(func(ctx context.Context, r *operation.Run, report workflow.Reporter, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
 			report.Info("the machine shows the host key %s", ssh.Fingerprint(c.HostKey()))
 			return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
-				s.Machine = &v1alpha1.OperationMachine{HostKey: c.HostKey(), JumpHostKey: c.JumpHostKey()}
+				s.Machine = &v1alpha1.OperationMachine{HostKey: c.HostKey(), Address: place(m), JumpHostKey: c.JumpHostKey()}
+				s.Machine.JumpAddress = placeOf(m.Spec.Infrastructure.SSH.JumpHost)
 			})
 		}),
 	}
@@ -166,6 +167,14 @@ func (o Options) join() operation.Step {
 		Run: o.onMachine(func(ctx context.Context, r *operation.Run, report workflow.Reporter, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
 			text, err := o.script(ctx, m)
 			if err != nil {
+				return err
+			}
+			begun := func(s *v1alpha1.OnecloudOperationStatus) {
+				seen := *cmp.Or(s.Machine, &v1alpha1.OperationMachine{HostKey: c.HostKey(), Address: place(m)})
+				seen.JoinBegun = place(m)
+				s.Machine = &seen
+			}
+			if err := r.Update(ctx, begun); err != nil { // the removal has to know
 				return err
 			}
 			return Join(ctx, m.Name, c, text, report)

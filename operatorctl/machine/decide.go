@@ -3,7 +3,6 @@
 package machine
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -68,9 +67,9 @@ const (
 	maxAttempts = 5
 )
 
-// needsAttention are the codes that do not pass by themselves: host key, login, sudo, credentials.
+// needsAttention are the codes that do not pass by themselves: host key, login, sudo, credentials, another node.
 func needsAttention(code string) bool {
-	return slices.Contains([]string{"OCA-7602", "OCA-7603", "OCA-7604", "OCA-7606"}, code)
+	return slices.Contains([]string{"OCA-7602", "OCA-7603", "OCA-7604", "OCA-7606", codeOtherNode}, code)
 }
 
 // passes reports whether a check that failed is tried again by itself: the connection, the authorities of the cluster, which the operator stores again,
@@ -106,6 +105,7 @@ func decide(f facts) decision {
 		return d
 	}
 	d.observe(f)
+	d.noteJoin(f)
 	switch {
 	case f.machine.DeletionTimestamp != nil:
 		d.remove(f)
@@ -156,18 +156,6 @@ func (d *decision) observe(f facts) {
 		}
 		return
 	}
-}
-
-// pin keeps the host keys of the first contact, and another one that the user has named since.
-func (d *decision) pin(f facts, seen *v1alpha1.OperationMachine) {
-	if seen == nil {
-		return
-	}
-	s := &d.status
-	if s.HostKey == "" || f.machine.Spec.Infrastructure.SSH.HostKey != "" {
-		s.HostKey = cmp.Or(seen.HostKey, s.HostKey) // a comparison of machines notes none
-	}
-	s.JumpHostKey = cmp.Or(s.JumpHostKey, seen.JumpHostKey)
 }
 
 // run is a machine that has a Node.
@@ -245,8 +233,9 @@ func (d *decision) remove(f facts) {
 	}
 	begun := last(f, v1alpha1.ActionRemoveMachine)
 	removing := begun != nil && !begun.Status.Phase.Final() // the reset of a control-plane node deletes its Node, and goes on
-	untouched := s.HostKey == "" && (s.NodeRef == nil || f.machine.CallsIn())
-	if untouched && !removing && !joined(f.node, f.machine) { // there was no login yet
+	known := f.machine.DeepCopy()
+	known.Status = *s
+	if untouched(known) && !removing && !joined(f.node, f.machine) { // there was no login yet
 		s.Phase, d.release = v1alpha1.MachineDeleted, true
 		return
 	}
@@ -258,6 +247,10 @@ func (d *decision) remove(f facts) {
 		only := OnlyControlPlane(f.machine.Name)
 		d.fail(only.Code, sentence(only.Code, only.What, only.Cause, only.Remedy))
 		s.Phase, d.again = v1alpha1.MachineDeleting, lastRetry
+		return
+	}
+	if s.JoinBegun != f.machine.Status.JoinBegun { // the removal reads it: its status is written first, which brings the next pass
+		s.Message = "its join has begun: it is removed now"
 		return
 	}
 	d.attempt(f, v1alpha1.ActionRemoveMachine, v1alpha1.MachineDeleting)

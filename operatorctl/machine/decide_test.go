@@ -110,6 +110,8 @@ func TestDecide(t *testing.T) {
 		"wrong key, retried":          {facts: ready(tried(join, "Failed", stepConnect, "OCA-7603", 1, 0), func(f *facts) { f.machine.Annotations = map[string]string{v1alpha1.AnnotationRetry: "x"} }), phase: "Provisioning", create: "join-w-2"},
 		"removed, never reached":      {facts: ready(deleted), phase: "Deleted", release: true},
 		"removed":                     {facts: ready(deleted, reached), phase: "Deleting", create: "remove-w-1"},
+		"corrected, never reached":    {facts: ready(deleted, reached, at("b", 0), func(f *facts) { f.machine.Status.HostKeyAddress = "a:22" }), phase: "Deleted", release: true},
+		"corrected, join has begun":   {facts: ready(deleted, at("b", 0), func(f *facts) { f.machine.Status.JoinBegun = "a:22" }), phase: "Deleting", create: "remove-w-1"},
 		"removed with its cloud":      {facts: ready(deleted, reached, func(f *facts) { f.cloud = nil }), phase: "Deleting", release: true},
 		"removed, node by itself":     {facts: ready(deleted, node("m", "True")), phase: "Deleting", create: "remove-w-1"},
 		"the only control plane":      {facts: ready(deleted, node("m", "True"), func(f *facts) { f.only = true }), phase: "Deleting", reason: "OCA-4141", again: lastRetry},
@@ -140,7 +142,8 @@ func TestDecide(t *testing.T) {
 		"not reset yet": {facts: ready(callsIn(callin.Joined, 1), deleted, node("m", "True"), tried(remove, "Failed", stepReset, codeNotReset, 1, time.Hour)), phase: "Deleting"},
 		"reset": {facts: ready(callsIn(callin.Joined, 1), deleted, node("m", "False"), tried(remove, "Failed", stepReset, codeNotReset, 1, 0), func(f *facts) { f.left = true }),
 			phase: "Deleting", create: "remove-w-2"},
-		"removal after a failed join": {facts: ready(deleted, reached, tried(join, "Failed", stepJoin, "OCA-4001", 1, 0)), phase: "Deleting", create: "remove-w-2"},
+		"at another node":             {facts: ready(deleted, reached, tried(remove, "Failed", stepReset, codeOtherNode, 1, time.Hour)), phase: "Deleting", reason: codeOtherNode},
+		"removal after a failed join": {facts: ready(deleted, reached, at("a", 0), func(f *facts) { f.machine.Status.JoinBegun = "a:22" }, tried(join, "Failed", stepJoin, "OCA-4001", 1, 0)), phase: "Deleting", create: "remove-w-2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := c.facts.machine.DeepCopy()

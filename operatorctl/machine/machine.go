@@ -46,7 +46,9 @@ type Options struct {
 	SecretsDir string
 	// Read, if set, keeps the machine that was read: this process runs one operation, and the machine cannot change meanwhile.
 	Read *v1alpha1.OnecloudMachine
-	Log  *slog.Logger
+	// Authority are the certificates of the cluster's authority, in PEM, none if they are not known.
+	Authority []byte
+	Log       *slog.Logger
 }
 
 // Accounts of the Jobs that work on machines. Only the one that removes machines may change Nodes.
@@ -129,11 +131,11 @@ func (o Options) secret(ctx context.Context, namespace, name string) (map[string
 // seen are the host keys that this operation has seen.
 func (o Options) target(ctx context.Context, m *v1alpha1.OnecloudMachine, seen v1alpha1.OperationMachine) (ssh.Target, error) {
 	way := m.Spec.Infrastructure.SSH
-	t, err := o.login(ctx, m, way.MachineLogin, cmp.Or(m.Status.HostKey, seen.HostKey))
+	t, err := o.login(ctx, m, way.MachineLogin, cmp.Or(hostKey(m), keyAt(seen.HostKey, seen.Address, place(m))))
 	if err != nil || way.JumpHost == nil {
 		return t, err
 	}
-	jump, err := o.login(ctx, m, *way.JumpHost, cmp.Or(m.Status.JumpHostKey, seen.JumpHostKey))
+	jump, err := o.login(ctx, m, *way.JumpHost, cmp.Or(jumpHostKey(m), keyAt(seen.JumpHostKey, seen.JumpAddress, placeOf(way.JumpHost))))
 	t.Jump = &jump
 	return t, err
 }
