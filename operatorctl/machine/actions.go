@@ -67,7 +67,34 @@ func (o Options) machineOf(ctx context.Context, r *operation.Run) (*v1alpha1.One
 	if m.Spec.Cloud != r.Operation.Spec.Cloud {
 		return nil, fmt.Errorf("machine %s belongs to cloud %s", m.Name, m.Spec.Cloud)
 	}
-	return m, nil
+	return m, suits(r.Operation, m)
+}
+
+// suits is a finding if an operation is not one for a machine as it is: who may create operations may not delete machines by that. It is pure.
+func suits(op *v1alpha1.OnecloudOperation, m *v1alpha1.OnecloudMachine) error {
+	join, remove := op.Spec.Action == v1alpha1.ActionJoinMachine, op.Spec.Action == v1alpha1.ActionRemoveMachine
+	what, cause := fmt.Sprintf("Operation %s does not fit machine %s", op.Name, m.Name), ""
+	switch {
+	case remove && m.DeletionTimestamp == nil:
+		cause = "the machine is not being removed"
+	case (join || remove) && op.Spec.Machine.ControlPlane != m.ControlPlane():
+		cause = fmt.Sprintf("it says controlPlane %t, and the roles of the machine say %t", op.Spec.Machine.ControlPlane, m.ControlPlane())
+	default:
+		return nil
+	}
+	return finding.New("OCA-7653", what, cause, "let the operator make the operation: ocadm machine resume "+m.Name+", or ocadm machine remove "+m.Name)
+}
+
+// mayRun asks before an operation begins whether it fits, and whether its machine can be spared.
+func (o Options) mayRun(ctx context.Context, op *v1alpha1.OnecloudOperation, m *v1alpha1.OnecloudMachine) error {
+	if err := suits(op, m); err != nil || op.Spec.Action != v1alpha1.ActionRemoveMachine {
+		return err
+	}
+	only, err := IsOnlyControlPlane(ctx, o.Client, m)
+	if err == nil && only {
+		return OnlyControlPlane(m.Name)
+	}
+	return err
 }
 
 // open logs in to the machine of an operation.

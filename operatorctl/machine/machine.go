@@ -73,6 +73,9 @@ func (o Options) job(account string) func(context.Context, *v1alpha1.OnecloudOpe
 		if err != nil { // its first step says so
 			return j, nil //nolint:nilerr // not an error of the operator
 		}
+		if err := o.mayRun(ctx, op, m); err != nil {
+			return j, err
+		}
 		if op.Spec.Machine.ControlPlane && account == AccountOfRemoval {
 			j.ControlPlane, j.Avoid = true, m.Name
 		}

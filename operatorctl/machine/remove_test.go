@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
@@ -169,6 +170,41 @@ func TestRemovalResetsOnlyTheMachine(t *testing.T) {
 			}
 			if strings.Join(s.ran, " ") != c.ran || len(s.left) != c.left || code != c.code || (c.code == "") != (o.Status.Phase == v1alpha1.OperationSucceeded) {
 				t.Errorf("%s: %s; ran %q, etcd %q, %s", o.Status.Phase, o.Status.Message, s.ran, s.left, code)
+			}
+		})
+	}
+}
+
+// An operation that the operator did not make does not remove a machine, and does not evade the checks of a control plane.
+func TestOperationsOfOthers(t *testing.T) {
+	only := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w", Labels: map[string]string{v1alpha1.LabelMachine: "m", labelControlPlane: ""}}}
+	controlPlane := func(s *stage) { s.m.Spec.Roles = []v1alpha1.MachineRole{v1alpha1.RoleControlPlane} }
+	for name, c := range map[string]struct {
+		change func(*stage)
+		action string
+		says   bool
+		code   string
+	}{
+		"removes one that stays":     {func(*stage) {}, v1alpha1.ActionRemoveMachine, false, "OCA-7653"},
+		"hides a control plane":      {func(s *stage) { controlPlane(s); s.leaving() }, v1alpha1.ActionRemoveMachine, false, "OCA-7653"},
+		"joins it as a worker":       {controlPlane, v1alpha1.ActionJoinMachine, false, "OCA-7653"},
+		"joins a worker as one":      {func(*stage) {}, v1alpha1.ActionJoinMachine, true, "OCA-7653"},
+		"removes the only one":       {func(s *stage) { controlPlane(s); s.leaving() }, v1alpha1.ActionRemoveMachine, true, "OCA-4141"},
+		"checks a control plane one": {controlPlane, v1alpha1.ActionPrecheckMachine, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, c.change, only.DeepCopy())
+			op := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "it"}}
+			op.Spec = v1alpha1.OnecloudOperationSpec{Cloud: "default", Action: c.action, Machine: &v1alpha1.MachineParameters{Name: "w", ControlPlane: c.says}}
+			_, err := s.job(AccountOfWork)(t.Context(), op)
+			if l := finding.Of(err); len(l) == 0 && c.code != "" || len(l) > 0 && l[0].Code != c.code {
+				t.Errorf("before the Job: %v", err)
+			}
+			if c.code != "OCA-7653" {
+				return
+			}
+			if o := s.work(c.action, c.says); codeOf(o) != c.code || len(s.ran) > 0 {
+				t.Errorf("in the Job: %s, ran %q", o.Status.Message, s.ran)
 			}
 		})
 	}
