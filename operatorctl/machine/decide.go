@@ -210,12 +210,30 @@ func (d *decision) fail(reason, message string) {
 	d.status.Phase, d.status.FailureReason, d.status.FailureMessage, d.status.Message = v1alpha1.MachineFailed, reason, message, message
 }
 
+// ofFormerCloud reports whether a machine is deleted with a cloud that is gone, not with the one of the same name that came after it.
+func ofFormerCloud(m *v1alpha1.OnecloudMachine, cloud *v1alpha1.OnecloudCluster) bool {
+	owned := false
+	for _, r := range m.OwnerReferences {
+		if r.Kind != v1alpha1.Kind || r.APIVersion != v1alpha1.GroupVersion.String() {
+			continue
+		}
+		if owned = true; r.UID == cloud.UID {
+			return false
+		}
+	}
+	return owned
+}
+
 // remove is a machine that is being deleted.
 func (d *decision) remove(f facts) {
 	s := &d.status
 	s.Phase = v1alpha1.MachineDeleting
 	if f.cloud == nil || f.cloud.DeletionTimestamp != nil { // what the machine is in the cluster is not lost with a cloud
 		s.Message, d.release = "the cloud is gone: the machine stays as it is", true
+		return
+	}
+	if ofFormerCloud(f.machine, f.cloud) {
+		s.Message, d.release = "its cloud is gone, and there is another one of that name: the machine stays as it is", true
 		return
 	}
 	for _, o := range f.operations {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/callin"
@@ -68,6 +69,16 @@ func handedOver(f *facts) { f.machine.Status.NodeRef = &v1alpha1.MachineNodeRef{
 
 func reached(f *facts) { f.machine.Status.HostKey = "k" }
 
+// of are the clouds that own a machine. Its cloud is c.
+func of(uids ...types.UID) func(*facts) {
+	return func(f *facts) {
+		f.cloud.UID = "c"
+		for _, uid := range uids {
+			f.machine.OwnerReferences = append(f.machine.OwnerReferences, ownerOf(&v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: uid}}))
+		}
+	}
+}
+
 func node(uid string, is corev1.ConditionStatus) func(*facts) {
 	return func(f *facts) {
 		f.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w", UID: "n", Labels: map[string]string{v1alpha1.LabelMachine: uid}}}
@@ -112,6 +123,8 @@ func TestDecide(t *testing.T) {
 		"removed":                     {facts: ready(deleted, reached), phase: "Deleting", create: "remove-w-1"},
 		"corrected, never reached":    {facts: ready(deleted, reached, at("b", 0), func(f *facts) { f.machine.Status.HostKeyAddress = "a:22" }), phase: "Deleted", release: true},
 		"corrected, join has begun":   {facts: ready(deleted, at("b", 0), func(f *facts) { f.machine.Status.JoinBegun = "a:22" }), phase: "Deleting", create: "remove-w-1"},
+		"removed with a former cloud": {facts: ready(deleted, reached, of("former")), phase: "Deleting", release: true},
+		"removed from its own cloud":  {facts: ready(deleted, reached, of("former", "c")), phase: "Deleting", create: "remove-w-1"},
 		"removed with its cloud":      {facts: ready(deleted, reached, func(f *facts) { f.cloud = nil }), phase: "Deleting", release: true},
 		"removed, node by itself":     {facts: ready(deleted, node("m", "True")), phase: "Deleting", create: "remove-w-1"},
 		"the only control plane":      {facts: ready(deleted, node("m", "True"), func(f *facts) { f.only = true }), phase: "Deleting", reason: "OCA-4141", again: lastRetry},
