@@ -245,7 +245,7 @@ func (d *decision) remove(f facts) {
 			return
 		}
 	}
-	if f.report.State == callin.Joining && s.NodeRef == nil && !joined(f.node, f.machine) && !abandoned(f.machine) { // its Node would come after it has gone
+	if joins(f.report) && s.NodeRef == nil && !joined(f.node, f.machine) && !abandoned(f.machine) { // its Node would come after it has gone
 		s.Message = "waits for the end of its join; if it does not end: ocadm machine remove " + f.machine.Name + " --abandon"
 		return
 	}

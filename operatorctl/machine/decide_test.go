@@ -69,6 +69,10 @@ func handedOver(f *facts) { f.machine.Status.NodeRef = &v1alpha1.MachineNodeRef{
 
 func reached(f *facts) { f.machine.Status.HostKey = "k" }
 
+func givenUp(f *facts) {
+	f.machine.Annotations = map[string]string{v1alpha1.AnnotationAbandonMachine: "true"}
+}
+
 // of are the clouds that own a machine. Its cloud is c.
 func of(uids ...types.UID) func(*facts) {
 	return func(f *facts) {
@@ -149,6 +153,11 @@ func TestDecide(t *testing.T) {
 		"runs after its call":         {facts: ready(callsIn(callin.Joined, 1), node("m", "True")), phase: "Running"},
 		"removed, never called":       {facts: ready(callsIn("", 0), deleted), phase: "Deleted", release: true},
 		"removed while it joins":      {facts: ready(callsIn(callin.Joining, 1), deleted), phase: "Deleting"},
+		"removed when it called":      {facts: ready(callsIn(callin.Called, 1), deleted), phase: "Deleting"},
+		"removed before its Node":     {facts: ready(callsIn(callin.Joined, 1), deleted), phase: "Deleting"},
+		"removed between its tries":   {facts: ready(callsIn(callin.Failed, 9), deleted), phase: "Deleting"},
+		"removed when it gave up":     {facts: ready(callsIn(callin.Failed, 10), deleted), phase: "Deleted", release: true},
+		"abandoned while it joins":    {facts: ready(callsIn(callin.Called, 1), deleted, givenUp), phase: "Deleted", release: true},
 		"removed after its call":      {facts: ready(callsIn(callin.Joined, 1), deleted, node("m", "True")), phase: "Deleting", create: "remove-w-1"},
 		"removal after its call": {facts: ready(callsIn(callin.Joining, 1), deleted, func(f *facts) { f.machine.Status.NodeRef = &v1alpha1.MachineNodeRef{Name: "w"} }),
 			phase: "Deleted", release: true},
