@@ -20,8 +20,8 @@ type facts struct {
 	machine *v1alpha1.OnecloudMachine
 	// cloud of the machine, nil if it does not exist.
 	cloud *v1alpha1.OnecloudCluster
-	// twin is the name of an older machine with the same address, "" if there is none.
-	twin string
+	// twin is the name of an older machine with the same address, "" if there is none; namesake is NAMESPACE/NAME of an older one with the same name elsewhere.
+	twin, namesake string
 	// node with the name of the machine, nil if there is none.
 	node *corev1.Node
 	// only reports that it is the only control-plane node.

@@ -125,6 +125,7 @@ func TestDecide(t *testing.T) {
 		"wrong key, retried":          {facts: ready(tried(join, "Failed", stepConnect, "OCA-7603", 1, 0), func(f *facts) { f.machine.Annotations = map[string]string{v1alpha1.AnnotationRetry: "x"} }), phase: "Provisioning", create: "join-w-2"},
 		"removed, never reached":      {facts: ready(deleted), phase: "Deleted", release: true},
 		"removed":                     {facts: ready(deleted, reached), phase: "Deleting", create: "remove-w-1"},
+		"its name is taken":           {facts: ready(func(f *facts) { f.namesake = "other/w" }), phase: "Failed", reason: "DuplicateName"},
 		"corrected, never reached":    {facts: ready(deleted, reached, at("b", 0), func(f *facts) { f.machine.Status.HostKeyAddress = "a:22" }), phase: "Deleted", release: true},
 		"corrected, join has begun":   {facts: ready(deleted, at("b", 0), func(f *facts) { f.machine.Status.JoinBegun = "a:22" }), phase: "Deleting", create: "remove-w-1"},
 		"removed with a former cloud": {facts: ready(deleted, reached, of("former")), phase: "Deleting", release: true},

@@ -181,6 +181,11 @@ func SameAddress(a, b *v1alpha1.OnecloudMachine) bool {
 	return x.Address != "" && sameLogin(&x.MachineLogin, &y.MachineLogin) && sameLogin(x.JumpHost, y.JumpHost)
 }
 
+// SameName reports whether the Nodes of two machines would be one.
+func SameName(a, b *v1alpha1.OnecloudMachine) bool {
+	return a.Name == b.Name && a.Namespace != b.Namespace
+}
+
 func sameLogin(a, b *v1alpha1.MachineLogin) bool {
 	if a == nil || b == nil {
 		return a == b
