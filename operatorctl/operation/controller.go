@@ -5,7 +5,6 @@ package operation
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -141,7 +140,7 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			continue
 		}
 		if a, _ := find(c.Actions, o.Spec.Action); !a.Outside || asked(o) {
-			errs = append(errs, c.advance(ctx, o, cloud))
+			errs, next = append(errs, c.advance(ctx, o, cloud)), c.again(a, o, next)
 		}
 	}
 	return ctrl.Result{RequeueAfter: next}, errors.Join(errs...)
@@ -392,20 +391,3 @@ func (c *Controller) announce(o *v1alpha1.OnecloudOperation, end v1alpha1.Oneclo
 
 // retryDelay is how long an operation rests whose status could not be written.
 const retryDelay = 5 * time.Second
-
-// setControl writes the annotation by which an operation is paused, resumed ("") or cancelled.
-func setControl(ctx context.Context, c client.Client, o *v1alpha1.OnecloudOperation, value string) error {
-	var set any = value
-	if value == "" {
-		set = nil
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationControl: set}}})
-	if err != nil {
-		return err
-	}
-	target := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
-	if err := c.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
-		return fmt.Errorf("setting %s of operation %s: %w", v1alpha1.AnnotationControl, o.Name, err)
-	}
-	return nil
-}
