@@ -58,7 +58,7 @@ func newOperatorWork(a *app) *cobra.Command {
 				return err
 			}
 			log := slog.New(slog.NewTextHandler(a.Err, nil))
-			o := machinectl.Options{Client: direct, Direct: direct, SecretsDir: secrets, Read: &v1alpha1.OnecloudMachine{}, Log: log}
+			o := machinectl.Options{Client: direct, Direct: direct, SecretsDir: secrets, Read: &v1alpha1.OnecloudMachine{}, Log: log, Authority: machinectl.Authority(cfg)}
 			if os.Geteuid() == 0 { // on a control-plane node, with its files
 				o.Leave = leaveControlPlane
 			}

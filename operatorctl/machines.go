@@ -65,7 +65,7 @@ func machines(mgr ctrl.Manager, o machinectl.Options) error {
 
 func twins(object client.Object, m *v1alpha1.OnecloudMachine) bool {
 	other, ok := object.(*v1alpha1.OnecloudMachine)
-	return ok && other.UID != m.UID && machinectl.SameAddress(other, m)
+	return ok && other.UID != m.UID && (machinectl.SameAddress(other, m) || machinectl.SameName(other, m))
 }
 
 func ofCloud(object client.Object, m *v1alpha1.OnecloudMachine) bool {

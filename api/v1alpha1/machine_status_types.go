@@ -98,8 +98,14 @@ type OnecloudMachineStatus struct {
 	DataSecretName string `json:"dataSecretName,omitempty"`
 	// Key that the machine showed at the first contact. It is pinned from then on, unless the spec names one.
 	HostKey string `json:"hostKey,omitempty"`
+	// Where it was shown: address and port, and those of the jump host. The key is not used once the spec says another place.
+	HostKeyAddress string `json:"hostKeyAddress,omitempty"`
 	// The same of the jump host.
 	JumpHostKey string `json:"jumpHostKey,omitempty"`
+	// Where it was shown.
+	JumpHostKeyAddress string `json:"jumpHostKeyAddress,omitempty"`
+	// Where a join has begun to change something. The removal of a machine without a Node resets what is there, and nothing elsewhere.
+	JoinBegun string `json:"joinBegun,omitempty"`
 	// Last operation on it.
 	Operation string `json:"operation,omitempty"`
 	// Number of operations that the operator has created for it.

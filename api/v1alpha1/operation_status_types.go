@@ -230,8 +230,14 @@ type OperationWorker struct {
 type OperationMachine struct {
 	// Key that the machine showed.
 	HostKey string `json:"hostKey,omitempty"`
+	// Where it was shown: address and port, and those of the jump host.
+	Address string `json:"address,omitempty"`
 	// Key that the jump host showed.
 	JumpHostKey string `json:"jumpHostKey,omitempty"`
+	// Where it was shown.
+	JumpAddress string `json:"jumpAddress,omitempty"`
+	// Where action JoinMachine has begun to change something. It is written before that.
+	JoinBegun string `json:"joinBegun,omitempty"`
 	// Which ways between machines action CompareMachines has tried.
 	Ways string `json:"ways,omitempty"`
 }

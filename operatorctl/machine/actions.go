@@ -67,7 +67,34 @@ func (o Options) machineOf(ctx context.Context, r *operation.Run) (*v1alpha1.One
 	if m.Spec.Cloud != r.Operation.Spec.Cloud {
 		return nil, fmt.Errorf("machine %s belongs to cloud %s", m.Name, m.Spec.Cloud)
 	}
-	return m, nil
+	return m, suits(r.Operation, m)
+}
+
+// suits is a finding if an operation is not one for a machine as it is: who may create operations may not delete machines by that. It is pure.
+func suits(op *v1alpha1.OnecloudOperation, m *v1alpha1.OnecloudMachine) error {
+	join, remove := op.Spec.Action == v1alpha1.ActionJoinMachine, op.Spec.Action == v1alpha1.ActionRemoveMachine
+	what, cause := fmt.Sprintf("Operation %s does not fit machine %s", op.Name, m.Name), ""
+	switch {
+	case remove && m.DeletionTimestamp == nil:
+		cause = "the machine is not being removed"
+	case (join || remove) && op.Spec.Machine.ControlPlane != m.ControlPlane():
+		cause = fmt.Sprintf("it says controlPlane %t, and the roles of the machine say %t", op.Spec.Machine.ControlPlane, m.ControlPlane())
+	default:
+		return nil
+	}
+	return finding.New("OCA-7653", what, cause, "let the operator make the operation: ocadm machine resume "+m.Name+", or ocadm machine remove "+m.Name)
+}
+
+// mayRun asks before an operation begins whether it fits, and whether its machine can be spared.
+func (o Options) mayRun(ctx context.Context, op *v1alpha1.OnecloudOperation, m *v1alpha1.OnecloudMachine) error {
+	if err := suits(op, m); err != nil || op.Spec.Action != v1alpha1.ActionRemoveMachine {
+		return err
+	}
+	only, err := IsOnlyControlPlane(ctx, o.Client, m)
+	if err == nil && only {
+		return OnlyControlPlane(m.Name)
+	}
+	return err
 }
 
 // open logs in to the machine of an operation.
@@ -113,7 +140,8 @@ func (o Options) connect() operation.Step {
 		Run: o.onMachine(func(ctx context.Context, r *operation.Run, report workflow.Reporter, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
 			report.Info("the machine shows the host key %s", ssh.Fingerprint(c.HostKey()))
 			return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
-				s.Machine = &v1alpha1.OperationMachine{HostKey: c.HostKey(), JumpHostKey: c.JumpHostKey()}
+				s.Machine = &v1alpha1.OperationMachine{HostKey: c.HostKey(), Address: place(m), JumpHostKey: c.JumpHostKey()}
+				s.Machine.JumpAddress = placeOf(m.Spec.Infrastructure.SSH.JumpHost)
 			})
 		}),
 	}
@@ -166,6 +194,14 @@ func (o Options) join() operation.Step {
 		Run: o.onMachine(func(ctx context.Context, r *operation.Run, report workflow.Reporter, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
 			text, err := o.script(ctx, m)
 			if err != nil {
+				return err
+			}
+			begun := func(s *v1alpha1.OnecloudOperationStatus) {
+				seen := *cmp.Or(s.Machine, &v1alpha1.OperationMachine{HostKey: c.HostKey(), Address: place(m)})
+				seen.JoinBegun = place(m)
+				s.Machine = &seen
+			}
+			if err := r.Update(ctx, begun); err != nil { // the removal has to know
 				return err
 			}
 			return Join(ctx, m.Name, c, text, report)

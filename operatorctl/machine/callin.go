@@ -97,6 +97,11 @@ func (d *decision) listening(f facts) {
 	}
 }
 
+// joins reports whether a machine that has called in may still bring a Node: it has not given up.
+func joins(r callin.Report) bool {
+	return r.State != "" && (r.State != callin.Failed || !r.Last())
+}
+
 // preflightPhase of ocadm join runs the checks.
 const preflightPhase = "preflight"
 

@@ -160,8 +160,15 @@ func (c *Infrastructure) gather(ctx context.Context, m *v1alpha1.OnecloudMachine
 		return f, fmt.Errorf("listing machines: %w", err)
 	}
 	for i := range all.Items {
-		if other := &all.Items[i]; other.UID != m.UID && SameAddress(other, m) && older(other, m) < 0 {
+		other := &all.Items[i]
+		if other.UID == m.UID || older(other, m) > 0 {
+			continue
+		}
+		if SameAddress(other, m) {
 			f.twin = other.Name
+		}
+		if SameName(other, m) {
+			f.namesake = other.Namespace + "/" + other.Name
 		}
 	}
 	node := &corev1.Node{}

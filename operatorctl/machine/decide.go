@@ -3,7 +3,6 @@
 package machine
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -21,8 +20,8 @@ type facts struct {
 	machine *v1alpha1.OnecloudMachine
 	// cloud of the machine, nil if it does not exist.
 	cloud *v1alpha1.OnecloudCluster
-	// twin is the name of an older machine with the same address, "" if there is none.
-	twin string
+	// twin is the name of an older machine with the same address, "" if there is none; namesake is NAMESPACE/NAME of an older one with the same name elsewhere.
+	twin, namesake string
 	// node with the name of the machine, nil if there is none.
 	node *corev1.Node
 	// only reports that it is the only control-plane node.
@@ -68,9 +67,9 @@ const (
 	maxAttempts = 5
 )
 
-// needsAttention are the codes that do not pass by themselves: host key, login, sudo, credentials, a Secret that is not for logins.
+// needsAttention are the codes that do not pass by themselves: host key, login, sudo, credentials, a Secret that is not for logins, another node.
 func needsAttention(code string) bool {
-	return slices.Contains([]string{"OCA-7602", "OCA-7603", "OCA-7604", "OCA-7606", "OCA-7628"}, code)
+	return slices.Contains([]string{"OCA-7602", "OCA-7603", "OCA-7604", "OCA-7606", "OCA-7628", codeOtherNode}, code)
 }
 
 // passes reports whether a check that failed is tried again by itself: the connection, the authorities of the cluster, which the operator stores again,
@@ -106,6 +105,7 @@ func decide(f facts) decision {
 		return d
 	}
 	d.observe(f)
+	d.noteJoin(f)
 	switch {
 	case f.machine.DeletionTimestamp != nil:
 		d.remove(f)
@@ -156,18 +156,6 @@ func (d *decision) observe(f facts) {
 		}
 		return
 	}
-}
-
-// pin keeps the host keys of the first contact, and another one that the user has named since.
-func (d *decision) pin(f facts, seen *v1alpha1.OperationMachine) {
-	if seen == nil {
-		return
-	}
-	s := &d.status
-	if s.HostKey == "" || f.machine.Spec.Infrastructure.SSH.HostKey != "" {
-		s.HostKey = cmp.Or(seen.HostKey, s.HostKey) // a comparison of machines notes none
-	}
-	s.JumpHostKey = cmp.Or(s.JumpHostKey, seen.JumpHostKey)
 }
 
 // run is a machine that has a Node.
@@ -222,12 +210,30 @@ func (d *decision) fail(reason, message string) {
 	d.status.Phase, d.status.FailureReason, d.status.FailureMessage, d.status.Message = v1alpha1.MachineFailed, reason, message, message
 }
 
+// ofFormerCloud reports whether a machine is deleted with a cloud that is gone, not with the one of the same name that came after it.
+func ofFormerCloud(m *v1alpha1.OnecloudMachine, cloud *v1alpha1.OnecloudCluster) bool {
+	owned := false
+	for _, r := range m.OwnerReferences {
+		if r.Kind != v1alpha1.Kind || r.APIVersion != v1alpha1.GroupVersion.String() {
+			continue
+		}
+		if owned = true; r.UID == cloud.UID {
+			return false
+		}
+	}
+	return owned
+}
+
 // remove is a machine that is being deleted.
 func (d *decision) remove(f facts) {
 	s := &d.status
 	s.Phase = v1alpha1.MachineDeleting
 	if f.cloud == nil || f.cloud.DeletionTimestamp != nil { // what the machine is in the cluster is not lost with a cloud
 		s.Message, d.release = "the cloud is gone: the machine stays as it is", true
+		return
+	}
+	if ofFormerCloud(f.machine, f.cloud) {
+		s.Message, d.release = "its cloud is gone, and there is another one of that name: the machine stays as it is", true
 		return
 	}
 	for _, o := range f.operations {
@@ -239,14 +245,15 @@ func (d *decision) remove(f facts) {
 			return
 		}
 	}
-	if f.report.State == callin.Joining && s.NodeRef == nil && !joined(f.node, f.machine) && !abandoned(f.machine) { // its Node would come after it has gone
+	if joins(f.report) && s.NodeRef == nil && !joined(f.node, f.machine) && !abandoned(f.machine) { // its Node would come after it has gone
 		s.Message = "waits for the end of its join; if it does not end: ocadm machine remove " + f.machine.Name + " --abandon"
 		return
 	}
 	begun := last(f, v1alpha1.ActionRemoveMachine)
 	removing := begun != nil && !begun.Status.Phase.Final() // the reset of a control-plane node deletes its Node, and goes on
-	untouched := s.HostKey == "" && (s.NodeRef == nil || f.machine.CallsIn())
-	if untouched && !removing && !joined(f.node, f.machine) { // there was no login yet
+	known := f.machine.DeepCopy()
+	known.Status = *s
+	if untouched(known) && !removing && !joined(f.node, f.machine) { // there was no login yet
 		s.Phase, d.release = v1alpha1.MachineDeleted, true
 		return
 	}
@@ -258,6 +265,10 @@ func (d *decision) remove(f facts) {
 		only := OnlyControlPlane(f.machine.Name)
 		d.fail(only.Code, sentence(only.Code, only.What, only.Cause, only.Remedy))
 		s.Phase, d.again = v1alpha1.MachineDeleting, lastRetry
+		return
+	}
+	if s.JoinBegun != f.machine.Status.JoinBegun { // the removal reads it: its status is written first, which brings the next pass
+		s.Message = "its join has begun: it is removed now"
 		return
 	}
 	d.attempt(f, v1alpha1.ActionRemoveMachine, v1alpha1.MachineDeleting)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/callin"
@@ -68,6 +69,20 @@ func handedOver(f *facts) { f.machine.Status.NodeRef = &v1alpha1.MachineNodeRef{
 
 func reached(f *facts) { f.machine.Status.HostKey = "k" }
 
+func givenUp(f *facts) {
+	f.machine.Annotations = map[string]string{v1alpha1.AnnotationAbandonMachine: "true"}
+}
+
+// of are the clouds that own a machine. Its cloud is c.
+func of(uids ...types.UID) func(*facts) {
+	return func(f *facts) {
+		f.cloud.UID = "c"
+		for _, uid := range uids {
+			f.machine.OwnerReferences = append(f.machine.OwnerReferences, ownerOf(&v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: uid}}))
+		}
+	}
+}
+
 func node(uid string, is corev1.ConditionStatus) func(*facts) {
 	return func(f *facts) {
 		f.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w", UID: "n", Labels: map[string]string{v1alpha1.LabelMachine: uid}}}
@@ -111,6 +126,11 @@ func TestDecide(t *testing.T) {
 		"wrong key, retried":          {facts: ready(tried(join, "Failed", stepConnect, "OCA-7603", 1, 0), func(f *facts) { f.machine.Annotations = map[string]string{v1alpha1.AnnotationRetry: "x"} }), phase: "Provisioning", create: "join-w-2"},
 		"removed, never reached":      {facts: ready(deleted), phase: "Deleted", release: true},
 		"removed":                     {facts: ready(deleted, reached), phase: "Deleting", create: "remove-w-1"},
+		"its name is taken":           {facts: ready(func(f *facts) { f.namesake = "other/w" }), phase: "Failed", reason: "DuplicateName"},
+		"corrected, never reached":    {facts: ready(deleted, reached, at("b", 0), func(f *facts) { f.machine.Status.HostKeyAddress = "a:22" }), phase: "Deleted", release: true},
+		"corrected, join has begun":   {facts: ready(deleted, at("b", 0), func(f *facts) { f.machine.Status.JoinBegun = "a:22" }), phase: "Deleting", create: "remove-w-1"},
+		"removed with a former cloud": {facts: ready(deleted, reached, of("former")), phase: "Deleting", release: true},
+		"removed from its own cloud":  {facts: ready(deleted, reached, of("former", "c")), phase: "Deleting", create: "remove-w-1"},
 		"removed with its cloud":      {facts: ready(deleted, reached, func(f *facts) { f.cloud = nil }), phase: "Deleting", release: true},
 		"removed, node by itself":     {facts: ready(deleted, node("m", "True")), phase: "Deleting", create: "remove-w-1"},
 		"the only control plane":      {facts: ready(deleted, node("m", "True"), func(f *facts) { f.only = true }), phase: "Deleting", reason: "OCA-4141", again: lastRetry},
@@ -135,13 +155,19 @@ func TestDecide(t *testing.T) {
 		"runs after its call":         {facts: ready(callsIn(callin.Joined, 1), node("m", "True")), phase: "Running"},
 		"removed, never called":       {facts: ready(callsIn("", 0), deleted), phase: "Deleted", release: true},
 		"removed while it joins":      {facts: ready(callsIn(callin.Joining, 1), deleted), phase: "Deleting"},
+		"removed when it called":      {facts: ready(callsIn(callin.Called, 1), deleted), phase: "Deleting"},
+		"removed before its Node":     {facts: ready(callsIn(callin.Joined, 1), deleted), phase: "Deleting"},
+		"removed between its tries":   {facts: ready(callsIn(callin.Failed, 9), deleted), phase: "Deleting"},
+		"removed when it gave up":     {facts: ready(callsIn(callin.Failed, 10), deleted), phase: "Deleted", release: true},
+		"abandoned while it joins":    {facts: ready(callsIn(callin.Called, 1), deleted, givenUp), phase: "Deleted", release: true},
 		"removed after its call":      {facts: ready(callsIn(callin.Joined, 1), deleted, node("m", "True")), phase: "Deleting", create: "remove-w-1"},
 		"removal after its call": {facts: ready(callsIn(callin.Joining, 1), deleted, func(f *facts) { f.machine.Status.NodeRef = &v1alpha1.MachineNodeRef{Name: "w"} }),
 			phase: "Deleted", release: true},
 		"not reset yet": {facts: ready(callsIn(callin.Joined, 1), deleted, node("m", "True"), tried(remove, "Failed", stepReset, codeNotReset, 1, time.Hour)), phase: "Deleting"},
 		"reset": {facts: ready(callsIn(callin.Joined, 1), deleted, node("m", "False"), tried(remove, "Failed", stepReset, codeNotReset, 1, 0), func(f *facts) { f.left = true }),
 			phase: "Deleting", create: "remove-w-2"},
-		"removal after a failed join": {facts: ready(deleted, reached, tried(join, "Failed", stepJoin, "OCA-4001", 1, 0)), phase: "Deleting", create: "remove-w-2"},
+		"at another node":             {facts: ready(deleted, reached, tried(remove, "Failed", stepReset, codeOtherNode, 1, time.Hour)), phase: "Deleting", reason: codeOtherNode},
+		"removal after a failed join": {facts: ready(deleted, reached, at("a", 0), func(f *facts) { f.machine.Status.JoinBegun = "a:22" }, tried(join, "Failed", stepJoin, "OCA-4001", 1, 0)), phase: "Deleting", create: "remove-w-2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := c.facts.machine.DeepCopy()

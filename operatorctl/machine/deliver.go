@@ -58,6 +58,15 @@ func Reset(ctx context.Context, name string, c *ssh.Conn, report workflow.Report
 	return Follow(ctx, name, c, stepReset, bootstrap.ResetScript, args, report)
 }
 
+// Tidy takes away what was sent to a machine that has not joined.
+func Tidy(ctx context.Context, name string, c *ssh.Conn) error {
+	r, err := c.Script(ctx, bootstrap.TidyScript, nil, nil)
+	if err == nil && r.Exit != 0 {
+		err = failed(name, stepReset, r)
+	}
+	return err
+}
+
 // maxOutput bounds what is kept of the output of a check, in bytes, maxFindings how many findings of a machine are: they go to its status and to that of
 // the operation. The machine is not trusted.
 const maxOutput, maxFindings = 1 << 20, 32

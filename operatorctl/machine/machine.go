@@ -46,7 +46,9 @@ type Options struct {
 	SecretsDir string
 	// Read, if set, keeps the machine that was read: this process runs one operation, and the machine cannot change meanwhile.
 	Read *v1alpha1.OnecloudMachine
-	Log  *slog.Logger
+	// Authority are the certificates of the cluster's authority, in PEM, none if they are not known.
+	Authority []byte
+	Log       *slog.Logger
 }
 
 // Accounts of the Jobs that work on machines. Only the one that removes machines may change Nodes.
@@ -70,6 +72,9 @@ func (o Options) job(account string) func(context.Context, *v1alpha1.OnecloudOpe
 		j := operation.Job{Account: account}
 		if err != nil { // its first step says so
 			return j, nil //nolint:nilerr // not an error of the operator
+		}
+		if err := o.mayRun(ctx, op, m); err != nil {
+			return j, err
 		}
 		if op.Spec.Machine.ControlPlane && account == AccountOfRemoval {
 			j.ControlPlane, j.Avoid = true, m.Name
@@ -116,11 +121,11 @@ func (o Options) secret(ctx context.Context, namespace, name string) (map[string
 // seen are the host keys that this operation has seen.
 func (o Options) target(ctx context.Context, m *v1alpha1.OnecloudMachine, seen v1alpha1.OperationMachine) (ssh.Target, error) {
 	way := m.Spec.Infrastructure.SSH
-	t, err := o.login(ctx, m, way.MachineLogin, cmp.Or(m.Status.HostKey, seen.HostKey))
+	t, err := o.login(ctx, m, way.MachineLogin, cmp.Or(hostKey(m), keyAt(seen.HostKey, seen.Address, place(m))))
 	if err != nil || way.JumpHost == nil {
 		return t, err
 	}
-	jump, err := o.login(ctx, m, *way.JumpHost, cmp.Or(m.Status.JumpHostKey, seen.JumpHostKey))
+	jump, err := o.login(ctx, m, *way.JumpHost, cmp.Or(jumpHostKey(m), keyAt(seen.JumpHostKey, seen.JumpAddress, placeOf(way.JumpHost))))
 	t.Jump = &jump
 	return t, err
 }
@@ -161,6 +166,11 @@ func SameAddress(a, b *v1alpha1.OnecloudMachine) bool {
 	}
 	x, y := a.Spec.Infrastructure.SSH, b.Spec.Infrastructure.SSH
 	return x.Address != "" && sameLogin(&x.MachineLogin, &y.MachineLogin) && sameLogin(x.JumpHost, y.JumpHost)
+}
+
+// SameName reports whether the Nodes of two machines would be one.
+func SameName(a, b *v1alpha1.OnecloudMachine) bool {
+	return a.Name == b.Name && a.Namespace != b.Namespace
 }
 
 func sameLogin(a, b *v1alpha1.MachineLogin) bool {

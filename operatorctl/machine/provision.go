@@ -80,6 +80,8 @@ func infrastructure(f facts) (reason, message string) {
 		return "CloudDeleted", "the cloud is being deleted"
 	case f.twin != "":
 		return "DuplicateAddress", "machine " + f.twin + " has the same address: correct the address, or remove one of them"
+	case f.namesake != "":
+		return "DuplicateName", "another machine has this name: " + f.namesake + "; their Nodes would be one: give one of them another name"
 	case f.node != nil:
 		return "NodeExists", "there is another node with the name " + f.node.Name + ": give the machine another name"
 	}

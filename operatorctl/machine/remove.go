@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
@@ -152,6 +153,18 @@ func (o Options) leaveEtcd(ctx context.Context, r *operation.Run, check bool, re
 	if o.Leave == nil {
 		return elsewhere(r.Operation.MachineName())
 	}
+	m, err := o.machineOf(ctx, r)
+	if err != nil {
+		return err
+	}
+	n, err := o.nodeOf(ctx, m)
+	if err != nil {
+		return err
+	}
+	if n == nil && m.Status.NodeRef == nil && m.Status.JoinBegun == "" {
+		report.Info("the machine has never joined: a member of etcd with its name is that of another machine")
+		return nil
+	}
 	return o.Leave(ctx, r.Operation.MachineName(), check, report)
 }
 
@@ -234,9 +247,29 @@ func (o Options) reset() operation.Step {
 				return err
 			}
 			defer c.Close()
-			return Reset(ctx, m.Name, c, report)
+			return o.clean(ctx, m, c, report)
 		},
 	}
+}
+
+// clean resets a machine that is logged in to. From one that never joined it takes away only what was sent there: at its address may be anything.
+func (o Options) clean(ctx context.Context, m *v1alpha1.OnecloudMachine, c *ssh.Conn, report workflow.Reporter) error {
+	n, err := o.nodeOf(ctx, m)
+	if err != nil {
+		return err
+	}
+	if !resets(m, n) {
+		report.Info("no join of the machine has begun at %s: only what was sent there is removed", place(m))
+		return Tidy(ctx, m.Name, c)
+	}
+	is, err := whatIs(ctx, m.Name, c)
+	if err == nil {
+		err = is.of(m.Name, o.Authority)
+	}
+	if err != nil {
+		return err
+	}
+	return Reset(ctx, m.Name, c, report)
 }
 
 // deleteNode deletes the Node.

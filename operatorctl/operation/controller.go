@@ -5,7 +5,6 @@ package operation
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -140,7 +139,7 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			continue
 		}
 		if a, _ := find(c.Actions, o.Spec.Action); !a.Outside || asked(o) {
-			errs = append(errs, c.advance(ctx, o, cloud))
+			errs, next = append(errs, c.advance(ctx, o, cloud)), c.again(a, o, next)
 		}
 	}
 	return ctrl.Result{RequeueAfter: next}, errors.Join(errs...)
@@ -322,22 +321,5 @@ func (c *Controller) patch(ctx context.Context, after, before *v1alpha1.Onecloud
 		return fmt.Errorf("taking operation %s: %w", before.Name, err)
 	}
 	after.Status = status
-	return nil
-}
-
-// setControl writes the annotation by which an operation is paused, resumed ("") or cancelled.
-func setControl(ctx context.Context, c client.Client, o *v1alpha1.OnecloudOperation, value string) error {
-	var set any = value
-	if value == "" {
-		set = nil
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationControl: set}}})
-	if err != nil {
-		return err
-	}
-	target := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
-	if err := c.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
-		return fmt.Errorf("setting %s of operation %s: %w", v1alpha1.AnnotationControl, o.Name, err)
-	}
 	return nil
 }

@@ -5,6 +5,7 @@ package operation
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -197,7 +198,7 @@ func (c *Controller) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, 
 	}
 	complete, failed := Ended(job)
 	if there && failed == "" && (!complete || o.Status.Runner != nil) && !(cancelled(o) && !taken(o)) {
-		return c.note(ctx, o, pods.Items)
+		return c.note(ctx, o, job, pods.Items)
 	}
 	if !there && !cancelled(o) && !paused(o) {
 		return c.start(ctx, o.DeepCopy(), cloud, action)
@@ -243,7 +244,9 @@ func (c *Controller) start(ctx context.Context, o *v1alpha1.OnecloudOperation, c
 	if !s.Phase.Active() || s.Phase == v1alpha1.OperationPaused {
 		s.Phase = v1alpha1.OperationPlanning
 	}
-	s.Message = "waits for the pod of its Job"
+	if !strings.HasPrefix(s.Message, noJob) { // what kept it is not shown anew each time
+		s.Message = waitsForPod
+	}
 	disown(s)
 	conditions(s, metav1.Now())
 	locked := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
@@ -259,7 +262,10 @@ func (c *Controller) start(ctx context.Context, o *v1alpha1.OnecloudOperation, c
 	case apierrors.IsAlreadyExists(err): // the cache does not show it yet
 		return nil
 	case err != nil:
-		return fmt.Errorf("creating the Job of operation %s: %w", o.Name, err)
+		return errors.Join(fmt.Errorf("creating the Job of operation %s: %w", o.Name, err), c.say(ctx, o, noJob+err.Error()))
+	}
+	if err := c.say(ctx, o, waitsForPod); err != nil {
+		return err
 	}
 	c.Events.Eventf(o, nil, corev1.EventTypeNormal, "Started", o.Spec.Action, "%s runs in Job %s", o.Spec.Action, o.Name)
 	c.Log.Info("operation runs in a Job", "operation", o.Name, "namespace", o.Namespace, "cluster", o.Spec.Cloud, "action", o.Spec.Action)

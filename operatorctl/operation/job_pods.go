@@ -7,15 +7,50 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
+// What an operation waits for that has no pod yet.
+const (
+	waitsForPod = "waits for the pod of its Job"
+	noJob       = "its Job cannot be created: "
+	// noPod is how long Kubernetes may take to make the pod of a Job.
+	noPod = 30 * time.Second
+)
+
+// say writes what an operation waits for.
+func (c *Controller) say(ctx context.Context, o *v1alpha1.OnecloudOperation, message string) error {
+	if o.Status.Message == message {
+		return nil
+	}
+	return c.set(ctx, o, func(s *v1alpha1.OnecloudOperationStatus) { s.Message = message })
+}
+
+// again is when to look again at an operation that has no pod yet, unless something is due before: that there is none is no event.
+func (c *Controller) again(a Action, o *v1alpha1.OnecloudOperation, next time.Duration) time.Duration {
+	if c.WithoutJobs || !c.inJob(a, o) || taken(o) || next > 0 && next < noPod {
+		return next
+	}
+	return noPod
+}
+
+// podless says that Kubernetes makes no pod of a Job, "" while it may. It is pure.
+func podless(o *v1alpha1.OnecloudOperation, job *batchv1.Job, pods int, now time.Time) string {
+	if pods > 0 || taken(o) || now.Sub(job.CreationTimestamp.Time) < noPod {
+		return ""
+	}
+	return "Kubernetes makes no pod: kubectl -n " + job.Namespace + " describe job " + job.Name
+}
+
 // note writes which pods were lost, and what the first one waits for.
-func (c *Controller) note(ctx context.Context, o *v1alpha1.OnecloudOperation, pods []corev1.Pod) error {
+func (c *Controller) note(ctx context.Context, o *v1alpha1.OnecloudOperation, job *batchv1.Job, pods []corev1.Pod) error {
 	all, waits := seen(o, pods)
+	waits = cmp.Or(waits, podless(o, job, len(pods), time.Now()))
 	if slices.Equal(all, lostOf(&o.Status)) && (waits == "" || waits == o.Status.Message) {
 		return nil
 	}

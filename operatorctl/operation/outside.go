@@ -5,12 +5,14 @@ package operation
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -186,6 +188,23 @@ func (c *Controller) set(ctx context.Context, o *v1alpha1.OnecloudOperation, cha
 	}
 	if err != nil {
 		return fmt.Errorf("writing the status of operation %s: %w", o.Name, err)
+	}
+	return nil
+}
+
+// setControl writes the annotation by which an operation is paused, resumed ("") or cancelled.
+func setControl(ctx context.Context, c client.Client, o *v1alpha1.OnecloudOperation, value string) error {
+	var set any = value
+	if value == "" {
+		set = nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationControl: set}}})
+	if err != nil {
+		return err
+	}
+	target := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
+	if err := c.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+		return fmt.Errorf("setting %s of operation %s: %w", v1alpha1.AnnotationControl, o.Name, err)
 	}
 	return nil
 }

@@ -87,6 +87,14 @@ func discoveryPhase() host.Phase {
 	}
 }
 
+// OtherCluster is a finding when the node, which has joined, joined another cluster than the one it is to join now. kubeadm reads a discovery file by itself.
+func OtherCluster(h *host.Host) error {
+	if h.Config.Join.DiscoveryFile != "" || !kubeletJoined(h) {
+		return nil
+	}
+	return ofThisCluster(h)
+}
+
 // ofThisCluster is a finding when the node, which has joined, joined another cluster than the one it is to join now.
 func ofThisCluster(h *host.Host) error {
 	raw, err := h.Files.ReadFile(pkiDir + "/ca.crt")

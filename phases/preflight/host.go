@@ -26,7 +26,7 @@ func hostChecks() []Check {
 		{Name: "Root", Short: "the command runs as root", Codes: []string{"OCA-1001"}, run: checkRoot},
 		{Name: "System", Short: "Linux with systemd on a supported architecture", Codes: []string{"OCA-1002", "OCA-1003"}, run: checkSystem},
 		{Name: "NodeState", Short: "no other Kubernetes, and none of another release of ocadm, is on the machine",
-			Codes: []string{"OCA-1004", "OCA-1005", "OCA-1006", "OCA-1007", "OCA-1027"}, run: checkNodeState},
+			Codes: []string{"OCA-1004", "OCA-1005", "OCA-1006", "OCA-1007", "OCA-1027", "OCA-1057", "OCA-4108"}, run: checkNodeState},
 		{Name: "CPU", Short: "enough processors for a control plane", Codes: []string{"OCA-1008"}, Applies: onControlPlane, run: checkCPU},
 		{Name: "Memory", Short: "enough memory", Codes: []string{"OCA-1009"}, run: checkMemory},
 		{Name: "Swap", Short: "swap is off", Codes: []string{"OCA-1010"}, run: checkSwap},

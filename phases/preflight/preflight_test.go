@@ -72,6 +72,21 @@ func TestFindings(t *testing.T) {
 			own(t, m, "kind: JoinConfiguration\n")
 			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
 		}, []string{"OCA-1006"}, "a worker of a cluster"},
+		"ours, under another name": {func(t *testing.T, m *machine) {
+			m.kind, m.h.Config.Node.Name = Join, "w2"
+			own(t, m, "kind: JoinConfiguration\nnodeRegistration:\n  name: w1\n")
+			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
+		}, []string{"OCA-1057"}, "--node-name w1"},
+		"the first node of ours, under another name": {func(t *testing.T, m *machine) {
+			m.kind, m.h.Config.Node.Name = Join, "w2"
+			own(t, m, "kind: InitConfiguration\nnodeRegistration:\n  name: cp\n")
+			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
+		}, []string{"OCA-1057"}, "node cp"},
+		"ours, under another name, and never registered": {func(t *testing.T, m *machine) {
+			m.kind, m.h.Config.Node.Name = Join, "w2"
+			own(t, m, "kind: JoinConfiguration\nnodeRegistration:\n  name: w1\n")
+			put(t, m.h, "/etc/kubernetes/pki/ca.crt", "x")
+		}, nil, ""},
 		"ours, of a release that noted nothing": {func(t *testing.T, m *machine) {
 			put(t, m.h, "/etc/kubernetes/kubelet.conf", "x")
 			if err := m.h.Files.WriteFile(kubernetes.ConfigFile, []byte("kind: InitConfiguration\n"), 0o600); err != nil {

@@ -39,6 +39,11 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 		return finding.Of(err)
 	}
 	earlier := kubernetes.EarlierConfig(m.h)
+	if m.kind == Join {
+		if found := m.otherNode(); found != nil {
+			return found
+		}
+	}
 	if node := owned.NodeOf(m.h); m.kind == Join && earlier.Join && node.ControlPlane != m.h.Config.Join.ControlPlane {
 		was, now := "a worker", "a control-plane node"
 		if node.ControlPlane {
@@ -59,6 +64,19 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 		return m.changedNetworks(earlier.Networking)
 	}
 	return nil
+}
+
+// otherNode refuses a machine that is a node under another name, or one of another cluster: a join there would replace it.
+func (m *machine) otherNode() []finding.Finding {
+	if err := kubernetes.OtherCluster(m.h); err != nil {
+		return finding.Of(err)
+	}
+	is, name := kubernetes.EarlierConfig(m.h).Registered.Name, m.h.Config.Node.Name
+	if is == "" || name == "" || is == name || !m.h.Files.Exists(kubernetes.KubeletKubeconfig) {
+		return nil
+	}
+	return []finding.Finding{finding.New("OCA-1057", "This machine is node "+is+" already", "it cannot join as "+name+", too",
+		"if it is the right machine, join with --node-name "+is+", or take that node away first: ocadm reset; otherwise correct the address")}
 }
 
 func (m *machine) kubernetesSigns() []string {

@@ -78,7 +78,7 @@ func (b *bench) host(e *env.Env, public ssh.PublicKey, logins *atomic.Int64) *ss
 	s := &sshserver.Server{Keys: []ssh.PublicKey{public}}
 	s.Run = func(c *sshserver.Call) int {
 		text, _ := io.ReadAll(c.Stdin)
-		if strings.Contains(c.Line, "clock") {
+		if strings.Contains(c.Line, "clock") || strings.Contains(c.Line, "identity") {
 			return 0
 		}
 		logins.Add(1)

@@ -140,12 +140,17 @@ func TestMachines(t *testing.T) {
 	}
 	for _, patch := range []string{
 		`{"spec":{"infrastructure":{"ssh":{"address":"127.0.0.2"}}}}`, `{"spec":{"roles":["compute"]}}`, `{"spec":{"cloud":"other"}}`,
-		`{"spec":{"infrastructure":{"ssh":{"hostKey":"` + s.HostKey() + `"}}}}`, `{"spec":{"providerID":"other://id"}}`, `{"spec":{"providerID":null}}`,
+		`{"spec":{"infrastructure":{"ssh":{"port":1}}}}`, `{"spec":{"infrastructure":{"ssh":{"jumpHost":{"address":"a","credentialsSecretName":"b"}}}}}`, `{"spec":{"providerID":"other://id"}}`, `{"spec":{"providerID":null}}`,
 	} {
 		err := f.Client.Patch(t.Context(), m.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))
 		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "remove") {
 			t.Errorf("%s: %v", patch, err)
 		}
+	}
+	// The machine was installed anew: its key can be corrected.
+	f.EditObject(&v1alpha1.OnecloudMachine{}, "worker-1", `{"spec":{"infrastructure":{"ssh":{"hostKey":"`+s.HostKey()+`","jumpHost":null}}}}`)
+	if place := fmt.Sprintf("127.0.0.1:%d", s.Port()); m.Status.HostKeyAddress != place || m.Status.JoinBegun != place {
+		t.Errorf("the key is of %q, the join began at %q", m.Status.HostKeyAddress, m.Status.JoinBegun)
 	}
 	f.machine("worker-2", s)
 	if m := f.until("worker-2", in(v1alpha1.MachineFailed)); m.Status.FailureReason != "DuplicateAddress" || !strings.Contains(m.Status.FailureMessage, "worker-1") {
@@ -269,6 +274,13 @@ func TestBadMachines(t *testing.T) {
 			t.Errorf("%s ran %q", name, got)
 		}
 	}
+	// What is at the address of one that never joined is not reset.
+	f.remove("checks")
+	f.UntilGone(&v1alpha1.OnecloudMachine{}, "checks")
+	if got := checks.commands(); slices.Contains(got, "") || !slices.Contains(got, "tidy") {
+		t.Errorf("ran %q", got)
+	}
+	f.machine("checks", checks)
 	// Corrected.
 	wrongKey.Keys = []gossh.PublicKey{f.public}
 	noSudo.Sudo = "free"

@@ -44,6 +44,8 @@ type standIn struct {
 	broken   int
 	hangs    string
 	ran      []string
+	// identity is which node it says it is.
+	identity string
 	// offset is how far its clock is ahead.
 	offset time.Duration
 }
@@ -64,7 +66,14 @@ func (s *standIn) run(c *sshserver.Call) int {
 	text, _ := io.ReadAll(c.Stdin)
 	what := strings.Trim(strings.TrimPrefix(c.Line, "sh -s --"), " '")
 	s.mu.Lock()
-	if what == "clock" {
+	switch {
+	case string(text) == bootstrap.TidyScript:
+		what = "tidy"
+	case what == "identity": // it is asked before a reset
+		defer s.mu.Unlock()
+		fmt.Fprint(c.Stdout, s.identity)
+		return 0
+	case what == "clock":
 		defer s.mu.Unlock()
 		fmt.Fprintf(c.Stdout, "%d.0\n", time.Now().Add(s.offset).Unix())
 		return 0
@@ -78,7 +87,7 @@ func (s *standIn) run(c *sshserver.Call) int {
 	if hangs && !s.freed(c) {
 		return 1
 	}
-	if what != "" && !s.machines.knows(c, string(text)) { // as the depot answers the script
+	if what != "" && what != "tidy" && !s.machines.knows(c, string(text)) { // as the depot answers the script
 		fmt.Fprintln(c.Stderr, "The control plane refuses the token of these data")
 		return bootstrap.ExitExpired
 	}

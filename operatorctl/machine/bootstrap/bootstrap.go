@@ -302,6 +302,18 @@ main() {
 main "$@" </dev/null
 `
 
+// IdentityScript is a script of sh that says which node a host is, and prints the authority of its cluster. It changes nothing.
+const IdentityScript = `#!/bin/sh
+main() {
+	set -eu
+	etc=${OCADM_BOOTSTRAP_ETC:-/etc}
+	[ ! -e "$etc/ocadm/kubeadm.yaml" ] || awk '/^[^ ]/ { on = $1 == "nodeRegistration:" } on && /^  name:/ { print "name " $2; exit }' "$etc/ocadm/kubeadm.yaml"
+	[ ! -e "$etc/kubernetes/pki/ca.crt" ] || sed 's/^/ca /' "$etc/kubernetes/pki/ca.crt"
+}
+PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+main </dev/null
+`
+
 // scriptPath is where user data put the script. The directory is private to root.
 const scriptPath = "/root/ocadm-bootstrap.sh"
 

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
+)
+
+// The Node of a machine has its name, in whatever namespace it is: the older of two has it.
+func TestNamesakes(t *testing.T) {
+	made := func(namespace, name string, age time.Duration) *v1alpha1.OnecloudMachine {
+		m := &v1alpha1.OnecloudMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name)}}
+		m.CreationTimestamp = metav1.NewTime(now.Add(-age))
+		m.Spec.Infrastructure.SSH.Address = namespace + "." + name
+		return m
+	}
+	older, younger, other := made("a", "w", time.Hour), made("b", "w", time.Minute), made("c", "x", 2*time.Hour)
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(older, younger, other, &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: "default"}}).Build()
+	for want, m := range map[string]*v1alpha1.OnecloudMachine{"": older, "a/w": younger} {
+		m.Spec.Cloud = "default"
+		f, err := (&Infrastructure{Options: Options{Client: c, Direct: c}}).gather(t.Context(), m)
+		if err != nil || f.namesake != want || f.twin != "" {
+			t.Errorf("%s: namesake %q, twin %q, %v", client.ObjectKeyFromObject(m), f.namesake, f.twin, err)
+		}
+		if reason, message := infrastructure(f); want != "" && (reason != "DuplicateName" || !strings.Contains(message, "another machine has this name: a/w")) {
+			t.Errorf("%s: %s", reason, message)
+		}
+	}
+}

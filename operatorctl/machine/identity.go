@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/rest"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ssh"
+	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
+)
+
+// identity is which node of which cluster a host is.
+type identity struct {
+	// name of the node, "" if it is none of ocadm.
+	name string
+	// authority are the certificates of the authority of its cluster, in PEM, none if it belongs to none.
+	authority []byte
+}
+
+// codeOtherNode is the finding about a host that is another node.
+const codeOtherNode = "OCA-7652"
+
+// whatIs asks a host.
+func whatIs(ctx context.Context, name string, c *ssh.Conn) (identity, error) {
+	var out identity
+	r, err := c.Script(ctx, bootstrap.IdentityScript, []string{"identity"}, func(l string) {
+		key, value, _ := strings.Cut(l, " ")
+		switch {
+		case key == "name":
+			out.name = strings.Trim(value, `"'`)
+		case key == "ca" && len(out.authority) < maxOutput:
+			out.authority = append(out.authority, value+"\n"...)
+		}
+	})
+	if err == nil && r.Exit != 0 {
+		err = failed(name, "identity", r)
+	}
+	return out, err
+}
+
+// of is a finding if a host is registered as another node than that of a machine, or in another cluster than that of the authority. What is not known is no
+// reason: a reset that was broken off has removed some of it. It is pure.
+func (is identity) of(name string, authority []byte) error {
+	if is.name != "" && is.name != name {
+		return finding.New(codeOtherNode, "What is at the address of machine "+name+" is node "+is.name, "ocadm has made it that node",
+			"nothing is reset there. Take machine "+name+" away without a reset: ocadm machine remove "+name+" --abandon")
+	}
+	theirs, ours := certificates(is.authority), certificates(authority)
+	same := func(a *x509.Certificate) bool {
+		return slices.ContainsFunc(ours, func(b *x509.Certificate) bool {
+			return bytes.Equal(a.RawSubjectPublicKeyInfo, b.RawSubjectPublicKeyInfo)
+		})
+	}
+	if len(theirs) == 0 || len(ours) == 0 || slices.ContainsFunc(theirs, same) {
+		return nil
+	}
+	return finding.New(codeOtherNode, "What is at the address of machine "+name+" is a node of another cluster", "the authority in its /etc/kubernetes is not that of this cluster",
+		"nothing is reset there. Take machine "+name+" away without a reset: ocadm machine remove "+name+" --abandon")
+}
+
+// certificates are those in a text of PEM.
+func certificates(text []byte) []*x509.Certificate {
+	var out []*x509.Certificate
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			return out
+		}
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
+			out = append(out, c)
+		}
+	}
+}
+
+// Authority are the certificates of the authority of the cluster that a pod runs in, in PEM. A kubeconfig has none that is sure: it may lead to a proxy.
+func Authority(cfg *rest.Config) []byte {
+	own := rest.CopyConfig(cfg)
+	if cfg.BearerTokenFile == "" || rest.LoadTLSFiles(own) != nil {
+		return nil
+	}
+	return own.CAData
+}
