@@ -133,6 +133,7 @@ func (d *decision) set(f facts, kind string, is metav1.ConditionStatus, reason, 
 
 // observe notes what the latest operation that logged in has seen.
 func (d *decision) observe(f facts) {
+	d.pin(f, &v1alpha1.OperationMachine{}) // a key that an earlier operator pinned is that of this place
 	for _, o := range slices.Backward(f.operations) {
 		d.pin(f, o.Status.Machine)
 		steps := map[string]v1alpha1.OperationStep{}

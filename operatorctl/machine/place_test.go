@@ -42,6 +42,7 @@ func TestPinnedKeys(t *testing.T) {
 		"what the former showed":  {ready(at("b", 0), pinned("k", "a:22"), saw(join, "k", "a:22", "")), "k", "a:22", ""},
 		"what the new one showed": {ready(at("b", 0), pinned("k", "a:22"), saw(join, "l", "b:22", "")), "l", "b:22", "l"},
 		"of an earlier operator":  {ready(at("a", 0), pinned("k", ""), saw(join, "k", "", "")), "k", "a:22", "k"},
+		"its operations are gone": {ready(at("a", 0), pinned("k", "")), "k", "a:22", "k"},
 		"its first contact":       {ready(at("a", 0), saw(join, "k", "", "")), "k", "a:22", "k"},
 		"none":                    {ready(at("a", 0)), "", "", ""},
 	} {
