@@ -3,6 +3,7 @@
 package reconcile
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,9 +12,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
@@ -51,5 +55,48 @@ func TestLostRelease(t *testing.T) {
 	b.settle()
 	if now := b.cloud().Status.Release.Revision; now != in+1 || replicas() != 3 || b.release().Why[0] != "release "+strconv.Itoa(in)+" is lost" {
 		t.Errorf("release %d: %q, %d replicas", now, b.release().Why, replicas())
+	}
+}
+
+// What only the cache lacks is not lost, and no consent counts while an operation moves the cloud.
+func TestReleaseKept(t *testing.T) {
+	cr := newCloud()
+	cr.UID, cr.Status.Release.Revision = "u", 5
+	secret := func(change func(*corev1.Secret)) *corev1.Secret {
+		r := release.Release{Summary: release.Summary{Revision: 5}}
+		s, err := r.Secret(metav1.ObjectMeta{Namespace: cr.Namespace, Name: cr.Name, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.OwnerReferences = []metav1.OwnerReference{{UID: "u", Controller: new(true)}}
+		change(s)
+		return s
+	}
+	consent := map[string]string{v1alpha1.AnnotationAtOnce: "5"}
+	for _, c := range []struct {
+		name        string
+		there       client.Object
+		annotations map[string]string
+		running     *v1alpha1.OnecloudOperation
+		stale       bool
+		says        string
+	}{
+		{"the cache is behind", secret(func(*corev1.Secret) {}), nil, nil, true, "the cache"},
+		{"without a label", secret(func(s *corev1.Secret) { delete(s.Labels, v1alpha1.LabelManagedBy) }), consent, nil, false, "were changed"},
+		{"lost", &corev1.Secret{}, map[string]string{v1alpha1.AnnotationAtOnce: "4"}, nil, false, "is lost: restore Secret default-release-5"},
+		{"lost, and a user goes on without it", &corev1.Secret{}, consent, nil, false, ""},
+		{"lost, while an operation runs", &corev1.Secret{}, consent, &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Name: "u"}}, false, "end operation u first"},
+	} {
+		if c.there.GetName() == "" {
+			c.there.SetName("other")
+		}
+		s := State{Cloud: cr.DeepCopy(), Now: b0}
+		s.Cloud.Annotations = c.annotations
+		r := reader{direct: fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(c.there).Build()}
+		err := r.releaseKept(t.Context(), s, c.running)
+		var stale *staleCache
+		if errors.As(err, &stale) != c.stale || (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", c.name, err)
+		}
 	}
 }
