@@ -234,27 +234,24 @@ func (w *projectWriter) outage() string {
 	return fmt.Sprintf("%.1f s without a write, %d failed, %d acknowledged so far", max(w.longest, time.Since(w.last)).Seconds(), w.failed, len(w.acked))
 }
 
-// untilWorks waits until the writes have failed and twenty in a row have not.
+// untilWorks waits until writes have failed since the mark, or nothing was written for a while, and twenty have not failed since.
 func (w *projectWriter) untilWorks(t *testing.T) {
 	t.Helper()
 	limit := time.Now().Add(10 * time.Minute)
-	for before := -1; ; {
+	failed, before := 0, -1
+	for time.Now().Before(limit) {
 		w.mu.Lock()
-		n, gap := len(w.acked), max(w.longest, time.Since(w.last))
+		n, gap, f := len(w.acked), max(w.longest, time.Since(w.last)), w.failed
 		w.mu.Unlock()
 		switch {
-		case gap < 2*time.Second:
-			before = -1
-		case before < 0:
-			before = n
-		case n > before+20:
+		case f > failed || before < 0 && gap > 2*time.Second:
+			failed, before = f, n
+		case before >= 0 && n > before+20:
 			return
-		}
-		if time.Now().After(limit) {
-			t.Fatalf("writes do not work again: %s", w.outage())
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
+	t.Fatalf("writes do not work again: %s", w.outage())
 }
 
 func (w *projectWriter) end() []string {
