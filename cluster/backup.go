@@ -172,7 +172,10 @@ func (m *making) prepare(ctx context.Context, r workflow.Reporter) error {
 			return err
 		}
 	}
-	if m.plan.Admin, err = openDatabases(ctx, m.client, cr, cr.Spec.MySQL, source.Header.Cloud.ID); err != nil || m.Out != nil {
+	if m.plan.Admin, err = openDatabases(ctx, m.client, cr, cr.Spec.MySQL, source.Header.Cloud.ID); err != nil {
+		return err
+	}
+	if err := m.complete(ctx, cr); err != nil || m.Out != nil {
 		return err
 	}
 	return m.plan.Prepare(ctx, r)

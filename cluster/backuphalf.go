@@ -11,6 +11,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
 // halfRestored names the last restore of a cloud that replaced databases, if it did not succeed. One that was taken back before counts as none. An account that
@@ -41,6 +42,15 @@ func (m *making) whole(ctx context.Context, cr *v1alpha1.OnecloudCluster) error 
 	}
 	return finding.New("OCA-7426", "The last restore of the cloud did not end", fmt.Sprintf("operation %s has replaced databases, and did not succeed: they may be of both", m.half),
 		"run the same restore again; or start the cloud as it is: ocadm cluster start")
+}
+
+// complete refuses a backup that would lack a database which a component uses.
+func (m *making) complete(ctx context.Context, cr *v1alpha1.OnecloudCluster) error {
+	if m.part {
+		return nil // what a restore saves is what there is
+	}
+	_, err := operation.Recorded(ctx, m.plan.Admin, cr)
+	return err
 }
 
 // keepsOlder is the warning of a backup that removes no older ones.

@@ -14,7 +14,9 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/mariadb"
 )
 
 // TestNoBackupOfHalfARestore: databases that a restore has left half replaced are not backed up while the cloud is stopped, but for the restore that is tried
@@ -58,5 +60,31 @@ func TestNoBackupOfHalfARestore(t *testing.T) {
 		if err := m.retain(t.Context(), workflow.Discard{}); err != nil || (m.warning != nil) != c.keepsOthers {
 			t.Errorf("%s: %v, %v", name, m.warning, err)
 		}
+	}
+}
+
+// TestBackupIsComplete: a backup that would lack a database which a component uses is refused, but not one that a restore makes of what there is.
+func TestBackupIsComplete(t *testing.T) {
+	server := mariadb.Require(t, mariadb.Options{})
+	a, err := mysql.Open(t.Context(), mysql.Config{Host: server.Host, Port: server.Port, User: "root", Password: server.RootPassword, Owner: mysql.Owner{ID: "u"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close() })
+	if _, err := a.EnsureDatabase(t.Context(), nil, "keystone"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Execute(t.Context(), "CREATE DATABASE glance"); err != nil {
+		t.Fatal(err)
+	}
+	cloud := theCloud(server.Host)
+	cloud.Status.Components = []v1alpha1.ComponentStatus{{Name: "keystone", State: v1alpha1.Available}, {Name: "glance", State: v1alpha1.Available}}
+	m := &making{plan: &backup.Plan{Source: backup.Source{Admin: a}}}
+	if l := finding.Of(m.complete(t.Context(), cloud)); len(l) != 1 || l[0].Code != "OCA-7075" || !strings.Contains(l[0].Cause, "glance") {
+		t.Errorf("%v", l)
+	}
+	m.part = true
+	if err := m.complete(t.Context(), cloud); err != nil {
+		t.Errorf("what a restore saves: %v", err)
 	}
 }

@@ -120,7 +120,10 @@ func (x *moving) open(ctx context.Context, cr *v1alpha1.OnecloudCluster) error {
 	if err = tryDatabases(ctx, x.client, cr, x.To, id); err != nil { // before any service stops
 		return err
 	}
-	x.target, err = openDatabases(ctx, x.client, cr, x.To, id)
+	if x.target, err = openDatabases(ctx, x.client, cr, x.To, id); err != nil {
+		return err
+	}
+	_, err = operation.Recorded(ctx, x.old, cr) // a database that is not copied would be left behind
 	return err
 }
 

@@ -37,7 +37,10 @@ func operations(mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	if !o.WithoutMachines {
-		m := machinectl.Options{Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager), Image: jobImage(o), Log: o.Log, Authority: machinectl.Authority(mgr.GetConfig())}
+		m := machinectl.Options{
+			Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager), Image: jobImage(o), Log: o.Log,
+			Authority: machinectl.Authority(mgr.GetConfig()),
+		}
 		actions = append(actions, machinectl.Actions(m)...)
 		if err := machines(mgr, m); err != nil {
 			return err

@@ -56,7 +56,7 @@ func TestReplaceMetadataWithWhatWasShown(t *testing.T) {
 func TestPutOfGet(t *testing.T) {
 	m := &v1alpha1.OnecloudMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "w", Annotations: liveMachine().GetAnnotations()}}
 	api := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(m).Build()
-	ctx := context.WithValue(t.Context(), sessionKey{}, client.WithWatch(api))
+	ctx := context.WithValue(t.Context(), sessionKey{}, api)
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.path == "machines" })
 	named := Named{Place: Place{Namespace: "n"}, Name: "w"}
 	got, err := kinds[i].get(ctx, &struct {

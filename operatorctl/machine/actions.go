@@ -73,7 +73,7 @@ func (o Options) machineOf(ctx context.Context, r *operation.Run) (*v1alpha1.One
 // suits is a finding if an operation is not one for a machine as it is: who may create operations may not delete machines by that. It is pure.
 func suits(op *v1alpha1.OnecloudOperation, m *v1alpha1.OnecloudMachine) error {
 	join, remove := op.Spec.Action == v1alpha1.ActionJoinMachine, op.Spec.Action == v1alpha1.ActionRemoveMachine
-	what, cause := fmt.Sprintf("Operation %s does not fit machine %s", op.Name, m.Name), ""
+	var cause string
 	switch {
 	case remove && m.DeletionTimestamp == nil:
 		cause = "the machine is not being removed"
@@ -82,7 +82,7 @@ func suits(op *v1alpha1.OnecloudOperation, m *v1alpha1.OnecloudMachine) error {
 	default:
 		return nil
 	}
-	return finding.New("OCA-7653", what, cause, "let the operator make the operation: ocadm machine resume "+m.Name+", or ocadm machine remove "+m.Name)
+	return finding.New("OCA-7653", fmt.Sprintf("Operation %s does not fit machine %s", op.Name, m.Name), cause, "let the operator make the operation: ocadm machine resume "+m.Name+", or ocadm machine remove "+m.Name)
 }
 
 // mayRun asks before an operation begins whether it fits, and whether its machine can be spared.

@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/archive"
 	"yunion.io/x/ocadm/operatorctl/catalog"
@@ -131,13 +132,14 @@ func saidReplaced(s *v1alpha1.OnecloudOperationStatus, set string) bool {
 	return s.Databases != nil && slices.ContainsFunc(s.Databases.Replaced, func(c v1alpha1.DatabaseCopies) bool { return c.Set == set })
 }
 
-// databases are those of the components of the cloud that exist. It is an error if one that a component uses would be left out.
-func (r *Run) databases(ctx context.Context, v backup.Vault, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
-	have, err := backup.Databases(ctx, v.Admin)
+// Recorded are the databases that exist and belong to a cloud. It is a finding if one that a component uses is not recorded as the cloud's: what is copied or
+// backed up would lack it.
+func Recorded(ctx context.Context, admin *mysql.Admin, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
+	have, err := backup.Databases(ctx, admin)
 	if err != nil {
 		return nil, err
 	}
-	there, err := v.Admin.Databases(ctx)
+	there, err := admin.Databases(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -145,6 +147,15 @@ func (r *Run) databases(ctx context.Context, v backup.Vault, cloud *v1alpha1.One
 		return nil, finding.New(codeLeftOut, "Databases of the cloud are not recorded as its own", strings.Join(left, ", ")+
 			": the server does not record that they belong to the cloud, so they would not be copied",
 			"the operator records them again within 15 minutes; then try again, or see ocadm explain "+codeLeftOut)
+	}
+	return have, nil
+}
+
+// databases are those of the components of the cloud that exist. It is an error if one that a component uses would be left out.
+func (r *Run) databases(ctx context.Context, v backup.Vault, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
+	have, err := Recorded(ctx, v.Admin, cloud)
+	if err != nil {
+		return nil, err
 	}
 	var enabled []string
 	for _, c := range cloud.Status.Components {

@@ -53,6 +53,7 @@ func settledBefore(c v1alpha1.ComponentStatus) bool {
 // is, and none is again. An operator whose definitions are older than it counts nothing. It is pure.
 func followed(cloud *v1alpha1.OnecloudCluster, operation string, r v1alpha1.Rollout) bool {
 	seen := cloud.Status.Rollout
-	return seen != nil && seen.Operation == operation && (seen.Steer == r.Steer || seen.Steer == 0) && seen.Reached == r.Reached && seen.Hold == r.Hold && slices.Equal(seen.Stopped, r.Stopped) &&
+	return seen != nil && seen.Operation == operation && (seen.Steer == r.Steer || seen.Steer == 0) &&
+		seen.Reached == r.Reached && seen.Hold == r.Hold && slices.Equal(seen.Stopped, r.Stopped) &&
 		(r.Of == 0 || r.Hold || seen.Of == r.Of)
 }

@@ -56,11 +56,11 @@ func (n *Node) Share(processors float64) error {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(dir, "cpu.cfs_period_us"), []byte(strconv.FormatInt(sharePeriod.Microseconds(), 10)), 0o644); err != nil { //nolint:gosec // a file of the kernel, which keeps its mode
-			return fmt.Errorf("limiting the processors of %s: %w", n.Name, err)
-		}
-		if err := os.WriteFile(file, []byte(strconv.FormatInt(quota, 10)), 0o644); err != nil { //nolint:gosec // a file of the kernel, which keeps its mode
-			return fmt.Errorf("limiting the processors of %s: %w", n.Name, err)
+		for name, value := range map[string]int64{"cpu.cfs_period_us": sharePeriod.Microseconds(), "cpu.cfs_quota_us": quota} {
+			text := strconv.FormatInt(value, 10)
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil { //nolint:gosec // a file of the kernel, which keeps its mode
+				return fmt.Errorf("limiting the processors of %s: %w", n.Name, err)
+			}
 		}
 		return nil
 	}
