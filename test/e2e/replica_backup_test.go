@@ -38,10 +38,7 @@ func (s *suite) updatedAndRestored(t *testing.T, session *scenario.Session) {
 	if err := s.Lab.Node(1).CopyIn(ctx, local, "/root/key.txt"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.AllAvailable(ctx); err != nil { // the lost machine has its other pods again
-		s.explain(t)
-		t.Fatal(err)
-	}
+	eventually(t, "the other pods of the lost machine", func() error { return s.AllAvailable(ctx) })
 	s.timed(t, "update with a replica", "cluster", "update", "--version", version, "--wait")
 	primary := s.primary(s.databaseStatus(t))
 	s.inSync(t, primary)
