@@ -34,9 +34,8 @@ func releasesOf(c backup.Contents) (map[int]*release.Release, error) {
 		if n == 0 || n > c.Header.Release || s.Name != release.SecretName(c.Header.Cloud.Name, n) {
 			continue
 		}
-		var err error
-		if out[n], err = release.Decode(s); err != nil {
-			return nil, err
+		if r, err := release.Decode(s); err == nil { // history passes over one that cannot be read, too
+			out[n] = r
 		}
 	}
 	return out, nil

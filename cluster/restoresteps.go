@@ -61,9 +61,9 @@ const stepDatabases = "databases"
 func inPlaceSteps() []workflow.Phase[*restoring] {
 	return []workflow.Phase[*restoring]{
 		{Name: "look", Short: "Look whether the cloud is as it was confirmed", ReadOnly: true, Run: step((*restoring).look)},
-		{Name: "stop", Short: "Stop the services", Timeout: longStep, Run: step((*restoring).stop)},
+		{Name: "stop", Short: "Stop the services", Timeout: longStep, Run: locked((*restoring).stop)},
 		{
-			Name: "save", Short: "Save what is there now", Timeout: longStep, Run: step((*restoring).save),
+			Name: "save", Short: "Save what is there now", Timeout: longStep, Run: locked((*restoring).save),
 			Skip: func(x *restoring) string {
 				if x.Before == nil {
 					return "--no-backup was given"
@@ -152,6 +152,27 @@ func (x *restoring) stop(ctx context.Context, r workflow.Reporter) error {
 	return Stop(ctx, x.client, x.key, x.operation.Name, r.Waiting)
 }
 
+// locked is a step that may last longer than the connection with the lock. Nothing is replaced yet, so a restore without the lock ends there.
+func locked(run func(*restoring, context.Context, workflow.Reporter) error) func(context.Context, *restoring, workflow.Reporter) error {
+	return step(func(x *restoring, ctx context.Context, r workflow.Reporter) error {
+		if err := run(x, ctx, r); err != nil {
+			return err
+		}
+		return databaseFinding(x.admin.StillHolds(ctx))
+	})
+}
+
+// ready takes the lock again if it was lost while the file was read. Another restore may have started the services meanwhile, so they are stopped again.
+func (x *restoring) ready(r workflow.Reporter) func(context.Context) error {
+	return func(ctx context.Context) error {
+		lost, err := x.admin.HoldAgain(ctx, func(holder string) { r.Waiting("the lock of the databases", holder) })
+		if err != nil || !lost {
+			return err
+		}
+		return Stop(ctx, x.client, x.key, x.operation.Name, r.Waiting)
+	}
+}
+
 // save goes on only with a file that is stored. One without its note beside it is as good.
 func (x *restoring) save(ctx context.Context, r workflow.Reporter) error {
 	before, err := x.Before(ctx, x.key, r)
@@ -166,7 +187,7 @@ func (x *restoring) save(ctx context.Context, r workflow.Reporter) error {
 }
 
 func (x *restoring) databases(ctx context.Context, r workflow.Reporter) error {
-	if _, err := backup.RestoreDatabases(ctx, r, x.Store, x.info, x.admin, x.IDs...); err != nil {
+	if _, err := backup.RestoreDatabases(ctx, r, x.Store, x.info, x.admin, x.ready(r), x.IDs...); err != nil {
 		return x.halfway(backupFinding(err))
 	}
 	lines := []string{databasesRestored(*x.contents)}

@@ -39,7 +39,7 @@ func TestThereAndBack(t *testing.T) {
 
 	e.run("DELETE FROM keystone.user", "DROP DATABASE report")
 	for range 2 { // twice changes nothing
-		got, err := RestoreDatabases(t.Context(), Unwatched{}, dir, info, e.admin, id)
+		got, err := RestoreDatabases(t.Context(), Unwatched{}, dir, info, e.admin, nil, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func TestRestoreOnAnotherServer(t *testing.T) {
 	before := e.examine("keystone", "report")
 	second := mariadb.Require(t, mariadb.Options{})
 	a := open(t, second, cloud)
-	if _, err := RestoreDatabases(t.Context(), Unwatched{}, dir, info, a); err != nil {
+	if _, err := RestoreDatabases(t.Context(), Unwatched{}, dir, info, a, nil); err != nil {
 		t.Fatal(err)
 	}
 	after, err := dump.Examine(t.Context(), a, []string{"keystone", "report"})
@@ -100,7 +100,7 @@ func TestRestoreOnAnotherServer(t *testing.T) {
 	}
 	// A database there that belongs to nobody is not overwritten.
 	third := open(t, second, Cloud{ID: "id-3", Name: "third", Namespace: "x"})
-	if _, err := RestoreDatabases(t.Context(), Unwatched{}, dir, info, third); mysql.ClassOf(err) != mysql.Foreign {
+	if _, err := RestoreDatabases(t.Context(), Unwatched{}, dir, info, third, nil); mysql.ClassOf(err) != mysql.Foreign {
 		t.Errorf("the databases of another cloud are taken: %v", err)
 	}
 }

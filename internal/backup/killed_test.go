@@ -83,11 +83,11 @@ func TestServerWithoutSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	small := mariadb.Require(t, mariadb.Options{Args: []string{"--innodb-file-per-table=0", "--innodb-data-file-path=ibdata1:12M:autoextend:max:14M"}})
-	_, err = RestoreDatabases(t.Context(), Unwatched{}, dir, info, open(t, small, cloud))
+	_, err = RestoreDatabases(t.Context(), Unwatched{}, dir, info, open(t, small, cloud), nil)
 	if mysql.ClassOf(err) != mysql.Full {
 		t.Errorf("%s: %v", mysql.ClassOf(err), err)
 	}
-	if _, err := RestoreDatabases(t.Context(), Unwatched{}, dir, info, e.admin); err != nil {
+	if _, err := RestoreDatabases(t.Context(), Unwatched{}, dir, info, e.admin, nil); err != nil {
 		t.Error(err)
 	}
 }

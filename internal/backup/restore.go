@@ -124,9 +124,13 @@ func load(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, id
 }
 
 // RestoreDatabases puts the databases of a backup in the place of those that the cloud has now. It changes nothing before the whole file was
-// read and checked. Interrupted, it is repeated. Services must not run meanwhile. The admin's owner is the cloud of the backup.
-func RestoreDatabases(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, ids ...age.Identity) (Contents, error) {
+// read and checked, which takes long for a large one, and ready has returned. Interrupted, it is repeated. Services must not run meanwhile. The admin's owner is
+// the cloud of the backup.
+func RestoreDatabases(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, ready func(context.Context) error, ids ...age.Identity) (Contents, error) {
 	out, err := Verify(ctx, w, s, info, ids...)
+	if err == nil && ready != nil {
+		err = ready(ctx)
+	}
 	if err != nil {
 		return out, err
 	}

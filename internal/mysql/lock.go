@@ -69,6 +69,29 @@ func (a *Admin) StillHolds(ctx context.Context) error {
 	return nil
 }
 
+// HoldAgain takes the lock again if it was lost. It is for work that has changed nothing yet: another program may have held the lock meanwhile. lost reports
+// whether it was.
+func (a *Admin) HoldAgain(ctx context.Context, waiting func(holder string)) (lost bool, err error) {
+	if a.StillHolds(ctx) == nil {
+		return false, nil
+	}
+	h := a.on
+	h.end() // the pool may have no other connection to spare
+	c, err := a.Conn(ctx)
+	if err != nil {
+		return true, err
+	}
+	again := &holder{name: h.name, cfg: h.cfg, conn: c}
+	if err := a.take(ctx, again, lockIdle, lockWait, waiting); err != nil {
+		again.end()
+		return true, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.conn = c
+	return true, nil
+}
+
 // holder is a connection that holds a lock. It sends one statement at a time, and a sign of life is one.
 type holder struct {
 	name string
@@ -103,7 +126,10 @@ func (h *holder) QueryContext(ctx context.Context, text string, args ...any) (*s
 	return rows, h.judge(err)
 }
 
-func (h *holder) ping(ctx context.Context) {
+// ping waits for at most so long: what uses the lock waits for it, and the server has given the lock up soon after.
+func (h *holder) ping(ctx context.Context, patience time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	_ = h.conn.PingContext(ctx) // a sign for the server; what uses the lock finds a lost server itself
@@ -136,7 +162,7 @@ func (a *Admin) lock(ctx context.Context, name string, idle, wait time.Duration,
 				tick.Stop()
 				return
 			case <-tick.C:
-				h.ping(holding)
+				h.ping(holding, idle/2)
 			}
 		}
 	})

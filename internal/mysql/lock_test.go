@@ -127,3 +127,30 @@ func TestHold(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestHoldAgain: a lock whose connection has ended is taken again, and what shares it goes on.
+func TestHoldAgain(t *testing.T) {
+	cfg := root(t)
+	a, other := open(t, cfg), open(t, cfg)
+	held, release, err := a.Hold(t.Context(), "ocadm_test", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	if lost, err := held.HoldAgain(t.Context(), nil); lost || err != nil {
+		t.Errorf("lost %t, %v", lost, err)
+	}
+	of := *held // as a loader has it
+	if _, err := other.db.ExecContext(t.Context(), "EXECUTE IMMEDIATE CONCAT('KILL ', IS_USED_LOCK('ocadm_test'))"); err != nil {
+		t.Fatal(err)
+	}
+	if lost, err := held.HoldAgain(t.Context(), nil); !lost || err != nil {
+		t.Errorf("lost %t, %v", lost, err)
+	}
+	if err := of.StillHolds(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := of.EnsureDatabase(t.Context(), nil, "again"); err != nil {
+		t.Error(err)
+	}
+}

@@ -97,9 +97,19 @@ func (d *decision) listening(f facts) {
 	}
 }
 
-// joins reports whether a machine that has called in may still bring a Node: it has not given up.
-func joins(r callin.Report) bool {
-	return r.State != "" && (r.State != callin.Failed || !r.Last())
+// joins reports whether a machine that has called in may still bring a Node: it has not given up. Before it joins, it needs data that are good: with a token
+// that has expired it can neither join nor report that.
+func joins(f facts) bool {
+	switch f.report.State {
+	case "":
+		return false
+	case callin.Called:
+		return f.data
+	case callin.Failed:
+		return f.data && !f.report.Last()
+	default:
+		return true
+	}
 }
 
 // preflightPhase of ocadm join runs the checks.

@@ -246,8 +246,9 @@ func (d *decision) remove(f facts) {
 			return
 		}
 	}
-	if joins(f.report) && s.NodeRef == nil && !joined(f.node, f.machine) && !abandoned(f.machine) { // its Node would come after it has gone
+	if joins(f) && s.NodeRef == nil && !joined(f.node, f.machine) && !abandoned(f.machine) { // its Node would come after it has gone
 		s.Message = "waits for the end of its join; if it does not end: ocadm machine remove " + f.machine.Name + " --abandon"
+		d.again = lastRetry
 		return
 	}
 	begun := last(f, v1alpha1.ActionRemoveMachine)
@@ -268,8 +269,8 @@ func (d *decision) remove(f facts) {
 		s.Phase, d.again = v1alpha1.MachineDeleting, lastRetry
 		return
 	}
-	if s.JoinBegun != f.machine.Status.JoinBegun { // the removal reads it: its status is written first, which brings the next pass
-		s.Message = "its join has begun: it is removed now"
+	if s.JoinBegun != f.machine.Status.JoinBegun && f.machine.Status.Phase != v1alpha1.MachineDeleting { // the removal reads it: it is written first
+		s.Phase, s.Message, d.again = v1alpha1.MachineDeleting, "its join has begun: it is removed now", time.Second
 		return
 	}
 	d.attempt(f, v1alpha1.ActionRemoveMachine, v1alpha1.MachineDeleting)

@@ -54,16 +54,26 @@ func (is identity) of(name string, authority []byte) error {
 			"nothing is reset there. Take machine "+name+" away without a reset: ocadm machine remove "+name+" --abandon")
 	}
 	theirs, ours := certificates(is.authority), certificates(authority)
-	same := func(a *x509.Certificate) bool {
-		return slices.ContainsFunc(ours, func(b *x509.Certificate) bool {
-			return bytes.Equal(a.RawSubjectPublicKeyInfo, b.RawSubjectPublicKeyInfo)
-		})
-	}
-	if len(theirs) == 0 || len(ours) == 0 || slices.ContainsFunc(theirs, same) {
+	if len(theirs) == 0 || len(ours) == 0 || share(theirs, ours) {
 		return nil
 	}
 	return finding.New(codeOtherNode, "What is at the address of machine "+name+" is a node of another cluster", "the authority in its /etc/kubernetes is not that of this cluster",
-		"nothing is reset there. Take machine "+name+" away without a reset: ocadm machine remove "+name+" --abandon")
+		"nothing is reset there. If it was off while the authorities of this cluster were replaced, reset it first: ocadm reset, on it. "+
+			"Then take machine "+name+" away without a reset: ocadm machine remove "+name+" --abandon")
+}
+
+// surely reports whether a host says that it is the node of a machine, in the cluster of the authority.
+func (is identity) surely(name string, authority []byte) bool {
+	return is.name == name && share(certificates(is.authority), certificates(authority))
+}
+
+// share reports whether two lists of certificates have a key in common.
+func share(a, b []*x509.Certificate) bool {
+	return slices.ContainsFunc(a, func(one *x509.Certificate) bool {
+		return slices.ContainsFunc(b, func(other *x509.Certificate) bool {
+			return bytes.Equal(one.RawSubjectPublicKeyInfo, other.RawSubjectPublicKeyInfo)
+		})
+	})
 }
 
 // certificates are those in a text of PEM.

@@ -131,7 +131,7 @@ func ofCloud(name string, cloud *v1alpha1.OnecloudCluster) bool {
 		return true
 	}
 	what, its := strings.CutPrefix(name, cloud.Name+"-")
-	return its && (strings.HasPrefix(what, "database-") || slices.Contains([]string{
+	return its && (strings.HasPrefix(what, "database-") && !strings.HasSuffix(what, "-login") || slices.Contains([]string{
 		v1alpha1.SecretCredentials, v1alpha1.SecretCerts, v1alpha1.SecretEtcdServer, v1alpha1.SecretEtcdPeer, v1alpha1.SecretEtcdClient, "etcd-ca", "database", "backup-s3",
 	}, what))
 }

@@ -252,24 +252,43 @@ func (o Options) reset() operation.Step {
 	}
 }
 
-// clean resets a machine that is logged in to. From one that never joined it takes away only what was sent there: at its address may be anything.
+// clean resets a machine that is logged in to. From one that never joined it takes away only what was sent there: at its address may be anything. A host that
+// says itself that it is this node of this cluster is reset, too, if there is no Node of that name: its address may have been written in another way since.
 func (o Options) clean(ctx context.Context, m *v1alpha1.OnecloudMachine, c *ssh.Conn, report workflow.Reporter) error {
 	n, err := o.nodeOf(ctx, m)
 	if err != nil {
 		return err
 	}
-	if !resets(m, n) {
-		report.Info("no join of the machine has begun at %s: only what was sent there is removed", place(m))
-		return Tidy(ctx, m.Name, c)
-	}
 	is, err := whatIs(ctx, m.Name, c)
-	if err == nil {
-		err = is.of(m.Name, o.Authority)
-	}
 	if err != nil {
 		return err
 	}
+	mine := resets(m, n)
+	if !mine && is.surely(m.Name, o.Authority) {
+		if mine, err = o.noNode(ctx, m.Name); err != nil {
+			return err
+		}
+	}
+	if !mine {
+		report.Info("no join of the machine has begun at %s: only what was sent there is removed", place(m))
+		return Tidy(ctx, m.Name, c)
+	}
+	if err := is.of(m.Name, o.Authority); err != nil {
+		return err
+	}
 	return Reset(ctx, m.Name, c, report)
+}
+
+// noNode reports whether there is no Node of this name, whoever made it.
+func (o Options) noNode(ctx context.Context, name string) (bool, error) {
+	err := o.Direct.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading Node %s: %w", name, err)
+	}
+	return false, nil
 }
 
 // deleteNode deletes the Node.

@@ -135,6 +135,10 @@ func TestRemovalResetsOnlyTheMachine(t *testing.T) {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w", Labels: map[string]string{v1alpha1.LabelMachine: uid, labelControlPlane: ""}}}
 	}
 	begun := func(s *stage) { s.m.Status.JoinBegun = place(s.m) }
+	authority := certificate(t)
+	itself := func() string {
+		return "name w\nca " + strings.ReplaceAll(string(authority), "\n", "\nca ")
+	}
 	for name, c := range map[string]struct {
 		change func(*stage)
 		node   *corev1.Node
@@ -142,11 +146,13 @@ func TestRemovalResetsOnlyTheMachine(t *testing.T) {
 		left   int
 		code   string
 	}{
-		"checked":                {func(s *stage) { s.m.Status.HostKeyAddress = place(s.m) }, nil, "tidy", 0, ""},
-		"a node of another":      {func(*stage) {}, nodeOf("other"), "tidy", 0, ""},
+		"checked":                {func(s *stage) { s.m.Status.HostKeyAddress = place(s.m) }, nil, "identity tidy", 0, ""},
+		"a node of another":      {func(*stage) {}, nodeOf("other"), "identity tidy", 0, ""},
+		"another has its name":   {func(s *stage) { s.is = itself() }, nodeOf("other"), "identity tidy", 0, ""},
+		"another address":        {func(s *stage) { s.m.Status.JoinBegun, s.is = "a:22", itself() }, nil, "identity reset", 2, ""},
 		"its node":               {func(*stage) {}, nodeOf("m"), "identity reset", 2, ""},
 		"its join has begun":     {begun, nil, "identity reset", 2, ""},
-		"begun elsewhere":        {func(s *stage) { s.m.Status.JoinBegun = "a:22" }, nil, "tidy", 2, ""},
+		"begun elsewhere":        {func(s *stage) { s.m.Status.JoinBegun = "a:22" }, nil, "identity tidy", 2, ""},
 		"its node is gone":       {func(s *stage) { s.m.Status.NodeRef = &v1alpha1.MachineNodeRef{Name: "w"} }, nil, "identity reset", 2, ""},
 		"the host has its name":  {func(s *stage) { begun(s); s.is = "name w\n" }, nil, "identity reset", 2, ""},
 		"the host is another":    {func(s *stage) { begun(s); s.is = "name cp-1\n" }, nil, "identity", 1, codeOtherNode},
@@ -162,7 +168,7 @@ func TestRemovalResetsOnlyTheMachine(t *testing.T) {
 				s.leaving()
 				c.change(s)
 			}, nodes...)
-			s.Authority = certificate(t)
+			s.Authority = authority
 			o := s.work(v1alpha1.ActionRemoveMachine, true)
 			code := ""
 			if len(o.Status.Findings) > 0 {

@@ -4,6 +4,7 @@ package operation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -91,8 +92,12 @@ func save() Step {
 				return err
 			}
 			keep := []string{saved.Set}
-			if p := r.Operation.Spec.Rollback; p != nil {
-				keep = append(keep, savedSet(targetOf(r.Operation, r.Status())))
+			if r.Operation.Spec.Rollback != nil {
+				to := targetOf(r.Operation, r.Status())
+				if to == 0 {
+					return errors.New("the release to go back to is not noted: its copies would be removed")
+				}
+				keep = append(keep, savedSet(to))
 			}
 			if err := v.Keep(ctx, keep...); err != nil {
 				return err

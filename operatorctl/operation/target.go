@@ -52,7 +52,8 @@ func failedAt(operations []*v1alpha1.OnecloudOperation) func(release.Summary) bo
 	}
 }
 
-// targetOf is the revision that the check has noted; 0 if none did. An earlier operator noted it only with the next release. It is pure.
+// targetOf is the revision that the check has noted; 0 if none did. An earlier operator noted it only with the next release; before, it meant the release
+// before the one in force. It is pure.
 func targetOf(o *v1alpha1.OnecloudOperation, now v1alpha1.OnecloudOperationStatus) int {
 	if now.Target != nil {
 		return now.Target.Revision
@@ -62,14 +63,14 @@ func targetOf(o *v1alpha1.OnecloudOperation, now v1alpha1.OnecloudOperationStatu
 		asked = o.Spec.Rollback.Revision
 	}
 	if now.Rollout != nil {
-		made = now.Rollout.Of
+		made = cmp.Or(now.Rollout.Of, max(0, now.Rollout.From-1))
 	}
 	return cmp.Or(asked, made)
 }
 
 // target is the release that the check has noted.
 func (r *Run) target(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (*release.Release, error) {
-	return r.kept(ctx, cloud, targetOf(r.Operation, r.Status()))
+	return r.kept(ctx, cloud, cmp.Or(targetOf(r.Operation, r.Status()), cloud.Status.Release.Revision-1))
 }
 
 // kept is an earlier release. It is a finding if there is no such one.

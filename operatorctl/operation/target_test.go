@@ -27,7 +27,8 @@ func TestTargetOf(t *testing.T) {
 		{"reverting", nil, v1alpha1.OnecloudOperationStatus{Target: noted, Rollout: &v1alpha1.Rollout{From: 7, Of: 7}}, 3},
 		{"asked for, checked by an earlier operator", asked, v1alpha1.OnecloudOperationStatus{Rollout: &v1alpha1.Rollout{From: 7}}, 2},
 		{"moved by an earlier operator", nil, v1alpha1.OnecloudOperationStatus{Rollout: &v1alpha1.Rollout{From: 7, Of: 6}}, 6},
-		{"checked by an earlier operator", nil, v1alpha1.OnecloudOperationStatus{Rollout: &v1alpha1.Rollout{From: 7}}, 0},
+		{"checked by an earlier operator", nil, v1alpha1.OnecloudOperationStatus{Rollout: &v1alpha1.Rollout{From: 7}}, 6},
+		{"not yet held", nil, v1alpha1.OnecloudOperationStatus{Rollout: &v1alpha1.Rollout{}}, 0},
 	} {
 		o := &v1alpha1.OnecloudOperation{}
 		o.Spec.Rollback = c.asked

@@ -106,7 +106,7 @@ func (r Record) takeBack(h *host.Host) error {
 	if err := kubernetes.ForgetManifests(h); err != nil {
 		return err
 	}
-	r.To, r.Earlier, r.Committed, r.First = r.Earlier, "", true, false
+	r.To, r.Earlier, r.Committed = r.Earlier, "", true
 	return r.save(h)
 }
 
