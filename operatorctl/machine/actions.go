@@ -82,7 +82,8 @@ func suits(op *v1alpha1.OnecloudOperation, m *v1alpha1.OnecloudMachine) error {
 	default:
 		return nil
 	}
-	return finding.New("OCA-7653", fmt.Sprintf("Operation %s does not fit machine %s", op.Name, m.Name), cause, "let the operator make the operation: ocadm machine resume "+m.Name+", or ocadm machine remove "+m.Name)
+	return finding.New("OCA-7653", fmt.Sprintf("Operation %s does not fit machine %s", op.Name, m.Name), cause,
+		"let the operator make the operation: ocadm machine resume "+m.Name+", or ocadm machine remove "+m.Name)
 }
 
 // mayRun asks before an operation begins whether it fits, and whether its machine can be spared.
