@@ -167,6 +167,10 @@ func (m *Machine) own() []string {
 
 func (m *Machine) script(c *sshserver.Call, args []string, text string) int {
 	switch word := args[0]; word {
+	case "identity":
+		if m.authority != "" {
+			fmt.Fprintln(c.Stdout, "name", m.Name)
+		}
 	case "precheck-init", "precheck-join", "precheck":
 		if m.findings != "" {
 			fmt.Fprintf(c.Stdout, `{"passed":false,"findings":[%s]}`+"\n", m.findings)
