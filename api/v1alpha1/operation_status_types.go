@@ -236,8 +236,6 @@ type OperationMachine struct {
 	JumpHostKey string `json:"jumpHostKey,omitempty"`
 	// Where it was shown.
 	JumpAddress string `json:"jumpAddress,omitempty"`
-	// Where action JoinMachine has begun to change something. It is written before that.
-	JoinBegun string `json:"joinBegun,omitempty"`
 	// Which ways between machines action CompareMachines has tried.
 	Ways string `json:"ways,omitempty"`
 }

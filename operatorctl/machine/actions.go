@@ -188,21 +188,13 @@ func (o Options) precheck() operation.Step {
 	}
 }
 
-// join runs ocadm join on the machine.
+// join runs ocadm join on the machine. That the step has begun is on the API server before it does: the removal has to know.
 func (o Options) join() operation.Step {
 	return operation.Step{
 		Name: stepJoin, Short: "Install the node's software and join", Timeout: 50 * time.Minute,
 		Run: o.onMachine(func(ctx context.Context, r *operation.Run, report workflow.Reporter, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
 			text, err := o.script(ctx, m)
 			if err != nil {
-				return err
-			}
-			begun := func(s *v1alpha1.OnecloudOperationStatus) {
-				seen := *cmp.Or(s.Machine, &v1alpha1.OperationMachine{HostKey: c.HostKey(), Address: place(m)})
-				seen.JoinBegun = place(m)
-				s.Machine = &seen
-			}
-			if err := r.Update(ctx, begun); err != nil { // the removal has to know
 				return err
 			}
 			return Join(ctx, m.Name, c, text, report)

@@ -88,16 +88,16 @@ func (d *decision) noteJoin(f facts) {
 	}
 }
 
-// begunAt is where a join has begun, "" if it is none or has not. An operation of an earlier operator only has its steps.
+// begunAt is where a join has begun, "" if it is none or has not. An operation of an earlier operator does not say where.
 func begunAt(o *v1alpha1.OnecloudOperation, m *v1alpha1.OnecloudMachine) string {
 	if o.Spec.Action != v1alpha1.ActionJoinMachine {
 		return ""
 	}
-	if seen := o.Status.Machine; seen != nil && (seen.JoinBegun != "" || seen.Address != "") {
-		return seen.JoinBegun
-	}
 	for _, p := range o.Status.Steps {
 		if p.Name == stepJoin && (p.State == v1alpha1.StepRunning || p.State == v1alpha1.StepDone || p.State == v1alpha1.StepFailed) {
+			if seen := o.Status.Machine; seen != nil && seen.Address != "" {
+				return seen.Address
+			}
 			return place(m)
 		}
 	}

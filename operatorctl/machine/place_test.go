@@ -18,8 +18,12 @@ func at(address string, port int32) func(*facts) {
 // saw is an operation that has logged in.
 func saw(action, key, address, begun string) func(*facts) {
 	return func(f *facts) {
-		tried(action, "Failed", stepPrecheck, "OCA-1004", 1, 0)(f)
-		f.operations[len(f.operations)-1].Status.Machine = &v1alpha1.OperationMachine{HostKey: key, Address: address, JoinBegun: begun}
+		step := stepPrecheck
+		if begun != "" {
+			step = stepJoin
+		}
+		tried(action, "Failed", step, "OCA-1004", 1, 0)(f)
+		f.operations[len(f.operations)-1].Status.Machine = &v1alpha1.OperationMachine{HostKey: key, Address: address}
 	}
 }
 

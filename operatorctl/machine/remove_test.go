@@ -92,8 +92,8 @@ func (s *stage) run(c *sshserver.Call) int {
 		fmt.Fprint(c.Stdout, s.is)
 	case "join":
 		var o v1alpha1.OnecloudOperation
-		if err := s.Client.Get(c, client.ObjectKey{Namespace: "onecloud", Name: "it"}, &o); err == nil && o.Status.Machine != nil {
-			s.begun = o.Status.Machine.JoinBegun
+		if err := s.Client.Get(c, client.ObjectKey{Namespace: "onecloud", Name: "it"}, &o); err == nil {
+			s.begun = begunAt(&o, s.m)
 		}
 	}
 	return 0
