@@ -74,7 +74,7 @@ func (d *decision) minor(m *v1alpha1.OnecloudMachine) bool {
 		return false
 	}
 	for _, s := range []*v1alpha1.OnecloudMachineStatus{was, is} {
-		s.Message, s.HostKey, s.JumpHostKey, s.Conditions = "", "", "", nil
+		s.Message, s.HostKey, s.HostKeyAddress, s.JumpHostKey, s.JumpHostKeyAddress, s.JoinBegun, s.Conditions = "", "", "", "", "", "", nil
 	}
 	return equality.Semantic.DeepEqual(was, is) && !equality.Semantic.DeepEqual(m.Status, d.status)
 }

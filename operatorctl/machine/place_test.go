@@ -105,3 +105,15 @@ func TestBegunBeforeRemoval(t *testing.T) {
 		t.Errorf("%+v", d.status)
 	}
 }
+
+// What a join has seen of its machine is written with the rest: 500 machines join at once.
+func TestSeenIsMinor(t *testing.T) {
+	f := ready(at("a", 0), saw(v1alpha1.ActionJoinMachine, "k", "a:22", "a:22"))
+	d := decide(f)
+	m := f.machine.DeepCopy()
+	m.Status = *d.status.DeepCopy()
+	m.Status.HostKey, m.Status.HostKeyAddress, m.Status.JoinBegun = "", "", ""
+	if d.create = nil; d.status.JoinBegun == "" || !d.minor(m) {
+		t.Errorf("%+v", d.status)
+	}
+}
