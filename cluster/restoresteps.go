@@ -165,6 +165,9 @@ func locked(run func(*restoring, context.Context, workflow.Reporter) error) func
 // ready takes the lock again if it was lost while the file was read. Another restore may have started the services meanwhile, so they are stopped again.
 func (x *restoring) ready(r workflow.Reporter) func(context.Context) error {
 	return func(ctx context.Context) error {
+		if !x.admin.Holds() { // the cloud does not exist yet: there is nothing to stop
+			return nil
+		}
 		lost, err := x.admin.HoldAgain(ctx, func(holder string) { r.Waiting("the lock of the databases", holder) })
 		if err != nil || !lost {
 			return err
