@@ -77,10 +77,12 @@ func (r reader) gatherOf(ctx context.Context, m *cloud, cr *v1alpha1.OnecloudClu
 		return s, err
 	}
 	s.Releases.failed, s.Releases.cannotMove = failed, !r.operations
-	if err := r.releaseKept(ctx, s, running); err != nil {
+	kept, newest := releasesOf(s)
+	if err := r.releaseKept(ctx, s, newest, running); err != nil {
 		return s, err
 	}
-	if err := gatherRelease(m, &s, running, r.atOnce); err != nil {
+	s.Releases.kept = kept
+	if err := gatherRelease(m, &s, newest, running, r.atOnce); err != nil {
 		return s, err
 	}
 	return s, r.gatherSecrets(ctx, m, &s)

@@ -31,18 +31,12 @@ func releasesOf(s State) (kept map[int]*corev1.Secret, newest int) {
 	return kept, newest
 }
 
-// lost reports whether the release in force is not kept.
-func lost(s State) bool {
-	_, newest := releasesOf(s)
-	return newest < s.Cloud.Status.Release.Revision
-}
-
 // releaseKept is an error if the release in force is lost, and no user lets the cloud go on without it. A cache that is behind, or a lost label, is no loss.
-func (r reader) releaseKept(ctx context.Context, s State, running *v1alpha1.OnecloudOperation) error {
-	if !lost(s) {
+func (r reader) releaseKept(ctx context.Context, s State, newest int, running *v1alpha1.OnecloudOperation) error {
+	in := s.Cloud.Status.Release.Revision
+	if newest >= in {
 		return nil
 	}
-	in := s.Cloud.Status.Release.Revision
 	secret := &corev1.Secret{}
 	err := r.direct.Get(ctx, client.ObjectKey{Namespace: s.Cloud.Namespace, Name: release.SecretName(s.Cloud.Name, in)}, secret)
 	switch {

@@ -93,7 +93,7 @@ func TestReleaseKept(t *testing.T) {
 		s := State{Cloud: cr.DeepCopy(), Now: b0}
 		s.Cloud.Annotations = c.annotations
 		r := reader{direct: fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(c.there).Build()}
-		err := r.releaseKept(t.Context(), s, c.running)
+		err := r.releaseKept(t.Context(), s, 0, c.running)
 		var stale *staleCache
 		if errors.As(err, &stale) != c.stale || (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", c.name, err)

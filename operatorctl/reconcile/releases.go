@@ -24,14 +24,12 @@ import (
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
-// gatherRelease finds the releases of a cloud among what there is of it, and decides whether it may become what this build renders.
-func gatherRelease(m *cloud, s *State, running *v1alpha1.OnecloudOperation, atOnce bool) error {
+// gatherRelease reads the newest release that a cloud has kept, 0 for none, and decides whether it may become what this build renders.
+func gatherRelease(m *cloud, s *State, current int, running *v1alpha1.OnecloudOperation, atOnce bool) error {
 	if running == nil {
 		m.memos.from.drop()
 	}
-	var current int
-	s.Releases.kept, current = releasesOf(*s)
-	if s.Releases.free = current == 0 || lost(*s); s.Releases.free {
+	if s.Releases.free = current == 0 || current < s.Cloud.Status.Release.Revision; s.Releases.free { // there is none, or it is lost
 		s.Cloud.Spec.Version = cmp.Or(s.Cloud.Spec.Version, s.Cloud.Status.Release.Version)
 		return nil
 	}

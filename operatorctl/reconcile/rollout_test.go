@@ -212,7 +212,9 @@ func TestMovesAtOnce(t *testing.T) {
 		}
 		secret.OwnerReferences = []metav1.OwnerReference{{UID: "u", Controller: new(true)}}
 		s := State{Cloud: cr, Releases: releases{cannotMove: c.noneIs}, Live: Live{objects: map[engine.Key]client.Object{engine.KeyOf(secret): secret}}}
-		if err := gatherRelease(&cloud{}, &s, nil, c.atOnce); err != nil {
+		var newest int
+		s.Releases.kept, newest = releasesOf(s)
+		if err := gatherRelease(&cloud{}, &s, newest, nil, c.atOnce); err != nil {
 			t.Fatal(err)
 		}
 		if (s.Releases.waiting == "v4.0.5") != c.waiting || (s.Cloud.Spec.Version == "v4.0.4") != c.waiting || s.Releases.free == c.waiting {
