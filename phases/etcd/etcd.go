@@ -110,16 +110,7 @@ func cluster(ctx context.Context, h *host.Host) ([]etcd.Observed, error) {
 	if err != nil {
 		return nil, err
 	}
-	return observed(ctx, func(ctx context.Context) (*etcd.Client, error) { return kubernetes.OpenEtcd(ctx, h, k) })
-}
-
-// member asks that of this machine, and those that it lists.
-func member(ctx context.Context, h *host.Host) ([]etcd.Observed, error) {
-	return observed(ctx, func(ctx context.Context) (*etcd.Client, error) { return kubernetes.OpenOwnEtcd(ctx, h, true) })
-}
-
-func observed(ctx context.Context, open func(context.Context) (*etcd.Client, error)) ([]etcd.Observed, error) {
-	c, err := open(ctx)
+	c, err := kubernetes.OpenEtcd(ctx, h, k)
 	if err != nil {
 		return nil, err
 	}
@@ -262,10 +253,10 @@ func Take(ctx context.Context, files host.Files, endpoint, dir string, keep snap
 }
 
 // otherControlPlanes are the addresses of other control-plane nodes, as far as this machine knows them without an API server.
-func otherControlPlanes(h *host.Host, m kubernetes.EtcdMember, members []etcd.Observed) []string {
+func otherControlPlanes(h *host.Host, m kubernetes.EtcdMember, peers []string) []string {
 	out := m.Others()
-	for _, o := range members {
-		if u, err := url.Parse(o.Peer); err == nil && o.Peer != m.PeerURL {
+	for _, p := range peers {
+		if u, err := url.Parse(p); err == nil && p != m.PeerURL {
 			out = append(out, u.Hostname())
 		}
 	}
@@ -282,11 +273,8 @@ func otherControlPlanes(h *host.Host, m kubernetes.EtcdMember, members []etcd.Ob
 // if it does not run; and the cluster, which answers only if another control-plane node runs. Without any of them, a snapshot may name some, and only a
 // cluster that is reached at the address of this machine has no others.
 func known(ctx context.Context, h *host.Host, m kubernetes.EtcdMember) (addresses []string, sure bool) {
-	members, err := observed(ctx, func(ctx context.Context) (*etcd.Client, error) { return kubernetes.OpenOwnEtcd(ctx, h, false) })
-	if err != nil {
-		members, err = peersIn(h.Files.Path(snapshot.Database(m.DataDir)))
-	}
-	addresses = otherControlPlanes(h, m, members)
+	peers, err := kubernetes.EtcdMembers(ctx, h)
+	addresses = otherControlPlanes(h, m, peers)
 	if err == nil || h.Files.Exists(vip.SettingsFile) { // each node of a virtual address knows all
 		return addresses, true
 	}
@@ -297,20 +285,11 @@ func known(ctx context.Context, h *host.Host, m kubernetes.EtcdMember) (addresse
 		}
 	}
 	if good, _, err := snapshot.LastGood(h.Files.Path(Dir)); err == nil && good != nil { // of a time at which there may have been fewer
-		if members, err = peersIn(good.File); err == nil {
-			addresses = otherControlPlanes(h, m, members)
+		if peers, err = snapshot.Peers(good.File); err == nil {
+			addresses = otherControlPlanes(h, m, peers)
 		}
 	}
 	return addresses, kubernetes.EndpointIsHere(h)
-}
-
-// peersIn are the members that a database or a snapshot lists.
-func peersIn(file string) (out []etcd.Observed, err error) {
-	peers, err := snapshot.Peers(file)
-	for _, p := range peers {
-		out = append(out, etcd.Observed{Peer: p})
-	}
-	return out, err
 }
 
 // endpointTries is how often the cluster is asked: a load balancer that looks at ports alone sends one request in three to an API server without etcd.

@@ -308,7 +308,7 @@ func TestLost(t *testing.T) {
 func TestOtherControlPlanes(t *testing.T) {
 	h := machine(t)
 	write(t, h, "/var/lib/ocadm/vip/settings.yaml", "peers: 10.0.0.1,10.0.0.2,10.0.0.3\n")
-	got := otherControlPlanes(h, own(t, h), []etcd.Observed{{Peer: "https://10.0.0.4:2380"}, {Peer: "https://10.0.0.1:2380"}})
+	got := otherControlPlanes(h, own(t, h), []string{"https://10.0.0.4:2380", "https://10.0.0.1:2380"})
 	if !slices.Equal(got, []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"}) {
 		t.Errorf("%v", got)
 	}

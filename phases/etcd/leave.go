@@ -23,7 +23,7 @@ func MayLeave(ctx context.Context, h *host.Host) error {
 	if err != nil {
 		return nil //nolint:nilerr // no control-plane node
 	}
-	for _, ask := range []func(context.Context, *host.Host) ([]etcd.Observed, error){cluster, member} {
+	for _, ask := range []func(context.Context, *host.Host) ([]etcd.Observed, error){cluster, kubernetes.ObserveOwnEtcd} {
 		asking, cancel := context.WithTimeout(ctx, leaveTimeout)
 		all, err := ask(asking, h)
 		cancel()

@@ -81,8 +81,6 @@ func EtcdMembers(ctx context.Context, h *host.Host) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
-	defer cancel()
 	c, err := OpenOwnEtcd(ctx, h, false)
 	if err == nil {
 		defer c.Close()

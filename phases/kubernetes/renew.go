@@ -70,6 +70,8 @@ type noted struct {
 func PlanRenewal(ctx context.Context, h *host.Host, now time.Time, within time.Duration, all bool) (*Renewal, error) {
 	n := &Renewal{Host: h, Within: within, All: all, Since: kubeadmutil.StartTimeUTC(), Alone: true}
 	if m, err := OwnEtcd(h); err == nil {
+		ctx, cancel := context.WithTimeout(ctx, removalTimeout)
+		defer cancel()
 		if members, err := EtcdMembers(ctx, h); err == nil {
 			n.Alone = len(members) < 2
 		} else { // such as one whose certificates have ended

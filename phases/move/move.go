@@ -87,6 +87,9 @@ type record struct {
 // askTimeout bounds a question to an API server that may not be there.
 const askTimeout = 15 * time.Second
 
+// etcdTimeout bounds a question to etcd.
+const etcdTimeout = 8 * time.Second
+
 // Begin finds out what a move is about, and refuses one that cannot work. It changes nothing.
 func Begin(ctx context.Context, h *host.Host, to string, follow bool, now time.Time) (*Move, error) {
 	if !h.Files.Exists(kubernetes.KubeletKubeconfig) {
@@ -205,6 +208,8 @@ func (m *Move) canMove(ctx context.Context) error {
 
 // alone reports whether this is the only control-plane node: etcd has one member, or, if it cannot be asked, the cluster is reached here.
 func alone(ctx context.Context, h *host.Host) bool {
+	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
+	defer cancel()
 	if members, err := kubernetes.EtcdMembers(ctx, h); err == nil {
 		return len(members) < 2
 	}

@@ -123,11 +123,11 @@ func Begin(ctx context.Context, u *Upgrade, cluster, version string) error {
 		return err
 	}
 	if u.ControlPlane {
-		var planes corev1.NodeList
-		if err := u.K.List(ctx, &planes, client.HasLabels{controlPlaneLabel}); err != nil {
-			return fmt.Errorf("listing control-plane nodes: %w", err)
+		planes, err := kubernetes.ControlPlanes(ctx, u.K)
+		if err != nil {
+			return err
 		}
-		u.Alone = len(planes.Items) < 2
+		u.Alone = len(planes) < 2
 	}
 	if before != nil && before.To == version {
 		u.Record = *before

@@ -9,13 +9,11 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/wait"
@@ -111,17 +109,17 @@ func awaitTurn(ctx context.Context, own string, taken <-chan struct{}, holder <-
 // othersWell waits until all other control-plane nodes are Ready and all members of etcd answer: two API servers are never away at once.
 func (u *Upgrade) othersWell(ctx context.Context, r workflow.Reporter) error {
 	err := wait.Until(ctx, "the other control-plane nodes", turnRetry, func(ctx context.Context) (bool, string, error) {
-		var nodes corev1.NodeList
-		if err := u.K.List(ctx, &nodes, client.HasLabels{controlPlaneLabel}); err != nil {
+		nodes, err := kubernetes.ControlPlanes(ctx, u.K)
+		if err != nil {
 			return false, "", err
 		}
 		var why []string
-		for _, n := range nodes.Items {
+		for _, n := range nodes {
 			if is := nodeOf(n, nil, ""); !is.Ready && is.Name != u.Host.Config.Node.Name {
 				why = append(why, "node "+is.Name+" is not Ready")
 			}
 		}
-		if len(nodes.Items) > 1 {
+		if len(nodes) > 1 {
 			all, err := kubernetes.ObserveOwnEtcd(ctx, u.Host)
 			if err != nil {
 				return false, "", err
