@@ -225,12 +225,8 @@ func (x *moving) start(ctx context.Context, r workflow.Reporter) error {
 		return err
 	}
 	if left, _, _ := unstructured.NestedString(now.Object, "spec", "mysql", "movedFrom"); left != "" {
-		was, err := endPause(ctx, x.client, x.Key)
-		if err != nil {
+		if err := endPause(ctx, x.client, x.Key, r.Changed); err != nil {
 			return err
-		}
-		if was != "" {
-			r.Changed("the pause (%s) has ended: every component has to follow", was)
 		}
 	}
 	if err := Start(ctx, x.client, x.Key); err != nil {

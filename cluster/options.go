@@ -111,7 +111,7 @@ const (
 	SettingsName = "ocadm-cloud"
 	settingsKey  = "cloud.yaml"
 	// DatabaseSecret holds the administrator's password of a database server outside the cluster.
-	DatabaseSecret    = "ocadm-database"
+	DatabaseSecret    = v1alpha1.DatabaseSecret
 	DatabaseSecretKey = "password"
 	// PullSecret holds the credentials of --registry-config, in every namespace in which init runs pods.
 	PullSecret = "ocadm-registry"

@@ -270,12 +270,7 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 	if !follow {
 		return nil
 	}
-	if was, err := endPause(ctx, x.client, x.key); err != nil {
-		return err
-	} else if was != "" {
-		changed("the pause (%s) has ended: every component has to follow", was)
-	}
-	return nil
+	return endPause(ctx, x.client, x.key, changed)
 }
 
 // start starts the services, also of a cloud that was stopped before.

@@ -158,21 +158,22 @@ func ending(ctx context.Context, c client.Client, namespace string, of []*metav1
 	return "", nil
 }
 
-// endPause gives up the pause that a stopped cloud had before, and returns it: what changed has to reach every component, or one that is paused works on with
-// the database server or the passwords of before.
-func endPause(ctx context.Context, c client.Client, key client.ObjectKey) (string, error) {
+// endPause gives up the pause that a stopped cloud had before: what changed has to reach every component, or one that is paused works on with the database
+// server or the passwords of before.
+func endPause(ctx context.Context, c client.Client, key client.ObjectKey, changed func(format string, args ...any)) error {
 	u, err := get(ctx, c, key)
 	if err != nil {
-		return "", err
+		return err
 	}
 	before := u.GetAnnotations()[v1alpha1.AnnotationPausedBefore]
 	if before == "" {
-		return "", nil
+		return nil
 	}
 	if err := merge(ctx, c, u, annotation(v1alpha1.AnnotationPausedBefore, "")); err != nil {
-		return "", fmt.Errorf("ending the pause of cloud %s: %w", key, err)
+		return fmt.Errorf("ending the pause of cloud %s: %w", key, err)
 	}
-	return before, nil
+	changed("the pause (%s) has ended: every component has to follow", before)
+	return nil
 }
 
 // startAgain starts the services that an operation stopped. A cloud that was stopped before stays so.

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -152,18 +153,24 @@ func TestStopDoesNotTrustAnEarlierPause(t *testing.T) {
 	}
 }
 
+// paused is a cloud whose operator has paused, and whose pods have ended.
+func paused(t *testing.T) (s *stops, key client.ObjectKey, region *appsv1.Deployment, cloud *v1alpha1.OnecloudCluster) {
+	t.Helper()
+	s = stopping(t)
+	pod, region, cloud := &corev1.Pod{}, &appsv1.Deployment{}, theCloud("")
+	pod.Namespace, pod.Name = DefaultNamespace, "default-region"
+	region.Namespace, region.Name = DefaultNamespace, "default-region"
+	if err := s.Delete(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	s.reports(status.ReasonPaused)
+	return s, client.ObjectKeyFromObject(cloud), region, cloud
+}
+
 // TestStopRemembersThePause: a pause that the cloud had comes back with the start, whoever stops it twice, and what the operator leaves alone runs again.
 func TestStopRemembersThePause(t *testing.T) {
 	for before, all := range map[string]bool{"": false, "glance": true, "true": true} {
-		s := stopping(t)
-		key := client.ObjectKeyFromObject(theCloud(""))
-		pod, region, cloud := &corev1.Pod{}, &appsv1.Deployment{}, theCloud("")
-		pod.Namespace, pod.Name = DefaultNamespace, "default-region"
-		region.Namespace, region.Name = DefaultNamespace, "default-region"
-		if err := s.Delete(t.Context(), pod); err != nil {
-			t.Fatal(err)
-		}
-		s.reports(status.ReasonPaused)
+		s, key, region, cloud := paused(t)
 		s.change(cloud, func(o client.Object) { o.SetAnnotations(map[string]string{v1alpha1.AnnotationPaused: before}) })
 		for _, s.by = range []string{"restore-1", "restore-2", ""} {
 			if s.by == "restore-1" && before != "true" {
@@ -199,15 +206,7 @@ func TestStopRemembersThePause(t *testing.T) {
 // TestAPersonsStopStays: an operation does not start what a person stopped, also with an ocadm that noted nothing, unless it succeeds.
 func TestAPersonsStopStays(t *testing.T) {
 	for name, noted := range map[string]bool{"noted": true, "by an earlier ocadm": false} {
-		s := stopping(t)
-		key := client.ObjectKeyFromObject(theCloud(""))
-		pod, region, cloud := &corev1.Pod{}, &appsv1.Deployment{}, theCloud("")
-		pod.Namespace, pod.Name = DefaultNamespace, "default-region"
-		region.Namespace, region.Name = DefaultNamespace, "default-region"
-		if err := s.Delete(t.Context(), pod); err != nil {
-			t.Fatal(err)
-		}
-		s.reports(status.ReasonPaused)
+		s, key, region, cloud := paused(t)
 		s.change(cloud, func(o client.Object) {
 			o.SetAnnotations(map[string]string{v1alpha1.AnnotationPaused: "true"})
 			if noted {
@@ -242,7 +241,9 @@ func TestEndPause(t *testing.T) {
 		o.SetAnnotations(map[string]string{v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationPausedBefore: "glance"})
 	})
 	for _, want := range []string{"glance", ""} {
-		if was, err := endPause(t.Context(), s, key); err != nil || was != want {
+		was := ""
+		err := endPause(t.Context(), s, key, func(_ string, args ...any) { was = fmt.Sprint(args...) })
+		if err != nil || was != want {
 			t.Errorf("%q, %v, want %q", was, err, want)
 		}
 	}

@@ -94,6 +94,9 @@ const (
 	SecretEtcdClient  = "etcd-client"
 )
 
+// DatabaseSecret is the Secret with the administrator's password of a database server outside the cluster. ocadm init makes it.
+const DatabaseSecret = "ocadm-database"
+
 // Field managers. A field of the spec that ManagerDefaults owns is a default, any other a choice.
 const (
 	ManagerOperator = "ocadm-operator"

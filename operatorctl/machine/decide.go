@@ -252,10 +252,8 @@ func (d *decision) remove(f facts) {
 		return
 	}
 	begun := last(f, v1alpha1.ActionRemoveMachine)
-	removing := begun != nil && !begun.Status.Phase.Final() // the reset of a control-plane node deletes its Node, and goes on
-	known := f.machine.DeepCopy()
-	known.Status = *s
-	if untouched(known) && !removing && !joined(f.node, f.machine) { // there was no login yet
+	removing := begun != nil && !begun.Status.Phase.Final()                 // the reset of a control-plane node deletes its Node, and goes on
+	if untouched(s, f.machine) && !removing && !joined(f.node, f.machine) { // there was no login yet
 		s.Phase, d.release = v1alpha1.MachineDeleted, true
 		return
 	}

@@ -91,7 +91,7 @@ func NoLogin(name string, s *corev1.Secret, clouds []v1alpha1.OnecloudCluster) s
 	default:
 		return fmt.Sprintf("its type is %s: a login has type Opaque, %s or %s", s.Type, corev1.SecretTypeSSHAuth, corev1.SecretTypeBasicAuth)
 	}
-	if slices.Contains([]string{dbpair.First, dbpair.SecretName, databaseSecret}, name) {
+	if slices.Contains([]string{dbpair.First, dbpair.SecretName, v1alpha1.DatabaseSecret}, name) {
 		return "it is that of the database"
 	}
 	if isOurs(&s.ObjectMeta) {
@@ -104,9 +104,6 @@ func NoLogin(name string, s *corev1.Secret, clouds []v1alpha1.OnecloudCluster) s
 	}
 	return ""
 }
-
-// databaseSecret is what ocadm init calls the Secret with the password of an external database (cluster.DatabaseSecret).
-const databaseSecret = "ocadm-database"
 
 // isOurs reports whether the operator made a Secret, by its labels and owners.
 func isOurs(s *metav1.ObjectMeta) bool {

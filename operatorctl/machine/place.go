@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"cmp"
 	"net"
 	"slices"
 	"strconv"
@@ -18,11 +19,7 @@ func placeOf(l *v1alpha1.MachineLogin) string {
 	if l == nil || l.Address == "" {
 		return ""
 	}
-	port := int(l.Port)
-	if port == 0 {
-		port = defaultPort
-	}
-	return net.JoinHostPort(strings.ToLower(l.Address), strconv.Itoa(port))
+	return net.JoinHostPort(strings.ToLower(l.Address), strconv.Itoa(int(cmp.Or(l.Port, defaultPort))))
 }
 
 // place is where a machine is, "" if nothing logs in to it. The same address behind another jump host is another place.
@@ -38,8 +35,11 @@ func place(m *v1alpha1.OnecloudMachine) string {
 }
 
 // hostKey is the pinned key of a machine, "" if that is the key of another place.
-func hostKey(m *v1alpha1.OnecloudMachine) string {
-	return keyAt(m.Status.HostKey, m.Status.HostKeyAddress, place(m))
+func hostKey(m *v1alpha1.OnecloudMachine) string { return hostKeyIn(&m.Status, m) }
+
+// hostKeyIn is that of a status that a machine is to have.
+func hostKeyIn(s *v1alpha1.OnecloudMachineStatus, m *v1alpha1.OnecloudMachine) string {
+	return keyAt(s.HostKey, s.HostKeyAddress, place(m))
 }
 
 // jumpHostKey is the same of its jump host.
@@ -113,7 +113,8 @@ func resets(m *v1alpha1.OnecloudMachine, n *corev1.Node) bool {
 	return n != nil || m.Status.NodeRef != nil
 }
 
-// untouched reports whether nothing was sent to a machine, and nothing was changed on it. One that calls in has its own way to say so.
-func untouched(m *v1alpha1.OnecloudMachine) bool {
-	return hostKey(m) == "" && m.Status.JoinBegun == "" && (m.Status.NodeRef == nil || m.CallsIn())
+// untouched reports whether nothing was sent to a machine, and nothing was changed on it, by the status that it is to have. One that calls in has its own way
+// to say so.
+func untouched(s *v1alpha1.OnecloudMachineStatus, m *v1alpha1.OnecloudMachine) bool {
+	return hostKeyIn(s, m) == "" && s.JoinBegun == "" && (s.NodeRef == nil || m.CallsIn())
 }

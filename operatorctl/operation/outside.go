@@ -5,14 +5,12 @@ package operation
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -198,12 +196,9 @@ func setControl(ctx context.Context, c client.Client, o *v1alpha1.OnecloudOperat
 	if value == "" {
 		set = nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationControl: set}}})
-	if err != nil {
-		return err
-	}
 	target := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
-	if err := c.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+	fields := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationControl: set}}}
+	if err := mergeInto(ctx, c, target, v1alpha1.ManagerOperator, fields); err != nil {
 		return fmt.Errorf("setting %s of operation %s: %w", v1alpha1.AnnotationControl, o.Name, err)
 	}
 	return nil

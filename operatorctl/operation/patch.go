@@ -39,8 +39,8 @@ func withoutServers(a, b map[string]any) {
 	}
 }
 
-// told are the fields whose values hold no secret.
-var told = regexp.MustCompile(`^(spec[.](version|imageRepository|profile|disableResourceManagement)|spec[.][A-Za-z]+[.](tag|disable|replicas)|metadata[.]annotations[.]` +
+// printable are the fields whose values hold no secret.
+var printable = regexp.MustCompile(`^(spec[.](version|imageRepository|profile|disableResourceManagement)|spec[.][A-Za-z]+[.](tag|disable|replicas)|metadata[.]annotations[.]` +
 	regexp.QuoteMeta(v1alpha1.AnnotationEdition) + `)$`)
 
 // changedFields names the fields that a merge patch changes, with the value of those that hold no secret. It is pure.
@@ -57,7 +57,7 @@ func changedFields(patch map[string]any) string {
 		switch {
 		case v == nil:
 			path += ": (none)"
-		case told.MatchString(path):
+		case printable.MatchString(path):
 			path += ": " + cmp.Or(fmt.Sprint(v), `""`)
 		}
 		out = append(out, path)
