@@ -14,9 +14,9 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
-// halfRestored names the last restore of a cloud that replaced databases, if it did not succeed. One that was taken back before counts as none. An account that
+// unfinishedRestore names the last restore of a cloud that replaced databases, if it did not succeed. One that was taken back before counts as none. An account that
 // may not list operations learns of none.
-func halfRestored(ctx context.Context, c client.Client, cr *v1alpha1.OnecloudCluster) string {
+func unfinishedRestore(ctx context.Context, c client.Client, cr *v1alpha1.OnecloudCluster) string {
 	list, err := Operations(ctx, c, cr.Namespace, cr.Name) // the last one first
 	if err != nil {
 		return ""
@@ -37,7 +37,7 @@ func (m *making) whole(ctx context.Context, cr *v1alpha1.OnecloudCluster) error 
 	if m.part {
 		return nil // it is what the next restore saves
 	}
-	if m.half = halfRestored(ctx, m.client, cr); m.half == "" || cr.Annotations[v1alpha1.AnnotationPaused] != "true" {
+	if m.half = unfinishedRestore(ctx, m.client, cr); m.half == "" || cr.Annotations[v1alpha1.AnnotationPaused] != "true" {
 		return nil
 	}
 	return finding.New("OCA-7426", "The last restore of the cloud did not end", fmt.Sprintf("operation %s has replaced databases, and did not succeed: they may be of both", m.half),

@@ -11,8 +11,8 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// told is a Watcher that calls a function with the first line about some words.
-func told(words string, do func()) said {
+// upon is a Watcher that calls a function with the first line about some words.
+func upon(words string, do func()) said {
 	return func(line string) {
 		if strings.Contains(line, words) && do != nil {
 			do()
@@ -21,20 +21,26 @@ func told(words string, do func()) said {
 	}
 }
 
-// TestReplacingOneAtATime: a restore, a copy back and a removal wait while another program replaces databases, are told which, and touch nothing.
-func TestReplacingOneAtATime(t *testing.T) {
-	e := setUp(t)
-	v, dir := Vault{Admin: e.admin, CloudID: cloud.ID}, Dir(t.TempDir())
+// saved makes a backup in a directory, and a set of copies of databases.
+func (e env) saved(databases ...string) (v Vault, dir Dir, info Info, set Saved) {
+	e.Helper()
+	v, dir = Vault{Admin: e.admin, CloudID: cloud.ID}, Dir(e.TempDir())
 	p := e.plan(dir)
 	p.SkipProof = true
-	info, err := p.Run(t.Context(), Unwatched{})
+	info, err := p.Run(e.Context(), Unwatched{})
 	if err != nil {
-		t.Fatal(err)
+		e.Fatal(err)
 	}
-	set, err := v.Save(t.Context(), "b1", "one", []string{"keystone"}, Unwatched{})
-	if err != nil {
-		t.Fatal(err)
+	if set, err = v.Save(e.Context(), "b1", "one", databases, Unwatched{}); err != nil {
+		e.Fatal(err)
 	}
+	return v, dir, info, set
+}
+
+// TestReplacingOneAtATime: a restore, a copy back and a removal wait while another program replaces databases, see which, and touch nothing.
+func TestReplacingOneAtATime(t *testing.T) {
+	e := setUp(t)
+	v, dir, info, set := e.saved("keystone")
 	_, release, err := Replacing(t.Context(), Unwatched{}, open(t, server, cloud))
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +60,7 @@ func TestReplacingOneAtATime(t *testing.T) {
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		waited := false
-		err := do(ctx, told("waiting: another run (connection", func() { waited = true; cancel() }))
+		err := do(ctx, upon("waiting: another run (connection", func() { waited = true; cancel() }))
 		cancel()
 		if mysql.ClassOf(err) != mysql.Canceled || !waited {
 			t.Errorf("%s: %v, waited: %v", what, err, waited)
@@ -78,17 +84,7 @@ func TestReplacingOneAtATime(t *testing.T) {
 // TestReplacingEndsWithItsLock: a program that has lost the lock in the middle drops and fills nothing any more, whatever it was about to do.
 func TestReplacingEndsWithItsLock(t *testing.T) {
 	e := setUp(t)
-	v, dir := Vault{Admin: e.admin, CloudID: cloud.ID}, Dir(t.TempDir())
-	p := e.plan(dir)
-	p.SkipProof = true
-	info, err := p.Run(t.Context(), Unwatched{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := v.Save(t.Context(), "b1", "one", []string{"keystone", "report"}, Unwatched{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	v, dir, info, set := e.saved("keystone", "report")
 	const lost = "another run may hold it now"
 	// What the server does to a connection that gave no sign for long. The next program has the databases then.
 	overtaken := func() {
@@ -114,11 +110,11 @@ func TestReplacingEndsWithItsLock(t *testing.T) {
 		t.Errorf("something was replaced: %s users", n)
 	}
 	// In the middle of loading: keystone is loaded, report is not.
-	err = v.Restore(t.Context(), told("database "+set.Copy("report"), overtaken), set, []string{"keystone", "report"})
+	err = v.Restore(t.Context(), upon("database "+set.Copy("report"), overtaken), set, []string{"keystone", "report"})
 	if err == nil || !strings.Contains(err.Error(), lost) {
 		t.Errorf("loading copies: %v", err)
 	}
-	_, err = RestoreDatabases(t.Context(), told("comparing", overtaken), dir, info, e.admin, nil)
+	_, err = RestoreDatabases(t.Context(), upon("comparing", overtaken), dir, info, e.admin, nil)
 	if err == nil || !strings.Contains(err.Error(), lost) || errors.Is(err, ErrDamaged) {
 		t.Errorf("finishing a restore: %v", err)
 	}

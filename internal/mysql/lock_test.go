@@ -76,7 +76,7 @@ func (a asleep) Write(b []byte) (int, error) {
 	return a.Conn.Write(b)
 }
 
-// TestHold: one that waits is told who holds the lock, and a process that sleeps until another one has the lock changes nothing when it wakes.
+// TestHold: one that waits learns who holds the lock, and a process that sleeps until another one has the lock changes nothing when it wakes.
 func TestHold(t *testing.T) {
 	const idle = 2 * time.Second
 	cfg := root(t)
@@ -95,11 +95,11 @@ func TestHold(t *testing.T) {
 	if again, _, err := held.hold(t.Context(), "ocadm_test", idle, time.Second, nil); err != nil || again != held {
 		t.Fatalf("what holds the lock keeps it: %v", err)
 	}
-	var told []string
-	_, _, err = next.hold(t.Context(), "ocadm_test", idle, 2*idle, func(who string) { told = append(told, who) })
+	var heard []string
+	_, _, err = next.hold(t.Context(), "ocadm_test", idle, 2*idle, func(who string) { heard = append(heard, who) })
 	const who = "another run (connection "
-	if ClassOf(err) != Locked || !strings.Contains(err.Error(), who) || len(told) != 1 || !strings.HasPrefix(told[0], who) || !strings.Contains(told[0], cfg.User+" from ") {
-		t.Fatalf("%q, %v", told, err)
+	if ClassOf(err) != Locked || !strings.Contains(err.Error(), who) || len(heard) != 1 || !strings.HasPrefix(heard[0], who) || !strings.Contains(heard[0], cfg.User+" from ") {
+		t.Fatalf("%q, %v", heard, err)
 	}
 	time.Sleep(2 * idle) // it does nothing but hold it
 	if err := held.StillHolds(t.Context()); err != nil {

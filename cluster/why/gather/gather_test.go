@@ -127,7 +127,7 @@ func TestSecretsUnknown(t *testing.T) {
 		if spoke := strings.Contains(string(raw), said) || len(s.Logs) > 0; spoke == everything {
 			t.Errorf("everything %t: it has what programs said: %t", everything, spoke)
 		}
-		if told := strings.Contains(strings.Join(s.Missing, "\n"), "container logs, journals and termination messages"); told != everything {
+		if said := strings.Contains(strings.Join(s.Missing, "\n"), "container logs, journals and termination messages"); said != everything {
 			t.Errorf("everything %t: %v", everything, s.Missing)
 		}
 		if o.Machines[0].Journals == nil {
