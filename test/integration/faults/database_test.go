@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -161,23 +162,19 @@ func TestDatabaseOfRunningCloud(t *testing.T) {
 	})
 	t.Run("hangs", func(t *testing.T) {
 		end, dialled := make(chan struct{}), make(chan struct{}, 100)
-		o.breaks(nil, func(ctx context.Context) error {
+		release := sync.OnceFunc(func() { close(end) })
+		defer release()
+		o.breaks(nil, func(context.Context) error {
 			dialled <- struct{}{}
-			select {
-			case <-end:
-			case <-ctx.Done():
-			}
+			<-end // whatever its deadline: an operator that waited for it would heal nothing
 			return instant.Refused("database")
 		}, nil)
+		<-dialled
 		for range 2 { // and again
-			<-dialled
 			w.drift(t, "default-web")
 			w.untilHealed(t, o, "default-web")
-			if len(dialled) > 2 {
-				t.Errorf("the operator has looked away %d times before it healed another component", len(dialled))
-			}
 		}
-		close(end)
+		release()
 		o.heals()
 		w.untilReady(t, o, -1)
 	})
