@@ -15,15 +15,17 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// servers are the fields of a spec that say where the servers are which a cloud uses, and by which secrets they know it. They are as the servers are now,
-// whatever release runs: a rollback that brought an earlier database server back would be refused, and an earlier password would be wrong.
-var servers = [][]string{
-	{"mysql"}, {"clickhouse"}, {"dameng"}, {"keystone", "bootstrapPassword"}, {"backup", "s3"}, {"backup", "hostPath"}, {"backup", "recipients"},
+// place are the fields of a spec that say where a cloud and the servers that it uses are, and by which secrets they know it. They stay as they are,
+// whatever release runs: a rollback that brought an earlier database server back would be refused, an earlier password would be wrong, and at the address
+// of before "ocadm move" nothing answers.
+var place = [][]string{
+	{"loadBalancerEndpoint"}, {"mysql"}, {"clickhouse"}, {"dameng"}, {"keystone", "bootstrapPassword"},
+	{"backup", "s3"}, {"backup", "hostPath"}, {"backup", "recipients"},
 }
 
-// withoutServers leaves them out of two specs that are compared. A block of which a field is left out is in both then: else it would go as a whole.
-func withoutServers(a, b map[string]any) {
-	for _, path := range servers {
+// withoutPlace leaves them out of two specs that are compared. A block of which a field is left out is in both then: else it would go as a whole.
+func withoutPlace(a, b map[string]any) {
+	for _, path := range place {
 		for _, spec := range []map[string]any{a, b} {
 			unstructured.RemoveNestedField(spec, path...)
 		}

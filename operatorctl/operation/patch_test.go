@@ -14,11 +14,12 @@ import (
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
-// A rollback brings neither an earlier database server back nor an earlier password.
-func TestRollbackPatchLeavesServers(t *testing.T) {
+// A rollback brings back neither an earlier database server, nor an earlier password, nor an address that the cloud no longer has.
+func TestRollbackPatchLeavesPlace(t *testing.T) {
 	cloud, then := &v1alpha1.OnecloudCluster{}, &v1alpha1.OnecloudCluster{}
 	cloud.Namespace, cloud.Name = key.Namespace, key.Name
 	cloud.Spec.Version, then.Spec.Version = "v4.0.4", "v4.0.3"
+	cloud.Spec.LoadBalancerEndpoint, then.Spec.LoadBalancerEndpoint = "10.0.0.9", "10.0.0.1"
 	cloud.Spec.MySQL = v1alpha1.DatabaseServer{Host: "new", Password: "now", MovedFrom: "old"}
 	then.Spec.MySQL = v1alpha1.DatabaseServer{Host: "old", Password: "then"}
 	then.Spec.Clickhouse = v1alpha1.DatabaseServer{Host: "records", Password: "then"}

@@ -93,14 +93,14 @@ func updatePatch(_ context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (pa
 	return patch, undo, 0, nil
 }
 
-// rollbackPatch makes the spec that of an earlier release again, but for what withoutServers leaves out.
+// rollbackPatch makes the spec that of an earlier release again, but for what withoutPlace leaves out.
 func rollbackPatch(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (patch, undo map[string]any, of int, err error) {
 	to, err := r.target(ctx, cloud)
 	if err != nil {
 		return nil, nil, 0, err
 	}
 	now, then := reconcile.Chosen(cloud), reconcile.Chosen(to.From.Cloud)
-	withoutServers(now, then)
+	withoutPlace(now, then)
 	spec, before, err := differences(now, then)
 	if err != nil {
 		return nil, nil, 0, err
