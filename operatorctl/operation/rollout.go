@@ -114,6 +114,9 @@ func next(change func(context.Context, *Run, *v1alpha1.OnecloudCluster) (patch, 
 	return Step{
 		Name: "release", Short: "Make the next release", Timeout: releaseTimeout,
 		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
+			if r.rollout().To != 0 {
+				return nil // an operator that was killed has noted the release: no further one is made
+			}
 			cloud, err := r.Cloud(ctx)
 			if err != nil {
 				return err
@@ -164,10 +167,10 @@ func (r *Run) keepWayBack(ctx context.Context, cloud *v1alpha1.OnecloudCluster, 
 
 // released waits until the next release is in force, and notes its revision.
 func (r *Run) released(ctx context.Context, report workflow.Reporter) error {
-	from, revision := r.rollout(), 0
+	from, revision := r.rollout().From, 0
 	err := r.Until(ctx, report, "the next release", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
 		revision = cloud.Status.Release.Revision
-		return revision > max(from.From, from.To), fmt.Sprintf("release %d is in force", revision), nil
+		return revision > from, fmt.Sprintf("release %d is in force", revision), nil
 	})
 	if err != nil {
 		return err

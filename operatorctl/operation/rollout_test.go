@@ -3,12 +3,15 @@
 package operation
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 )
 
@@ -178,5 +181,24 @@ func TestFollowed(t *testing.T) {
 		if got := followed(cloud, "u", held); got != c.want {
 			t.Errorf("%s: %t", c.name, got)
 		}
+	}
+}
+
+// An operator that was killed after it had noted the next release does not wait for one more, which nothing makes.
+func TestReleaseIsMadeOnce(t *testing.T) {
+	o := op("u", 1, v1alpha1.OperationRunning, "")
+	o.Status.Rollout = &v1alpha1.Rollout{From: 4, To: 5}
+	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	cloud.Status.Release.Revision = 5
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud, o).WithStatusSubresource(cloud, o).Build()
+	r := &Run{Operation: o, Client: c, record: newRecord(c, nil, o)}
+	step := next(func(context.Context, *Run, *v1alpha1.OnecloudCluster) (patch, undo map[string]any, of int, err error) {
+		t.Error("the cloud is changed again")
+		return nil, nil, 0, nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // nothing is waited for
+	if err := step.Run(ctx, r, nil); err != nil {
+		t.Error(err)
 	}
 }
