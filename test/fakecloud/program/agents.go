@@ -39,14 +39,16 @@ func hostHealth(ctx context.Context, m Machine, p servicespec.Spec, options serv
 	if err != nil {
 		return err
 	}
-	var answer struct{ IPs []string }
+	var answer struct {
+		Host struct{ IPs []string }
+	}
 	if err := ofRegion(ctx, session, options, http.MethodGet, "/hosts/k8s-master-node-ips", nil, &answer); err != nil {
 		return fmt.Errorf("Init host health manager failed %w", err)
 	}
-	if len(answer.IPs) == 0 {
+	if len(answer.Host.IPs) == 0 {
 		return errors.New("Init host health manager failed failed get k8s master nodes")
 	}
-	log.Printf("k8s master nodes ips %v", answer.IPs)
+	log.Printf("k8s master nodes ips %v", answer.Host.IPs)
 	return m.stayUp(ctx, p, nil)
 }
 
@@ -117,12 +119,14 @@ func address(options servicespec.Values) (string, error) {
 // register makes the host known to region, which must have a network for physical machines with its address.
 func register(ctx context.Context, m Machine, options servicespec.Values, session *Client, ip string) error {
 	var answer struct {
-		Found bool `json:"find_matched"`
+		Networks struct {
+			Found bool `json:"find_matched"`
+		}
 	}
 	if err := ofRegion(ctx, session, options, http.MethodPost, "/networks/try-create-network", map[string]any{"ip": ip, "server_type": "baremetal"}, &answer); err != nil {
 		return err
 	}
-	if !answer.Found {
+	if !answer.Networks.Found {
 		return errors.New("try create network: find_matched == false")
 	}
 	name, err := m.hostname()

@@ -20,7 +20,8 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
-// hosts is what region answers to agents of compute nodes.
+// hosts is what region answers to agents of compute nodes. A property of a class comes under the singular, the answer to an action on it under the
+// plural, as the real region sends them.
 func (s Service) hosts() rest.Routes {
 	own := rest.Routes{
 		{Method: http.MethodGet, Path: "/hosts/k8s-master-node-ips", Handle: func(c rest.Call) (any, error) {
@@ -28,14 +29,14 @@ func (s Service) hosts() rest.Routes {
 				return nil, err
 			}
 			ips, err := s.Machine.masters(c.Context())
-			return map[string]any{"ips": ips}, err
+			return map[string]any{"host": map[string]any{"ips": ips}}, err
 		}},
 		{Method: http.MethodPost, Path: "/networks/try-create-network", Handle: func(c rest.Call) (any, error) {
 			if err := s.guard(c, "networks", rest.Perform); err != nil {
 				return nil, err
 			}
 			found, err := s.matches(c.Context(), c.Body)
-			return map[string]any{"find_matched": found}, err
+			return map[string]any{"networks": map[string]any{"find_matched": found}}, err
 		}},
 	}
 	return append(own, s.plain(
