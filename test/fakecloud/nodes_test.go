@@ -167,8 +167,11 @@ func (n *nodes) host(t *testing.T, region string) {
 	r.want(http.StatusOK, http.MethodPost, region+"/networks",
 		`{"network":{"name":"elsewhere","server_type":"baremetal","guest_ip_start":"10.99.0.1","guest_ip_end":"10.99.0.9"}}`)
 	r.want(http.StatusOK, http.MethodPost, region+"/networks",
-		`{"network":{"name":"nodes","server_type":"baremetal","guest_ip_start":"10.20.30.1","guest_ip_end":"10.20.30.254"}}`)
+		`{"network":{"name":"nodes","server_type":"baremetal","guest_ip_start":"10.20.30.1","guest_ip_end":"10.20.30.254","guest_ip_mask":24}}`)
 	host.Says(t, "Host registration process success....")
+	const try = "/networks/try-create-network"
+	r.want(http.StatusBadRequest, http.MethodPost, region+try, `{"ip":"10.20.30.40","server_type":"baremetal","is_on_premise":true}`)
+	r.want(http.StatusBadRequest, http.MethodPost, region+try, `{"ip":"10.20.30.40","mask":24,"server_type":"baremetal"}`)
 	if hosts := r.want(http.StatusOK, http.MethodGet, region+"/hosts", "")["hosts"].([]any); len(hosts) != 1 {
 		t.Errorf("hosts: %v", hosts)
 	}

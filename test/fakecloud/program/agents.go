@@ -116,6 +116,18 @@ func address(options servicespec.Values) (string, error) {
 	return host, err
 }
 
+// maskOf is how many bits of an address of this host name its network: 24 if no interface has the address.
+func maskOf(ip string) int {
+	of, _ := net.InterfaceAddrs() // none is as good as another one
+	for _, a := range of {
+		if n, is := a.(*net.IPNet); is && n.IP.Equal(net.ParseIP(ip)) {
+			ones, _ := n.Mask.Size()
+			return ones
+		}
+	}
+	return 24
+}
+
 // register makes the host known to region, which must have a network for physical machines with its address.
 func register(ctx context.Context, m Machine, options servicespec.Values, session *Client, ip string) error {
 	var answer struct {
@@ -123,7 +135,8 @@ func register(ctx context.Context, m Machine, options servicespec.Values, sessio
 			Found bool `json:"find_matched"`
 		}
 	}
-	if err := ofRegion(ctx, session, options, http.MethodPost, "/networks/try-create-network", map[string]any{"ip": ip, "server_type": "baremetal"}, &answer); err != nil {
+	asked := map[string]any{"ip": ip, "mask": maskOf(ip), "is_classic": true, "server_type": "baremetal", "is_on_premise": true}
+	if err := ofRegion(ctx, session, options, http.MethodPost, "/networks/try-create-network", asked, &answer); err != nil {
 		return err
 	}
 	if !answer.Networks.Found {

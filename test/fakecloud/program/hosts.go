@@ -99,8 +99,16 @@ func prepareNetwork(_ context.Context, _ rest.Call, r rest.Record) error {
 	return nil
 }
 
-// matches reports whether a network for physical machines has an address between its ends.
+// matches reports whether a network for physical machines has an address between its ends, and its mask.
 func (s Service) matches(ctx context.Context, asked rest.Record) (bool, error) {
+	for _, key := range []string{"ip", "mask", "server_type"} {
+		if asked[key] == nil {
+			return false, &rest.Error{Code: http.StatusBadRequest, Class: "MissingParameterError", Details: "Missing parameter " + key}
+		}
+	}
+	if asked["is_on_premise"] != true {
+		return false, rest.BadInput("Only support on premise network")
+	}
 	ip, err := netip.ParseAddr(asked.Text("ip"))
 	if err != nil {
 		return false, rest.BadInput("ip: %v", err)
@@ -112,7 +120,8 @@ func (s Service) matches(ctx context.Context, asked rest.Record) (bool, error) {
 	for _, n := range networks {
 		first, err1 := netip.ParseAddr(n.Text("guest_ip_start"))
 		last, err2 := netip.ParseAddr(n.Text("guest_ip_end"))
-		if err1 == nil && err2 == nil && n.Text("server_type") == asked.Text("server_type") && first.Compare(ip) <= 0 && ip.Compare(last) <= 0 {
+		if err1 == nil && err2 == nil && n.Text("server_type") == asked.Text("server_type") &&
+			fmt.Sprint(n["guest_ip_mask"]) == fmt.Sprint(asked["mask"]) && first.Compare(ip) <= 0 && ip.Compare(last) <= 0 {
 			return true, nil
 		}
 	}
