@@ -86,7 +86,7 @@ func (a *Admin) Room(ctx context.Context) (Room, error) {
 	}
 	all, err := a.disks(ctx)
 	if my, ok := errors.AsType[*driverpkg.MySQLError](err); ok && my.Number == unknownTable {
-		r.Unknown = "the server says it with plugin disks only, which is not loaded"
+		r.Unknown = "the server reports it only with its plugin disks, which is not loaded"
 		return r, nil
 	}
 	if err != nil {

@@ -160,6 +160,9 @@ func checkRollback() Step {
 	}
 }
 
+// keepOrRestore is what remains where there are no copies of the databases.
+const keepOrRestore = "ocadm cluster backup restore FILE; or, to keep the databases as they are: ocadm cluster rollback --keep-databases"
+
 // migratedSince looks which databases were changed since the cloud left a release, and whether the user has said what is to become of them. lines are
 // what is lost to the cloud if they are brought back.
 func (r *Run) migratedSince(ctx context.Context, cloud *v1alpha1.OnecloudCluster, to *release.Release) (lines []string, out finding.List) {
@@ -167,7 +170,7 @@ func (r *Run) migratedSince(ctx context.Context, cloud *v1alpha1.OnecloudCluster
 	if p == nil {
 		p = &v1alpha1.RollbackParameters{}
 	}
-	remedy := fmt.Sprintf("ocadm cluster rollback --to %d with --restore-databases, which loses what was written since, or --keep-databases", to.Revision)
+	remedy := fmt.Sprintf("ocadm cluster rollback --to %d --restore-databases, which loses what was written since; or the same with --keep-databases", to.Revision)
 	v, there, err := r.openVault(ctx, cloud)
 	if !there && err == nil || p.KeepDatabases {
 		return nil, nil
@@ -186,7 +189,7 @@ func (r *Run) migratedSince(ctx context.Context, cloud *v1alpha1.OnecloudCluster
 	case !there && p.RestoreDatabases:
 		one := finding.New("OCA-7067", "There are no copies of the databases of that release",
 			fmt.Sprintf("those of release %d were not made, or a later update has replaced them", to.Revision),
-			"ocadm cluster backup restore FILE, or ocadm cluster rollback with --keep-databases")
+			keepOrRestore)
 		for _, twin := range r.twins(ctx, cloud, to.Revision) {
 			if other, there, err := v.Read(ctx, savedSet(twin)); there && err == nil {
 				one.Cause = fmt.Sprintf("those of release %d are gone; there are some of release %d, which has the same contents, of %s", to.Revision, twin, other.Time.Format(time.RFC3339))
@@ -197,7 +200,7 @@ func (r *Run) migratedSince(ctx context.Context, cloud *v1alpha1.OnecloudCluster
 		return nil, finding.List{one}
 	case !there && minorOf(to.Version) != minorOf(cloud.Status.Release.Version):
 		return nil, finding.List{finding.New("OCA-7066", "The databases were changed since that release", fmt.Sprintf("from %s to %s, and there are no copies of them",
-			to.Version, cloud.Status.Release.Version), "ocadm cluster backup restore FILE, or ocadm cluster rollback with --keep-databases")}
+			to.Version, cloud.Status.Release.Version), keepOrRestore)}
 	case !there:
 		return nil, nil
 	}
