@@ -76,14 +76,14 @@ func forget(h *host.Host, name string) error {
 
 // earlier is what a restore or a rejoin knows of a run of itself that was cut off.
 type earlier struct {
-	// over reports that it was cut off after its end: the control plane was started. The present one begins anew. With that record it would pass for done,
-	// and a rollback would put data of long ago in the place of the present.
+	// over reports that the control plane was started since: it was cut off after its end, or was given up. The present one begins anew. With that record it
+	// would pass for done, or put data of long ago in the place of the present.
 	over bool
 }
 
 func (e *earlier) look(h *host.Host, name, source string) error {
 	rec, err := load(h, name, source)
-	e.over = rec.Swapped && len(kubernetes.StoppedPods(h)) == 0
+	e.over = rec != (record{Source: source}) && len(kubernetes.StoppedPods(h)) == 0
 	return err
 }
 

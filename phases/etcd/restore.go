@@ -158,7 +158,7 @@ func RestoreSteps() []RestoreStep {
 			Name: "prepare", Short: "Make the data of a new etcd from the snapshot", Timeout: 15 * time.Minute,
 			Check: func(_ context.Context, r *Restore) (bool, error) {
 				rec, err := r.record()
-				return rec.Prepared, err
+				return rec.Prepared && (rec.Before != "" || exists(r.path(restoredDir+"/member"))), err // it may have been deleted to make room
 			},
 			Plan: func(_ context.Context, r *Restore) ([]string, error) {
 				return []string{"make the data of a new etcd in " + r.path(restoredDir)}, nil
