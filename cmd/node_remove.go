@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -156,7 +157,7 @@ func showInventory(w io.Writer, is removal.Inventory, volumes bool) {
 			what = "is deleted"
 		}
 		if v.Database {
-			what += "; this is the database of the cloud: restore a backup afterwards"
+			what += "; " + databaseOn(v)
 		}
 		claim := v.Claim
 		if claim == "" {
@@ -180,12 +181,33 @@ func nextAfterRemoval(is removal.Inventory, volumes bool) []string {
 		next = append(next, fmt.Sprintf("ocadm node remove %s --delete-volumes, unless the disks of %s come back", is.Node, is.Node))
 	}
 	for _, v := range is.Volumes {
-		if v.Database && volumes {
-			next = append(next, "ocadm cluster backup restore FILE: the database of the cloud was on the node")
-		}
+		next = append(next, nextForDatabase(v, volumes)...)
 	}
 	if is.Etcd != "none" {
 		next = append(next, "ocadm token create --print-join-command --control-plane, for the machine that replaces it")
 	}
 	return next
+}
+
+// databaseOn says what a volume of the embedded database holds.
+func databaseOn(v removal.Volume) string {
+	switch v.OtherDatabase {
+	case dbpair.RolePrimary:
+		return "this is the replica of the database, and the primary copies it again"
+	case dbpair.RoleReplica:
+		return "this is the primary of the database: see that the replica takes its place"
+	}
+	return "this is the database of the cloud: restore a backup afterwards"
+}
+
+// nextForDatabase are the commands that are left for the embedded database. A backup is older than a server that is left.
+func nextForDatabase(v removal.Volume, deleted bool) []string {
+	namespace, _, _ := strings.Cut(v.Claim, "/")
+	switch {
+	case v.Database && v.OtherDatabase == dbpair.RoleReplica:
+		return []string{"ocadm cluster database status -n " + namespace + "; if the primary is still the one on the node: ocadm cluster database promote -n " + namespace}
+	case v.Database && v.OtherDatabase == "" && deleted:
+		return []string{"ocadm cluster backup restore FILE: the database of the cloud was on the node"}
+	}
+	return nil
 }

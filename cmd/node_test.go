@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/removal"
 )
 
 // Nodes that lose their host agent are named, and a person is asked.
@@ -37,6 +39,29 @@ func TestLeavingNodesAreNamedAndAskedAbout(t *testing.T) {
 		named := strings.Contains(said.String(), "stop on node2 (192.0.2.2)") && strings.Contains(said.String(), "climc server-list --host node2 ")
 		if named != (len(tt.nodes) > 0) {
 			t.Errorf("%+v: said %q", tt, said.String())
+		}
+	}
+}
+
+// A backup is restored only where no server of the database is left.
+func TestNextForTheDatabaseOfALostNode(t *testing.T) {
+	for name, c := range map[string]struct {
+		other   string
+		deleted bool
+		want    string
+	}{
+		"one copy, given up": {"", true, "ocadm cluster backup restore FILE"},
+		"one copy, kept":     {"", false, ""},
+		"the other serves":   {dbpair.RolePrimary, true, ""},
+		"the other does not": {dbpair.RoleReplica, true, "ocadm cluster database promote -n onecloud"},
+	} {
+		v := removal.Volume{Claim: "onecloud/data-ocadm-mysql-0", Database: true, OtherDatabase: c.other}
+		got := strings.Join(nextForDatabase(v, c.deleted), "\n")
+		if !strings.Contains(got, c.want) || (c.want == "") != (got == "") {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+		if restores := strings.Contains(got+databaseOn(v), "restore"); restores != (c.other == "") {
+			t.Errorf("%s: %q, %q", name, databaseOn(v), got)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/host"
@@ -64,10 +66,34 @@ type Volume struct {
 	Size  string `json:"size,omitempty"`
 	// Database reports whether it holds the embedded database of a cloud.
 	Database bool `json:"database,omitempty"`
+	// OtherDatabase is what the server of the database on another node is: "primary" or "replica", "" if there is none.
+	OtherDatabase string `json:"otherDatabase,omitempty"`
 }
 
-// databaseClaim is the name of the claim of the embedded database: its StatefulSet has one replica.
-const databaseClaim = "data-ocadm-mysql-0"
+// databaseServer is the server of the embedded database whose claim has a name, "" if it is of something else.
+func databaseServer(claim string) string {
+	for _, server := range dbpair.Servers() {
+		if claim == "data-"+dbpair.PodName(server) {
+			return server
+		}
+	}
+	return ""
+}
+
+// otherDatabase is the role of the other server of the embedded database. A database of one copy has no record.
+func otherDatabase(ctx context.Context, k client.Client, namespace, server string) (role string, err error) {
+	var l coordinationv1.Lease
+	err = k.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.RecordName}, &l)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("reading who is the primary of the database: %w", err)
+	case dbpair.ReadRecord(&l).Primary == server:
+		return dbpair.RoleReplica, nil
+	}
+	return dbpair.RolePrimary, nil
+}
 
 // controlPlaneLabel is kubeadm's.
 const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
@@ -205,7 +231,14 @@ func (i *Inventory) volumes(ctx context.Context, k client.Client) error {
 			one.Size = size.String()
 		}
 		if c := v.Spec.ClaimRef; c != nil && v.Status.Phase == corev1.VolumeBound {
-			one.Claim, one.Database = c.Namespace+"/"+c.Name, c.Name == databaseClaim
+			one.Claim = c.Namespace + "/" + c.Name
+			if server := databaseServer(c.Name); server != "" {
+				other, err := otherDatabase(ctx, k, c.Namespace, server)
+				if err != nil {
+					return err
+				}
+				one.Database, one.OtherDatabase = true, other
+			}
 		}
 		i.Volumes = append(i.Volumes, one)
 	}

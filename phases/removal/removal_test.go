@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
@@ -119,6 +121,33 @@ func TestRemove(t *testing.T) {
 	run(t, j)
 	if !gone(t, k, claim("data-a", "")) || !gone(t, k, volume("va", "", "")) || !gone(t, k, volume("vc", "", "")) || gone(t, k, claim("data-b", "")) || gone(t, k, volume("vb", "", "")) {
 		t.Error("the volumes of the node go, those of others stay")
+	}
+}
+
+// A volume of the embedded database is told apart by what the server on the other node is: a backup must not take the place of a primary.
+func TestDatabaseOnTheNode(t *testing.T) {
+	for name, c := range map[string]struct{ claim, primary, want string }{
+		"one copy":                     {"data-ocadm-mysql-0", "", ""},
+		"the first took over":          {"data-ocadm-mysql-2-0", dbpair.First, dbpair.RolePrimary},
+		"the second took over":         {"data-ocadm-mysql-0", dbpair.Second, dbpair.RolePrimary},
+		"nobody has taken over so far": {"data-ocadm-mysql-0", dbpair.First, dbpair.RoleReplica},
+	} {
+		objects := []client.Object{volume("v", "node3", c.claim), volume("w", "node3", "data-a")}
+		if c.primary != "" {
+			l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: dbpair.RecordName}}
+			dbpair.Record{Primary: c.primary}.Write(l)
+			objects = append(objects, l)
+		}
+		is := Inventory{Node: "node3"}
+		if err := is.volumes(t.Context(), cluster(t, objects...)); err != nil || len(is.Volumes) != 2 {
+			t.Fatalf("%s: %+v, %v", name, is.Volumes, err)
+		}
+		if v := is.Volumes[1]; !v.Database || v.OtherDatabase != c.want {
+			t.Errorf("%s: %+v", name, v)
+		}
+		if is.Volumes[0].Database {
+			t.Errorf("%s: a volume of something else is the database's", name)
+		}
 	}
 }
 
