@@ -69,7 +69,8 @@ type Agent struct {
 	published   Redundancy
 	publishedAt time.Time
 
-	answered           time.Time // when the server last answered
+	answered           time.Time // when the server last answered, or was started
+	everAnswered       bool      // whether it did since
 	acknowledged       time.Time // when a replica last acknowledged, or nothing waited
 	acks               int64
 	semiSyncFrom       string
@@ -140,6 +141,7 @@ func (a *Agent) look(ctx context.Context) View {
 	if a.mode == Primary || a.mode == Replica {
 		a.ask(ctx, &v)
 	}
+	v.Answered = a.everAnswered
 	v.SemiSyncFrom, v.CaughtUp, v.Following, v.Diverged = a.semiSyncFrom, a.caughtUp, a.following, a.diverged
 	v.Lacking = a.lacking
 	return v
@@ -157,7 +159,7 @@ func (a *Agent) ask(ctx context.Context, v *View) {
 		v.Silent = time.Since(a.answered)
 		return
 	}
-	v.Answers, a.answered = true, time.Now()
+	v.Answers, a.answered, a.everAnswered = true, time.Now(), true
 	r := v.Server
 	if !r.SemiSync || r.Clients > 0 && (r.Waiting == 0 || r.Acknowledged != a.acks) {
 		a.acknowledged = time.Now()

@@ -35,15 +35,16 @@ type Limits struct {
 	Forced time.Duration
 	// Handover is how long a primary that stepped down waits for the replica.
 	Handover time.Duration
-	// Unresponsive is how long a server may not answer before it is restarted.
-	Unresponsive time.Duration
+	// Unresponsive is how long a server may not answer before it is restarted, Recovery the same for one that has not answered since its start: after a
+	// crash it recovers first, and would begin with that again.
+	Unresponsive, Recovery time.Duration
 }
 
 // DefaultLimits are those of the product.
 func DefaultLimits() Limits {
 	return Limits{
 		Every: time.Second, Silence: 8 * time.Second, Fence: 10 * time.Second, FenceAlone: 45 * time.Second, Takeover: 15 * time.Second, Connected: time.Minute,
-		Forced: time.Minute, Handover: 30 * time.Second, Unresponsive: 30 * time.Second,
+		Forced: time.Minute, Handover: 30 * time.Second, Unresponsive: 30 * time.Second, Recovery: 30 * time.Minute,
 	}
 }
 
@@ -62,10 +63,10 @@ type View struct {
 	InMode time.Duration
 	// Complete is true if the volume holds a whole copy.
 	Complete bool
-	// Answers is true if Server was read just now. Silent is for how long it does not answer.
-	Answers bool
-	Server  mysql.Replication
-	Silent  time.Duration
+	// Answers is true if Server was read just now, Answered if it ever was since the server was started. Silent is for how long it does not answer.
+	Answers, Answered bool
+	Server            mysql.Replication
+	Silent            time.Duration
 	// Unacknowledged is for how long no replica has acknowledged though one should.
 	Unacknowledged time.Duration
 	// SemiSyncFrom is the last event in the log when commits began to wait for the replica; "" while they do not.
@@ -106,6 +107,14 @@ type Decision struct {
 	Write *Record
 }
 
+// hangs reports whether the server has been silent for so long that it is restarted.
+func (v View) hangs() bool {
+	if !v.Answered {
+		return v.Silent > v.Recovery
+	}
+	return v.Silent > v.Unresponsive
+}
+
 // Decide is pure.
 func Decide(v View) Decision {
 	if v.Record.Primary == v.Me {
@@ -133,7 +142,7 @@ func asPrimary(v View) Decision {
 		return Decision{Act: Wait, Why: "the promotion is not needed, or not possible now", Write: &r}
 	case v.Mode == Stopped:
 		return Decision{Act: StartPrimary, Why: "it is the primary", Write: &r}
-	case v.Silent > v.Unresponsive:
+	case v.hangs():
 		return Decision{Act: Stop, Why: "the server does not answer"}
 	case !v.Answers:
 		return Decision{Act: Wait, Why: "the server does not answer yet"}
@@ -218,7 +227,7 @@ func asReplica(v View) Decision {
 		return Decision{Act: Copy, Why: v.Lacking}
 	case v.Mode == Stopped:
 		return Decision{Act: StartReplica, Why: "it is the replica"}
-	case v.Silent > v.Unresponsive:
+	case v.hangs():
 		return Decision{Act: Stop, Why: "the server does not answer"}
 	case !v.Answers:
 		return Decision{Act: Wait, Why: "the server does not answer yet"}

@@ -19,7 +19,7 @@ const (
 func healthy() dbpair.View {
 	return dbpair.View{
 		Me: first, Limits: dbpair.DefaultLimits(), Reached: true, Record: dbpair.Record{Primary: first, InSync: second, Term: 1},
-		Mode: dbpair.Primary, InMode: time.Hour, Complete: true, Answers: true, Server: mysql.Replication{Binlog: "0-1-9000", SemiSync: true, Clients: 1},
+		Mode: dbpair.Primary, InMode: time.Hour, Complete: true, Answers: true, Answered: true, Server: mysql.Replication{Binlog: "0-1-9000", SemiSync: true, Clients: 1},
 		Peer: dbpair.Member{Mode: dbpair.Replica, Last: "0-1-9000", Connected: true, Applying: true, Complete: true},
 	}
 }
@@ -40,10 +40,14 @@ func TestPrimary(t *testing.T) {
 		inSync string // in the record that is written
 		writes bool
 	}{
-		"all is well":          {func(*dbpair.View) {}, dbpair.Wait, second, true},
-		"it was stopped":       {func(v *dbpair.View) { v.Mode, v.Answers = dbpair.Stopped, false }, dbpair.StartPrimary, second, true},
-		"it does not answer":   {func(v *dbpair.View) { v.Answers, v.Silent = false, 20*time.Second }, dbpair.Wait, "", false},
-		"it hangs":             {func(v *dbpair.View) { v.Answers, v.Silent = false, time.Minute }, dbpair.Stop, "", false},
+		"all is well":        {func(*dbpair.View) {}, dbpair.Wait, second, true},
+		"it was stopped":     {func(v *dbpair.View) { v.Mode, v.Answers = dbpair.Stopped, false }, dbpair.StartPrimary, second, true},
+		"it does not answer": {func(v *dbpair.View) { v.Answers, v.Silent = false, 20*time.Second }, dbpair.Wait, "", false},
+		"it hangs":           {func(v *dbpair.View) { v.Answers, v.Silent = false, time.Minute }, dbpair.Stop, "", false},
+		"it recovers":        {func(v *dbpair.View) { v.Answers, v.Answered, v.Silent = false, false, 29*time.Minute }, dbpair.Wait, "", false},
+		"it recovers without an end": {func(v *dbpair.View) {
+			v.Answers, v.Answered, v.Silent = false, false, 31*time.Minute
+		}, dbpair.Stop, "", false},
 		"replica silent":       {func(v *dbpair.View) { v.Unacknowledged = 9 * time.Second }, dbpair.GoOnAlone, "", true},
 		"replica slow":         {func(v *dbpair.View) { v.Unacknowledged = 7 * time.Second }, dbpair.Wait, second, true},
 		"replica cannot apply": {func(v *dbpair.View) { v.Peer.Applying, v.Peer.Error = false, "duplicate" }, dbpair.GoOnAlone, "", true},
@@ -101,6 +105,8 @@ func TestReplica(t *testing.T) {
 	}{
 		"all is well":                 {func(*dbpair.View) {}, dbpair.Wait},
 		"it was stopped":              {func(v *dbpair.View) { v.Mode, v.Answers = dbpair.Stopped, false }, dbpair.StartReplica},
+		"it hangs":                    {func(v *dbpair.View) { v.Answers, v.Silent = false, time.Minute }, dbpair.Stop},
+		"it recovers":                 {func(v *dbpair.View) { v.Answers, v.Answered, v.Silent = false, false, 29*time.Minute }, dbpair.Wait},
 		"it is still the primary":     {func(v *dbpair.View) { v.Mode = dbpair.Primary }, dbpair.Stop},
 		"the same, no API server":     {func(v *dbpair.View) { v.Mode, v.Reached = dbpair.Primary, false }, dbpair.Stop},
 		"it has no copy":              {func(v *dbpair.View) { v.Complete, v.Mode = false, dbpair.Stopped }, dbpair.Copy},

@@ -108,7 +108,7 @@ func (a *Agent) enter(mode Mode) {
 	}
 	a.mode, a.caughtUp, a.following, a.diverged, a.semiSyncFrom = mode, false, false, false, ""
 	a.ownersAt, a.ownersSeen, a.lacking = "", false, ""
-	a.answered, a.acknowledged = time.Now(), time.Now()
+	a.answered, a.everAnswered, a.acknowledged = time.Now(), false, time.Now()
 }
 
 // socketConfig is the server of this agent, over its socket.
