@@ -149,7 +149,7 @@ const noEvent = "0-0-0"
 
 // takeOver makes the replica the primary. It first ends the connection to its source, so that nothing is acknowledged there any more, and applies what it
 // has received. Only then the record changes, and if it did meanwhile, nothing happens: killed before, the server is a replica as it was; killed after,
-// it starts as the primary.
+// it starts as the primary. A write without an answer may be done: nothing is received until the record was read, because a start as the primary drops it.
 func (a *Agent) takeOver(ctx context.Context, v View) error {
 	ctx, cancel := context.WithTimeout(ctx, drainTime)
 	defer cancel()
@@ -157,25 +157,41 @@ func (a *Agent) takeOver(ctx context.Context, v View) error {
 	if err != nil {
 		return err
 	}
+	a.following = false // the next look lets it follow again, unless resume does
 	if err := db.StopReceiving(ctx); err != nil {
 		return err
 	}
 	if err := a.drain(ctx, db); err != nil {
 		if !v.Record.Force {
-			return errors.Join(err, db.StartReceiving(ctx))
+			return errors.Join(err, a.resume(ctx, db))
 		}
 		a.Log.Warn("what was received is not applied", "error", err)
 	}
 	r := v.Record
 	r.Primary, r.InSync, r.Term, r.Promote, r.Force = a.Me, "", r.Term+1, "", false
 	if err := a.writeRecord(ctx, r); err != nil {
-		return errors.Join(fmt.Errorf("writing the record: %w", err), db.StartReceiving(ctx))
+		err = fmt.Errorf("writing the record: %w", err)
+		if !a.readRecord(ctx) {
+			return err
+		}
+		if a.record.Primary != a.Me {
+			return errors.Join(err, a.resume(ctx, db))
+		}
 	}
 	a.renewed = time.Now()
 	a.Log.Info("took over", "term", r.Term, "last", v.Server.Received)
 	a.label(ctx)
 	a.stop(false)
 	return a.startPrimary(ctx)
+}
+
+// resume continues a replica that has not taken over. The time for that may be up.
+func (a *Agent) resume(ctx context.Context, db *mysql.Admin) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+	defer cancel()
+	err := db.StartReceiving(ctx)
+	a.following = err == nil
+	return err
 }
 
 // drainTime bounds how long a replica applies what it has received before it gives up and tries again.

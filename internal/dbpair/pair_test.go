@@ -54,6 +54,7 @@ type node struct {
 	port       int
 	link       *link
 	unreached  atomic.Bool
+	updated    atomic.Pointer[func(client.Object) error] // decides what becomes of the answer to an update that was done
 	agent      *dbpair.Agent
 	stop       context.CancelFunc
 	ended      chan struct{}
@@ -174,7 +175,11 @@ func (p *pair) on(name string) {
 				if n.unreached.Load() {
 					return errors.New("cut off")
 				}
-				return c.Update(ctx, o, opts...)
+				err := c.Update(ctx, o, opts...)
+				if f := n.updated.Load(); f != nil && err == nil {
+					return (*f)(o)
+				}
+				return err
 			},
 		}),
 		Files: dbpair.Files{

@@ -4,8 +4,12 @@ package dbpair_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/dbpair"
 )
@@ -85,6 +89,45 @@ func (p *pair) isolated(t *testing.T) {
 	}
 	if m := p.member(dbpair.First); m.Kept != "" {
 		t.Errorf("it was copied anew: %+v", m)
+	}
+}
+
+// TestPairUnanswered: a replica that took over, and was never told so, acknowledges nothing more to the former primary. It would drop that at its start.
+func TestPairUnanswered(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.on(dbpair.First)
+	p.on(dbpair.Second)
+	p.inSync(dbpair.First)
+	p.must(dbpair.First, "CREATE DATABASE t")
+	p.must(dbpair.First, "CREATE TABLE t.n (i INT PRIMARY KEY)")
+	first, second := p.nodes[dbpair.First], p.nodes[dbpair.Second]
+	unanswered := func(o client.Object) error {
+		if l, ok := o.(*coordinationv1.Lease); !ok || l.Name != dbpair.RecordName || dbpair.ReadRecord(l).Primary != dbpair.Second {
+			return nil
+		}
+		second.unreached.Store(true)
+		return errors.New("no answer")
+	}
+	second.updated.Store(&unanswered)
+	w := p.write(1000)
+	first.unreached.Store(true)
+	p.await("the replica takes over", func() bool { return p.record().Primary == dbpair.Second })
+	p.await("the former primary ends", func() bool {
+		db, err := p.open(t.Context(), dbpair.First)
+		if err == nil {
+			_ = db.Close()
+		}
+		return err != nil
+	})
+	second.updated.Store(nil)
+	second.unreached.Store(false)
+	p.await("the replica serves", func() bool { return p.member(dbpair.Second).Mode == dbpair.Primary })
+	first.unreached.Store(false)
+	acked := w.end()
+	p.inSync(dbpair.Second)
+	if lost := p.lost(acked, dbpair.Second); len(lost) > 0 || len(acked) == 0 {
+		t.Errorf("%d of %d acknowledged rows are lost", len(lost), len(acked))
 	}
 }
 
