@@ -26,10 +26,12 @@ type Files struct {
 	CA, Certificate, Key string
 }
 
-// data is the directory of the databases, complete a file that exists while it is a whole copy, kept what it was before it was copied anew.
+// data is the directory of the databases, complete a file that exists while it is a whole copy, kept what it was before it was copied anew. keeping exists
+// in place of complete while data is to become kept.
 func (f Files) data() string     { return filepath.Join(f.Dir, "data") }
 func (f Files) complete() string { return filepath.Join(f.Dir, "complete") }
 func (f Files) kept() string     { return filepath.Join(f.Dir, "data.kept") }
+func (f Files) keeping() string  { return filepath.Join(f.Dir, "keeping") }
 
 // process is the running server. It never outlives the agent: the agent is the first process of the container.
 type process struct {
@@ -170,13 +172,8 @@ func (a *Agent) confirm() error {
 
 // empty makes a new data directory. What a whole copy held is kept beside it, until the next time.
 func (a *Agent) empty(ctx context.Context) error {
-	if a.complete() {
-		if err := errors.Join(os.RemoveAll(a.Files.kept()), os.Rename(a.Files.data(), a.Files.kept())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("keeping what the server had: %w", err)
-		}
-		if err := os.Remove(a.Files.complete()); err != nil {
-			return fmt.Errorf("marking the copy as incomplete: %w", err)
-		}
+	if err := a.keep(); err != nil {
+		return fmt.Errorf("keeping what the server had: %w", err)
 	}
 	if err := os.RemoveAll(a.Files.data()); err != nil {
 		return fmt.Errorf("emptying the data directory: %w", err)
@@ -188,6 +185,27 @@ func (a *Agent) empty(ctx context.Context) error {
 		return fmt.Errorf("making a data directory: %w", err)
 	}
 	return nil
+}
+
+// keep puts a whole copy aside. It begins with its mark: the pod makes an empty data directory where there is none, and that must not pass for a copy.
+func (a *Agent) keep() error {
+	if a.complete() {
+		if err := os.RemoveAll(a.Files.kept()); err != nil {
+			return err
+		}
+		if err := os.Rename(a.Files.complete(), a.Files.keeping()); err != nil {
+			return err
+		}
+	}
+	if !exists(a.Files.keeping()) {
+		return nil
+	}
+	if !exists(a.Files.kept()) {
+		if err := os.Rename(a.Files.data(), a.Files.kept()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return os.Remove(a.Files.keeping())
 }
 
 func exists(name string) bool {
