@@ -3,6 +3,7 @@
 package dbpair
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -215,7 +216,11 @@ func (a *Agent) leave(ctx context.Context) {
 
 // certificate makes the certificate of the server, if there is none that is good for long enough.
 func (a *Agent) certificate() error {
-	if raw, err := os.ReadFile(a.Files.Certificate); err == nil {
+	if err := a.renewAuthority(time.Now()); err != nil {
+		return err
+	}
+	ca, _ := os.ReadFile(a.Files.CA) // there is none before the first start
+	if raw, err := os.ReadFile(a.Files.Certificate); err == nil && bytes.Equal(ca, a.Authority.CertPEM()) {
 		if certs, err := pki.ParseCerts(raw); err == nil && len(certs) > 0 && !pki.NeedsRenewal(certs[0], time.Now()) && pki.SignedBy(certs[0], a.Authority.Cert) {
 			return nil
 		}
@@ -234,5 +239,20 @@ func (a *Agent) certificate() error {
 			return fmt.Errorf("writing the certificate of the server: %w", err)
 		}
 	}
+	return nil
+}
+
+// renewAuthority continues the authority with its key, which both agents have: what one signs is valid for the other, whose authority may be the former one.
+// Nothing else makes the Secret anew, and no server starts without a certificate.
+func (a *Agent) renewAuthority(now time.Time) error {
+	old := a.Authority.Cert
+	if !pki.NeedsRenewal(old, now) {
+		return nil
+	}
+	next, err := pki.NewCA(now, old.Subject.CommonName, a.Authority.Key)
+	if err != nil {
+		return fmt.Errorf("continuing the authority of the servers: %w", err)
+	}
+	a.Authority = next
 	return nil
 }

@@ -3,9 +3,13 @@
 package dbpair
 
 import (
+	"crypto/x509"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/internal/pki"
 )
 
 // Wherever it is cut off, what a server had is kept, and an empty directory does not pass for a whole copy.
@@ -34,5 +38,36 @@ func TestEmptyCutOff(t *testing.T) {
 		if a.complete() || !exists(filepath.Join(dir, "data.kept", "old")) || exists(filepath.Join(dir, "data.kept", "older")) || exists(a.Files.data()) {
 			t.Errorf("%s: complete %t, kept %t", name, a.complete(), exists(filepath.Join(dir, "data.kept", "old")))
 		}
+	}
+}
+
+// An authority that has ended, after ten years, is continued: the server starts, and the other one, which has the authority of before, trusts it.
+func TestAuthorityOfLongAgo(t *testing.T) {
+	now := time.Now()
+	ca, err := pki.NewCA(now.Add(-pki.CALifetime-24*time.Hour), "ocadm-mysql", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	a := &Agent{Me: First, Authority: ca, Names: []string{"server"}, Files: Files{
+		CA: filepath.Join(dir, "ca.crt"), Certificate: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}}
+	if err := a.certificate(); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(a.Files.Certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certs, err := pki.ParseCerts(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(a.Authority.Cert)
+	if _, err := certs[0].Verify(x509.VerifyOptions{DNSName: "server", Roots: roots}); err != nil {
+		t.Error(err)
+	}
+	if !pki.SignedBy(certs[0], ca.Cert) {
+		t.Error("the authority of before has not signed the certificate")
 	}
 }
