@@ -3,9 +3,13 @@
 package removal
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/etcd"
@@ -52,10 +57,10 @@ func claim(name, volume string) *corev1.PersistentVolumeClaim {
 
 func cluster(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
-	s := kube.Scheme()
+	s, name := kube.Scheme(), func(o client.Object) []string { return []string{o.GetName()} }
 	return fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string {
 		return []string{o.(*corev1.Pod).Spec.NodeName}
-	}).WithIndex(&corev1.PersistentVolumeClaim{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
+	}).WithIndex(&corev1.PersistentVolumeClaim{}, "metadata.name", name).WithIndex(&coordinationv1.Lease{}, "metadata.name", name).Build()
 }
 
 func lost() *corev1.Node {
@@ -148,6 +153,48 @@ func TestDatabaseOnTheNode(t *testing.T) {
 		if is.Volumes[0].Database {
 			t.Errorf("%s: a volume of something else is the database's", name)
 		}
+	}
+}
+
+// An API server that shows no lease for a while is no sign that the machine is lost.
+func TestConfirmLoss(t *testing.T) {
+	began := time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		deaf  bool          // the API server answers no watch
+		later time.Duration // since when the kubelet has renewed its lease
+		want  string
+	}{
+		"silent":                                {},
+		"it renews":                             {later: 10 * time.Second, want: "still runs"},
+		"it renews, and the API server is away": {deaf: true, later: 10 * time.Second, want: "did not show its lease"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			at := metav1.NewMicroTime(began)
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: "node3"},
+				Spec: coordinationv1.LeaseSpec{RenewTime: &at}}
+			k := interceptor.NewClient(cluster(t, lease.DeepCopy()), interceptor.Funcs{
+				List: func(ctx context.Context, k client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+					if c.deaf {
+						return errors.New("no answer")
+					}
+					return k.List(ctx, l, opts...)
+				},
+			})
+			if c.later > 0 {
+				time.AfterFunc(5*time.Second, func() {
+					renewed := metav1.NewMicroTime(began.Add(c.later))
+					err := k.Get(t.Context(), client.ObjectKeyFromObject(lease), lease)
+					lease.Spec.RenewTime = &renewed
+					if err := errors.Join(err, k.Update(t.Context(), lease)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			err := confirmLoss(t.Context(), &Job{K: k, Is: Inventory{Node: "node3"}}, workflow.Discard{})
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 }
 

@@ -106,8 +106,6 @@ func lossStep() Step {
 }
 
 func confirmLoss(ctx context.Context, j *Job, r workflow.Reporter) error {
-	ctx, cancel := context.WithTimeout(ctx, leaseSilence)
-	defer cancel()
 	was := ""
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: j.Is.Node}}
 	renewed := func(o client.Object) (bool, string) {
@@ -120,16 +118,28 @@ func confirmLoss(ctx context.Context, j *Job, r workflow.Reporter) error {
 		}
 		return was != l.Spec.RenewTime.String(), "the kubelet does not answer; its lease was renewed at " + was
 	}
-	err := kube.WaitFor(ctx, j.K, lease, renewed, func(why string) { r.Waiting("a sign of "+j.Is.Node, why) })
-	if err == nil {
-		return finding.New("OCA-4142", "The machine of node "+j.Is.Node+" still runs",
-			"its kubelet renews its lease, but does not answer at "+strings.Join(j.Is.Addresses, ", ")+" port "+kubeletPort,
-			"run ocadm reset on it, or turn it off; then run the same command again")
+	limited, cancel := context.WithTimeout(ctx, leaseSilence)
+	defer cancel()
+	err := kube.WaitFor(limited, j.K, lease.DeepCopy(), renewed, func(why string) { r.Waiting("a sign of "+j.Is.Node, why) })
+	runs := err == nil
+	if !runs && !errors.Is(context.Cause(limited), context.DeadlineExceeded) {
+		return err
 	}
-	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+	if !runs { // an API server that was away for a while has shown nothing
+		seen := was
+		if err := j.K.Get(ctx, client.ObjectKeyFromObject(lease), lease); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("making sure that the machine of node %s is lost: %w", j.Is.Node, err)
+		}
+		if runs, _ = renewed(lease); was != seen { // for the first time
+			return fmt.Errorf("making sure that the machine of node %s is lost: the API server did not show its lease for %s", j.Is.Node, leaseSilence)
+		}
+	}
+	if !runs {
 		return nil
 	}
-	return err
+	return finding.New("OCA-4142", "The machine of node "+j.Is.Node+" still runs",
+		"its kubelet renews its lease, but does not answer at "+strings.Join(j.Is.Addresses, ", ")+" port "+kubeletPort,
+		"run ocadm reset on it, or turn it off; then run the same command again")
 }
 
 // drainStep moves the pods of a machine that runs.
