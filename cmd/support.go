@@ -26,9 +26,9 @@ func newSupport(a *app) *cobra.Command {
 			"Kubernetes needs, and of every node that reports the disks and the journals of the kubelet and containerd. As root on a node, it also reads\n" +
 			"what that node alone knows: states of units, certificates, findings of \"ocadm node doctor\". \"ocadm why --from FILE\" finds causes in it\n" +
 			"on any machine. It takes less than a minute and changes nothing.\n\n" +
-			"The bundle holds no Secret. The values of the Secrets in the namespace of the cloud, and what looks like a password or a token, are\n" +
-			"taken out of logs and objects. If your account may not list the Secrets, the bundle has no logs. It holds names and addresses of your\n" +
-			"site: look into it before you send it. With --recipient only the owner of that age or SSH key can read it.",
+			"The bundle holds no Secret. The values of the Secrets in the namespaces of the cloud and the operator, and what looks like a password or\n" +
+			"a token, are taken out of logs and objects. If your account may not list these Secrets, the bundle has no logs. It holds names and\n" +
+			"addresses of your site: look into it before you send it. With --recipient only the owner of that age or SSH key can read it.",
 		Example: "  ocadm support\n  ocadm support --file /tmp/support.tar.gz\n  ocadm support --recipient age1…\n\n  tar -tzf ocadm-support-*.tar.gz",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -62,13 +62,13 @@ func Snapshot(ctx context.Context, c client.Reader, o Options) *why.Snapshot {
 	g.cloud(ctx)
 	if s.Refused == nil || !slices.Contains([]string{"OCA-4203", "OCA-4204", "OCA-4205"}, s.Refused.Code) {
 		g.objects(ctx)
-		if o.Everything && !g.secretsKnown {
+		if o.Everything && len(g.secretsOf) < len(g.secretive()) {
 			g.keepQuiet()
 		}
 		g.inside(ctx)
 	}
 	strip(s)
-	return Scrub(s, g.secrets)
+	return Scrub(s, secretValues(g.secrets))
 }
 
 // Refuse is the snapshot of a cluster that there is no way to.
@@ -84,9 +84,14 @@ type gathering struct {
 	s       *why.Snapshot
 	limit   chan struct{}
 	mu      sync.Mutex
-	secrets []string
-	// secretsKnown is set when the Secrets of the cloud were listed.
-	secretsKnown bool
+	secrets []corev1.Secret
+	// secretsOf are the namespaces whose Secrets were listed.
+	secretsOf []string
+}
+
+// secretive are the namespaces whose pods know secrets of clouds. That of the operator may be the one of another cloud.
+func (g *gathering) secretive() []string {
+	return slices.Compact(slices.Sorted(slices.Values([]string{g.o.Cloud.Namespace, cluster.DefaultNamespace})))
 }
 
 // keepQuiet leaves out of a support bundle what programs have said: nothing takes the values of Secrets that are not known out of it.
@@ -94,7 +99,11 @@ func (g *gathering) keepQuiet() {
 	g.o.Log, g.o.Journal = nil, nil
 	g.s.Machines = slices.Clone(g.s.Machines)
 	for i := range g.s.Machines {
-		g.s.Machines[i].Journals = nil
+		m := &g.s.Machines[i]
+		m.Journals, m.StaticPods, m.Findings = nil, nil, slices.Clone(m.Findings)
+		for k := range m.Findings {
+			m.Findings[k].Evidence = nil // lines of logs
+		}
 	}
 	for i := range g.s.Pods {
 		p := &g.s.Pods[i].Status
@@ -185,9 +194,14 @@ func (g *gathering) objects(ctx context.Context) {
 		list("stateful sets of "+ns, stateful, func() { s.StatefulSets = append(s.StatefulSets, stateful.Items...) }, in)
 		list("daemon sets of "+ns, daemons, func() { s.DaemonSets = append(s.DaemonSets, daemons.Items...) }, in)
 	}
-	operations, secrets := &v1alpha1.OnecloudOperationList{}, &corev1.SecretList{}
+	operations := &v1alpha1.OnecloudOperationList{}
 	list("operations", operations, func() { s.Operations = operations.Items }, client.InNamespace(g.o.Cloud.Namespace))
-	list("secrets (to take them out of logs)", secrets, func() { g.secrets, g.secretsKnown = secretValues(secrets.Items), true }, client.InNamespace(g.o.Cloud.Namespace))
+	for _, ns := range g.secretive() {
+		secrets := &corev1.SecretList{}
+		list("secrets of "+ns+" (to take them out of logs)", secrets, func() {
+			g.secrets, g.secretsOf = append(g.secrets, secrets.Items...), append(g.secretsOf, ns)
+		}, client.InNamespace(ns))
+	}
 	all.Wait()
 	g.sort()
 }

@@ -24,6 +24,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 )
 
@@ -96,6 +97,21 @@ func TestNoSecretLeaves(t *testing.T) {
 	}
 }
 
+// The logs of the operator's namespace are in the bundle of a cloud in another one: its Secrets are taken out of them, too.
+func TestNoSecretOfAnotherCloudLeaves(t *testing.T) {
+	o := options()
+	o.Everything, o.Cloud.Namespace = true, "prod"
+	list := append(objects(), &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: "default"}})
+	s := Snapshot(t.Context(), build(t, list, interceptor.Funcs{}), o)
+	raw, err := json.Marshal(s)
+	if err != nil || len(s.Missing) > 0 || !strings.Contains(string(raw), "pod well") {
+		t.Fatalf("%v, missing %v, %d logs", err, s.Missing, len(s.Logs))
+	}
+	if strings.Contains(string(raw), secret) {
+		t.Error("a value of a Secret leaves")
+	}
+}
+
 // Without a list of Secrets nothing takes their values out of what programs have said: a support bundle has none of it, and says so.
 func TestSecretsUnknown(t *testing.T) {
 	const said = "what a program said"
@@ -118,7 +134,8 @@ func TestSecretsUnknown(t *testing.T) {
 		o := options()
 		o.Everything = everything
 		o.Journal = func(context.Context, string, string) ([]byte, error) { return []byte(said), nil }
-		o.Machines = []why.Machine{{Node: "n2", Journals: map[string][]string{"kubelet": {said}}}}
+		o.Machines = []why.Machine{{Node: "n2", Journals: map[string][]string{"kubelet": {said}}, StaticPods: map[string][]string{"etcd": {said}},
+			Findings: finding.List{finding.New("OCA-7110", "The agents do not reach the executor", "", "").With(said)}}}
 		s := Snapshot(t.Context(), build(t, all, refuse), o)
 		raw, err := json.Marshal(s)
 		if err != nil {
@@ -130,7 +147,7 @@ func TestSecretsUnknown(t *testing.T) {
 		if said := strings.Contains(strings.Join(s.Missing, "\n"), "container logs, journals and termination messages"); said != everything {
 			t.Errorf("everything %t: %v", everything, s.Missing)
 		}
-		if o.Machines[0].Journals == nil {
+		if o.Machines[0].Journals == nil || o.Machines[0].Findings[0].Evidence == nil {
 			t.Error("the machine of the caller was changed")
 		}
 	}
