@@ -180,6 +180,48 @@ func TestRecordIsOver(t *testing.T) {
 	}
 }
 
+// A rejoin that was cut off leaves no data. A restore that fails then does not start etcd with nothing: it would be an empty cluster.
+func TestNoEmptyEtcd(t *testing.T) {
+	h := machine(t)
+	alone := strings.Replace(etcdManifest, ",node2=https://10.0.0.2:2380", "", 1) // others would be asked
+	write(t, h, "/etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/etcd.yaml", alone)
+	for _, f := range []string{"/etc/kubernetes/manifests/etcd.yaml", "/var/lib/etcd/member"} {
+		if err := os.RemoveAll(h.Files.Path(f)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := PlanRestore(t.Context(), h, "", true, true); len(finding.Of(err)) != 1 || !strings.Contains(err.Error(), "no data in /var/lib/etcd") {
+		t.Errorf("a restore from no data: %v", err)
+	}
+	r := &Restore{Host: h, Member: own(t, h)}
+	if err := RestoreSteps()[0].Undo(t.Context(), r, workflow.Discard{}); err == nil || h.Files.Exists("/etc/kubernetes/manifests/etcd.yaml") {
+		t.Errorf("etcd is started with nothing, %v", err)
+	}
+}
+
+// A rejoin gives up no data if the others have lost their majority since it began.
+func TestReplaceable(t *testing.T) {
+	own, other, third := etcd.Observed{ID: "1", Peer: "https://10.0.0.1:2380"}, etcd.Observed{ID: "2", Peer: "https://10.0.0.2:2380", Answers: true},
+		etcd.Observed{ID: "3", Peer: "https://10.0.0.3:2380", Answers: true}
+	away := third
+	away.Answers = false
+	r := &Rejoin{Member: kubernetes.EtcdMember{Member: etcd.Member{Name: "node1", PeerURL: own.Peer}}}
+	for name, c := range map[string]struct {
+		all     []etcd.Observed
+		refused bool
+	}{
+		"the others answer":      {[]etcd.Observed{own, other, third}, false},
+		"one of them is away":    {[]etcd.Observed{own, other, away}, true},
+		"it is no member":        {[]etcd.Observed{other, third}, false},
+		"it is the only member":  {[]etcd.Observed{own}, true},
+		"the only other answers": {[]etcd.Observed{own, other}, true},
+	} {
+		if err := r.replaceable(c.all); (err != nil) != c.refused {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // What a restore made that was interrupted before it swapped the data is not put in the place of what etcd has taken since.
 func TestPreparedOfLongAgo(t *testing.T) {
 	h := machine(t)

@@ -104,3 +104,22 @@ func (e *earlier) begin(h *host.Host, name string) error {
 	e.over = err != nil
 	return err
 }
+
+// moveMember moves the data of a member aside. What is there already was moved before.
+func moveMember(member, aside string) error {
+	if err := os.MkdirAll(aside, 0o700); err != nil {
+		return fmt.Errorf("keeping the former data of etcd: %w", err)
+	}
+	if exists(filepath.Join(aside, "member")) {
+		return nil
+	}
+	if err := os.Rename(member, filepath.Join(aside, "member")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("keeping the former data of etcd: %w", err)
+	}
+	return nil
+}
+
+func exists(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
+}

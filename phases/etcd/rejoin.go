@@ -154,10 +154,16 @@ func RejoinSteps() []RejoinStep {
 	}
 }
 
-// awaitCluster waits for the restored etcd, which knows nothing of this member. One that lists it is the former one.
+// awaitCluster waits for the restored etcd, which knows nothing of this member. One that lists it is the former one. Without a restore, the others have to have a
+// majority before the data here is given up: they may have lost it since the command began.
 func awaitCluster(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 	if r.After == "" {
-		return nil
+		c, all, err := kubernetes.ObserveEtcd(ctx, r.open)
+		if err != nil {
+			return err
+		}
+		c.Close()
+		return r.replaceable(all)
 	}
 	err := wait.Until(ctx, "the restored etcd", 2*time.Second, func(ctx context.Context) (bool, string, error) {
 		c, err := r.open(ctx)
@@ -200,6 +206,18 @@ func clearData(_ context.Context, r *Rejoin, rep workflow.Reporter) error {
 	return rec.save(r.Host, rejoinName)
 }
 
+// replaceable is a finding if the others have no majority without the member of this machine, which is stopped.
+func (r *Rejoin) replaceable(all []etcd.Observed) error {
+	at := slices.IndexFunc(all, func(o etcd.Observed) bool { return o.Peer == r.Member.PeerURL })
+	if at < 0 {
+		return nil
+	}
+	if why := etcd.MustStay(all, all[at].ID); why != "" {
+		return finding.New("OCA-4141", "The member "+r.Member.Name+" of etcd cannot be replaced", why, "repair the other control-plane nodes first, then run the same command again; "+ofTwo)
+	}
+	return nil
+}
+
 func addMember(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 	c, all, err := kubernetes.ObserveEtcd(ctx, r.open)
 	if err != nil {
@@ -208,8 +226,8 @@ func addMember(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 	defer c.Close()
 	at := slices.IndexFunc(all, func(o etcd.Observed) bool { return o.Peer == r.Member.PeerURL })
 	if at >= 0 && all[at].Listed().Started() {
-		if why := etcd.MustStay(all, all[at].ID); why != "" {
-			return finding.New("OCA-4141", "The member "+r.Member.Name+" of etcd cannot be replaced", why, "repair the other control-plane nodes first")
+		if err := r.replaceable(all); err != nil {
+			return err
 		}
 		if err := c.Remove(ctx, all[at].Listed()); err != nil {
 			return err

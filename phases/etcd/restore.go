@@ -87,6 +87,15 @@ func PlanRestore(ctx context.Context, h *host.Host, file string, own, alone bool
 	if err := r.look(h, restoreName, r.source()); err != nil {
 		return nil, err
 	}
+	rec, err := r.record()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.hasData(); own && rec.Before == "" && err != nil {
+		return nil, finding.Errorf("OCA-4150", "The data of this member cannot be restored",
+			"if an etcd rejoin was begun here, move the directory member of the newest "+m.DataDir+"/"+beforeDir+"* to "+m.DataDir+
+				", then run the same command again; otherwise: ocadm etcd restore", "%w", err)
+	}
 	if err := noneRuns(ctx, h, m, alone); err != nil {
 		return nil, err
 	}
@@ -151,6 +160,9 @@ func RestoreSteps() []RestoreStep {
 				return kubernetes.StopStaticPods(ctx, r.Host, rep, kubernetes.StaticPods()...)
 			},
 			Undo: func(ctx context.Context, r *Restore, rep workflow.Reporter) error {
+				if err := r.hasData(); err != nil {
+					return err
+				}
 				return startAgain(ctx, r.Host, rep)
 			},
 		},
@@ -180,8 +192,8 @@ func RestoreSteps() []RestoreStep {
 			Name: "etcd", Short: "Start etcd with the restored data", Timeout: etcdPatience + time.Minute,
 			Plan: func(context.Context, *Restore) ([]string, error) { return []string{"start etcd"}, nil },
 			Run: func(ctx context.Context, r *Restore, rep workflow.Reporter) error {
-				if !exists(r.path("member")) { // etcd would begin with nothing, and the kubelets would end every pod
-					return fmt.Errorf("starting etcd: there is no data in %s; the former data is in %s* there", r.Member.DataDir, beforeDir)
+				if err := r.hasData(); err != nil {
+					return err
 				}
 				return startEtcd(ctx, r.Host, rep)
 			},
@@ -202,6 +214,14 @@ func RestoreSteps() []RestoreStep {
 			Run:  func(_ context.Context, r *Restore, _ workflow.Reporter) error { return forget(r.Host, restoreName) },
 		},
 	}
+}
+
+// hasData is an error while etcd would begin with nothing, and the kubelets would end every pod. A rejoin that was cut off leaves none.
+func (r *Restore) hasData() error {
+	if exists(r.path("member")) {
+		return nil
+	}
+	return fmt.Errorf("starting etcd: there is no data in %s; the former data is in %s* there", r.Member.DataDir, beforeDir)
 }
 
 // path is a directory beside the data of the member.
@@ -263,25 +283,6 @@ func swap(_ context.Context, r *Restore, rep workflow.Reporter) error {
 	rec.Swapped = true
 	rep.Changed("kept the former data of etcd in %s", filepath.Join(r.Member.DataDir, rec.Before))
 	return rec.save(r.Host, restoreName)
-}
-
-// moveMember moves the data of a member aside. What is there already was moved before.
-func moveMember(member, aside string) error {
-	if err := os.MkdirAll(aside, 0o700); err != nil {
-		return fmt.Errorf("keeping the former data of etcd: %w", err)
-	}
-	if exists(filepath.Join(aside, "member")) {
-		return nil
-	}
-	if err := os.Rename(member, filepath.Join(aside, "member")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("keeping the former data of etcd: %w", err)
-	}
-	return nil
-}
-
-func exists(name string) bool {
-	_, err := os.Lstat(name)
-	return err == nil
 }
 
 // unswap puts the former data back. etcd does not run. It makes the moves of swap in reverse order, so that a restore can go on from each moment of it.
