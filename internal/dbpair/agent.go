@@ -56,6 +56,7 @@ type Agent struct {
 	copying chan error
 	// copiedAt is the last event of a copy, and copyError why the last one failed.
 	copiedAt, copyError string
+	copyFailed          time.Time // zero if it did not
 
 	record      Record
 	lease       *coordinationv1.Lease
@@ -142,7 +143,7 @@ func (a *Agent) look(ctx context.Context) View {
 	if a.mode == Primary || a.mode == Replica {
 		a.ask(ctx, &v)
 	}
-	v.Answered = a.everAnswered
+	v.Answered, v.CopyFailed = a.everAnswered, a.sinceFailedCopy()
 	v.SemiSyncFrom, v.CaughtUp, v.Following, v.Diverged = a.semiSyncFrom, a.caughtUp, a.following, a.diverged
 	v.Lacking = a.lacking
 	return v

@@ -30,6 +30,7 @@ func (a *Agent) beginCopy(ctx context.Context) error {
 	if _, err := a.askSource(limited); err != nil { // before anything is given up
 		return fmt.Errorf("reaching the primary: %w", err)
 	}
+	a.copyFailed = time.Now() // until it has begun
 	if err := a.empty(limited); err != nil {
 		return err
 	}
@@ -41,6 +42,7 @@ func (a *Agent) beginCopy(ctx context.Context) error {
 		return err
 	}
 	a.closeLocal() // the copy has a connection of its own
+	a.copyFailed = time.Time{}
 	done := make(chan error, 1)
 	a.copying = done
 	go func() {
@@ -134,6 +136,9 @@ func (a *Agent) collectCopy(ctx context.Context) {
 	select {
 	case err := <-a.copying:
 		a.copying = nil
+		if err != nil {
+			a.copyFailed = time.Now()
+		}
 		if a.mode != Copying {
 			return // the server was stopped meanwhile
 		}
@@ -142,7 +147,7 @@ func (a *Agent) collectCopy(ctx context.Context) {
 			err = a.beginLog(ctx)
 		}
 		if err != nil {
-			a.copyError = err.Error()
+			a.copyError, a.copyFailed = err.Error(), time.Now() // beginLog may have failed, too
 			a.Log.Warn("not copied", "error", err)
 			return
 		}
@@ -150,6 +155,14 @@ func (a *Agent) collectCopy(ctx context.Context) {
 		a.Log.Info("copied", "at", a.copiedAt)
 	default:
 	}
+}
+
+// sinceFailedCopy is how long ago the last copy failed, 0 if it did not.
+func (a *Agent) sinceFailedCopy() time.Duration {
+	if a.copyFailed.IsZero() {
+		return 0
+	}
+	return max(1, time.Since(a.copyFailed))
 }
 
 // beginLog starts a copied server once as a replica and sets where its log begins.

@@ -38,6 +38,8 @@ type Limits struct {
 	// Unresponsive is how long a server may not answer before it is restarted, Recovery the same for one that has not answered since its start: after a
 	// crash it recovers first, and would begin with that again.
 	Unresponsive, Recovery time.Duration
+	// CopyAgain is how long a replica waits after a copy that failed: one on a disk that is full would keep the primary busy without an end.
+	CopyAgain time.Duration
 }
 
 // DefaultLimits are those of the product.
@@ -45,6 +47,7 @@ func DefaultLimits() Limits {
 	return Limits{
 		Every: time.Second, Silence: 8 * time.Second, Fence: 10 * time.Second, FenceAlone: 45 * time.Second, Takeover: 15 * time.Second, Connected: time.Minute,
 		Forced: time.Minute, Handover: 30 * time.Second, Unresponsive: 30 * time.Second, Recovery: 30 * time.Minute,
+		CopyAgain: time.Minute,
 	}
 }
 
@@ -76,6 +79,8 @@ type View struct {
 	CaughtUp bool
 	// Following is true once a replica was pointed to the primary since its server started, and Diverged if it has events that the primary lacks.
 	Following, Diverged bool
+	// CopyFailed is how long ago the last copy failed, 0 if it did not.
+	CopyFailed time.Duration
 	// Lacking is what a replica was copied without; "" if nothing is missing, or that is not known yet.
 	Lacking string
 	// Peer is what the other agent reported; the zero value if it is silent.
@@ -221,6 +226,8 @@ func asReplica(v View) Decision {
 		r := v.Record
 		r.Copy = ""
 		return Decision{Act: Copy, Why: "a new copy was asked for", Write: &r}
+	case !v.Complete && v.CopyFailed > 0 && v.CopyFailed < v.CopyAgain:
+		return Decision{Act: Wait, Why: "the copy failed, and begins anew soon"}
 	case !v.Complete || v.Diverged:
 		return Decision{Act: Copy, Why: map[bool]string{true: "it has changes that the primary does not have", false: "it has no copy yet"}[v.Diverged]}
 	case v.Lacking != "" && v.Record.InSync != v.Me:

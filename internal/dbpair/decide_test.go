@@ -103,13 +103,20 @@ func TestReplica(t *testing.T) {
 		change func(*dbpair.View)
 		want   dbpair.Act
 	}{
-		"all is well":                 {func(*dbpair.View) {}, dbpair.Wait},
-		"it was stopped":              {func(v *dbpair.View) { v.Mode, v.Answers = dbpair.Stopped, false }, dbpair.StartReplica},
-		"it hangs":                    {func(v *dbpair.View) { v.Answers, v.Silent = false, time.Minute }, dbpair.Stop},
-		"it recovers":                 {func(v *dbpair.View) { v.Answers, v.Answered, v.Silent = false, false, 29*time.Minute }, dbpair.Wait},
-		"it is still the primary":     {func(v *dbpair.View) { v.Mode = dbpair.Primary }, dbpair.Stop},
-		"the same, no API server":     {func(v *dbpair.View) { v.Mode, v.Reached = dbpair.Primary, false }, dbpair.Stop},
-		"it has no copy":              {func(v *dbpair.View) { v.Complete, v.Mode = false, dbpair.Stopped }, dbpair.Copy},
+		"all is well":             {func(*dbpair.View) {}, dbpair.Wait},
+		"it was stopped":          {func(v *dbpair.View) { v.Mode, v.Answers = dbpair.Stopped, false }, dbpair.StartReplica},
+		"it hangs":                {func(v *dbpair.View) { v.Answers, v.Silent = false, time.Minute }, dbpair.Stop},
+		"it recovers":             {func(v *dbpair.View) { v.Answers, v.Answered, v.Silent = false, false, 29*time.Minute }, dbpair.Wait},
+		"it is still the primary": {func(v *dbpair.View) { v.Mode = dbpair.Primary }, dbpair.Stop},
+		"the same, no API server": {func(v *dbpair.View) { v.Mode, v.Reached = dbpair.Primary, false }, dbpair.Stop},
+		"it has no copy":          {func(v *dbpair.View) { v.Complete, v.Mode = false, dbpair.Stopped }, dbpair.Copy},
+		"its copy has just failed": {func(v *dbpair.View) {
+			v.Complete, v.Mode, v.CopyFailed = false, dbpair.Stopped, time.Second
+		}, dbpair.Wait},
+		"the same, and a copy is asked for": {func(v *dbpair.View) {
+			v.Complete, v.Mode, v.CopyFailed, v.Record.Copy, v.Record.InSync = false, dbpair.Stopped, time.Second, second, ""
+		}, dbpair.Copy},
+		"its copy failed a while ago": {func(v *dbpair.View) { v.Complete, v.Mode, v.CopyFailed = false, dbpair.Stopped, 2*time.Minute }, dbpair.Copy},
 		"it has a row too many":       {func(v *dbpair.View) { v.Diverged = true }, dbpair.Copy},
 		"it does not follow yet":      {func(v *dbpair.View) { v.Following, v.CaughtUp = false, false }, dbpair.Follow},
 		"the log is gone":             {func(v *dbpair.View) { v.Server.Connected, v.Server.Code = false, 1236 }, dbpair.Copy},

@@ -43,7 +43,7 @@ const (
 func quick() dbpair.Limits {
 	return dbpair.Limits{
 		Every: 100 * time.Millisecond, Silence: 1500 * time.Millisecond, Fence: 1500 * time.Millisecond, FenceAlone: 3 * time.Second,
-		Takeover: 2500 * time.Millisecond, Connected: 20 * time.Second, Forced: 4 * time.Second, Handover: 10 * time.Second, Unresponsive: 20 * time.Second, Recovery: time.Minute,
+		Takeover: 2500 * time.Millisecond, Connected: 20 * time.Second, Forced: 4 * time.Second, Handover: 10 * time.Second, Unresponsive: 20 * time.Second, Recovery: time.Minute, CopyAgain: time.Second,
 	}
 }
 

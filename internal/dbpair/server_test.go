@@ -4,6 +4,8 @@ package dbpair
 
 import (
 	"crypto/x509"
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -69,5 +71,18 @@ func TestAuthorityOfLongAgo(t *testing.T) {
 	}
 	if !pki.SignedBy(certs[0], ca.Cert) {
 		t.Error("the authority of before has not signed the certificate")
+	}
+}
+
+// A copy that failed does not begin anew at once.
+func TestCopyFailed(t *testing.T) {
+	a := &Agent{Me: Second, Limits: DefaultLimits(), Files: Files{Dir: t.TempDir()}, Log: slog.New(slog.DiscardHandler), mode: Copying, copying: make(chan error, 1)}
+	view := func() View {
+		return View{Me: a.Me, Limits: a.Limits, Reached: true, Record: Record{Primary: First, Term: 1}, Mode: a.mode, Complete: a.complete(), CopyFailed: a.sinceFailedCopy()}
+	}
+	a.copying <- errors.New("the disk is full")
+	a.collectCopy(t.Context())
+	if d := Decide(view()); a.mode != Stopped || d.Act != Wait {
+		t.Errorf("%s, %+v", a.mode, d)
 	}
 }
