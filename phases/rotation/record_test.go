@@ -4,6 +4,8 @@ package rotation
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,7 +13,12 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/pki"
@@ -158,6 +165,32 @@ func TestUsesAPI(t *testing.T) {
 		if got := usesAPI(c.pod); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// An API server that does not answer once does not leave the pods of a workload with the authorities of before.
+func TestReplaceTriesAgain(t *testing.T) {
+	meta := metav1.ObjectMeta{Namespace: "kube-system", Name: "proxy"}
+	yes, patches := true, 0
+	c := interceptor.NewClient(fake.NewClientBuilder().WithObjects(&appsv1.DaemonSet{ObjectMeta: meta}).Build(), interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if patches++; patches == 1 {
+				return errors.New("no answer")
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+	})
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "proxy-1",
+		OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: "proxy", Controller: &yes}}}}
+	done := map[string]bool{}
+	for i, fails := range []bool{true, false, false} {
+		if err := replace(t.Context(), c, workflow.Discard{}, pod, "mark", done); (err != nil) != fails {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	var set appsv1.DaemonSet
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: "proxy"}, &set); err != nil || set.Spec.Template.Annotations[restarted] != "mark" || patches != 2 {
+		t.Errorf("%v after %d patches, %v", set.Spec.Template.Annotations, patches, err)
 	}
 }
 

@@ -171,7 +171,7 @@ func (n *Rotation) restart(ctx context.Context, r workflow.Reporter, stage Stage
 	return f.With(strings.Split(wait.Why(err), ", ")...)
 }
 
-// replace restarts what a pod belongs to, once. A pod of a Job is left to end, and one of nothing to its owner.
+// replace restarts what a pod belongs to, once; one that was refused is tried again. A pod of a Job is left to end, and one of nothing to its owner.
 func replace(ctx context.Context, c client.Client, r workflow.Reporter, p *corev1.Pod, mark string, done map[string]bool) error {
 	owner := metav1.GetControllerOf(p)
 	if p.DeletionTimestamp != nil || owner == nil || owner.Kind == "Job" {
@@ -199,20 +199,23 @@ func replace(ctx context.Context, c client.Client, r workflow.Reporter, p *corev
 		if done[id] {
 			return nil
 		}
+		if err := c.Delete(ctx, p, client.Preconditions{UID: &p.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("restarting %s: %w", id, err)
+		}
 		done[id] = true
 		r.Changed("restarted %s", id)
-		return client.IgnoreNotFound(c.Delete(ctx, p, client.Preconditions{UID: &p.UID}))
+		return nil
 	}
 	if done[id] {
 		return nil
 	}
-	done[id] = true
 	object.SetNamespace(key.Namespace)
 	object.SetName(key.Name)
 	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{%q:%q}}}}}`, restarted, mark)
-	if err := c.Patch(ctx, object, client.RawPatch("application/merge-patch+json", []byte(patch)), client.FieldOwner(kube.FieldManager)); err != nil {
-		return fmt.Errorf("restarting the pods of %s: %w", id, client.IgnoreNotFound(err))
+	if err := c.Patch(ctx, object, client.RawPatch("application/merge-patch+json", []byte(patch)), client.FieldOwner(kube.FieldManager)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("restarting the pods of %s: %w", id, err)
 	}
+	done[id] = true
 	r.Changed("restarted the pods of %s", id)
 	return nil
 }
