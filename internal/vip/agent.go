@@ -128,38 +128,53 @@ func (a *Agent) follow(ctx context.Context) {
 	a.kept = why
 }
 
-// ready asks the API server of this node whether it can serve.
+// ready asks the API server of this node whether it can serve. It says so to anybody: where the kubeconfig was deleted, or its certificate has ended, the
+// address does not leave a node that serves, and with it the cluster.
 func (a *Agent) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	c, err := a.rest()
-	if err != nil {
-		return err
+	if err == nil {
+		var status int
+		if status, err = readyz(ctx, c); status != http.StatusUnauthorized {
+			return err
+		}
 	}
+	anybody := &rest.Config{Host: a.host(), TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(filepath.Dir(a.Kubeconfig), "pki", "ca.crt")}}
+	if _, aerr := readyz(ctx, anybody); aerr != nil {
+		return errors.Join(err, aerr)
+	}
+	return nil
+}
+
+// readyz asks an API server. status is 0 without an answer.
+func readyz(ctx context.Context, c *rest.Config) (status int, err error) {
 	client, err := rest.HTTPClientFor(c)
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return 0, fmt.Errorf("making a client: %w", err)
 	}
 	defer client.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.Host+"/readyz", nil)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
 	_ = resp.Body.Close() // it has been read
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("/readyz answers %d", resp.StatusCode)
 	}
-	return err
+	return resp.StatusCode, err
 }
+
+func (a *Agent) host() string { return "https://" + net.JoinHostPort(a.Address, strconv.Itoa(a.Port)) }
 
 // rest reads the kubeconfig each time: kubeadm replaces it when it renews certificates.
 func (a *Agent) rest() (*rest.Config, error) {
-	c, err := clientcmd.BuildConfigFromFlags("https://"+net.JoinHostPort(a.Address, strconv.Itoa(a.Port)), a.Kubeconfig)
+	c, err := clientcmd.BuildConfigFromFlags(a.host(), a.Kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}

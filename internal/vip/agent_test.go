@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vip
+
+import (
+	"encoding/pem"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Whether an API server can serve does not depend on the kubeconfig of the agent: without it, all nodes would give up the address.
+func TestReady(t *testing.T) {
+	serves := true
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch token := r.Header.Get("Authorization"); {
+		case token != "" && token != "Bearer good":
+			w.WriteHeader(http.StatusUnauthorized)
+		case !serves:
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}))
+	defer server.Close()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	host, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		token string // "" stands for no kubeconfig
+		well  bool
+	}{
+		"well": {"good", true}, "credentials that have ended": {"ended", true}, "no kubeconfig": {"", true},
+		"it cannot serve": {"good", false}, "it cannot serve, and they have ended": {"ended", false}, "it cannot serve, and there is none": {"", false},
+	} {
+		dir := t.TempDir()
+		a := &Agent{Address: host, Port: number, Kubeconfig: filepath.Join(dir, "admin.conf")}
+		if c.token != "" {
+			kc := clientcmdapi.Config{CurrentContext: "c", Contexts: map[string]*clientcmdapi.Context{"c": {Cluster: "c", AuthInfo: "c"}},
+				Clusters:  map[string]*clientcmdapi.Cluster{"c": {Server: "https://elsewhere.invalid", CertificateAuthorityData: ca}},
+				AuthInfos: map[string]*clientcmdapi.AuthInfo{"c": {Token: c.token}}}
+			if err := clientcmd.WriteToFile(kc, a.Kubeconfig); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.MkdirAll(filepath.Join(dir, "pki"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "pki", "ca.crt"), ca, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		serves = c.well
+		if err := a.ready(t.Context()); (err == nil) != c.well {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
