@@ -254,7 +254,8 @@ func trustFrom(h *host.Host, file string, authorities []byte) error {
 	return overwrite(h, file, raw, 0o600)
 }
 
-// overwrite writes a file without a copy of the former one, which may hold a key. Reset knows the file by its name.
+// overwrite writes a file without a copy of the former one, which may hold a key. Reset knows the file by its name. It is on the disk, whole, before it is in
+// its place: after a power cut, the kubelet would not start with an empty certificate, nor etcd with an empty manifest.
 func overwrite(h *host.Host, file string, data []byte, mode fs.FileMode) error {
 	files := h.Files
 	files.Ledger = nil

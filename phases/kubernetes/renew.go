@@ -272,13 +272,10 @@ func signKubeletServing(h *host.Host, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("encoding the key of the kubelet: %w", err)
 	}
-	if err := os.WriteFile(h.Files.Path(kubeletServingKey), encoded, 0o600); err != nil {
-		return fmt.Errorf("writing the key of the kubelet: %w", err)
+	if err := overwrite(h, kubeletServingKey, encoded, 0o600); err != nil {
+		return err
 	}
-	if err := os.WriteFile(h.Files.Path(kubeletServing), pkiutil.EncodeCertPEM(cert), 0o644); err != nil { //nolint:gosec // as the kubelet writes it
-		return fmt.Errorf("writing the serving certificate of the kubelet: %w", err)
-	}
-	return nil
+	return overwrite(h, kubeletServing, pkiutil.EncodeCertPEM(cert), 0o644) // the mode that the kubelet gives it
 }
 
 // signKubeletClient signs a certificate with the subject of the present one, and links it as the kubelet does.

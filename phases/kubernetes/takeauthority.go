@@ -139,8 +139,8 @@ func requestKubeletClient(ctx context.Context, h *host.Host, now time.Time) erro
 // linkKubeletClient writes a certificate of the kubelet with its key, and links it as the kubelet does.
 func linkKubeletClient(h *host.Host, pair []byte, now time.Time) error {
 	name := filepath.Join(filepath.Dir(kubeletClientPEM), "kubelet-client-"+now.UTC().Format("2006-01-02-15-04-05")+".pem")
-	if err := os.WriteFile(h.Files.Path(name), pair, 0o600); err != nil {
-		return fmt.Errorf("writing the certificate of the kubelet: %w", err)
+	if err := overwrite(h, name, pair, 0o600); err != nil {
+		return err
 	}
 	link := h.Files.Path(kubeletClientPEM)
 	if err := os.Remove(link + ".ocadm"); err != nil && !errors.Is(err, fs.ErrNotExist) {
