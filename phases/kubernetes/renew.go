@@ -197,24 +197,39 @@ func RenewSteps() []RenewStep {
 }
 
 func renewControlPlane(_ context.Context, n *Renewal, r workflow.Reporter) error {
-	m, err := renewer(n.Host)
-	if err != nil {
-		return err
-	}
 	list, err := n.dueOf(kindControlPlane, kindKubeconfig)
 	if err != nil {
 		return err
 	}
 	for _, c := range list {
-		if _, err := m.RenewUsingLocalCA(c.Name); err != nil {
-			return fmt.Errorf("renewing %s: %w", c.File, err)
-		}
-		if c.Kind == kindKubeconfig {
-			if err := trustWhole(n.Host, c.File); err != nil {
-				return err
-			}
+		if err := renewOne(n.Host, c); err != nil {
+			return err
 		}
 		r.Changed("renewed %s", c.File)
+	}
+	return nil
+}
+
+// renewOne signs a certificate or kubeconfig of the control plane anew. kubeadm empties a file before it writes the new content: a full disk would leave
+// nothing of it, so it must have room for more than that first.
+func renewOne(h *host.Host, c Certificate) error {
+	const room, bytes = pkiDir + "/.ocadm-room", 64 << 10
+	err := overwrite(h, room, make([]byte, bytes), 0o600)
+	if err == nil {
+		err = h.Files.Remove(room)
+	}
+	if err != nil {
+		return fmt.Errorf("renewing %s: making sure that it fits on the disk: %w", c.File, err)
+	}
+	m, err := renewer(h)
+	if err != nil {
+		return err
+	}
+	if _, err := m.RenewUsingLocalCA(c.Name); err != nil {
+		return fmt.Errorf("renewing %s: %w", c.File, err)
+	}
+	if c.Kind == kindKubeconfig {
+		return trustWhole(h, c.File)
 	}
 	return nil
 }

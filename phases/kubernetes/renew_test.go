@@ -374,3 +374,25 @@ func TestServesWith(t *testing.T) {
 		t.Errorf("another certificate: %q", why)
 	}
 }
+
+// kubeadm empties a certificate before it writes the new one. Where that would not fit, nothing is touched.
+func TestRenewalNeedsRoom(t *testing.T) {
+	h := controlPlaneEnding(t, 10*day)
+	before := h.Files.Text(pkiDir+"/apiserver.crt") + h.Files.Text(pkiDir+"/apiserver.key")
+	n := &Renewal{Host: h, Within: 30 * day}
+	if err := os.MkdirAll(h.Files.Path(pkiDir+"/.ocadm-room/in-the-way"), 0o700); err != nil { // a file cannot be written there
+		t.Fatal(err)
+	}
+	if err := renewControlPlane(t.Context(), n, workflow.Discard{}); err == nil {
+		t.Error("it is renewed without room")
+	}
+	if h.Files.Text(pkiDir+"/apiserver.crt")+h.Files.Text(pkiDir+"/apiserver.key") != before {
+		t.Error("the certificate was touched")
+	}
+	if err := os.RemoveAll(h.Files.Path(pkiDir + "/.ocadm-room")); err != nil {
+		t.Fatal(err)
+	}
+	if err := renewControlPlane(t.Context(), n, workflow.Discard{}); err != nil || h.Files.Exists(pkiDir+"/.ocadm-room") {
+		t.Errorf("%v", err)
+	}
+}

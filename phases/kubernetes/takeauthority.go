@@ -67,20 +67,6 @@ func SignAnew(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return nil
 }
 
-func renewOne(h *host.Host, c Certificate) error {
-	m, err := renewer(h)
-	if err != nil {
-		return err
-	}
-	if _, err := m.RenewUsingLocalCA(c.Name); err != nil {
-		return fmt.Errorf("signing %s: %w", c.File, err)
-	}
-	if c.Kind == kindKubeconfig {
-		return trustWhole(h, c.File)
-	}
-	return nil
-}
-
 // requestKubeletClient asks the API for a client certificate of the kubelet, as the kubelet does, and links it. The kubelet has to be restarted.
 func requestKubeletClient(ctx context.Context, h *host.Host, now time.Time) error {
 	old, err := readCertificate(h, kubeletClientPEM)
