@@ -222,45 +222,6 @@ func TestReplaceable(t *testing.T) {
 	}
 }
 
-// What a restore made that was interrupted before it swapped the data is not put in the place of what etcd has taken since.
-func TestPreparedOfLongAgo(t *testing.T) {
-	h := machine(t)
-	alone := strings.Replace(etcdManifest, ",node2=https://10.0.0.2:2380", "", 1) // others would be asked
-	write(t, h, "/etc/kubernetes/manifests/etcd.yaml", alone)
-	write(t, h, "/var/lib/etcd/"+restoredDir+"/member/snap/db", "of long ago")
-	if err := (record{Source: "data", Prepared: true}).save(h, restoreName); err != nil {
-		t.Fatal(err)
-	}
-	prepared := func() bool {
-		t.Helper()
-		r, err := PlanRestore(t.Context(), h, "", true, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		done, err := RestoreSteps()[1].Check(t.Context(), r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return done
-	}
-	if prepared() {
-		t.Error("the control plane has run since, and the data passes for the present")
-	}
-	write(t, h, "/etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/etcd.yaml", alone)
-	if err := os.Remove(h.Files.Path("/etc/kubernetes/manifests/etcd.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	if !prepared() {
-		t.Error("the control plane is stopped, and the data is made a second time")
-	}
-	if err := os.RemoveAll(h.Files.Path("/var/lib/etcd/" + restoredDir)); err != nil {
-		t.Fatal(err)
-	}
-	if prepared() {
-		t.Error("the data was deleted, and passes for made")
-	}
-}
-
 // A restore that was given up does not pass for a part of another one.
 func TestRecordIsOfOneSnapshot(t *testing.T) {
 	h := machine(t)

@@ -111,7 +111,8 @@ func noneRuns(ctx context.Context, h *host.Host, m kubernetes.EtcdMember, alone 
 	}
 	if busy := running(ctx, others, cmp.Or(h.Config.Node.BindPort, config.DefaultPort)); len(busy) > 0 {
 		return finding.New("OCA-4151", "Other control-plane nodes still run", strings.Join(busy, ", ")+" would go on with the present etcd, beside the restored one",
-			"on each of them: ocadm etcd rejoin --after-restore "+u.Hostname()+", which waits for this one; or turn them off").With(busy...)
+			"if etcd works there, here instead: ocadm etcd rejoin; to give up what they have, on each of them: ocadm etcd rejoin --after-restore "+u.Hostname()+
+				", which waits for this one; or turn them off").With(busy...)
 	}
 	if !sure && !alone {
 		return finding.New("OCA-4156", "It is not known whether other control-plane nodes run",

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/vip"
+)
+
+// Other control-plane nodes that run may be well: what they have is not to be given up for the data of this one.
+func TestOthersRun(t *testing.T) {
+	h := machine(t)
+	write(t, h, "/etc/kubernetes/manifests/etcd.yaml", strings.Replace(etcdManifest, ",node2=https://10.0.0.2:2380", "", 1))
+	write(t, h, vip.SettingsFile, "peers: 10.0.0.1,127.0.0.1\n")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	h.Config.Node.BindPort = l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // it listens on TCP
+	_, err = PlanRestore(t.Context(), h, "", true, false)
+	found := finding.Of(err)
+	if len(found) != 1 || found[0].Code != "OCA-4151" || !slices.Equal(found[0].Evidence, []string{"127.0.0.1"}) {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	if r := found[0].Remedy; !strings.HasPrefix(r, "if etcd works there, here instead: ocadm etcd rejoin;") {
+		t.Error(r)
+	}
+}
+
+// What a restore made that was interrupted before it swapped the data is not put in the place of what etcd has taken since.
+func TestPreparedOfLongAgo(t *testing.T) {
+	h := machine(t)
+	alone := strings.Replace(etcdManifest, ",node2=https://10.0.0.2:2380", "", 1) // others would be asked
+	write(t, h, "/etc/kubernetes/manifests/etcd.yaml", alone)
+	write(t, h, "/var/lib/etcd/"+restoredDir+"/member/snap/db", "of long ago")
+	if err := (record{Source: "data", Prepared: true}).save(h, restoreName); err != nil {
+		t.Fatal(err)
+	}
+	prepared := func() bool {
+		t.Helper()
+		r, err := PlanRestore(t.Context(), h, "", true, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done, err := RestoreSteps()[1].Check(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done
+	}
+	if prepared() {
+		t.Error("the control plane has run since, and the data passes for the present")
+	}
+	write(t, h, "/etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/etcd.yaml", alone)
+	if err := os.Remove(h.Files.Path("/etc/kubernetes/manifests/etcd.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if !prepared() {
+		t.Error("the control plane is stopped, and the data is made a second time")
+	}
+	if err := os.RemoveAll(h.Files.Path("/var/lib/etcd/" + restoredDir)); err != nil {
+		t.Fatal(err)
+	}
+	if prepared() {
+		t.Error("the data was deleted, and passes for made")
+	}
+}
