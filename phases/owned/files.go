@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -158,7 +159,7 @@ func Beside(h *host.Host) []string {
 	return out
 }
 
-// Remove unmounts what is mounted below a path and removes it. A disk that is mounted at the path itself stays mounted and is emptied.
+// Remove unmounts what is mounted below a path and removes it. A disk that is mounted at the path itself, or linked there, stays and is emptied.
 // While a mount is left below it, nothing is removed: that would delete what the mount shows.
 func Remove(h *host.Host, name string) error {
 	mounts, err := MountPoints(h, name)
@@ -196,10 +197,17 @@ func Remove(h *host.Host, name string) error {
 // emptyDisk reports whether a path is a mounted disk with nothing on it but what its file system needs: there is nothing to remove.
 func emptyDisk(h *host.Host, name string) bool { return Disk(h, name) && len(Content(h, name)) == 0 }
 
-// Disk reports whether a directory is a disk that its owner has mounted there on purpose.
+// Disk reports whether a directory is a disk that its owner has mounted there on purpose, or a link by which its owner has put it elsewhere.
 func Disk(h *host.Host, dir string) bool {
+	if strings.HasPrefix(dir, "/run/") {
+		return false
+	}
+	if _, err := os.Readlink(h.Files.Path(dir)); err == nil {
+		st, err := h.Files.Stat(dir)
+		return err == nil && st.IsDir()
+	}
 	mounts, err := MountPoints(h, dir)
-	return err == nil && !strings.HasPrefix(dir, "/run/") && slices.Contains(mounts, dir)
+	return err == nil && slices.Contains(mounts, dir)
 }
 
 // Content is what lies in a directory, apart from a file system's own lost+found.
@@ -256,7 +264,20 @@ func onDisk(h *host.Host, dir string) bool {
 	return false
 }
 
-// MountPoints are what is mounted at or below a directory, the deepest first.
+// resolved is where a path leads on the machine: the kernel lists mounts without links. What cannot be followed stays.
+func resolved(h *host.Host, name string) string {
+	root, err := filepath.EvalSymlinks(h.Files.Path("/"))
+	if err != nil {
+		return name
+	}
+	to, err := filepath.EvalSymlinks(h.Files.Path(name))
+	if err != nil {
+		return name
+	}
+	return path.Join("/", strings.TrimPrefix(to, root))
+}
+
+// MountPoints are what is mounted at or below a directory, the deepest first, by their names there: the directory, or one above it, may be a link.
 func MountPoints(h *host.Host, dir string) ([]string, error) {
 	raw, err := h.Files.ReadFile("/proc/self/mounts")
 	if errors.Is(err, fs.ErrNotExist) && h.Files.Root != "" {
@@ -266,11 +287,12 @@ func MountPoints(h *host.Host, dir string) ([]string, error) {
 		return nil, cannotLook("mounts", "cat /proc/self/mounts", "mount -t proc proc /proc", err)
 	}
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	at := resolved(h, dir)
 	var out []string
 	for line := range strings.Lines(string(raw)) {
 		if f := strings.Fields(line); len(f) > 1 {
-			if p := unescape.Replace(f[1]); p == dir || strings.HasPrefix(p, dir+"/") {
-				out = append(out, p)
+			if p := unescape.Replace(f[1]); p == at || strings.HasPrefix(p, at+"/") {
+				out = append(out, dir+strings.TrimPrefix(p, at))
 			}
 		}
 	}

@@ -261,6 +261,37 @@ func TestVolumeOfImagesIsUnmounted(t *testing.T) {
 	}
 }
 
+// The kernel lists mounts by their real names. What a pod has mounted is not removed with the kubelet's directories where these are behind a link.
+func TestMountsBehindALinkAreNeverEmptied(t *testing.T) {
+	const volume = "/data/kubelet/pods/1/volumes/v"
+	h, _ := machine(t, worker, true, volume+"/precious=x", "/var/lib/x=", "/proc/self/mounts=/dev/sdb "+volume+" ext4 rw 0 0\n")
+	if err := os.Symlink("../../data/kubelet", h.Files.Path(kubeletDir)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Mounts(h); err != nil || len(got) != 1 || got[0] != kubeletDir+"/pods/1/volumes/v" {
+		t.Errorf("%q, %v", got, err)
+	}
+	// A directory that stands for a machine cannot unmount anything.
+	if err := Remove(h, kubeletDir+"/pods"); err == nil || !h.Files.Exists(volume+"/precious") {
+		t.Errorf("removed: %v", err)
+	}
+}
+
+// A directory that its owner has put elsewhere by a link is emptied there, and the link stays.
+func TestLinkedDirectoryIsEmptied(t *testing.T) {
+	const linked = "/var/lib/containerd"
+	h, _ := machine(t, worker, true, "/data/containerd/layers/1=x", "/var/lib/x=", "/proc/self/mounts=")
+	if err := os.Symlink("../../data/containerd", h.Files.Path(linked)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Remove(h, linked); err != nil || h.Files.Exists("/data/containerd/layers") || !h.Files.Exists(linked) {
+		t.Errorf("%v", err)
+	}
+	if !Disk(h, linked) {
+		t.Error("the link is left over")
+	}
+}
+
 // Directories that were there before a node was, and those on a mounted disk, stay, be they empty or not.
 func TestEmptyDirectoriesOfVolumes(t *testing.T) {
 	const before, after, disk = "/etc/openvswitch", "/opt/cloud/workspace/servers", "/opt/cloud/workspace/data"
