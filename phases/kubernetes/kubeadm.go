@@ -138,10 +138,12 @@ func noProxy() (env []string) {
 // The ledger has, for each phase of kubeadm that ended well, the digest of what kubeadm was given. A phase is done while that digest is
 // the present one and its outputs are there (docs/decisions/0017-when-a-kubeadm-phase-is-done.md).
 
-// digest is that of kubeadm's configuration and patches on this node. Tokens are left out: they change nothing that a phase makes.
+// digest is that of kubeadm's configuration and patches on this node. Tokens are left out: they change nothing that a phase makes. So is the role of a
+// node that has joined and becomes a compute node: its phase labels the node, and kubeadm would not join one again that is Ready.
 func digest(h *host.Host, role Role) (string, error) {
 	c := *h.Config
 	c.Cluster.Token, c.Cluster.TokenTTL = "", 0
+	c.Node.EnableHostAgent = c.Node.EnableHostAgent && role == ControlPlane
 	render := func() ([]byte, error) { return documents(nodeRegistration(&c, Worker)) }
 	switch {
 	case role == Worker && c.Join.ControlPlane:

@@ -367,3 +367,35 @@ func TestRemovePods(t *testing.T) {
 		t.Errorf("pods left %q, said %q", rt.pods, r.changed)
 	}
 }
+
+// A node that has joined becomes a compute node by the same join with --enable-host-agent. kubeadm would refuse to start the kubelet of a Node that is
+// Ready once more.
+func TestComputeNodeNeedsNoSecondStart(t *testing.T) {
+	h := fakeHost(t, &host.Recorder{})
+	h.Config.Join.Endpoint = "10.0.0.1:6443"
+	for _, f := range []string{KubeletConfigFile, kubeletFlagsFile, bootstrapConf} {
+		write(t, h, f, "x")
+	}
+	plan := JoinPhases()
+	start := plan[slices.IndexFunc(plan, func(p host.Phase) bool { return p.Name == "kubelet-start" })]
+	done := func() bool {
+		t.Helper()
+		is, err := start.Check(t.Context(), h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return is
+	}
+	if done() {
+		t.Error("done before it ran")
+	}
+	if err := start.Run(t.Context(), h, &reporter{}); err != nil || !done() {
+		t.Fatalf("not done: %v", err)
+	}
+	if h.Config.Node.EnableHostAgent = true; !done() {
+		t.Error("a compute node starts its kubelet again")
+	}
+	if h.Config.Node.IP = "10.0.0.77"; done() {
+		t.Error("another address counts as done")
+	}
+}
