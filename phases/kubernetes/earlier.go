@@ -118,11 +118,15 @@ const (
 	kubernetesRelease = "kubernetes"
 )
 
-// noteRelease notes that this release makes the node, before it does. The first note stays until reset.
+// noteRelease notes that this release makes the node, before it does. The first note stays until reset has removed the node, be it that it did not end.
 func noteRelease(h *host.Host) error {
+	note := h.Ledger.Record
+	if !h.Ledger.Has(host.KindFile, ConfigFile) {
+		note = h.Ledger.Replace
+	}
 	this := ThisRelease()
 	for name, v := range map[string]string{ocadmRelease: this.Ocadm, kubernetesRelease: this.Kubernetes} {
-		if err := h.Ledger.Record(host.Entry{Kind: host.KindRelease, Name: name, Op: host.Found, Detail: v}); err != nil {
+		if err := note(host.Entry{Kind: host.KindRelease, Name: name, Op: host.Found, Detail: v}); err != nil {
 			return err
 		}
 	}

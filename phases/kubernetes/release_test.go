@@ -34,6 +34,22 @@ func TestOtherRelease(t *testing.T) {
 			note(h, ocadmRelease, "v0.9.0")
 			note(h, kubernetesRelease, version.Kubernetes)
 		}, "it was ocadm v0.9.0 with Kubernetes " + version.Kubernetes},
+		"this release, after a reset of a node of another one that did not end": {func(h *host.Host) {
+			note(h, ocadmRelease, "v0.9.0")
+			note(h, kubernetesRelease, "v1.35.9")
+			if err := noteRelease(h); err != nil {
+				t.Fatal(err)
+			}
+			own(h)
+		}, ""},
+		"another one, although the phase that notes it was repeated": {func(h *host.Host) {
+			own(h)
+			note(h, ocadmRelease, "v0.9.0")
+			note(h, kubernetesRelease, version.Kubernetes)
+			if err := noteRelease(h); err != nil {
+				t.Fatal(err)
+			}
+		}, "it was ocadm v0.9.0"},
 		"another Kubernetes": {func(h *host.Host) {
 			own(h)
 			note(h, ocadmRelease, version.Version)

@@ -62,10 +62,20 @@ func NodeOf(h *host.Host) Node {
 }
 
 // Note records, before the first file of a node is written, that the machine becomes one, and what of a node's names is there already:
-// that is someone else's. On a machine that is a node it changes nothing.
+// that is someone else's. On a machine that is a node it changes nothing. Where a reset has removed the node's files and did not end, what it left stays
+// the node's, and the role is that of the new one.
 func Note(h *host.Host, isControlPlane bool) error {
-	if h.Ledger == nil || NodeOf(h).Made {
+	if h.Ledger == nil {
 		return nil
+	}
+	if n := NodeOf(h); n.Made {
+		if n.ControlPlane == isControlPlane || h.Ledger.Has(host.KindFile, configFile) {
+			return nil
+		}
+		if err := h.Ledger.ForgetAll(h.Ledger.Created(host.KindNode)); err != nil {
+			return fmt.Errorf("noting another role of this machine: %w", err)
+		}
+		return record(h, isControlPlane)
 	}
 	names, err := candidates(h, Node{Made: true, ControlPlane: true})
 	if err != nil {

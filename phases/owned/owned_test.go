@@ -292,6 +292,28 @@ func TestLinkedDirectoryIsEmptied(t *testing.T) {
 	}
 }
 
+// After a reset that did not end, the machine may become another kind of node. A control plane that passed for a worker would leave its keys and its etcd
+// at the next reset.
+func TestRoleAfterAResetThatDidNotEnd(t *testing.T) {
+	h, _ := machine(t, worker, false)
+	if err := Note(h, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Files.WriteFile(configFile, []byte("kind: JoinConfiguration\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Note(h, true); err != nil || NodeOf(h) != (Node{Made: true}) {
+		t.Errorf("a node changes its role: %+v, %v", NodeOf(h), err)
+	}
+	clean(t, h)
+	if !NodeOf(h).Made {
+		t.Fatal("the reset has ended")
+	}
+	if err := Note(h, true); err != nil || NodeOf(h) != (Node{Made: true, ControlPlane: true}) {
+		t.Errorf("after the worker: %+v, %v", NodeOf(h), err)
+	}
+}
+
 // Directories that were there before a node was, and those on a mounted disk, stay, be they empty or not.
 func TestEmptyDirectoriesOfVolumes(t *testing.T) {
 	const before, after, disk = "/etc/openvswitch", "/opt/cloud/workspace/servers", "/opt/cloud/workspace/data"
