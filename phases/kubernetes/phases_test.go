@@ -20,6 +20,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
@@ -274,6 +275,55 @@ func TestResetLeavesTheNodeOfOthers(t *testing.T) {
 	}
 	if !h.Files.Exists(etcdDir+"/member/wal") || len(rec.Calls()) > 0 {
 		t.Errorf("ran %q", rec.Calls())
+	}
+}
+
+// A member that is left in etcd is a voter that is gone. Where the cluster does not answer, or nobody left an administrator's kubeconfig here, the member of this
+// machine is asked.
+func TestResetAsksItsOwnMember(t *testing.T) {
+	h := fakeHost(t, &host.Recorder{})
+	if err := InitPhases(Order{})[0].Run(t.Context(), h, &reporter{}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	member := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "etcd", Command: []string{
+		"etcd", "--name=n1", "--initial-advertise-peer-urls=https://10.0.0.1:2380", "--advertise-client-urls=https://" + l.Addr().String(), "--data-dir=" + etcdDir,
+	}}}}}
+	raw, err := yaml.Marshal(member)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := issue(t, nil, time.Now().Add(time.Hour), "etcd-ca")
+	own := issue(t, &ca, time.Now().Add(time.Hour), "healthcheck-client")
+	write(t, h, manifest("etcd"), string(raw))
+	write(t, h, pkiDir+"/etcd/ca.crt", ca.pem)
+	write(t, h, etcdClientCert+".crt", own.pem)
+	write(t, h, etcdClientCert+".key", own.keyPEM(t))
+	leave := removeEtcdMemberPhase()
+	if why := leave.Skip(h); why != "" {
+		t.Errorf("skipped: %s", why)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	asked := make(chan bool, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			_ = c.Close()
+		}
+		asked <- err == nil
+		cancel() // this is no etcd
+	}()
+	if err := leave.Run(ctx, h, &reporter{}); err != nil {
+		t.Error(err)
+	}
+	_ = l.Close() // ends the other goroutine, too
+	if !<-asked {
+		t.Error("the member of this machine was not asked")
 	}
 }
 

@@ -129,7 +129,7 @@ func removeEtcdMemberPhase() host.Phase {
 			if why := notMade(h); why != "" {
 				return why
 			}
-			if !h.Files.Exists(etcdClientCert+".crt") || !h.Files.Exists(AdminKubeconfig) {
+			if !h.Files.Exists(etcdClientCert + ".crt") {
 				return "no etcd runs here"
 			}
 			return ""
@@ -206,7 +206,7 @@ func cleanupNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 
 // WithdrawPhase takes a machine whose join as a control-plane node failed out of its cluster.
 func WithdrawPhase() host.Phase {
-	return host.Phase{Name: "withdraw", Short: "Take this machine out of etcd", Timeout: 8 * removalTimeout, Run: withdraw,
+	return host.Phase{Name: "withdraw", Short: "Take this machine out of etcd", Timeout: 9 * removalTimeout, Run: withdraw,
 		Skip: func(h *host.Host) string {
 			if !h.Config.Join.ControlPlane {
 				return "this machine joined no etcd"
@@ -224,16 +224,14 @@ func withdraw(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if !h.Files.Exists(etcdClientCert+".crt") || !h.Files.Exists(AdminKubeconfig) {
 		return nil // it has not come so far
 	}
-	ctx, cancel := context.WithTimeout(ctx, 8*removalTimeout)
-	defer cancel()
-	k, err := h.Kube(ctx)
-	if err == nil {
-		err = removeMember(ctx, h, k, r)
-	}
-	if err != nil {
+	if err := leaveMember(ctx, h, r); err != nil {
 		return staysMember(err)
 	}
-	deleteNode(ctx, k, h.Config.Node.Name, r)
+	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
+	defer cancel()
+	if k, err := h.Kube(ctx); err == nil {
+		deleteNode(ctx, k, h.Config.Node.Name, r)
+	}
 	return nil
 }
 

@@ -224,22 +224,37 @@ func NeedEndpoint(ctx context.Context, k client.Client) error {
 
 // leaveEtcd removes this machine's member, be it a learner whose join did not end. The machine leaves also when that is not possible.
 func leaveEtcd(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-	ctx, cancel := context.WithTimeout(ctx, 4*removalTimeout)
-	defer cancel()
-	k, err := h.Kube(ctx)
-	if err != nil {
-		r.Info("the API server does not answer: etcd ends with this machine, or keeps its member")
-		return nil
-	}
-	if err := removeMember(ctx, h, k, r); err != nil {
-		r.Info("the member of etcd could not be removed: %v; in the pod of etcd of another control-plane node, etcdctl member list and "+
-			"etcdctl member remove ID remove %s", err, h.Config.Node.Name)
+	if err := leaveMember(ctx, h, r); err != nil {
+		r.Info("the member of etcd could not be removed: %v; if the cluster has other control-plane nodes, on one of them: ocadm node remove %s",
+			err, h.Config.Node.Name)
 	}
 	return nil
 }
 
-func removeMember(ctx context.Context, h *host.Host, k client.Client, r workflow.Reporter) error {
-	c, err := OpenEtcd(ctx, h, k)
+// leaveMember finds etcd through the cluster or, where that does not answer, through the member of this machine. A member that is left behind is a voter that
+// is gone: of two, the other one alone is no majority.
+func leaveMember(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	err := removeMember(ctx, h, r, func(ctx context.Context) (*etcd.Client, error) {
+		k, err := h.Kube(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return OpenEtcd(ctx, h, k)
+	})
+	if err == nil {
+		return nil
+	}
+	own := removeMember(ctx, h, r, func(ctx context.Context) (*etcd.Client, error) { return OpenOwnEtcd(ctx, h, true) })
+	if own == nil {
+		return nil
+	}
+	return fmt.Errorf("through the cluster: %w; through the member of this machine: %w", err, own)
+}
+
+func removeMember(ctx context.Context, h *host.Host, r workflow.Reporter, open func(context.Context) (*etcd.Client, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, 4*removalTimeout)
+	defer cancel()
+	c, err := open(ctx)
 	if err != nil {
 		return err
 	}

@@ -210,12 +210,13 @@ func (s *suite) replace(t *testing.T, from, node int) {
 	s.whole(t, from)
 }
 
-// forgotten resets a machine while its cluster does not answer, so that its member of etcd stays. The join replaces that.
+// forgotten resets a machine while its cluster does not answer, and that cannot prove itself to its own etcd, so that its member stays. The join replaces that.
 func (s *suite) forgotten(t *testing.T, from, node int) {
 	t.Helper()
 	ctx := t.Context()
 	name := fmt.Sprintf("node%d", node)
-	if out, err := s.quietly(t, node, "sh", "-ec", "sed -i 's|server: .*|server: https://127.0.0.1:1|' /etc/kubernetes/admin.conf; exec "+scenario.Ocadm+" reset --yes"); err != nil {
+	if out, err := s.quietly(t, node, "sh", "-ec", "sed -i 's|server: .*|server: https://127.0.0.1:1|' /etc/kubernetes/admin.conf; "+
+		"rm /etc/kubernetes/pki/etcd/healthcheck-client.crt; exec "+scenario.Ocadm+" reset --yes"); err != nil {
 		t.Fatalf("reset: %s, %v", out, err)
 	}
 	if got, err := s.HAStatus(ctx, from); err != nil || !strings.Contains(strings.Join(got.Problems, "\n"), "API server of node "+name+" does not answer") {
