@@ -15,6 +15,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/internal/finding"
 )
 
 // Follow takes over what the depots of other control-plane nodes have, again and again until ctx ends. peers finds them.
@@ -44,7 +45,7 @@ func (s *Store) Follow(ctx context.Context, every time.Duration, peers func(cont
 }
 
 // Sync takes over the roots of which another depot has a newer version than this one, and those that it has removed. It returns their names. What was
-// interrupted goes on with the blobs that are missing.
+// interrupted goes on with the blobs that are missing. A root that the other depot has not in full, or that does not fit, does not keep it from the rest.
 func (s *Store) Sync(ctx context.Context, c *Client) (changed []string, err error) {
 	theirs, err := c.Roots(ctx)
 	if err != nil {
@@ -59,12 +60,21 @@ func (s *Store) Sync(ctx context.Context, c *Client) (changed []string, err erro
 		if i >= 0 && !r.newer(ours[i]) || i < 0 && r.removed() {
 			continue
 		}
-		if err := s.Storing(ctx, func() error { return s.copyRoot(ctx, c, r) }); err != nil {
-			return changed, fmt.Errorf("taking over the root %s: %w", r.Name, err)
+		if one := s.Storing(ctx, func() error { return s.copyRoot(ctx, c, r) }); one != nil {
+			if err = errors.Join(err, fmt.Errorf("taking over the root %s: %w", r.Name, one)); !ofOneRoot(one) {
+				return changed, err
+			}
+			continue
 		}
 		changed = append(changed, r.Name)
 	}
-	return changed, nil
+	return changed, err
+}
+
+// ofOneRoot reports whether an error is of the root that is copied, and not of everything that the other depot is asked for.
+func ofOneRoot(err error) bool {
+	l := finding.Of(err)
+	return len(l) == 1 && slices.Contains([]string{CodeNoBlob, CodeWrongBlob, CodeNoSpace}, l[0].Code)
 }
 
 func (s *Store) copyRoot(ctx context.Context, c *Client, r Root) error {

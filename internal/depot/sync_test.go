@@ -171,6 +171,28 @@ func TestSyncThatBreaksOff(t *testing.T) {
 	}
 }
 
+// A blob that was damaged on the disk of one depot is in no depot any more. The other roots are taken over all the same.
+func TestSyncGoesOnAfterARootThatLacksABlob(t *testing.T) {
+	a, b := newStore(t), newStore(t)
+	site := listen(t, a, nil)
+	for _, name := range []string{"whole", "damaged"} { // the latest comes first
+		if err := a.SetRoot(t.Context(), Root{Name: name, Files: map[string]File{"f": {Digest: a.put(t, name), Size: int64(len(name))}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file, err := a.blobFile(hashOf(t, "damaged"))
+	if err == nil {
+		err = os.Remove(file)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, err := b.Sync(t.Context(), site.client())
+	if l := finding.Of(err); len(l) != 1 || l[0].Code != CodeNoBlob || !slices.Equal(changed, []string{"whole"}) {
+		t.Errorf("took over %q, %v", changed, err)
+	}
+}
+
 func TestFollow(t *testing.T) {
 	a, b := filled(t), newStore(t)
 	site := listen(t, a, nil)
