@@ -88,7 +88,7 @@ func (a *app) removeNode(c *cobra.Command, name string, volumes bool, f stepFlag
 		if err := is.Unknown(); err != nil {
 			return err
 		}
-		return a.printNodeRemoved(f, nodeRemoved{Had: is, Steps: []stepDone{}, Next: nextAfterRemoval(is, volumes)}, nil, "Nothing to do: the cluster has no node "+is.Node)
+		return a.printNodeRemoved(f, nodeRemoved{Had: is, Steps: []stepDone{}, Next: nextAfterRemoval(is, volumes)}, nil, volumes, "Nothing to do: the cluster has no node "+is.Node)
 	}
 	if err := is.Refuse(asking, h, k); err != nil {
 		return err
@@ -108,13 +108,13 @@ func (a *app) removeNode(c *cobra.Command, name string, volumes bool, f stepFlag
 		return kube.Explain(err)
 	}
 	out := nodeRemoved{Had: is, DryRun: f.dryRun, Steps: stepsDone(res), Next: nextAfterRemoval(is, volumes)}
-	return a.printNodeRemoved(f, out, &res, "Nothing to do")
+	return a.printNodeRemoved(f, out, &res, volumes, "Nothing to do")
 }
 
-func (a *app) printNodeRemoved(f stepFlags, out nodeRemoved, res *workflow.Result, nothing string) error {
+func (a *app) printNodeRemoved(f stepFlags, out nodeRemoved, res *workflow.Result, volumes bool, nothing string) error {
 	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
 		if f.dryRun {
-			showInventory(w, out.Had, false)
+			showInventory(w, out.Had, volumes)
 			fmt.Fprintln(w, "It would:")
 		}
 		if res == nil {

@@ -9,8 +9,21 @@ import (
 
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/phases/removal"
 )
+
+// A dry run says of volumes what the run would do with them.
+func TestDryRemovalShowsWhatBecomesOfVolumes(t *testing.T) {
+	had := removal.Inventory{Node: "node3", Volumes: []removal.Volume{{Name: "pvc-1", Claim: "onecloud/glance"}}}
+	for volumes, want := range map[bool]string{false: "stays claimed", true: "is deleted"} {
+		var out bytes.Buffer
+		err := newApp(Streams{Out: &out}).printNodeRemoved(stepFlags{dryRun: true, output: ui.NewFormat("text", "json", "yaml")}, nodeRemoved{Had: had}, nil, volumes, "Nothing to do")
+		if err != nil || !strings.Contains(out.String(), "volume   onecloud/glance, , : "+want) {
+			t.Errorf("--delete-volumes %t: %s, %v", volumes, &out, err)
+		}
+	}
+}
 
 // Nodes that lose their host agent are named, and a person is asked.
 func TestLeavingNodesAreNamedAndAskedAbout(t *testing.T) {
