@@ -155,10 +155,10 @@ func finishReset(_ context.Context, a *app, h *host.Host, f runFlags) error {
 		return nil // a partial reset still needs the records
 	}
 	left := h.Ledger.Created()
-	kept := slices.ContainsFunc(left, func(e host.Entry) bool { return e.Kind == host.KindData })
-	if len(left) > 0 && !kept {
-		return nil
+	if slices.ContainsFunc(left, func(e host.Entry) bool { return e.Kind != host.KindData }) {
+		return nil // so does one that left files which it is to restore
 	}
+	kept := len(left) > 0
 	known := []string{journalFile, host.StateDir + "/backup"}
 	if !kept { // the next run must know who owns the data that --keep left
 		known = append(known, host.LedgerFile, host.StateDir)
