@@ -73,6 +73,12 @@ func newReset(a *app) *cobra.Command {
 	return c
 }
 
+// otherNode is the finding of a reset that names another node than this machine: it would delete that one from the cluster and from etcd, and take this one apart.
+func otherNode(named, is string) error {
+	return finding.New("OCA-1057", "This machine is node "+is+", not "+named, "reset takes the machine that it runs on out of the cluster, and no other",
+		"to reset this machine, leave --node-name out; to reset "+named+", run ocadm reset there, or if its machine is lost, on a control-plane node: ocadm node remove "+named)
+}
+
 // resetAskTimeout bounds the requests to a cluster that may no longer answer.
 const resetAskTimeout = 8 * time.Second
 

@@ -239,7 +239,11 @@ func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs
 		return nil, err
 	}
 	if command == config.ForReset || command == config.ForJoin && again(cfg, h) {
-		asRegistered(cfg, kubernetes.RegisteredAs(h))
+		was := kubernetes.RegisteredAs(h)
+		if command == config.ForReset && was.Name != "" && cfg.Node.Name != "" && cfg.Node.Name != was.Name {
+			return nil, otherNode(cfg.Node.Name, was.Name)
+		}
+		asRegistered(cfg, was)
 	}
 	complete(cfg, h.Facts, kubernetes.EarlierConfig(h).ProxyMode)
 	if err := config.Validate(cfg, command); err != nil {
