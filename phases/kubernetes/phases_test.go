@@ -351,12 +351,25 @@ func TestRollbackKeepsAMember(t *testing.T) {
 	}
 }
 
-// runtimeOfPods is a container runtime that has two pods; the first stop of one of them fails.
+// runtimeOfPods is a container runtime that has two pods, one of them with keepalived; the first stop of one of them fails.
 type runtimeOfPods struct {
 	cri.UnimplementedRuntimeServiceServer
 	mu    sync.Mutex
 	pods  []string
 	stops int
+	// ended is whether keepalived was asked to end, killed whether it ran when a pod was stopped.
+	ended, killed bool
+}
+
+func (r *runtimeOfPods) ListContainers(context.Context, *cri.ListContainersRequest) (*cri.ListContainersResponse, error) {
+	return &cri.ListContainersResponse{Containers: []*cri.Container{{Id: "k", Labels: map[string]string{containerNameLabel: "keepalived"}}}}, nil
+}
+
+func (r *runtimeOfPods) StopContainer(_ context.Context, in *cri.StopContainerRequest) (*cri.StopContainerResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = in.GetContainerId() == "k" && in.GetTimeout() > 0
+	return &cri.StopContainerResponse{}, nil
 }
 
 func (r *runtimeOfPods) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
@@ -372,6 +385,7 @@ func (r *runtimeOfPods) ListPodSandbox(context.Context, *cri.ListPodSandboxReque
 func (r *runtimeOfPods) StopPodSandbox(context.Context, *cri.StopPodSandboxRequest) (*cri.StopPodSandboxResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.killed = r.killed || !r.ended
 	if r.stops++; r.stops == 1 {
 		return nil, errors.New("still busy")
 	}
@@ -415,6 +429,9 @@ func TestRemovePods(t *testing.T) {
 	}
 	if len(rt.pods) > 0 || len(r.changed) != 1 {
 		t.Errorf("pods left %q, said %q", rt.pods, r.changed)
+	}
+	if rt.killed {
+		t.Error("keepalived was killed, and leaves its address")
 	}
 }
 

@@ -49,6 +49,9 @@ func removePods(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err != nil {
 		return fmt.Errorf("listing pods: %w", err)
 	}
+	if err := endKeepalived(ctx, h); err != nil {
+		r.Info("keepalived could not be ended, and may leave the virtual address of the control plane on this machine (ip address): %v", err)
+	}
 	var n atomic.Int64
 	var g errgroup.Group
 	g.SetLimit(criParallel)
@@ -65,6 +68,19 @@ func removePods(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	err = g.Wait()
 	if n.Load() > 0 {
 		r.Changed("removed %d pods", n.Load())
+	}
+	return err
+}
+
+// keepalived is the container of package vip that holds the virtual address of the control plane.
+const keepalived = "keepalived"
+
+// endKeepalived lets keepalived take the virtual address off this machine. The runtime kills the containers of a pod that is removed, and the address that a killed
+// keepalived leaves is on two machines as soon as another node takes it over. The kubelet, which ends it otherwise, may not run.
+func endKeepalived(ctx context.Context, h *host.Host) error {
+	running, err := staticContainers(ctx, h, []string{keepalived})
+	if c := running[keepalived]; c != nil {
+		return stopContainer(ctx, h, keepalived, c)
 	}
 	return err
 }
