@@ -50,6 +50,8 @@ const (
 	KindData    Kind = "data"
 	// KindPhase is a phase of kubeadm that ended well; its detail is the digest of what kubeadm was given.
 	KindPhase Kind = "phase"
+	// KindRestart is a unit that has yet to be restarted, because files that it reads have changed.
+	KindRestart Kind = "restart"
 )
 
 // Op is what happened to it.

@@ -4,6 +4,7 @@ package node
 
 import (
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,5 +46,30 @@ func TestUnitsWithProxyAndCredentials(t *testing.T) {
 	m.undo(t, Units())
 	if d := cmp.Diff(before, m.files(t)); d != "" {
 		t.Errorf("after the undo (-want +got):\n%s", d)
+	}
+}
+
+// A run that is cut off between the files and the restart of containerd leaves a containerd that has not read them. The next run finds the files written, and
+// restarts it all the same.
+func TestRestartThatWasCutOffIsDue(t *testing.T) {
+	const restart, reload = "systemctl restart containerd.service", "systemctl daemon-reload"
+	m := newMachine(t)
+	m.must(t, Units())
+	m.Config.Node.HTTPSProxy = "http://proxy.example.org:3128"
+	m.failures[reload] = true
+	if _, err := m.do(t, Units()); err == nil {
+		t.Fatal("it was not cut off")
+	}
+	delete(m.failures, reload)
+	m.boot(t, false)
+	m.Config.Node.HTTPSProxy = "http://proxy.example.org:3128"
+	m.rec.Reset()
+	m.must(t, Units())
+	calls := m.rec.Calls()
+	if !slices.Contains(calls, reload) || !slices.Contains(calls, restart) {
+		t.Errorf("ran %q", calls)
+	}
+	if ran, err := m.do(t, Units()); ran || err != nil {
+		t.Errorf("it is due for ever: %v", err)
 	}
 }

@@ -134,7 +134,7 @@ func planUnits(ctx context.Context, h *host.Host) ([]string, error) {
 			lines = append(lines, "enable "+name)
 		}
 	}
-	if containerdRuns(h) && (len(lines) > 0 || h.Outdated(ctx, containerdUnit) || runtimeAnswers(ctx, h) != nil) {
+	if containerdRuns(h) && (len(lines) > 0 || h.Ledger.Has(host.KindRestart, containerdUnit) || h.Outdated(ctx, containerdUnit) || runtimeAnswers(ctx, h) != nil) {
 		lines = append(lines, "start "+containerdUnit)
 	}
 	return lines, nil
@@ -153,7 +153,9 @@ func runUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		}
 		reportEdits(h, r)
 	}
-	restart := containerdRuns(h) && h.Outdated(ctx, containerdUnit)
+	if err := noteRestart(h, files); err != nil {
+		return err
+	}
 	changed, err := files.Write(h, r)
 	if slices.ContainsFunc(files, func(f host.File) bool { return f.Name == containerdConfig }) {
 		err = errors.Join(err, noteConfig(h))
@@ -161,7 +163,8 @@ func runUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(changed, func(n string) bool { return strings.HasPrefix(n, host.UnitDir) }) {
+	due := h.Ledger.Has(host.KindRestart, containerdUnit)
+	if due || slices.ContainsFunc(changed, func(n string) bool { return strings.HasPrefix(n, host.UnitDir) }) {
 		if _, err := h.Systemctl(ctx, "daemon-reload"); err != nil {
 			return err
 		}
@@ -169,17 +172,24 @@ func runUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err := h.Enable(ctx, r, enable...); err != nil || !containerdRuns(h) {
 		return err
 	}
-	noRestart := func(n string) bool { // those of the kubelet, and what containerd reads at each pull
-		return strings.HasPrefix(n, path.Join(host.UnitDir, kubeletUnit)) || n == kubeletCredentials || strings.HasPrefix(n, registriesDir)
-	}
-	restart = restart || len(slices.DeleteFunc(changed, noRestart)) > 0
-	if err := h.Start(ctx, r, containerdUnit, restart); err != nil {
+	if err := h.Start(ctx, r, containerdUnit, due || h.Outdated(ctx, containerdUnit)); err != nil {
 		if canceled(ctx) {
 			return err
 		}
 		return runtimeDown(ctx, h, err)
 	}
-	return nil
+	return h.Ledger.Forget(host.KindRestart, containerdUnit)
+}
+
+// noteRestart notes, before the files are written, that containerd is to be restarted for them: a run that is cut off in between finds them written.
+func noteRestart(h *host.Host, files host.FileSet) error {
+	read := slices.DeleteFunc(slices.Clone(files), func(f host.File) bool { // without those of the kubelet, and what containerd reads at each pull
+		return strings.HasPrefix(f.Name, path.Join(host.UnitDir, kubeletUnit)) || f.Name == kubeletCredentials || strings.HasPrefix(f.Name, registriesDir)
+	})
+	if !containerdRuns(h) || len(read.Todo(h)) == 0 {
+		return nil
+	}
+	return h.Ledger.Record(host.Entry{Kind: host.KindRestart, Name: containerdUnit, Op: host.Found})
 }
 
 // runtimeAnswers asks containerd for its version and makes sure that its part for Kubernetes is on.
