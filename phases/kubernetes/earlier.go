@@ -40,6 +40,8 @@ type Earlier struct {
 	KubernetesVersion string
 	Networking        Networking
 	ProxyMode         string
+	// Endpoint is where the nodes reach the cluster, host:port: empty until init has stored it there, because nobody used it before.
+	Endpoint string
 }
 
 // EarlierConfig reads ConfigFile.
@@ -51,6 +53,7 @@ func EarlierConfig(h *host.Host) Earlier {
 			NodeRegistration  Registered `json:"nodeRegistration"`
 			KubernetesVersion string     `json:"kubernetesVersion"`
 			Networking        Networking `json:"networking"`
+			Endpoint          string     `json:"controlPlaneEndpoint"`
 		}
 		if yaml.Unmarshal(doc, &d) != nil {
 			continue
@@ -59,6 +62,9 @@ func EarlierConfig(h *host.Host) Earlier {
 		out.Registered = cmp.Or(out.Registered, d.NodeRegistration)
 		if d.Kind == "ClusterConfiguration" {
 			out.KubernetesVersion, out.Networking = d.KubernetesVersion, d.Networking
+			if h.Ledger.Has(host.KindPhase, storeConfiguration().key()) {
+				out.Endpoint = d.Endpoint
+			}
 		}
 		out.ProxyMode = cmp.Or(out.ProxyMode, proxyModeIn(doc))
 	}

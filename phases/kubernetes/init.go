@@ -163,16 +163,19 @@ func kubeletFinalizePhase() host.Phase {
 }
 
 func uploadConfigPhase() host.Phase {
-	args := []string{"init", "phase", "upload-config"}
 	return host.Phase{
 		Name: "upload-config", Short: "Store the configuration in the cluster", After: []string{apiServerReady},
 		Phases: []host.Phase{
-			kubeadmPhase{name: "kubeadm", short: "Store the cluster's configuration for joins and upgrades", args: append(slices.Clone(args), "kubeadm"),
-				writes: []string{"ConfigMap kube-system/kubeadm-config"}, check: inSystem(&corev1.ConfigMap{}, "kubeadm-config"), after: []string{}}.phase(),
-			kubeadmPhase{name: "kubelet", short: "Store the kubelets' configuration for joins", args: append(slices.Clone(args), "kubelet"),
+			storeConfiguration().phase(),
+			kubeadmPhase{name: "kubelet", short: "Store the kubelets' configuration for joins", args: []string{"init", "phase", "upload-config", "kubelet"},
 				writes: []string{"ConfigMap kube-system/kubelet-config"}, check: inSystem(&corev1.ConfigMap{}, "kubelet-config"), after: []string{}}.phase(),
 		},
 	}
+}
+
+func storeConfiguration() kubeadmPhase {
+	return kubeadmPhase{name: "kubeadm", short: "Store the cluster's configuration for joins and upgrades", args: []string{"init", "phase", "upload-config", "kubeadm"},
+		writes: []string{"ConfigMap kube-system/kubeadm-config"}, check: inSystem(&corev1.ConfigMap{}, "kubeadm-config"), after: []string{}}
 }
 
 func addonPhase(network []string) host.Phase {

@@ -102,6 +102,17 @@ func TestFindings(t *testing.T) {
 			own(t, m, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\nnetworking:\n  podSubnet: 10.50.0.0/16\n")
 			put(t, m.h, "/var/lib/etcd/member/wal", "x")
 		}, []string{"OCA-1007"}, "--pod-network-cidr was 10.50.0.0/16 and is now 10.40.0.0/16"},
+		"ours, without the flag for its endpoint": {func(t *testing.T, m *machine) {
+			own(t, m, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\ncontrolPlaneEndpoint: cluster.example.org:6443\n")
+			put(t, m.h, "/var/lib/etcd/member/wal", "x")
+			if err := m.h.Ledger.Record(host.Entry{Kind: host.KindPhase, Name: "kubeadm init phase upload-config kubeadm", Op: host.Found}); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"OCA-1007"}, "--control-plane-endpoint"},
+		"ours, with an endpoint that never answered": {func(t *testing.T, m *machine) {
+			own(t, m, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\ncontrolPlaneEndpoint: clutser.example.org:6443\n")
+			put(t, m.h, "/var/lib/etcd/member/wal", "x")
+		}, nil, ""},
 		"one processor": {func(_ *testing.T, m *machine) { m.h.Facts.CPUs = 1 }, []string{"OCA-1008"}, "--ignore-preflight-errors=CPU"},
 		"little memory": {func(_ *testing.T, m *machine) { m.h.Facts.Memory = gib }, []string{"OCA-1009"}, "1.0 GiB"},
 		"swap":          {func(_ *testing.T, m *machine) { m.h.Facts.Swap = []string{"/dev/sdb2"} }, []string{"OCA-1010"}, "/dev/sdb2"},

@@ -61,7 +61,18 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 			"to begin anew: ocadm reset")}
 	}
 	if m.kind == Init {
-		return m.changedNetworks(earlier.Networking)
+		return append(m.changedNetworks(earlier.Networking), m.changedEndpoint(earlier.Endpoint)...)
+	}
+	return nil
+}
+
+// changedEndpoint refuses a second init that would send the nodes of the cluster to another endpoint, usually because a flag of the first one was left out:
+// certificates, kubeconfigs and what joins are told would all be made anew.
+func (m *machine) changedEndpoint(was string) []finding.Finding {
+	if now := m.h.Config.Cluster.ControlPlaneEndpoint; was != "" && was != now {
+		return []finding.Finding{finding.New("OCA-1007", "The nodes of the cluster on this machine reach it at "+was, "this command would make it "+now,
+			"give the flags of the first init again, --high-availability-vip, --control-plane-endpoint, --node-ip or --apiserver-bind-port; "+
+				"to change the endpoint: ocadm ha enable; to move the machine to another address: ocadm move")}
 	}
 	return nil
 }
