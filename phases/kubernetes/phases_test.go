@@ -278,6 +278,24 @@ func TestResetLeavesTheNodeOfOthers(t *testing.T) {
 	}
 }
 
+// A kubelet that runs on mounts volumes below what reset removes.
+func TestResetNeedsAStoppedKubelet(t *testing.T) {
+	h := fakeHost(t, &host.Recorder{Answer: func(c exec.Command) (exec.Result, error) {
+		if slices.Equal(c.Args, []string{"stop", "kubelet"}) {
+			return exec.Result{ExitCode: 1}, errors.New("connection timed out")
+		}
+		return exec.Result{}, nil
+	}})
+	if err := InitPhases(Order{})[0].Run(t.Context(), h, &reporter{}); err != nil {
+		t.Fatal(err)
+	}
+	data := kubeletDir + "/pods/1/volumes/v/data"
+	write(t, h, data, "x")
+	if err := cleanupNode(t.Context(), h, &reporter{}); err == nil || !h.Files.Exists(data) {
+		t.Errorf("removed: %v", err)
+	}
+}
+
 // A member that is left in etcd is a voter that is gone. Where the cluster does not answer, or nobody left an administrator's kubeconfig here, the member of this
 // machine is asked.
 func TestResetAsksItsOwnMember(t *testing.T) {

@@ -179,6 +179,9 @@ func cleanupNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		return err
 	}
 	if _, err := h.Systemctl(ctx, "stop", "kubelet"); err != nil {
+		if kubeletActive(ctx, h) { // it would mount volumes again below what is removed
+			return fmt.Errorf("stopping the kubelet: %w", err)
+		}
 		r.Info("the kubelet could not be stopped: %v", err)
 	}
 	// Containers outlive their runtime; to remove them it must answer. On a machine without it, this fails and does not matter.
