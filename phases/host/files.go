@@ -269,11 +269,7 @@ func (f Files) Undo(e Entry) error {
 		}
 	}
 	if e.Op == Changed {
-		old, err := os.ReadFile(f.Path(e.Previous))
-		if err != nil {
-			return fmt.Errorf("restoring %s: %w", e.Name, err)
-		}
-		if err := (Files{Root: f.Root}).WriteFile(e.Name, old, e.Mode); err != nil {
+		if err := f.restore(e); err != nil {
 			return fmt.Errorf("restoring %s: %w", e.Name, err)
 		}
 	} else if err := os.Remove(f.Path(e.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) && (e.Kind != KindDir || f.removable(e.Name, err)) {
@@ -283,6 +279,21 @@ func (f Files) Undo(e Entry) error {
 		return nil
 	}
 	return f.Ledger.Forget(e.Kind, e.Name)
+}
+
+// restore writes a changed file as it was before. Where the copy is gone, nothing is lost with a file that its owner has moved away.
+func (f Files) restore(e Entry) error {
+	old, err := os.ReadFile(f.Path(e.Previous))
+	if errors.Is(err, fs.ErrNotExist) {
+		if !f.Exists(e.Name) {
+			return nil
+		}
+		return fmt.Errorf("the copy of it is gone; move the file away, and run the same command again: %w", err)
+	}
+	if err != nil {
+		return err
+	}
+	return (Files{Root: f.Root}).WriteFile(e.Name, old, e.Mode)
 }
 
 // removable reports whether a directory should have gone: it is empty, and nothing is mounted there.

@@ -102,6 +102,34 @@ func TestWriteIsNotedAndTakenBack(t *testing.T) {
 
 // After a power cut a file is there whole, or not at all: its content is on the disk before its name, and its name before anything else
 // is done.
+// Without the copy of a file that was replaced, reset says what to do, and ends when that is done.
+func TestUndoWithoutTheCopy(t *testing.T) {
+	const name = "/etc/app.conf"
+	h, err := Fake(t.Context(), t.TempDir(), &config.Config{}, &Recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (Files{Root: h.Files.Root}).WriteFile(name, []byte("theirs"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Files.WriteFile(name, []byte("ours"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Files.RemoveAll(backupDir); err != nil {
+		t.Fatal(err)
+	}
+	e, _ := h.Ledger.Get(KindFile, name)
+	if err := h.Files.Undo(e); err == nil || !strings.Contains(err.Error(), "move the file away") || !h.Files.Exists(name) {
+		t.Errorf("with the file: %v", err)
+	}
+	if err := h.Files.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Files.Undo(e); err != nil || h.Ledger.Has(KindFile, name) {
+		t.Errorf("without it: %v", err)
+	}
+}
+
 func TestWritesAreOnTheDisk(t *testing.T) {
 	h := fake(t, t.TempDir(), false)
 	var synced []string
