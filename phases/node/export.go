@@ -17,7 +17,8 @@ import (
 // Brought is what ocadm has brought to this node: files by their names, images by their full names, both sorted.
 type Brought struct{ Files, Images []string }
 
-// Installed is what a node without ocadm's own image would need to be like this one. Programs and images of others are left out.
+// Installed is what a node without ocadm's own image would need to be like this one. Programs and images of others are left out. While containerd does not
+// answer, every image counts as present: Export then fails, where a root of the depot without images would pass for complete.
 func Installed(ctx context.Context, h *host.Host) Brought {
 	var b Brought
 	for _, e := range h.Ledger.Created(host.KindFile) {
@@ -28,7 +29,7 @@ func Installed(ctx context.Context, h *host.Host) Brought {
 	have := PresentImages(ctx, h)
 	for _, e := range h.Ledger.Created(host.KindImage) {
 		own := h.Config.PacksOperator() && path.Base(e.Name) == path.Base(h.Config.OperatorImage())
-		if have[e.Name] != "" && !own {
+		if (have == nil || have[e.Name] != "") && !own {
 			b.Images = append(b.Images, e.Name)
 		}
 	}

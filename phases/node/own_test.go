@@ -5,6 +5,7 @@ package node
 import (
 	"errors"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,5 +84,22 @@ func TestBring(t *testing.T) {
 	m.Config.Node.CRISocket = "unix:///run/crio/crio.sock"
 	if brought, err := group.Bring(t.Context(), m.Host, m); brought || err != nil {
 		t.Errorf("with another runtime: brought %v, %v", brought, err)
+	}
+}
+
+// A containerd that does not answer for a moment does not make a node one without images.
+func TestInstalledWithoutAnAnswer(t *testing.T) {
+	const ls, image = "ctr -n k8s.io images ls", "registry.k8s.io/pause:3.10"
+	m := newMachine(t)
+	if err := m.Ledger.Record(host.Entry{Kind: host.KindImage, Name: image, Op: host.Created}); err != nil {
+		t.Fatal(err)
+	}
+	m.outputs[ls] = "REF TYPE DIGEST SIZE\n"
+	if got := Installed(t.Context(), m.Host); len(got.Images) > 0 {
+		t.Errorf("an image that is gone: %q", got.Images)
+	}
+	m.failures[ls] = true
+	if got := Installed(t.Context(), m.Host); !slices.Equal(got.Images, []string{image}) {
+		t.Errorf("without an answer: %q", got.Images)
 	}
 }
