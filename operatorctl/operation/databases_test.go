@@ -7,7 +7,9 @@ import (
 	"slices"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -42,6 +44,24 @@ func TestStopWaitsForReadReplicas(t *testing.T) {
 		if left, err := r.running(t.Context(), cloud, []string{component}); err != nil || !slices.Equal(left, want) {
 			t.Errorf("%s: %q %v", component, left, err)
 		}
+	}
+}
+
+// The earlier operator labelled the workloads and pods of a cloud with a random instance, and they keep it when the cloud is adopted.
+func TestStopWaitsForPodsOfAdoptedClouds(t *testing.T) {
+	labels := render.Labels("default", "glance")
+	labels[v1alpha1.LabelInstance] = v1alpha1.InstancePrefix + "x7f2"
+	owner := metav1.OwnerReference{Kind: v1alpha1.Kind, Name: "default", Controller: new(true)}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance", Labels: labels, OwnerReferences: []metav1.OwnerReference{owner}}}
+	agent := &appsv1.DaemonSet{ObjectMeta: *d.ObjectMeta.DeepCopy(), Status: appsv1.DaemonSetStatus{CurrentNumberScheduled: 1}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance-1", Labels: labels}}
+	other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "other-glance-1", Labels: labels}}
+	foreign := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "other-glance", Labels: labels}}
+	r := &Run{Client: fake.NewClientBuilder().WithObjects(d, agent, pod, other, foreign).Build()}
+	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default"}}
+	want := []string{"Deployment default-glance has 0 pods", "DaemonSet default-glance has 1 pods", "Pod default-glance-1"}
+	if left, err := r.running(t.Context(), cloud, []string{"glance"}); err != nil || !slices.Equal(left, want) {
+		t.Errorf("%q %v", left, err)
 	}
 }
 

@@ -254,17 +254,20 @@ func (r *Run) stop(ctx context.Context, report workflow.Reporter, components []s
 	})
 }
 
-// running are the workloads and pods of components, read replicas included, that have not ended.
+// running are the workloads and pods of components, read replicas included, that have not ended. Label app.kubernetes.io/instance does not tell them: in a
+// cloud of the earlier operator it is a random one.
 func (r *Run) running(ctx context.Context, cloud *v1alpha1.OnecloudCluster, components []string) (left []string, err error) {
+	key := client.ObjectKeyFromObject(cloud)
 	for _, name := range slices.Concat(components, replicasOf(components)) {
-		mine := []client.ListOption{client.InNamespace(cloud.Namespace), client.MatchingLabels{
-			v1alpha1.LabelInstance: v1alpha1.InstancePrefix + cloud.Name, v1alpha1.LabelComponent: name,
-		}}
+		mine := []client.ListOption{client.InNamespace(cloud.Namespace), client.MatchingLabels{v1alpha1.LabelComponent: name}}
 		var deployments appsv1.DeploymentList
 		if err := r.Client.List(ctx, &deployments, mine...); err != nil {
 			return nil, fmt.Errorf("listing the Deployments of %s: %w", name, err)
 		}
 		for _, d := range deployments.Items {
+			if !of(key, &d) {
+				continue
+			}
 			if d.Spec.Replicas == nil || *d.Spec.Replicas > 0 || d.Status.ObservedGeneration < d.Generation || d.Status.Replicas > 0 {
 				left = append(left, fmt.Sprintf("Deployment %s has %d pods", d.Name, d.Status.Replicas))
 			}
@@ -274,6 +277,9 @@ func (r *Run) running(ctx context.Context, cloud *v1alpha1.OnecloudCluster, comp
 			return nil, fmt.Errorf("listing the DaemonSets of %s: %w", name, err)
 		}
 		for _, d := range agents.Items {
+			if !of(key, &d) {
+				continue
+			}
 			if d.Status.ObservedGeneration < d.Generation || d.Status.DesiredNumberScheduled > 0 || d.Status.CurrentNumberScheduled > 0 {
 				left = append(left, fmt.Sprintf("DaemonSet %s has %d pods", d.Name, d.Status.CurrentNumberScheduled))
 			}
@@ -283,7 +289,8 @@ func (r *Run) running(ctx context.Context, cloud *v1alpha1.OnecloudCluster, comp
 			return nil, fmt.Errorf("listing the pods of %s: %w", name, err)
 		}
 		for _, p := range pods.Items {
-			if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+			if !over && strings.HasPrefix(p.Name, cloud.Name+"-") { // a pod does not name its cloud in another way
 				left = append(left, "Pod "+p.Name)
 			}
 		}
