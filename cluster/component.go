@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -139,11 +138,11 @@ func (r ComponentRef) Restart(ctx context.Context, c client.Client, now time.Tim
 
 // Workloads are the Deployments, StatefulSets and DaemonSets of the component.
 func (r ComponentRef) Workloads(ctx context.Context, c client.Client) ([]client.Object, error) {
-	selector := r.selector()
+	labelled := r.labelled()
 	var out []client.Object
 	deployments, sets, daemons := &appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}
 	for _, list := range []client.ObjectList{deployments, sets, daemons} {
-		if err := c.List(ctx, list, selector...); err != nil {
+		if err := c.List(ctx, list, labelled...); err != nil {
 			return nil, fmt.Errorf("listing the workloads of %s: %w", r.Name, err)
 		}
 	}
@@ -156,6 +155,7 @@ func (r ComponentRef) Workloads(ctx context.Context, c client.Client) ([]client.
 	for i := range daemons.Items {
 		out = append(out, &daemons.Items[i])
 	}
+	out = slices.DeleteFunc(out, func(o client.Object) bool { return !r.owns(o) })
 	if len(out) == 0 {
 		return nil, finding.Finding{
 			Code: "OCA-7017", Severity: finding.Error, What: fmt.Sprintf("Component %s has no workload in cloud %s", r.Name, r.Cloud),
@@ -168,13 +168,13 @@ func (r ComponentRef) Workloads(ctx context.Context, c client.Client) ([]client.
 // Pod returns a pod of the component, a ready one if there is one; on a node if one is named.
 func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string) (*corev1.Pod, error) {
 	list := &corev1.PodList{}
-	if err := c.List(ctx, list, r.selector()...); err != nil {
+	if err := c.List(ctx, list, r.labelled()...); err != nil {
 		return nil, fmt.Errorf("listing the pods of %s: %w", r.Name, err)
 	}
 	var best *corev1.Pod
 	for i := range list.Items {
 		p := &list.Items[i]
-		if node != "" && p.Spec.NodeName != node || p.DeletionTimestamp != nil {
+		if !r.owns(p) || node != "" && p.Spec.NodeName != node || p.DeletionTimestamp != nil {
 			continue
 		}
 		if best == nil || kube.PodReady(p) && !kube.PodReady(best) {
@@ -194,10 +194,14 @@ func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string) (*c
 	}
 }
 
-func (r ComponentRef) selector() []client.ListOption {
-	return []client.ListOption{client.InNamespace(r.Cloud.Namespace), client.MatchingLabelsSelector{Selector: labels.SelectorFromSet(labels.Set{
-		v1alpha1.LabelComponent: r.Name, v1alpha1.LabelInstance: v1alpha1.InstancePrefix + r.Cloud.Name,
-	})}}
+func (r ComponentRef) labelled() []client.ListOption {
+	return []client.ListOption{client.InNamespace(r.Cloud.Namespace), client.MatchingLabels{v1alpha1.LabelComponent: r.Name}}
+}
+
+// owns reports whether a workload or pod with the label of the component is of its cloud. Label app.kubernetes.io/instance does not tell: in a cloud of the
+// earlier operator it is a random one.
+func (r ComponentRef) owns(o client.Object) bool {
+	return strings.HasPrefix(o.GetName(), r.Cloud.Name+"-")
 }
 
 func kindOf(o client.Object) string {

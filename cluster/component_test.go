@@ -6,10 +6,16 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
 func TestComponentPatch(t *testing.T) {
@@ -63,5 +69,22 @@ func TestComponentPatch(t *testing.T) {
 		if string(text) != c.patch || !slices.Equal(lines, c.lines) {
 			t.Errorf("%s: %s %q\nwant %s %q", name, text, lines, c.patch, c.lines)
 		}
+	}
+}
+
+// The earlier operator labelled the workloads and pods of a cloud with a random instance, and they keep it when the cloud is adopted.
+func TestComponentOfAdoptedCloud(t *testing.T) {
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "onecloud", Name: name, Labels: map[string]string{
+			v1alpha1.LabelComponent: "glance", v1alpha1.LabelInstance: v1alpha1.InstancePrefix + "x7f2"}}
+	}
+	c := fake.NewClientBuilder().WithObjects(&appsv1.Deployment{ObjectMeta: meta("default-glance")}, &appsv1.Deployment{ObjectMeta: meta("other-glance")},
+		&corev1.Pod{ObjectMeta: meta("default-glance-1")}, &corev1.Pod{ObjectMeta: meta("another-glance-1")}).Build()
+	ref := ComponentRef{Cloud: client.ObjectKey{Namespace: "onecloud", Name: "default"}, Name: "glance"}
+	if lines, err := ref.Restart(t.Context(), c, time.Now()); err != nil || !slices.Equal(lines, []string{"deployment/default-glance restarted"}) {
+		t.Errorf("%q %v", lines, err)
+	}
+	if pod, err := ref.Pod(t.Context(), c, ""); err != nil || pod.Name != "default-glance-1" {
+		t.Errorf("%v %v", pod, err)
 	}
 }

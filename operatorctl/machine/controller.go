@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -198,13 +199,20 @@ func (c *Infrastructure) gather(ctx context.Context, m *v1alpha1.OnecloudMachine
 	if !joined(f.node, f.machine) {
 		return f, nil
 	}
+	f.agents, err = c.agentsOn(ctx, m, f.node.Name)
+	return f, err
+}
+
+// agentsOn are the pods of components of a machine's cloud on a node. Label app.kubernetes.io/instance does not tell them: in a cloud of the earlier
+// operator it is a random one.
+func (o Options) agentsOn(ctx context.Context, m *v1alpha1.OnecloudMachine, node string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
-	ofCloud := client.MatchingLabels{v1alpha1.LabelInstance: v1alpha1.InstancePrefix + m.Spec.Cloud}
-	if err := c.Client.List(ctx, &pods, client.InNamespace(m.Namespace), ofCloud, client.UnsafeDisableDeepCopy); err != nil {
-		return f, fmt.Errorf("listing pods: %w", err)
+	if err := o.Client.List(ctx, &pods, client.InNamespace(m.Namespace), client.HasLabels{v1alpha1.LabelComponent}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
 	}
-	f.agents = slices.DeleteFunc(slices.Clone(pods.Items), func(p corev1.Pod) bool { return p.Spec.NodeName != f.node.Name })
-	return f, nil
+	return slices.DeleteFunc(slices.Clone(pods.Items), func(p corev1.Pod) bool {
+		return p.Spec.NodeName != node || !strings.HasPrefix(p.Name, m.Spec.Cloud+"-")
+	}), nil
 }
 
 // operationsOn lists the operations on a machine from the cache, the latest last.

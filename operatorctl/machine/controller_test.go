@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,5 +36,20 @@ func TestNamesakes(t *testing.T) {
 		if reason, message := infrastructure(f); want != "" && (reason != "DuplicateName" || !strings.Contains(message, "another machine has this name: a/w")) {
 			t.Errorf("%s: %s", reason, message)
 		}
+	}
+}
+
+// The earlier operator labelled the pods of a cloud with a random instance, and they keep it when the cloud is adopted.
+func TestAgentsOfAdoptedCloud(t *testing.T) {
+	pod := func(name, node string) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: name, Labels: map[string]string{
+			v1alpha1.LabelComponent: "host", v1alpha1.LabelInstance: v1alpha1.InstancePrefix + "x7f2"}}}
+		p.Spec.NodeName = node
+		return p
+	}
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(pod("default-host-1", "w"), pod("default-host-2", "x"), pod("other-host-1", "w")).Build()
+	m := &v1alpha1.OnecloudMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "w"}, Spec: v1alpha1.OnecloudMachineSpec{Cloud: "default"}}
+	if pods, err := (Options{Client: c}).agentsOn(t.Context(), m, "w"); err != nil || len(pods) != 1 || pods[0].Name != "default-host-1" {
+		t.Errorf("%v %v", pods, err)
 	}
 }
