@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
@@ -18,7 +18,7 @@ import (
 )
 
 // Delete deletes a cloud and reports whether it existed. The operator then removes its objects. Databases and volumes stay unless data is
-// set.
+// set, also if the spec asks to delete them: an earlier Delete with data may have been cut off.
 func Delete(ctx context.Context, c client.Client, key client.ObjectKey, data bool) (bool, error) {
 	u, err := get(ctx, c, key)
 	if apierrors.IsNotFound(err) {
@@ -27,9 +27,14 @@ func Delete(ctx context.Context, c client.Client, key client.ObjectKey, data boo
 	if err != nil {
 		return false, err
 	}
+	was, _, _ := unstructured.NestedString(u.Object, "spec", "deletionPolicy")
+	policy := v1alpha1.Retain
 	if data {
-		if err := merge(ctx, c, u, map[string]any{"spec": map[string]any{"deletionPolicy": string(v1alpha1.Delete)}}); err != nil {
-			return true, fmt.Errorf("requesting deletion of the data of cloud %s: %w", key, err)
+		policy = v1alpha1.Delete
+	}
+	if data != (was == string(v1alpha1.Delete)) {
+		if err := merge(ctx, c, u, map[string]any{"spec": map[string]any{"deletionPolicy": string(policy)}}); err != nil {
+			return true, fmt.Errorf("setting spec.deletionPolicy of cloud %s to %s: %w", key, policy, err)
 		}
 	}
 	if err := c.Delete(ctx, u); err != nil && !apierrors.IsNotFound(err) {
