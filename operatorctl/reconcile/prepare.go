@@ -145,13 +145,15 @@ func (a actor) prepare(ctx context.Context, m *cloud, s State, p preparation) (S
 	return s, nil
 }
 
-// patchCloud writes the cloud and goes on with the answer.
+// patchCloud writes the cloud and goes on with the answer, at the version that was decided on: that of the spec may wait for an operation.
 func (a actor) patchCloud(ctx context.Context, m *cloud, s *State, patch client.Patch, owner string) error {
 	cr := s.Cloud.DeepCopy()
 	if err := a.client.Patch(ctx, cr, patch, client.FieldOwner(owner)); err != nil {
 		return err
 	}
-	s.Cloud, m.written = cr, cr.DeepCopy()
+	m.written = cr.DeepCopy()
+	cr.Spec.Version = s.Cloud.Spec.Version
+	s.Cloud = cr
 	return nil
 }
 

@@ -46,7 +46,8 @@ func gatherRelease(m *cloud, s *State, current int, running *v1alpha1.OnecloudOp
 		return fmt.Errorf("%w: restore it%s; then: kubectl -n %s delete secret %s", err, without(s.Cloud), s.Cloud.Namespace, secret.Name)
 	}
 	s.Releases.asked = s.Cloud.Annotations[v1alpha1.AnnotationUpdateFrom] == strconv.Itoa(current)
-	moved := cmp.Or(s.Cloud.Spec.Version, s.Releases.current.Version) != s.Releases.current.Version
+	s.Cloud.Spec.Version = cmp.Or(s.Cloud.Spec.Version, s.Releases.current.Version) // without a version it stays where it is: latest is for new clouds
+	moved := s.Cloud.Spec.Version != s.Releases.current.Version
 	// A cloud that never ran has nothing to lose, and a user may have asked for this release to move without an operation.
 	atOnce = atOnce || !s.Cloud.Status.HasRun() || s.Cloud.Annotations[v1alpha1.AnnotationAtOnce] == strconv.Itoa(current)
 	if running != nil || !atOnce {

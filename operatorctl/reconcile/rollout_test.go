@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/effects"
@@ -265,6 +266,25 @@ func TestLastFailed(t *testing.T) {
 		}
 		if got != c.want || lastFailed("other", c.all) != nil {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// Only an operation moves a cloud, also one that a file has replaced ("kubectl replace"): such a file lacks the finalizer, and perhaps the version.
+func TestReplacedCloudStaysAtItsRelease(t *testing.T) {
+	for what, patch := range map[string]string{
+		"another version": `{"metadata":{"finalizers":null},"spec":{"version":"v4.0.9"}}`,
+		"no version":      `{"metadata":{"finalizers":null},"spec":{"version":null}}`,
+	} {
+		b := newBench(t, interceptor.Funcs{}, newCloud())
+		b.r.reads.operations = true
+		b.settle()
+		old := b.cloud().Status.Release
+		b.edit(patch)
+		b.settleAll()
+		b.wantVersions(what, old.Version, old.Version, old.Version)
+		if c := b.cloud(); !controllerutil.ContainsFinalizer(c, v1alpha1.Finalizer) || c.Status.Release.Version != old.Version {
+			t.Errorf("%s: %q, %+v", what, c.Finalizers, c.Status.Release)
 		}
 	}
 }
