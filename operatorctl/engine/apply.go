@@ -248,16 +248,16 @@ func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Obje
 	switch {
 	case err == nil:
 		a.expect(key, desired.GetResourceVersion())
+		if grown {
+			a.grew(key, "")
+		}
 		if change.Action = Configured; live == nil {
 			change.Action = Created
 		}
 		change.Object, err = a.typed(key, desired)
 		return change, err
 	case grown && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)):
-		a.mu.Lock()
-		r := a.record(key)
-		r.full, r.growAt = hash, a.Now().Add(growAgain)
-		a.mu.Unlock()
+		a.grew(key, hash)
 		return a.applyOne(ctx, o)
 	}
 	err = fmt.Errorf("applying %s %q: %w", key.GVK.Kind, key.Name, err)
@@ -277,12 +277,13 @@ func outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// isClean is true if this version of an object was found to hold what is applied under the hash, and what was kept then.
+// isClean is true if this version of an object was found to hold what is applied under the hash, and what was kept then. A claim that may be asked again to
+// grow is not.
 func (a *Applier) isClean(key Key, version, hash string) (kept []Kept, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.records[key]
-	if r == nil {
+	if r == nil || r.full == hash && !a.Now().Before(r.growAt) {
 		return nil, false
 	}
 	s := r.clean

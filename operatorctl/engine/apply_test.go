@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -261,4 +262,62 @@ func TestAWriteOutlastsAStopForAWhile(t *testing.T) {
 			t.Errorf("a write that nobody stops: %v", long.Err())
 		}
 	})
+}
+
+// A claim that was not allowed to grow is asked to grow again after a while, though nothing about it has changed: its StorageClass may have been.
+func TestRefusedGrowthIsTriedAgain(t *testing.T) {
+	b := newBench(t)
+	claim := func(size string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}, ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance"},
+			Spec: corev1.PersistentVolumeClaimSpec{Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}}},
+		}
+	}
+	size := func(want string, writes int) {
+		t.Helper()
+		live := &corev1.PersistentVolumeClaim{}
+		if err := b.api.Get(t.Context(), client.ObjectKeyFromObject(claim("1G")), live); err != nil {
+			t.Fatal(err)
+		}
+		if got := live.Spec.Resources.Requests.Storage().String(); got != want || b.writes != writes {
+			t.Errorf("its size is %s after %d writes, want %s after %d", got, b.writes, want, writes)
+		}
+	}
+	rigid := true
+	b.Writer = interceptor.NewClient(b.api, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			b.writes++
+			raw, err := p.Data(o)
+			if err == nil && rigid && strings.Contains(string(raw), `"storage":"20G"`) {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumeclaims"}, o.GetName(), errors.New("its class does not allow it"))
+			}
+			return c.Patch(ctx, o, p, opts...)
+		},
+	})
+	apply := func(to string) {
+		t.Helper()
+		if _, err := b.one(claim(to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply("10G")
+	apply("20G")
+	size("10G", 3)
+	apply("20G")
+	b.clock = b.clock.Add(growAgain - time.Second)
+	apply("20G")
+	size("10G", 3)
+	b.clock = b.clock.Add(time.Second)
+	apply("20G")
+	apply("20G")
+	size("10G", 4)
+	rigid = false
+	b.clock = b.clock.Add(growAgain)
+	apply("20G")
+	size("20G", 5)
+	b.clock = b.clock.Add(growAgain)
+	apply("20G")
+	apply("20G")
+	size("20G", 5)
 }

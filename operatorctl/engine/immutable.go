@@ -161,6 +161,14 @@ func grows(desired, live map[string]any) bool {
 	return !theirs.IsZero() && ours.Cmp(theirs) > 0
 }
 
+// grew notes under which hash a claim was not allowed to grow, "" if it was.
+func (a *Applier) grew(key Key, refused string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.record(key)
+	r.full, r.growAt = refused, a.Now().Add(growAgain)
+}
+
 // mayGrow is true if a claim may be asked to grow: not right after that was refused.
 func (a *Applier) mayGrow(key Key, hash string) bool {
 	a.mu.Lock()
