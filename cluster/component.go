@@ -116,24 +116,35 @@ func (r ComponentRef) chosen(live *unstructured.Unstructured, key string) bool {
 // AnnotationRestartedAt is where "kubectl rollout restart" writes, too.
 const AnnotationRestartedAt = "kubectl.kubernetes.io/restartedAt"
 
-// Restart rolls the pods of the component's workloads, one after another as an update would, and returns the workloads.
-func (r ComponentRef) Restart(ctx context.Context, c client.Client, now time.Time) ([]string, error) {
+// Restart rolls the pods of the component's workloads, one after another as an update would, and returns the workloads. seen is true of a status of the cloud
+// from after it.
+func (r ComponentRef) Restart(ctx context.Context, c client.Client, now time.Time) (lines []string, seen func(Status) bool, err error) {
 	workloads, err := r.Workloads(ctx, c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	patch := map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
 		"annotations": map[string]any{AnnotationRestartedAt: now.UTC().Format(time.RFC3339)},
 	}}}}
-	var lines []string
+	var generation int64
 	for _, w := range workloads {
 		name := kindOf(w) + "/" + w.GetName()
 		if err := merge(ctx, c, w, patch); err != nil {
-			return lines, fmt.Errorf("restarting %s: %w", name, err)
+			return lines, nil, fmt.Errorf("restarting %s: %w", name, err)
 		}
 		lines = append(lines, name+" restarted")
+		if w.GetName() == r.Cloud.Name+"-"+r.Name { // the one of which the status tells
+			generation = w.GetGeneration()
+		}
 	}
-	return lines, nil
+	return lines, func(s Status) bool {
+		return !slices.ContainsFunc(s.Components, func(c v1alpha1.ComponentStatus) bool { return c.Name == r.Name && c.ObservedGeneration < generation })
+	}, nil
+}
+
+// WaitRestarted is Wait after a Restart.
+func (r ComponentRef) WaitRestarted(ctx context.Context, c client.WithWatch, seen func(Status) bool, report func(Status)) error {
+	return waitSeen(ctx, c, r.Cloud, seen, report)
 }
 
 // Workloads are the Deployments, StatefulSets and DaemonSets of the component.

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"testing"
@@ -12,8 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
@@ -81,10 +85,56 @@ func TestComponentOfAdoptedCloud(t *testing.T) {
 	c := fake.NewClientBuilder().WithObjects(&appsv1.Deployment{ObjectMeta: meta("default-glance")}, &appsv1.Deployment{ObjectMeta: meta("other-glance")},
 		&corev1.Pod{ObjectMeta: meta("default-glance-1")}, &corev1.Pod{ObjectMeta: meta("another-glance-1")}).Build()
 	ref := ComponentRef{Cloud: client.ObjectKey{Namespace: "onecloud", Name: "default"}, Name: "glance"}
-	if lines, err := ref.Restart(t.Context(), c, time.Now()); err != nil || !slices.Equal(lines, []string{"deployment/default-glance restarted"}) {
+	if lines, _, err := ref.Restart(t.Context(), c, time.Now()); err != nil || !slices.Equal(lines, []string{"deployment/default-glance restarted"}) {
 		t.Errorf("%q %v", lines, err)
 	}
 	if pod, err := ref.Pod(t.Context(), c, ""); err != nil || pod.Name != "default-glance-1" {
 		t.Errorf("%v %v", pod, err)
+	}
+}
+
+// The status of a cloud is that of before until the operator has seen the restart: a wait must not take it for the end.
+func TestRestartIsSeen(t *testing.T) {
+	meta := metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance", Generation: 3, Labels: map[string]string{v1alpha1.LabelComponent: "glance"}}
+	c := fake.NewClientBuilder().WithObjects(&appsv1.Deployment{ObjectMeta: meta}).Build()
+	ref := ComponentRef{Cloud: client.ObjectKey{Namespace: "onecloud", Name: "default"}, Name: "glance"}
+	_, seen, err := ref.Restart(t.Context(), c, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &appsv1.Deployment{}
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(&appsv1.Deployment{ObjectMeta: meta}), d); err != nil {
+		t.Fatal(err)
+	}
+	of := func(generation int64) Status {
+		return Status{Components: []v1alpha1.ComponentStatus{{Name: "keystone"}, {Name: "glance", ObservedGeneration: generation}}}
+	}
+	if seen(of(d.Generation-1)) || !seen(of(d.Generation)) || !seen(of(d.Generation+1)) {
+		t.Errorf("generation %d", d.Generation)
+	}
+}
+
+func TestWaitRestarted(t *testing.T) {
+	cloud := resource(t, head+`}
+status: {observedGeneration: 2, conditions: [{type: Ready, status: "True"}], components: [{name: glance, state: Available, observedGeneration: 3}]}`)
+	named := func(o client.Object) []string { return []string{o.GetName()} }
+	api := fake.NewClientBuilder().WithObjects(cloud).WithIndex(cloud, "metadata.name", named).Build()
+	c := interceptor.NewClient(api, interceptor.Funcs{
+		Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) (watch.Interface, error) {
+			w, err := c.Watch(ctx, list, o...)
+			if err == nil {
+				err = c.Patch(ctx, cloud.DeepCopy(), client.RawPatch(types.MergePatchType,
+					[]byte(`{"status":{"components":[{"name":"glance","state":"Available","observedGeneration":4}]}}`)))
+			}
+			return w, err
+		},
+	})
+	ref := ComponentRef{Cloud: client.ObjectKeyFromObject(cloud), Name: "glance"}
+	last := int64(0)
+	err := ref.WaitRestarted(t.Context(), c, func(s Status) bool { return s.Components[0].ObservedGeneration > 3 }, func(s Status) {
+		last = s.Components[0].ObservedGeneration
+	})
+	if err != nil || last != 4 {
+		t.Errorf("it ended at generation %d: %v", last, err)
 	}
 }

@@ -167,8 +167,13 @@ func (s story) Progress(done, total int64, unit string) {
 
 // waitForCloud waits until the cloud is ready, reporting progress, and then prints its status.
 func (a *app) waitForCloud(ctx context.Context, k client.WithWatch, f *cloudFlags) error {
+	return a.waitFor(ctx, k, f, func(report func(cluster.Status)) error { return cluster.Wait(ctx, k, f.key(), report) })
+}
+
+// waitFor is waitForCloud with another wait.
+func (a *app) waitFor(ctx context.Context, k client.WithWatch, f *cloudFlags, wait func(report func(cluster.Status)) error) error {
 	s := a.story()
-	err := cluster.Wait(ctx, k, f.key(), cloud.Report(s))
+	err := wait(cloud.Report(s))
 	s.Close()
 	if err != nil {
 		return err

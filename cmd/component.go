@@ -145,7 +145,7 @@ func newComponentRestart(a *app) *cobra.Command {
 				return err
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				lines, err := ref.Restart(ctx, k, time.Now())
+				lines, seen, err := ref.Restart(ctx, k, time.Now())
 				if err != nil {
 					return err
 				}
@@ -155,7 +155,7 @@ func newComponentRestart(a *app) *cobra.Command {
 				for _, line := range lines {
 					fmt.Fprintln(a.Err, line)
 				}
-				return a.waitForCloud(ctx, k, &f)
+				return a.waitFor(ctx, k, &f, func(report func(cluster.Status)) error { return ref.WaitRestarted(ctx, k, seen, report) })
 			})
 		},
 	}
