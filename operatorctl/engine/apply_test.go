@@ -146,6 +146,17 @@ func TestDeletingAgainAndAgainIsAConflict(t *testing.T) {
 }
 
 // A person who changes something now and then is no conflict.
+// The annotation on the object itself works for workloads only.
+func TestConflictAdvisesAPauseThatWorks(t *testing.T) {
+	b := newBench(t)
+	for kind, of := range map[string]string{"Deployment": "annotate the object", "CronJob": "annotate the object", "Service": "of the cloud", "Secret": "of the cloud"} {
+		key := Key{GVK: schema.GroupVersionKind{Version: "v1", Kind: kind}, Namespace: "onecloud", Name: "default-glance"}
+		if text := b.describe(t.Context(), key, nil, "").Error(); !strings.Contains(text, of) {
+			t.Errorf("%s: %s", kind, text)
+		}
+	}
+}
+
 func TestSlowDriftIsHealed(t *testing.T) {
 	b := newBench(t)
 	for range 5 * conflictBudget {

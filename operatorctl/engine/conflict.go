@@ -81,7 +81,13 @@ func (a *Applier) conflict(key Key) *Refusal {
 }
 
 func (a *Applier) describe(ctx context.Context, key Key, o client.Object, where string) error {
-	const advice = "it is left as it is for a while: make that stop, or annotate the object with onecloud.yunion.io/paused=true"
+	advice := "it is left as it is for a while: make that stop, or "
+	switch key.GVK.Kind {
+	case "Deployment", "StatefulSet", "DaemonSet", "CronJob":
+		advice += "annotate the object with onecloud.yunion.io/paused=true"
+	default: // only workloads can be paused by themselves
+		advice += "name its component in annotation onecloud.yunion.io/paused of the cloud"
+	}
 	if where == "" {
 		return fmt.Errorf("%s %q: another client deletes it again and again; %s", key.GVK.Kind, key.Name, advice)
 	}
