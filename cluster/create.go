@@ -19,7 +19,8 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// Create creates a cloud. If it exists and matches the options, nothing changes. If it differs, the error lists the differences.
+// Create creates a cloud. If it exists and matches the options, nothing changes. If it differs, the error lists the differences; if it is being deleted, the
+// error says so.
 func Create(ctx context.Context, c client.Client, o Options) (kube.Action, error) {
 	want := Manifest(o)
 	live, err := get(ctx, c, o.Key())
@@ -90,6 +91,13 @@ func alone(ctx context.Context, c client.Client, o Options) error {
 }
 
 func agrees(o Options, want, live *unstructured.Unstructured) error {
+	if live.GetDeletionTimestamp() != nil {
+		return finding.Finding{
+			Code: "OCA-7003", Severity: finding.Error, What: fmt.Sprintf("Cloud %s is still being deleted", o.Key()),
+			Cause:  "a new cloud of this name can be created when the old one is gone",
+			Remedy: fmt.Sprintf("kubectl -n %s wait --for=delete oc/%s --timeout=10m; then run the command again", o.Namespace, o.Name),
+		}
+	}
 	var diffs []string
 	spec, _ := live.Object["spec"].(map[string]any)
 	if _, chosen, _ := unstructured.NestedMap(spec, "mysql", "tls"); !chosen && o.Database.TLS == defaultTLS {

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,5 +36,25 @@ func TestDeleteKeepsData(t *testing.T) {
 				t.Errorf("data %t over %q: %q, deleted %v", data, was, policy, left.GetDeletionTimestamp())
 			}
 		}
+	}
+}
+
+// A cloud that is being deleted is not the one that is to be created, however equal it is.
+func TestCreateAfterDelete(t *testing.T) {
+	o := Options{Name: "default", Namespace: "onecloud", Version: "v1", Database: Database{Host: "db"}}
+	cloud := Manifest(o)
+	cloud.SetFinalizers([]string{"onecloud.yunion.io/cloud"})
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build()
+	if action, err := Create(t.Context(), c, o); err != nil || action != kube.Unchanged {
+		t.Fatal(action, err)
+	}
+	if _, err := Delete(t.Context(), c, o.Key(), false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Create(t.Context(), c, o); err == nil || !strings.Contains(err.Error(), "still being deleted") {
+		t.Errorf("%v", err)
+	}
+	if _, err := Agrees(t.Context(), c, o); err == nil {
+		t.Error("it is taken for the one that is to be created")
 	}
 }
