@@ -99,3 +99,18 @@ func TestReplaceMetadata(t *testing.T) {
 		t.Errorf("a hidden value without a secret in its place: %v", err)
 	}
 }
+
+// What has no number of pods to choose cannot be scaled: the field would lie in the spec without effect.
+func TestScaleOnlyWhatScales(t *testing.T) {
+	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
+	ctx := context.WithValue(t.Context(), sessionKey{}, fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build())
+	for component, want := range map[string]int{"region": 0, "etcd": 422, "host": 422, "host-sdnagent": 422, "backup": 422, "none": 404} {
+		in := &scaleInput{Named: Named{Place: Place{Namespace: "n"}, Name: "c"}, Component: component}
+		in.Body.Replicas = 2
+		_, err := scaled(ctx, in)
+		p, is := errors.AsType[*Problem](err)
+		if want == 0 && err != nil || want != 0 && (!is || p.Status != want) {
+			t.Errorf("%s: %v", component, err)
+		}
+	}
+}

@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/operation"
+	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
 // list is the body of an answer with several things.
@@ -101,13 +102,16 @@ func (s *server) releases(ctx context.Context, in *Named) (*list[cluster.Release
 	return listOf(all), nil
 }
 
-func scaled(ctx context.Context, in *struct {
+// scaleInput says how many pods a component is to have.
+type scaleInput struct {
 	Named
 	Component string `path:"component" maxLength:"63"`
 	Body      struct {
-		Replicas int32 `json:"replicas" minimum:"0" maximum:"100"`
+		Replicas int32 `json:"replicas" minimum:"1" maximum:"100" doc:"To stop a component, set disable in its block of the spec."`
 	}
-}) (*struct {
+}
+
+func scaled(ctx context.Context, in *scaleInput) (*struct {
 	Body struct {
 		Changes []string `json:"changes"`
 	}
@@ -118,6 +122,9 @@ func scaled(ctx context.Context, in *struct {
 		return nil, problem(http.StatusNotFound, fmt.Sprintf("%q is not a component", in.Component))
 	}
 	ref := cluster.ComponentRef{Cloud: in.key(), Name: in.Component, Block: all[i].SpecPath()}
+	if _, why, idle := resolve.Idle(all, append(all[i].SpecPath(), "replicas")); idle {
+		return nil, problem(http.StatusUnprocessableEntity, fmt.Sprintf("component %s cannot be scaled: %s", in.Component, why))
+	}
 	out := &struct {
 		Body struct {
 			Changes []string `json:"changes"`
