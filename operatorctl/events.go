@@ -134,7 +134,8 @@ func podChanged(e event.UpdateEvent) bool {
 	if !ok1 || !ok2 {
 		return true
 	}
-	return old.Status.Phase != now.Status.Phase || !maps.Equal(podReasons(old), podReasons(now))
+	// A pod on a lost node keeps its phase when it is deleted, and holds up the rollout of its DaemonSet from then on.
+	return old.Status.Phase != now.Status.Phase || (old.DeletionTimestamp == nil) != (now.DeletionTimestamp == nil) || !maps.Equal(podReasons(old), podReasons(now))
 }
 
 func podReasons(p *corev1.Pod) map[string]string {

@@ -102,3 +102,16 @@ func TestRetriesComeSoon(t *testing.T) {
 		t.Errorf("at last every %s", last)
 	}
 }
+
+// A heartbeat of a pod brings no pass. That it is deleted does, also on a node that does not end it: nothing else about it changes then.
+func TestDeletedPodBringsAPass(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "default-host-1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	beat, deleted := pod.DeepCopy(), pod.DeepCopy()
+	beat.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
+	deleted.DeletionTimestamp = new(metav1.Now())
+	for want, now := range map[bool]*corev1.Pod{false: beat, true: deleted} {
+		if got := podChanged(event.UpdateEvent{ObjectOld: pod, ObjectNew: now}); got != want {
+			t.Errorf("%t, want %t", got, want)
+		}
+	}
+}
