@@ -82,6 +82,9 @@ const (
 	Enable         = "enable"
 )
 
+// LabelControlPlane is how kubeadm marks a control-plane node, as label and as taint.
+const LabelControlPlane = "node-role.kubernetes.io/control-plane"
+
 // Finalizer keeps a cloud until everything outside Kubernetes is released.
 const Finalizer = "onecloud.yunion.io/cloud"
 

@@ -180,14 +180,11 @@ func IsOnlyControlPlane(ctx context.Context, c client.Reader, m *v1alpha1.Oneclo
 		return false, nil
 	}
 	var nodes corev1.NodeList
-	if err := c.List(ctx, &nodes, client.HasLabels{labelControlPlane}); err != nil {
+	if err := c.List(ctx, &nodes, client.HasLabels{v1alpha1.LabelControlPlane}); err != nil {
 		return false, fmt.Errorf("listing control-plane nodes: %w", err)
 	}
 	return len(nodes.Items) == 1 && joined(&nodes.Items[0], m), nil
 }
-
-// labelControlPlane is kubeadm's.
-const labelControlPlane = "node-role.kubernetes.io/control-plane"
 
 // elsewhere is what a process that is not on a control-plane node cannot do.
 func elsewhere(machine string) error {

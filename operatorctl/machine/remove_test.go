@@ -132,7 +132,7 @@ func TestJoinIsNoted(t *testing.T) {
 // What is at the address of a machine that never joined is not reset, whatever it is.
 func TestRemovalResetsOnlyTheMachine(t *testing.T) {
 	nodeOf := func(uid string) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w", Labels: map[string]string{v1alpha1.LabelMachine: uid, labelControlPlane: ""}}}
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w", Labels: map[string]string{v1alpha1.LabelMachine: uid, v1alpha1.LabelControlPlane: ""}}}
 	}
 	begun := func(s *stage) { s.m.Status.JoinBegun = place(s.m) }
 	authority := certificate(t)
@@ -183,7 +183,7 @@ func TestRemovalResetsOnlyTheMachine(t *testing.T) {
 
 // An operation that the operator did not make does not remove a machine, and does not evade the checks of a control plane.
 func TestOperationsOfOthers(t *testing.T) {
-	only := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w", Labels: map[string]string{v1alpha1.LabelMachine: "m", labelControlPlane: ""}}}
+	only := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w", Labels: map[string]string{v1alpha1.LabelMachine: "m", v1alpha1.LabelControlPlane: ""}}}
 	controlPlane := func(s *stage) { s.m.Spec.Roles = []v1alpha1.MachineRole{v1alpha1.RoleControlPlane} }
 	for name, c := range map[string]struct {
 		change func(*stage)

@@ -26,8 +26,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-const labelControlPlane = "node-role.kubernetes.io/control-plane"
-
 // Keeper looks after the certificates of the control-plane nodes for a cloud in whose namespace ConfigMap ocadm-node-certificates is: init makes it in a cluster
 // that ocadm built. Its request is the cloud.
 type Keeper struct {
@@ -102,7 +100,7 @@ func (k *Keeper) see(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (s se
 // controlPlane are the control-plane nodes, and those of them that are Ready.
 func controlPlane(ctx context.Context, c client.Reader) (all, ready []string, err error) {
 	var nodes corev1.NodeList
-	if err := c.List(ctx, &nodes, client.HasLabels{labelControlPlane}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.List(ctx, &nodes, client.HasLabels{v1alpha1.LabelControlPlane}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, nil, fmt.Errorf("listing control-plane nodes: %w", err)
 	}
 	for i := range nodes.Items {

@@ -54,7 +54,7 @@ func jobsEnd(t *testing.T, ends map[string]end, asked *[]string) client.WithWatc
 			t.Fatal(err)
 		}
 		reports.Data[node] = string(raw)
-		objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{labelControlPlane: ""}},
+		objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{v1alpha1.LabelControlPlane: ""}},
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
 	}
 	create := func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {

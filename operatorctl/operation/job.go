@@ -51,8 +51,6 @@ const (
 	keepJob = 10 * time.Minute
 	// graceOfPod is how long a pod may take to end, awayFor how long its node may be away before another pod begins.
 	graceOfPod, awayFor = 30, 30
-	// labelControlPlane marks a control-plane node, as label and as taint.
-	labelControlPlane = "node-role.kubernetes.io/control-plane"
 	// nobody is the user of the pod, and the group that may read its Secrets.
 	nobody = 65532
 )
@@ -129,7 +127,7 @@ func (j Job) Pod(cloud *v1alpha1.OnecloudCluster, image string, args []string) c
 
 // inNetwork lets a pod run as root in the network of a control-plane node.
 func inNetwork(pod *corev1.PodSpec) {
-	pod.NodeSelector[labelControlPlane] = ""
+	pod.NodeSelector[v1alpha1.LabelControlPlane] = ""
 	pod.HostNetwork, pod.DNSPolicy = true, corev1.DNSDefault
 	pod.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: pod.SecurityContext.SeccompProfile, RunAsUser: new(int64), RunAsGroup: new(int64)}
 }
@@ -167,7 +165,7 @@ func nearOperator() *corev1.Affinity {
 // tolerations let the pod run on control-plane nodes, and leave a node that is away.
 func tolerations() []corev1.Toleration {
 	var out []corev1.Toleration
-	for _, key := range []string{labelControlPlane, "node-role.kubernetes.io/master"} {
+	for _, key := range []string{v1alpha1.LabelControlPlane, "node-role.kubernetes.io/master"} {
 		out = append(out, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
 	}
 	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {

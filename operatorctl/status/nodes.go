@@ -178,7 +178,7 @@ func labelsWanted(s corev1.PodSpec) string {
 // and the console's port run, or of a control-plane node if there is none. It prefers nodes that are Ready, then the oldest, then the
 // first by name. It returns "" if no such node has an address.
 func PublicAddress(nodes []Node) string {
-	for _, label := range []string{v1alpha1.NodeRolePrefix + "controller", "node-role.kubernetes.io/control-plane"} {
+	for _, label := range []string{v1alpha1.NodeRolePrefix + "controller", v1alpha1.LabelControlPlane} {
 		fit := slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool {
 			value, has := n.Labels[label]
 			return n.Address == "" || !has || strings.HasPrefix(label, v1alpha1.NodeRolePrefix) && value != v1alpha1.Enable

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -184,7 +185,7 @@ func joinControlPlanePhases(after string) []host.Phase {
 func markJoinedPhase() host.Phase {
 	p := kubeadmPhase{
 		name: "mark-control-plane", short: "Label the node as a control-plane node", args: []string{"join", "phase", "control-plane-join", "mark-control-plane"},
-		writes: []string{"label node-role.kubernetes.io/control-plane", "label " + labelMaster}, check: live(controlPlaneMarked),
+		writes: []string{"label " + v1alpha1.LabelControlPlane, "label " + labelMaster}, check: live(controlPlaneMarked),
 		finish: labelMasterNode, after: []string{"node-registered"},
 	}.phase()
 	p.Skip = NotControlPlane

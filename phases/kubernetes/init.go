@@ -15,6 +15,7 @@ import (
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -52,7 +53,7 @@ func InitPhases(o Order) []host.Phase {
 		uploadConfigPhase(),
 		kubeadmPhase{
 			name: "mark-control-plane", short: "Label the node as a control-plane node", args: []string{"init", "phase", "mark-control-plane"},
-			writes: []string{"label node-role.kubernetes.io/control-plane", "label " + labelMaster}, check: live(controlPlaneMarked),
+			writes: []string{"label " + v1alpha1.LabelControlPlane, "label " + labelMaster}, check: live(controlPlaneMarked),
 			finish: labelMasterNode,
 			after:  []string{"kubelet-finalize", apiServerReady},
 		}.phase(),

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	vipgroup "yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -236,7 +237,7 @@ func TestLeft(t *testing.T) {
 		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: map[string]string{ofEndpoint: at}}}
 	}
 	m := &Move{record: record{From: "10.0.0.100", To: "10.0.0.200"}, virtual: &virtual{nodes: []corev1.Node{
-		node("control", "10.0.0.100", map[string]string{labelControlPlane: ""}), node("follows", "10.0.0.200", nil), node("stays", "10.0.0.100", nil), {ObjectMeta: metav1.ObjectMeta{Name: "new"}},
+		node("control", "10.0.0.100", map[string]string{v1alpha1.LabelControlPlane: ""}), node("follows", "10.0.0.200", nil), node("stays", "10.0.0.100", nil), {ObjectMeta: metav1.ObjectMeta{Name: "new"}},
 	}}}
 	if left := m.Left(); !slices.Equal(left, []string{"stays", "new"}) {
 		t.Errorf("%q", left)

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	vipgroup "yunion.io/x/ocadm/internal/vip"
@@ -29,8 +30,6 @@ import (
 // ofEndpoint is the annotation of a Node with the address at which its files look for the control plane. A move of the virtual address writes the former one
 // first, so that it sees who has followed, in both directions.
 const ofEndpoint = "ocadm.yunion.io/control-plane-address"
-
-const labelControlPlane = "node-role.kubernetes.io/control-plane"
 
 // virtual is what a move of the virtual address knows more than other moves.
 type virtual struct {
@@ -141,7 +140,7 @@ func (m *Move) ready() error {
 }
 
 func (m *Move) controlPlanes() []corev1.Node {
-	return slices.DeleteFunc(slices.Clone(m.virtual.nodes), func(n corev1.Node) bool { _, is := n.Labels[labelControlPlane]; return !is })
+	return slices.DeleteFunc(slices.Clone(m.virtual.nodes), func(n corev1.Node) bool { _, is := n.Labels[v1alpha1.LabelControlPlane]; return !is })
 }
 
 // Left are the workers that look for the control plane at the former virtual address. Where that has a name, it is for the name to lead elsewhere.
@@ -154,7 +153,7 @@ func (m *Move) Left() []string {
 	}
 	var out []string
 	for _, n := range m.virtual.nodes {
-		if _, controls := n.Labels[labelControlPlane]; !controls && n.Annotations[ofEndpoint] != m.To {
+		if _, controls := n.Labels[v1alpha1.LabelControlPlane]; !controls && n.Annotations[ofEndpoint] != m.To {
 			out = append(out, n.Name)
 		}
 	}

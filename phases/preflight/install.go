@@ -263,7 +263,7 @@ func unfit(n corev1.Node) string {
 
 // toleratedTaints are those that every pod of the cloud tolerates.
 func toleratedTaints() []string {
-	return []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/controlplane", "node-role.kubernetes.io/master"}
+	return []string{v1alpha1.LabelControlPlane, "node-role.kubernetes.io/controlplane", "node-role.kubernetes.io/master"}
 }
 
 func checkNodes(c *config.Config, k *host.Cluster) []finding.Finding {

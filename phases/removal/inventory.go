@@ -95,9 +95,6 @@ func otherDatabase(ctx context.Context, k client.Client, namespace, server strin
 	return dbpair.RolePrimary, nil
 }
 
-// controlPlaneLabel is kubeadm's.
-const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
-
 // kubeletPort answers while a node lives: the API server reads logs there.
 const kubeletPort = "10250"
 
@@ -169,7 +166,7 @@ func (i *Inventory) describe(n *corev1.Node) {
 	for _, c := range n.Status.Conditions {
 		i.ready = i.ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	}
-	if _, is := n.Labels[controlPlaneLabel]; is {
+	if _, is := n.Labels[v1alpha1.LabelControlPlane]; is {
 		i.Roles = append(i.Roles, "control-plane")
 	}
 	for key, value := range n.Labels {

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
@@ -65,7 +66,7 @@ func cluster(t *testing.T, objects ...client.Object) client.WithWatch {
 
 func lost() *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node3", UID: "old", Labels: map[string]string{
-		controlPlaneLabel: "", "onecloud.yunion.io/controller": "enable", "onecloud.yunion.io/host": "disable"}},
+		v1alpha1.LabelControlPlane: "", "onecloud.yunion.io/controller": "enable", "onecloud.yunion.io/host": "disable"}},
 		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.3"}},
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}}}
 }

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -24,8 +25,7 @@ const (
 	// nodePatience is how long a step over all nodes may show nothing new.
 	nodePatience = 12 * time.Minute
 	// atOnce is how many workers take a stage over at the same time. Control-plane nodes do one after the other.
-	atOnce            = 8
-	labelControlPlane = "node-role.kubernetes.io/control-plane"
+	atOnce = 8
 )
 
 // member is a node of the cluster.
@@ -43,7 +43,7 @@ func (n *Rotation) members(ctx context.Context, c client.Reader) ([]member, erro
 	var out []member
 	for i := range nodes.Items {
 		m := member{name: nodes.Items[i].Name}
-		_, m.controlPlane = nodes.Items[i].Labels[labelControlPlane]
+		_, m.controlPlane = nodes.Items[i].Labels[v1alpha1.LabelControlPlane]
 		for _, cond := range nodes.Items[i].Status.Conditions {
 			m.ready = m.ready || cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue
 		}

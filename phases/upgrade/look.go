@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
@@ -70,8 +71,6 @@ type Deprecated struct {
 	Removed string `json:"removedIn"`
 }
 
-const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
-
 // pod networks, by the names of their DaemonSets.
 var networks = []string{"kube-flannel-ds", "calico-node", "cilium", "kube-ovn-cni", "kube-router"}
 
@@ -115,7 +114,7 @@ func rank(n Node) int {
 }
 
 func nodeOf(n corev1.Node, pods []corev1.Pod, here string) Node {
-	_, control := n.Labels[controlPlaneLabel]
+	_, control := n.Labels[v1alpha1.LabelControlPlane]
 	out := Node{Name: n.Name, ControlPlane: control, Here: n.Name == here, Kubelet: n.Status.NodeInfo.KubeletVersion, Runtime: n.Status.NodeInfo.ContainerRuntimeVersion}
 	for _, c := range n.Status.Conditions {
 		out.Ready = out.Ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
