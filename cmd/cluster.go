@@ -116,8 +116,8 @@ func (f *cloudFlags) open() (client.WithWatch, error) {
 	return kube.Open(f.kubeconfig, os.Getenv)
 }
 
-func withKube(ctx context.Context, kubeconfig string, timeout time.Duration, do func(context.Context, client.WithWatch) error) error {
-	return with(ctx, func() (client.WithWatch, error) { return kube.Open(kubeconfig, os.Getenv) }, timeout, do)
+func withKube(ctx context.Context, kubeconfig string, do func(context.Context, client.WithWatch) error) error {
+	return with(ctx, func() (client.WithWatch, error) { return kube.Open(kubeconfig, os.Getenv) }, requestTimeout, do)
 }
 
 func with(ctx context.Context, open func() (client.WithWatch, error), timeout time.Duration, do func(context.Context, client.WithWatch) error) error {

@@ -13,7 +13,6 @@ import (
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/nearest"
 	"yunion.io/x/ocadm/operatorctl/catalog"
-	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 // newComponent groups the commands that work on one component of the cloud.
@@ -33,16 +32,16 @@ func newComponent(a *app) *cobra.Command {
 }
 
 // componentRef finds a component by name; a nested block ("hostagent.SdnAgent") has two elements.
-func componentRef(f *cloudFlags, name string) (cluster.ComponentRef, component.Component, error) {
+func componentRef(f *cloudFlags, name string) (cluster.ComponentRef, error) {
 	var known []string
 	for _, c := range catalog.All() {
 		known = append(known, c.Name)
 		if c.Name != name {
 			continue
 		}
-		return cluster.ComponentRef{Cloud: f.key(), Name: name, Block: c.SpecPath()}, c, nil
+		return cluster.ComponentRef{Cloud: f.key(), Name: name, Block: c.SpecPath()}, nil
 	}
-	return cluster.ComponentRef{}, component.Component{}, misspelt(fmt.Sprintf("%q is not a component", name), name, known,
+	return cluster.ComponentRef{}, misspelt(fmt.Sprintf("%q is not a component", name), name, known,
 		"ocadm operator components lists them")
 }
 
@@ -79,7 +78,7 @@ func newComponentUpdate(a *app) *cobra.Command {
 			"  ocadm component update region --follow",
 		Args: arguments(cobra.ExactArgs(1)), ValidArgsFunction: componentNames,
 		RunE: func(c *cobra.Command, args []string) error {
-			ref, _, err := componentRef(&f, args[0])
+			ref, err := componentRef(&f, args[0])
 			if err != nil {
 				return err
 			}
@@ -140,7 +139,7 @@ func newComponentRestart(a *app) *cobra.Command {
 		Example: "  ocadm component restart region --wait\n  ocadm component restart host",
 		Args:    arguments(cobra.ExactArgs(1)), ValidArgsFunction: componentNames,
 		RunE: func(c *cobra.Command, args []string) error {
-			ref, _, err := componentRef(&f, args[0])
+			ref, err := componentRef(&f, args[0])
 			if err != nil {
 				return err
 			}
@@ -175,7 +174,7 @@ func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
 		Example: "  ocadm component " + verb + " glance\n  ocadm component " + verb + " notify --wait",
 		Args:    arguments(cobra.ExactArgs(1)), ValidArgsFunction: componentNames,
 		RunE: func(c *cobra.Command, args []string) error {
-			ref, _, err := componentRef(&f, args[0])
+			ref, err := componentRef(&f, args[0])
 			if err != nil {
 				return err
 			}

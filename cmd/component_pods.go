@@ -49,7 +49,7 @@ func newPodCommand(a *app, c *cobra.Command, argv func(pod *corev1.Pod, containe
 }
 
 func (f *podFlags) pod(c *cobra.Command, name string) (pod *corev1.Pod, err error) {
-	ref, _, err := componentRef(&f.cloudFlags, name)
+	ref, err := componentRef(&f.cloudFlags, name)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func newHA(a *app) *cobra.Command {
 		Example: "  ocadm ha status\n  ocadm ha test --dry-run\n  ocadm ha test",
 		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
 	}
-	c.AddCommand(newHAStatus(a), newHAEnable(a), newHATest(a), newHAAgent(a), newHAFault(a))
+	c.AddCommand(newHAStatus(a), newHAEnable(a), newHATest(a), newHAAgent(a), newHAFault())
 	return c
 }
 

@@ -126,7 +126,7 @@ func (o haTested) measured() string {
 func seconds(s float64) string { return fmt.Sprintf("%.1f s", s) }
 
 // newHAFault is what runs on the node that a test takes down.
-func newHAFault(a *app) *cobra.Command {
+func newHAFault() *cobra.Command {
 	var length time.Duration
 	c := &cobra.Command{
 		Use: "fault KIND", Short: "Break a part of this node for a while", Hidden: true,

@@ -67,7 +67,7 @@ func newNodeRole(a *app, name, role string, on bool, short string) *cobra.Comman
 					return err
 				}
 			}
-			return withKube(c.Context(), kubeconfig, requestTimeout, func(ctx context.Context, k client.WithWatch) error {
+			return withKube(c.Context(), kubeconfig, func(ctx context.Context, k client.WithWatch) error {
 				changes, err := cluster.SetRole(ctx, k, nodes, role, on)
 				if err != nil {
 					return err
@@ -92,7 +92,7 @@ func newNodeRole(a *app, name, role string, on bool, short string) *cobra.Comman
 // confirmLeaving says what compute nodes lose without their host agent and, at a terminal, asks. Scripts are not asked.
 func confirmLeaving(ctx context.Context, a *app, kubeconfig string, nodes []string, yes bool) error {
 	var leaving []string
-	err := withKube(ctx, kubeconfig, requestTimeout, func(ctx context.Context, k client.WithWatch) (err error) {
+	err := withKube(ctx, kubeconfig, func(ctx context.Context, k client.WithWatch) (err error) {
 		leaving, err = cluster.WithRole(ctx, k, nodes, cluster.RoleHost)
 		return err
 	})

@@ -46,7 +46,7 @@ func newNodeDoctor(a *app) *cobra.Command {
 				e, err := examineHere(c.Context(), rootfs)
 				return a.printExamined(output.String(), e, err)
 			}
-			return withKube(c.Context(), kubeconfig, requestTimeout, func(ctx context.Context, k client.WithWatch) error {
+			return withKube(c.Context(), kubeconfig, func(ctx context.Context, k client.WithWatch) error {
 				e, err := examineNode(ctx, k, kubeconfig, args[0])
 				return a.printExamined(output.String(), e, err)
 			})

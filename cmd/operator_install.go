@@ -58,7 +58,6 @@ func (a *app) installOperator(c *cobra.Command, list []host.Phase, f runFlags) e
 	if err != nil {
 		return err
 	}
-	f.run.Output = f.output.String()
 	if f.run.Kubeconfig, err = kube.Kubeconfig(cfg.Cluster.Kubeconfig, os.Getenv); err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func newNamespaceCommand(a *app, c *cobra.Command, change func(context.Context, 
 	var kubeconfig string
 	output := ui.NewFormat("table", "json", "yaml")
 	c.RunE = func(c *cobra.Command, names []string) error {
-		return withKube(c.Context(), kubeconfig, requestTimeout, func(ctx context.Context, k client.WithWatch) error {
+		return withKube(c.Context(), kubeconfig, func(ctx context.Context, k client.WithWatch) error {
 			list, err := namespaces(ctx, k)
 			if len(names) > 0 && err == nil {
 				list, err = changeNamespaces(ctx, k, names, change)

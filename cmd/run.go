@@ -121,7 +121,7 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	}
 	f.run.Kubeconfig = cfg.Run.Kubeconfig
 	cfg.Run = f.run
-	cfg.Run.Output, cfg.Run.Phase = f.output.String(), strings.Join(f.only, ",")
+	cfg.Run.Phase = strings.Join(f.only, ",")
 	h, unlock, err := lockedMachine(ctx, cfg, p.command, f.rootfs)
 	if err != nil {
 		return err

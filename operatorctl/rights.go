@@ -112,7 +112,7 @@ func granted(cfg *rest.Config, refused []string, o Options) func(context.Context
 // begins, and would keep the operator from starting: a namespace that was deleted must not stop the clouds of all others.
 func allowed(ctx context.Context, cfg *rest.Config, namespaces []string) (out []string, err error) {
 	for _, ns := range namespaces {
-		yes, err := may(ctx, cfg, authorizationv1.ResourceAttributes{Namespace: ns, Verb: "list", Group: v1alpha1.Group, Resource: "onecloudclusters"})
+		yes, err := may(ctx, cfg, authorizationv1.ResourceAttributes{Namespace: ns, Verb: "list", Group: v1alpha1.Group, Resource: v1alpha1.Resource})
 		if err != nil {
 			return nil, err
 		}

@@ -14,6 +14,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/mysql/dump"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
@@ -21,7 +22,7 @@ func TestThereAndBack(t *testing.T) {
 	e := setUp(t)
 	id, dir := key(t), Dir(t.TempDir())
 	before := e.examine("keystone", "report")
-	info, err := e.plan(dir, id.Recipient()).Run(t.Context(), Unwatched{})
+	info, err := e.plan(dir, id.Recipient()).Run(t.Context(), workflow.Discard{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,7 @@ func TestThereAndBack(t *testing.T) {
 
 	e.run("DELETE FROM keystone.user", "DROP DATABASE report")
 	for range 2 { // twice changes nothing
-		got, err := RestoreDatabases(t.Context(), Unwatched{}, dir, info, e.admin, nil, id)
+		got, err := RestoreDatabases(t.Context(), workflow.Discard{}, dir, info, e.admin, nil, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +65,7 @@ func TestDatabasesThatAreNotInTheBackup(t *testing.T) {
 	if err != nil || !slices.Equal(others, []string{"late"}) {
 		t.Fatalf("%v %v", others, err)
 	}
-	if err := Empty(t.Context(), Unwatched{}, e.admin, others); err != nil {
+	if err := Empty(t.Context(), workflow.Discard{}, e.admin, others); err != nil {
 		t.Fatal(err)
 	}
 	if others, err = Others(t.Context(), e.admin, []string{"keystone", "report"}); err != nil || len(others) > 0 {
@@ -73,7 +74,7 @@ func TestDatabasesThatAreNotInTheBackup(t *testing.T) {
 	if all, err := Databases(t.Context(), e.admin); err != nil || !slices.Contains(all, "late") {
 		t.Errorf("%v %v", all, err)
 	}
-	if err := Empty(t.Context(), Unwatched{}, e.admin, []string{"foreign"}); mysql.ClassOf(err) != mysql.Foreign {
+	if err := Empty(t.Context(), workflow.Discard{}, e.admin, []string{"foreign"}); mysql.ClassOf(err) != mysql.Foreign {
 		t.Errorf("a database of another cloud: %v", err)
 	}
 }
@@ -81,14 +82,14 @@ func TestDatabasesThatAreNotInTheBackup(t *testing.T) {
 func TestRestoreOnAnotherServer(t *testing.T) {
 	e := setUp(t)
 	dir := Dir(t.TempDir())
-	info, err := e.plan(dir).Run(t.Context(), Unwatched{})
+	info, err := e.plan(dir).Run(t.Context(), workflow.Discard{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := e.examine("keystone", "report")
 	second := mariadb.Require(t, mariadb.Options{})
 	a := open(t, second, cloud)
-	if _, err := RestoreDatabases(t.Context(), Unwatched{}, dir, info, a, nil); err != nil {
+	if _, err := RestoreDatabases(t.Context(), workflow.Discard{}, dir, info, a, nil); err != nil {
 		t.Fatal(err)
 	}
 	after, err := dump.Examine(t.Context(), a, []string{"keystone", "report"})
@@ -100,7 +101,7 @@ func TestRestoreOnAnotherServer(t *testing.T) {
 	}
 	// A database there that belongs to nobody is not overwritten.
 	third := open(t, second, Cloud{ID: "id-3", Name: "third", Namespace: "x"})
-	if _, err := RestoreDatabases(t.Context(), Unwatched{}, dir, info, third, nil); mysql.ClassOf(err) != mysql.Foreign {
+	if _, err := RestoreDatabases(t.Context(), workflow.Discard{}, dir, info, third, nil); mysql.ClassOf(err) != mysql.Foreign {
 		t.Errorf("the databases of another cloud are taken: %v", err)
 	}
 }
@@ -110,17 +111,17 @@ func TestKeys(t *testing.T) {
 	id, dir := key(t), Dir(t.TempDir())
 	p := e.plan(dir, id.Recipient(), key(t).Recipient())
 	p.SkipProof = true
-	info, err := p.Run(t.Context(), Unwatched{})
+	info, err := p.Run(t.Context(), workflow.Discard{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Verify(t.Context(), Unwatched{}, dir, info, id); err != nil {
+	if _, err := Verify(t.Context(), workflow.Discard{}, dir, info, id); err != nil {
 		t.Error(err)
 	}
-	if _, err := Verify(t.Context(), Unwatched{}, dir, info, key(t)); !errors.Is(err, ErrEncrypted) {
+	if _, err := Verify(t.Context(), workflow.Discard{}, dir, info, key(t)); !errors.Is(err, ErrEncrypted) {
 		t.Error(err)
 	}
-	if _, err := Verify(t.Context(), Unwatched{}, dir, info); !errors.Is(err, ErrEncrypted) {
+	if _, err := Verify(t.Context(), workflow.Discard{}, dir, info); !errors.Is(err, ErrEncrypted) {
 		t.Error(err)
 	}
 	r, i, err := Passphrase("correct horse")
@@ -129,14 +130,14 @@ func TestKeys(t *testing.T) {
 	}
 	p = e.plan(dir, r)
 	p.Identity, p.Header.Time = i, p.Header.Time.Add(time.Second)
-	if info, err = p.Run(t.Context(), Unwatched{}); err != nil || info.Proven == nil {
+	if info, err = p.Run(t.Context(), workflow.Discard{}); err != nil || info.Proven == nil {
 		t.Errorf("%+v %v", info, err)
 	}
 	_, wrong, err := Passphrase("wrong")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Verify(t.Context(), Unwatched{}, dir, info, wrong); !errors.Is(err, ErrEncrypted) {
+	if _, err := Verify(t.Context(), workflow.Discard{}, dir, info, wrong); !errors.Is(err, ErrEncrypted) {
 		t.Error(err)
 	}
 	for _, bad := range []string{"age1xyz", "AGE-SECRET-KEY-1", "ssh-rsa x", "hello"} {

@@ -67,23 +67,6 @@ func FileName(h Header) string {
 	return prefix(h.Cloud) + h.Time.UTC().Format("20060102T150405Z") + Suffix
 }
 
-// Run makes the backup, stores it, proves it, and removes older ones that are not to be kept. The Info of a backup that was stored and could
-// not be proven comes with an error, and so does that of one beside which older ones could not be removed: a RetentionError.
-func (p *Plan) Run(ctx context.Context, w Watcher) (Info, error) {
-	if err := p.Prepare(ctx, w); err != nil {
-		return Info{}, err
-	}
-	info, err := p.Write(ctx, w)
-	if err != nil {
-		return Info{}, err
-	}
-	if err := p.Prove(ctx, w, &info); err != nil {
-		return info, err
-	}
-	_, err = p.Retain(ctx)
-	return info, err
-}
-
 // Prepare removes what interrupted runs for this cloud left, and makes sure that there is something to back up and room for it.
 func (p *Plan) Prepare(ctx context.Context, w Watcher) error {
 	if err := p.Store.Clean(ctx, prefix(p.Header.Cloud)); err != nil {

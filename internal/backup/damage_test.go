@@ -16,6 +16,8 @@ import (
 
 	"filippo.io/age"
 	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/internal/workflow"
 )
 
 // TestDamage: whatever is cut off or changed is noticed, before a database is touched.
@@ -25,7 +27,7 @@ func TestDamage(t *testing.T) {
 	for name, recipients := range map[string][]age.Recipient{"encrypted": {id.Recipient()}, "plain": nil} {
 		t.Run(name, func(t *testing.T) {
 			var buf bytes.Buffer
-			if _, err := e.plan(nil, recipients...).Stream(t.Context(), Unwatched{}, &buf); err != nil {
+			if _, err := e.plan(nil, recipients...).Stream(t.Context(), workflow.Discard{}, &buf); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := Read(t.Context(), bytes.NewReader(buf.Bytes()), []age.Identity{id}, nil); err != nil {
@@ -51,7 +53,7 @@ func TestDamage(t *testing.T) {
 		})
 	}
 	dir := Dir(t.TempDir())
-	info, err := e.plan(dir).Run(t.Context(), Unwatched{})
+	info, err := e.plan(dir).Run(t.Context(), workflow.Discard{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +61,7 @@ func TestDamage(t *testing.T) {
 	if err := os.Truncate(name, info.Size-5); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := RestoreDatabases(t.Context(), Unwatched{}, dir, info, e.admin, nil); !errors.Is(err, ErrDamaged) {
+	if _, err := RestoreDatabases(t.Context(), workflow.Discard{}, dir, info, e.admin, nil); !errors.Is(err, ErrDamaged) {
 		t.Error(err)
 	}
 	if got := e.run("SELECT COUNT(*) FROM keystone.user"); strings.TrimSpace(got) != "2" {
@@ -121,10 +123,10 @@ func TestFileThatIsNotStored(t *testing.T) {
 		dir := Dir(t.TempDir())
 		p := e.plan(unstored{dir, suffix})
 		p.SkipProof = true
-		if err := p.Prepare(t.Context(), Unwatched{}); err != nil {
+		if err := p.Prepare(t.Context(), workflow.Discard{}); err != nil {
 			t.Fatal(err)
 		}
-		info, err := p.Write(t.Context(), Unwatched{})
+		info, err := p.Write(t.Context(), workflow.Discard{})
 		if err == nil || (info.Name != "") != stored || len(files(t, dir)) == 0 == stored {
 			t.Errorf("%s is refused: %q, %v, and there is %v", suffix, info.Name, err, files(t, dir))
 		}
@@ -147,7 +149,7 @@ func files(t *testing.T, dir Dir) []string {
 func TestUnfinishedFilesGo(t *testing.T) {
 	e := setUp(t)
 	dir := Dir(t.TempDir())
-	if _, err := e.plan(failing{dir, 300}).Run(t.Context(), Unwatched{}); err == nil || !strings.Contains(err.Error(), "no space left") {
+	if _, err := e.plan(failing{dir, 300}).Run(t.Context(), workflow.Discard{}); err == nil || !strings.Contains(err.Error(), "no space left") {
 		t.Error(err)
 	}
 	if got := files(t, dir); len(got) > 0 {
@@ -161,7 +163,7 @@ func TestUnfinishedFilesGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := e.plan(dir).Run(t.Context(), Unwatched{}); err != nil {
+	if _, err := e.plan(dir).Run(t.Context(), workflow.Discard{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := files(t, dir); len(got) != 3 || got[0] != running {
@@ -193,7 +195,7 @@ func (full) Free(context.Context) (int64, error) { return 1 << 10, nil }
 func TestSpaceIsCheckedFirst(t *testing.T) {
 	e := setUp(t)
 	dir := Dir(t.TempDir())
-	_, err := e.plan(full{dir}).Run(t.Context(), Unwatched{})
+	_, err := e.plan(full{dir}).Run(t.Context(), workflow.Discard{})
 	if s := (*SpaceError)(nil); !errors.As(err, &s) || s.Need < 1<<20 {
 		t.Error(err)
 	}
@@ -231,10 +233,10 @@ func TestLostConnection(t *testing.T) {
 	if err := errors.Join(err, w.Close(Manifest{}), f.Commit()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Verify(t.Context(), Unwatched{}, torn{dir}, info); !errors.Is(err, unix.ECONNRESET) || errors.Is(err, ErrDamaged) {
+	if _, err := Verify(t.Context(), workflow.Discard{}, torn{dir}, info); !errors.Is(err, unix.ECONNRESET) || errors.Is(err, ErrDamaged) {
 		t.Error(err)
 	}
-	if _, err := Verify(t.Context(), Unwatched{}, dir, info); err != nil {
+	if _, err := Verify(t.Context(), workflow.Discard{}, dir, info); err != nil {
 		t.Error(err)
 	}
 }

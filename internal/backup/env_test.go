@@ -122,3 +122,19 @@ func key(t *testing.T) *age.X25519Identity {
 	}
 	return id
 }
+
+// Run takes all steps of a backup, as an operation does one by one.
+func (p *Plan) Run(ctx context.Context, w Watcher) (Info, error) {
+	if err := p.Prepare(ctx, w); err != nil {
+		return Info{}, err
+	}
+	info, err := p.Write(ctx, w)
+	if err != nil {
+		return Info{}, err
+	}
+	if err := p.Prove(ctx, w, &info); err != nil {
+		return info, err
+	}
+	_, err = p.Retain(ctx)
+	return info, err
+}

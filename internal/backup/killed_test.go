@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
@@ -39,7 +40,7 @@ func (f halfwayFile) Write(b []byte) (int, error) {
 // TestKilled: a process that is killed with half a file written leaves nothing that is listed, and the next run removes what it left.
 func TestKilled(t *testing.T) {
 	if dir := os.Getenv(killedIn); dir != "" {
-		_, err := setUp(t).plan(halfway{Dir(dir)}).Run(t.Context(), Unwatched{})
+		_, err := setUp(t).plan(halfway{Dir(dir)}).Run(t.Context(), workflow.Discard{})
 		t.Fatal(err)
 	}
 	e := setUp(t)
@@ -68,7 +69,7 @@ func TestKilled(t *testing.T) {
 	if list, err := List(t.Context(), dir); err != nil || len(list) > 0 {
 		t.Errorf("half a file is listed: %+v %v", list, err)
 	}
-	info, err := e.plan(dir).Run(t.Context(), Unwatched{})
+	info, err := e.plan(dir).Run(t.Context(), workflow.Discard{})
 	if got := files(t, dir); err != nil || len(got) != 2 || info.Proven == nil {
 		t.Errorf("%v are left, %v", got, err)
 	}
@@ -78,16 +79,16 @@ func TestKilled(t *testing.T) {
 func TestServerWithoutSpace(t *testing.T) {
 	e := setUp(t)
 	dir := Dir(t.TempDir())
-	info, err := e.plan(dir).Run(t.Context(), Unwatched{})
+	info, err := e.plan(dir).Run(t.Context(), workflow.Discard{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	small := mariadb.Require(t, mariadb.Options{Args: []string{"--innodb-file-per-table=0", "--innodb-data-file-path=ibdata1:12M:autoextend:max:14M"}})
-	_, err = RestoreDatabases(t.Context(), Unwatched{}, dir, info, open(t, small, cloud), nil)
+	_, err = RestoreDatabases(t.Context(), workflow.Discard{}, dir, info, open(t, small, cloud), nil)
 	if mysql.ClassOf(err) != mysql.Full {
 		t.Errorf("%s: %v", mysql.ClassOf(err), err)
 	}
-	if _, err := RestoreDatabases(t.Context(), Unwatched{}, dir, info, e.admin, nil); err != nil {
+	if _, err := RestoreDatabases(t.Context(), workflow.Discard{}, dir, info, e.admin, nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -109,7 +110,7 @@ func TestProgress(t *testing.T) {
 	e := setUp(t)
 	dir, p := Dir(t.TempDir()), e.plan(nil)
 	p.Store = dir
-	if err := p.Prepare(t.Context(), Unwatched{}); err != nil {
+	if err := p.Prepare(t.Context(), workflow.Discard{}); err != nil {
 		t.Fatal(err)
 	}
 	var seen progress

@@ -22,6 +22,8 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/internal/workflow"
 )
 
 // bucket is an object store that answers every request in one way.
@@ -123,7 +125,7 @@ func (o onto) Create(ctx context.Context, name string) (File, error) {
 func TestFullDirectory(t *testing.T) {
 	e := setUp(t)
 	dir := Dir(t.TempDir())
-	_, err := e.plan(onto{dir}).Run(t.Context(), Unwatched{})
+	_, err := e.plan(onto{dir}).Run(t.Context(), workflow.Discard{})
 	if ProblemOf(err) != Full {
 		t.Error(err)
 	}
@@ -146,7 +148,7 @@ func TestRefusedRetention(t *testing.T) {
 	for n := range 2 {
 		p := e.plan(keeping{dir})
 		p.Keep, p.Header.Time = 1, p.Header.Time.Add(time.Duration(n)*time.Minute)
-		info, err := p.Run(t.Context(), Unwatched{})
+		info, err := p.Run(t.Context(), workflow.Discard{})
 		if refused := (*RetentionError)(nil); errors.As(err, &refused) != (n == 1) || info.Proven == nil {
 			t.Errorf("%d: %+v %v", n, info, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/workflow"
 )
 
 // upon is a Watcher that calls a function with the first line about some words.
@@ -27,11 +28,11 @@ func (e env) saved(databases ...string) (v Vault, dir Dir, info Info, set Saved)
 	v, dir = Vault{Admin: e.admin, CloudID: cloud.ID}, Dir(e.TempDir())
 	p := e.plan(dir)
 	p.SkipProof = true
-	info, err := p.Run(e.Context(), Unwatched{})
+	info, err := p.Run(e.Context(), workflow.Discard{})
 	if err != nil {
 		e.Fatal(err)
 	}
-	if set, err = v.Save(e.Context(), "b1", "one", databases, Unwatched{}); err != nil {
+	if set, err = v.Save(e.Context(), "b1", "one", databases, workflow.Discard{}); err != nil {
 		e.Fatal(err)
 	}
 	return v, dir, info, set
@@ -41,7 +42,7 @@ func (e env) saved(databases ...string) (v Vault, dir Dir, info Info, set Saved)
 func TestReplacingOneAtATime(t *testing.T) {
 	e := setUp(t)
 	v, dir, info, set := e.saved("keystone")
-	_, release, err := Replacing(t.Context(), Unwatched{}, open(t, server, cloud))
+	_, release, err := Replacing(t.Context(), workflow.Discard{}, open(t, server, cloud))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,13 +71,13 @@ func TestReplacingOneAtATime(t *testing.T) {
 		t.Errorf("something was replaced: %s users", n)
 	}
 	another := open(t, server, Cloud{Namespace: "onecloud", Name: "other", ID: "id-2"})
-	if _, end, err := Replacing(t.Context(), Unwatched{}, another); err != nil {
+	if _, end, err := Replacing(t.Context(), workflow.Discard{}, another); err != nil {
 		t.Errorf("another cloud: %v", err)
 	} else {
 		end()
 	}
 	release()
-	if err := v.Restore(t.Context(), Unwatched{}, set, []string{"keystone"}); err != nil {
+	if err := v.Restore(t.Context(), workflow.Discard{}, set, []string{"keystone"}); err != nil {
 		t.Error(err)
 	}
 }
@@ -90,7 +91,7 @@ func TestReplacingEndsWithItsLock(t *testing.T) {
 	overtaken := func() {
 		e.run("KILL IS_USED_LOCK('" + replacingPrefix + digest([]byte(cloud.ID))[:8] + "')")
 	}
-	held, release, err := Replacing(t.Context(), Unwatched{}, e.admin)
+	held, release, err := Replacing(t.Context(), workflow.Discard{}, e.admin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +102,7 @@ func TestReplacingEndsWithItsLock(t *testing.T) {
 			return Vault{Admin: held, CloudID: cloud.ID}.Restore(t.Context(), w, set, []string{"keystone"})
 		},
 	} {
-		if err := do(Unwatched{}); err == nil || !strings.Contains(err.Error(), lost) {
+		if err := do(workflow.Discard{}); err == nil || !strings.Contains(err.Error(), lost) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -118,7 +119,7 @@ func TestReplacingEndsWithItsLock(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), lost) || errors.Is(err, ErrDamaged) {
 		t.Errorf("finishing a restore: %v", err)
 	}
-	if err := v.Restore(t.Context(), Unwatched{}, set, []string{"keystone", "report"}); err != nil {
+	if err := v.Restore(t.Context(), workflow.Discard{}, set, []string{"keystone", "report"}); err != nil {
 		t.Errorf("the next one: %v", err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/internal/workflow"
 )
 
 // TestSaved: copies stay until they are dropped, say what has changed since, and take the place of the originals.
@@ -15,7 +17,7 @@ func TestSaved(t *testing.T) {
 	if _, there, err := v.Read(t.Context(), "b1"); there || err != nil {
 		t.Fatalf("before: %v %v", there, err)
 	}
-	first, err := v.Save(t.Context(), "b1", "one", []string{"keystone", "report"}, Unwatched{})
+	first, err := v.Save(t.Context(), "b1", "one", []string{"keystone", "report"}, workflow.Discard{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +32,7 @@ func TestSaved(t *testing.T) {
 		t.Errorf("%q %v", changed, err)
 	}
 	e.run("INSERT INTO keystone.user VALUES (7, 'new')") // rows change no definition
-	if again, err := v.Save(t.Context(), "b1", "one", []string{"keystone"}, Unwatched{}); err != nil || len(again.Databases()) != 2 {
+	if again, err := v.Save(t.Context(), "b1", "one", []string{"keystone"}, workflow.Discard{}); err != nil || len(again.Databases()) != 2 {
 		t.Errorf("a complete set was made again: %+v %v", again.Databases(), err)
 	}
 	if changed, err := v.Changed(t.Context(), read); err != nil || len(changed) > 0 {
@@ -45,12 +47,12 @@ func TestSaved(t *testing.T) {
 	if text := strings.Join(lines, "\n"); err != nil || text != "keystone.added: a new table with 0 rows\nkeystone.user: 3 rows, had 2" {
 		t.Errorf("%s %v", text, err)
 	}
-	later, err := v.Save(t.Context(), "u1v1", "one", []string{"keystone"}, Unwatched{})
+	later, err := v.Save(t.Context(), "u1v1", "one", []string{"keystone"}, workflow.Discard{})
 	if err != nil || len(read.Differs(later)) != 2 {
 		t.Errorf("%q %v", read.Differs(later), err)
 	}
 	for range 2 { // an interrupted restore is repeated
-		if err := v.Restore(t.Context(), Unwatched{}, read, changed); err != nil {
+		if err := v.Restore(t.Context(), workflow.Discard{}, read, changed); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -63,7 +65,7 @@ func TestSaved(t *testing.T) {
 	if changed, err := v.Changed(t.Context(), later); err != nil || len(changed) != 1 {
 		t.Errorf("%q %v", changed, err)
 	}
-	if other, err := v.Save(t.Context(), "b1", "two", []string{"keystone"}, Unwatched{}); err != nil || len(other.Databases()) != 1 {
+	if other, err := v.Save(t.Context(), "b1", "two", []string{"keystone"}, workflow.Discard{}); err != nil || len(other.Databases()) != 1 {
 		t.Errorf("another maker's set: %+v %v", other.Databases(), err)
 	}
 	if err := v.Keep(t.Context(), "u1v1"); err != nil {

@@ -18,15 +18,6 @@ type Watcher interface {
 	Progress(done, total int64, unit string)
 }
 
-// Unwatched is a Watcher that ignores progress.
-type Unwatched struct{}
-
-// Info implements Watcher.
-func (Unwatched) Info(string, ...any) {}
-
-// Progress implements Watcher.
-func (Unwatched) Progress(int64, int64, string) {}
-
 const inBytes = "B"
 
 // onTables reports bytes of tables, and each database once.

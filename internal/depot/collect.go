@@ -46,18 +46,7 @@ func (s *Store) storedBefore(name string, at time.Time) bool {
 	return s.roots[name].modified.Before(at)
 }
 
-// Collect removes the roots that are not among keep, and then every blob and temporary file that no root needs and that is older than
-// grace, which spares what an interrupted fill has stored so far. It returns the number of bytes that it freed. While something is stored, it
-// waits, and then is a finding with CodeBusy.
-func (s *Store) Collect(ctx context.Context, keep []string, grace time.Duration) (freed int64, err error) {
-	err = s.alone(ctx, func() error {
-		freed, err = s.collect(ctx, keep, grace)
-		return err
-	})
-	return freed, err
-}
-
-// Prune collects what the cluster does not use, see Unused.
+// Prune collects what the cluster does not use, see Unused. While something is stored, it waits, and then is a finding with CodeBusy.
 func (s *Store) Prune(ctx context.Context, c Cluster, grace time.Duration) (removed, kept []string, freed int64, err error) {
 	err = s.alone(ctx, func() error { // what is stored from now on is not among kept
 		if removed, kept, err = s.Unused(ctx, c); err == nil {
@@ -68,6 +57,8 @@ func (s *Store) Prune(ctx context.Context, c Cluster, grace time.Duration) (remo
 	return removed, kept, freed, err
 }
 
+// collect removes the roots that are not among keep, and then every blob and temporary file that no root needs and that is older than
+// grace, which spares what an interrupted fill has stored so far. It returns the number of bytes that it freed.
 func (s *Store) collect(ctx context.Context, keep []string, grace time.Duration) (freed int64, err error) {
 	used, err := s.drop(ctx, keep)
 	if err != nil {

@@ -69,7 +69,7 @@ func TestContentsOfSeveralArchitectures(t *testing.T) {
 		t.Errorf("two architectures: %v", both)
 	}
 	// The index is in no root. When it is gone, it is made again; and it is the same in another process.
-	if _, err := s.Collect(t.Context(), []string{"b", "c"}, -time.Hour); err != nil {
+	if _, err := s.collect(t.Context(), []string{"b", "c"}, -time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if again, both := served(); again.Digest != first.Digest || len(both) != 2 {

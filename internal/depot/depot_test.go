@@ -331,13 +331,13 @@ func TestCollect(t *testing.T) {
 	}
 	loose := s.put(t, "of a fill that is under way")
 	all, _ := s.left(t)
-	if freed, err := s.Collect(t.Context(), []string{"v2"}, time.Hour); err != nil || freed > 0 {
+	if freed, err := s.collect(t.Context(), []string{"v2"}, time.Hour); err != nil || freed > 0 {
 		t.Errorf("freed %d bytes that are new, %v", freed, err)
 	}
 	if got, _ := s.left(t); !slices.Equal(all, got) {
 		t.Error("something new is gone")
 	}
-	if freed, err := s.Collect(t.Context(), []string{"v2"}, -time.Hour); err != nil || freed < int64(len(kubeletText)) {
+	if freed, err := s.collect(t.Context(), []string{"v2"}, -time.Hour); err != nil || freed < int64(len(kubeletText)) {
 		t.Errorf("freed %d bytes, %v", freed, err)
 	}
 	if _, err := s.text(t, loose); !errors.Is(err, ErrAbsent) {
@@ -372,7 +372,7 @@ func TestPutRenews(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.put(t, "text")
-	if freed, err := s.Collect(t.Context(), nil, time.Hour); err != nil || freed > 0 {
+	if freed, err := s.collect(t.Context(), nil, time.Hour); err != nil || freed > 0 {
 		t.Errorf("freed %d, %v", freed, err)
 	}
 }

@@ -94,7 +94,7 @@ func TestFillForSeveralPlatforms(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 	}
-	if _, err := s.Collect(t.Context(), []string{"v1"}, 0); err != nil || !s.has(index.Manifests[1].Digest) {
+	if _, err := s.collect(t.Context(), []string{"v1"}, 0); err != nil || !s.has(index.Manifests[1].Digest) {
 		t.Errorf("the manifest of a platform is garbage: %v", err)
 	}
 }

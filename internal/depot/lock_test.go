@@ -36,7 +36,7 @@ func TestPruneWhileFilling(t *testing.T) {
 	}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := other.Collect(canceled, nil, -time.Hour); !errors.Is(err, context.Canceled) {
+	if _, _, _, err := other.Prune(canceled, Cluster{Uses: none}, -time.Hour); !errors.Is(err, context.Canceled) {
 		t.Errorf("a canceled prune: %v", err)
 	}
 	// One that waits long enough begins after the fill, and sees its root.

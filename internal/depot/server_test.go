@@ -222,7 +222,7 @@ func TestIndexOfOneArchitecture(t *testing.T) {
 	if err := s.SetRoot(t.Context(), Root{Name: "node", Images: map[string]v1.Descriptor{"registry.example/a:v1": index}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Collect(t.Context(), []string{"node"}, -time.Hour); err != nil {
+	if _, err := s.collect(t.Context(), []string{"node"}, -time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	site := listen(t, s, nil)

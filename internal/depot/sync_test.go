@@ -68,7 +68,7 @@ func TestSync(t *testing.T) {
 		t.Error(err)
 	}
 	// What is removed here stays removed.
-	if _, err := a.Collect(t.Context(), []string{"later"}, -time.Hour); err != nil {
+	if _, err := a.collect(t.Context(), []string{"later"}, -time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	sync(a, atB)
@@ -102,7 +102,7 @@ func TestSyncWithWrongClocks(t *testing.T) {
 		}
 		set(a, Root{Name: "x", Since: time.Now().Add(ahead), Files: map[string]File{"f": f}})
 		sync(b, atA, 1)
-		if _, err := b.Collect(t.Context(), nil, 0); err != nil { // a prune on b, whose clock is right
+		if _, err := b.collect(t.Context(), nil, 0); err != nil { // a prune on b, whose clock is right
 			t.Fatal(err)
 		}
 		sync(a, atB, 1)
@@ -117,7 +117,7 @@ func TestSyncWithWrongClocks(t *testing.T) {
 			t.Errorf("%s: what was filled again did not reach the other: %v, %v", name, roots, err)
 		}
 		// Both at the same time: the content stays on both, not the removal.
-		if _, err := b.Collect(t.Context(), nil, 0); err != nil {
+		if _, err := b.collect(t.Context(), nil, 0); err != nil {
 			t.Fatal(err)
 		}
 		set(a, Root{Name: "x", Files: map[string]File{"f": f, "g": f}})

@@ -40,7 +40,6 @@ type Command struct {
 type Result struct {
 	Stdout, Stderr string
 	ExitCode       int
-	Duration       time.Duration
 }
 
 // Runner runs programs. Machine is the real one.
@@ -114,12 +113,11 @@ func (Machine) run(ctx context.Context, c Command) (Result, error) {
 	var lines []*LineWriter
 	cmd.Stdout, lines = tee(&out, c.Stdout, c.OnLine, lines)
 	cmd.Stderr, lines = tee(&errOut, nil, c.OnLine, lines)
-	start := time.Now()
 	err := cmd.Run()
 	for _, l := range lines {
 		l.flush()
 	}
-	r := Result{Stdout: out.String(), Stderr: errOut.String(), Duration: time.Since(start)}
+	r := Result{Stdout: out.String(), Stderr: errOut.String()}
 	if cmd.ProcessState != nil {
 		r.ExitCode = cmd.ProcessState.ExitCode()
 	}

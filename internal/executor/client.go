@@ -36,9 +36,7 @@ func (cl Client) Run(ctx context.Context, c exec.Command) (exec.Result, error) {
 		return exec.Result{}, fmt.Errorf("connecting to the executor at %s: %w", cl.Socket, err)
 	}
 	defer conn.Close() //nolint:errcheck // the answers are there
-	started := time.Now()
 	r, status, err := run(ctx, apis.NewExecutorClient(conn), c)
-	r.Duration = time.Since(started)
 	if err != nil {
 		return r, fmt.Errorf("running %s through the executor at %s: %w", c.Path, cl.Socket, err)
 	}

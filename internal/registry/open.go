@@ -36,7 +36,7 @@ type Image struct {
 // Open asks every endpoint of an image's registry until one has the image. f says how patient downloads are. The error is an *Error.
 func (c Client) Open(ctx context.Context, image string, f fetch.Fetcher) (*Image, error) {
 	var out *Image
-	err := c.first(ctx, image, func(s place) error {
+	err := c.first(image, func(s place) error {
 		d, err := remote.Get(s.ref, s.options(ctx)...)
 		if err != nil {
 			s.close()

@@ -67,7 +67,7 @@ const DockerHub = "docker.io"
 // Find asks every endpoint of an image's registry for its manifest until one has it, and returns its digest. The error is an *Error.
 func (c Client) Find(ctx context.Context, image string) (v1.Hash, error) {
 	var digest v1.Hash
-	err := c.first(ctx, image, func(s place) error {
+	err := c.first(image, func(s place) error {
 		defer s.close()
 		d, err := remote.Head(s.ref, s.options(ctx)...)
 		if err == nil {
@@ -79,7 +79,7 @@ func (c Client) Find(ctx context.Context, image string) (v1.Hash, error) {
 }
 
 // first asks the endpoints of an image's registry one after the other until ask returns nil. The error is an *Error.
-func (c Client) first(ctx context.Context, image string, ask func(place) error) error {
+func (c Client) first(image string, ask func(place) error) error {
 	ref, err := name.ParseReference(image)
 	if err != nil {
 		return &Error{Kind: Missing, Err: fmt.Errorf("reading the name of the image: %w", err)}

@@ -92,8 +92,7 @@ func (j *FileJournal) Entries() ([]Entry, error) {
 
 // Interrupted is a run that failed or was cut off.
 type Interrupted struct {
-	Run   string
-	Start time.Time
+	Run string
 	// Last is when the last line was written.
 	Last time.Time
 	// Phase is the one that failed, or the last that was started; empty if none was.
@@ -120,7 +119,7 @@ func (j *FileJournal) Resume(plan string) (*Interrupted, error) {
 			if in != nil {
 				did = in.Did // an unfinished run before the last one did its part, too
 			}
-			in = &Interrupted{Run: e.Run, Start: e.Time, Inputs: e.Inputs, Did: did}
+			in = &Interrupted{Run: e.Run, Inputs: e.Inputs, Did: did}
 		case RunDone:
 			in = nil
 		}

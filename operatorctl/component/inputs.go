@@ -41,7 +41,7 @@ type Inputs struct {
 
 // Cluster is what is common to all components of one cloud.
 type Cluster struct {
-	Name, Namespace, UID string
+	Name, Namespace string
 	// ID is what the cloud's databases are marked with, see CloudID; "" in what is rendered without a cluster.
 	ID string
 	// Instance is the value of the label app.kubernetes.io/instance of every object: the selectors have it, and cannot change.
@@ -56,8 +56,8 @@ type Cluster struct {
 	LoadBalancer string
 	IPv6         bool
 	// Mysql is how components reach their database.
-	MysqlHost, MysqlUser string
-	MysqlPort            int
+	MysqlHost string
+	MysqlPort int
 	// HostWeb binds the web console to ports 80/443 of controller nodes (spec.web.hostPorts or annotation; used with --ingress none).
 	HostWeb bool
 	// StorageClass is that of every volume for which the component names none. IngressClass is that of every Ingress; "" leaves it to the

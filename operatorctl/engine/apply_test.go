@@ -151,7 +151,7 @@ func TestConflictAdvisesAPauseThatWorks(t *testing.T) {
 	b := newBench(t)
 	for kind, of := range map[string]string{"Deployment": "annotate the object", "CronJob": "annotate the object", "Service": "of the cloud", "Secret": "of the cloud"} {
 		key := Key{GVK: schema.GroupVersionKind{Version: "v1", Kind: kind}, Namespace: "onecloud", Name: "default-glance"}
-		if text := b.describe(t.Context(), key, nil, "").Error(); !strings.Contains(text, of) {
+		if text := b.describe(t.Context(), key, "").Error(); !strings.Contains(text, of) {
 			t.Errorf("%s: %s", kind, text)
 		}
 	}

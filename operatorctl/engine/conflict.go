@@ -58,7 +58,7 @@ func (a *Applier) mayRepair(ctx context.Context, key Key, o client.Object, where
 	if d.pause() == 0 || d.conflict != nil {
 		return true
 	}
-	d.conflict = a.describe(ctx, key, o, where)
+	d.conflict = a.describe(ctx, key, where)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.record(key).drift = d
@@ -80,7 +80,7 @@ func (a *Applier) conflict(key Key) *Refusal {
 	return &Refusal{Reason: ReasonConflict, Until: until, Err: r.drift.conflict}
 }
 
-func (a *Applier) describe(ctx context.Context, key Key, o client.Object, where string) error {
+func (a *Applier) describe(ctx context.Context, key Key, where string) error {
 	advice := "it is left as it is for a while: make that stop, or "
 	switch key.GVK.Kind {
 	case "Deployment", "StatefulSet", "DaemonSet", "CronJob":

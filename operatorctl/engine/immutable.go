@@ -47,8 +47,8 @@ type settling struct {
 	refused               error
 }
 
-func (s *settling) refuse(what, flags string) {
-	command := fmt.Sprintf("kubectl -n %s delete %s %s%s", s.namespace, strings.ToLower(s.kind), s.name, flags)
+func (s *settling) refuse(what string) {
+	command := fmt.Sprintf("kubectl -n %s delete %s %s", s.namespace, strings.ToLower(s.kind), s.name)
 	s.refused = &Refusal{Reason: ReasonImmutable,
 		Err: fmt.Errorf("%s %q: %s; it cannot change: to have it made anew, run: %s", s.kind, s.name, what, command)}
 }
@@ -77,7 +77,7 @@ func (s *settling) selector() {
 	}
 	parsed, err := metav1.LabelSelectorAsSelector(&selector)
 	if err != nil || !parsed.Matches(labels.Set(pod)) {
-		s.refuse("it selects pods by "+metav1.FormatLabelSelector(&selector)+", and its pods carry other labels now", "")
+		s.refuse("it selects pods by " + metav1.FormatLabelSelector(&selector) + ", and its pods carry other labels now")
 		return
 	}
 	_ = unstructured.SetNestedMap(s.desired, theirs, "spec", "selector") // spec is a map: it was rendered
@@ -182,16 +182,16 @@ func (s *settling) service() {
 	theirs, _, _ := unstructured.NestedString(s.live, "spec", "clusterIP")
 	switch {
 	case theirs == "None" && ours != "None":
-		s.refuse("it is headless and is to have an address", "")
+		s.refuse("it is headless and is to have an address")
 	case theirs != "None" && theirs != "" && ours == "None":
-		s.refuse("it has an address and is to be headless", "")
+		s.refuse("it has an address and is to be headless")
 	}
 }
 
 // sealed: a user may have declared the data of a ConfigMap or Secret immutable; the type of a Secret always is.
 func (s *settling) sealed() {
 	if ours, theirs := s.desired["type"], s.live["type"]; s.kind == "Secret" && ours != nil && theirs != nil && ours != theirs {
-		s.refuse(fmt.Sprintf("it has type %v and is to have %v", theirs, ours), "")
+		s.refuse(fmt.Sprintf("it has type %v and is to have %v", theirs, ours))
 		return
 	}
 	if immutable, _ := s.live["immutable"].(bool); !immutable {
@@ -199,7 +199,7 @@ func (s *settling) sealed() {
 	}
 	for _, field := range []string{"data", "stringData", "binaryData"} {
 		if ok, _ := Holds(s.desired[field], s.live[field]); !ok {
-			s.refuse("it was made immutable, and its "+field+" is to change", "")
+			s.refuse("it was made immutable, and its " + field + " is to change")
 			return
 		}
 	}

@@ -40,7 +40,7 @@ func (d *decision) provision(f facts) {
 		return
 	}
 	if !f.data {
-		d.withoutData(f)
+		d.withoutData()
 		return
 	}
 	if d.held(f) {
@@ -57,7 +57,7 @@ func (d *decision) held(f facts) bool {
 }
 
 // withoutData is a machine for which there are no bootstrap data. A finding about the cluster needs a user.
-func (d *decision) withoutData(f facts) {
+func (d *decision) withoutData() {
 	s := &d.status
 	d.early = s.Phase == "" && s.Request == nil && meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionBootstrapDataReady) == nil
 	s.Phase, s.Message, s.FailureReason, s.FailureMessage = v1alpha1.MachinePending, "waits for its bootstrap data", "", ""

@@ -79,7 +79,7 @@ func TestRemoveAlone(t *testing.T) {
 	if _, err := v.Admin.EnsureDatabase(t.Context(), nil, "glance"); err != nil {
 		t.Fatal(err)
 	}
-	_, release, err := backup.Replacing(t.Context(), backup.Unwatched{}, vault().Admin)
+	_, release, err := backup.Replacing(t.Context(), workflow.Discard{}, vault().Admin)
 	if err != nil {
 		t.Fatal(err)
 	}

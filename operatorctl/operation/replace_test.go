@@ -78,7 +78,7 @@ func newMigrated(t *testing.T, server *mariadb.Server) *migrated {
 	}
 	m.op = op("u", 0, "", "")
 	m.op.UID = "u"
-	saved, err := m.vault.Save(t.Context(), savedSet(3), m.op.Name+"/u", []string{"glance", "keystone"}, backup.Unwatched{})
+	saved, err := m.vault.Save(t.Context(), savedSet(3), m.op.Name+"/u", []string{"glance", "keystone"}, workflow.Discard{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func (a actor) adopt(ctx context.Context, s State, d *Desired) State {
 			continue
 		}
 		options, err := adopt.PlanConfig(c.Component, cm, here, func() (map[string]string, []string, error) {
-			return render.Options(c.Resolved, inputs(s, d, c))
+			return render.Options(c.Resolved, inputs(d, c))
 		})
 		if err == nil {
 			err = a.keepOptions(ctx, s, d, c, cm, options)
@@ -137,7 +137,7 @@ func (a actor) keepOptions(ctx context.Context, s State, d *Desired, c *target, 
 	// It is not rendered, so it is applied here: empty, which makes it ours. The cleanup removes the file.
 	_, err := a.applier.Apply(ctx, []client.Object{own(s.Cloud, &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{Name: now.Name, Namespace: now.Namespace, ResourceVersion: now.ResourceVersion, Labels: render.ComponentLabels(inputs(s, d, c))},
+		ObjectMeta: metav1.ObjectMeta{Name: now.Name, Namespace: now.Namespace, ResourceVersion: now.ResourceVersion, Labels: render.ComponentLabels(inputs(d, c))},
 	})})
 	return err
 }

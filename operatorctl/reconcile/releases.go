@@ -149,7 +149,7 @@ func nextRelease(s State, d *Desired) (*release.Release, error) {
 	for _, o := range s.Live.objects {               // also those of a cloud of this name that was deleted
 		n.Revision = max(n.Revision, release.Revision(o)+1)
 	}
-	if n.By, n.Why = reasons(s, d, n); s.Releases.rollout != nil {
+	if n.By, n.Why = reasons(s, n); s.Releases.rollout != nil {
 		n.By, n.Why = s.Releases.rollout.operation, append(n.Why, "operation "+s.Releases.rollout.operation)
 	}
 	return n, nil
@@ -242,7 +242,7 @@ func rendered(s State, d *Desired) release.From {
 var unrelated = []string{v1alpha1.AnnotationUpdateFrom, v1alpha1.AnnotationAtOnce, v1alpha1.AnnotationDefaultImages}
 
 // reasons are who changed the spec and what changed since the last release.
-func reasons(s State, d *Desired, n *release.Release) (by string, why []string) {
+func reasons(s State, n *release.Release) (by string, why []string) {
 	if gone := s.Cloud.Status.Release.Revision; s.Releases.current == nil && gone > 0 {
 		return lastEditor(s.Cloud), []string{fmt.Sprintf("release %d is lost", gone)}
 	} else if s.Releases.current == nil {

@@ -105,7 +105,7 @@ func (d *Desired) draw(s State, c *target) ([]piece, error) {
 	if d.options == nil {
 		d.options = readOptions(s, d)
 	}
-	in := inputs(s, d, c)
+	in := inputs(d, c)
 	in.Chosen, in.Values = d.options.chosen, d.options.values
 	objects, err := render.Component(c.Resolved, in)
 	if err != nil {
@@ -126,7 +126,7 @@ func (d *Desired) draw(s State, c *target) ([]piece, error) {
 }
 
 // inputs of a component's render, without options.
-func inputs(s State, d *Desired, c *target) component.Inputs {
+func inputs(d *Desired, c *target) component.Inputs {
 	return component.Inputs{
 		Cluster: d.Cluster, Self: c.Resolved, Credentials: d.Credentials, CertHash: d.Certificates.CertHash, EtcdHash: d.Certificates.EtcdHash,
 		AdminPasswordTaken: d.passwordTaken,

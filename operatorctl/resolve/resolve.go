@@ -72,7 +72,7 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 		return component.Cluster{}, err
 	}
 	c := component.Cluster{
-		Name: cr.Name, Namespace: cr.Namespace, UID: string(cr.UID), ID: f.Names[component.CloudID], Instance: f.Instance,
+		Name: cr.Name, Namespace: cr.Namespace, ID: f.Names[component.CloudID], Instance: f.Instance,
 		Region:       spec.text(DefaultRegion, "region"),
 		Zone:         spec.text(DefaultZone, "zone"),
 		Version:      spec.text(DefaultVersion, "version"),
@@ -82,7 +82,6 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 		IPv6:         cr.Spec.IPv6Cluster,
 		MysqlHost:    cr.Spec.MySQL.Host,
 		MysqlPort:    int(spec.number(DefaultMysqlPort, "mysql", "port")),
-		MysqlUser:    spec.text(DefaultMysqlUser, "mysql", "username"),
 		HostWeb:      cr.Spec.Web.HostPorts,
 		StorageClass: cmp.Or(cr.Spec.StorageClassName, DefaultClass),
 		IngressClass: cr.Spec.IngressClassName,

@@ -206,6 +206,5 @@ type Run struct {
 	Keep                  []string // what reset leaves: images
 	AbandonEtcd           bool     // reset although etcd has no majority without the machine
 	Phase                 string   // the only phase that runs; "" runs all
-	Output                string   // text|jsonl
 	Kubeconfig            string
 }

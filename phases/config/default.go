@@ -70,7 +70,7 @@ func Default() Config {
 		Addons:   Addons{CNI: "flannel", Storage: "local-path", StoragePath: "/opt/local-path-provisioner", Ingress: "traefik"},
 		Join:     Join{Timeout: 5 * time.Minute},
 		Operator: Operator{MetricsAddress: ":8080", HealthAddress: ":8081", ProfileAddress: "0", AuditInterval: 10 * time.Minute},
-		Run:      Run{OnFailure: "keep", Output: "text"},
+		Run:      Run{OnFailure: "keep"},
 	}
 }
 

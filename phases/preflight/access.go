@@ -13,6 +13,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/operator"
 )
@@ -81,7 +82,7 @@ func needs(c client.Client, m *machine) ([]authorizationv1.ResourceAttributes, e
 		for _, resource := range []string{"configmaps", "secrets", "services"} {
 			add(authorizationv1.ResourceAttributes{Namespace: ns, Resource: resource}, "get", "create", "patch")
 		}
-		add(authorizationv1.ResourceAttributes{Namespace: ns, Group: "onecloud.yunion.io", Resource: "onecloudclusters"}, "get", "list", "watch", "create")
+		add(authorizationv1.ResourceAttributes{Namespace: ns, Group: v1alpha1.Group, Resource: v1alpha1.Resource}, "get", "list", "watch", "create")
 		add(authorizationv1.ResourceAttributes{Resource: "nodes"}, "patch")
 	}
 	return out, nil

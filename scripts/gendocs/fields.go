@@ -22,9 +22,9 @@ type field struct{ key, kind, values, text string }
 
 // structure is a struct of the API with its fields in order.
 type structure struct {
-	name, text string
-	inline     []string
-	fields     []field
+	text   string
+	inline []string
+	fields []field
 }
 
 // resource is a kind of the API with a page of its own.
@@ -150,7 +150,7 @@ func structures(dir string) (map[string]structure, error) {
 
 func describeStruct(name string, doc *ast.CommentGroup, body *ast.StructType) structure {
 	text, _ := prose(doc)
-	s := structure{name: name, text: strings.TrimPrefix(text, name+" ")}
+	s := structure{text: strings.TrimPrefix(text, name+" ")}
 	if s.text != "" {
 		s.text = strings.ToUpper(s.text[:1]) + s.text[1:]
 	}

@@ -276,7 +276,7 @@ func (b *backups) restored() {
 		b.Fatal(err)
 	}
 	b.known()
-	r := cluster.Restore{Store: backup.Dir(b.dir), Name: info.Name, Watch: backup.Unwatched{}, Confirm: func(string) error { return nil }, Recorded: cluster.Recorded{By: "the test"},
+	r := cluster.Restore{Store: backup.Dir(b.dir), Name: info.Name, Watch: workflow.Discard{}, Confirm: func(string) error { return nil }, Recorded: cluster.Recorded{By: "the test"},
 		Before: func(context.Context, client.ObjectKey, workflow.Reporter) (backup.Info, error) {
 			return backup.Info{}, finding.New("OCA-7402", "There is not enough space for the backup", "the test", "make room")
 		}}
@@ -332,7 +332,7 @@ func (b *backups) alone() {
 	if o.Status.Phase != v1alpha1.OperationSucceeded || len(o.Status.Plan) != 1 || !strings.Contains(o.Status.Plan[0], "without its turn") {
 		b.Errorf("%+v", o.Status)
 	}
-	r := cluster.Restore{Store: backup.Dir(b.dir), Name: info.Name, Watch: backup.Unwatched{}, Confirm: func(string) error { return nil },
+	r := cluster.Restore{Store: backup.Dir(b.dir), Name: info.Name, Watch: workflow.Discard{}, Confirm: func(string) error { return nil },
 		Recorded: cluster.Recorded{By: "the test", Answer: time.Second}}
 	_, err = r.Apply(b.Context(), b.Client)
 	b.code(err, "OCA-7420")
