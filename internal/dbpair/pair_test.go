@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -14,7 +13,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -355,146 +353,4 @@ func (p *pair) numbers(server string) map[int]bool {
 		out[i] = true
 	}
 	return out
-}
-
-// writers write numbers to a server through its link, as services do, and remember those that were acknowledged.
-type writers struct {
-	mu    sync.Mutex
-	acked []int
-	stop  context.CancelFunc
-	wait  sync.WaitGroup
-}
-
-func (p *pair) write(from int) *writers {
-	ctx, cancel := context.WithCancel(context.Background())
-	w := &writers{stop: cancel}
-	for k := range 4 {
-		w.wait.Go(func() {
-			for i := from + k; ctx.Err() == nil; i += 4 {
-				for _, s := range dbpair.Servers() {
-					if p.insert(ctx, s, i) == nil {
-						w.mu.Lock()
-						w.acked = append(w.acked, i)
-						w.mu.Unlock()
-						break
-					}
-				}
-			}
-		})
-	}
-	return w
-}
-
-func (p *pair) insert(ctx context.Context, server string, i int) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	db, err := mysql.Open(ctx, mysql.Config{Host: "127.0.0.1", Port: p.nodes[server].link.port, User: "root", Password: password, TLS: mysql.TLSRequired, Timeout: time.Second})
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	_, err = conn.ExecContext(ctx, "INSERT INTO t.n VALUES (?)", i)
-	return err
-}
-
-func (w *writers) end() []int {
-	w.stop()
-	w.wait.Wait()
-	return w.acked
-}
-
-func (w *writers) count() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.acked)
-}
-
-// lost are the acknowledged numbers that a server does not have.
-func (p *pair) lost(acked []int, server string) (out []int) {
-	p.t.Helper()
-	have := p.numbers(server)
-	for _, i := range acked {
-		if !have[i] {
-			out = append(out, i)
-		}
-	}
-	return out
-}
-
-// link is how others reach a server. It can be cut: then nothing passes, and nothing ends either, as in a network that drops packets.
-type link struct {
-	port, to int
-	listener net.Listener
-	isCut    atomic.Bool
-	mu       sync.Mutex
-	conns    []net.Conn
-}
-
-func newLink(to int) (*link, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	k := &link{port: l.Addr().(*net.TCPAddr).Port, to: to, listener: l}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go k.carry(c)
-		}
-	}()
-	return k, nil
-}
-
-func (k *link) carry(c net.Conn) {
-	s, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", k.to))
-	if err != nil {
-		_ = c.Close()
-		return
-	}
-	k.mu.Lock()
-	k.conns = append(k.conns, c, s)
-	k.mu.Unlock()
-	both := make(chan struct{}, 2)
-	pass := func(to, from net.Conn) {
-		buf := make([]byte, 32<<10)
-		for {
-			n, err := from.Read(buf)
-			for k.isCut.Load() && err == nil {
-				time.Sleep(20 * time.Millisecond)
-				if _, gone := from.Write(nil); gone != nil {
-					err = io.EOF
-				}
-			}
-			if n > 0 && err == nil {
-				_, err = to.Write(buf[:n])
-			}
-			if err != nil {
-				break
-			}
-		}
-		_, _ = to.Close(), from.Close()
-		both <- struct{}{}
-	}
-	go pass(s, c)
-	go pass(c, s)
-	<-both
-}
-
-func (k *link) cut(is bool) { k.isCut.Store(is) }
-
-func (k *link) close() {
-	_ = k.listener.Close()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, c := range k.conns {
-		_ = c.Close()
-	}
 }

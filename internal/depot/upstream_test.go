@@ -4,31 +4,17 @@ package depot
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"log"
-	"math/big"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	server "github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -40,213 +26,6 @@ import (
 	"yunion.io/x/ocadm/internal/registry"
 	"yunion.io/x/ocadm/internal/wait"
 )
-
-// hub is a registry that wants a login. It counts what it is asked.
-type hub struct {
-	*httptest.Server
-	push name.Registry
-
-	mu   sync.Mutex
-	log  []string
-	down bool
-}
-
-const (
-	hubLogin    = "puller:pw"
-	hubRegistry = "hub.example"
-)
-
-func newHub(t *testing.T) *hub {
-	t.Helper()
-	h := &hub{}
-	store := server.New(server.Logger(log.New(io.Discard, "", 0)))
-	open := httptest.NewServer(store)
-	t.Cleanup(open.Close)
-	var err error
-	if h.push, err = name.NewRegistry(strings.TrimPrefix(open.URL, "http://")); err != nil {
-		t.Fatal(err)
-	}
-	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.mu.Lock()
-		h.log = append(h.log, r.Method+" "+r.URL.Path)
-		down := h.down
-		h.mu.Unlock()
-		switch _, password, _ := r.BasicAuth(); {
-		case down:
-			w.WriteHeader(http.StatusServiceUnavailable)
-		case "puller:"+password != hubLogin:
-			w.Header().Set("WWW-Authenticate", `Basic realm="hub"`)
-			w.WriteHeader(http.StatusUnauthorized)
-		default:
-			store.ServeHTTP(w, r)
-		}
-	}))
-	t.Cleanup(h.Close)
-	return h
-}
-
-func (h *hub) setDown(down bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.down = down
-}
-
-// asked counts requests that begin so.
-func (h *hub) asked(prefix string) (n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, line := range h.log {
-		if strings.HasPrefix(line, prefix) {
-			n++
-		}
-	}
-	return n
-}
-
-func (h *hub) put(t *testing.T, image string, write func(name.Tag) error) {
-	t.Helper()
-	repository, tag := splitTag(image)
-	if err := write(h.push.Repo(strings.Split(repository, "/")...).Tag(tag)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (h *hub) image(t *testing.T, image string, layer v1.Layer) v1.Hash {
-	t.Helper()
-	img := imagetest.Image(t, "amd64", layer)
-	h.put(t, image, func(tag name.Tag) error { return remote.Write(tag, img) })
-	d, err := img.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
-// client is what a node's settings make: a mirror for the registry, and a login.
-func (h *hub) client() (registry.Client, error) {
-	hosts := fmt.Sprintf("server = %q\n", h.URL)
-	auth := fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, hubRegistry, base64.StdEncoding.EncodeToString([]byte(hubLogin)))
-	credentials, err := registry.ParseCredentials([]byte(auth))
-	return registry.Client{Credentials: credentials, Endpoints: registry.Machine(func(file string) ([]byte, error) {
-		if file == registry.HostsDir+"/"+hubRegistry+"/hosts.toml" {
-			return []byte(hosts), nil
-		}
-		return nil, &fs.PathError{Op: "open", Path: file, Err: fs.ErrNotExist}
-	})}, err
-}
-
-// through is a depot that copies from a hub, as nodes see it.
-type through struct {
-	*site
-	hub   *hub
-	store *Store
-	up    *Upstream
-	nodes *http.Client
-	clock time.Time
-}
-
-func pullThrough(t *testing.T) *through {
-	t.Helper()
-	h, s := newHub(t), newStore(t)
-	p := &through{hub: h, store: s, clock: time.Now()}
-	p.up = p.upstream(t)
-	p.site = listen(t, s, nil)
-	p.nodes = p.client(t, "system:nodes")
-	return p
-}
-
-func (p *through) upstream(t *testing.T) *Upstream {
-	t.Helper()
-	u, err := NewUpstream(p.store, p.hub.client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Fetcher = fetch.Fetcher{Attempts: 1, Pause: time.Millisecond}
-	u.arch, u.now = "amd64", func() time.Time { return p.clock }
-	return u
-}
-
-// client shows a certificate of a group.
-func (p *through) client(t *testing.T, group string) *http.Client {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "system:node:n1", Organization: []string{group}}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, template, p.ca.Cert, key.Public(), p.ca.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p.browser(&tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key})
-}
-
-// get asks for a manifest as containerd asks a mirror.
-func (p *through) get(t *testing.T, c *http.Client, method, repository, ref string) *http.Response {
-	t.Helper()
-	res, _ := p.ask(t, c, method, "/v2/"+repository+"/manifests/"+ref+"?ns="+hubRegistry, "")
-	return res
-}
-
-// copyAll copies what is wanted now, in turn.
-func (p *through) copyAll(t *testing.T) (copied []string) {
-	t.Helper()
-	p.clock = p.clock.Add(headStart)
-	for {
-		w, _ := p.up.take()
-		if w.Image == "" {
-			return copied
-		}
-		err := p.up.copy(t.Context(), w.Image)
-		p.up.finish(t.Context(), w, err)
-		if err == nil {
-			copied = append(copied, w.Image)
-		}
-	}
-}
-
-// pulled is what containerd needs of an image, from the depot alone.
-func (p *through) pulled(t *testing.T, repository, ref string) error {
-	t.Helper()
-	depot, err := name.NewRegistry(strings.TrimPrefix(p.URL, "https://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	there := depot.Repo(strings.Split(repository, "/")...).Tag(ref)
-	img, err := remote.Image(there, remote.WithTransport(withNamespace{p.nodes.Transport}), remote.WithPlatform(v1.Platform{OS: "linux", Architecture: "amd64"}))
-	if err != nil {
-		return err
-	}
-	layers, err := img.Layers()
-	if err != nil {
-		return err
-	}
-	for _, l := range layers {
-		in, err := l.Compressed()
-		if err != nil {
-			return err
-		}
-		if _, err := io.Copy(io.Discard, in); err != nil {
-			return err
-		}
-	}
-	_, err = img.RawConfigFile()
-	return err
-}
-
-// withNamespace says which registry is meant, as containerd does.
-type withNamespace struct{ next http.RoundTripper }
-
-func (n withNamespace) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	q := r.URL.Query()
-	q.Set("ns", hubRegistry)
-	r.URL.RawQuery = q.Encode()
-	return n.next.RoundTrip(r)
-}
 
 // The first node gets an image from its registry. A later one gets it from the depot, also when the registry is gone.
 func TestPulledOnce(t *testing.T) {
