@@ -314,15 +314,7 @@ func (r *Run) startOld(ctx context.Context, report workflow.Reporter) error {
 	if err := r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Reached, now.Stopped = 0, nil }); err != nil {
 		return err
 	}
-	var members []string
-	for _, w := range r.rollout().Waves {
-		members = append(members, w.Components...)
-	}
-	return r.Until(ctx, report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
-		v := judge(cloud, members, settledBefore, time.Now(), r.Settle)
-		report.Progress(int64(v.done), int64(v.want), "components")
-		return v.ready, v.why, nil
-	})
+	return r.untilBack(ctx, report, members(r.rollout().Waves))
 }
 
 // bringForward puts the copies that were made when the cloud left a release in the place of the databases, and lets the services of that release

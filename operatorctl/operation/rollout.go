@@ -225,20 +225,25 @@ func wave(number int, name string) Step {
 			if err != nil {
 				return err
 			}
-			var members []string
-			for _, w := range r.rollout().Waves[:number] {
-				members = append(members, w.Components...)
-			}
-			return r.gate(ctx, report, members)
+			return r.gate(ctx, report, members(r.rollout().Waves[:number]))
 		},
 	}
 }
 
+// members are the components of waves, in order.
+func members(waves []v1alpha1.Wave) []string {
+	var out []string
+	for _, w := range waves {
+		out = append(out, w.Components...)
+	}
+	return out
+}
+
 // gate waits until the components have served for a while and do what users want of them.
-func (r *Run) gate(ctx context.Context, report workflow.Reporter, members []string) error {
+func (r *Run) gate(ctx context.Context, report workflow.Reporter, components []string) error {
 	var since, asked time.Time
 	return r.Until(ctx, report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
-		v := judge(cloud, members, v1alpha1.ComponentStatus.Settled, time.Now(), r.Settle)
+		v := judge(cloud, components, v1alpha1.ComponentStatus.Settled, time.Now(), r.Settle)
 		report.Progress(int64(v.done), int64(v.want), "components")
 		switch {
 		case v.failed != "":
@@ -252,7 +257,7 @@ func (r *Run) gate(ctx context.Context, report workflow.Reporter, members []stri
 		if time.Since(since) < r.Settle {
 			return false, "all serve; they must for " + r.Settle.String(), nil
 		}
-		lines, err := r.ask(ctx, cloud, members)
+		lines, err := r.ask(ctx, cloud, components)
 		if err == nil {
 			for _, line := range lines {
 				report.Changed("%s", line)
@@ -283,14 +288,18 @@ func back(number int, name string) Step {
 			if err := r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Reached = number - 1 }); err != nil {
 				return err
 			}
-			members := r.rollout().Waves[number-1].Components
-			return r.Until(ctx, report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
-				v := judge(cloud, members, settledBefore, time.Now(), r.Settle)
-				report.Progress(int64(v.done), int64(v.want), "components")
-				return v.ready, v.why, nil
-			})
+			return r.untilBack(ctx, report, r.rollout().Waves[number-1].Components)
 		},
 	}
+}
+
+// untilBack waits until the components serve, be it in the version from before the update.
+func (r *Run) untilBack(ctx context.Context, report workflow.Reporter, components []string) error {
+	return r.Until(ctx, report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+		v := judge(cloud, components, settledBefore, time.Now(), r.Settle)
+		report.Progress(int64(v.done), int64(v.want), "components")
+		return v.ready, v.why, nil
+	})
 }
 
 // restore makes the contents of the release that the cloud came from its release again.
