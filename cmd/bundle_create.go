@@ -69,7 +69,7 @@ func newBundleCreate(a *app, table []byte) *cobra.Command {
 			"same --config, as init later.\n\n" +
 			"Programs are compared with built-in checksums. Images get the digests that their registries have now. The credentials of registries\n" +
 			"come from --registry-config or ~/.docker/config.json, proxies from flags or HTTPS_PROXY and NO_PROXY. Downloads are kept in FILE.partial until the bundle is complete:\n" +
-			"run the command again to go on after a failure. FILE.spdx.json is the bill of materials.",
+			"after a failure, run the command again: it continues. FILE.spdx.json is the bill of materials.",
 		Example: `  # everything for a cloud
   ocadm bundle create --onecloud-version v4.0.3 -o ocadm.bundle
 

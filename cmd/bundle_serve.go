@@ -33,10 +33,10 @@ func newBundleServe(a *app) *cobra.Command {
 	var s bundleServer
 	c := &cobra.Command{
 		Use: "serve FILE", Short: "Serve a bundle to other machines",
-		Long: "Serves the content of a bundle over HTTPS as the depot of a cluster does, before there is a cluster: images through the protocol of\n" +
-			"registries, and files by their paths. It needs no root. The content is unpacked into a directory, together with the certificate of the\n" +
-			"authority to trust (ca.crt) and the token that clients show (token). They stay the same when the command is run again. It prints the\n" +
-			"command with which the first node of a cluster installs from here.",
+		Long: "Serves the content of a bundle over HTTPS like the depot of a cluster, before there is a cluster: images by the protocol of registries,\n" +
+			"and files by their paths. It does not need root. It unpacks the content into a directory, together with the certificate of the authority\n" +
+			"to trust (ca.crt) and the token that clients present (token), which stay the same when you run the command again. It prints the command\n" +
+			"with which the first node of a cluster installs from here.",
 		Example: `  ocadm bundle serve ocadm.bundle
 
   # only a bundle that was signed with this key, on another port

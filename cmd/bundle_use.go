@@ -24,9 +24,9 @@ func newBundleDiff(a *app) *cobra.Command {
 	var arch string
 	output := ui.NewFormat("table", "json", "yaml")
 	c := &cobra.Command{
-		Use: "diff OLD NEW", Short: "Show what distinguishes two bundles",
-		Long: "Lists the files and images that were added, removed or changed, and how large a bundle is that holds only what OLD lacks\n" +
-			"(bundle create --since OLD). It reads only the indexes.",
+		Use: "diff OLD NEW", Short: "Show the differences between two bundles",
+		Long: "Lists the files and images that were added, removed or changed, and the size of a bundle that holds only what OLD lacks (bundle create\n" +
+			"--since OLD). It reads only the indexes.",
 		Example: "  ocadm bundle diff old.bundle new.bundle\n  ocadm bundle diff old.bundle new.bundle -o json | jq .size",
 		Args:    arguments(cobra.ExactArgs(2)),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -43,7 +43,7 @@ func newCertsCheck(a *app) *cobra.Command {
 	var days int
 	c := &cobra.Command{
 		Use: "check", Short: "Show when the certificates of this machine expire",
-		Long: "Lists the certificates, kubeconfigs and authorities of this control-plane node and those of its kubelet, the next to expire first. The exit\n" +
+		Long: "Lists the certificates, kubeconfigs and authorities of this control-plane node and of its kubelet, the next to expire first. The exit\n" +
 			"status is 0 if all are valid, 44 if one expires within --days, and 43 if one has expired. It needs no API server.",
 		Example: "  ocadm certs check\n  ocadm certs check --days 90 -o json",
 		Args:    arguments(cobra.NoArgs),
@@ -91,12 +91,12 @@ func newCertsRenew(a *app) *cobra.Command {
 	var all, everywhere bool
 	c := &cobra.Command{
 		Use: "renew", Short: "Renew the certificates of this machine",
-		Long: "Renews the certificates and kubeconfigs of this control-plane node that end within --days, and those of its kubelet, for another year. etcd\n" +
-			"and the API server read theirs while they run; the controller manager and the scheduler are restarted, each when the one before it is\n" +
-			"well. It needs no API server, and works when everything has expired: then it restarts all four. Run it on each control-plane node, one\n" +
-			"after the other.\n\n" +
-			"In a cloud, the operator does this by itself in time. --all-nodes asks it to renew everything on all control-plane nodes now, and waits.\n\n" +
-			"Authorities are not renewed. If it is cut off, run it again: it continues.",
+		Long: "Renews the certificates and kubeconfigs of this control-plane node and of its kubelet that expire within --days, for another year. etcd\n" +
+			"and the API server read new certificates while they run. The controller manager and the scheduler restart, each when the one before it\n" +
+			"is healthy. The command needs no API server. It also works when everything has expired: then it restarts all four. Run it on each\n" +
+			"control-plane node, one after the other.\n\n" +
+			"In a cloud, the operator renews certificates in time. --all-nodes asks it to renew everything on all control-plane nodes now, and waits.\n" +
+			"Authorities are not renewed. If the command is interrupted, run it again: it continues.",
 		Example: "  # show what would be renewed\n  ocadm certs renew --dry-run\n\n  ocadm certs renew\n\n  # also what is valid for long\n  ocadm certs renew --all --yes\n\n" +
 			"  # everything on all control-plane nodes, by the operator\n  ocadm certs renew --all-nodes",
 		Args: arguments(cobra.NoArgs),

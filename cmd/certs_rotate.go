@@ -37,21 +37,21 @@ func newCertsRotate(a *app) *cobra.Command {
 	var part rotateFlags
 	c := &cobra.Command{
 		Use: "rotate-ca", Short: "Replace the certificate authorities of Kubernetes in steps",
-		Long: "Replaces the cluster's certificate authority and that of the aggregation layer, in all nodes, while the cluster runs. Run it on one\n" +
-			"control-plane node; pods of ocadm do the same on the others, one control-plane node after the other, then the workers.\n\n" +
-			"Without a flag it makes new authorities, lets everything trust both, restarts the pods that use the API, and lets the new authorities\n" +
-			"sign. Then replace copies of /etc/kubernetes/admin.conf. --finish drops the old authorities: what they have signed is refused, and there\n" +
-			"is no way back. Before that, --revert goes back to them.\n\n" +
-			"It goes on to the next stage only when every node has taken over the present one. If it is cut off, run it again, on any control-plane\n" +
-			"node: it continues. --status shows the stage and the nodes that are missing. The authority of etcd and the key of service-account tokens\n" +
-			"stay.",
+		Long: "Replaces the certificate authorities of the cluster and of the aggregation layer on all nodes, while the cluster runs. Run it on one\n" +
+			"control-plane node. Pods of ocadm do the same on the other control-plane nodes, one after the other, and then on the workers.\n\n" +
+			"Without a flag, it creates new authorities, makes all nodes trust both, restarts the pods that use the API, and has the new authorities\n" +
+			"sign. Then replace copies of /etc/kubernetes/admin.conf. --finish drops the old authorities: what they have signed is then refused, and\n" +
+			"you cannot go back. Until then, --revert returns to the old authorities.\n\n" +
+			"A stage begins only when every node has completed the previous one. If the command is interrupted, run it again on any control-plane\n" +
+			"node: it continues. --status shows the stage and the nodes that have not completed it. The command does not replace the authority of\n" +
+			"etcd or the key of service-account tokens.",
 		Example: "  # show what would be done\n  ocadm certs rotate-ca --dry-run\n\n  ocadm certs rotate-ca\n  ocadm certs rotate-ca --status\n\n" +
 			"  # when copies of admin.conf are replaced\n  ocadm certs rotate-ca --finish\n\n  # or go back\n  ocadm certs rotate-ca --revert",
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.rotateCA(c, f, part) },
 	}
 	f.add(c)
-	c.Flags().BoolVar(&part.finish, "finish", false, "drop the old authorities; there is no way back")
+	c.Flags().BoolVar(&part.finish, "finish", false, "drop the old authorities; this cannot be undone")
 	c.Flags().BoolVar(&part.revert, "revert", false, "go back to the old authorities")
 	c.Flags().BoolVar(&part.status, "status", false, "show how far the rotation is, and change nothing")
 	c.MarkFlagsMutuallyExclusive("finish", "revert", "status")
@@ -117,7 +117,7 @@ func (a *app) printRotated(ctx context.Context, n *rotation.Rotation, f stepFlag
 	if out.Status.Underway {
 		out.Next = []string{out.Status.Next}
 		if strings.HasSuffix(out.Status.Next, "--finish") && out.Status.Record.Stage == rotation.Sign {
-			out.Next = []string{"replace copies of /etc/kubernetes/admin.conf", "print join commands anew: ocadm token create --print-join-command", out.Status.Next}
+			out.Next = []string{"replace copies of /etc/kubernetes/admin.conf", "print new join commands: ocadm token create --print-join-command", out.Status.Next}
 		}
 	}
 	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
@@ -170,8 +170,9 @@ func newCertsTake(a *app) *cobra.Command {
 	var from, report string
 	c := &cobra.Command{
 		Use: "take-authorities STAGE", Short: "Take over a stage of a rotation on this node", Hidden: true,
-		Long: "Writes the certificate authorities of a stage of a rotation on this machine, signs what is to be signed anew, and restarts what does not\n" +
-			"read them by itself. The pods of ocadm certs rotate-ca run it; they need the processes of the machine and all rights.",
+		Long: "Writes the certificate authorities of a stage of a rotation to this machine, signs certificates again where the stage requires it, and\n" +
+			"restarts what does not reread them by itself. The pods of ocadm certs rotate-ca run it; they need the processes of the machine and all\n" +
+			"rights.",
 		Example: "  ocadm certs take-authorities trust --from /rotation\n  ocadm certs take-authorities sign --from /rotation --report /dev/termination-log",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) (err error) {

@@ -22,8 +22,8 @@ func newClusterBackup(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "backup",
 		Short: "Save the cloud into one file, prove the file, and restore it",
-		Long: "A backup is one file with all databases of the cloud at one moment, its resource, options that people set, passwords, certificates,\n" +
-			"releases and the list of images. Volumes, such as the images of glance, are not in it, nor are virtual machines.",
+		Long: "A backup is one file with all databases of the cloud at one moment, its resource, the options that users set, passwords, certificates,\n" +
+			"releases and the list of images. It contains neither volumes, such as the images of glance, nor virtual machines.",
 		Example: "  ocadm cluster backup create --to /var/backups --recipient age1…\n  ocadm cluster backup list --in /var/backups",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,

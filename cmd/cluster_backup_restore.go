@@ -32,11 +32,11 @@ func newBackupRestore(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Restore the cloud from a backup",
-		Long: "Checks the whole file first, and asks. If the cloud of the backup exists in the namespace, it saves what is there now, stops the services,\n" +
-			"replaces the databases and passwords, sets the version of the backup, and starts the services. That is an operation of the cloud (action\n" +
-			"Restore), and waits for the others. Otherwise it makes the cloud anew, with the same IDs, passwords and projects, on the database server of\n" +
-			"the backup or of --database-host. Interrupted, run it again.\n" +
-			"FILE is a path of this machine or s3://BUCKET/PATH/NAME. Without --namespace the namespace is that of the backup.",
+		Long: "Checks the whole file, then asks. If the cloud of the backup exists in the namespace, the command saves its present data, stops the\n" +
+			"services, replaces the databases and passwords, sets the version of the backup, and starts the services. This is an operation of the\n" +
+			"cloud (action Restore), and waits for other operations. Otherwise the command creates the cloud again, with the same IDs, passwords and\n" +
+			"projects, on the database server of the backup or of --database-host. If it is interrupted, run it again.\n\n" +
+			"FILE is a path on this machine or s3://BUCKET/PATH/NAME. Without --namespace, the namespace is that of the backup.",
 		Example: "  ocadm cluster backup restore /var/backups/default-5f2c81d0-20261122T020000Z.ocadm-backup --identity key.txt\n" +
 			"  ocadm cluster backup restore default.ocadm-backup --identity key.txt --database-host 10.0.0.9 --database-password-file /root/mysql \\\n" +
 			"    --load-balancer-endpoint 10.0.0.20 --wait",

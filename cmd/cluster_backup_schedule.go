@@ -24,10 +24,10 @@ func newBackupSchedule(a *app) *cobra.Command {
 	schedule := cluster.Schedule{}
 	c := &cobra.Command{
 		Use:   "schedule",
-		Short: "Let the cloud back itself up",
-		Long: "Sets spec.backup of the cloud: the operator then runs a backup at the given times, in a pod of its own image, and proves each. Backups go\n" +
-			"to a volume, to a bucket with --to s3://BUCKET/PATH, or to a directory of a node with --to /DIR --node NODE. Without a flag for it, a\n" +
-			"value stays. --off ends it; the backups stay.",
+		Short: "Schedule backups of the cloud",
+		Long: "Sets spec.backup of the cloud: the operator then creates backups at the given times, in a pod of its own image, and proves each. Backups\n" +
+			"go to a volume, to a bucket with --to s3://BUCKET/PATH, or to a directory of a node with --to /DIR --node NODE. Values whose flags you\n" +
+			"omit stay as they are. --off ends the schedule and keeps the backups.",
 		Example: "  ocadm cluster backup schedule --at @daily --keep 14 --recipient age1…\n" +
 			"  ocadm cluster backup schedule --to s3://backups/cloud --s3-endpoint s3.example.com\n" +
 			"  ocadm cluster backup schedule --to /srv/backups --node node1\n  ocadm cluster backup schedule --off",

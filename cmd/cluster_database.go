@@ -35,8 +35,8 @@ func newDatabaseStatus(a *app) *cobra.Command {
 	var f cloudFlags
 	c := &cobra.Command{
 		Use: "status", Short: "Show the copies of the embedded database",
-		Long: "Shows each server of the embedded database: its node, whether it is the primary, what it does, and the last event that it has. It says whether\n" +
-			"the loss of a node is survived.",
+		Long: "Shows each server of the embedded database: its node, its role, what it does, and the last event that it has. The last line shows\n" +
+			"whether the database would survive the loss of a node.",
 		Example: "  ocadm cluster database status\n  ocadm cluster database status -o json | jq .redundant",
 		Args:    arguments(cobra.NoArgs),
 		RunE: a.onDatabase(&f, func(ctx context.Context, k client.WithWatch, _ *cobra.Command) (cluster.DatabaseStatus, error) {
@@ -84,8 +84,8 @@ func newDatabaseAddReplica(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "add-replica", Short: "Keep a second copy of the embedded database on another node",
 		Long: "Starts a second database server on another node with the role controller, which copies all databases and then follows every change. The\n" +
-			"first server restarts once: the cloud pauses for some seconds. While both are in sync, a change is acknowledged when both have it, and the\n" +
-			"replica takes over by itself when the node of the primary is lost. The command may be repeated.",
+			"first server restarts once, so the cloud pauses for some seconds. While both servers are in sync, a change is acknowledged when both\n" +
+			"have it, and the replica takes over by itself if the node of the primary is lost. You can repeat the command.",
 		Example: "  ocadm cluster database add-replica\n  ocadm cluster database add-replica --wait=false",
 		Args:    arguments(cobra.NoArgs),
 		RunE: a.onDatabase(&f, func(ctx context.Context, k client.WithWatch, _ *cobra.Command) (cluster.DatabaseStatus, error) {
@@ -121,10 +121,10 @@ func newDatabasePromote(a *app) *cobra.Command {
 	var yes, force bool
 	c := &cobra.Command{
 		Use: "promote", Short: "Make the replica of the embedded database the primary",
-		Long: "Lets the primary hand over to the replica: it stops, the replica applies all that it has received, and takes its place. What was acknowledged\n" +
-			"is kept. Connections break, and services connect again. A replica that is not in sync is refused, and so is one that was restarted while the\n" +
-			"primary is away. If the primary is lost for good, --force makes it the primary nevertheless, after a minute; what it has not received is\n" +
-			"lost, and the question says how much that is at least.",
+		Long: "Hands over from the primary to the replica: the primary stops, the replica applies everything that it has received, and takes its place.\n" +
+			"No acknowledged change is lost. Connections break, and services reconnect. The command refuses a replica that is not in sync, or that\n" +
+			"was restarted while the primary was away. If the primary is lost for good, --force promotes the replica anyway, after a minute. Changes\n" +
+			"that it has not received are lost; the question shows how many there are at least.",
 		Example: "  ocadm cluster database promote --yes\n  ocadm cluster database promote --force",
 		Args:    arguments(cobra.NoArgs),
 		RunE: a.onDatabase(&f, func(ctx context.Context, k client.WithWatch, c *cobra.Command) (cluster.DatabaseStatus, error) {
@@ -144,9 +144,9 @@ const promoteTimeout = 10 * time.Minute
 func newDatabaseCopy(a *app) *cobra.Command {
 	var f cloudFlags
 	c := &cobra.Command{
-		Use: "copy", Short: "Copy the primary of the embedded database to the replica anew",
-		Long: "Repairs a replica that cannot go on, for example because a row that it should insert exists. What it had is kept beside the new copy, in\n" +
-			"data.kept of its volume, until the next time. A replica in sync is refused.",
+		Use: "copy", Short: "Copy the primary of the embedded database to the replica again",
+		Long: "Repairs a replica that cannot continue, for example because a row to insert already exists. Its old data is kept beside the new copy, in\n" +
+			"data.kept of its volume, until the next copy. The command refuses a replica that is in sync.",
 		Example: "  ocadm cluster database copy\n  ocadm cluster database copy --timeout 2h",
 		Args:    arguments(cobra.NoArgs),
 		RunE: a.onDatabase(&f, func(ctx context.Context, k client.WithWatch, _ *cobra.Command) (cluster.DatabaseStatus, error) {

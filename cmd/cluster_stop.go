@@ -20,8 +20,8 @@ func newClusterStop(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "stop",
 		Short: "Stop the services of the cloud",
-		Long: "Pauses the operator for the cloud, and ends the pods of all services, so that nothing writes to the databases. Agents on nodes and virtual\n" +
-			"machines go on. ocadm cluster start starts the services again.",
+		Long: "Pauses the operator for the cloud, and ends the pods of all services, so that nothing writes to the databases. Agents on nodes and\n" +
+			"virtual machines keep running. ocadm cluster start starts the services again.",
 		Example: "  ocadm cluster stop --yes\n  ocadm cluster start --wait",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -48,8 +48,8 @@ func newClusterStart(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "start",
 		Short: "Start the services of the cloud again",
-		Long: "Lets the operator start the services that ocadm cluster stop, or an interrupted restore or move, has stopped. A pause that the cloud had before comes\n" +
-			"back.",
+		Long: "Has the operator start the services that ocadm cluster stop, or an interrupted restore or move, has stopped. If the cloud was paused\n" +
+			"before, it is paused again.",
 		Example: "  ocadm cluster start\n  ocadm cluster start --wait",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -76,10 +76,11 @@ func newClusterMoveDatabase(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "move-database --database-host HOST --database-password-file FILE",
 		Short: "Move the databases to another server",
-		Long: "Stops the services, copies all databases of the cloud to another server, compares every row, makes that server the cloud's, and starts the\n" +
-			"services. This machine must reach both servers. Until the switch the cloud belongs to the old server, where its services start again if\n" +
-			"something fails or the operation is cancelled. After a kill, run the command again, or ocadm cluster start to go on where it was. The\n" +
-			"databases on the old server stay. It is an operation of the cloud (action MoveDatabase), and waits for the others.",
+		Long: "Stops the services, copies all databases of the cloud to another server, compares every row, switches the cloud to that server, and\n" +
+			"starts the services. This machine must reach both servers. Until the switch, the cloud belongs to the old server: if something fails or\n" +
+			"you cancel the operation, its services start there again. If the command is killed, run it again, or run ocadm cluster start to stay on\n" +
+			"the present server. The databases on the old server are kept. The move is an operation of the cloud (action MoveDatabase), and waits for\n" +
+			"other operations.",
 		Example: "  ocadm cluster move-database --database-host 10.0.0.9 --database-password-file /root/mysql --wait\n" +
 			"  ocadm cluster move-database --database-host db.example.com --database-port 3307 --database-user ocadm --database-password-file /root/mysql --yes",
 		Args: arguments(cobra.NoArgs),

@@ -117,20 +117,20 @@ func newClusterUpdate(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "update",
 		Short: "Move the cloud and the operator to another version or registry",
-		Long: "Updates the operator first (with --operator-version or --image-repository), waits until the new operator runs, and then changes\n" +
-			"the cloud. A new operator alone changes nothing in a running cloud; this command applies what it does otherwise, also without\n" +
-			"--version. To see it before: ocadm cluster diff.\n\n" +
-			"An operation moves the cloud (ocadm operation): checks run before anything changes, the databases are copied, then identity, region, the\n" +
-			"other services and the agents move one after another, each only when the ones before it serve. If one fails, everything goes back to\n" +
-			"the release of before; --on-failure=pause waits for you instead. --wait follows the operation to its end; without it, the command ends\n" +
-			"when the checks are done and the nodes have the images, and the operation goes on alone. A cloud whose identity service has never\n" +
-			"served has nothing to lose, and is changed at once.\n\n" +
-			"--at-once is for development: all components move as soon as those before them serve, without checks or copies, and nothing goes back.\n\n" +
-			"--dry-run changes nothing of the cloud: it runs the checks and pulls the images, as ocadm operation check --version does.\n\n" +
-			"--rehearse changes nothing: the services of the new version migrate copies of the databases, apart from the cloud, and the command\n" +
-			"reports which of them fail, how long each takes and how much space it needs.\n\n" +
-			"If the version of the operator is that of this program, run the command as root on a control-plane node: the program is imported there\n" +
-			"as the image and stored in the depot, from which the other nodes pull it. Without a depot, they pull it from a registry.",
+		Long: "Updates the operator first (with --operator-version or --image-repository), waits until the new operator runs, and then changes the\n" +
+			"cloud. A new operator by itself changes nothing in a running cloud: this command applies what the new operator does differently, even\n" +
+			"without --version. To see these changes beforehand: ocadm cluster diff.\n\n" +
+			"An operation (ocadm operation) moves the cloud: it runs checks before anything changes, copies the databases, then moves identity,\n" +
+			"region, the other services and the agents one after another, each only when the ones before it serve. If one fails, everything returns\n" +
+			"to the previous release; with --on-failure=pause, the operation waits for you instead. --wait follows the operation to its end. Without\n" +
+			"it, the command ends when the checks are done and the nodes have the images, and the operation continues by itself. A cloud whose\n" +
+			"identity service has never served has nothing to lose, and changes at once.\n\n" +
+			"--at-once is for development: all components move as soon as those before them serve, without checks or copies, and nothing is reverted.\n\n" +
+			"--dry-run does not change the cloud: it runs the checks and pulls the images, as ocadm operation check --version does.\n\n" +
+			"--rehearse changes nothing: the services of the new version migrate copies of the databases, separately from the cloud, and the command\n" +
+			"reports which migrations fail, how long each takes and how much space it needs.\n\n" +
+			"If the version of the operator is that of this program, run the command as root on a control-plane node: it imports the program there as\n" +
+			"the image and stores it in the depot, from which the other nodes pull it. Without a depot, they pull it from a registry.",
 		Example: "  ocadm cluster update --version v4.0.3 --dry-run\n  ocadm cluster update --version v4.0.3 --rehearse --wait\n  ocadm cluster update --version v4.0.3 --wait\n" +
 			"  ocadm cluster update\n" +
 			"  ocadm cluster update --operator-version " + version.Version + " --operator-only\n" +
@@ -255,11 +255,11 @@ func newClusterRollback(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rollback",
 		Short: "Move the cloud back to an earlier release",
-		Long: "Moves the cloud back to the contents of an earlier release, the last wave first. The spec follows, so that it agrees with what runs.\n" +
-			"ocadm cluster history lists the releases.\n\n" +
-			"If tables were changed since, the command is refused unless you say what becomes of the databases. --restore-databases brings back\n" +
-			"those with changed tables, from the copies that the update away from that release made. What was written since is lost to the cloud;\n" +
-			"the operation lists it and saves it beside. --keep-databases leaves them: services of the earlier release may not work with them.",
+		Long: "Moves the cloud back to the contents of an earlier release, the last wave first. The spec follows, so that it matches what runs. ocadm\n" +
+			"cluster history lists the releases.\n\n" +
+			"If tables have changed since then, the command refuses until you decide about the databases. --restore-databases restores those with\n" +
+			"changed tables, from the copies that the update away from that release made. The cloud loses what was written since; the operation lists\n" +
+			"it and saves it separately. --keep-databases leaves the databases as they are: services of the earlier release may not work with them.",
 		Example: "  ocadm cluster rollback --wait\n  ocadm cluster rollback --to 3 --restore-databases --wait",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -278,7 +278,7 @@ func newClusterRollback(a *app) *cobra.Command {
 	c.Flags().BoolVar(&restoreDatabases, "restore-databases", false, "bring back the databases whose tables were changed since")
 	c.Flags().BoolVar(&keepDatabases, "keep-databases", false, "leave the databases as they are, although tables were changed since")
 	c.MarkFlagsMutuallyExclusive("restore-databases", "keep-databases")
-	c.Flags().IntVar(&revision, "to", 0, "revision of the release (default the latest before the one in force that has other contents and did not go back)")
+	c.Flags().IntVar(&revision, "to", 0, "revision of the release (default the latest earlier one with other contents that no reverted update or rollback made)")
 	addOnFailure(c.Flags(), &onFailure)
 	return c
 }

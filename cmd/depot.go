@@ -58,9 +58,9 @@ func newDepotServe(_ *app) *cobra.Command {
 	var d depotServer
 	c := &cobra.Command{
 		Use: "serve", Short: "Serve the depot of this node",
-		Long: "Serves the depot over HTTPS until it is stopped. Clients show the certificate of a node or a join token. The API server is asked\n" +
-			"about a token; one that was valid is accepted for another day while the API server does not answer. /ca.crt, the certificate of the\n" +
-			"authority, is served to everybody. With --copy it also copies the images that nodes ask for and it lacks from their registries.",
+		Long: "Serves the depot over HTTPS until it is stopped. Clients present the certificate of a node or a join token. The depot verifies a token\n" +
+			"at the API server; while that does not answer, it accepts a token that was valid in the last day. Everyone may read /ca.crt, the\n" +
+			"certificate of the authority. With --copy, it also copies images that nodes request and it lacks from their registries.",
 		Example: "  # as the static pod of init does\n  ocadm depot serve --copy\n\n  # on another port\n  ocadm depot serve --listen :7444",
 		Args:    arguments(cobra.NoArgs),
 		RunE:    func(c *cobra.Command, _ []string) error { return d.serve(c.Context()) },

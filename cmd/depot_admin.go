@@ -50,9 +50,9 @@ func newDepotStatus(a *app) *cobra.Command {
 	output := ui.NewFormat("table", "json", "yaml")
 	c := &cobra.Command{
 		Use: "status", Short: "Show what the depot of this node holds",
-		Long: "Shows the roots of the depot, their sizes, and how much space the disk has left. A root is what one bundle, one ocadm or this node\n" +
-			"has brought, or an image that nodes have pulled; roots share what they have in common. A root that is not complete is repaired by\n" +
-			"ocadm init phase depot. Below are the images that are to be copied from their registries, and why that has failed so far.",
+		Long: "Shows the roots of the depot, their sizes, and the free space of the disk. A root is the content of one bundle, one ocadm or this node,\n" +
+			"or an image that nodes have pulled; roots share what they have in common. ocadm init phase depot repairs an incomplete root. Then it\n" +
+			"lists the images that wait to be copied from their registries, with the last error.",
 		Example: "  ocadm depot status\n  ocadm depot status -o json | jq .free",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -107,10 +107,10 @@ func newDepotPrune(a *app) *cobra.Command {
 	output := ui.NewFormat("text", "json", "yaml")
 	c := &cobra.Command{
 		Use: "prune", Short: "Remove what no workload of the cluster uses",
-		Long: "Removes the roots from which neither a workload of the cluster nor a kept release of a cloud gets an image, and what no other root\n" +
-			"needs. Of an image in several roots, the latest counts. The latest bundle and the latest ocadm always stay, and a copied image for a\n" +
-			"week after a node asked for it. What a node has brought that is no longer in the cluster goes, unless nothing else has it.\n" +
-			"The depots of other control-plane nodes follow.",
+		Long: "Removes the roots from which neither a workload of the cluster nor a kept release of a cloud gets an image, and the content that no\n" +
+			"other root needs. If several roots contain an image, the latest counts. Prune always keeps the latest bundle and the latest ocadm, and\n" +
+			"keeps a copied image for a week after a node asked for it. It removes the content of nodes that are no longer in the cluster, unless\n" +
+			"this is its only source. The depots of other control-plane nodes follow.",
 		Example: "  ocadm depot prune --dry-run\n  ocadm depot prune -o json",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {

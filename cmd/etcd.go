@@ -24,9 +24,9 @@ import (
 // newEtcd groups the commands about the etcd of the control plane.
 func newEtcd(a *app) *cobra.Command {
 	c := &cobra.Command{
-		Use: "etcd", Short: "Look after etcd: status, snapshots, restore",
-		Long: "Commands about the etcd of Kubernetes' control plane. They run on a control-plane node, as root, and need no API server. docs/day2.md has\n" +
-			"what to do when.",
+		Use: "etcd", Short: "Check, save and restore etcd",
+		Long: "Commands for the etcd of Kubernetes' control plane. They run on a control-plane node, as root, and need no API server. docs/day2.md\n" +
+			"describes when to use which.",
 		Example: "  ocadm etcd status\n  ocadm etcd snapshot\n  ocadm etcd restore --dry-run",
 		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
 	}
@@ -38,9 +38,9 @@ func newEtcdStatus(a *app) *cobra.Command {
 	output := ui.NewFormat("table", "json", "yaml")
 	c := &cobra.Command{
 		Use: "status", Short: "Show the members of etcd, their databases, and the snapshots",
-		Long: "Shows each member: whether it leads or is a learner, the size of its database, how much of that is in use and its quota, its revision and\n" +
-			"alarms. If the member of this machine does not answer, says why: for damaged data with the last good snapshot, and what a restore of it\n" +
-			"would lose.",
+		Long: "Shows each member: whether it is the leader or a learner, the size of its database, how much of it is in use, its quota, its revision\n" +
+			"and its alarms. If the member of this machine does not answer, the command shows why; if its data is damaged, it also shows the last\n" +
+			"good snapshot and what restoring it would lose.",
 		Example: "  ocadm etcd status\n  ocadm etcd status -o json | jq .problems",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -94,9 +94,9 @@ func newEtcdSnapshot(a *app) *cobra.Command {
 	output := ui.NewFormat("text", "json", "yaml")
 	c := &cobra.Command{
 		Use: "snapshot [DIRECTORY]", Short: "Save a snapshot of etcd and verify it",
-		Long: "Saves a snapshot of the member of this machine to " + etcdphase.Dir + ", or to DIRECTORY, and reads all of it to verify it. Only then it gets\n" +
-			"its name. It contains every Secret of the cluster: keep it as you keep passwords. Each control-plane node saves one every hour by itself,\n" +
-			"and keeps the last twelve and one of each of seven days; in another DIRECTORY nothing is deleted.",
+		Long: "Saves a snapshot of this machine's member to " + etcdphase.Dir + ", or to DIRECTORY, reads all of it to verify it, and only then gives it\n" +
+			"its name. It contains every Secret of the cluster: protect it like a password. Each control-plane node also saves a snapshot every hour,\n" +
+			"and keeps the last twelve and one for each of seven days. Nothing is deleted from another DIRECTORY.",
 		Example: "  ocadm etcd snapshot\n\n  # before a risky change, on another disk\n  ocadm etcd snapshot /mnt/backup -o json",
 		Args:    arguments(cobra.MaximumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -147,10 +147,10 @@ func newEtcdKeep(a *app) *cobra.Command {
 func newEtcdDefrag(a *app) *cobra.Command {
 	output := ui.NewFormat("text", "json", "yaml")
 	c := &cobra.Command{
-		Use: "defrag", Short: "Give back the space of deleted keys in etcd",
-		Long: "Defragments the databases of all members, one after the other and the leader last, those that would shrink by a third at least. A member\n" +
-			"serves no requests meanwhile: seconds for each GiB. It stops, and fails with OCA-4147, if a member is not well. If etcd accepts no writes\n" +
-			"because its quota is reached (alarm NOSPACE), it drops all old revisions first, and disarms the alarm.",
+		Use: "defrag", Short: "Release the space of deleted keys in etcd",
+		Long: "Defragments the databases that would shrink by at least a third, one member after the other, the leader last. Meanwhile the member\n" +
+			"serves no requests, for some seconds per GiB. If a member is not healthy, the command stops and fails with OCA-4147. If etcd accepts no\n" +
+			"writes because its quota is reached (alarm NOSPACE), it first drops all old revisions, and then disarms the alarm.",
 		Example: "  ocadm etcd defrag\n  ocadm etcd defrag -o json",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -32,13 +32,13 @@ func newEtcdRestore(a *app) *cobra.Command {
 	var own, alone bool
 	c := &cobra.Command{
 		Use: "restore [FILE]", Short: "Restore etcd from a snapshot, with this machine as its only member",
-		Long: "Restores the last good snapshot of this machine, or FILE. Stops the control plane here, makes a new etcd of one member from the snapshot,\n" +
-			"and starts the control plane again. The former data stays beside it. Says first what is lost: everything since the snapshot, in\n" +
-			"Kubernetes and in the resources of the cloud. Virtual machines and databases are not touched.\n\n" +
-			"With several control-plane nodes, run ocadm etcd rejoin --after-restore ADDRESS on the others first: they stop and wait, and join again\n" +
+		Long: "Restores the last good snapshot of this machine, or FILE. It first prints what will be lost: everything since the snapshot, in\n" +
+			"Kubernetes and in the resources of the cloud. Then it stops the control plane here, creates a new etcd with one member from the\n" +
+			"snapshot, and starts the control plane again. The former data stays beside the new data. Virtual machines and databases are not touched.\n\n" +
+			"With several control-plane nodes, first run ocadm etcd rejoin --after-restore ADDRESS on the others: they stop, wait, and join again\n" +
 			"when this one is restored.\n\n" +
-			"--from-data uses the present data of this member and loses nothing of it. It is for the last survivor of a majority that is lost for good.\n\n" +
-			"If it fails, it puts the former data back and starts the control plane with it. If it is killed, run it again: it continues.",
+			"--from-data uses the present data of this member and loses none of it. Use it on the last survivor when the majority is lost for good.\n\n" +
+			"If the command fails, it puts the former data back and starts the control plane with it. If it is killed, run it again: it continues.",
 		Example: "  # show what would be lost\n  ocadm etcd restore --dry-run\n\n  ocadm etcd restore\n\n" +
 			"  # the other two of three machines are lost\n  ocadm etcd restore --from-data",
 		Args: arguments(cobra.MaximumNArgs(1)),
@@ -55,7 +55,7 @@ func newEtcdRestore(a *app) *cobra.Command {
 	}
 	f.add(c)
 	c.Flags().BoolVar(&own, "from-data", false, "restore from the present data of this member, in place of a snapshot")
-	c.Flags().BoolVar(&alone, "alone", false, "go on although it cannot be found out whether other control-plane nodes run: none does")
+	c.Flags().BoolVar(&alone, "alone", false, "continue although ocadm cannot find out whether other control-plane nodes run: none does")
 	return c
 }
 
@@ -107,10 +107,11 @@ func newEtcdRejoin(a *app) *cobra.Command {
 	var after string
 	c := &cobra.Command{
 		Use: "rejoin", Short: "Replace the data of this machine's member, from the other members",
-		Long: "Stops the control plane on this machine, moves the data of its member aside, adds it to etcd again as a learner, which gets everything from\n" +
-			"the others, lets it vote, and starts the control plane again. It is for a member with damaged data, while a majority of the others works.\n\n" +
-			"With --after-restore it stops, and waits until etcd was restored on the control-plane node with this address. If it is cut off, run it\n" +
-			"again: it continues.",
+		Long: "Replaces damaged data of this machine's member while a majority of the others works: stops the control plane here, moves the data aside,\n" +
+			"adds the member to etcd again as a learner that gets all data from the others, promotes it to a voter, and starts the control plane\n" +
+			"again.\n\n" +
+			"With --after-restore, it stops the control plane and waits until etcd is restored on the control-plane node with this address. If it is\n" +
+			"interrupted, run it again: it continues.",
 		Example: "  # this member's data is damaged\n  ocadm etcd rejoin\n\n" +
 			"  # a snapshot is restored on the control-plane node 10.0.0.11\n  ocadm etcd rejoin --after-restore 10.0.0.11",
 		Args: arguments(cobra.NoArgs),

@@ -23,9 +23,9 @@ import (
 
 func newFleet(a *app) *cobra.Command {
 	c := &cobra.Command{
-		Use: "fleet", Short: "Make a cluster of many machines from one file",
-		Long: "A fleet is a file of machines: control-plane nodes and workers. These commands run anywhere that reaches the machines over SSH. They need no\n" +
-			"root and no cluster. Journal, logs, host keys and the kubeconfig are in a directory beside the file.",
+		Use: "fleet", Short: "Create a cluster of many machines from one file",
+		Long: "A fleet is a file of machines: control-plane nodes and workers. These commands run on any machine that reaches them over SSH, and need\n" +
+			"neither root nor a cluster. The journal, logs, host keys and the kubeconfig are in a directory beside the file.",
 		Example: "  ocadm fleet example >fleet.yaml\n  ocadm fleet apply -f fleet.yaml --dry-run\n  ocadm fleet apply -f fleet.yaml",
 		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
 	}
@@ -121,11 +121,12 @@ func newFleetApply(a *app) *cobra.Command {
 	var dryRun bool
 	var ignore []string
 	c := &cobra.Command{
-		Use: "apply", Short: "Make the cluster of a file, or what is missing of it",
-		Long: "Logs in to every machine, and checks and compares all of them before anything is changed anywhere. Then it runs init on the first control-plane\n" +
-			"node, joins the others one after another, and then the workers, several at once. Each worker becomes an OnecloudMachine of the cloud. A worker\n" +
-			"that fails does not stop the others; without a sound control plane nothing is begun. Run it again after a failure or an interruption: it goes on\n" +
-			"where it stopped. Run again after success, it changes nothing. Machines that are no longer in the file are named, and stay.",
+		Use: "apply", Short: "Create the cluster of a file, or what is missing of it",
+		Long: "Logs in to every machine, and checks and compares all of them before it changes anything. Then it runs init on the first control-plane\n" +
+			"node, joins the other control-plane nodes one after another, and then the workers, several at once. Each worker becomes an\n" +
+			"OnecloudMachine of the cloud. A worker that fails does not stop the others; if the control plane fails, no worker starts. After a\n" +
+			"failure or an interruption, run it again: it continues where it stopped. After a success, it changes nothing. It names machines that are\n" +
+			"no longer in the file, and leaves them in the cluster.",
 		Example: "  ocadm fleet apply -f fleet.yaml --dry-run\n  ocadm fleet apply -f fleet.yaml --parallel 20\n" +
 			"  ocadm fleet apply -f fleet.yaml -o json | jq '.machines[] | select(.state == \"failed\")'",
 		Args: arguments(cobra.NoArgs),
@@ -194,7 +195,7 @@ func (a *app) printFleet(format string, res fleet.Result, dryRun bool) error {
 func newFleetStatus(a *app) *cobra.Command {
 	var f fleetFlags
 	c := &cobra.Command{
-		Use: "status", Short: "Show how the machines of a file are",
+		Use: "status", Short: "Show the state of the machines of a file",
 		Long:    "Logs in to every machine and asks the cluster for its node. It changes nothing, and fails unless every machine answers and is a Ready node.",
 		Example: "  ocadm fleet status -f fleet.yaml\n  ocadm fleet status -f fleet.yaml -o json | jq '.[] | select(.node != \"Ready\")'",
 		Args:    arguments(cobra.NoArgs),

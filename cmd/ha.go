@@ -20,7 +20,7 @@ import (
 func newHA(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "ha", Short: "Show, test and enable a control plane of several nodes",
-		Long:    "Commands about a control plane of several nodes. docs/high-availability.md describes how to make one.",
+		Long:    "Commands for a control plane of several nodes. docs/high-availability.md describes how to create one.",
 		Example: "  ocadm ha status\n  ocadm ha test --dry-run\n  ocadm ha test",
 		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
 	}

@@ -31,13 +31,13 @@ func newHAEnable(a *app) *cobra.Command {
 	var address, endpoint string
 	c := &cobra.Command{
 		Use: "enable", Short: "Give a cluster with one control-plane node an endpoint, so that it can have more",
-		Long: "A cluster that was made with neither --high-availability-vip nor --control-plane-endpoint is reached at the address of its control-plane\n" +
+		Long: "Without --high-availability-vip and --control-plane-endpoint, init creates a cluster that is reached at the address of its control-plane\n" +
 			"node. This command gives it a virtual address, which ocadm moves between control-plane nodes, or the endpoint of a load balancer that\n" +
-			"forwards to this node, or both. It changes the certificates of the API server and of the depot, the settings of Kubernetes and\n" +
-			"the kubeconfigs of this node, and the address of clouds that are reached here. Nothing stops: the former address answers as before.\n\n" +
+			"forwards to this node, or both. It changes the certificates of the API server and of the depot, the settings of Kubernetes, the\n" +
+			"kubeconfigs of this node, and the address of clouds that are reached here. Nothing stops: the former address still answers.\n\n" +
 			"Then run ocadm move --follow ADDRESS on every worker, and ocadm join --control-plane on two more machines.\n\n" +
-			"If the endpoint does not answer, nothing but a name in the certificate is left of it. If the command fails later, or is cut off, run it again:\n" +
-			"it continues.",
+			"If the endpoint does not answer, the command undoes everything but the new name in the certificate. If it fails later, or is\n" +
+			"interrupted, run it again: it continues.",
 		Example: "  ocadm ha enable --high-availability-vip 192.0.2.100 --dry-run\n  ocadm ha enable --high-availability-vip 192.0.2.100\n\n" +
 			"  # a load balancer\n  ocadm ha enable --control-plane-endpoint kubernetes.example.org:6443",
 		Args: arguments(cobra.NoArgs),

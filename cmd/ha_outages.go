@@ -37,13 +37,14 @@ func newHATest(a *app) *cobra.Command {
 	var f stepFlags
 	c := &cobra.Command{
 		Use: "test", Short: "Take down parts of the control plane, measure each outage, and restore them",
-		Long: "Takes down in turn keepalived on the node with the virtual address, the API server there, the leader of etcd, and a whole node, which is cut\n" +
-			"off for 45 seconds. Meanwhile it writes to the API and asks for the console as new clients do, four times a second. Then it waits until\n" +
-			"all is whole again, and compares with the goals: no answer from the API for at most 10 seconds, from the console for at most 30, and no\n" +
-			"acknowledged write lost. Run it on a control-plane node, at a quiet hour: pods of the node that is cut off move to others.\n\n" +
-			"It refuses a control plane that is not whole. Each fault ends by itself after its time, also if this command or the machine with it dies,\n" +
-			"and changes no file: a restart of the node cures it, too. The first Ctrl-C ends the test after the present fault, the second ends that at\n" +
-			"once. If the command was killed, the next run first takes back what it left. Exit status 41 and OCA-4171 if a goal was missed.",
+		Long: "Takes down, in turn, keepalived on the node with the virtual address, the API server there, the leader of etcd, and a whole node, which\n" +
+			"it cuts off for 45 seconds. Meanwhile it writes to the API and requests the console four times a second, each time as a new client.\n" +
+			"After each fault it waits until everything is whole again, and compares the outage with the goals: at most 10 seconds without an answer\n" +
+			"from the API, at most 30 from the console, and no acknowledged write lost. Run it on a control-plane node, at a quiet hour: pods of the\n" +
+			"node that is cut off move to others.\n\n" +
+			"It refuses a control plane that is not whole. Each fault ends by itself after its time, even if this command or its machine dies, and\n" +
+			"changes no file, so restarting the node also ends it. The first Ctrl-C ends the test after the present fault, the second ends the fault\n" +
+			"at once. If the command was killed, the next run first undoes what is left. Exit status 41 and OCA-4171 if a goal was missed.",
 		Example: "  # show which nodes would be taken down\n  ocadm ha test --dry-run\n\n  ocadm ha test\n\n" +
 			"  ocadm ha test --yes -o json | jq .met",
 		Args: arguments(cobra.NoArgs),

@@ -32,12 +32,13 @@ func newMachine(a *app) *cobra.Command {
 	}
 	c.AddCommand(newMachineList(a), newMachineGet(a), newMachineAdd(a), newMachinePrecheck(a),
 		newMachineRemove(a), newMachineBootstrapData(a), newMachineCallIn(a), newMachineProbe(a),
-		newMachineMark(a, "pause", "Let a machine not join yet", "The operator makes bootstrap data and runs prechecks that you ask for, and nothing else. What runs is not stopped.",
+		newMachineMark(a, "pause", "Keep a machine from joining for now",
+			"The operator still creates bootstrap data and runs the prechecks that you request, but nothing else. It does not stop what is already running.",
 			"paused", cluster.PauseMachine),
 		newMachineMark(a, "resume", "Let a paused machine join", "Ends ocadm machine pause, and the pause of machines that were added for a precheck.",
 			"resumed", cluster.ResumeMachine),
 		newMachineMark(a, "retry", "Try again what failed on a machine",
-			"Use it when you have corrected the cause that a Failed machine reports. What passes by itself is tried again anyway.",
+			"Use it after you have corrected the cause that a Failed machine reports. The operator retries temporary errors by itself.",
 			"is tried again", cluster.RetryMachine))
 	return c
 }
@@ -152,8 +153,8 @@ func newMachineRemove(a *app) *cobra.Command {
 	var yes, abandon bool
 	c := &cobra.Command{
 		Use: "remove NAME", Short: "Take a machine out of the cluster",
-		Long: "Deletes the resource of a machine. The operator moves its pods to other nodes, runs ocadm reset on it, which verifies its work, and deletes\n" +
-			"the Node. It refuses while virtual machines run there. A machine that does not answer any more stays until you give --abandon: then\n" +
+		Long: "Deletes the resource of a machine. The operator moves its pods to other nodes, runs ocadm reset on it, which verifies its work, and\n" +
+			"deletes the Node. It refuses while virtual machines run there. A machine that no longer answers stays until you use --abandon: then\n" +
 			"nothing is done on the machine itself.",
 		Example: "  ocadm machine remove worker-1 --wait\n\n  # it burned down\n  ocadm machine remove worker-1 --abandon --yes",
 		Args:    arguments(cobra.ExactArgs(1)),
@@ -185,7 +186,7 @@ func newMachineRemove(a *app) *cobra.Command {
 	f.add(a, c, nil, "table", "json", "yaml")
 	f.addWait(c.Flags(), false, "wait until it is gone")
 	addYes(c.Flags(), &yes)
-	c.Flags().BoolVar(&abandon, "abandon", false, "do nothing on the machine itself: it does not answer any more")
+	c.Flags().BoolVar(&abandon, "abandon", false, "do nothing on the machine itself: it no longer answers")
 	return c
 }
 

@@ -198,7 +198,7 @@ func (a *app) untilRunning(ctx context.Context, k client.WithWatch, key client.O
 	}, func(why string) { fmt.Fprintf(a.Err, "%s: %s\n", key.Name, why) })
 	switch {
 	case err != nil:
-		return finding.Errorf("OCA-7612", "Machine "+key.Name+" does not run yet", "ocadm machine get "+key.Name+"; it goes on by itself", "%w", err)
+		return finding.Errorf("OCA-7612", "Machine "+key.Name+" does not run yet", "ocadm machine get "+key.Name+"; it continues by itself", "%w", err)
 	case last.Status.Phase == v1alpha1.MachineFailed:
 		return finding.New("OCA-7614", "Machine "+key.Name+" did not join", last.Status.FailureMessage, "correct the cause, then: ocadm machine retry "+key.Name)
 	}

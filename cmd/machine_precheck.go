@@ -36,9 +36,9 @@ func newMachinePrecheck(a *app) *cobra.Command {
 	var file string
 	c := &cobra.Command{
 		Use: "precheck [NAME]...", Short: "Check machines, and change nothing on them",
-		Long: "The operator logs in to each machine and runs the checks of join there. Then it compares the machines with each other, and with a control-plane\n" +
-			"node: identities, clocks, MTUs, and the ports that they need of each other, both ways. With -f, machines that are not there are added first,\n" +
-			"and do not join before ocadm machine resume. It fails if a check of a machine does.",
+		Long: "The operator logs in to each machine and runs the checks of join there. Then it compares the machines with each other and with a\n" +
+			"control-plane node: identities, clocks, MTUs, and the ports that they need between each other, in both directions. With -f, machines\n" +
+			"that do not exist are added first, and do not join before ocadm machine resume. The command fails if a check of a machine fails.",
 		Example: "  ocadm machine precheck worker-1\n  ocadm machine precheck -f machines.yaml -o json | jq '.[] | select(.passed | not)'",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, names []string) error {

@@ -36,15 +36,16 @@ func newMove(a *app) *cobra.Command {
 	var follow, virtual bool
 	c := &cobra.Command{
 		Use: "move ADDRESS", Short: "Give this node another address",
-		Long: "Moves this node to ADDRESS, which the machine must have already, best beside its present address: writes it wherever the present one is,\n" +
-			"restarts what uses it, and waits until the node is Ready. The only control-plane node of a cluster gets it in its certificates, in etcd, in\n" +
-			"the settings of Kubernetes and in the clouds that are reached there, too. Virtual machines and pods of the pod network go on.\n\n" +
+		Long: "Gives this node ADDRESS. The machine must already have this address, best beside the present one. The command writes it wherever the\n" +
+			"present address is, restarts what uses it, and waits until the node is Ready. On the only control-plane node of a cluster, it also\n" +
+			"changes the certificates, etcd, the settings of Kubernetes, and the clouds that are reached there. Virtual machines and pods of the pod\n" +
+			"network keep running.\n\n" +
 			"When the control plane has moved, run ocadm move --follow ADDRESS on every worker, with the address of the control plane.\n\n" +
-			"With --virtual-address, on any control-plane node, the virtual address of the control plane becomes ADDRESS, which no machine has. Both are\n" +
-			"up until every worker has followed; run the command again then, to give the former one up.\n\n" +
-			"If it is cut off, run it again: it continues. To go back, move to the former address. One of several control-plane nodes, or one with a\n" +
-			"virtual address, is not moved: ocadm reset and ocadm join --control-plane do that. Does not change the network settings of the machine,\n" +
-			"/etc/hosts, and the addresses in networks of the host agent that you edited.",
+			"With --virtual-address, on any control-plane node, the virtual address of the control plane becomes ADDRESS, which no machine may have.\n" +
+			"Both addresses work until every worker has followed; then run the command again to give up the former one.\n\n" +
+			"If it is interrupted, run it again: it continues. To go back, move to the former address. You cannot move one of several control-plane\n" +
+			"nodes, or one with a virtual address: use ocadm reset and ocadm join --control-plane. The command does not change the network settings\n" +
+			"of the machine, /etc/hosts, or addresses in the networks of the host agent that you edited.",
 		Example: "  # the machine has both addresses\n  ip address add 10.0.1.5/24 dev eth0\n  ocadm move 10.0.1.5 --dry-run\n  ocadm move 10.0.1.5\n\n" +
 			"  # the control plane has moved to 10.0.1.5; on every worker\n  ocadm move --follow 10.0.1.5\n\n" +
 			"  # another virtual address\n  ocadm move --virtual-address 10.0.1.100",

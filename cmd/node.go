@@ -32,7 +32,7 @@ func newNode(a *app) *cobra.Command {
 		short      string
 	}{
 		{"enable-host-agent", cluster.RoleHost, true, "Run VMs on nodes"},
-		{"disable-host-agent", cluster.RoleHost, false, "Stop the host agent on nodes; VMs go on, but are not managed"},
+		{"disable-host-agent", cluster.RoleHost, false, "Stop the host agent on nodes; VMs keep running, unmanaged"},
 		{"enable-onecloud-controller", cluster.RoleController, true, "Run the cloud's services on nodes"},
 		{"disable-onecloud-controller", cluster.RoleController, false, "Stop running the cloud's services on nodes"},
 	} {
@@ -78,7 +78,7 @@ func newNodeRole(a *app, name, role string, on bool, short string) *cobra.Comman
 	}
 	if role == cluster.RoleHost && !on {
 		c.Long += "\n\nThe pods of the host agent and of Open vSwitch stop there. The address of a compute node is usually on a bridge of Open vSwitch, so the\n" +
-			"node can lose its network. Virtual machines go on, but nothing manages them: move them first. At a terminal, the command asks."
+			"node can lose its network. Virtual machines keep running, but nothing manages them: move them first. At a terminal, it asks."
 		addYes(c.Flags(), &yes)
 	}
 	addKubeconfig(c.Flags(), &kubeconfig)
@@ -107,7 +107,7 @@ func warnLeaving(ctx context.Context, a *app, leaving []string, accepted bool) e
 	for _, n := range leaving {
 		name, _, _ := strings.Cut(n, " ")
 		a.warn("the pods of the host agent and of Open vSwitch stop on %s: if its address is on a bridge of Open vSwitch, such as br0, the node can lose its "+
-			"network; its virtual machines go on, but nothing manages them (climc server-list --host %s lists them)", n, name)
+			"network; its virtual machines keep running, but nothing manages them (climc server-list --host %s lists them)", n, name)
 	}
 	if accepted || len(leaving) == 0 {
 		return nil

@@ -49,13 +49,14 @@ func newNodeRemove(a *app) *cobra.Command {
 	var volumes bool
 	c := &cobra.Command{
 		Use: "remove NAME", Short: "Remove a node whose machine is lost",
-		Long: "Takes a node out of the cluster that cannot leave by itself, because its machine is lost: its member of etcd, its place in the group of the\n" +
+		Long: "Removes a node that cannot leave the cluster by itself because its machine is lost: its member of etcd, its place in the group of the\n" +
 			"virtual address, its Node and its pods. It first lists what was on the node, above all the volumes on its disks, and asks. Run it on\n" +
-			"another control-plane node. It refuses if etcd would lose its majority. You can repeat it: it continues where it stopped.\n\n" +
+			"another control-plane node. It refuses if etcd would lose its majority. If it is interrupted, run it again: it continues where it\n" +
+			"stopped.\n\n" +
 			"Claims of volumes on the lost disks stay, and their pods wait, until you repeat the command with --delete-volumes. Their pods then get\n" +
 			"new, empty volumes elsewhere.\n\n" +
-			"A machine whose join did not end may have no name yet, but a member of etcd: give its address as NAME. ocadm etcd status shows it.\n\n" +
-			"On a machine that still runs, ocadm reset does all of this by itself: prefer that. If you remove its node here, its pods move away first;\n" +
+			"A machine whose join did not end may have a member of etcd but no name yet: give its address as NAME. ocadm etcd status shows it.\n\n" +
+			"If the machine still runs, prefer ocadm reset, which does all of this by itself. If you remove its node here, its pods move away first;\n" +
 			"run ocadm reset on the machine afterwards, before it joins again.",
 		Example: "  # show what is on the node, and what would be done\n  ocadm node remove node3 --dry-run\n\n  ocadm node remove node3\n\n" +
 			"  # give up its volumes, too\n  ocadm node remove node3 --delete-volumes --yes\n\n" +

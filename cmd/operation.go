@@ -26,21 +26,21 @@ func newOperation(a *app) *cobra.Command {
 		Use:   "operation",
 		Short: "Show, pause, resume and cancel the operations of clouds",
 		Long: "An operation changes a cloud in steps: resource OnecloudOperation, short name oco. The operator runs one at a time for each cloud,\n" +
-			"records each step, and goes on where it stopped if it is killed. Backups, restores and moves of databases run in the program that asks for\n" +
-			"them, one at a time with the others. The last 20 of a cloud are kept, and beside them the last 10 backups.",
+			"records each step, and, if it is killed, continues where it stopped. Backups, restores and moves of databases run in the program that\n" +
+			"requests them, also one at a time. Each cloud keeps its last 20 operations, and its last 10 backups besides.",
 		Example: "  ocadm operation list\n  ocadm operation show NAME\n  ocadm operation cancel NAME",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,
 	}
 	c.AddCommand(newOperationList(a), newOperationShow(a), newOperationLogs(a), newOperationCheck(a),
-		newOperationControl(a, "pause", v1alpha1.OperationPause, "Pause an operation after the step that runs",
-			"The step that runs comes to its end. The cloud stays as it is then, until ocadm operation resume or cancel."),
-		newOperationControl(a, "resume", "", "Let a paused operation go on",
-			"It goes on with the step at which it stopped. A step that failed is tried again, and the time limit of the operation begins anew. If its\n"+
-				"databases were copied, it says how old the copies are: the way back replaces what was written since."),
-		newOperationControl(a, "cancel", v1alpha1.OperationCancel, "End an operation and take back what it changed",
-			"An operation that has begun ends at once and takes back what it changed. One that waits ends without having begun. If an operation is\n"+
-				"paused because it could not take back what it changed, cancel gives up."))
+		newOperationControl(a, "pause", v1alpha1.OperationPause, "Pause an operation after its current step",
+			"The current step runs to its end. The cloud then stays as it is until ocadm operation resume or cancel."),
+		newOperationControl(a, "resume", "", "Resume a paused operation",
+			"The operation continues with the step at which it stopped. It tries a failed step again, and its time limit starts again. If databases\n"+
+				"were copied, the command prints the age of the copies: reverting replaces what was written since."),
+		newOperationControl(a, "cancel", v1alpha1.OperationCancel, "End an operation and revert what it changed",
+			"A running operation stops at once and reverts what it changed. A waiting operation ends without having started. If an operation is\n"+
+				"paused because it could not revert its changes, cancel gives up."))
 	return c
 }
 
@@ -157,8 +157,9 @@ func newOperationCheck(a *app) *cobra.Command {
 	var downgrade bool
 	c := &cobra.Command{
 		Use: "check", Short: "Run the checks of an update, and change nothing",
-		Long: "Creates an operation that checks whether the cloud can be updated: components, certificates, nodes, databases. With --version it also\n" +
-			"checks the way to that version, and lets the nodes pull its images, so that the update finds them there. It changes nothing of the cloud.",
+		Long: "Creates an operation that checks whether the cloud can be updated: components, certificates, nodes, databases. With --version, it also\n" +
+			"checks the update to that version and has the nodes pull its images, so that a later update finds them there. It does not change the\n" +
+			"cloud.",
 		Example: "  ocadm operation check\n  ocadm operation check --version v4.0.5\n  ocadm operation check -o json | jq '.status.findings'",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -171,7 +172,7 @@ func newOperationCheck(a *app) *cobra.Command {
 	}
 	f.add(a, c, nil, "table", "json", "yaml", "jsonl")
 	f.addWait(c.Flags(), true, "wait until it has ended")
-	c.Flags().StringVar(&version, "version", "", "release of the cloud to check the way to")
+	c.Flags().StringVar(&version, "version", "", "version of the cloud to check an update to")
 	c.Flags().BoolVar(&downgrade, "allow-downgrade", false, "accept an earlier release")
 	return c
 }
@@ -198,7 +199,7 @@ func newOperationControl(a *app, name, value, short, long string) *cobra.Command
 				}
 				action := "unchanged"
 				if changed {
-					action = map[string]string{"pause": "is to pause", "resume": "goes on", "cancel": "is cancelled"}[name]
+					action = map[string]string{"pause": "is to pause", "resume": "continues", "cancel": "is cancelled"}[name]
 				}
 				r := created{Name: args[0], Namespace: f.namespace, Action: action}
 				return ui.Print(a.Out, f.output.String(), r, func(w io.Writer) error {

@@ -50,7 +50,7 @@ func newNamespaceList(a *app) *cobra.Command {
 func newNamespaceAdd(a *app, use string) *cobra.Command {
 	return newNamespaceCommand(a, &cobra.Command{
 		Use:   use,
-		Short: "Let the operator manage clouds in more namespaces",
+		Short: "Add namespaces in which the operator manages clouds",
 		Long: "Creates each namespace that does not exist, gives the operator rights there, creates the service accounts of the components, and\n" +
 			"restarts the operator.",
 		Example: "  ocadm operator namespace add tenant-b\n  ocadm operator namespace add tenant-b tenant-c",

@@ -40,7 +40,7 @@ func newReset(a *app) *cobra.Command {
 			"Each phase verifies its result and fails if anything is left. You can repeat reset. Data of volumes stays. The Node object of a worker\n" +
 			"stays, too: delete it on a control-plane node with kubectl delete node NAME.\n\n" +
 			"On a compute node the node's address is usually on a bridge of Open vSwitch, which stops: the machine can lose its network. Virtual\n" +
-			"machines go on, but nothing manages them. Reset says so before it asks.\n\n" +
+			"machines keep running, but nothing manages them. Reset warns about this before it asks.\n\n" +
 			"To reset the last control-plane node of a cluster that holds a cloud, type the name of the cloud or give --yes. One of several is not\n" +
 			"reset while etcd needs it for its majority.",
 		Example: `  # ask first

@@ -25,8 +25,8 @@ func newUI(a *app) *cobra.Command {
 	address := "127.0.0.1:0"
 	c := &cobra.Command{
 		Use: "ui", Short: "Serve the web page for a browser on this machine",
-		Long: "Serves the web page at a loopback address until Ctrl-C, and prints the link. The link has a token: whoever has it can do what the kubeconfig\n" +
-			"allows, until this command ends. For a browser on another machine, forward the port: ssh -L 8444:127.0.0.1:8444 HOST.",
+		Long: "Serves the web page at a loopback address until Ctrl-C, and prints the link. The link contains a token: anyone who has it can do what\n" +
+			"the kubeconfig allows until this command ends. For a browser on another machine, forward the port: ssh -L 8444:127.0.0.1:8444 HOST.",
 		Example: "  ocadm ui\n  ocadm ui --address 127.0.0.1:8444",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {

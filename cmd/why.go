@@ -39,12 +39,12 @@ func newWhy(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "why [COMPONENT|NODE]", Short: "Find the cause of what is wrong",
 		Long: "Reads the cloud, its pods, their events and logs, the nodes, the volumes and, as root on a node, the kubelet and containerd of this\n" +
-			"machine. Prints the cause that explains the symptom, with the evidence and the next command, and then what else is wrong. Without\n" +
-			"an argument the symptom is the whole cloud; beside components and nodes it may be control-plane, database, dns, identity or operator.\n\n" +
-			"--from reads a support bundle instead, on any machine. --fix offers repairs, each with the equivalent command of kubectl, and asks before\n" +
-			"it does one. It then looks again whether that is still due. Forget a pod of a lost node only if that machine is off: on one that is only\n" +
-			"cut off the pod goes on, and a second one beside it. --yes does not ask, and then forgets pods of a node, or lets a node take pods again,\n" +
-			"only if NODE is given. Without --fix, nothing is changed.\n\n" +
+			"machine. Prints the cause that explains the symptom, with the evidence and the next command, and then what else is wrong. Without an\n" +
+			"argument, the symptom is the whole cloud. The argument is a component, a node, or control-plane, database, dns, identity or operator.\n\n" +
+			"--from reads a support bundle instead, on any machine. --fix offers repairs, each with the equivalent kubectl command, asks before each,\n" +
+			"and checks again that it is still needed. Forget a pod of a lost node only if that machine is off: if it is only cut off, the pod\n" +
+			"continues there, and a second one runs beside it. --yes does not ask, and then forgets pods of a node, or uncordons a node, only if you\n" +
+			"name that node. Without --fix, nothing is changed.\n\n" +
 			"The exit status is 0 if nothing is wrong or only warnings were found, 73 if no cause is known, and otherwise that of the cause's code.",
 		Example: "  ocadm why\n  ocadm why region\n  ocadm why node2 -o json\n\n  # on another machine\n  ocadm why --from ocadm-support.tar.gz\n\n" +
 			"  # what it can recognise\n  ocadm why --list",
