@@ -65,11 +65,11 @@ func newBundleCreate(a *app, table []byte) *cobra.Command {
 	c := &cobra.Command{
 		Use: "create", Short: "Download programs and images into a bundle",
 		Long: "Downloads what nodes need into one file, on any machine with internet access: the programs of a node, the images of Kubernetes and the\n" +
-			"addons and, with --onecloud-version, those of the cloud. Root and a container runtime are not needed. Give it the same settings, or the\n" +
-			"same --config, as init later.\n\n" +
-			"Programs are compared with built-in checksums. Images get the digests that their registries have now. The credentials of registries\n" +
-			"come from --registry-config or ~/.docker/config.json, proxies from flags or HTTPS_PROXY and NO_PROXY. Downloads are kept in FILE.partial until the bundle is complete:\n" +
-			"after a failure, run the command again: it continues. FILE.spdx.json is the bill of materials.",
+			"addons and, with --onecloud-version, those of the cloud. It needs neither root nor a container runtime. Give it the settings, or the\n" +
+			"--config, that you will give init.\n\n" +
+			"ocadm compares programs with built-in checksums. Images get the digests that their registries have now. The credentials of registries\n" +
+			"come from --registry-config or ~/.docker/config.json, proxies from flags or HTTPS_PROXY and NO_PROXY. Downloads are kept in FILE.partial\n" +
+			"until the bundle is complete. After a failure, run the command again: it continues. FILE.spdx.json is the bill of materials.",
 		Example: `  # everything for a cloud
   ocadm bundle create --onecloud-version v4.0.3 -o ocadm.bundle
 

@@ -66,9 +66,9 @@ func newClusterDiff(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff [REVISION [REVISION]]",
 		Short: "Show what an update would change, or what differs between releases",
-		Long: "Shows object by object and field by field what would change: without arguments, what ocadm cluster update changes; with --version or\n" +
-			"-f, what that version or that manifest changes. With a revision, it compares that release with the one in force; with two, both with each\n" +
-			"other. It writes nothing, and shows no secret. It is right for an operator of the same version as this program.",
+		Long: "Shows object by object and field by field what would change: without arguments, what ocadm cluster update would change; with --version\n" +
+			"or -f, what that version or that manifest would change. With one revision, it compares that release with the current one; with two, it\n" +
+			"compares both. It writes nothing, and shows no secret. The result is valid for an operator of the same version as this program.",
 		Example: "  ocadm cluster diff\n  ocadm cluster diff --version v4.0.4 -o diff\n  ocadm cluster diff -f cloud.yaml -o json\n  ocadm cluster diff 3 5",
 		Args:    arguments(cobra.MaximumNArgs(2)),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -40,7 +40,7 @@ func newInit(a *app) *cobra.Command {
   # install without internet access
   ocadm init --bundle ocadm.bundle
 
-  # make the cloud of a backup anew on this machine
+  # create the cloud of a backup again on this machine
   ocadm init --bundle ocadm.bundle --restore-from default-5f2c81d0-20261122T020000Z.ocadm-backup --identity key.txt
 
   # use a configuration file

@@ -24,7 +24,7 @@ type restoreFlags struct {
 }
 
 func (r *restoreFlags) add(fs *pflag.FlagSet) {
-	fs.StringVar(&r.file, "restore-from", "", "make the cloud of this backup: a file, or s3://BUCKET/PATH/NAME")
+	fs.StringVar(&r.file, "restore-from", "", "create the cloud from this backup: a file, or s3://BUCKET/PATH/NAME")
 	r.store.add(fs)
 	r.keys.addIdentities(fs)
 	fs.BoolVarP(&r.yes, "yes", "y", false, "replace databases of that cloud which are on the database server")

@@ -35,9 +35,9 @@ func newReset(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "reset",
 		Short: "Remove this machine from its cluster and clean it up",
-		Long: "Removes this node from its cluster and undoes everything that the ledger records as made by ocadm: files, packages, networks, pods.\n" +
+		Long: "Removes this node from its cluster and undoes everything that ocadm recorded in the ledger: files, packages, networks, pods.\n" +
 			"Everything else stays, such as files and firewall rules of other programs. Reset lists what it removes and what stays, and asks first.\n" +
-			"Each phase verifies its result and fails if anything is left. You can repeat reset. Data of volumes stays. The Node object of a worker\n" +
+			"Each phase verifies its result and fails if anything is left. You can repeat reset. Data in volumes is kept. The Node object of a worker\n" +
 			"stays, too: delete it on a control-plane node with kubectl delete node NAME.\n\n" +
 			"On a compute node the node's address is usually on a bridge of Open vSwitch, which stops: the machine can lose its network. Virtual\n" +
 			"machines keep running, but nothing manages them. Reset warns about this before it asks.\n\n" +

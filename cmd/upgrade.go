@@ -26,8 +26,8 @@ import (
 func newUpgrade(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "upgrade", Short: "Upgrade Kubernetes, node by node",
-		Long: "Brings a cluster that ocadm made to the version of Kubernetes in a newer bundle: plan shows what would be done, apply upgrades the first\n" +
-			"control-plane node, node upgrades each other node. The cloud is upgraded by another command: ocadm cluster update.",
+		Long: "Upgrades a cluster that ocadm built to the version of Kubernetes in a newer bundle: plan shows what would be done, apply upgrades the first\n" +
+			"control-plane node, and node upgrades each other node. To upgrade the cloud: ocadm cluster update.",
 		Example: "  ocadm upgrade plan --bundle ocadm.bundle\n  ocadm upgrade apply --bundle ocadm.bundle\n\n  # then, on each other node\n  ocadm upgrade node",
 		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
 	}

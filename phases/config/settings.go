@@ -206,7 +206,7 @@ func joinSettings() []Setting {
 		{Key: "join.unsafeSkipCAVerification", Flag: "discovery-token-unsafe-skip-ca-verification", For: ForJoin, Advanced: true, Usage: "trust any server that answers at the endpoint"},
 		{Key: "join.discoveryFile", Flag: "discovery-file", For: ForJoin, Advanced: true, Usage: "kubeconfig file, or its URL, instead of a token"},
 		{Key: "join.timeout", Flag: "timeout", For: ForJoin, Advanced: true, Usage: "how long to wait for the control plane and for the kubelet's certificate"},
-		{Key: "join.controlPlane", Flag: "control-plane", For: ForJoin, Usage: "make a control-plane node of this machine, not a worker"},
+		{Key: "join.controlPlane", Flag: "control-plane", For: ForJoin, Usage: "join this machine as a control-plane node, not as a worker"},
 		{Key: "join.certificateKey", Flag: "certificate-key", For: ForJoin, Secret: true,
 			Usage: "key of the cluster's certificate authorities for --control-plane; \"token create --print-join-command --control-plane\" prints it"},
 		{Key: "join.endpoint", For: ForJoin, Usage: "HOST[:PORT] of the control plane: the argument of join"},

@@ -26,7 +26,7 @@ const (
 )
 
 // again ends a remedy: what was downloaded is kept.
-const again = "; then run the same command again: it goes on where it stopped"
+const again = "; then run the same command again: it continues where it stopped"
 
 func imageUnavailable(image, registry string, err error) error {
 	var down *downError
