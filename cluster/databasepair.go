@@ -246,7 +246,7 @@ func waitDatabase(ctx context.Context, c client.Client, namespace string, waitin
 		}
 		select {
 		case <-ctx.Done():
-			return s, finding.New("OCA-7434", "The embedded database is not as asked for yet", s.Message, "it goes on by itself: ocadm cluster database status")
+			return s, finding.New("OCA-7434", "The embedded database is not as asked for yet", s.Message, "it continues by itself: ocadm cluster database status")
 		case <-tick.C:
 		}
 	}

@@ -224,7 +224,7 @@ func RemoveMachine(ctx context.Context, c client.WithWatch, key client.ObjectKey
 		return false, now.Status.Message
 	}, report)
 	if err != nil {
-		return true, finding.Errorf("OCA-7612", "Machine "+key.Name+" is not removed yet", "ocadm machine get "+key.Name+"; it goes on by itself", "%w", err)
+		return true, finding.Errorf("OCA-7612", "Machine "+key.Name+" is not removed yet", "ocadm machine get "+key.Name+"; it continues by itself", "%w", err)
 	}
 	return true, nil
 }

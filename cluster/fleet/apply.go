@@ -204,5 +204,5 @@ func (f *Fleet) failure(ctx context.Context) error {
 	if held > 0 {
 		cause += fmt.Sprintf(", and %d wait", held)
 	}
-	return finding.New("OCA-7641", "Not every machine is in the cluster", cause, "correct the causes, then run the command again: it goes on where it stopped").With(lines...)
+	return finding.New("OCA-7641", "Not every machine is in the cluster", cause, "correct the causes, then run the command again: it continues where it stopped").With(lines...)
 }

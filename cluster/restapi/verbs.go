@@ -188,7 +188,7 @@ func doneWith(changed bool, err error) (*done, error) {
 func (s *server) operations(api huma.API) {
 	for verb, to := range map[string]string{"pause": v1alpha1.OperationPause, "resume": "", "cancel": v1alpha1.OperationCancel} {
 		d := describe(verb+"-operation", http.MethodPost, "/namespaces/{namespace}/operations/{name}/"+verb, "operations", map[string]string{
-			"pause": "Pause an operation after its step", "resume": "Let a paused operation go on", "cancel": "Cancel an operation"}[verb])
+			"pause": "Pause an operation after its current step", "resume": "Resume a paused operation", "cancel": "Cancel an operation"}[verb])
 		huma.Register(api, d, func(ctx context.Context, in *Named) (*done, error) {
 			return doneWith(cluster.Control(ctx, of(ctx), in.key(), to))
 		})
@@ -201,7 +201,7 @@ func (s *server) machines(api huma.API) {
 		summary string
 		marks   func(time.Time) map[string]string
 	}{
-		"pause":   {"Let a machine not join yet", cluster.PauseMachine},
+		"pause":   {"Keep a machine from joining for now", cluster.PauseMachine},
 		"resume":  {"Let a paused machine join", cluster.ResumeMachine},
 		"retry":   {"Try again what failed on a machine", cluster.RetryMachine},
 		"abandon": {"Do nothing more on a machine itself that is being deleted", cluster.AbandonMachine},
