@@ -11,8 +11,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
@@ -27,6 +29,8 @@ type stops struct {
 	client.WithWatch
 	ended chan error
 	by    string
+	// watched has an entry for each watch that began: the fake API server loses what changes between a list and the watch after it.
+	watched chan struct{}
 }
 
 // stopping has a service with one pod, an agent with a database, and one without.
@@ -46,7 +50,15 @@ func stopping(t *testing.T) *stops {
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(theCloud("db"), agent("default-yunionagent"), agent("default-telegraf"), pod,
 		&appsv1.Deployment{ObjectMeta: meta("default-region"), Spec: appsv1.DeploymentSpec{Replicas: new(int32(2)), Selector: selector("default-region")}}).
 		WithIndex(&v1alpha1.OnecloudCluster{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
-	return &stops{T: t, WithWatch: c, ended: make(chan error, 1)}
+	s := &stops{T: t, ended: make(chan error, 1), watched: make(chan struct{}, 100)}
+	s.WithWatch = interceptor.NewClient(c, interceptor.Funcs{
+		Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
+			w, err := c.Watch(ctx, list, opts...)
+			s.watched <- struct{}{}
+			return w, err
+		},
+	})
+	return s
 }
 
 func (s *stops) begin() {
@@ -141,10 +153,12 @@ func TestStopDoesNotTrustAnEarlierPause(t *testing.T) {
 	}
 	s.reports(status.ReasonPaused)
 	s.begin()
+	<-s.watched
 	s.goesOn("the operator follows the last start")
 	cloud := theCloud("")
 	s.until("it waits", cloud, func() bool { return cloud.Annotations[v1alpha1.AnnotationPaused] == "" })
 	s.reports("Progressing")
+	<-s.watched
 	s.until("it pauses", cloud, func() bool { return cloud.Annotations[v1alpha1.AnnotationPaused] == "true" })
 	s.goesOn("the operator has not paused")
 	s.reports(status.ReasonPaused)
@@ -175,8 +189,9 @@ func TestStopRemembersThePause(t *testing.T) {
 		for _, s.by = range []string{"restore-1", "restore-2", ""} {
 			if s.by == "restore-1" && before != "true" {
 				s.begin()
-				s.until("it waits for the operator", cloud, func() bool { return true })
+				<-s.watched // it waits for the operator
 				s.reports("Progressing")
+				<-s.watched // it has paused
 				s.until("it pauses", cloud, func() bool { return cloud.Annotations[v1alpha1.AnnotationPaused] == "true" })
 				s.reports(status.ReasonPaused)
 			} else {
