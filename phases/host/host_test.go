@@ -100,8 +100,6 @@ func TestWriteIsNotedAndTakenBack(t *testing.T) {
 	}
 }
 
-// After a power cut a file is there whole, or not at all: its content is on the disk before its name, and its name before anything else
-// is done.
 // Without the copy of a file that was replaced, reset says what to do, and ends when that is done.
 func TestUndoWithoutTheCopy(t *testing.T) {
 	const name = "/etc/app.conf"
@@ -130,6 +128,8 @@ func TestUndoWithoutTheCopy(t *testing.T) {
 	}
 }
 
+// After a power cut a file is there whole, or not at all: its content is on the disk before its name, and its name before anything else
+// is done.
 func TestWritesAreOnTheDisk(t *testing.T) {
 	h := fake(t, t.TempDir(), false)
 	var synced []string
