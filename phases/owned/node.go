@@ -69,7 +69,14 @@ func Note(h *host.Host, isControlPlane bool) error {
 		return nil
 	}
 	if n := NodeOf(h); n.Made {
-		if n.ControlPlane == isControlPlane || h.Ledger.Has(host.KindFile, configFile) {
+		if h.Ledger.Has(host.KindFile, configFile) {
+			return nil
+		}
+		// What kubeadm did for the former node says nothing of this one.
+		if err := h.Ledger.ForgetAll(h.Ledger.Found(host.KindPhase)); err != nil {
+			return fmt.Errorf("striking the work of kubeadm for the former node: %w", err)
+		}
+		if n.ControlPlane == isControlPlane {
 			return nil
 		}
 		if err := h.Ledger.ForgetAll(h.Ledger.Created(host.KindNode)); err != nil {

@@ -302,12 +302,18 @@ func TestRoleAfterAResetThatDidNotEnd(t *testing.T) {
 	if err := h.Files.WriteFile(configFile, []byte("kind: JoinConfiguration\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Note(h, true); err != nil || NodeOf(h) != (Node{Made: true}) {
+	if err := h.Ledger.Record(host.Entry{Kind: host.KindPhase, Name: "kubeadm join phase kubelet-start", Op: host.Found}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Note(h, true); err != nil || NodeOf(h) != (Node{Made: true}) || len(h.Ledger.Found(host.KindPhase)) == 0 {
 		t.Errorf("a node changes its role: %+v, %v", NodeOf(h), err)
 	}
 	clean(t, h)
 	if !NodeOf(h).Made {
 		t.Fatal("the reset has ended")
+	}
+	if err := Note(h, false); err != nil || len(h.Ledger.Found(host.KindPhase)) > 0 {
+		t.Errorf("what kubeadm did for the former node is left: %v", err)
 	}
 	if err := Note(h, true); err != nil || NodeOf(h) != (Node{Made: true, ControlPlane: true}) {
 		t.Errorf("after the worker: %+v, %v", NodeOf(h), err)
