@@ -19,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -144,12 +145,16 @@ func digest(h *host.Host, role Role) (string, error) {
 	c := *h.Config
 	c.Cluster.Token, c.Cluster.TokenTTL = "", 0
 	c.Node.EnableHostAgent = c.Node.EnableHostAgent && role == ControlPlane
-	render := func() ([]byte, error) { return documents(nodeRegistration(&c, Worker)) }
+	return digestOf(&c, role)
+}
+
+func digestOf(c *config.Config, role Role) (string, error) {
+	render := func() ([]byte, error) { return documents(nodeRegistration(c, Worker)) }
 	switch {
 	case role == Worker && c.Join.ControlPlane:
-		render = func() ([]byte, error) { return documents(nodeRegistration(&c, ControlPlane), localAPIEndpoint(&c)) }
+		render = func() ([]byte, error) { return documents(nodeRegistration(c, ControlPlane), localAPIEndpoint(c)) }
 	case role == ControlPlane:
-		render = func() ([]byte, error) { return RenderInit(&c) }
+		render = func() ([]byte, error) { return RenderInit(c) }
 	}
 	doc, err := render()
 	if err != nil {
@@ -159,7 +164,7 @@ func digest(h *host.Host, role Role) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("rendering the patch of CoreDNS: %w", err)
 	}
-	sum := sha256.Sum256(bytes.Join([][]byte{doc, KubeletPatch(&c), dns}, []byte("\n---\n")))
+	sum := sha256.Sum256(bytes.Join([][]byte{doc, KubeletPatch(c), dns}, []byte("\n---\n")))
 	return hex.EncodeToString(sum[:8]), nil
 }
 
@@ -170,7 +175,18 @@ func finished(h *host.Host, phase string, role Role) (now, before bool, err erro
 		return false, false, nil
 	}
 	want, err := digest(h, role)
+	if err == nil && e.Detail != want && role == Worker {
+		want, err = formerDigest(h)
+	}
 	return e.Detail == want, e.Detail != want, err
+}
+
+// formerDigest is what earlier releases noted of a node that joined as a compute node: it held that role.
+func formerDigest(h *host.Host) (string, error) {
+	c := *h.Config
+	c.Cluster.Token, c.Cluster.TokenTTL = "", 0
+	c.Node.EnableHostAgent = true
+	return digestOf(&c, Worker)
 }
 
 func noteFinished(h *host.Host, phase string, role Role) error {

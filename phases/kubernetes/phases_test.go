@@ -480,6 +480,16 @@ func TestComputeNodeNeedsNoSecondStart(t *testing.T) {
 	if h.Config.Node.EnableHostAgent = true; !done() {
 		t.Error("a compute node starts its kubelet again")
 	}
+	former, err := digestOf(h.Config, Worker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Ledger.Replace(host.Entry{Kind: host.KindPhase, Name: "kubeadm join phase kubelet-start", Op: host.Found, Detail: former}); err != nil {
+		t.Fatal(err)
+	}
+	if !done() {
+		t.Error("a compute node of an earlier release starts its kubelet again")
+	}
 	if h.Config.Node.IP = "10.0.0.77"; done() {
 		t.Error("another address counts as done")
 	}
