@@ -294,6 +294,22 @@ func TestResetNeedsAStoppedKubelet(t *testing.T) {
 	if err := cleanupNode(t.Context(), h, &reporter{}); err == nil || !h.Files.Exists(data) {
 		t.Errorf("removed: %v", err)
 	}
+	// An interrupt ends both the stop and the question whether it runs.
+	ctx, cancel := context.WithCancel(t.Context())
+	interrupted := fakeHost(t, &host.Recorder{Answer: func(c exec.Command) (exec.Result, error) {
+		if slices.Contains(c.Args, "kubelet") {
+			cancel()
+			return exec.Result{ExitCode: -1}, ctx.Err()
+		}
+		return exec.Result{}, nil
+	}})
+	if err := InitPhases(Order{})[0].Run(t.Context(), interrupted, &reporter{}); err != nil {
+		t.Fatal(err)
+	}
+	write(t, interrupted, data, "x")
+	if err := cleanupNode(ctx, interrupted, &reporter{}); err == nil || !interrupted.Files.Exists(data) {
+		t.Errorf("removed after an interrupt: %v", err)
+	}
 }
 
 // A member that is left in etcd is a voter that is gone. Where the cluster does not answer, or nobody left an administrator's kubeconfig here, the member of this
