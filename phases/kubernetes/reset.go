@@ -129,7 +129,8 @@ func removeEtcdMemberPhase() host.Phase {
 			if why := notMade(h); why != "" {
 				return why
 			}
-			if !h.Files.Exists(etcdClientCert + ".crt") {
+			// A machine that joins etcd has the kubeconfig first. One that came only as far as its certificates has neither this nor a member.
+			if _, err := OwnEtcd(h); !h.Files.Exists(etcdClientCert+".crt") || err != nil && !h.Files.Exists(AdminKubeconfig) {
 				return "no etcd runs here"
 			}
 			return ""
