@@ -106,7 +106,7 @@ func TestFindings(t *testing.T) {
 			if err := m.h.Ledger.Record(host.Entry{Kind: host.KindPhase, Name: "kubeadm init phase upload-config kubeadm", Op: host.Found}); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"OCA-1007"}, "--control-plane-endpoint"},
+		}, []string{"OCA-1007"}, "--control-plane-endpoint, --node-ip or --apiserver-bind-port, or after ocadm ha enable its flags"},
 		"ours, with an endpoint that never answered": {func(t *testing.T, m *machine) {
 			own(t, m, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\ncontrolPlaneEndpoint: clutser.example.org:6443\n")
 			put(t, m.h, "/var/lib/etcd/member/wal", "x")

@@ -71,8 +71,8 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 func (m *machine) changedEndpoint(was string) []finding.Finding {
 	if now := m.h.Config.Cluster.ControlPlaneEndpoint; was != "" && was != now {
 		return []finding.Finding{finding.New("OCA-1007", "The nodes of the cluster on this machine reach it at "+was, "this command would make it "+now,
-			"give the flags of the first init again, --high-availability-vip, --control-plane-endpoint, --node-ip or --apiserver-bind-port; "+
-				"to change the endpoint: ocadm ha enable; to move the machine to another address: ocadm move")}
+			"give the flags of the first init again, --high-availability-vip, --control-plane-endpoint, --node-ip or --apiserver-bind-port, or after "+
+				"ocadm ha enable its flags; to change the endpoint: ocadm ha enable; to move the machine to another address: ocadm move")}
 	}
 	return nil
 }
