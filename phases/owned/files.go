@@ -334,19 +334,20 @@ func volumesOnNode(h *host.Host) ([]string, error) {
 	var out []string
 	var there [][]string
 	ofPods := map[string]bool{}
+	at, pods := resolved(h, ImagesDir), resolved(h, kubeletDir)+"/"
 	for line := range strings.Lines(string(raw)) {
 		f := strings.Fields(line) // 36 35 98:0 /root /mount/point options: proc_pid_mountinfo(5)
 		switch {
 		case len(f) < 5:
-		case f[4] == ImagesDir:
+		case f[4] == at:
 			there = append(there, f)
-		case strings.HasPrefix(f[4], kubeletDir+"/"):
+		case strings.HasPrefix(f[4], pods):
 			ofPods[f[2]+f[3]] = true
 		}
 	}
 	for _, f := range there {
 		if strings.Contains(f[3], "/pvc-") || ofPods[f[2]+f[3]] {
-			out = append(out, f[4])
+			out = append(out, ImagesDir)
 		} else {
 			out = nil // unmounting takes what is on top
 		}

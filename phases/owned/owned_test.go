@@ -277,6 +277,21 @@ func TestMountsBehindALinkAreNeverEmptied(t *testing.T) {
 	}
 }
 
+// The volume of images is found where the workspace, or the kubelet's directory, is behind a link, too.
+func TestVolumeOfImagesBehindALink(t *testing.T) {
+	const elsewhere = "/data" + ImagesDir
+	h, _ := machine(t, worker, true, elsewhere+"/x=", "/data/kubelet/x=", "/var/lib/x=", "/opt/x=", "/proc/self/mounts=",
+		"/proc/self/mountinfo=63 1 252:0 / "+elsewhere+" rw shared:1 - ext4 /dev/rbd0 rw\n64 1 252:0 / /data/kubelet/pods/1/volumes/v rw shared:1 - ext4 /dev/rbd0 rw\n")
+	for link, to := range map[string]string{"/opt/cloud": "../data/opt/cloud", kubeletDir: "../../data/kubelet"} {
+		if err := os.Symlink(to, h.Files.Path(link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := Mounts(h); err != nil || len(got) != 1 || got[0] != ImagesDir {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 // A directory that its owner has put elsewhere by a link is emptied there, and the link stays.
 func TestLinkedDirectoryIsEmptied(t *testing.T) {
 	const linked = "/var/lib/containerd"
