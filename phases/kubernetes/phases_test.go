@@ -25,6 +25,7 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/owned"
 )
 
 func TestConfigPhaseIsIdempotentAndSecret(t *testing.T) {
@@ -309,6 +310,22 @@ func TestResetNeedsAStoppedKubelet(t *testing.T) {
 	write(t, interrupted, data, "x")
 	if err := cleanupNode(ctx, interrupted, &reporter{}); err == nil || !interrupted.Files.Exists(data) {
 		t.Errorf("removed after an interrupt: %v", err)
+	}
+}
+
+// A pod that is killed leaves the volume of images mounted on its node: reset would not end while it is there.
+func TestResetUnmountsTheVolumeOfImages(t *testing.T) {
+	h := fakeHost(t, &host.Recorder{})
+	if err := InitPhases(Order{})[0].Run(t.Context(), h, &reporter{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cleanupNode(t.Context(), h, &reporter{}); err != nil {
+		t.Fatal(err)
+	}
+	write(t, h, "/proc/self/mountinfo", "62 1 8:1 /opt/local-path-provisioner/pvc-1_onecloud_default-glance "+owned.ImagesDir+" rw shared:1 - ext4 /dev/sda1 rw\n")
+	// A directory that stands for a machine cannot unmount anything, and says so.
+	if err := cleanupNode(t.Context(), h, &reporter{}); err == nil || !strings.Contains(err.Error(), "unmounting "+owned.ImagesDir) {
+		t.Errorf("not unmounted: %v", err)
 	}
 }
 

@@ -205,7 +205,28 @@ func cleanupNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	for _, dir := range slices.Sorted(maps.Keys(removed)) {
 		r.Changed("removed the node's part of %s (%d)", dir, removed[dir])
 	}
+	if err := unmountImages(h, r); err != nil {
+		return err
+	}
 	owned.RemoveEmpty(h)
+	return nil
+}
+
+// unmountImages unmounts the volume of the image service, which its pod takes off the node only if it is not killed.
+func unmountImages(h *host.Host, r workflow.Reporter) error {
+	mounts, err := owned.Mounts(h)
+	if err != nil {
+		return err
+	}
+	for _, m := range mounts {
+		if m != owned.ImagesDir {
+			continue
+		}
+		if err := owned.Unmount(h, m); err != nil {
+			return err
+		}
+		r.Changed("unmounted %s", m)
+	}
 	return nil
 }
 
