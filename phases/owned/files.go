@@ -241,14 +241,14 @@ func strike(h *host.Host, name string) error {
 }
 
 // RemoveEmpty removes those of a node's directories that are empty and were not there before. On a disk that is mounted among
-// those of volumes nothing is removed.
+// those of volumes nothing is removed, and a link to a directory is its owner's.
 func RemoveEmpty(h *host.Host) {
 	if !NodeOf(h).Made {
 		return
 	}
 	volumes := slices.DeleteFunc(volumeDirectories(), func(d string) bool { return onDisk(h, d) })
 	for _, d := range slices.Concat(directories(), volumes) {
-		if !theirs(h, d) {
+		if !theirs(h, d) && !Disk(h, d) {
 			_ = h.Files.Remove(d) // not empty, or a mount point: it stays
 		}
 	}

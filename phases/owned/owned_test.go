@@ -271,6 +271,9 @@ func TestMountsBehindALinkAreNeverEmptied(t *testing.T) {
 	if got, err := Mounts(h); err != nil || len(got) != 1 || got[0] != kubeletDir+"/pods/1/volumes/v" {
 		t.Errorf("%q, %v", got, err)
 	}
+	if RemoveEmpty(h); !h.Files.Exists(kubeletDir) {
+		t.Error("the link of a directory that is not empty is gone")
+	}
 	// A directory that stands for a machine cannot unmount anything.
 	if err := Remove(h, kubeletDir+"/pods"); err == nil || !h.Files.Exists(volume+"/precious") {
 		t.Errorf("removed: %v", err)
