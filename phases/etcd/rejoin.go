@@ -74,7 +74,8 @@ func PlanRejoin(ctx context.Context, h *host.Host, after string) (*Rejoin, error
 	at := slices.IndexFunc(all, func(o etcd.Observed) bool { return o.Peer == m.PeerURL })
 	if at >= 0 && !all[at].Learner && !all[at].Answers {
 		if why := etcd.MustStay(all, all[at].ID); why != "" {
-			return nil, finding.New("OCA-4141", "The member "+m.Name+" of etcd cannot be replaced", why, "repair the other control-plane nodes first: ocadm ha status names them; "+ofTwo)
+			return nil, finding.New("OCA-4141", "The member "+m.Name+" of etcd cannot be replaced", why,
+			"repair the other control-plane nodes first: ocadm ha status names them; "+ofTwo)
 		}
 	}
 	return r, nil
@@ -213,7 +214,8 @@ func (r *Rejoin) replaceable(all []etcd.Observed) error {
 		return nil
 	}
 	if why := etcd.MustStay(all, all[at].ID); why != "" {
-		return finding.New("OCA-4141", "The member "+r.Member.Name+" of etcd cannot be replaced", why, "repair the other control-plane nodes first, then run the same command again; "+ofTwo)
+		return finding.New("OCA-4141", "The member "+r.Member.Name+" of etcd cannot be replaced", why,
+			"repair the other control-plane nodes first, then run the same command again; "+ofTwo)
 	}
 	return nil
 }
