@@ -168,11 +168,18 @@ func TestUsesAPI(t *testing.T) {
 	}
 }
 
-// An API server that does not answer once does not leave the pods of a workload with the authorities of before.
+// An API server that does not answer once does not leave the pods of a workload with the authorities of before, and does not keep the next one from it.
 func TestReplaceTriesAgain(t *testing.T) {
-	meta := metav1.ObjectMeta{Namespace: "kube-system", Name: "proxy"}
 	yes, patches := true, 0
-	c := interceptor.NewClient(fake.NewClientBuilder().WithObjects(&appsv1.DaemonSet{ObjectMeta: meta}).Build(), interceptor.Funcs{
+	var objects []client.Object
+	var pods []corev1.Pod
+	for _, name := range []string{"proxy", "network"} {
+		meta := metav1.ObjectMeta{Namespace: "kube-system", Name: name}
+		objects = append(objects, &appsv1.DaemonSet{ObjectMeta: meta})
+		meta.Name, meta.OwnerReferences = name+"-1", []metav1.OwnerReference{{Kind: "DaemonSet", Name: name, Controller: &yes}}
+		pods = append(pods, corev1.Pod{ObjectMeta: meta})
+	}
+	c := interceptor.NewClient(fake.NewClientBuilder().WithObjects(objects...).Build(), interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			if patches++; patches == 1 {
 				return errors.New("no answer")
@@ -180,17 +187,26 @@ func TestReplaceTriesAgain(t *testing.T) {
 			return c.Patch(ctx, o, p, opts...)
 		},
 	})
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "proxy-1",
-		OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: "proxy", Controller: &yes}}}}
+	restartedFor := func(name string) string {
+		t.Helper()
+		var set appsv1.DaemonSet
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: name}, &set); err != nil {
+			t.Fatal(err)
+		}
+		return set.Spec.Template.Annotations[restarted]
+	}
 	done := map[string]bool{}
-	for i, fails := range []bool{true, false, false} {
-		if err := replace(t.Context(), c, workflow.Discard{}, pod, "mark", done); (err != nil) != fails {
-			t.Errorf("%d: %v", i, err)
+	for i, first := range []string{"", "mark", "mark"} {
+		names, err := replaceAll(t.Context(), c, workflow.Discard{}, pods, "mark", done)
+		if (err != nil) != (first == "") || !slices.Equal(names, []string{"kube-system/proxy-1", "kube-system/network-1"}) {
+			t.Errorf("%d: %v, %v", i, names, err)
+		}
+		if got := restartedFor("proxy") + ", " + restartedFor("network"); got != first+", mark" {
+			t.Errorf("%d: restarted for %s", i, got)
 		}
 	}
-	var set appsv1.DaemonSet
-	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "kube-system", Name: "proxy"}, &set); err != nil || set.Spec.Template.Annotations[restarted] != "mark" || patches != 2 {
-		t.Errorf("%v after %d patches, %v", set.Spec.Template.Annotations, patches, err)
+	if patches != 3 {
+		t.Errorf("%d patches", patches)
 	}
 }
 

@@ -148,18 +148,14 @@ func (n *Rotation) restart(ctx context.Context, r workflow.Reporter, stage Stage
 	}
 	mark := n.Record.ID + "-" + string(stage)
 	done := map[string]bool{}
+	var refused error
 	err = wait.Until(ctx, "the pods", askInterval, func(ctx context.Context) (bool, string, error) {
 		old, err := n.oldPods(ctx, c, stage)
 		if err != nil {
 			return false, "", err
 		}
 		var names []string
-		for i := range old {
-			names = append(names, old[i].Namespace+"/"+old[i].Name)
-			if err := replace(ctx, c, r, &old[i], mark, done); err != nil {
-				return false, "", err
-			}
-		}
+		names, refused = replaceAll(ctx, c, r, old, mark, done)
 		return len(old) == 0, strings.Join(names, ", "), nil
 	}, func(why string) { r.Waiting("pods", why) })
 	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
@@ -167,8 +163,17 @@ func (n *Rotation) restart(ctx context.Context, r workflow.Reporter, stage Stage
 	}
 	f := finding.Errorf("OCA-4419", "Pods still trust other certificate authorities",
 		"kubectl get pods -A; delete the pods that the evidence names, or let their Jobs end; then run the same command again",
-		"%w", err)
+		"%w", errors.Join(err, refused))
 	return f.With(strings.Split(wait.Why(err), ", ")...)
+}
+
+// replaceAll restarts what pods belong to, and returns their names. One that is refused, for good perhaps, does not keep the others from it.
+func replaceAll(ctx context.Context, c client.Client, r workflow.Reporter, old []corev1.Pod, mark string, done map[string]bool) (names []string, refused error) {
+	for i := range old {
+		names = append(names, old[i].Namespace+"/"+old[i].Name)
+		refused = errors.Join(refused, replace(ctx, c, r, &old[i], mark, done))
+	}
+	return names, refused
 }
 
 // replace restarts what a pod belongs to, once; one that was refused is tried again. A pod of a Job is left to end, and one of nothing to its owner.
