@@ -108,6 +108,17 @@ func did(of func(record) bool) func(context.Context, *Rejoin) (bool, error) {
 	}
 }
 
+// cleared reports whether the data of the former member was moved aside, and is still there: a person may have put it back to restore it.
+func cleared(_ context.Context, r *Rejoin) (bool, error) {
+	rec, err := r.record()
+	return rec.Swapped && (rec.Added || !exists(r.path("member"))), err
+}
+
+// path is a directory beside the data of the member.
+func (r *Rejoin) path(name string) string {
+	return r.Host.Files.Path(filepath.Join(r.Member.DataDir, name))
+}
+
 func says(lines ...string) func(context.Context, *Rejoin) ([]string, error) {
 	return func(context.Context, *Rejoin) ([]string, error) { return lines, nil }
 }
@@ -127,11 +138,11 @@ func RejoinSteps() []RejoinStep {
 		},
 		{
 			Name: "cluster", Short: "Wait for the cluster to join", Timeout: restorePatience, Plan: says("wait for an etcd with a majority that does not count on this member"),
-			Check: did(func(r record) bool { return r.Swapped }), Run: awaitCluster,
+			Check: cleared, Run: awaitCluster,
 		},
 		{
 			Name: "clear", Short: "Move the data of the former member aside", Timeout: time.Minute, Plan: says("keep the present data in " + beforeDir + "TIME"),
-			Check: did(func(r record) bool { return r.Swapped }), Run: clearData,
+			Check: cleared, Run: clearData,
 		},
 		{
 			Name: "member", Short: "Add this machine to etcd as a learner", Timeout: 5 * time.Minute, Plan: says("remove the former member of etcd", "add a learner"),
@@ -192,14 +203,13 @@ func clearData(_ context.Context, r *Rejoin, rep workflow.Reporter) error {
 	if err != nil {
 		return err
 	}
-	if rec.Before == "" {
+	if rec.Before == "" || exists(r.path("member")) && exists(r.path(rec.Before+"/member")) { // what was copied back is not the same any more
 		rec.Before = beforeDir + time.Now().UTC().Format(beforeTime)
 		if err := rec.save(r.Host, rejoinName); err != nil {
 			return err
 		}
 	}
-	dir := r.Host.Files.Path(r.Member.DataDir)
-	if err := moveMember(filepath.Join(dir, "member"), filepath.Join(dir, rec.Before)); err != nil {
+	if err := moveMember(r.path("member"), r.path(rec.Before)); err != nil {
 		return err
 	}
 	rec.Swapped = true

@@ -92,6 +92,9 @@ func PlanRestore(ctx context.Context, h *host.Host, file string, own, alone bool
 		return nil, err
 	}
 	if err := r.hasData(); own && rec.Before == "" && err != nil {
+		if others := noneRuns(ctx, h, m, true); others != nil { // they may have what is missing here
+			return nil, others
+		}
 		return nil, finding.Errorf("OCA-4150", "The data of this member cannot be restored",
 			"if an etcd rejoin was begun here, move the directory member of the newest "+m.DataDir+"/"+beforeDir+"* to "+m.DataDir+
 				", then run the same command again; otherwise: ocadm etcd restore", "%w", err)

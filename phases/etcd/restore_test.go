@@ -3,6 +3,7 @@
 package etcd
 
 import (
+	"errors"
 	"net"
 	"os"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/vip"
+	"yunion.io/x/ocadm/internal/workflow"
 )
 
 // Other control-plane nodes that run may be well: what they have is not to be given up for the data of this one.
@@ -31,6 +33,45 @@ func TestOthersRun(t *testing.T) {
 	}
 	if r := found[0].Remedy; !strings.HasPrefix(r, "if etcd works there, here instead: ocadm etcd rejoin;") {
 		t.Error(r)
+	}
+	// A rejoin that was cut off has put the data aside: it goes on with that of the others.
+	if err := os.RemoveAll(h.Files.Path("/var/lib/etcd/member")); err != nil {
+		t.Fatal(err)
+	}
+	_, err = PlanRestore(t.Context(), h, "", true, false)
+	if found = finding.Of(err); len(found) != 1 || found[0].Code != "OCA-4151" {
+		t.Errorf("without data: %v", err)
+	}
+}
+
+// Data that a person has put back after a rejoin was cut off is no data of the new member: etcd would start as the former one, which was removed.
+func TestRejoinWithDataPutBack(t *testing.T) {
+	for name, c := range map[string]struct{ put func(old, new string) error }{
+		"moved":  {os.Rename},
+		"copied": {func(old, new string) error { return os.CopyFS(new, os.DirFS(old)) }},
+	} {
+		h := machine(t)
+		r := &Rejoin{Host: h, Member: own(t, h)}
+		rec := record{Source: r.source(), Before: beforeDir + "T", Swapped: true}
+		if err := errors.Join(rec.save(h, rejoinName), moveMember(r.path("member"), r.path(rec.Before))); err != nil {
+			t.Fatal(err)
+		}
+		step := RejoinSteps()[2]
+		if done, err := step.Check(t.Context(), r); !done || err != nil {
+			t.Errorf("%s: before: %t, %v", name, done, err)
+		}
+		if err := c.put(r.path(rec.Before+"/member"), r.path("member")); err != nil {
+			t.Fatal(err)
+		}
+		if done, err := step.Check(t.Context(), r); done || err != nil {
+			t.Errorf("%s: put back: %t, %v", name, done, err)
+		}
+		if err := step.Run(t.Context(), r, workflow.Discard{}); err != nil || exists(r.path("member")) {
+			t.Errorf("%s: it is still there, %v", name, err)
+		}
+		if done, err := step.Check(t.Context(), r); !done || err != nil {
+			t.Errorf("%s: after: %t, %v", name, done, err)
+		}
 	}
 }
 
