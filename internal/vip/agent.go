@@ -128,15 +128,15 @@ func (a *Agent) follow(ctx context.Context) {
 	a.kept = why
 }
 
-// ready asks the API server of this node whether it can serve. It says so to anybody: where the kubeconfig was deleted, or its certificate has ended, the
-// address does not leave a node that serves, and with it the cluster.
+// ready asks the API server of this node whether it can serve. It says so to anybody: where the kubeconfig was deleted, is empty after a full disk, or its
+// certificate has ended, the address does not leave a node that serves, and with it the cluster. An answer of the server itself counts.
 func (a *Agent) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	c, err := a.rest()
 	if err == nil {
 		var status int
-		if status, err = readyz(ctx, c); status != http.StatusUnauthorized {
+		if status, err = readyz(ctx, c); status != 0 && status != http.StatusUnauthorized {
 			return err
 		}
 	}

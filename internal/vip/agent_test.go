@@ -38,15 +38,20 @@ func TestReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		token string // "" stands for no kubeconfig
+		token string // "" stands for no kubeconfig, "-" for an empty file
 		well  bool
 	}{
+		"an empty kubeconfig": {"-", true}, "it cannot serve, and the kubeconfig is empty": {"-", false},
 		"well": {"good", true}, "credentials that have ended": {"ended", true}, "no kubeconfig": {"", true},
 		"it cannot serve": {"good", false}, "it cannot serve, and they have ended": {"ended", false}, "it cannot serve, and there is none": {"", false},
 	} {
 		dir := t.TempDir()
 		a := &Agent{Address: host, Port: number, Kubeconfig: filepath.Join(dir, "admin.conf")}
-		if c.token != "" {
+		if c.token == "-" {
+			if err := os.WriteFile(a.Kubeconfig, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		} else if c.token != "" {
 			kc := clientcmdapi.Config{CurrentContext: "c", Contexts: map[string]*clientcmdapi.Context{"c": {Cluster: "c", AuthInfo: "c"}},
 				Clusters:  map[string]*clientcmdapi.Cluster{"c": {Server: "https://elsewhere.invalid", CertificateAuthorityData: ca}},
 				AuthInfos: map[string]*clientcmdapi.AuthInfo{"c": {Token: c.token}}}
