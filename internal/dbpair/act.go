@@ -94,6 +94,9 @@ func (a *Agent) awaitServer(ctx context.Context) (*mysql.Admin, error) {
 func (a *Agent) followPrimary(ctx context.Context, v View) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
+	if err := a.preclude(ctx); err != nil {
+		return err
+	}
 	source, err := a.askSource(ctx)
 	if err != nil {
 		return err
@@ -110,10 +113,11 @@ func (a *Agent) followPrimary(ctx context.Context, v View) error {
 	if mysql.Sequence(v.Server.Binlog) > mysql.Sequence(at) {
 		at = v.Server.Binlog
 	}
+	a.caughtUp, a.target = false, "" // what it had received and not applied is dropped, also if this fails half-way
 	if err := db.Follow(ctx, a.source(), at); err != nil {
 		return err
 	}
-	a.following, a.caughtUp, a.target = true, false, ""
+	a.following = true
 	return nil
 }
 
@@ -169,12 +173,16 @@ func (a *Agent) takeOver(ctx context.Context, v View) error {
 	}
 	r := v.Record
 	r.Primary, r.InSync, r.Term, r.Promote, r.Force = a.Me, "", r.Term+1, "", false
+	a.unanswered = a.lease.ResourceVersion
 	if err := a.writeRecord(ctx, r); err != nil {
 		err = fmt.Errorf("writing the record: %w", err)
 		if !a.readRecord(ctx) {
 			return err
 		}
 		if a.record.Primary != a.Me {
+			if late := a.preclude(ctx); late != nil {
+				return errors.Join(err, late)
+			}
 			return errors.Join(err, a.resume(ctx, db))
 		}
 	}
@@ -183,6 +191,19 @@ func (a *Agent) takeOver(ctx context.Context, v View) error {
 	a.label(ctx)
 	a.stop(false)
 	return a.startPrimary(ctx)
+}
+
+// preclude makes sure that a takeover without an answer is not recorded later: it is written only over the version of the record that it was made from.
+func (a *Agent) preclude(ctx context.Context) error {
+	if a.unanswered != a.lease.ResourceVersion {
+		return nil
+	}
+	changed := a.changed
+	if err := a.writeRecord(ctx, a.record); err != nil {
+		return fmt.Errorf("writing the record: %w", err)
+	}
+	a.changed = changed // by nobody else
+	return nil
 }
 
 // resume continues a replica that has not taken over. The time for that may be up.

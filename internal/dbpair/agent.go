@@ -60,6 +60,7 @@ type Agent struct {
 
 	record      Record
 	lease       *coordinationv1.Lease
+	unanswered  string    // the version of the record from which a takeover was last written
 	changed     time.Time // when the record was seen to change
 	renewed     time.Time // when it was written as the primary
 	peer        Member

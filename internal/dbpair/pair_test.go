@@ -52,7 +52,7 @@ type node struct {
 	port       int
 	link       *link
 	unreached  atomic.Bool
-	updated    atomic.Pointer[func(client.Object) error] // decides what becomes of the answer to an update that was done
+	update     atomic.Pointer[func(o client.Object, do func() error) error] // decides what becomes of an update and of its answer
 	agent      *dbpair.Agent
 	stop       context.CancelFunc
 	ended      chan struct{}
@@ -173,11 +173,11 @@ func (p *pair) on(name string) {
 				if n.unreached.Load() {
 					return errors.New("cut off")
 				}
-				err := c.Update(ctx, o, opts...)
-				if f := n.updated.Load(); f != nil && err == nil {
-					return (*f)(o)
+				do := func() error { return c.Update(ctx, o, opts...) }
+				if f := n.update.Load(); f != nil {
+					return (*f)(o, do)
 				}
-				return err
+				return do()
 			},
 		}),
 		Files: dbpair.Files{

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/dbpair"
@@ -102,14 +103,14 @@ func TestPairUnanswered(t *testing.T) {
 	p.must(dbpair.First, "CREATE DATABASE t")
 	p.must(dbpair.First, "CREATE TABLE t.n (i INT PRIMARY KEY)")
 	first, second := p.nodes[dbpair.First], p.nodes[dbpair.Second]
-	unanswered := func(o client.Object) error {
-		if l, ok := o.(*coordinationv1.Lease); !ok || l.Name != dbpair.RecordName || dbpair.ReadRecord(l).Primary != dbpair.Second {
-			return nil
+	unanswered := func(o client.Object, do func() error) error {
+		if err := do(); err != nil || !takesOver(o) {
+			return err
 		}
 		second.unreached.Store(true)
 		return errors.New("no answer")
 	}
-	second.updated.Store(&unanswered)
+	second.update.Store(&unanswered)
 	w := p.write(1000)
 	first.unreached.Store(true)
 	p.await("the replica takes over", func() bool { return p.record().Primary == dbpair.Second })
@@ -120,7 +121,7 @@ func TestPairUnanswered(t *testing.T) {
 		}
 		return err != nil
 	})
-	second.updated.Store(nil)
+	second.update.Store(nil)
 	second.unreached.Store(false)
 	p.await("the replica serves", func() bool { return p.member(dbpair.Second).Mode == dbpair.Primary })
 	first.unreached.Store(false)
@@ -129,6 +130,53 @@ func TestPairUnanswered(t *testing.T) {
 	if lost := p.lost(acked, dbpair.Second); len(lost) > 0 || len(acked) == 0 {
 		t.Errorf("%d of %d acknowledged rows are lost", len(lost), len(acked))
 	}
+}
+
+// takesOver reports whether an object is the record with the second server as the primary.
+func takesOver(o client.Object) bool {
+	l, ok := o.(*coordinationv1.Lease)
+	return ok && l.Name == dbpair.RecordName && dbpair.ReadRecord(l).Primary == dbpair.Second
+}
+
+// TestPairLate: a write of a takeover that is still under way when the replica finds the record as it was is not done any more once it receives again.
+func TestPairLate(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.on(dbpair.First)
+	p.on(dbpair.Second)
+	p.inSync(dbpair.First)
+	var under client.Object
+	next := make(chan error, 1)
+	late := func(o client.Object, do func() error) error {
+		if under == nil && takesOver(o) {
+			under, _ = o.DeepCopyObject().(client.Object)
+			return errors.New("no answer")
+		}
+		again := takesOver(o)
+		err := do()
+		if l, ok := o.(*coordinationv1.Lease); under != nil && ok && l.Name == dbpair.RecordName && err == nil {
+			late := p.kube.Update(context.WithoutCancel(t.Context()), under)
+			if again { // it may have been connected to the former primary meanwhile
+				late = errors.New("nothing was written before the next takeover")
+			}
+			select {
+			case next <- late:
+			default:
+			}
+		}
+		return err
+	}
+	p.nodes[dbpair.Second].update.Store(&late)
+	p.off(p.nodes[dbpair.First])
+	select {
+	case err := <-next:
+		if !apierrors.IsConflict(err) {
+			t.Errorf("the write that was under way: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the replica does not take over")
+	}
+	p.await("the replica serves", func() bool { return p.member(dbpair.Second).Mode == dbpair.Primary })
 }
 
 // TestPairTrouble breaks replication and takes over where something is lost.
