@@ -140,10 +140,10 @@ func (f Files) WriteFrom(name string, r io.Reader, mode fs.FileMode) (err error)
 	if err := f.noteFile(name); err != nil {
 		return err
 	}
-	if err := ignoreMissing(os.Remove(unfinished(path))); err != nil {
+	if err := ignoreMissing(os.Remove(Unfinished(path))); err != nil {
 		return err
 	}
-	temp, err := os.OpenFile(unfinished(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	temp, err := os.OpenFile(Unfinished(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -180,8 +180,8 @@ func (f Files) sync(file *os.File) error {
 	return file.Sync()
 }
 
-// unfinished is where a file's new content is until it is complete.
-func unfinished(path string) string {
+// Unfinished is where a file's new content is until it is complete.
+func Unfinished(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".ocadm")
 }
 
@@ -264,7 +264,7 @@ func (f Files) Undo(e Entry) error {
 		return fmt.Errorf("taking back %s %s: it is not a file that was made", e.Kind, e.Name)
 	}
 	if e.Kind == KindFile {
-		if err := ignoreMissing(os.Remove(unfinished(f.Path(e.Name)))); err != nil {
+		if err := ignoreMissing(os.Remove(Unfinished(f.Path(e.Name)))); err != nil {
 			return fmt.Errorf("removing what was not finished of %s: %w", e.Name, err)
 		}
 	}

@@ -50,7 +50,7 @@ func names(isControlPlane bool) []string {
 		in(etcdDir, "member", "ocadm-restored", "ocadm-before-*"),
 		in(manifestsDir, "etcd.yaml", "kube-apiserver.yaml", "kube-controller-manager.yaml", "kube-scheduler.yaml", "ocadm-depot.yaml", "ocadm-vip.yaml", "ocadm-etcd.yaml"),
 		in("/var/lib/ocadm", "depot", "vip", "etcd"),
-		in(pkiDir, append(pairs, "ca-signer.crt", "sa.key", "sa.pub", "ocadm-depot/serving.pem", "ocadm-depot/registry.json")...),
+		in(pkiDir, append(pairs, "ca-signer.crt", ".ocadm-room", "sa.key", "sa.pub", "ocadm-depot/serving.pem", "ocadm-depot/registry.json")...),
 		in(kubernetesDir, "admin.conf", "super-admin.conf", "controller-manager.conf", "scheduler.conf"))
 }
 
@@ -89,12 +89,14 @@ var podLogs = regexp.MustCompile(`^[a-z0-9-]+_[a-z0-9.-]+_[0-9a-f-]{32,36}$`)
 // candidates are the paths that are there and have the name of one of a node's.
 func candidates(h *host.Host, n Node) ([]string, error) {
 	var out []string
-	for _, pattern := range names(n.ControlPlane) {
-		got, err := h.Files.Glob(pattern)
-		if err != nil {
-			return nil, fmt.Errorf("looking for what Kubernetes has on this machine: %w", err)
+	for _, name := range names(n.ControlPlane) {
+		for _, pattern := range []string{name, host.Unfinished(name)} { // half of a key is one, too
+			got, err := h.Files.Glob(pattern)
+			if err != nil {
+				return nil, fmt.Errorf("looking for what Kubernetes has on this machine: %w", err)
+			}
+			out = append(out, got...)
 		}
-		out = append(out, got...)
 	}
 	logs, err := h.Files.Glob(podLogsDir + "/*")
 	if err != nil {

@@ -78,13 +78,13 @@ func foreign() []string {
 func nodes() (worker, more []string) {
 	worker = []string{
 		"/etc/kubernetes/kubelet.conf=x", "/etc/kubernetes/pki/ca.crt=x", "/var/lib/kubelet/config.yaml=x", "/var/lib/kubelet/pods/1/etc-hosts=x",
-		"/var/lib/kubelet/pki/kubelet-client-current.pem=x", "/var/lib/cni/networks/cbr0/10.40.0.2=abc", "/etc/cni/net.d/10-flannel.conflist=x",
+		"/var/lib/kubelet/pki/kubelet-client-current.pem=x", "/var/lib/kubelet/pki/.kubelet-client-2026-11-26-02-21-02.pem.ocadm=half", "/var/lib/cni/networks/cbr0/10.40.0.2=abc", "/etc/cni/net.d/10-flannel.conflist=x",
 		"/var/log/pods/kube-system_kube-proxy-x_0d9d0b7e-3f11-4d63-9bb6-7a7b44c2c2e5/c/0.log=x", "/run/flannel/subnet.env=FLANNEL_NETWORK=10.40.0.0/16\n",
 		`/var/lib/cni/results/cbr0-def-eth0={"kind":"cniCacheV1","networkName":"cbr0","cniArgs":[["K8S_POD_NAMESPACE","default"]]}`,
 		`/var/lib/cni/flannel/def={"name":"cbr0"}`,
 	}
 	more = []string{"/etc/kubernetes/admin.conf=x", "/etc/kubernetes/pki/ca.key=x", "/etc/kubernetes/pki/etcd/ca.crt=x",
-		"/etc/kubernetes/manifests/etcd.yaml=x", "/var/lib/etcd/member/wal/1=x"}
+		"/etc/kubernetes/manifests/etcd.yaml=x", "/var/lib/etcd/member/wal/1=x", "/etc/kubernetes/pki/.ocadm-room=", "/etc/kubernetes/.admin.conf.ocadm=half"}
 	return worker, more
 }
 
