@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -161,16 +162,19 @@ func TestDatabaseOnTheNode(t *testing.T) {
 func TestConfirmLoss(t *testing.T) {
 	began := time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
-		deaf  bool          // the API server answers no watch
-		later time.Duration // since when the kubelet has renewed its lease
-		want  string
+		deaf   bool          // the API server answers no list
+		breaks time.Duration // until then, it ends each watch
+		later  time.Duration // when the kubelet renews its lease
+		want   string
 	}{
 		"silent":                                {},
-		"it renews":                             {later: 10 * time.Second, want: "still runs"},
-		"it renews, and the API server is away": {deaf: true, later: 10 * time.Second, want: "did not show its lease"},
+		"it renews":                             {later: 5 * time.Second, want: "still runs"},
+		"it renews, and the API server is away": {deaf: true, later: 5 * time.Second, want: "did not show its lease"},
+		"it renews when the API server is back": {breaks: 14 * time.Second, later: 20 * time.Second, want: "still runs"},
+		"silent when the API server is back":    {breaks: 14 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			at := metav1.NewMicroTime(began)
+			at, start := metav1.NewMicroTime(began), time.Now()
 			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: "node3"},
 				Spec: coordinationv1.LeaseSpec{RenewTime: &at}}
 			k := interceptor.NewClient(cluster(t, lease.DeepCopy()), interceptor.Funcs{
@@ -180,9 +184,15 @@ func TestConfirmLoss(t *testing.T) {
 					}
 					return k.List(ctx, l, opts...)
 				},
+				Watch: func(ctx context.Context, k client.WithWatch, l client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
+					if time.Since(start) < c.breaks {
+						return nil, errors.New("no answer")
+					}
+					return k.Watch(ctx, l, opts...)
+				},
 			})
 			if c.later > 0 {
-				time.AfterFunc(5*time.Second, func() {
+				time.AfterFunc(c.later, func() {
 					renewed := metav1.NewMicroTime(began.Add(c.later))
 					err := k.Get(t.Context(), client.ObjectKeyFromObject(lease), lease)
 					lease.Spec.RenewTime = &renewed

@@ -3,6 +3,7 @@
 package removal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,8 @@ type Step = workflow.Phase[*Job]
 const (
 	// leaseSilence is how long a kubelet that does not answer must not have renewed its lease either: it does so every ten seconds.
 	leaseSilence = 15 * time.Second
+	// leaseWaits is how often that is waited for at most, while the API server is away.
+	leaseWaits   = 3
 	drainTimeout = 5 * time.Minute
 )
 
@@ -106,40 +109,51 @@ func lossStep() Step {
 }
 
 func confirmLoss(ctx context.Context, j *Job, r workflow.Reporter) error {
-	was := ""
+	was, said := "", ""
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: j.Is.Node}}
 	renewed := func(o client.Object) (bool, string) {
 		l, ok := o.(*coordinationv1.Lease)
 		if !ok || l.Spec.RenewTime == nil {
-			return false, "the lease of the kubelet does not exist"
+			said = "the lease of the kubelet does not exist"
+			return false, said
 		}
 		if was == "" {
 			was = l.Spec.RenewTime.String()
 		}
-		return was != l.Spec.RenewTime.String(), "the kubelet does not answer; its lease was renewed at " + was
+		said = "the kubelet does not answer; its lease was renewed at " + was
+		return was != l.Spec.RenewTime.String(), said
 	}
-	limited, cancel := context.WithTimeout(ctx, leaseSilence)
-	defer cancel()
-	err := kube.WaitFor(limited, j.K, lease.DeepCopy(), renewed, func(why string) { r.Waiting("a sign of "+j.Is.Node, why) })
-	runs := err == nil
-	if !runs && !errors.Is(context.Cause(limited), context.DeadlineExceeded) {
-		return err
-	}
-	if !runs { // an API server that was away for a while has shown nothing
-		seen := was
-		if err := j.K.Get(ctx, client.ObjectKeyFromObject(lease), lease); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("making sure that the machine of node %s is lost: %w", j.Is.Node, err)
+	away := ""
+	for range leaseWaits { // an API server that was away for a while has shown nothing, and no kubelet could renew its lease there
+		away = ""
+		limited, cancel := context.WithTimeout(ctx, leaseSilence)
+		err := kube.WaitFor(limited, j.K, lease.DeepCopy(), renewed, func(why string) {
+			if why != said {
+				away = why
+			}
+			r.Waiting("a sign of "+j.Is.Node, why)
+		})
+		cancel()
+		runs, seen := err == nil, was
+		if !runs && (ctx.Err() != nil || !errors.Is(context.Cause(limited), context.DeadlineExceeded)) {
+			return err
 		}
-		if runs, _ = renewed(lease); was != seen { // for the first time
-			return fmt.Errorf("making sure that the machine of node %s is lost: the API server did not show its lease for %s", j.Is.Node, leaseSilence)
+		if !runs {
+			if err := j.K.Get(ctx, client.ObjectKeyFromObject(lease), lease); client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("making sure that the machine of node %s is lost: %w", j.Is.Node, err)
+			}
+			runs, _ = renewed(lease)
+		}
+		if runs {
+			return finding.New("OCA-4142", "The machine of node "+j.Is.Node+" still runs",
+				"its kubelet renews its lease, but does not answer at "+strings.Join(j.Is.Addresses, ", ")+" port "+kubeletPort,
+				"run ocadm reset on it, or turn it off; then run the same command again")
+		}
+		if away == "" && was == seen {
+			return nil
 		}
 	}
-	if !runs {
-		return nil
-	}
-	return finding.New("OCA-4142", "The machine of node "+j.Is.Node+" still runs",
-		"its kubelet renews its lease, but does not answer at "+strings.Join(j.Is.Addresses, ", ")+" port "+kubeletPort,
-		"run ocadm reset on it, or turn it off; then run the same command again")
+	return fmt.Errorf("making sure that the machine of node %s is lost: the API server did not show its lease for %s: %s", j.Is.Node, leaseSilence, cmp.Or(away, "no answer"))
 }
 
 // drainStep moves the pods of a machine that runs.
