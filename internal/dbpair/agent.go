@@ -5,6 +5,7 @@ package dbpair
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -221,11 +222,10 @@ func (a *Agent) certificate() error {
 	if err := a.renewAuthority(time.Now()); err != nil {
 		return err
 	}
-	ca, _ := os.ReadFile(a.Files.CA) // there is none before the first start
-	if raw, err := os.ReadFile(a.Files.Certificate); err == nil && bytes.Equal(ca, a.Authority.CertPEM()) {
-		if certs, err := pki.ParseCerts(raw); err == nil && len(certs) > 0 && !pki.NeedsRenewal(certs[0], time.Now()) && pki.SignedBy(certs[0], a.Authority.Cert) {
-			return nil
-		}
+	ca, _ := os.ReadFile(a.Files.CA)                                   // there is none before the first start
+	pair, err := tls.LoadX509KeyPair(a.Files.Certificate, a.Files.Key) // they do not fit if the agent was killed while it wrote them
+	if err == nil && bytes.Equal(ca, a.Authority.CertPEM()) && !pki.NeedsRenewal(pair.Leaf, time.Now()) && pki.SignedBy(pair.Leaf, a.Authority.Cert) {
+		return nil
 	}
 	dns, ips := pki.SplitNames(a.Names)
 	leaf, err := pki.Issue(a.Authority, pki.Request{CommonName: a.Me, DNSNames: dns, IPs: ips, NotBefore: time.Now(), Small: true})
@@ -247,13 +247,12 @@ func (a *Agent) certificate() error {
 // renewAuthority continues the authority with its key, which both agents have: what one signs is valid for the other, whose authority may be the former one.
 // Nothing else makes the Secret anew, and no server starts without a certificate.
 func (a *Agent) renewAuthority(now time.Time) error {
-	old := a.Authority.Cert
-	if !pki.NeedsRenewal(old, now) {
+	if !pki.NeedsRenewal(a.Authority.Cert, now) {
 		return nil
 	}
-	next, err := pki.NewCA(now, old.Subject.CommonName, a.Authority.Key)
+	next, err := pki.ContinueCA(now, a.Authority)
 	if err != nil {
-		return fmt.Errorf("continuing the authority of the servers: %w", err)
+		return err
 	}
 	a.Authority = next
 	return nil

@@ -3,6 +3,8 @@
 package dbpair
 
 import (
+	"bytes"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"log/slog"
@@ -71,6 +73,43 @@ func TestAuthorityOfLongAgo(t *testing.T) {
 	}
 	if !pki.SignedBy(certs[0], ca.Cert) {
 		t.Error("the authority of before has not signed the certificate")
+	}
+}
+
+// An agent that was killed between the files of a certificate leaves no pair. The server would not start with it.
+func TestCertificateCutOff(t *testing.T) {
+	ca, err := pki.NewCA(time.Now(), "ocadm-mysql", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	a := &Agent{Me: First, Authority: ca, Names: []string{"server"}, Files: Files{
+		CA: filepath.Join(dir, "ca.crt"), Certificate: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}}
+	if err := a.certificate(); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(a.Files.Certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.certificate(); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := os.ReadFile(a.Files.Certificate); err != nil || !bytes.Equal(again, whole) {
+		t.Errorf("a good certificate is made anew, %v", err)
+	}
+	other, err := pki.Issue(ca, pki.Request{CommonName: "other", NotBefore: time.Now(), Small: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(a.Files.Certificate, other.CertPEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.certificate(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tls.LoadX509KeyPair(a.Files.Certificate, a.Files.Key); err != nil {
+		t.Error(err)
 	}
 }
 

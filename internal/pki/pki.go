@@ -66,7 +66,27 @@ type Request struct {
 
 // NewCA makes a self-signed certificate authority with a key of NewKey, or a new one where key is nil.
 func NewCA(now time.Time, commonName string, key crypto.Signer) (Pair, error) {
-	t := &x509.Certificate{
+	p, err := sign(authority(now, commonName), nil, key)
+	if err != nil {
+		return Pair{}, fmt.Errorf("making certificate authority %q: %w", commonName, err)
+	}
+	return p, nil
+}
+
+// ContinueCA makes a certificate authority for the time after an old one, with its name, its key and its key identifier: what one signs is valid for the
+// other. The identifier is taken over, because a later Go may compute another one, and OpenSSL compares it.
+func ContinueCA(now time.Time, old Pair) (Pair, error) {
+	t := authority(now, old.Cert.Subject.CommonName)
+	t.SubjectKeyId = old.Cert.SubjectKeyId
+	p, err := sign(t, nil, old.Key)
+	if err != nil {
+		return Pair{}, fmt.Errorf("continuing certificate authority %q: %w", t.Subject.CommonName, err)
+	}
+	return p, nil
+}
+
+func authority(now time.Time, commonName string) *x509.Certificate {
+	return &x509.Certificate{
 		Subject:               pkix.Name{CommonName: commonName},
 		NotBefore:             now.Add(-skew).UTC(),
 		NotAfter:              now.Add(CALifetime).UTC(),
@@ -74,11 +94,6 @@ func NewCA(now time.Time, commonName string, key crypto.Signer) (Pair, error) {
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 	}
-	p, err := sign(t, nil, key)
-	if err != nil {
-		return Pair{}, fmt.Errorf("making certificate authority %q: %w", commonName, err)
-	}
-	return p, nil
 }
 
 // Issue makes a leaf certificate signed by ca.

@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"net"
 	"slices"
@@ -110,6 +111,26 @@ func TestIssueRefuses(t *testing.T) {
 				t.Errorf("got %v, want an error with %q", err, tc.want)
 			}
 		})
+	}
+}
+
+// A continued authority has the key identifier of the old one, although another would be computed: OpenSSL finds an issuer by it.
+func TestContinueCA(t *testing.T) {
+	old, err := sign(&x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, SubjectKeyId: []byte{1, 2, 3}, NotBefore: epoch, NotAfter: epoch.Add(day),
+		BasicConstraintsValid: true, IsCA: true}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := ContinueCA(epoch.Add(day), old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := Issue(next, Request{CommonName: "a", NotBefore: epoch.Add(day)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(leaf.Cert.AuthorityKeyId, old.Cert.SubjectKeyId) || !SignedBy(leaf.Cert, old.Cert) || next.Cert.Subject.CommonName != "ca" {
+		t.Errorf("the authority of a leaf is %x", leaf.Cert.AuthorityKeyId)
 	}
 }
 
