@@ -201,7 +201,7 @@ func (x *moving) copy(ctx context.Context, r workflow.Reporter) error {
 	data, err := backup.Copy(ctx, r, x.old, x.target, x.databases)
 	if err != nil {
 		err = databaseFinding(err)
-		remedy := "run the command again, which copies anew"
+		remedy := "run the command again, which copies again"
 		if of := finding.Of(err); len(of) > 0 && of[0].Remedy != "" {
 			remedy = of[0].Remedy + "; then " + remedy
 		}

@@ -105,7 +105,7 @@ func Control(ctx context.Context, c client.Client, key client.ObjectKey, value s
 	case value == v1alpha1.OperationPause && o.Status.Runner != nil && o.Status.Phase.Active():
 		problem = "it runs in " + o.Status.Runner.Name + ", and cannot be paused"
 	case value == v1alpha1.OperationCancel && o.Status.Runner != nil && o.Status.Runner.Final:
-		problem = "it can only go on to its end now: a half-replaced database is of no use"
+		problem = "it can only continue to its end now: a half-replaced database is of no use"
 	}
 	if problem != "" {
 		return false, finding.New("OCA-7056", fmt.Sprintf("Operation %s cannot be changed", key.Name), problem, "ocadm operation show "+key.Name)
@@ -191,7 +191,7 @@ func followUntil(ctx context.Context, c client.WithWatch, key client.ObjectKey, 
 		return last, finding.Errorf("OCA-7054", fmt.Sprintf("Operation %s was deleted", key.Name), "ocadm operation list", "%w", errGone)
 	}
 	if err != nil {
-		return last, fmt.Errorf("following operation %s, which goes on: %w", key.Name, err)
+		return last, fmt.Errorf("following operation %s, which continues: %w", key.Name, err)
 	}
 	return last, nil
 }

@@ -194,7 +194,7 @@ func (d defragmented) left() error {
 		return nil
 	}
 	return finding.New("OCA-4147", "Not all members of etcd were defragmented", d.Stopped+"; while one serves no requests, all others have to",
-		"ocadm etcd status; when it has no such problem any more, run the same command again")
+		"ocadm etcd status; when it no longer has such a problem, run the same command again")
 }
 
 func defragment(ctx context.Context, h *host.Host) (out defragmented, err error) {

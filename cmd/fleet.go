@@ -184,7 +184,7 @@ func (a *app) printFleet(format string, res fleet.Result, dryRun bool) error {
 		return err
 	}
 	for _, name := range res.Removed {
-		fmt.Fprintf(a.Err, "%s is not in the file any more, and stays in the cluster; to take it out: ocadm machine remove %s\n", name, name)
+		fmt.Fprintf(a.Err, "%s is no longer in the file, and stays in the cluster; to take it out: ocadm machine remove %s\n", name, name)
 	}
 	if res.Kubeconfig != "" && !dryRun {
 		fmt.Fprintf(a.Err, "\nThe administrator's kubeconfig is in %s\n", res.Kubeconfig)

@@ -136,7 +136,7 @@ func showInventory(w io.Writer, is removal.Inventory, volumes bool) {
 	case is.Alive:
 		state = "its machine answers: prefer ocadm reset on it"
 	case !is.Registered:
-		state = "it is no Node any more"
+		state = "it is no longer a Node"
 	}
 	say("Node %s (%s): %s", is.Node, strings.Join(is.Addresses, ", "), state)
 	if len(is.Roles) > 0 {

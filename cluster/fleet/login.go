@@ -115,7 +115,7 @@ func (f *Fleet) dial(ctx context.Context, m *Machine) (*ssh.Conn, error) {
 // forFile names what is to be corrected in the file of a fleet, where a machine of the operator has a Secret.
 func (f *Fleet) forFile(err error) error {
 	remedies := map[string]string{
-		"OCA-7602": "if the machine was installed anew, take its lines from " + string(f.hosts) + ", or correct its hostKey; otherwise another machine may have been put in its place",
+		"OCA-7602": "if the machine was reinstalled, take its lines from " + string(f.hosts) + ", or correct its hostKey; otherwise another machine may have been put in its place",
 		"OCA-7603": "add the public key to authorized_keys of the user, or correct user, keyFile or passwordFile in the file",
 		"OCA-7604": "let the user run sudo without a password, or name sudoPasswordFile in the file",
 		"OCA-7606": "correct keyFile or passphraseFile in the file",

@@ -119,7 +119,7 @@ func containerCauses() []Cause {
 			}},
 		{ID: "api-token-missing", Code: "OCA-7516", Layer: Setting, Title: "A service has no access to Kubernetes", What: "${component} has no access to Kubernetes",
 			Why:  "its pod has no token of a service account",
-			Next: "ocadm cluster update, which makes the pod anew; kubectl -n ${namespace} get serviceaccounts",
+			Next: "ocadm cluster update, which recreates the pod; kubectl -n ${namespace} get serviceaccounts",
 			Says: regexp.MustCompile(`serviceaccount/token: no such file|serviceaccount .* not found`), In: LogLine | Event},
 		{ID: "service-refused", Code: "OCA-7517", Layer: Container, Title: "Another service refuses a connection", What: "${component} cannot connect to ${address}",
 			Why: "nothing listens there yet", Next: "kubectl get svc,endpointslices -A | grep ${address}; " + logs,

@@ -194,7 +194,7 @@ func provocations() []provocation {
 		}},
 		{"database-not-redundant", func(s *Snapshot) {
 			s.Cloud.Status.Conditions = append(s.Cloud.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionDatabaseRedundant, Status: "False", Reason: "NotInSync",
-				Message: "the primary ocadm-mysql-0 on node a goes on alone: the replica is not in sync"})
+				Message: "the primary ocadm-mysql-0 on node a continues alone: the replica is not in sync"})
 		}},
 		{"clickhouse-unreachable", func(s *Snapshot) {
 			s.effect("region", "clickhouse/region: connecting on ClickHouse: connection refused")

@@ -227,7 +227,7 @@ func asReplica(v View) Decision {
 		r.Copy = ""
 		return Decision{Act: Copy, Why: "a new copy was asked for", Write: &r}
 	case !v.Complete && v.CopyFailed > 0 && v.CopyFailed < v.CopyAgain:
-		return Decision{Act: Wait, Why: "the copy failed, and begins anew soon"}
+		return Decision{Act: Wait, Why: "the copy failed, and starts over soon"}
 	case !v.Complete || v.Diverged:
 		return Decision{Act: Copy, Why: map[bool]string{true: "it has changes that the primary does not have", false: "it has no copy yet"}[v.Diverged]}
 	case v.Lacking != "" && v.Record.InSync != v.Me:
@@ -246,7 +246,7 @@ func asReplica(v View) Decision {
 		return Decision{Act: Follow, Why: "it replicates from the primary"}
 	}
 	if v.Lacking != "" {
-		return Decision{Act: Wait, Why: v.Lacking + ": it copies anew once the primary goes on alone"}
+		return Decision{Act: Wait, Why: v.Lacking + ": it copies again once the primary continues alone"}
 	}
 	if v.Server.Code == lostLog && !v.Server.Connected {
 		return Decision{Act: Copy, Why: "the primary no longer has the changes that it lacks"}

@@ -49,11 +49,11 @@ func (r Record) Redundancy(node string, replica Member) Redundancy {
 	why := "the replica is not in sync"
 	switch {
 	case replica.Error != "":
-		why = "the replica cannot go on: " + replica.Error
+		why = "the replica cannot continue: " + replica.Error
 	case !replica.Complete:
 		why = "the replica has no complete copy"
 	}
-	return Redundancy{Message: "the primary " + PodName(r.Primary) + " on node " + node + " goes on alone: " + why}
+	return Redundancy{Message: "the primary " + PodName(r.Primary) + " on node " + node + " continues alone: " + why}
 }
 
 // publish writes the redundancy when it has changed, and now and then in case that another client changed it. A write without a change costs etcd nothing.

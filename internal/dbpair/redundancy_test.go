@@ -19,7 +19,7 @@ func TestRedundancy(t *testing.T) {
 		says    string
 	}{
 		"in sync": {second, dbpair.Member{Complete: true, Error: "of long ago"}, true, "replica " + dbpair.PodName(second) + " has every change"},
-		"error":   {"", dbpair.Member{Complete: true, Error: "Error 1114: the table is full"}, false, "on node a goes on alone: the replica cannot go on: Error 1114"},
+		"error":   {"", dbpair.Member{Complete: true, Error: "Error 1114: the table is full"}, false, "on node a continues alone: the replica cannot continue: Error 1114"},
 		"copies":  {"", dbpair.Member{Doing: "12 of 40 tables"}, false, "has no complete copy"},
 		"lost":    {"", dbpair.Member{Complete: true}, false, "is not in sync"},
 	} {

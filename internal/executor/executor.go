@@ -112,7 +112,7 @@ func Run(ctx context.Context, o Options) error {
 		defer late.Stop()
 		g.GracefulStop()
 	case <-t.C:
-		o.Log.Info("stopping while commands are registered; their programs go on until they write output", "commands", s.count())
+		o.Log.Info("stopping while commands are registered; their programs continue until they write output", "commands", s.count())
 		g.Stop()
 	}
 	return nil

@@ -211,7 +211,7 @@ func (f Fetcher) get(ctx context.Context, url string, from int64) (*http.Respons
 }
 
 // errRange is the answer that there is nothing after a part. Some servers give it whenever they are asked for a part.
-var errRange = errors.New("the server cannot go on with a part")
+var errRange = errors.New("the server cannot continue a partial download")
 
 // resume downloads what is missing of a file, or with whole all of it: n bytes, after which it has size. rest gets the number of bytes that are still to come, where
 // the server says so.

@@ -131,7 +131,7 @@ func TestStandardBesideOthers(t *testing.T) {
 	}
 }
 
-// A failure ends it, is reported, and the next attempt goes on where it stopped.
+// A failure ends it, is reported, and the next attempt continues where it stopped.
 func TestStandardGoesOn(t *testing.T) {
 	f := newFake(t)
 	c := f.client()

@@ -118,13 +118,13 @@ func explain(ctx context.Context, t Target, err error) error {
 	switch {
 	case errors.As(err, &other):
 		return finding.New("OCA-7602", fmt.Sprintf("%s shows another host key", t), other.Error(),
-			"if the machine was installed anew, write its new key to spec.infrastructure.ssh.hostKey; otherwise another machine may have been put in its place")
+			"if the machine was reinstalled, write its new key to spec.infrastructure.ssh.hostKey; otherwise another machine may have been put in its place")
 	case strings.Contains(err.Error(), "unable to authenticate"):
 		return finding.New("OCA-7603", fmt.Sprintf("%s refuses the login", t), "it accepts neither the key nor the password of the Secret",
 			"add the public key to authorized_keys of the user, or correct the Secret")
 	case strings.Contains(err.Error(), "no common algorithm for host key"):
 		return finding.New("OCA-7602", fmt.Sprintf("%s shows another host key", t), "it has no key of the pinned type",
-			"if the machine was installed anew, write its new key to spec.infrastructure.ssh.hostKey")
+			"if the machine was reinstalled, write its new key to spec.infrastructure.ssh.hostKey")
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause

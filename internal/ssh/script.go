@@ -148,7 +148,7 @@ func (c *Conn) broken(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	return finding.Errorf("OCA-7605", fmt.Sprintf("The connection to %s broke off", c.target),
-		"check whether the machine runs; the work goes on where it stopped when it is tried again", "%w", err)
+		"check whether the machine runs; the work continues where it stopped when it is tried again", "%w", err)
 }
 
 // maxLine bounds a line, in bytes. What is longer is cut.

@@ -67,7 +67,7 @@ type Sink interface {
 // Phase is one named, idempotent step of a plan. S is what the phases of a plan share. A nil function is an ability the phase lacks.
 //
 // The runner calls, in this order: Skip, Check, (Plan for a dry run, else) Run, Verify. A phase whose Check finds its work already
-// done is not run: so a repeated command changes nothing, and one that was cut off goes on where it stopped. The machine and the
+// done is not run: so a repeated command changes nothing, and one that was cut off continues where it stopped. The machine and the
 // cluster are the truth; the journal only records what happened and lets reset take back what this tool made.
 type Phase[S any] struct {
 	// Name is kebab-case, unique within its plan; a child is "parent/name" in --skip-phases, "init phase parent name" on the command line.

@@ -48,7 +48,7 @@ func keepEtcd(ctx context.Context, cl Clients, in Input) (bool, error) {
 	lost := lostEtcd(in)
 	if size := int(in.Cluster.Components[etcdName].Replicas); size > 1 && 2*(size-len(lost)) <= size {
 		return false, errors.Join(cl.SetState(ctx, etcdName, nil), fmt.Errorf("%d of %d members have lost their disks, which leaves no majority: "+
-			"let them begin anew, without the leases and caches: kubectl -n %s delete --wait=false pvc,pod -l %s=%s,%s=%s", len(lost), size,
+			"let them start over, without the leases and caches: kubectl -n %s delete --wait=false pvc,pod -l %s=%s,%s=%s", len(lost), size,
 			in.Cluster.Namespace, v1alpha1.LabelComponent, etcdName, v1alpha1.LabelInstance, in.Cluster.Instance))
 	}
 	changed, err := tendEtcd(ctx, cl, in, lost)
@@ -111,7 +111,7 @@ func rejoinEtcd(ctx context.Context, cl Clients, c *etcd.Client, in Input, lost 
 		})
 		if replaced {
 			cl.Notify(Notice{Component: etcdName, Warning: true, Reason: "EtcdMemberReplaced", Text: fmt.Sprintf(
-				"member %s of etcd had lost its disk: it was removed and added anew, and joins when its container starts next. If it does not, "+
+				"member %s of etcd had lost its disk: it was removed and added again, and joins when its container starts next. If it does not, "+
 					"give it an empty volume: kubectl -n %s delete --wait=false pvc/data-%s pod/%s", pod, in.Cluster.Namespace, pod, pod)})
 		}
 		if err != nil {

@@ -50,7 +50,7 @@ type settling struct {
 func (s *settling) refuse(what string) {
 	command := fmt.Sprintf("kubectl -n %s delete %s %s", s.namespace, strings.ToLower(s.kind), s.name)
 	s.refused = &Refusal{Reason: ReasonImmutable,
-		Err: fmt.Errorf("%s %q: %s; it cannot change: to have it made anew, run: %s", s.kind, s.name, what, command)}
+		Err: fmt.Errorf("%s %q: %s; it cannot change: to have it recreated, run: %s", s.kind, s.name, what, command)}
 }
 
 func (s *settling) keep(format string, args ...any) {
@@ -221,5 +221,5 @@ func terminating(o metav1.Object) error {
 	if f := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(s string) bool { return s == metav1.FinalizerDeleteDependents }); len(f) > 0 {
 		what += ", held up by the finalizers " + strings.Join(f, ", ")
 	}
-	return fmt.Errorf("%q: %s; it is made anew once it is gone", o.GetName(), what)
+	return fmt.Errorf("%q: %s; it is recreated once it is gone", o.GetName(), what)
 }

@@ -114,7 +114,7 @@ func decide(f facts) decision {
 		d.run(f)
 	case s.NodeRef != nil:
 		s.Phase, s.Message = v1alpha1.MachineFailed, "its Node was deleted"
-		s.FailureReason, s.FailureMessage = "NodeDeleted", "its Node was deleted by another client: remove the machine, and add it again to join it anew"
+		s.FailureReason, s.FailureMessage = "NodeDeleted", "its Node was deleted by another client: remove the machine, and add it again to join it"
 		d.set(f, v1alpha1.ConditionJoined, metav1.ConditionFalse, "NodeDeleted", s.Message)
 		d.set(f, v1alpha1.ConditionNodeReady, metav1.ConditionFalse, "NodeDeleted", s.Message)
 		d.set(f, v1alpha1.ConditionAgentsReady, metav1.ConditionFalse, "NodeDeleted", s.Message)

@@ -132,7 +132,7 @@ func leaves(p *corev1.Pod) bool {
 // mayLeave looks whether etcd goes on without a control-plane node, before anything is changed.
 func (o Options) mayLeave() operation.Step {
 	return operation.Step{
-		Name: stepMayLeave, Short: "See whether etcd goes on without the node", ReadOnly: true, Timeout: 2 * time.Minute, Skip: worker,
+		Name: stepMayLeave, Short: "See whether etcd continues without the node", ReadOnly: true, Timeout: 2 * time.Minute, Skip: worker,
 		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
 			return o.leaveEtcd(ctx, r, true, report)
 		},
@@ -219,8 +219,8 @@ func (o Options) awaitReset(ctx context.Context, m *v1alpha1.OnecloudMachine) er
 	if err != nil || n == nil || Left(n) {
 		return err
 	}
-	return finding.New(codeNotReset, "Machine "+m.Name+" calls in by itself, so nothing can reset it from here", "its Node has no pods to move any more",
-		"run on the machine: ocadm reset; the removal then goes on by itself. If the machine is gone: ocadm machine remove "+m.Name+" --abandon")
+	return finding.New(codeNotReset, "Machine "+m.Name+" calls in by itself, so nothing can reset it from here", "its Node has no more pods to move",
+		"run on the machine: ocadm reset; the removal then continues by itself. If the machine is gone: ocadm machine remove "+m.Name+" --abandon")
 }
 
 // reset runs ocadm reset on the machine, which verifies that nothing is left.

@@ -254,7 +254,7 @@ func (c *Controller) rest(ctx context.Context, o *v1alpha1.OnecloudOperation) er
 		return nil
 	}
 	return newRecord(c.Client, c.Events, o).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
-		s.Phase, s.Message = v1alpha1.OperationPaused, "paused; to go on: ocadm operation resume "+o.Name
+		s.Phase, s.Message = v1alpha1.OperationPaused, "paused; to continue: ocadm operation resume "+o.Name
 	})
 }
 

@@ -148,7 +148,7 @@ func (x *execution) forward(ctx context.Context) (done bool, err error) {
 	case ctx.Err() != nil: // the process ends; the next one goes on
 		return true, nil
 	case errors.Is(err, errPaused):
-		return true, x.rest(ctx, "paused; to go on: ocadm operation resume "+x.run.Operation.Name)
+		return true, x.rest(ctx, "paused; to continue: ocadm operation resume "+x.run.Operation.Name)
 	}
 	why := err.Error()
 	if cause := context.Cause(limited); cause != nil && limited.Err() != nil {
@@ -190,7 +190,7 @@ func (x *execution) revert(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return nil //nolint:nilerr // the process ends; the next one goes on
 	case errors.Is(err, errPaused):
-		return x.rest(ctx, "paused while reverting; to go on: ocadm operation resume "+x.run.Operation.Name)
+		return x.rest(ctx, "paused while reverting; to continue: ocadm operation resume "+x.run.Operation.Name)
 	}
 	return x.pause(ctx, fmt.Sprintf("reverting failed: %v; correct the cause, then: ocadm operation resume %s", err, x.run.Operation.Name))
 }

@@ -33,7 +33,7 @@ func outside() []Action {
 		{
 			Name: v1alpha1.ActionRestore, Short: "Restore the cloud from a backup", Outside: true, Back: startAgain,
 			Left: "the services are stopped, and the databases may be half restored. It may still work on the databases: make sure that it has ended, and run the same " +
-				"ocadm cluster backup restore again, which waits for it and begins anew",
+				"ocadm cluster backup restore again, which waits for it and starts over",
 		},
 		{
 			Name: v1alpha1.ActionMoveDatabase, Short: "Move the databases to another server", Outside: true, Back: startAgain,

@@ -50,7 +50,7 @@ func earlierCredentials(s State, c catalogue, missing []string) (map[string]stri
 	if cm := s.Secrets.record; cm != nil {
 		var err error
 		if record, err = adopt.ParseRecord(cm.Data); err != nil {
-			return nil, fmt.Errorf("reading the earlier operator's passwords from ConfigMap %q: %w; restore it: passwords that exist are not made anew",
+			return nil, fmt.Errorf("reading the earlier operator's passwords from ConfigMap %q: %w; restore it: existing passwords are not generated again",
 				cm.Name, err)
 		}
 	}

@@ -89,7 +89,7 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 		}
 		for _, p := range seen.Pods {
 			if trouble := Trouble(p, seen.Now); trouble != "" && runs(p, t) {
-				w.Stalled = "the run of " + t.Status.LastScheduleTime.UTC().Format(time.RFC3339) + " cannot go on; " + trouble
+				w.Stalled = "the run of " + t.Status.LastScheduleTime.UTC().Format(time.RFC3339) + " cannot continue; " + trouble
 			}
 		}
 		return w

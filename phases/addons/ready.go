@@ -158,7 +158,7 @@ func notReady(t target, err error) error {
 	if errors.Is(err, errKeepsEnding) {
 		return finding.Finding{
 			Code: "OCA-5002", Severity: finding.Error, What: t.what + " keeps ending", Cause: wait.Why(err),
-			Remedy: "correct the cause and run the same command again: it goes on from here", Err: err,
+			Remedy: "correct the cause and run the same command again: it continues from here", Err: err,
 		}
 	}
 	if !errors.Is(err, context.DeadlineExceeded) {
@@ -170,7 +170,7 @@ func notReady(t target, err error) error {
 	}
 	return finding.Finding{
 		Code: "OCA-5001", Severity: finding.Error, What: t.what + " did not become ready in time", Cause: wait.Why(err),
-		Remedy: look + "   # then repeat the command: it goes on from here", Err: err,
+		Remedy: look + "   # then repeat the command: it continues from here", Err: err,
 	}
 }
 

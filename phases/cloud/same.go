@@ -40,7 +40,7 @@ func OtherSettings(changed []string) error {
 		return nil
 	}
 	return finding.New(CodeOtherSettings, "The cluster has other settings of the cloud", strings.Join(changed, "; "),
-		"give the earlier values again; to begin anew: ocadm reset, or on a cluster of another tool ocadm operator uninstall --delete-data")
+		"give the earlier values again; to start over: ocadm reset, or on a cluster of another tool ocadm operator uninstall --delete-data")
 }
 
 // Guarded is a phase that changes nothing before it has compared the settings of the cloud with those that the cluster has.

@@ -184,7 +184,7 @@ func executorAnswers(ctx context.Context, h *host.Host) error {
 func undoExecutor(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if h.OwnUnit(executor.UnitName) {
 		if vms := virtualMachines(h); len(vms) > 0 {
-			r.Info("%d virtual machines run on this node and go on; stop or move them with the cloud's tools: processes %s", len(vms), strings.Join(vms, ", "))
+			r.Info("%d virtual machines keep running on this node; stop or move them with the cloud's tools: processes %s", len(vms), strings.Join(vms, ", "))
 		}
 	}
 	if err := h.Disable(ctx, r, executor.UnitName); err != nil {

@@ -20,7 +20,7 @@ func Leaving(h *host.Host) []string {
 		}
 	}
 	if vms := virtualMachines(h); len(vms) > 0 {
-		out = append(out, fmt.Sprintf("%d virtual machines run on this machine (processes %s): they go on, but nothing manages them, and they can lose their networks",
+		out = append(out, fmt.Sprintf("%d virtual machines run on this machine (processes %s): they keep running, but nothing manages them, and they can lose their networks",
 			len(vms), strings.Join(vms, ", ")))
 	}
 	return out

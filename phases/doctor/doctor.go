@@ -113,7 +113,7 @@ func nodeUnits(ctx context.Context, h *host.Host) []finding.Finding {
 			continue // executorUnit reports a systemd that does not answer
 		}
 		out = append(out, finding.Finding{Code: CodeNodeUnit, Severity: finding.Error, What: unit + " does not run",
-			Cause:  "systemd has it as " + state + "; the agents' pods need it. Virtual machines go on without it",
+			Cause:  "systemd has it as " + state + "; the agents' pods need it. Virtual machines keep running without it",
 			Remedy: "systemctl restart " + unit + "; journalctl -u " + unit + " -n 50"})
 	}
 	return out

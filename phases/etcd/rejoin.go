@@ -75,7 +75,7 @@ func PlanRejoin(ctx context.Context, h *host.Host, after string) (*Rejoin, error
 	if at >= 0 && !all[at].Learner && !all[at].Answers {
 		if why := etcd.MustStay(all, all[at].ID); why != "" {
 			return nil, finding.New("OCA-4141", "The member "+m.Name+" of etcd cannot be replaced", why,
-			"repair the other control-plane nodes first: ocadm ha status names them; "+ofTwo)
+				"repair the other control-plane nodes first: ocadm ha status names them; "+ofTwo)
 		}
 	}
 	return r, nil

@@ -113,13 +113,13 @@ func noneRuns(ctx context.Context, h *host.Host, m kubernetes.EtcdMember, alone 
 		return fmt.Errorf("reading the address of the member of etcd: %w", err)
 	}
 	if busy := running(ctx, others, cmp.Or(h.Config.Node.BindPort, config.DefaultPort)); len(busy) > 0 {
-		return finding.New("OCA-4151", "Other control-plane nodes still run", strings.Join(busy, ", ")+" would go on with the present etcd, beside the restored one",
+		return finding.New("OCA-4151", "Other control-plane nodes still run", strings.Join(busy, ", ")+" would continue with the present etcd, beside the restored one",
 			"if etcd works there, here instead: ocadm etcd rejoin; to give up what they have, on each of them: ocadm etcd rejoin --after-restore "+u.Hostname()+
 				", which waits for this one; or turn them off").With(busy...)
 	}
 	if !sure && !alone {
 		return finding.New("OCA-4156", "It is not known whether other control-plane nodes run",
-			"the database of etcd on this machine cannot be read, and the endpoint of the cluster is not this machine; another one would go on beside the restored etcd",
+			"the database of etcd on this machine cannot be read, and the endpoint of the cluster is not this machine; another one would continue beside the restored etcd",
 			"make sure that no other control-plane node runs, then run the same command with --alone")
 	}
 	return nil

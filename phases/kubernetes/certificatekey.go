@@ -86,12 +86,12 @@ func uploadConfiguration(conf *kubeadmv1beta4.ClusterConfiguration, c *config.Co
 func CheckCertificateKey(ctx context.Context, c *config.Config, d Discovered) error {
 	a, err := ask(ctx, pinned(d.CA), withPort(c.Join.Endpoint), "/api/v1/namespaces/kube-system/secrets/"+constants.KubeadmCertsSecret, c.Join.Token)
 	if err != nil {
-		return finding.Finding{Code: "OCA-4101", Severity: finding.Error, What: "The control plane does not answer any more", Cause: networkCause(err),
+		return finding.Finding{Code: "OCA-4101", Severity: finding.Error, What: "The control plane no longer answers", Cause: networkCause(err),
 			Remedy: "run the command again", Err: err}
 	}
 	var s corev1.Secret
 	if a.status != http.StatusOK || json.Unmarshal(a.body, &s) != nil {
-		return finding.New("OCA-4131", "The cluster does not hold its certificate authorities for joins any more",
+		return finding.New("OCA-4131", "The cluster no longer holds its certificate authorities for joins",
 			fmt.Sprintf("they stay there for two hours; asked for them, the server answers %d", a.status), newCertificateKey)
 	}
 	if err := fits(s.Data["ca.crt"], c.Join.CertificateKey); err != nil {

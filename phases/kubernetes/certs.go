@@ -132,7 +132,7 @@ func (c certificate) clear(h *host.Host, r workflow.Reporter, changed bool) erro
 			return nil // an authority kept elsewhere: kubeadm knows how to live with one
 		}
 		return finding.New("OCA-4030", fmt.Sprintf("The certificate authority %s.crt cannot be used", c.path()), problem,
-			"restore it from a backup, or start anew with: ocadm reset")
+			"restore it from a backup, or start over with: ocadm reset")
 	}
 	return removeUnusable(h, r, problem, c.path()+".crt", c.path()+".key")
 }

@@ -167,7 +167,7 @@ func joinControlPlanePhases(after string) []host.Phase {
 		writes: []string{manifest(constants.Etcd), "a member of etcd"}, check: memberVotes, after: []string{after},
 	}.phase()
 	etcd.Skip, etcd.Timeout = NotControlPlane, etcdJoinTimeout
-	etcd.Long = "The member joins as a learner, which does not vote, and is promoted when it has caught up. After an interruption it goes on with the same member."
+	etcd.Long = "The member joins as a learner, which does not vote, and is promoted when it has caught up. After an interruption it continues with the same member."
 	wait := host.Phase{
 		Name: "wait-control-plane", Short: "Wait for the control plane of this node to answer", After: []string{"etcd-join"}, Skip: NotControlPlane,
 		Phases: []host.Phase{

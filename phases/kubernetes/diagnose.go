@@ -232,7 +232,7 @@ func kubeadmFailed(ctx context.Context, args []string, err error) error {
 		Code: "OCA-4001", Severity: finding.Error,
 		What:     "kubeadm " + name + " failed",
 		Cause:    cause,
-		Remedy:   "read the evidence, repair, and run the same command again: it goes on where it stopped",
+		Remedy:   "read the evidence, repair, and run the same command again: it continues where it stopped",
 		Evidence: last("kubeadm: ", lines, kubeletLines),
 		Err:      err,
 	})

@@ -151,7 +151,7 @@ func clusterConfigurationFrom(ctx context.Context, endpoint string, ca []byte, t
 			Cause: networkCause(err), Remedy: "timedatectl, and compare clock and address with the control plane's", Err: err}
 	}
 	if a.status == http.StatusUnauthorized {
-		return k, finding.New("OCA-4102", "The token has expired", "the cluster does not let it in any more"+skewNote(a.skew), newToken)
+		return k, finding.New("OCA-4102", "The token has expired", "the cluster no longer accepts it"+skewNote(a.skew), newToken)
 	}
 	var cm corev1.ConfigMap
 	if a.status != http.StatusOK || json.Unmarshal(a.body, &cm) != nil {

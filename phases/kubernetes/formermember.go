@@ -23,7 +23,7 @@ func formerMemberPhase(after string) host.Phase {
 	return host.Phase{
 		Name: formerMemberName, Short: "Remove a former member of etcd of this machine", After: []string{after}, Skip: NotControlPlane, Timeout: learnerPatience,
 		Long: "A machine that was lost, or reset while its cluster did not answer, is still a member of etcd. It is removed if it does not answer and a majority\n" +
-			"of the others does. A member whose data is on this machine goes on.",
+			"of the others does. A member whose data is on this machine continues.",
 		Check: func(_ context.Context, h *host.Host) (bool, error) { return hasEtcd(h), nil },
 		Plan: func(context.Context, *host.Host) ([]string, error) {
 			return []string{"if etcd has a former member of this machine, whose data is gone: remove it"}, nil

@@ -142,6 +142,6 @@ func WaitReady(ctx context.Context, c client.WithWatch, report func(why string))
 	}
 	return finding.Finding{
 		Code: "OCA-7001", Severity: finding.Error, What: "the operator did not become ready in time", Cause: wait.Why(err),
-		Remedy: "kubectl -n " + Namespace + " logs deployment/" + Name + "   # then repeat the command: it goes on from here", Err: err,
+		Remedy: "kubectl -n " + Namespace + " logs deployment/" + Name + "   # then repeat the command: it continues from here", Err: err,
 	}
 }

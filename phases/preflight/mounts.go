@@ -125,7 +125,7 @@ func checkFileTypes(ctx context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{finding.New("OCA-1032", "The file system of /var/lib/containerd cannot carry overlayfs", on.at+" is XFS that was made with ftype=0",
-		"make it anew with mkfs.xfs -n ftype=1, or mount another file system at /var/lib/containerd")}
+		"format it again with mkfs.xfs -n ftype=1, or mount another file system at /var/lib/containerd")}
 }
 
 // fewInodes is what the images of a small cloud use, several times over.

@@ -46,7 +46,7 @@ func checkCNI(_ context.Context, m *machine) []finding.Finding {
 	slices.Sort(others)
 	f := finding.New("OCA-2009", "Pods would be connected to a network of another program",
 		fmt.Sprintf("containerd uses the first file of %s, and there is %s", path.Dir(owned.Conflist), strings.Join(others, ", ")),
-		"if no program needs it any more, move it away: mv "+strings.Join(others, " ")+" /root/; for a pod network of your own: ocadm init --cni none")
+		"if no program needs it, move it away: mv "+strings.Join(others, " ")+" /root/; for a pod network of your own: ocadm init --cni none")
 	if m.kind == Join { // which network the cluster has is not known here
 		f.Severity = finding.Warning
 	}

@@ -50,7 +50,7 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 			was, now = now, was
 		}
 		return []finding.Finding{finding.New("OCA-1006", "ocadm join cannot make "+now+" of this machine", "ocadm has made it "+was,
-			"to begin anew: ocadm reset; or run the command again as it was")}
+			"to start over: ocadm reset; or run the command again as it was")}
 	}
 	if earlier.Join != (m.kind == Join) {
 		was, now := "the first control-plane node of its cluster", "join"
@@ -58,7 +58,7 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 			was, now = "a worker of a cluster", "init"
 		}
 		return []finding.Finding{finding.New("OCA-1006", fmt.Sprintf("ocadm %s is not for this machine", now), "ocadm has made it "+was,
-			"to begin anew: ocadm reset")}
+			"to start over: ocadm reset")}
 	}
 	if m.kind == Init {
 		return append(m.changedNetworks(earlier.Networking), m.changedEndpoint(earlier.Endpoint)...)
@@ -124,5 +124,5 @@ func (m *machine) changedNetworks(was kubernetes.Networking) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{finding.New("OCA-1007", "The cluster on this machine was made with other networks", strings.Join(changed, "; "),
-		"give the earlier values again, or begin anew: ocadm reset")}
+		"give the earlier values again, or start over: ocadm reset")}
 }

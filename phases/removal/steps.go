@@ -89,7 +89,7 @@ func mustStay(all []etcd.Observed, m *etcd.Observed) error {
 // lossStep makes sure that a machine whose kubelet does not answer is lost: pods of a StatefulSet would run twice otherwise.
 func lossStep() Step {
 	return Step{
-		Name: "confirm-loss", Short: "Make sure that the machine does not run any more", Timeout: time.Minute,
+		Name: "confirm-loss", Short: "Make sure that the machine no longer runs", Timeout: time.Minute,
 		Skip: func(j *Job) string {
 			switch {
 			case !j.Is.Registered:

@@ -139,7 +139,7 @@ func (n *Rotation) Reversible() error {
 	case n.Record.Reverting:
 		return nil
 	case n.Record.Stage == Drop:
-		return finding.New("OCA-4413", "The rotation cannot be taken back any more", "nodes no longer trust the old authorities", "complete it: ocadm certs rotate-ca --finish")
+		return finding.New("OCA-4413", "The rotation can no longer be taken back", "nodes no longer trust the old authorities", "complete it: ocadm certs rotate-ca --finish")
 	}
 	return nil
 }
@@ -286,7 +286,7 @@ func following(stage Stage) Stage {
 func proxyStep() Step {
 	return Step{Name: "aggregation", Short: "Publish the new authorities alone to aggregated API servers", Timeout: 3 * time.Minute,
 		Plan: func(context.Context, *Rotation) ([]string, error) {
-			return []string{"let the API server write ConfigMap kube-system/extension-apiserver-authentication anew"}, nil
+			return []string{"let the API server write ConfigMap kube-system/extension-apiserver-authentication again"}, nil
 		},
 		Check: func(ctx context.Context, n *Rotation) (bool, error) {
 			if n.Record == nil {

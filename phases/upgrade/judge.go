@@ -147,7 +147,7 @@ func goesBack(from, to string) error {
 		return nil
 	}
 	return finding.New("OCA-4501", fmt.Sprintf("Kubernetes %s cannot be upgraded to %s", from, to), kubernetes.Skew(from, to, nil),
-		"on the nodes that are left: ocadm upgrade node; to go on to a newer version: "+skewRemedy(from))
+		"on the nodes that are left: ocadm upgrade node; to continue to a newer version: "+skewRemedy(from))
 }
 
 func skewRemedy(from string) string {

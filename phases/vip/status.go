@@ -154,7 +154,7 @@ func (s *Status) judge(members []etcd.Listed) {
 			problem("a learner of etcd at %s has not ended its join; if its machine is lost: ocadm node remove %s", strings.Join(m.PeerURLs, ", "), m.Node())
 			continue
 		case at < 0:
-			problem("member %s of etcd is no node any more", m.Name)
+			problem("member %s of etcd is no longer a node", m.Name)
 		case s.Nodes[at].APIServer:
 			up++
 		}

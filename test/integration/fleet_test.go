@@ -315,7 +315,7 @@ func TestFleetOfThree(t *testing.T) {
 	f.until("fleet-cp", func(m *v1alpha1.OnecloudMachine) bool { return m.Status.FailureReason == "OCA-4141" })
 }
 
-// TestFleetInterrupted: a run ends half-way, in any step; the next one goes on where it stopped.
+// TestFleetInterrupted: a run ends half-way, in any step; the next one continues where it stopped.
 func TestFleetInterrupted(t *testing.T) {
 	f := newFleetTest(t)
 	f.operate()

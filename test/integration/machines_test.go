@@ -147,7 +147,7 @@ func TestMachines(t *testing.T) {
 			t.Errorf("%s: %v", patch, err)
 		}
 	}
-	// The machine was installed anew: its key can be corrected.
+	// The machine was reinstalled: its key can be corrected.
 	f.EditObject(&v1alpha1.OnecloudMachine{}, "worker-1", `{"spec":{"infrastructure":{"ssh":{"hostKey":"`+s.HostKey()+`","jumpHost":null}}}}`)
 	if place := fmt.Sprintf("127.0.0.1:%d", s.Port()); m.Status.HostKeyAddress != place || m.Status.JoinBegun != place {
 		t.Errorf("the key is of %q, the join began at %q", m.Status.HostKeyAddress, m.Status.JoinBegun)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package collect downloads what a bundle is to hold, the programs of a node and images, and has package bundle write it. What was downloaded
-// is kept until the bundle is complete, so that an interrupted run goes on where it stopped.
+// is kept until the bundle is complete, so that an interrupted run continues where it stopped.
 package collect
 
 import (

@@ -33,7 +33,7 @@ func TestCompare(t *testing.T) {
 		"a worker is in another cluster":              {machine(1, in("a", true)), machine(2, in("b", false)), machine(3), "a", map[string][]string{"b": {"error OCA-7643"}}},
 		"a worker is in a cluster, and there is none": {machine(1), machine(2, in("b", true)), machine(3), "", map[string][]string{"b": {"error OCA-7643"}}},
 		"the first node is a worker of another":       {machine(1, in("x", false)), machine(2), machine(3), "", map[string][]string{"a": {"error OCA-7643"}}},
-		"the first node was installed anew":           {machine(1), machine(2, in("a", false)), machine(3), "a", nil},
+		"the first node was reinstalled":              {machine(1), machine(2, in("a", false)), machine(3), "a", nil},
 		"copies": {machine(1), machine(2, func(f *Facts) { f.MachineID = "id1" }), machine(3, func(f *Facts) { f.MAC, f.Address = "mac1", "192.0.2.1" }), "",
 			map[string][]string{"b": {"error OCA-7642"}, "c": {"error OCA-7642", "error OCA-7642"}}},
 		"two host names": {machine(1, func(f *Facts) { f.Hostname = "h" }), machine(2, func(f *Facts) { f.Hostname = "h" }), machine(3), "",
