@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 // ComponentRef names one component of a cloud.
@@ -166,7 +167,7 @@ func (r ComponentRef) Workloads(ctx context.Context, c client.Client) ([]client.
 	for i := range daemons.Items {
 		out = append(out, &daemons.Items[i])
 	}
-	out = slices.DeleteFunc(out, func(o client.Object) bool { return !r.owns(o) })
+	out = slices.DeleteFunc(out, func(o client.Object) bool { return !component.OfCloud(o, r.Cloud.Name) })
 	if len(out) == 0 {
 		return nil, finding.Finding{
 			Code: "OCA-7017", Severity: finding.Error, What: fmt.Sprintf("Component %s has no workload in cloud %s", r.Name, r.Cloud),
@@ -185,7 +186,7 @@ func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string) (*c
 	var best *corev1.Pod
 	for i := range list.Items {
 		p := &list.Items[i]
-		if !r.owns(p) || node != "" && p.Spec.NodeName != node || p.DeletionTimestamp != nil {
+		if !component.OfCloud(p, r.Cloud.Name) || node != "" && p.Spec.NodeName != node || p.DeletionTimestamp != nil {
 			continue
 		}
 		if best == nil || kube.PodReady(p) && !kube.PodReady(best) {
@@ -207,12 +208,6 @@ func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string) (*c
 
 func (r ComponentRef) labelled() []client.ListOption {
 	return []client.ListOption{client.InNamespace(r.Cloud.Namespace), client.MatchingLabels{v1alpha1.LabelComponent: r.Name}}
-}
-
-// owns reports whether a workload or pod with the label of the component is of its cloud. Label app.kubernetes.io/instance does not tell: in a cloud of the
-// earlier operator it is a random one.
-func (r ComponentRef) owns(o client.Object) bool {
-	return strings.HasPrefix(o.GetName(), r.Cloud.Name+"-")
 }
 
 func kindOf(o client.Object) string {

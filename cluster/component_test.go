@@ -76,14 +76,15 @@ func TestComponentPatch(t *testing.T) {
 	}
 }
 
-// The earlier operator labelled the workloads and pods of a cloud with a random instance, and they keep it when the cloud is adopted.
+// The earlier operator labelled the workloads and pods of a cloud with a random instance, and they keep it when the cloud is adopted. Beside it is another
+// cloud, whose name begins as its does.
 func TestComponentOfAdoptedCloud(t *testing.T) {
 	meta := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "onecloud", Name: name, Labels: map[string]string{
 			v1alpha1.LabelComponent: "glance", v1alpha1.LabelInstance: v1alpha1.InstancePrefix + "x7f2"}}
 	}
-	c := fake.NewClientBuilder().WithObjects(&appsv1.Deployment{ObjectMeta: meta("default-glance")}, &appsv1.Deployment{ObjectMeta: meta("other-glance")},
-		&corev1.Pod{ObjectMeta: meta("default-glance-1")}, &corev1.Pod{ObjectMeta: meta("another-glance-1")}).Build()
+	c := fake.NewClientBuilder().WithObjects(&appsv1.Deployment{ObjectMeta: meta("default-glance")}, &appsv1.Deployment{ObjectMeta: meta("default-b-glance")},
+		&corev1.Pod{ObjectMeta: meta("default-glance-1")}, &corev1.Pod{ObjectMeta: meta("default-b-glance-1")}).Build()
 	ref := ComponentRef{Cloud: client.ObjectKey{Namespace: "onecloud", Name: "default"}, Name: "glance"}
 	if lines, _, err := ref.Restart(t.Context(), c, time.Now()); err != nil || !slices.Equal(lines, []string{"deployment/default-glance restarted"}) {
 		t.Errorf("%q %v", lines, err)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
@@ -203,15 +203,14 @@ func (c *Infrastructure) gather(ctx context.Context, m *v1alpha1.OnecloudMachine
 	return f, err
 }
 
-// agentsOn are the pods of components of a machine's cloud on a node. Label app.kubernetes.io/instance does not tell them: in a cloud of the earlier
-// operator it is a random one.
+// agentsOn are the pods of components of a machine's cloud on a node.
 func (o Options) agentsOn(ctx context.Context, m *v1alpha1.OnecloudMachine, node string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	if err := o.Client.List(ctx, &pods, client.InNamespace(m.Namespace), client.HasLabels{v1alpha1.LabelComponent}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
 	return slices.DeleteFunc(slices.Clone(pods.Items), func(p corev1.Pod) bool {
-		return p.Spec.NodeName != node || !strings.HasPrefix(p.Name, m.Spec.Cloud+"-")
+		return p.Spec.NodeName != node || !component.OfCloud(&p, m.Spec.Cloud)
 	}), nil
 }
 

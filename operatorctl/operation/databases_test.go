@@ -55,8 +55,8 @@ func TestStopWaitsForPodsOfAdoptedClouds(t *testing.T) {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance", Labels: labels, OwnerReferences: []metav1.OwnerReference{owner}}}
 	agent := &appsv1.DaemonSet{ObjectMeta: *d.ObjectMeta.DeepCopy(), Status: appsv1.DaemonSetStatus{CurrentNumberScheduled: 1}}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance-1", Labels: labels}}
-	other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "other-glance-1", Labels: labels}}
-	foreign := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "other-glance", Labels: labels}}
+	other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-b-glance-1", Labels: labels}}
+	foreign := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-b-glance", Labels: labels}}
 	r := &Run{Client: fake.NewClientBuilder().WithObjects(d, agent, pod, other, foreign).Build()}
 	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default"}}
 	want := []string{"Deployment default-glance has 0 pods", "DaemonSet default-glance has 1 pods", "Pod default-glance-1"}

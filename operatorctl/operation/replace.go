@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
@@ -254,8 +255,7 @@ func (r *Run) stop(ctx context.Context, report workflow.Reporter, components []s
 	})
 }
 
-// running are the workloads and pods of components, read replicas included, that have not ended. Label app.kubernetes.io/instance does not tell them: in a
-// cloud of the earlier operator it is a random one.
+// running are the workloads and pods of components, read replicas included, that have not ended.
 func (r *Run) running(ctx context.Context, cloud *v1alpha1.OnecloudCluster, components []string) (left []string, err error) {
 	key := client.ObjectKeyFromObject(cloud)
 	for _, name := range slices.Concat(components, replicasOf(components)) {
@@ -290,7 +290,7 @@ func (r *Run) running(ctx context.Context, cloud *v1alpha1.OnecloudCluster, comp
 		}
 		for _, p := range pods.Items {
 			over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-			if !over && strings.HasPrefix(p.Name, cloud.Name+"-") { // a pod does not name its cloud in another way
+			if !over && component.OfCloud(&p, cloud.Name) {
 				left = append(left, "Pod "+p.Name)
 			}
 		}

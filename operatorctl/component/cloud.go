@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package component
+
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+)
+
+// OfCloud reports whether a workload or pod with the label of a component is of a cloud: its name is made of both names. Label app.kubernetes.io/instance
+// does not tell, because in a cloud of the earlier operator it is a random one. Nor does the name of the cloud alone, because that of another cloud in the
+// namespace may begin with it.
+func OfCloud(o metav1.Object, cloud string) bool {
+	name := cloud + "-" + o.GetLabels()[v1alpha1.LabelComponent]
+	return o.GetName() == name || strings.HasPrefix(o.GetName(), name+"-")
+}
