@@ -294,7 +294,7 @@ func (a *Applier) noteClean(key Key, version, hash string, kept []Kept) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.record(key)
-	r.clean, r.hold = seen{version: version, hash: hash, kept: kept}, nil
+	r.clean, r.hold, r.full = seen{version: version, hash: hash, kept: kept}, nil, r.refused(a.Now())
 }
 
 // cached is what the cache has of an object, nil if nothing. It shares memory with the cache: look, but change nothing.

@@ -145,7 +145,6 @@ func TestDeletingAgainAndAgainIsAConflict(t *testing.T) {
 	}
 }
 
-// A person who changes something now and then is no conflict.
 // The annotation on the object itself works for workloads only.
 func TestConflictAdvisesAPauseThatWorks(t *testing.T) {
 	b := newBench(t)
@@ -157,6 +156,7 @@ func TestConflictAdvisesAPauseThatWorks(t *testing.T) {
 	}
 }
 
+// A person who changes something now and then is no conflict.
 func TestSlowDriftIsHealed(t *testing.T) {
 	b := newBench(t)
 	for range 5 * conflictBudget {
@@ -295,12 +295,12 @@ func TestRefusedGrowthIsTriedAgain(t *testing.T) {
 			t.Errorf("its size is %s after %d writes, want %s after %d", got, b.writes, want, writes)
 		}
 	}
-	rigid := true
+	rigid, large := true, "20G"
 	b.Writer = interceptor.NewClient(b.api, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			b.writes++
 			raw, err := p.Data(o)
-			if err == nil && rigid && strings.Contains(string(raw), `"storage":"20G"`) {
+			if err == nil && rigid && strings.Contains(string(raw), `"storage":"`+large+`"`) {
 				return apierrors.NewForbidden(schema.GroupResource{Resource: "persistentvolumeclaims"}, o.GetName(), errors.New("its class does not allow it"))
 			}
 			return c.Patch(ctx, o, p, opts...)
@@ -331,4 +331,24 @@ func TestRefusedGrowthIsTriedAgain(t *testing.T) {
 	apply("20G")
 	apply("20G")
 	size("20G", 5)
+
+	// It grows by another hand: that it is equal is found once, and not at every look from then on.
+	rigid, large = true, "30G"
+	apply("30G")
+	size("20G", 7)
+	if err := b.api.Patch(t.Context(), claim("30G"), client.Merge, client.FieldOwner("a person")); err != nil {
+		t.Fatal(err)
+	}
+	b.clock = b.clock.Add(growAgain)
+	apply("30G")
+	size("30G", 7)
+	live := &corev1.PersistentVolumeClaim{}
+	if err := b.api.Get(t.Context(), client.ObjectKeyFromObject(claim("1G")), live); err != nil {
+		t.Fatal(err)
+	}
+	if hash, err := HashOf(claim("30G")); err != nil || hash != live.Annotations[HashAnnotation] {
+		t.Fatal(hash, err)
+	} else if _, known := b.Known(KeyOf(claim("30G")), live.ResourceVersion, hash); !known {
+		t.Error("it is looked at every time")
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -167,6 +168,14 @@ func (a *Applier) grew(key Key, refused string) {
 	defer a.mu.Unlock()
 	r := a.record(key)
 	r.full, r.growAt = refused, a.Now().Add(growAgain)
+}
+
+// refused is under which hash a claim is not allowed to grow, "" if it may be asked again. One that is found equal then has grown by another hand.
+func (r *record) refused(now time.Time) string {
+	if now.Before(r.growAt) {
+		return r.full
+	}
+	return ""
 }
 
 // mayGrow is true if a claim may be asked to grow: not right after that was refused.
