@@ -139,7 +139,10 @@ func (r ComponentRef) Restart(ctx context.Context, c client.Client, now time.Tim
 		}
 	}
 	return lines, func(s Status) bool {
-		return !slices.ContainsFunc(s.Components, func(c v1alpha1.ComponentStatus) bool { return c.Name == r.Name && c.ObservedGeneration < generation })
+		return !slices.ContainsFunc(s.Components, func(c v1alpha1.ComponentStatus) bool {
+			// Of one that is disabled, and paused so that its workload is still there, the status tells nothing.
+			return c.Name == r.Name && c.State != v1alpha1.Disabled && c.ObservedGeneration < generation
+		})
 	}, nil
 }
 

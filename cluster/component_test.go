@@ -113,6 +113,10 @@ func TestRestartIsSeen(t *testing.T) {
 	if seen(of(d.Generation-1)) || !seen(of(d.Generation)) || !seen(of(d.Generation+1)) {
 		t.Errorf("generation %d", d.Generation)
 	}
+	// It was paused, and disabled then: no status will ever tell of its workload.
+	if !seen(Status{Components: []v1alpha1.ComponentStatus{{Name: "glance", State: v1alpha1.Disabled}}}) {
+		t.Error("a wait for a component that is disabled would not end")
+	}
 }
 
 func TestWaitRestarted(t *testing.T) {
