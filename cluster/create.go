@@ -90,13 +90,21 @@ func alone(ctx context.Context, c client.Client, o Options) error {
 	}
 }
 
+// leaving refuses a cloud that is being deleted: it is neither the one that is to be, nor one to restore into.
+func leaving(live *unstructured.Unstructured) error {
+	if live.GetDeletionTimestamp() == nil {
+		return nil
+	}
+	return finding.Finding{
+		Code: "OCA-7003", Severity: finding.Error, What: fmt.Sprintf("Cloud %s is still being deleted", client.ObjectKeyFromObject(live)),
+		Cause:  "a new cloud of this name can be created when the old one is gone",
+		Remedy: fmt.Sprintf("kubectl -n %s wait --for=delete oc/%s --timeout=10m; then run the command again", live.GetNamespace(), live.GetName()),
+	}
+}
+
 func agrees(o Options, want, live *unstructured.Unstructured) error {
-	if live.GetDeletionTimestamp() != nil {
-		return finding.Finding{
-			Code: "OCA-7003", Severity: finding.Error, What: fmt.Sprintf("Cloud %s is still being deleted", o.Key()),
-			Cause:  "a new cloud of this name can be created when the old one is gone",
-			Remedy: fmt.Sprintf("kubectl -n %s wait --for=delete oc/%s --timeout=10m; then run the command again", o.Namespace, o.Name),
-		}
+	if err := leaving(live); err != nil {
+		return err
 	}
 	var diffs []string
 	spec, _ := live.Object["spec"].(map[string]any)

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/kube"
 )
 
@@ -56,5 +57,12 @@ func TestCreateAfterDelete(t *testing.T) {
 	}
 	if _, err := Agrees(t.Context(), c, o); err == nil {
 		t.Error("it is taken for the one that is to be created")
+	}
+	r := Restore{contents: &backup.Contents{Header: backup.Header{Cloud: backup.Cloud{Namespace: o.Namespace, Name: o.Name}}}}
+	if _, err := r.Exists(t.Context(), c); err == nil || !strings.Contains(err.Error(), "still being deleted") {
+		t.Errorf("it is taken for the one that is restored: %v", err)
+	}
+	if _, err := r.Apply(t.Context(), c); err == nil || !strings.Contains(err.Error(), "still being deleted") {
+		t.Errorf("it is restored into: %v", err)
 	}
 }

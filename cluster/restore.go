@@ -88,10 +88,15 @@ func (r *Restore) Cloud() (*unstructured.Unstructured, error) {
 
 // Exists reports whether the cloud of the backup, which was read, is there. A restore creates it last.
 func (r *Restore) Exists(ctx context.Context, c client.Client) (bool, error) {
-	if _, err := get(ctx, c, r.Key()); apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+	live, err := get(ctx, c, r.Key())
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 		return false, nil
-	} else if err != nil {
+	}
+	if err != nil {
 		return false, err
+	}
+	if err := leaving(live); err != nil {
+		return true, err
 	}
 	id, err := archive.CredentialsID(ctx, c, r.Key())
 	if err == nil && id != "" && id != r.contents.Header.Cloud.ID {
@@ -133,7 +138,9 @@ func (r Restore) Apply(ctx context.Context, c client.WithWatch) (Restored, error
 	live, err := get(ctx, c, key)
 	switch {
 	case err == nil:
-		err = r.inPlace(ctx, c, live, contents, &out)
+		if err = leaving(live); err == nil {
+			err = r.inPlace(ctx, c, live, contents, &out)
+		}
 	case apierrors.IsNotFound(err):
 		err = r.anew(ctx, c, key, contents, &out)
 	}
