@@ -134,7 +134,7 @@ func TestComponent(t *testing.T) {
 		{"under way, and its image cannot be pulled", status.Observed{Resolved: cron},
 			&batchv1.CronJob{Status: batchv1.CronJobStatus{LastScheduleTime: at(48), Active: []corev1.ObjectReference{{Name: "x"}}}},
 			[]corev1.Pod{ofJob("x", pod(waiting("ImagePullBackOff", ""))), ofJob("earlier", pod(waiting("ErrImagePull", "")))},
-			v1alpha1.Degraded, status.ReasonLastRunFailed, "the run of 2026-01-03T00:00:00Z cannot go on; container glance: ImagePullBackOff"},
+			v1alpha1.Degraded, status.ReasonLastRunFailed, "the run of 2026-01-03T00:00:00Z cannot continue; container glance: ImagePullBackOff"},
 		{"last run succeeded", status.Observed{Resolved: cron}, &batchv1.CronJob{Status: batchv1.CronJobStatus{LastScheduleTime: at(48), LastSuccessfulTime: at(49)}}, nil,
 			v1alpha1.Available, status.ReasonAsScheduled, "runs at 0 2 * * *"},
 		{"suspended", status.Observed{Resolved: cron}, &batchv1.CronJob{Spec: batchv1.CronJobSpec{Suspend: new(true)}}, nil,
