@@ -56,6 +56,6 @@ func (r reader) releaseKept(ctx context.Context, s State, newest int, running *v
 
 // without says how a user lets a cloud go on without its release in force.
 func without(c *v1alpha1.OnecloudCluster) string {
-	return fmt.Sprintf("; or let the cloud continue without it, at once, with what its spec says (version %s) and this operator renders: kubectl -n %s annotate --overwrite oc %s %s=%d",
+	return fmt.Sprintf("; or let the cloud continue without it, at once, as its spec (version %s) and this operator make it: kubectl -n %s annotate --overwrite oc %s %s=%d",
 		cmp.Or(c.Spec.Version, c.Status.Release.Version), c.Namespace, c.Name, v1alpha1.AnnotationAtOnce, c.Status.Release.Revision)
 }
