@@ -55,6 +55,13 @@ func BeginEnable(ctx context.Context, h *host.Host, address, endpoint string) (*
 	}
 	h.Config.Cluster.VirtualAddress, h.Config.Cluster.ControlPlaneEndpoint = address, wanted
 	if address != "" {
+		c, err := h.Kube(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if h.Config.Cluster.ImageRepository, err = kubernetes.ClusterImageRepository(ctx, h, c); err != nil { // keepalived comes from there, too
+			return nil, err
+		}
 		if list := preflight.VirtualAddress(ctx, h); len(list) > 0 && !h.Files.Exists(vip.ManifestFile) {
 			return nil, finding.List(list)
 		}

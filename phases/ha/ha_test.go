@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
 	group "yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -241,5 +242,25 @@ func TestEnabledFiles(t *testing.T) {
 	}
 	if err := workflow.Validate(Steps()); err != nil {
 		t.Error(err)
+	}
+}
+
+// Without internet access, keepalived comes from where every other image of the cluster came from.
+func TestEnableTakesImagesOfTheCluster(t *testing.T) {
+	h := controlPlane(t, "10.0.0.1:6443")
+	k, err := h.Kube(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.DefaultNamespace, Name: cluster.SettingsName},
+		Data: map[string]string{"cloud.yaml": "imageRepository: registry.example.org/onecloud\n"}}
+	if err := k.Create(t.Context(), settings); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := BeginEnable(t.Context(), h, "10.0.0.100", ""); err != nil {
+		t.Fatal(err)
+	}
+	if image, err := vip.Image(h.Config); err != nil || !strings.HasPrefix(image, "registry.example.org/onecloud/keepalived:") {
+		t.Errorf("%s, %v", image, err)
 	}
 }

@@ -138,10 +138,9 @@ func ofCluster(ctx context.Context, h *host.Host) string {
 	if err != nil {
 		return ""
 	}
-	flags, all := "", ""
-	namespace := cmp.Or(h.Config.Cloud.Namespace, config.Default().Cloud.Namespace)
-	if s, err := cluster.LoadSettings(ctx, c, namespace); err == nil && s.ImageRepository != "" {
-		all = s.ImageRepository
+	flags := ""
+	all, err := ClusterImageRepository(ctx, h, c)
+	if err == nil && all != "" {
 		flags = " --image-repository " + all
 	}
 	k, err := liveClusterConfiguration(ctx, c)
@@ -155,6 +154,12 @@ func ofCluster(ctx context.Context, h *host.Host) string {
 		flags += " --kubernetes-version " + k.KubernetesVersion
 	}
 	return flags
+}
+
+// ClusterImageRepository is where a cluster takes every image from, as init keeps it; "" without --image-repository.
+func ClusterImageRepository(ctx context.Context, h *host.Host, c client.Client) (string, error) {
+	s, err := cluster.LoadSettings(ctx, c, cmp.Or(h.Config.Cloud.Namespace, config.Default().Cloud.Namespace))
+	return s.ImageRepository, err
 }
 
 // CAHash is the pin of the cluster's certificate authority: what --discovery-token-ca-cert-hash takes. The cluster is that of the
