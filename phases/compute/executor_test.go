@@ -51,7 +51,7 @@ func TestExecutorIsInstalledAndUpgraded(t *testing.T) {
 	if m.active[executor.UnitName] || m.enabled[executor.UnitName] || m.Files.Exists(executorProgram) || m.Files.Exists(executorUnit) {
 		t.Errorf("left after reset: %v, %v", m.active, m.files(t))
 	}
-	if !strings.Contains(strings.Join(m.said, "\n"), "1 virtual machines run on this node") {
+	if !strings.Contains(strings.Join(m.said, "\n"), "1 virtual machines keep running on this node") {
 		t.Errorf("says %q", m.said)
 	}
 }
