@@ -107,7 +107,7 @@ func (e *cloudTest) masters() {
 	}
 	begin := e.Mark()
 	_, answer := e.session().call(http.MethodGet, "https://default-region.onecloud.svc:30888/hosts/k8s-master-node-ips", nil, nil)
-	if fmt.Sprint(answer["ips"]) != "[192.0.2.11]" {
+	if fmt.Sprint(answer["host"]) != "map[ips:[192.0.2.11]]" {
 		e.Errorf("%v", answer)
 	}
 	requests := e.Requests(begin, harness.Filter{User: "system:serviceaccount:onecloud:onecloud-region"})
