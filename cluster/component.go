@@ -117,8 +117,8 @@ func (r ComponentRef) chosen(live *unstructured.Unstructured, key string) bool {
 // AnnotationRestartedAt is where "kubectl rollout restart" writes, too.
 const AnnotationRestartedAt = "kubectl.kubernetes.io/restartedAt"
 
-// Restart rolls the pods of the component's workloads, one after another as an update would, and returns the workloads. seen is true of a status of the cloud
-// from after it.
+// Restart rolls the pods of the component's workloads, one after another as an update would, and returns the workloads. seen is for
+// WaitSeen: it is true of a status of the cloud from after the restart.
 func (r ComponentRef) Restart(ctx context.Context, c client.Client, now time.Time) (lines []string, seen func(Status) bool, err error) {
 	workloads, err := r.Workloads(ctx, c)
 	if err != nil {
@@ -134,21 +134,16 @@ func (r ComponentRef) Restart(ctx context.Context, c client.Client, now time.Tim
 			return lines, nil, fmt.Errorf("restarting %s: %w", name, err)
 		}
 		lines = append(lines, name+" restarted")
-		if w.GetName() == r.Cloud.Name+"-"+r.Name { // the one of which the status tells
+		if w.GetName() == r.Cloud.Name+"-"+r.Name { // the one that the status reports on
 			generation = w.GetGeneration()
 		}
 	}
 	return lines, func(s Status) bool {
 		return !slices.ContainsFunc(s.Components, func(c v1alpha1.ComponentStatus) bool {
-			// Of one that is disabled, and paused so that its workload is still there, the status tells nothing.
+			// The status has no generation of one that is disabled, and paused so that its workload is still there.
 			return c.Name == r.Name && c.State != v1alpha1.Disabled && c.ObservedGeneration < generation
 		})
 	}, nil
-}
-
-// WaitRestarted is Wait after a Restart.
-func (r ComponentRef) WaitRestarted(ctx context.Context, c client.WithWatch, seen func(Status) bool, report func(Status)) error {
-	return waitSeen(ctx, c, r.Cloud, seen, report)
 }
 
 // Workloads are the Deployments, StatefulSets and DaemonSets of the component.

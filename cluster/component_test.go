@@ -113,13 +113,13 @@ func TestRestartIsSeen(t *testing.T) {
 	if seen(of(d.Generation-1)) || !seen(of(d.Generation)) || !seen(of(d.Generation+1)) {
 		t.Errorf("generation %d", d.Generation)
 	}
-	// It was paused, and disabled then: no status will ever tell of its workload.
+	// It was paused, and disabled then: no status will ever report on its workload.
 	if !seen(Status{Components: []v1alpha1.ComponentStatus{{Name: "glance", State: v1alpha1.Disabled}}}) {
 		t.Error("a wait for a component that is disabled would not end")
 	}
 }
 
-func TestWaitRestarted(t *testing.T) {
+func TestWaitSeen(t *testing.T) {
 	cloud := resource(t, head+`}
 status: {observedGeneration: 2, conditions: [{type: Ready, status: "True"}], components: [{name: glance, state: Available, observedGeneration: 3}]}`)
 	named := func(o client.Object) []string { return []string{o.GetName()} }
@@ -134,9 +134,8 @@ status: {observedGeneration: 2, conditions: [{type: Ready, status: "True"}], com
 			return w, err
 		},
 	})
-	ref := ComponentRef{Cloud: client.ObjectKeyFromObject(cloud), Name: "glance"}
 	last := int64(0)
-	err := ref.WaitRestarted(t.Context(), c, func(s Status) bool { return s.Components[0].ObservedGeneration > 3 }, func(s Status) {
+	err := WaitSeen(t.Context(), c, client.ObjectKeyFromObject(cloud), func(s Status) bool { return s.Components[0].ObservedGeneration > 3 }, func(s Status) {
 		last = s.Components[0].ObservedGeneration
 	})
 	if err != nil || last != 4 {

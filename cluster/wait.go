@@ -22,11 +22,11 @@ import (
 // Wait waits until a cloud is Ready, or until only an invalid option keeps it from becoming Ready. It calls report from one goroutine with
 // the status after each change.
 func Wait(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(Status)) error {
-	return waitSeen(ctx, c, key, func(Status) bool { return true }, report)
+	return WaitSeen(ctx, c, key, func(Status) bool { return true }, report)
 }
 
-// waitSeen is Wait for a change that the resource of the cloud does not show: seen is true of a status from after it.
-func waitSeen(ctx context.Context, c client.WithWatch, key client.ObjectKey, seen func(Status) bool, report func(Status)) error {
+// WaitSeen is Wait for a change that the resource of the cloud does not show: seen is true of a status from after it.
+func WaitSeen(ctx context.Context, c client.WithWatch, key client.ObjectKey, seen func(Status) bool, report func(Status)) error {
 	var last Status
 	watching, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -202,7 +202,7 @@ func (a *Agent) preclude(ctx context.Context) error {
 	if err := a.writeRecord(ctx, a.record); err != nil {
 		return fmt.Errorf("writing the record: %w", err)
 	}
-	a.changed = changed // by nobody else
+	a.changed = changed // the other agent changed nothing
 	return nil
 }
 

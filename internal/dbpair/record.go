@@ -61,6 +61,9 @@ func ID(server string) int {
 // PodName is the only pod of a server.
 func PodName(server string) string { return server + "-0" }
 
+// ClaimName is the claim of the volume of a server.
+func ClaimName(server string) string { return "data-" + PodName(server) }
+
 // ServiceName is the Service of one server, for replication.
 func ServiceName(server string) string { return "ocadm-mysql-server-" + strconv.Itoa(ID(server)) }
 

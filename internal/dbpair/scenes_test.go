@@ -93,7 +93,7 @@ func (p *pair) isolated(t *testing.T) {
 	}
 }
 
-// TestPairUnanswered: a replica that took over, and was never told so, acknowledges nothing more to the former primary. It would drop that at its start.
+// TestPairUnanswered: a replica that took over, and got no answer to that, acknowledges nothing more to the former primary. It would drop that at its start.
 func TestPairUnanswered(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

@@ -45,6 +45,18 @@ func TestEmptyCutOff(t *testing.T) {
 	}
 }
 
+// certified is an agent whose server has a certificate of an authority.
+func certified(t *testing.T, ca pki.Pair) *Agent {
+	t.Helper()
+	dir := t.TempDir()
+	a := &Agent{Me: First, Authority: ca, Names: []string{"server"}, Files: Files{
+		CA: filepath.Join(dir, "ca.crt"), Certificate: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}}
+	if err := a.certificate(); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
 // An authority that has ended, after ten years, is continued: the server starts, and the other one, which has the authority of before, trusts it.
 func TestAuthorityOfLongAgo(t *testing.T) {
 	now := time.Now()
@@ -52,12 +64,7 @@ func TestAuthorityOfLongAgo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	a := &Agent{Me: First, Authority: ca, Names: []string{"server"}, Files: Files{
-		CA: filepath.Join(dir, "ca.crt"), Certificate: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}}
-	if err := a.certificate(); err != nil {
-		t.Fatal(err)
-	}
+	a := certified(t, ca)
 	raw, err := os.ReadFile(a.Files.Certificate)
 	if err != nil {
 		t.Fatal(err)
@@ -82,12 +89,7 @@ func TestCertificateCutOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	a := &Agent{Me: First, Authority: ca, Names: []string{"server"}, Files: Files{
-		CA: filepath.Join(dir, "ca.crt"), Certificate: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}}
-	if err := a.certificate(); err != nil {
-		t.Fatal(err)
-	}
+	a := certified(t, ca)
 	whole, err := os.ReadFile(a.Files.Certificate)
 	if err != nil {
 		t.Fatal(err)

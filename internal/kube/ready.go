@@ -172,6 +172,11 @@ func podsTrouble(sel labels.Selector, pods []corev1.Pod) string {
 	return ""
 }
 
+// PodEnded reports whether a pod has run to its end, well or not.
+func PodEnded(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
 // PodReady reports whether a pod is Ready.
 func PodReady(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {

@@ -283,7 +283,7 @@ func (a *Applier) isClean(key Key, version, hash string) (kept []Kept, ok bool) 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.records[key]
-	if r == nil || r.full == hash && !a.Now().Before(r.growAt) {
+	if r == nil || r.full == hash && r.refused(a.Now()) == "" {
 		return nil, false
 	}
 	s := r.clean

@@ -183,7 +183,7 @@ func (a *Applier) mayGrow(key Key, hash string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.records[key]
-	return r == nil || r.full != hash || !a.Now().Before(r.growAt)
+	return r == nil || r.refused(a.Now()) != hash
 }
 
 func (s *settling) service() {

@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/operation"
@@ -122,7 +123,7 @@ func (o Options) evict(ctx context.Context, node string, report workflow.Reporte
 
 // leaves reports whether a pod must be evicted: one that has ended need not, and a daemon or a static pod would come back.
 func leaves(p *corev1.Pod) bool {
-	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || p.Annotations[corev1.MirrorPodAnnotationKey] != "" {
+	if kube.PodEnded(p) || p.Annotations[corev1.MirrorPodAnnotationKey] != "" {
 		return false
 	}
 	owner := metav1.GetControllerOf(p)

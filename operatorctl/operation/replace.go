@@ -15,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -289,8 +290,7 @@ func (r *Run) running(ctx context.Context, cloud *v1alpha1.OnecloudCluster, comp
 			return nil, fmt.Errorf("listing the pods of %s: %w", name, err)
 		}
 		for _, p := range pods.Items {
-			over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-			if !over && component.OfCloud(&p, cloud.Name) {
+			if !kube.PodEnded(&p) && component.OfCloud(&p, cloud.Name) {
 				left = append(left, "Pod "+p.Name)
 			}
 		}

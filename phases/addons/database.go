@@ -86,7 +86,7 @@ func EmbeddedDatabase(namespace string) (objs, data []*unstructured.Unstructured
 	c.Cloud.Namespace = namespace
 	objs, err = database().Objects(&c, Prepared{Pair: &Pair{}})
 	for _, d := range []struct{ kind, name string }{
-		{"PersistentVolumeClaim", "data-" + dbpair.PodName(dbpair.First)}, {"PersistentVolumeClaim", "data-" + dbpair.PodName(dbpair.Second)},
+		{"PersistentVolumeClaim", dbpair.ClaimName(dbpair.First)}, {"PersistentVolumeClaim", dbpair.ClaimName(dbpair.Second)},
 		{"Secret", DatabaseName}, {"Secret", dbpair.SecretName},
 	} {
 		u := &unstructured.Unstructured{}

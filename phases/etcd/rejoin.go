@@ -71,11 +71,9 @@ func PlanRejoin(ctx context.Context, h *host.Host, after string) (*Rejoin, error
 			r.others = append(r.others, etcd.Member{Name: o.Name, ClientURL: o.Client, PeerURL: o.Peer})
 		}
 	}
-	at := slices.IndexFunc(all, func(o etcd.Observed) bool { return o.Peer == m.PeerURL })
-	if at >= 0 && !all[at].Learner && !all[at].Answers {
-		if why := etcd.MustStay(all, all[at].ID); why != "" {
-			return nil, finding.New("OCA-4141", "The member "+m.Name+" of etcd cannot be replaced", why,
-				"repair the other control-plane nodes first: ocadm ha status names them; "+ofTwo)
+	if slices.ContainsFunc(all, func(o etcd.Observed) bool { return o.Peer == m.PeerURL && !o.Learner && !o.Answers }) {
+		if err := r.replaceable(all); err != nil {
+			return nil, err
 		}
 	}
 	return r, nil
@@ -225,7 +223,7 @@ func (r *Rejoin) replaceable(all []etcd.Observed) error {
 	}
 	if why := etcd.MustStay(all, all[at].ID); why != "" {
 		return finding.New("OCA-4141", "The member "+r.Member.Name+" of etcd cannot be replaced", why,
-			"repair the other control-plane nodes first, then run the same command again; "+ofTwo)
+			"repair the other control-plane nodes first (ocadm ha status names them), then run the same command again; "+ofTwo)
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ type Earlier struct {
 	KubernetesVersion string
 	Networking        Networking
 	ProxyMode         string
-	// Endpoint is where the nodes reach the cluster, host:port: empty until init has stored it there, because nobody used it before.
+	// Endpoint is where the nodes reach the cluster, host:port: empty until init has stored it there, because nothing used it before.
 	Endpoint string
 }
 

@@ -19,7 +19,6 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
-	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -142,19 +141,18 @@ func noProxy() (env []string) {
 // digest is that of kubeadm's configuration and patches on this node. Tokens are left out: they change nothing that a phase makes. So is the role of a
 // node that has joined and becomes a compute node: its phase labels the node, and kubeadm would not join one again that is Ready.
 func digest(h *host.Host, role Role) (string, error) {
-	c := *h.Config
-	c.Cluster.Token, c.Cluster.TokenTTL = "", 0
-	c.Node.EnableHostAgent = c.Node.EnableHostAgent && role == ControlPlane
-	return digestOf(&c, role)
+	return digestAs(h, role, h.Config.Node.EnableHostAgent && role == ControlPlane)
 }
 
-func digestOf(c *config.Config, role Role) (string, error) {
-	render := func() ([]byte, error) { return documents(nodeRegistration(c, Worker)) }
+func digestAs(h *host.Host, role Role, compute bool) (string, error) {
+	c := *h.Config
+	c.Cluster.Token, c.Cluster.TokenTTL, c.Node.EnableHostAgent = "", 0, compute
+	render := func() ([]byte, error) { return documents(nodeRegistration(&c, Worker)) }
 	switch {
 	case role == Worker && c.Join.ControlPlane:
-		render = func() ([]byte, error) { return documents(nodeRegistration(c, ControlPlane), localAPIEndpoint(c)) }
+		render = func() ([]byte, error) { return documents(nodeRegistration(&c, ControlPlane), localAPIEndpoint(&c)) }
 	case role == ControlPlane:
-		render = func() ([]byte, error) { return RenderInit(c) }
+		render = func() ([]byte, error) { return RenderInit(&c) }
 	}
 	doc, err := render()
 	if err != nil {
@@ -164,7 +162,7 @@ func digestOf(c *config.Config, role Role) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("rendering the patch of CoreDNS: %w", err)
 	}
-	sum := sha256.Sum256(bytes.Join([][]byte{doc, KubeletPatch(c), dns}, []byte("\n---\n")))
+	sum := sha256.Sum256(bytes.Join([][]byte{doc, KubeletPatch(&c), dns}, []byte("\n---\n")))
 	return hex.EncodeToString(sum[:8]), nil
 }
 
@@ -176,17 +174,9 @@ func finished(h *host.Host, phase string, role Role) (now, before bool, err erro
 	}
 	want, err := digest(h, role)
 	if err == nil && e.Detail != want && role == Worker {
-		want, err = formerDigest(h)
+		want, err = digestAs(h, role, true) // as earlier releases noted a node that joined as a compute node
 	}
 	return e.Detail == want, e.Detail != want, err
-}
-
-// formerDigest is what earlier releases noted of a node that joined as a compute node: it held that role.
-func formerDigest(h *host.Host) (string, error) {
-	c := *h.Config
-	c.Cluster.Token, c.Cluster.TokenTTL = "", 0
-	c.Node.EnableHostAgent = true
-	return digestOf(&c, Worker)
 }
 
 func noteFinished(h *host.Host, phase string, role Role) error {

@@ -227,7 +227,7 @@ func TestComputeNodeNeedsNoSecondStart(t *testing.T) {
 	if h.Config.Node.EnableHostAgent = true; !done() {
 		t.Error("a compute node starts its kubelet again")
 	}
-	former, err := digestOf(h.Config, Worker)
+	former, err := digestAs(h, Worker, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestResetWorksWithoutAnAPIServer(t *testing.T) {
 	for _, f := range []string{AdminKubeconfig, manifest("etcd"), pkiDir + "/etcd/ca.crt", etcdDir + "/member/wal", KubeletConfigFile} {
 		write(t, h, f, "x")
 	}
-	stays := []string{kubernetesDir + "/somebody-elses.txt", kubernetesDir + "/other.conf", etcdDir + "/default/member", kubeletDir + "/config.json"}
+	stays := []string{kubernetesDir + "/foreign.txt", kubernetesDir + "/other.conf", etcdDir + "/default/member", kubeletDir + "/config.json"}
 	for _, f := range stays {
 		write(t, h, f, "x")
 	}
@@ -148,7 +148,7 @@ func TestResetUnmountsTheVolumeOfImages(t *testing.T) {
 	}
 }
 
-// A member that is left in etcd is a voter that is gone. Where the cluster does not answer, or nobody left an administrator's kubeconfig here, the member of this
+// A member that is left in etcd is a voter that is gone. Where the cluster does not answer, or there is no administrator's kubeconfig here, the member of this
 // machine is asked.
 func TestResetAsksItsOwnMember(t *testing.T) {
 	h := fakeHost(t, &host.Recorder{})

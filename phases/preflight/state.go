@@ -67,7 +67,7 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 }
 
 // changedEndpoint refuses a second init that would send the nodes of the cluster to another endpoint, usually because a flag of the first one was left out:
-// certificates, kubeconfigs and what joins are told would all be made anew.
+// certificates, kubeconfigs and the endpoint of join commands would all change.
 func (m *machine) changedEndpoint(was string) []finding.Finding {
 	if now := m.h.Config.Cluster.ControlPlaneEndpoint; was != "" && was != now {
 		return []finding.Finding{finding.New("OCA-1007", "The nodes of the cluster on this machine reach it at "+was, "this command would make it "+now,

@@ -73,7 +73,7 @@ type Volume struct {
 // databaseServer is the server of the embedded database whose claim has a name, "" if it is of something else.
 func databaseServer(claim string) string {
 	for _, server := range dbpair.Servers() {
-		if claim == "data-"+dbpair.PodName(server) {
+		if claim == dbpair.ClaimName(server) {
 			return server
 		}
 	}

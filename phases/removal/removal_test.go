@@ -131,13 +131,13 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// A volume of the embedded database is told apart by what the server on the other node is: a backup must not take the place of a primary.
+// A volume of the embedded database is judged by what the server on the other node is: a backup must not take the place of a primary.
 func TestDatabaseOnTheNode(t *testing.T) {
 	for name, c := range map[string]struct{ claim, primary, want string }{
 		"one copy":                     {"data-ocadm-mysql-0", "", ""},
 		"the first took over":          {"data-ocadm-mysql-2-0", dbpair.First, dbpair.RolePrimary},
 		"the second took over":         {"data-ocadm-mysql-0", dbpair.Second, dbpair.RolePrimary},
-		"nobody has taken over so far": {"data-ocadm-mysql-0", dbpair.First, dbpair.RoleReplica},
+		"no server has taken over yet": {"data-ocadm-mysql-0", dbpair.First, dbpair.RoleReplica},
 	} {
 		objects := []client.Object{volume("v", "node3", c.claim), volume("w", "node3", "data-a")}
 		if c.primary != "" {

@@ -188,7 +188,7 @@ func Evictions(ctx context.Context, k client.Client, node string) (lines []strin
 
 // moves reports whether a pod has to be evicted: a daemon or a static pod would come back.
 func moves(p *corev1.Pod) bool {
-	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || p.Annotations[corev1.MirrorPodAnnotationKey] != "" {
+	if kube.PodEnded(p) || p.Annotations[corev1.MirrorPodAnnotationKey] != "" {
 		return false
 	}
 	owner := metav1.GetControllerOf(p)

@@ -124,7 +124,7 @@ func (n *Rotation) oldPods(ctx context.Context, c client.Reader, stage Stage) ([
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
 	return slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool {
-		return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || !usesAPI(&p) || !p.CreationTimestamp.Time.Before(at.Truncate(time.Second))
+		return kube.PodEnded(&p) || !usesAPI(&p) || !p.CreationTimestamp.Time.Before(at.Truncate(time.Second))
 	}), nil
 }
 
