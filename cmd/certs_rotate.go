@@ -30,7 +30,7 @@ type rotated struct {
 }
 
 // rotateFlags say which part of a rotation is asked for.
-type rotateFlags struct{ finish, revert, status bool }
+type rotateFlags struct{ etcd, finish, revert, status bool }
 
 func newCertsRotate(a *app) *cobra.Command {
 	var f stepFlags
@@ -43,18 +43,21 @@ func newCertsRotate(a *app) *cobra.Command {
 			"sign. Then replace copies of /etc/kubernetes/admin.conf. --finish drops the old authorities: what they have signed is then refused, and\n" +
 			"you cannot go back. Until then, --revert returns to the old authorities.\n\n" +
 			"A stage begins only when every node has completed the previous one. If the command is interrupted, run it again on any control-plane\n" +
-			"node: it continues. --status shows the stage and the nodes that have not completed it. The command does not replace the authority of\n" +
-			"etcd or the key of service-account tokens.",
+			"node: it continues. --status shows the stage and the nodes that have not completed it.\n\n" +
+			"With --etcd it replaces the authority of etcd, too. Then etcd and the API server restart on each control-plane node in turn, at the\n" +
+			"beginning and with --finish; with one control-plane node, the API is away meanwhile. The key of service-account tokens stays.",
 		Example: "  # show what would be done\n  ocadm certs rotate-ca --dry-run\n\n  ocadm certs rotate-ca\n  ocadm certs rotate-ca --status\n\n" +
+			"  # the authority of etcd, too\n  ocadm certs rotate-ca --etcd\n\n" +
 			"  # when copies of admin.conf are replaced\n  ocadm certs rotate-ca --finish\n\n  # or go back\n  ocadm certs rotate-ca --revert",
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.rotateCA(c, f, part) },
 	}
 	f.add(c)
+	c.Flags().BoolVar(&part.etcd, "etcd", false, "replace the authority of etcd, too; etcd and API servers restart")
 	c.Flags().BoolVar(&part.finish, "finish", false, "drop the old authorities; this cannot be undone")
 	c.Flags().BoolVar(&part.revert, "revert", false, "go back to the old authorities")
 	c.Flags().BoolVar(&part.status, "status", false, "show how far the rotation is, and change nothing")
-	c.MarkFlagsMutuallyExclusive("finish", "revert", "status")
+	c.MarkFlagsMutuallyExclusive("etcd", "finish", "revert", "status")
 	return c
 }
 
@@ -75,8 +78,16 @@ func (a *app) rotateCA(c *cobra.Command, f stepFlags, part rotateFlags) error {
 	if part.status {
 		return a.printRotated(ctx, n, f, rotated{}, workflow.Result{})
 	}
+	if part.etcd {
+		if err := n.WithEtcd(); err != nil {
+			return err
+		}
+	}
 	steps := rotation.TrustSteps()
 	question := "This replaces the certificate authorities of the cluster, and restarts controller managers, schedulers, kubelets and the pods that use the API"
+	if part.etcd {
+		question += ", and etcd and API servers on one control-plane node after the other"
+	}
 	switch {
 	case part.finish:
 		err = n.Finishable()
@@ -141,7 +152,7 @@ func printRotation(w io.Writer, out rotated) error {
 	if s.Record.Reverting {
 		state += ", on the way back"
 	}
-	if _, err := fmt.Fprintf(w, "Rotation %s: %s\n\n", s.Record.ID, state); err != nil {
+	if _, err := fmt.Fprintf(w, "Rotation %s of %s: %s\n\n", s.Record.ID, strings.Join(s.Record.Authorities, ", "), state); err != nil {
 		return err
 	}
 	yes := map[bool]string{true: "yes", false: "no"}

@@ -31,6 +31,8 @@ const (
 	// ClusterAuthority and FrontProxyAuthority can be replaced in a running cluster: the API server reads their files again while it runs.
 	ClusterAuthority    = "ca"
 	FrontProxyAuthority = "front-proxy-ca"
+	// EtcdAuthority can be replaced, too, but etcd and the API servers read it at their start only.
+	EtcdAuthority = "etcd/ca"
 	// signerFile holds the authority that signs, alone, while ca.crt holds two: the controller manager signs with a file of one certificate only.
 	signerFile  = pkiDir + "/ca-signer.crt"
 	signingFlag = "--cluster-signing-cert-file="
@@ -165,9 +167,14 @@ func (f authorityFile) written(h *host.Host) bool {
 
 // authorityFiles are what this machine is to have. A file without data is to be absent.
 func (t Trust) authorityFiles(h *host.Host) ([]authorityFile, error) {
-	out := []authorityFile{{pkiDir + "/ca.crt", t.Certs[ClusterAuthority], 0o644}}
 	if !IsControlPlane(h) {
-		return out, nil
+		return []authorityFile{{pkiDir + "/ca.crt", t.Certs[ClusterAuthority], 0o644}}, nil
+	}
+	var out []authorityFile
+	for _, name := range []string{ClusterAuthority, FrontProxyAuthority, EtcdAuthority} {
+		if t.Certs[name] != nil {
+			out = append(out, authorityFile{pkiDir + "/" + name + ".crt", t.Certs[name], 0o644}, authorityFile{pkiDir + "/" + name + ".key", t.Keys[name], 0o600})
+		}
 	}
 	signer := authorityFile{name: signerFile, mode: 0o644}
 	if !t.whole() {
@@ -177,9 +184,7 @@ func (t Trust) authorityFiles(h *host.Host) ([]authorityFile, error) {
 		}
 		signer.data = pkiutil.EncodeCertPEM(first)
 	}
-	return append(out, authorityFile{pkiDir + "/ca.key", t.Keys[ClusterAuthority], 0o600},
-		authorityFile{pkiDir + "/front-proxy-ca.crt", t.Certs[FrontProxyAuthority], 0o644},
-		authorityFile{pkiDir + "/front-proxy-ca.key", t.Keys[FrontProxyAuthority], 0o600}, signer), nil
+	return append(out, signer), nil
 }
 
 // AuthoritiesTodo lists the files of the authorities that are not as they are to be. The one with the signer alone goes last: see SignerTodo.
@@ -302,8 +307,8 @@ func signedByFirst(h *host.Host, cert *x509.Certificate, authority string) (bool
 }
 
 // SignTodo lists the certificates of this machine that are to be signed anew, because another authority signs now.
-func SignTodo(h *host.Host) ([]string, error) {
-	list, err := unsigned(h)
+func SignTodo(h *host.Host, t Trust) ([]string, error) {
+	list, err := unsigned(h, t)
 	var out []string
 	for _, c := range list {
 		out = append(out, "sign "+c.File)
@@ -311,7 +316,8 @@ func SignTodo(h *host.Host) ([]string, error) {
 	return out, err
 }
 
-func unsigned(h *host.Host) (out []Certificate, err error) {
+// unsigned are the certificates of authorities that are replaced which another one has signed than that which signs now.
+func unsigned(h *host.Host, t Trust) (out []Certificate, err error) {
 	var list []Certificate
 	if IsControlPlane(h) {
 		if list, err = Certificates(h, time.Now(), 0); err != nil {
@@ -325,7 +331,7 @@ func unsigned(h *host.Host) (out []Certificate, err error) {
 		if c.File == kubeletClientPEM {
 			authority = ClusterAuthority
 		}
-		if authority != ClusterAuthority && authority != FrontProxyAuthority {
+		if t.Certs[authority] == nil {
 			continue
 		}
 		if good, err := signedByFirst(h, c.cert, authority); err != nil || !good {

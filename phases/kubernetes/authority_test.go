@@ -26,13 +26,14 @@ const managerManifest = "spec:\n  containers:\n  - command:\n    - kube-controll
 func rotating(t *testing.T) (*host.Host, map[string]Trust) {
 	t.Helper()
 	h := controlPlaneEnding(t, 90*day)
+	leafEnding(t, h, "etcd/server", EtcdAuthority, 90*day)
 	write(t, h, manifest(constants.KubeAPIServer), "x")
 	write(t, h, manifest(constants.KubeControllerManager), managerManifest)
 	stages := map[string]Trust{"trust": {}, "sign": {}, "drop": {}}
 	for stage := range stages {
 		stages[stage] = Trust{Certs: map[string][]byte{}, Keys: map[string][]byte{}}
 	}
-	for _, name := range []string{ClusterAuthority, FrontProxyAuthority} {
+	for _, name := range []string{ClusterAuthority, FrontProxyAuthority, EtcdAuthority} {
 		before, beforeKey, err := Authority(h, name)
 		if err != nil {
 			t.Fatal(err)
@@ -83,7 +84,7 @@ func take(t *testing.T, h *host.Host, tr Trust) {
 	for range 2 {
 		for _, do := range []func() error{
 			func() error { return WriteAuthorities(h, silent{}, tr) }, func() error { return WriteKubeconfigs(h, silent{}, tr) },
-			func() error { return SignAnew(t.Context(), h, silent{}) }, func() error { return WriteSigner(h, silent{}, tr) }, func() error { return RemoveSigner(h, silent{}, tr) },
+			func() error { return SignAnew(t.Context(), h, silent{}, tr) }, func() error { return WriteSigner(h, silent{}, tr) }, func() error { return RemoveSigner(h, silent{}, tr) },
 		} {
 			if err := do(); err != nil {
 				t.Fatal(err)
@@ -91,7 +92,7 @@ func take(t *testing.T, h *host.Host, tr Trust) {
 		}
 		files, err := AuthoritiesTodo(h, tr)
 		configs, cerr := KubeconfigsTodo(h, tr)
-		certs, serr := SignTodo(h)
+		certs, serr := SignTodo(h, tr)
 		if err != nil || cerr != nil || serr != nil || len(files)+len(configs)+len(certs) > 0 || SignerTodo(h, tr) != "" || SignerLeft(h, tr) {
 			t.Fatalf("left to do: %v %v %v %q, %v %v %v", files, configs, certs, SignerTodo(h, tr), err, cerr, serr)
 		}
@@ -134,7 +135,8 @@ func TestAuthorities(t *testing.T) {
 		if anew := h.Files.Text(pkiDir+"/apiserver.crt") != before; anew != c.signedAnew {
 			t.Errorf("%s: signed anew: %v", c.stage, anew)
 		}
-		for file, authority := range map[string]string{pkiDir + "/apiserver.crt": "ca", pkiDir + "/front-proxy-client.crt": "front-proxy-ca", kubeletClientPEM: "ca"} {
+		for file, authority := range map[string]string{pkiDir + "/apiserver.crt": "ca", pkiDir + "/front-proxy-client.crt": "front-proxy-ca", pkiDir + "/etcd/server.crt": "etcd/ca",
+			kubeletClientPEM: "ca"} {
 			cert, err := readCertificate(h, file)
 			if err != nil {
 				t.Fatal(err)
@@ -150,7 +152,7 @@ func TestAuthorities(t *testing.T) {
 	if h.Files.Text("/etc/kubernetes/other.conf") != other {
 		t.Error("the kubeconfig of another cluster was changed")
 	}
-	for _, key := range []string{"ca.key", "front-proxy-ca.key"} {
+	for _, key := range []string{"ca.key", "front-proxy-ca.key", "etcd/ca.key"} {
 		if st, err := h.Files.Stat(pkiDir + "/" + key); err != nil || st.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", key, st.Mode(), err)
 		}
@@ -164,6 +166,27 @@ func TestAuthorities(t *testing.T) {
 	})
 	if len(kept) > 0 {
 		t.Errorf("keys are kept: %v", kept)
+	}
+}
+
+// Unless it is asked for, nothing of etcd changes.
+func TestAuthoritiesWithoutEtcd(t *testing.T) {
+	h, stages := rotating(t)
+	files := []string{"/etcd/ca.crt", "/etcd/ca.key", "/etcd/server.crt", "/etcd/server.key"}
+	read := func() (out []string) {
+		for _, f := range files {
+			out = append(out, h.Files.Text(pkiDir+f))
+		}
+		return out
+	}
+	before := read()
+	for _, stage := range []string{"trust", "sign", "drop"} {
+		delete(stages[stage].Certs, EtcdAuthority)
+		delete(stages[stage].Keys, EtcdAuthority)
+		take(t, h, stages[stage])
+		if !slices.Equal(read(), before) {
+			t.Errorf("%s changed files of etcd", stage)
+		}
 	}
 }
 

@@ -148,22 +148,33 @@ func kubeconfigCertificate(h *host.Host, file string) (*x509.Certificate, error)
 	return clientCertificate(h, user)
 }
 
+// remedies of certificates that have ended or will soon.
+const (
+	renewThem  = "ocadm certs renew; the same on the other control-plane nodes"
+	rotateThem = "ocadm certs rotate-ca replaces authorities, with --etcd also that of etcd; what else ends soon: ocadm certs renew"
+	buildAnew  = "back up the cloud's databases, create the cluster again, and restore: docs/backup.md"
+)
+
 // Expiry is a finding if a certificate has expired, or will soon; nil if all are valid.
 func Expiry(list []Certificate, node string) error {
-	pick := func(state string) (names []string) {
+	for _, judged := range []struct{ state, code, title, authority string }{
+		{CertificateExpired, "OCA-4301", "Certificates of Kubernetes have expired", buildAnew},
+		{CertificateSoon, "OCA-4401", "Certificates of Kubernetes expire soon", rotateThem},
+	} {
+		next := renewThem
+		var names []string
 		for _, c := range list {
-			if c.State == state {
-				names = append(names, fmt.Sprintf("%s ends %s", c.File, c.NotAfter.Format(time.RFC3339)))
+			if c.State != judged.state {
+				continue
+			}
+			names = append(names, fmt.Sprintf("%s ends %s", c.File, c.NotAfter.Format(time.RFC3339)))
+			if c.Kind == kindAuthority {
+				next = judged.authority
 			}
 		}
-		return names
-	}
-	const renew = "ocadm certs renew; the same on the other control-plane nodes"
-	if expired := pick(CertificateExpired); len(expired) > 0 {
-		return finding.New("OCA-4301", "Certificates of Kubernetes have expired", fmt.Sprintf("%d on node %s", len(expired), node), renew).With(expired...)
-	}
-	if soon := pick(CertificateSoon); len(soon) > 0 {
-		return finding.New("OCA-4401", "Certificates of Kubernetes expire soon", fmt.Sprintf("%d on node %s", len(soon), node), renew).With(soon...)
+		if len(names) > 0 {
+			return finding.New(judged.code, judged.title, fmt.Sprintf("%d on node %s", len(names), node), next).With(names...)
+		}
 	}
 	return nil
 }

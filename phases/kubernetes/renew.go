@@ -108,7 +108,7 @@ func (n *Renewal) refuse(now time.Time) error {
 	for _, c := range list {
 		if c.Kind == kindAuthority && c.State == CertificateExpired {
 			return finding.New("OCA-4403", "A certificate authority has expired", c.File+" ended at "+c.NotAfter.Format(time.RFC3339),
-				"back up the cloud's databases, create the cluster again, and restore: docs/backup.md")
+				buildAnew)
 		}
 		if c.External && !n.Unattended && n.due(c, now) {
 			return finding.New("OCA-4404", "The key of a certificate authority is not on this machine", c.File+" cannot be signed here",

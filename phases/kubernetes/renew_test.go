@@ -34,10 +34,6 @@ const day = 24 * time.Hour
 func controlPlaneEnding(t *testing.T, lasts time.Duration) *host.Host {
 	t.Helper()
 	h := fakeHost(t, nil)
-	c, err := internalCluster(h.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := h.Files.Path(pkiDir)
 	for _, ca := range []string{"ca", "etcd/ca", "front-proxy-ca"} {
 		cert, key, err := pkiutil.NewCertificateAuthority(&pkiutil.CertConfig{Config: certutil.Config{CommonName: ca}, NotAfter: time.Now().Add(10 * 365 * day)})
@@ -48,22 +44,32 @@ func controlPlaneEnding(t *testing.T, lasts time.Duration) *host.Host {
 			t.Fatal(err)
 		}
 	}
-	for _, leaf := range []struct{ file, ca string }{{"apiserver", "ca"}, {"front-proxy-client", "front-proxy-ca"}} {
-		ca, key, err := certs.LoadCertificateAuthority(dir, leaf.ca)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cert, private, err := pkiutil.NewCertAndKey(ca, key, &pkiutil.CertConfig{EncryptionAlgorithm: c.EncryptionAlgorithmType(), NotAfter: time.Now().Add(lasts), Config: certutil.Config{
-			CommonName: leaf.file, NotBefore: time.Now().Add(-30 * day), Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, AltNames: certutil.AltNames{DNSNames: []string{"node1"}}}})
-		if err == nil {
-			err = pkiutil.WriteCertAndKey(dir, leaf.file, cert, private)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	leafEnding(t, h, "apiserver", "ca", lasts)
+	leafEnding(t, h, "front-proxy-client", "front-proxy-ca", lasts)
 	kubeletEnding(t, h, lasts)
 	return h
+}
+
+// leafEnding makes a certificate that an authority of the control plane has signed.
+func leafEnding(t *testing.T, h *host.Host, file, authority string, lasts time.Duration) {
+	t.Helper()
+	dir := h.Files.Path(pkiDir)
+	c, err := internalCluster(h.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, key, err := certs.LoadCertificateAuthority(dir, authority)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, private, err := pkiutil.NewCertAndKey(ca, key, &pkiutil.CertConfig{EncryptionAlgorithm: c.EncryptionAlgorithmType(), NotAfter: time.Now().Add(lasts), Config: certutil.Config{
+		CommonName: file, NotBefore: time.Now().Add(-30 * day), Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, AltNames: certutil.AltNames{DNSNames: []string{"node1"}}}})
+	if err == nil {
+		err = pkiutil.WriteCertAndKey(dir, file, cert, private)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // kubeletEnding makes the certificate of the kubelet.
@@ -103,6 +109,19 @@ func TestExpiry(t *testing.T) {
 		err = Expiry(list, "node1")
 		if got := finding.Of(err); c.code == "" && err != nil || c.code != "" && (len(got) != 1 || got[0].Code != c.code) || finding.ExitStatus(err) != c.exit {
 			t.Errorf("lasts %s: %v, status %d", c.lasts, err, finding.ExitStatus(err))
+		}
+	}
+}
+
+// An authority is not renewed: the command that replaces it is the next one.
+func TestExpiryOfAuthority(t *testing.T) {
+	for state, want := range map[string]string{CertificateSoon: "certs rotate-ca", CertificateExpired: "create the cluster again"} {
+		list := []Certificate{{Kind: kindControlPlane, State: state}, {Kind: kindAuthority, State: state}}
+		if got := finding.Of(Expiry(list, "node1")); len(got) != 1 || !strings.Contains(got[0].Remedy, want) {
+			t.Errorf("%s: %+v", state, got)
+		}
+		if got := finding.Of(Expiry(list[:1], "node1")); len(got) != 1 || !strings.HasPrefix(got[0].Remedy, "ocadm certs renew") {
+			t.Errorf("%s, without an authority: %+v", state, got)
 		}
 	}
 }

@@ -41,8 +41,8 @@ import (
 
 // SignAnew lets the authority that signs now sign what another has signed: on a control-plane node with its key, for the kubelet of a worker through the
 // API. Keys are new, too.
-func SignAnew(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-	list, err := unsigned(h)
+func SignAnew(ctx context.Context, h *host.Host, r workflow.Reporter, t Trust) error {
+	list, err := unsigned(h, t)
 	if err != nil {
 		return err
 	}
@@ -166,6 +166,24 @@ func ManagerFiles() []string {
 // SchedulerFiles are those of the scheduler.
 func SchedulerFiles() []string { return []string{kubernetesDir + "/scheduler.conf"} }
 
+// EtcdFiles are those of the authority of etcd, which etcd and the API server read at their start. They read certificates that it signed again while they run.
+func EtcdFiles() []string { return []string{pkiDir + "/" + EtcdAuthority + ".crt"} }
+
+// TakeUpEtcd restarts etcd of this node as TakeUp does, once all members answer: beside one that does not, the others may be too few meanwhile.
+func TakeUpEtcd(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+	limited, cancel := context.WithTimeout(ctx, reloadPatience)
+	defer cancel()
+	err := await(limited, h, r, constants.Etcd, probeEtcd, nil, diagnosePod(constants.Etcd))
+	switch {
+	case err == nil:
+		return TakeUp(ctx, h, r, constants.Etcd)
+	case errors.Is(context.Cause(ctx), context.Canceled):
+		return err
+	}
+	return finding.Errorf("OCA-4420", "etcd of node "+h.Config.Node.Name+" cannot be restarted now",
+		"ocadm etcd status shows the members; repair the one that does not answer, or remove its node: ocadm node remove NAME; then run the same command again", "%w", err)
+}
+
 // TakeUp restarts the static pod and waits until it is well. A changed manifest restarts it by itself.
 func TakeUp(ctx context.Context, h *host.Host, r workflow.Reporter, pod string) error {
 	running, err := staticContainers(ctx, h, []string{pod})
@@ -276,7 +294,10 @@ func APIServerTakes(ctx context.Context, h *host.Host, t Trust) string {
 		return why
 	}
 	want, accepted := map[string]bool{}, map[string]bool{} // by subject
-	for _, raw := range t.Certs {
+	for name, raw := range t.Certs {
+		if name == EtcdAuthority {
+			continue // it signs no client of the API server
+		}
 		list, err := certutil.ParseCertsPEM(raw)
 		if err != nil {
 			return err.Error()

@@ -74,9 +74,11 @@ func NodeSteps() []NodeStep {
 		}}.Todo(func(_ context.Context, n *Node) ([]string, error) { return kubernetes.KubeconfigsTodo(n.Host, n.trust) }),
 		NodeStep{Name: "certificates", Short: "Sign the certificates that another authority has signed", Timeout: signTimeout,
 			Run: func(ctx context.Context, n *Node, r workflow.Reporter) error {
-				return kubernetes.SignAnew(ctx, n.Host, r)
+				return kubernetes.SignAnew(ctx, n.Host, r, n.trust)
 			},
-		}.Todo(func(_ context.Context, n *Node) ([]string, error) { return kubernetes.SignTodo(n.Host) }),
+		}.Todo(func(_ context.Context, n *Node) ([]string, error) { return kubernetes.SignTodo(n.Host, n.trust) }),
+		withEtcd(takeUp("etcd", kubernetes.EtcdFiles()), kubernetes.TakeUpEtcd),
+		withEtcd(takeUp("kube-apiserver", kubernetes.EtcdFiles()), nil),
 		{Name: "api-server", Short: "Wait until the API server takes them over", Timeout: signTimeout, Skip: onWorker,
 			Plan: func(context.Context, *Node) ([]string, error) { return nil, nil },
 			Check: func(ctx context.Context, n *Node) (bool, error) {
@@ -148,4 +150,21 @@ func takeUp(pod string, files []string) NodeStep {
 		Run: func(ctx context.Context, n *Node, r workflow.Reporter) error {
 			return kubernetes.TakeUp(ctx, n.Host, r, pod)
 		}}
+}
+
+// withEtcd is for a static pod that reads the authority of etcd. When the new one begins to sign, both are trusted since the stage before.
+func withEtcd(s NodeStep, run func(context.Context, *host.Host, workflow.Reporter) error) NodeStep {
+	s.Skip = func(n *Node) string {
+		switch {
+		case n.trust.Certs[kubernetes.EtcdAuthority] == nil:
+			return "the authority of etcd stays"
+		case n.Stage == Sign:
+			return "it trusts both authorities"
+		}
+		return ""
+	}
+	if run != nil {
+		s.Run = func(ctx context.Context, n *Node, r workflow.Reporter) error { return run(ctx, n.Host, r) }
+	}
+	return s
 }

@@ -13,12 +13,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/nodepod"
 )
 
@@ -35,7 +37,7 @@ func pod(image string, m member, stage Stage, id string) *corev1.Pod {
 	sum := sha256.Sum256([]byte(m.name))
 	source := &corev1.SecretVolumeSource{SecretName: secretName, DefaultMode: new(int32(0o400))}
 	if !m.controlPlane {
-		for _, key := range []string{recordKey, oldPrefix + authorities[0], newPrefix + authorities[0]} {
+		for _, key := range []string{recordKey, dataKey(oldPrefix, kubernetes.ClusterAuthority), dataKey(newPrefix, kubernetes.ClusterAuthority)} {
 			source.Items = append(source.Items, corev1.KeyToPath{Key: key, Path: key})
 		}
 	}
@@ -66,12 +68,19 @@ func runPod(ctx context.Context, c client.WithWatch, r workflow.Reporter, p *cor
 	if err := removePod(ctx, c, r, p); err != nil {
 		return nil, err
 	}
-	if err := c.Create(ctx, p.DeepCopy(), client.FieldOwner(kube.FieldManager)); err != nil {
+	err := answered(ctx, func(ctx context.Context) error {
+		err := c.Create(ctx, p.DeepCopy(), client.FieldOwner(kube.FieldManager))
+		if apierrors.IsAlreadyExists(err) {
+			return nil // an earlier request made it, whose answer was lost
+		}
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("creating pod %s: %w", p.Name, err)
 	}
 	var lacks error
 	failed, said := "", ""
-	err := kube.WaitFor(ctx, c, p.DeepCopy(), func(o client.Object) (bool, string) {
+	err = kube.WaitFor(ctx, c, p.DeepCopy(), func(o client.Object) (bool, string) {
 		now, there := kube.As[corev1.Pod](o)
 		if !there {
 			failed = "its pod was deleted"
@@ -113,7 +122,7 @@ func runPod(ctx context.Context, c client.WithWatch, r workflow.Reporter, p *cor
 }
 
 func removePod(ctx context.Context, c client.WithWatch, r workflow.Reporter, p *corev1.Pod) error {
-	if err := c.Delete(ctx, p.DeepCopy()); err != nil {
+	if err := answered(ctx, func(ctx context.Context) error { return c.Delete(ctx, p.DeepCopy()) }); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			return nil
 		}

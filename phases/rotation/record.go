@@ -9,8 +9,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +24,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -50,6 +55,8 @@ const (
 	// These begin the names of what is kept of each authority.
 	oldPrefix, newPrefix = "old-", "new-"
 	wrapped              = "wrapped-"
+	// answerPatience is how long a request may go unanswered. A virtual address moves in seconds; a sole API server is back within a minute.
+	answerPatience = 3 * time.Minute
 )
 
 // Record is what is known of a rotation.
@@ -57,6 +64,8 @@ type Record struct {
 	ID    string    `json:"id"`
 	Stage Stage     `json:"stage"`
 	Began time.Time `json:"began"`
+	// Authorities are replaced.
+	Authorities []string `json:"authorities"`
 	// Reverting is set when the authorities were swapped to go back.
 	Reverting bool `json:"reverting,omitempty"`
 	// Nodes have taken over a stage.
@@ -76,7 +85,11 @@ type material struct {
 	wrapped map[string][]byte
 }
 
-var authorities = []string{kubernetes.ClusterAuthority, kubernetes.FrontProxyAuthority}
+// authorities can be replaced. That of etcd is only on request.
+var authorities = []string{kubernetes.ClusterAuthority, kubernetes.FrontProxyAuthority, kubernetes.EtcdAuthority}
+
+// dataKey is the key of an authority's certificate in the Secret, where names have no slash.
+func dataKey(prefix, name string) string { return prefix + strings.ReplaceAll(name, "/", "-") }
 
 // bundle is what is trusted of an authority in a stage, first that which signs.
 func (m material) bundle(stage Stage, name string) []byte {
@@ -103,7 +116,9 @@ func (m material) swapped(keys map[string][]byte) (map[string][]byte, map[string
 	swap := func(in map[string][]byte) map[string][]byte {
 		out := map[string][]byte{}
 		for _, name := range authorities {
-			out[oldPrefix+name], out[newPrefix+name] = in[newPrefix+name], in[oldPrefix+name]
+			if in[newPrefix+name] != nil {
+				out[oldPrefix+name], out[newPrefix+name] = in[newPrefix+name], in[oldPrefix+name]
+			}
 		}
 		return out
 	}
@@ -156,12 +171,8 @@ func (m material) keys(h *host.Host) (map[string][]byte, error) {
 
 // trust is what this machine is to have in a stage.
 func (m material) trust(h *host.Host, stage Stage) (kubernetes.Trust, error) {
-	t := kubernetes.Trust{Certs: map[string][]byte{}, Keys: map[string][]byte{}}
-	for _, name := range authorities {
-		t.Certs[name] = m.bundle(stage, name)
-	}
+	t := kubernetes.Trust{Certs: map[string][]byte{kubernetes.ClusterAuthority: m.bundle(stage, kubernetes.ClusterAuthority)}, Keys: map[string][]byte{}}
 	if !kubernetes.IsControlPlane(h) {
-		delete(t.Certs, kubernetes.FrontProxyAuthority)
 		return t, nil
 	}
 	keys, err := m.keys(h)
@@ -169,7 +180,9 @@ func (m material) trust(h *host.Host, stage Stage) (kubernetes.Trust, error) {
 		return t, err
 	}
 	for _, name := range authorities {
-		t.Keys[name] = keys[signer(stage)+name]
+		if m.certs[newPrefix+name] != nil {
+			t.Certs[name], t.Keys[name] = m.bundle(stage, name), keys[signer(stage)+name]
+		}
 	}
 	return t, nil
 }
@@ -183,7 +196,9 @@ func fromData(data map[string][]byte) (rec Record, m material, err error) {
 	for _, prefix := range []string{oldPrefix, newPrefix} {
 		m.wrapped[prefix] = data[wrapped+prefix]
 		for _, name := range authorities {
-			m.certs[prefix+name] = data[prefix+name]
+			if cert := data[dataKey(prefix, name)]; cert != nil {
+				m.certs[prefix+name] = cert
+			}
 		}
 	}
 	return rec, m, nil
@@ -198,7 +213,9 @@ func toData(rec Record, m material) (map[string][]byte, error) {
 	for _, prefix := range []string{oldPrefix, newPrefix} {
 		out[wrapped+prefix] = m.wrapped[prefix]
 		for _, name := range authorities {
-			out[prefix+name] = m.certs[prefix+name]
+			if cert := m.certs[prefix+name]; cert != nil {
+				out[dataKey(prefix, name)] = cert
+			}
 		}
 	}
 	return out, nil
@@ -224,25 +241,54 @@ func save(ctx context.Context, c client.Client, s *corev1.Secret, rec Record, m 
 	if err != nil {
 		return err
 	}
-	same := len(data) == len(s.Data)
-	for k, v := range data {
-		same = same && bytes.Equal(v, s.Data[k])
-	}
-	if same {
+	if maps.EqualFunc(data, s.Data, bytes.Equal) {
 		return nil
 	}
-	s.Data = data
-	if s.UID == "" {
-		s.ObjectMeta = metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: secretName, Labels: map[string]string{"app.kubernetes.io/managed-by": "ocadm"}}
-		err = c.Create(ctx, s, client.FieldOwner(kube.FieldManager))
-	} else {
-		err = c.Update(ctx, s, client.FieldOwner(kube.FieldManager))
+	next := s.DeepCopy()
+	next.Data = data
+	if s.ResourceVersion == "" {
+		next.ObjectMeta = metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: secretName, Labels: map[string]string{"app.kubernetes.io/managed-by": "ocadm"}}
 	}
+	err = answered(ctx, func(ctx context.Context) error { return write(ctx, c, next) })
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return finding.Errorf("OCA-4412", "Another command rotates the certificate authorities", "let it end, then run the same command again", "%w", err)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the record of the rotation: %w", err)
 	}
+	*s = *next
 	return nil
+}
+
+// write creates or updates the Secret. If it has the data already, an earlier request did that whose answer was lost.
+func write(ctx context.Context, c client.Client, next *corev1.Secret) error {
+	do := func(s *corev1.Secret) error { return c.Update(ctx, s, client.FieldOwner(kube.FieldManager)) }
+	if next.ResourceVersion == "" {
+		do = func(s *corev1.Secret) error { return c.Create(ctx, s, client.FieldOwner(kube.FieldManager)) }
+	}
+	sent := next.DeepCopy()
+	err := do(sent)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		now := &corev1.Secret{}
+		if c.Get(ctx, client.ObjectKeyFromObject(next), now) == nil && maps.EqualFunc(now.Data, next.Data, bytes.Equal) {
+			sent, err = now, nil
+		}
+	}
+	if err == nil {
+		*next = *sent
+	}
+	return err
+}
+
+// answered makes a request again while it gets no answer: the API server behind the endpoint may be one that a node restarts just now.
+func answered(ctx context.Context, request func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	defer cancel()
+	var err error
+	_ = wait.Until(ctx, "an answer of the API server", askInterval, func(ctx context.Context) (bool, string, error) {
+		err = request(ctx)
+		var status apierrors.APIStatus
+		return err == nil || errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError, "", nil
+	}, func(string) {})
+	return err // the last one says more than that time is up
 }

@@ -16,6 +16,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -25,6 +26,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
 func TestReached(t *testing.T) {
@@ -80,6 +82,9 @@ func TestKeys(t *testing.T) {
 		if bytes.Contains(raw, []byte("key of")) {
 			t.Errorf("%s shows a key", name)
 		}
+		if wrong := validation.IsConfigMapKey(name); wrong != nil {
+			t.Errorf("a Secret has no key %s: %v", name, wrong)
+		}
 	}
 	rec, m, err := fromData(data)
 	if err != nil || rec.Stage != Sign || rec.Nodes["node1"] != Trust {
@@ -98,9 +103,90 @@ func TestKeys(t *testing.T) {
 			t.Errorf("with %q: %v", own, err)
 		}
 		tr, err := m.trust(h, Sign)
-		if err != nil || string(tr.Keys["ca"]) != "key of new-ca" || string(tr.Certs["ca"]) != "new-ca\nold-ca\n" {
+		if err != nil || string(tr.Keys["ca"]) != "key of new-ca" || string(tr.Certs["ca"]) != "new-ca\nold-ca\n" || string(tr.Certs["etcd/ca"]) != "new-etcd/ca\nold-etcd/ca\n" {
 			t.Errorf("to trust: %+v, %v", tr, err)
 		}
+	}
+	for _, prefix := range []string{oldPrefix, newPrefix} {
+		delete(m.certs, prefix+"etcd/ca")
+	}
+	if tr, err := m.trust(controlPlane(t, "key of new-ca"), Sign); err != nil || len(tr.Certs) != 2 || len(tr.Keys) != 2 {
+		t.Errorf("without etcd, to trust: %+v, %v", tr, err)
+	}
+}
+
+// etcd and the API server restart where they are to trust another authority than before, and only in a rotation that replaces it.
+func TestEtcdSteps(t *testing.T) {
+	with, without := kubernetes.Trust{Certs: map[string][]byte{"etcd/ca": {1}}}, kubernetes.Trust{}
+	for _, c := range []struct {
+		stage    Stage
+		trust    kubernetes.Trust
+		restarts bool
+	}{{Trust, with, true}, {Sign, with, false}, {Drop, with, true}, {Trust, without, false}, {Drop, without, false}} {
+		for _, name := range []string{"etcd", "kube-apiserver"} {
+			i := slices.IndexFunc(NodeSteps(), func(s NodeStep) bool { return s.Name == name })
+			if i < 0 {
+				t.Fatalf("no step %s", name)
+			}
+			if why := NodeSteps()[i].Skip(&Node{Stage: c.stage, trust: c.trust}); (why == "") != c.restarts {
+				t.Errorf("%s in %s: %q", name, c.stage, why)
+			}
+		}
+	}
+}
+
+// A request that was answered by nobody is made again, and one whose answer was lost counts once.
+func TestLostAnswer(t *testing.T) {
+	lost, requests := 1, 0
+	answer := func(err error) error {
+		if requests++; err == nil && lost > 0 {
+			lost--
+			return errors.New("connection reset by peer")
+		}
+		return err
+	}
+	c := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			return answer(c.Create(ctx, o, opts...))
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			return answer(c.Update(ctx, o, opts...))
+		},
+	})
+	m, _ := sealed(t)
+	s := &corev1.Secret{}
+	for i, stage := range []Stage{Trust, Sign} {
+		lost = 1
+		if err := save(t.Context(), c, s, Record{Stage: stage}, m); err != nil || requests != 2*(i+1) {
+			t.Fatalf("%s: %d requests, %v", stage, requests, err)
+		}
+		if _, rec, _, err := load(t.Context(), c); err != nil || rec.Stage != stage {
+			t.Errorf("%s: %+v, %v", stage, rec, err)
+		}
+	}
+	other := s.DeepCopy()
+	if err := save(t.Context(), c, other, Record{Stage: Drop}, m); err != nil {
+		t.Fatal(err)
+	}
+	if f := finding.Of(save(t.Context(), c, s, Record{Stage: Trust}, m)); len(f) != 1 || f[0].Code != "OCA-4412" {
+		t.Errorf("beside another command: %+v", f)
+	}
+}
+
+// A rotation keeps to the authorities with which it began.
+func TestWithEtcd(t *testing.T) {
+	h := controlPlane(t, "key")
+	if f := finding.Of((&Rotation{Host: h}).WithEtcd()); len(f) != 1 || f[0].Code != "OCA-4146" {
+		t.Errorf("with an etcd elsewhere: %+v", f)
+	}
+	if f := finding.Of((&Rotation{Host: h, Record: &Record{Authorities: []string{"ca"}}}).WithEtcd()); len(f) != 1 || f[0].Code != "OCA-4421" {
+		t.Errorf("while one is underway without it: %+v", f)
+	}
+	if err := (&Rotation{Host: h, Record: &Record{Authorities: authorities}}).WithEtcd(); err != nil {
+		t.Errorf("while one is underway with it: %v", err)
+	}
+	if got := (&Rotation{}).authorities(); slices.Contains(got, kubernetes.EtcdAuthority) || len(got) != 2 {
+		t.Errorf("by default: %v", got)
 	}
 }
 

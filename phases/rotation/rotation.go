@@ -23,6 +23,8 @@ import (
 // Rotation is what the steps share.
 type Rotation struct {
 	Host *host.Host
+	// Etcd begins a rotation of the authority of etcd, too.
+	Etcd bool
 	// Record is nil before the first step and after the last.
 	Record *Record
 
@@ -76,8 +78,8 @@ func TrustSteps() []Step {
 	trust := Step{Name: "trust", Short: "Trust the new authorities beside the old ones", Phases: []Step{
 		{Name: "begin", Short: "Make the new certificate authorities", Timeout: time.Minute, Run: begin,
 			Check: func(_ context.Context, n *Rotation) (bool, error) { return n.Record != nil, nil },
-			Plan: func(context.Context, *Rotation) ([]string, error) {
-				return []string{"make new certificate authorities: " + strings.Join(authorities, ", ")}, nil
+			Plan: func(_ context.Context, n *Rotation) ([]string, error) {
+				return []string{"make new certificate authorities: " + strings.Join(n.authorities(), ", ")}, nil
 			}},
 		infoStep(Trust), nodesStep(Trust), accountsStep(Trust), podsStep(Trust),
 	}}
@@ -111,6 +113,28 @@ func RevertSteps() []Step {
 			return []string{"let the old certificate authorities sign again"}, nil
 		}}
 	return slices.Concat([]Step{revert, signPhase()}, FinishSteps())
+}
+
+// authorities are those that this rotation replaces.
+func (n *Rotation) authorities() []string {
+	if n.Record != nil {
+		return n.Record.Authorities
+	}
+	return slices.DeleteFunc(slices.Clone(authorities), func(name string) bool { return name == kubernetes.EtcdAuthority && !n.Etcd })
+}
+
+// WithEtcd lets a rotation that has not begun replace the authority of etcd, too. One that is underway without it is a finding.
+func (n *Rotation) WithEtcd() error {
+	n.Etcd = true
+	if n.Record != nil {
+		if slices.Contains(n.Record.Authorities, kubernetes.EtcdAuthority) {
+			return nil
+		}
+		return finding.New("OCA-4421", "A rotation without the authority of etcd is underway", "it replaces "+strings.Join(n.Record.Authorities, ", "),
+			"complete it with ocadm certs rotate-ca --finish, or go back with --revert; then run this command again")
+	}
+	_, err := kubernetes.OwnEtcd(n.Host)
+	return err
 }
 
 // beyond skips a step when the rotation has reached a stage.
@@ -171,10 +195,10 @@ func begin(ctx context.Context, n *Rotation, r workflow.Reporter) error {
 		return err
 	}
 	now := time.Now()
-	rec := Record{ID: now.UTC().Format("20060102T150405Z"), Stage: Trust, Began: now.UTC().Truncate(time.Second), Nodes: map[string]Stage{}}
+	rec := Record{ID: now.UTC().Format("20060102T150405Z"), Stage: Trust, Began: now.UTC().Truncate(time.Second), Authorities: n.authorities(), Nodes: map[string]Stage{}}
 	m := material{certs: map[string][]byte{}}
 	keys := map[string][]byte{}
-	for _, name := range authorities {
+	for _, name := range rec.Authorities {
 		if m.certs[oldPrefix+name], keys[oldPrefix+name], err = kubernetes.Authority(n.Host, name); err != nil {
 			return err
 		}
@@ -190,7 +214,7 @@ func begin(ctx context.Context, n *Rotation, r workflow.Reporter) error {
 		return err
 	}
 	n.secret, n.Record, n.material = s, &rec, m
-	r.Changed("made new certificate authorities %s; Secret kube-system/%s holds them", strings.Join(authorities, ", "), secretName)
+	r.Changed("made new certificate authorities %s; Secret kube-system/%s holds them", strings.Join(rec.Authorities, ", "), secretName)
 	return kubernetes.ForgetUpload(ctx, c)
 }
 
