@@ -90,7 +90,7 @@ func loop(s corev1.ContainerStatus, now time.Time) (yes bool, until time.Time) {
 		return s.State.Waiting.Reason == crashLoop, until
 	case s.State.Terminated != nil:
 		return s.RestartCount >= loopFrom && s.State.Terminated.ExitCode != 0, until
-	case s.State.Running == nil || last == nil || s.RestartCount < loopFrom:
+	case s.State.Running == nil || last == nil || s.RestartCount < loopFrom || lost(last):
 		return false, until
 	}
 	ran := last.FinishedAt.Sub(last.StartedAt.Time)
@@ -102,6 +102,12 @@ func loop(s corev1.ContainerStatus, now time.Time) (yes bool, until time.Time) {
 	}
 	until = s.State.Running.StartedAt.Add(max(2*ran, shortRun))
 	return now.Before(until), until
+}
+
+// lost reports whether a container did not end by itself but with its node: containerd and the kubelet make up an exit for one that they find no more. After two
+// losses of power, a service has not kept ending.
+func lost(t *corev1.ContainerStateTerminated) bool {
+	return t.Reason == "Unknown" || t.Reason == "ContainerStatusUnknown" // unknownExitReason of containerd's CRI; convertToAPIContainerStatuses of the kubelet
 }
 
 // LastWords is the end of the log of a container that keeps ending and waits for its next start, "" if there is none.
