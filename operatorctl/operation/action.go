@@ -89,6 +89,8 @@ type Run struct {
 	Means
 
 	record *record
+	// resumed is when this operator took up a rollout that had begun, zero if it begins here.
+	resumed time.Time
 	// changed gets something after each change of the cloud.
 	changed chan struct{}
 }

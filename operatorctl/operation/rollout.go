@@ -22,6 +22,8 @@ import (
 const (
 	// DefaultSettle is how long a wave must serve without interruption.
 	DefaultSettle = 30 * time.Second
+	// resumeSettles is how many times as long nothing counts as failed after an operator has taken up a rollout that had begun.
+	resumeSettles = 6
 	// waveTimeout bounds a wave, agentsTimeout that of the agents, which go one node at a time.
 	waveTimeout   = 20 * time.Minute
 	agentsTimeout = 2 * time.Hour
@@ -239,11 +241,20 @@ func members(waves []v1alpha1.Wave) []string {
 	return out
 }
 
+// forbearance with components now. One that is taken up may follow a loss of power.
+func (r *Run) forbearance(now time.Time) forbearance {
+	p := forbearance{now: now, settle: r.Settle}
+	if !r.resumed.IsZero() {
+		p.from = r.resumed.Add(resumeSettles * r.Settle)
+	}
+	return p
+}
+
 // gate waits until the components have served for a while and do what users want of them.
 func (r *Run) gate(ctx context.Context, report workflow.Reporter, components []string) error {
 	var since, asked time.Time
 	return r.Until(ctx, report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
-		v := judge(cloud, components, v1alpha1.ComponentStatus.Settled, time.Now(), r.Settle)
+		v := judge(cloud, components, v1alpha1.ComponentStatus.Settled, r.forbearance(time.Now()))
 		report.Progress(int64(v.done), int64(v.want), "components")
 		switch {
 		case v.failed != "":
@@ -296,7 +307,7 @@ func back(number int, name string) Step {
 // untilBack waits until the components serve, be it in the version from before the update.
 func (r *Run) untilBack(ctx context.Context, report workflow.Reporter, components []string) error {
 	return r.Until(ctx, report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
-		v := judge(cloud, components, settledBefore, time.Now(), r.Settle)
+		v := judge(cloud, components, settledBefore, r.forbearance(time.Now()))
 		report.Progress(int64(v.done), int64(v.want), "components")
 		return v.ready, v.why, nil
 	})

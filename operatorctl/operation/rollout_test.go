@@ -71,12 +71,31 @@ func TestJudge(t *testing.T) {
 		{at(now.Add(-settle+time.Second), v1alpha1.Degraded, false, ""), false, "", false}, // a node that is busy refuses to start a container once
 		{one(v1alpha1.Idle, false, ""), true, "", true},
 	} {
-		v := judge(c.cloud, members, v1alpha1.ComponentStatus.Settled, now, settle)
+		v := judge(c.cloud, members, v1alpha1.ComponentStatus.Settled, forbearance{now: now, settle: settle})
 		if v.ready != c.ready || v.failed != c.failed || v.want != 1 {
 			t.Errorf("%+v: %+v", c.cloud.Status.Components[0], v)
 		}
-		if b := judge(c.cloud, members, settledBefore, now, settle); b.ready != c.back {
+		if b := judge(c.cloud, members, settledBefore, forbearance{now: now, settle: settle}); b.ready != c.back {
 			t.Errorf("back, %+v: %+v", c.cloud.Status.Components[0], b)
+		}
+	}
+}
+
+// After a loss of power the new pods fail, too, until the others run: that does not end an update.
+func TestPatienceAfterResume(t *testing.T) {
+	taken, settle := time.Unix(1000, 0), 30*time.Second
+	r := &Run{Settle: settle}
+	for _, c := range []struct {
+		resumed time.Time
+		after   time.Duration
+		over    bool
+	}{
+		{time.Time{}, settle, true}, {time.Time{}, settle - 1, false},
+		{taken, settle, false}, {taken, resumeSettles*settle - 1, false}, {taken, resumeSettles * settle, true},
+	} {
+		r.resumed = c.resumed
+		if got := r.forbearance(taken.Add(c.after)).over(taken); got != c.over {
+			t.Errorf("taken up %v, %s later: %v", !c.resumed.IsZero(), c.after, got)
 		}
 	}
 }
