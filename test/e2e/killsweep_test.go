@@ -205,6 +205,10 @@ func (k *sweep) sweptRestore(t *testing.T) {
 	if _, err := k.On(ctx, 1, argv...); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the virtual address", func() error { // keepalived takes it once it has seen the API server ready
+		_, err := k.Kubectl(ctx, "get", "--raw", "/readyz")
+		return err
+	})
 	if got := k.marks(t); got != "before" {
 		t.Errorf("after the restore there are %q", got)
 	}
