@@ -28,7 +28,7 @@ import (
 )
 
 // TestCARotation replaces the certificate authorities of a cluster: it goes there and back, is killed in the middle, and does without a worker for a while. Clients
-// that read their kubeconfig again see no failure.
+// that read their kubeconfig again see no failure. Then it replaces that of etcd, too, for which API servers restart.
 func TestCARotation(t *testing.T) {
 	needRoot(t)
 	planes, err := strconv.Atoi(os.Getenv("OCADM_TEST_CA_ROTATION"))
@@ -49,6 +49,7 @@ func TestCARotation(t *testing.T) {
 		t.Errorf("request failed: %s", f)
 	}
 	s.judge(t)
+	t.Logf("with the authority of etcd, %d control-plane nodes: %s", planes, s.polling(t, func() { s.withEtcd(t) }))
 	if err := s.Join(t.Context(), s.worker+1); err != nil {
 		t.Errorf("a machine that joins with a new token: %v", err)
 	}
