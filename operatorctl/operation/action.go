@@ -89,7 +89,7 @@ type Run struct {
 	Means
 
 	record *record
-	// resumed is when this operator took up a rollout that had begun, zero if it begins here.
+	// resumed is when this operator took up an operation that had begun, zero if it begins here.
 	resumed time.Time
 	// changed gets something after each change of the cloud.
 	changed chan struct{}

@@ -91,7 +91,7 @@ func whenCalm(s Step) Step {
 		waiting, stop := context.WithTimeout(ctx, max(calmWithin*r.Settle, calmAtLeast))
 		defer stop()
 		err := r.Until(waiting, report, "components on their way", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
-			why := onTheWay(cloud, time.Now(), r.Settle)
+			why := onTheWay(cloud, r.forbearance(time.Now()))
 			return why == "", why, nil
 		})
 		if err != nil && (waiting.Err() == nil || ctx.Err() != nil) {
@@ -104,7 +104,7 @@ func whenCalm(s Step) Step {
 
 // onTheWay is what the reconciler still brings to a cloud, "" if nothing. What is paused, blocked, or was Degraded for as long as a wave must serve stays as
 // it is. It is pure.
-func onTheWay(cloud *v1alpha1.OnecloudCluster, now time.Time, settle time.Duration) (what string) {
+func onTheWay(cloud *v1alpha1.OnecloudCluster, f forbearance) (what string) {
 	paused := cloud.Annotations[v1alpha1.AnnotationPaused]
 	degraded := meta.FindStatusCondition(cloud.Status.Conditions, v1alpha1.ConditionDegraded)
 	switch {
@@ -115,7 +115,7 @@ func onTheWay(cloud *v1alpha1.OnecloudCluster, now time.Time, settle time.Durati
 	}
 	for _, c := range cloud.Status.Components {
 		switch {
-		case c.State == v1alpha1.Degraded && now.Sub(c.Since.Time) >= settle:
+		case c.State == v1alpha1.Degraded && f.over(c.Since.Time):
 			return ""
 		case !c.State.Settled() && what == "":
 			what = fmt.Sprintf("%s is %s: %s", c.Name, c.State, c.Message)

@@ -41,7 +41,10 @@ func (r *Run) openVault(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (v
 		v.CloudID = string(cloud.UID)
 	}
 	owner := backup.Cloud{ID: v.CloudID, Namespace: cloud.Namespace, Name: cloud.Name}
-	v.Admin, err = archive.Connect(ctx, r.Direct, cloud.Namespace, cloud.Spec.MySQL, owner, r.Connections.Dial)
+	err = r.reach(ctx, func() (err error) {
+		v.Admin, err = archive.Connect(ctx, r.Direct, cloud.Namespace, cloud.Spec.MySQL, owner, r.Connections.Dial)
+		return err
+	})
 	return v, err == nil, err
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
@@ -20,20 +19,8 @@ type verdict struct {
 	why, failed string
 }
 
-// forbearance is how long a component may be Degraded.
-type forbearance struct {
-	// now is when it is judged; settle how long: a kubelet tries again what a busy node refused once.
-	now    time.Time
-	settle time.Duration
-	// from is when the first can have failed. After a loss of power, new pods fail beside those from before, until names and databases are there.
-	from time.Time
-}
-
-// over reports whether a component that is Degraded since a moment has failed.
-func (p forbearance) over(since time.Time) bool { return p.now.Sub(since) >= p.settle && !p.now.Before(p.from) }
-
 // judge reports whether the components of a wave serve as settled says. It is pure.
-func judge(cloud *v1alpha1.OnecloudCluster, names []string, settled func(v1alpha1.ComponentStatus) bool, p forbearance) verdict {
+func judge(cloud *v1alpha1.OnecloudCluster, names []string, settled func(v1alpha1.ComponentStatus) bool, f forbearance) verdict {
 	var v verdict
 	var missing, failed []string
 	for _, c := range cloud.Status.Components {
@@ -44,7 +31,7 @@ func judge(cloud *v1alpha1.OnecloudCluster, names []string, settled func(v1alpha
 		switch {
 		case settled(c):
 			v.done++
-		case c.State == v1alpha1.Degraded && p.over(c.Since.Time):
+		case c.State == v1alpha1.Degraded && f.over(c.Since.Time):
 			failed = append(failed, fmt.Sprintf("%s: %s", c.Name, c.Message))
 		default:
 			missing = append(missing, fmt.Sprintf("%s is %s: %s", c.Name, c.State, c.Message))

@@ -28,7 +28,7 @@ func (c *Controller) launch(o *v1alpha1.OnecloudOperation) {
 		Operation: o.DeepCopy(), Client: c.Client, Direct: c.Direct, Settle: c.Settle, Connections: c.Connections, Probes: c.Probes, Means: c.Means,
 		changed: r.changed, record: newRecord(c.Client, c.Events, o),
 	}}
-	if o.Status.Rollout != nil {
+	if !o.Status.Start.IsZero() {
 		x.run.resumed = time.Now()
 	}
 	x.stop, r.pause = context.WithCancelCause(ctx)

@@ -22,8 +22,6 @@ import (
 const (
 	// DefaultSettle is how long a wave must serve without interruption.
 	DefaultSettle = 30 * time.Second
-	// resumeSettles is how many times as long nothing counts as failed after an operator has taken up a rollout that had begun.
-	resumeSettles = 6
 	// waveTimeout bounds a wave, agentsTimeout that of the agents, which go one node at a time.
 	waveTimeout   = 20 * time.Minute
 	agentsTimeout = 2 * time.Hour
@@ -239,15 +237,6 @@ func members(waves []v1alpha1.Wave) []string {
 		out = append(out, w.Components...)
 	}
 	return out
-}
-
-// forbearance with components now. One that is taken up may follow a loss of power.
-func (r *Run) forbearance(now time.Time) forbearance {
-	p := forbearance{now: now, settle: r.Settle}
-	if !r.resumed.IsZero() {
-		p.from = r.resumed.Add(resumeSettles * r.Settle)
-	}
-	return p
 }
 
 // gate waits until the components have served for a while and do what users want of them.

@@ -81,25 +81,6 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// After a loss of power the new pods fail, too, until the others run: that does not end an update.
-func TestPatienceAfterResume(t *testing.T) {
-	taken, settle := time.Unix(1000, 0), 30*time.Second
-	r := &Run{Settle: settle}
-	for _, c := range []struct {
-		resumed time.Time
-		after   time.Duration
-		over    bool
-	}{
-		{time.Time{}, settle, true}, {time.Time{}, settle - 1, false},
-		{taken, settle, false}, {taken, resumeSettles*settle - 1, false}, {taken, resumeSettles * settle, true},
-	} {
-		r.resumed = c.resumed
-		if got := r.forbearance(taken.Add(c.after)).over(taken); got != c.over {
-			t.Errorf("taken up %v, %s later: %v", !c.resumed.IsZero(), c.after, got)
-		}
-	}
-}
-
 func TestWanted(t *testing.T) {
 	cloud := func(change func(*v1alpha1.OnecloudCluster)) *v1alpha1.OnecloudCluster {
 		c := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c", ResourceVersion: "7", Generation: 9, Annotations: map[string]string{}}}

@@ -330,7 +330,7 @@ func TestOnTheWay(t *testing.T) {
 		{"no longer paused", with("false", cloud(2, 0, v1alpha1.Waiting)), "glance is Waiting: its pods start"},
 		{"blocked", blocked, ""},
 	} {
-		if got := onTheWay(c.cloud, now, 30*time.Second); got != c.want {
+		if got := onTheWay(c.cloud, forbearance{now: now, settle: 30 * time.Second}); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
