@@ -99,13 +99,24 @@ func StartStaticPod(h *host.Host, r workflow.Reporter, name string) error {
 		if err := os.Remove(h.Files.Path(stopped(name))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("starting static pod %s: %w", name, err)
 		}
+		removeEmpty(h)
 		return nil
 	}
 	if err := os.Rename(h.Files.Path(stopped(name)), h.Files.Path(manifest(name))); err != nil {
 		return fmt.Errorf("starting static pod %s: %w", name, err)
 	}
+	removeEmpty(h)
 	r.Changed("started %s", name)
 	return nil
+}
+
+// removeEmpty removes the directory of stopped manifests, and the one of kubeadm around it, when nothing is left in them.
+func removeEmpty(h *host.Host) {
+	for _, dir := range []string{stoppedDir, path.Dir(stoppedDir)} {
+		if os.Remove(h.Files.Path(dir)) != nil {
+			return // it holds something, or is gone
+		}
+	}
 }
 
 // RestartStaticPod ends the container of a static pod, which the kubelet starts again at once, and waits until the new one is well. The manifest stays in
