@@ -65,7 +65,8 @@ func EmbeddedDatabase(ctx context.Context, c client.Reader, namespace string) (D
 	switch {
 	case apierrors.IsNotFound(err):
 		m, err := member(ctx, c, namespace, dbpair.First)
-		m.Role, s.Servers = dbpair.RolePrimary, []DatabaseMember{m}
+		m.Role = dbpair.RolePrimary
+		s.Servers = []DatabaseMember{m}
 		s.judge()
 		return s, err
 	case err != nil:

@@ -74,6 +74,9 @@ func TestDatabaseRedundancy(t *testing.T) {
 		if err != nil || s.Redundant != c.redundant || !strings.Contains(s.Message, c.says) {
 			t.Errorf("%s: %+v, %v", name, s, err)
 		}
+		if s.Servers[0].Role != dbpair.RolePrimary {
+			t.Errorf("%s: the first server is %q", name, s.Servers[0].Role)
+		}
 	}
 	_, err := EmbeddedDatabase(t.Context(), databaseClient(t), DefaultNamespace)
 	if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7430" {
