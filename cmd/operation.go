@@ -27,7 +27,8 @@ func newOperation(a *app) *cobra.Command {
 		Short: "Show, pause, resume and cancel the operations of clouds",
 		Long: "An operation changes a cloud in steps: resource OnecloudOperation, short name oco. The operator runs one at a time for each cloud,\n" +
 			"records each step, and, if it is killed, continues where it stopped. Backups, restores and moves of databases run in the program that\n" +
-			"requests them, also one at a time. Each cloud keeps its last 20 operations and, in addition, its last 10 backups.",
+			"requests them, also one at a time. Operations of machines and renewals of certificates run beside these. Each cloud keeps its last 20\n" +
+			"operations and, in addition, its last 10 backups.",
 		Example: "  ocadm operation list\n  ocadm operation show NAME\n  ocadm operation cancel NAME",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,

@@ -24,10 +24,10 @@ import (
 )
 
 // Action renews the certificates of the control-plane nodes. The operator runs its steps; only the Jobs see a certificate. image is that of the Jobs, "" if there
-// can be none.
+// can be none. It touches nothing of the cloud, and certificates end whatever the cloud's operation does: an update that rests for weeks must not keep it waiting.
 func Action(image string) operation.Action {
 	return operation.Action{
-		Name: v1alpha1.ActionRenewCertificates, Short: "Renew the certificates of the control-plane nodes", Timeout: 2 * time.Hour,
+		Name: v1alpha1.ActionRenewCertificates, Short: "Renew the certificates of the control-plane nodes", Timeout: 2 * time.Hour, Beside: true,
 		Steps: []operation.Step{
 			{Name: "plan", Short: "See which certificates are to be renewed", ReadOnly: true, Timeout: 2 * time.Minute,
 				Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {

@@ -130,3 +130,10 @@ func TestRenewGoesOn(t *testing.T) {
 		})
 	}
 }
+
+// A renewal waits for no operation of the cloud: one that rests for weeks must not let certificates end.
+func TestRenewalIsBeside(t *testing.T) {
+	if a := Action("image:1"); !a.Beside || a.Outside || a.Job != nil || len(a.Revert) > 0 {
+		t.Errorf("%+v", a)
+	}
+}

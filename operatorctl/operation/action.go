@@ -32,6 +32,8 @@ type Action struct {
 	Timeout time.Duration
 	// Flush is how long what happens within a step may take to be seen; 0 means a second. What runs many times at once takes longer.
 	Flush time.Duration
+	// Beside actions change nothing of the cloud: they neither wait for its operation nor keep it waiting. One of each action runs at a time.
+	Beside bool
 	// Outside actions run in the program that asks for them: docs/decisions/0056. Left says what such a program leaves that ends without a word.
 	Outside bool
 	Left    string

@@ -53,7 +53,8 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Controller runs the operations of all clouds: one at a time for each cloud, and beside it one for each of several machines. Its request is a cloud.
+// Controller runs the operations of all clouds: one at a time for each cloud, and beside it one for each of several machines and those that leave the cloud
+// alone. Its request is a cloud.
 type Controller struct {
 	Options
 
@@ -134,7 +135,7 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	for _, o := range d.prune {
 		errs = append(errs, client.IgnoreNotFound(c.Client.Delete(ctx, o)))
 	}
-	for _, o := range append(d.machines, d.run) {
+	for _, o := range append(d.beside, d.run) {
 		if o == nil {
 			continue
 		}

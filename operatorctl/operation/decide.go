@@ -28,8 +28,8 @@ const KeepOfBackups = 10
 type decision struct {
 	// run is the operation of the cloud that is to run, nil if none.
 	run *v1alpha1.OnecloudOperation
-	// machines are the operations of machines that are to run, at most one of each.
-	machines []*v1alpha1.OnecloudOperation
+	// beside are those that are to run beside it: of machines at most one of each, and one of each action that leaves the cloud alone.
+	beside []*v1alpha1.OnecloudOperation
 	// pending are messages for those that wait, by name.
 	pending map[string]string
 	// end are those that end without having begun, with their phase and message.
@@ -54,13 +54,13 @@ func paused(o *v1alpha1.OnecloudOperation) bool {
 }
 
 // decide is pure. all are the operations of one cloud; there is the cloud itself, nil if it does not exist. Operations of machines run beside that of
-// the cloud, atOnce of them.
+// the cloud, atOnce of them, and so do those that leave the cloud alone.
 func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, actions []Action, atOnce int) decision {
 	d := decision{pending: map[string]string{}, end: map[string]ending{}}
-	var over, waiting []*v1alpha1.OnecloudOperation
+	var over, waiting, aside []*v1alpha1.OnecloudOperation
 	var machines queue
 	for _, o := range all {
-		switch _, known := find(actions, o.Spec.Action); {
+		switch a, known := find(actions, o.Spec.Action); {
 		case o.Status.Phase.Final():
 			over = append(over, o)
 		case there == nil && !o.Status.Phase.Active():
@@ -73,6 +73,8 @@ func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, 
 			d.end[o.Name] = ending{v1alpha1.OperationCancelled, "cancelled before it began"}
 		case o.MachineName() != "":
 			machines.add(o)
+		case a.Beside:
+			aside = append(aside, o)
 		case o.Status.Phase.Active():
 			d.run = first(d.run, o)
 		default:
@@ -100,7 +102,7 @@ func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, 
 			d.pending[o.Name] = "waits for operation " + d.run.Name
 		}
 	}
-	d.machines = machines.turn(atOnce, d.pending)
+	d.beside = append(machines.turn(atOnce, d.pending), oneOfEach(aside, d.pending)...)
 	slices.SortFunc(over, func(a, b *v1alpha1.OnecloudOperation) int { return -InTurn(a, b) })
 	d.prune = tooOld(over)
 	return d
