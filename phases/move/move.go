@@ -193,11 +193,8 @@ func (m *Move) canMove(ctx context.Context) error {
 	if _, err := kubernetes.OwnEtcd(m.Host); err != nil {
 		return err
 	}
-	if m.Host.Files.Exists(vip.ConfigFile) || !alone(ctx, m.Host) {
-		return finding.New("OCA-4165", "A control-plane node among several, or with a virtual address, is not moved in place",
-			"the others know it by its address: in etcd, and in the group of the virtual address",
-			"take it out and join it with its new address, one node after the other: ocadm reset; then ocadm join --control-plane; for another virtual address: "+
-				"ocadm move --virtual-address ADDRESS")
+	if err := inPlace(members(ctx, m.Host), m.Host.Files.Exists(vip.ConfigFile), kubernetes.EndpointIsHere(m.Host)); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -206,14 +203,38 @@ func (m *Move) canMove(ctx context.Context) error {
 	return err
 }
 
-// alone reports whether this is the only control-plane node: etcd has one member, or, if it cannot be asked, the cluster is reached here.
-func alone(ctx context.Context, h *host.Host) bool {
+// inPlace refuses a node that others know by its address. several is how many members etcd has, 0 if it cannot be asked: then a cluster that is reached at
+// this node has no other. Whoever resets the only control-plane node ends its cluster, so that is advised only where another one is known. It is pure.
+func inPlace(several int, virtual, reachedHere bool) error {
+	if !virtual && (several == 1 || several == 0 && reachedHere) {
+		return nil
+	}
+	const rejoin = "take it out and join it with its new address: ocadm reset; then ocadm join --control-plane"
+	cause, remedy := "the others know it by its address: in etcd, and in the group of the virtual address", rejoin+", one node after the other"
+	switch several {
+	case 0:
+		cause += "; how many members etcd has is not known"
+		remedy = "ocadm etcd status; if this is the only member, ocadm reset would end the cluster: first join another control-plane node; then " + rejoin
+	case 1:
+		cause = "it is the only control-plane node, and the virtual address leads to it"
+		remedy = "do not reset it now, that would end the cluster: first join another control-plane node with the command that " +
+			"ocadm token create --print-join-command --control-plane prints; then " + rejoin
+	}
+	if virtual {
+		remedy += "; for another virtual address: ocadm move --virtual-address ADDRESS"
+	}
+	return finding.New("OCA-4165", "A control-plane node among several, or with a virtual address, is not moved in place", cause, remedy)
+}
+
+// members is how many etcd has, 0 if it cannot be asked.
+func members(ctx context.Context, h *host.Host) int {
 	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
 	defer cancel()
-	if members, err := kubernetes.EtcdMembers(ctx, h); err == nil {
-		return len(members) < 2
+	list, err := kubernetes.EtcdMembers(ctx, h)
+	if err != nil {
+		return 0
 	}
-	return kubernetes.EndpointIsHere(h)
+	return len(list)
 }
 
 // hostOf is an endpoint without its port.

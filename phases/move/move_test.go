@@ -127,6 +127,44 @@ func TestControlPlanesAreSeveral(t *testing.T) {
 	}
 }
 
+// To reset the only control-plane node ends its cluster: that is advised only once there is another.
+func TestInPlace(t *testing.T) {
+	for name, c := range map[string]struct {
+		members       int
+		virtual, here bool
+		first         string // how the remedy begins, "" if the node can be moved
+	}{
+		"alone":                             {1, false, true, ""},
+		"alone behind a load balancer":      {1, false, false, ""},
+		"alone, and etcd is silent":         {0, false, true, ""},
+		"alone with a virtual address":      {1, true, false, "do not reset it now"},
+		"one of three":                      {3, false, false, "take it out"},
+		"one of three, reached here":        {3, false, true, "take it out"},
+		"one of three, a virtual address":   {3, true, false, "take it out"},
+		"one of two":                        {2, true, false, "take it out"},
+		"not known, a virtual address":      {0, true, false, "ocadm etcd status"},
+		"not known, and it has the address": {0, true, true, "ocadm etcd status"},
+		"not known, a load balancer":        {0, false, false, "ocadm etcd status"},
+	} {
+		l := finding.Of(inPlace(c.members, c.virtual, c.here))
+		if c.first == "" {
+			if len(l) != 0 {
+				t.Errorf("%s: %v", name, l)
+			}
+			continue
+		}
+		if len(l) != 1 || l[0].Code != "OCA-4165" || !strings.HasPrefix(l[0].Remedy, c.first) {
+			t.Errorf("%s: %v", name, l)
+			continue
+		}
+		r := l[0].Remedy
+		another, reset := strings.Index(r, "first join another control-plane node"), strings.Index(r, "ocadm reset; then ocadm join --control-plane")
+		if c.members < 2 && (another < 0 || reset < another) || c.members > 1 && another >= 0 || reset < 0 || strings.Contains(r, "--virtual-address") != c.virtual {
+			t.Errorf("%s: %s", name, r)
+		}
+	}
+}
+
 // An API server that answers is not where the cluster is reached.
 func TestReachedThere(t *testing.T) {
 	info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"},
