@@ -50,6 +50,9 @@ func (s *suite) threeControlPlanes(t *testing.T, flags ...string) {
 	s.whole(t, 1)
 }
 
+// replaceGoal is how long it may take to replace a lost control-plane node. It is printed beside the measurement: a busy machine is no failure.
+const replaceGoal = 90 * time.Second
+
 // controlPlanes are the machines.
 var controlPlanes = []int{1, 2, 3}
 
@@ -108,7 +111,7 @@ func (s *suite) replaceLost(t *testing.T) {
 		t.Errorf("the pod of a lost volume: %v", err)
 	}
 	s.comesBack(t, 3)
-	t.Logf("a lost control plane was replaced, with the boot and the reset of its machine, in %.1f s", time.Since(begun).Seconds())
+	t.Logf("a lost control plane was replaced, with the boot and the reset of its machine, in %.1f s (goal %.0f s)", time.Since(begun).Seconds(), replaceGoal.Seconds())
 }
 
 // comesBack starts a machine that was lost and removed, and joins it again.

@@ -6,10 +6,10 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -69,7 +69,7 @@ func (s *suite) outages(t *testing.T) (other int) {
 	if err != nil || outage == 0 {
 		t.Fatalf("the machine with the address is gone: outage %s, %v", outage, err)
 	}
-	t.Logf("API outage after the machine with the virtual address was lost: %.1f s", outage.Seconds())
+	t.Logf("API outage after the machine with the virtual address was lost: %.1f s (goal %.0f s)", outage.Seconds(), ha.APIGoal.Seconds())
 	other = holder%3 + 1
 	after, err := s.HAStatus(ctx, other)
 	if err != nil || after.Holder == "" || after.Holder == before.Holder || after.Tolerates != 0 {
@@ -161,25 +161,26 @@ func (s *suite) haTested(t *testing.T) {
 	if out, err := s.On(t.Context(), 1, append([]string{"timeout", "-s", "KILL", "20"}, test...)...); err == nil {
 		t.Errorf("the test ended before it was killed: %s", out)
 	}
-	var got struct {
-		APIGoal     float64 `json:"apiGoalSeconds"`
-		ConsoleGoal float64 `json:"consoleGoalSeconds"`
-		Faults      []ha.Outcome
-	}
 	out, err := s.On(t.Context(), 1, test...)
-	if jerr := json.Unmarshal([]byte(out), &got); jerr != nil || len(got.Faults) != 4 {
+	status, known := 0, true
+	if err != nil {
+		var exit *exec.ExitError
+		if known = errors.As(err, &exit); known {
+			status = exit.ExitCode()
+		}
+	}
+	got, jerr := scenario.ParseHATested(out)
+	if jerr != nil || !known {
 		t.Fatalf("ha test: %s, %v", out, errors.Join(err, jerr))
 	}
-	for _, f := range got.Faults {
-		console := "not asked"
-		if f.Console != nil {
-			console = fmt.Sprintf("%.1f s", *f.Console)
-		}
-		t.Logf("%s on %s: API outage %.1f s (goal %.0f), console %s (goal %.0f), %d of %d writes lost, whole after %.1f s",
-			f.Fault, f.Node, f.API, got.APIGoal, console, got.ConsoleGoal, f.Lost, f.Written, f.Whole)
-		if f.Lost > 0 || f.Written == 0 {
-			t.Errorf("%s: %d of %d acknowledged writes are gone", f.Fault, f.Lost, f.Written)
-		}
+	for _, line := range got.Lines() {
+		t.Log(line)
+	}
+	for _, wrong := range got.Wrong(status) {
+		t.Errorf("ha test: %s", wrong)
+	}
+	if t.Failed() {
+		t.Log(err)
 	}
 	for node := 1; node <= 3; node++ {
 		left, err := s.On(t.Context(), node, "sh", "-c", "ip rule show pref 1; cat /proc/sys/net/ipv4/conf/all/arp_ignore; systemctl is-active ocadm-ha-test; grep -l 'State:.*stopped' /proc/[0-9]*/status; true")

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package scenario
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"yunion.io/x/ocadm/phases/ha"
+)
+
+// missedGoal is the exit status of "ocadm ha test" if a goal was missed.
+const missedGoal = 41
+
+// HATested is the output of "ocadm ha test -o json".
+type HATested struct {
+	APIGoal     float64 `json:"apiGoalSeconds"`
+	ConsoleGoal float64 `json:"consoleGoalSeconds"`
+	Faults      []ha.Outcome
+	Met         bool
+}
+
+// ParseHATested reads it.
+func ParseHATested(out string) (h HATested, err error) {
+	err = json.Unmarshal([]byte(out), &h)
+	return h, err
+}
+
+// Lines have what was measured beside its goal, one line for each fault. No test fails by them: a busy machine is slow.
+func (h HATested) Lines() (lines []string) {
+	for _, o := range h.Faults {
+		console := "console not asked"
+		if o.Console != nil {
+			console = fmt.Sprintf("console %.1f s (goal %.0f)", *o.Console, h.ConsoleGoal)
+		}
+		lines = append(lines, fmt.Sprintf("%s on %s: API outage %.1f s (goal %.0f), %s, %d of %d writes lost (goal 0), whole after %.1f s: goals %s",
+			o.Fault, o.Node, o.API, h.APIGoal, console, o.Lost, o.Written, o.Whole, map[bool]string{true: "met", false: "MISSED"}[o.Met]))
+	}
+	return lines
+}
+
+// Wrong is what may not be, however slow the machine is: a write that was acknowledged and is gone, a fault that was not made, and a verdict that what was
+// measured does not bear out. status is how the command ended.
+func (h HATested) Wrong(status int) (wrong []string) {
+	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	met, made := true, []string(nil)
+	for _, o := range h.Faults {
+		made = append(made, o.Fault)
+		switch {
+		case o.Written == 0:
+			add("%s: no write was acknowledged, so none could be lost", o.Fault)
+		case o.Lost > 0:
+			add("%s: %d of %d acknowledged writes are gone", o.Fault, o.Lost, o.Written)
+		}
+		if o.Node == "" {
+			add("%s: on no node", o.Fault)
+		}
+		meets := o.API <= h.APIGoal && (o.Console == nil || *o.Console <= h.ConsoleGoal) && o.Lost == 0
+		if o.Met != meets {
+			add("%s: it says that its goals are met: %v", o.Fault, o.Met)
+		}
+		met = met && meets
+	}
+	if want := []string{"virtual-address", "api-server", "etcd", "node"}; !slices.Equal(made, want) {
+		add("the faults were %q, want %q", made, want)
+	}
+	if h.APIGoal != ha.APIGoal.Seconds() || h.ConsoleGoal != ha.ConsoleGoal.Seconds() {
+		add("the goals are %.0f s and %.0f s", h.APIGoal, h.ConsoleGoal)
+	}
+	want := map[bool]int{true: 0, false: missedGoal}[met]
+	if h.Met != met || status != want {
+		add("it says that all goals are met: %v, and ended with %d, want %d", h.Met, status, want)
+	}
+	return wrong
+}
