@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/phases/node"
 	"yunion.io/x/ocadm/phases/operator"
 	"yunion.io/x/ocadm/phases/preflight"
+	"yunion.io/x/ocadm/phases/spread"
 	"yunion.io/x/ocadm/phases/vip"
 )
 
@@ -112,6 +113,7 @@ func Join() []host.Phase {
 			etcd.Phase(kubernetes.NotControlPlane, "mark-control-plane", "images"),
 			node.Mirrors("kubelet-wait-bootstrap", depot.PhaseName),
 			after(compute.LabelPhase(), "node-registered"),
+			spread.DNS("mark-control-plane", "images", node.MirrorsPhase, depot.PhaseName),
 		},
 	)
 }

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package spread keeps what a cluster needs from depending on one node: it moves a pod of the cluster's DNS when a control-plane node joins, and says what
+// else ends with a node.
+package spread
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
+)
+
+const dnsName = "coredns"
+
+// dnsLabels are the selector of kubeadm's CoreDNS. That of another installer has more.
+func dnsLabels() map[string]string { return map[string]string{"k8s-app": "kube-dns"} }
+
+// dns is the CoreDNS of a cluster, and the nodes that it can run on.
+type dns struct {
+	// ours is false in a cluster whose DNS is not kubeadm's.
+	ours bool
+	// replicas is how many pods are wanted, pods are those that are there and are not being deleted, by name.
+	replicas int32
+	pods     []corev1.Pod
+	nodes    []corev1.Node
+}
+
+// readDNS reads it.
+func readDNS(ctx context.Context, k client.Reader) (dns, error) {
+	var d appsv1.Deployment
+	err := k.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: dnsName}, &d)
+	if apierrors.IsNotFound(err) {
+		return dns{}, nil
+	}
+	if err != nil {
+		return dns{}, fmt.Errorf("reading CoreDNS: %w", err)
+	}
+	out := dns{replicas: 1}
+	if d.Spec.Replicas != nil {
+		out.replicas = *d.Spec.Replicas
+	}
+	out.ours = d.Spec.Selector != nil && len(d.Spec.Selector.MatchExpressions) == 0 && maps.Equal(d.Spec.Selector.MatchLabels, dnsLabels()) &&
+		len(d.OwnerReferences) == 0 && d.Labels[v1alpha1.LabelManagedBy] == ""
+	if !out.ours {
+		return out, nil
+	}
+	var pods corev1.PodList
+	if err := k.List(ctx, &pods, client.InNamespace(d.Namespace), client.MatchingLabels(dnsLabels())); err != nil {
+		return dns{}, fmt.Errorf("listing the pods of CoreDNS: %w", err)
+	}
+	out.pods = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool {
+		return p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+	})
+	slices.SortFunc(out.pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	if out.nodes, err = controlPlanes(ctx, k); err != nil {
+		return dns{}, err
+	}
+	return out, nil
+}
+
+func controlPlanes(ctx context.Context, k client.Reader) ([]corev1.Node, error) {
+	var nodes corev1.NodeList
+	if err := k.List(ctx, &nodes, client.HasLabels{v1alpha1.LabelControlPlane}); err != nil {
+		return nil, fmt.Errorf("listing control-plane nodes: %w", err)
+	}
+	return nodes.Items, nil
+}
+
+// node is the one that all pods run on, "" if they do not.
+func (d dns) node() string {
+	name := ""
+	for _, p := range d.pods {
+		if p.Spec.NodeName == "" || name != "" && name != p.Spec.NodeName {
+			return ""
+		}
+		name = p.Spec.NodeName
+	}
+	return name
+}
+
+// others are the control-plane nodes besides that one to which a pod may move, once they are Ready.
+func (d dns) others() []corev1.Node {
+	return slices.DeleteFunc(slices.Clone(d.nodes), func(n corev1.Node) bool { return n.Name == d.node() || !takesPods(n) })
+}
+
+// takesPods reports whether a node takes pods, or will once it is Ready.
+func takesPods(n corev1.Node) bool {
+	return n.DeletionTimestamp == nil && !n.Spec.Unschedulable && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		keeps := t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
+		passes := t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeNetworkUnavailable
+		return keeps && !passes && t.Key != v1alpha1.LabelControlPlane // which CoreDNS tolerates
+	})
+}
+
+// onOneNode reports whether all pods share a node, and another one could take some.
+func (d dns) onOneNode() bool { return d.ours && d.node() != "" && len(d.others()) > 0 }
+
+// done reports whether there is nothing to spread.
+func (d dns) done() bool {
+	switch {
+	case !d.ours || d.replicas < 2:
+		return true
+	case d.node() == "" && len(d.pods) > 0: // a pod that was not scheduled yet may still come to the node of the others
+		return !slices.ContainsFunc(d.pods, func(p corev1.Pod) bool { return p.Spec.NodeName == "" })
+	}
+	return len(d.pods) > 0 && len(d.others()) == 0
+}
+
+// unready is why not all pods answer, "" if they do.
+func (d dns) unready() string {
+	for _, p := range d.pods {
+		if !kube.PodReady(&p) {
+			return "pod " + p.Name + " is not ready"
+		}
+	}
+	if len(d.pods) < int(d.replicas) {
+		return fmt.Sprintf("%d of %d pods are there", len(d.pods), d.replicas)
+	}
+	return ""
+}
+
+// next is the pod to move now, or why none is: one may go only while the others answer.
+func (d dns) next() (pod *corev1.Pod, why string) {
+	if why := d.unready(); why != "" {
+		return nil, why
+	}
+	others := d.others()
+	if !slices.ContainsFunc(others, ready) {
+		return nil, "node " + others[0].Name + " is not Ready"
+	}
+	return &d.pods[0], ""
+}
+
+func ready(n corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spread
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+const (
+	// PhaseName is that of the phase.
+	PhaseName = "spread-dns"
+	// patience is how long the phase waits for a node to be Ready, and for the pod on it. The join has succeeded without it.
+	patience = 2 * time.Minute
+	interval = time.Second
+)
+
+// DNS moves a pod of CoreDNS to another control-plane node if all of them share one. kubeadm's rule to keep them apart is a wish, which is granted only when a
+// pod is scheduled: init, which has one node, leaves them there for ever. One pod is evicted, not all restarted: the others answer meanwhile, and the new
+// one comes while they are on their node, so that the rule keeps it away. A restarted rollout may place both on the second of two nodes.
+func DNS(after ...string) host.Phase {
+	return host.Phase{
+		Name: PhaseName, Short: "Move a pod of cluster DNS to another control-plane node if all share one", After: after, Timeout: patience + time.Minute,
+		Long: "init places all pods of CoreDNS on the only node, and Kubernetes leaves them there: without that node, the cluster has no DNS until they are\n" +
+			"replaced. This phase evicts one of them once another control-plane node is Ready; the others answer meanwhile. It never fails a join, and\n" +
+			"does nothing if the pods are on several nodes, or if CoreDNS is not kubeadm's.",
+		Skip: func(h *host.Host) string {
+			if !h.Config.Join.ControlPlane {
+				return "this machine becomes a worker"
+			}
+			return ""
+		},
+		Check: func(ctx context.Context, h *host.Host) (bool, error) {
+			k, err := h.Kube(ctx)
+			if err != nil {
+				return false, nil //nolint:nilerr // the phase runs, and says why
+			}
+			d, err := readDNS(ctx, k)
+			return err == nil && d.done(), nil //nolint:nilerr // as above
+		},
+		Plan: func(context.Context, *host.Host) ([]string, error) {
+			return []string{"if all pods of CoreDNS share one node: evict one of them"}, nil
+		},
+		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+			k, err := h.Kube(ctx)
+			if err == nil {
+				limited, cancel := context.WithTimeout(ctx, patience)
+				defer cancel()
+				err = move(limited, k, interval, r)
+			}
+			if errors.Is(context.Cause(ctx), context.Canceled) {
+				return context.Cause(ctx)
+			}
+			if err != nil {
+				r.Info("CoreDNS may still depend on one node, see ocadm ha status: %v", err)
+			}
+			return nil
+		},
+	}
+}
+
+// move moves one pod, once, and waits until its successor is ready on another node.
+func move(ctx context.Context, k client.Client, every time.Duration, r workflow.Reporter) error {
+	const what = "CoreDNS"
+	m := mover{k: k, r: r}
+	err := wait.Until(ctx, what, every, m.step, func(why string) { r.Waiting(what, why) })
+	r.Waiting(what, "")
+	return errors.Join(m.refused, err)
+}
+
+type mover struct {
+	k client.Client
+	r workflow.Reporter
+	// moved is set once a pod was evicted, refused once it is clear that none will be.
+	moved   bool
+	refused error
+}
+
+// step does what is next, and reports whether it was the last, or what it waits for.
+func (m *mover) step(ctx context.Context) (bool, string, error) {
+	d, err := readDNS(ctx, m.k)
+	switch {
+	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+		return m.refuse(err)
+	case err != nil:
+		return false, "", err
+	case d.done():
+		if !m.moved {
+			return true, "", nil
+		}
+		why := d.unready()
+		return why == "", why, nil
+	case !d.onOneNode():
+		return false, "a pod has no node yet", nil
+	}
+	pod, why := d.next()
+	if pod == nil {
+		return false, why, nil
+	}
+	if m.moved {
+		return m.refuse(fmt.Errorf("the new pod came to node %s, too", d.node()))
+	}
+	err = m.k.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}})
+	switch {
+	case apierrors.IsTooManyRequests(err): // a budget, which may allow it soon
+		return false, err.Error(), nil
+	case apierrors.IsNotFound(err):
+		return false, "pod " + pod.Name + " is gone", nil
+	case err != nil:
+		return m.refuse(fmt.Errorf("evicting pod %s: %w", pod.Name, err))
+	}
+	m.moved = true
+	m.r.Changed("evicted pod %s of CoreDNS, which shared node %s with the others", pod.Name, d.node())
+	return false, "a new pod starts", nil
+}
+
+func (m *mover) refuse(err error) (bool, string, error) {
+	m.refused = err
+	return true, "", nil
+}
