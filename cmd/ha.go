@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/spread"
 	vipphase "yunion.io/x/ocadm/phases/vip"
 )
 
@@ -33,8 +34,9 @@ func newHAStatus(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "status", Short: "Show the control-plane nodes, etcd, and which node has the virtual address",
 		Long: "Shows for each control-plane node whether it is Ready, whether its API server answers, and whether its member of etcd votes; which node\n" +
-			"has the virtual address; and how many more nodes may be lost. Run it on a control-plane node.",
-		Example: "  ocadm ha status\n  ocadm ha status -o json | jq -r .holder",
+			"has the virtual address; and how many more nodes may be lost. It lists every problem, also what of the cluster and its clouds the loss of\n" +
+			"one node stops: cluster DNS on one node, a database with one copy, services that run once. Run it on a control-plane node.",
+		Example: "  ocadm ha status\n  ocadm ha status -o json | jq -r .holder\n  ocadm ha status -o json | jq '.problems, .notRedundant'",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			h, err := controlPlaneHost(c.Context(), true)
@@ -49,14 +51,25 @@ func newHAStatus(a *app) *cobra.Command {
 			if err != nil {
 				return noCluster(err)
 			}
-			return ui.Print(a.Out, output.String(), s, func(w io.Writer) error { return printHA(w, s) })
+			out := haStatus{Status: s}
+			if out.NotRedundant, err = spread.Once(c.Context(), k); err != nil {
+				out.NotRedundant = []string{fmt.Sprintf("what of the cluster and its clouds runs once is not known: %v", err)}
+			}
+			return ui.Print(a.Out, output.String(), out, func(w io.Writer) error { return printHA(w, out) })
 		},
 	}
 	c.Flags().VarP(output, "output", "o", "output format")
 	return c
 }
 
-func printHA(w io.Writer, s vipphase.Status) error {
+// haStatus is what "ha status -o json" prints.
+type haStatus struct {
+	vipphase.Status
+	// NotRedundant is what of the cluster and its clouds ends with one node, although the control plane goes on. Each ends with the command that changes it.
+	NotRedundant []string `json:"notRedundant,omitempty"`
+}
+
+func printHA(w io.Writer, s haStatus) error {
 	yes := map[bool]string{true: "yes", false: "no"}
 	var rows [][]string
 	for _, n := range s.Nodes {
@@ -66,9 +79,12 @@ func printHA(w io.Writer, s vipphase.Status) error {
 	if err := ui.Table(w, []string{"NODE", "ADDRESS", "READY", "API SERVER", "ETCD", "VIRTUAL ADDRESS"}, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nendpoint %s; %d more may be lost\n", s.Endpoint, s.Tolerates)
+	_, err := fmt.Fprintf(w, "\nendpoint %s; the control plane survives the loss of %d more\n", s.Endpoint, s.Tolerates)
 	if err == nil && len(s.Problems) > 0 {
 		_, err = fmt.Fprintf(w, "\nProblems:\n  %s\n", strings.Join(s.Problems, "\n  "))
+	}
+	if err == nil && len(s.NotRedundant) > 0 {
+		_, err = fmt.Fprintf(w, "\nProblems of what runs on the control plane, which the loss of one node stops:\n  %s\n", strings.Join(s.NotRedundant, "\n  "))
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/phases/compute"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/spread"
 )
 
 func newJoin(a *app) *cobra.Command {
@@ -46,9 +47,15 @@ func newJoin(a *app) *cobra.Command {
 	return c
 }
 
-func finishJoin(_ context.Context, a *app, h *host.Host, f runFlags) error {
+// finishJoin prints the next steps.
+func finishJoin(ctx context.Context, a *app, h *host.Host, f runFlags) error {
+	once := a.notRedundant(ctx, h)
 	if f.output.String() == "jsonl" {
-		return printResult(a, "join", withNetworks(h, map[string]string{"node": h.Config.Node.Name}))
+		data := withNetworks(h, map[string]string{"node": h.Config.Node.Name})
+		if len(once) > 0 {
+			data["notRedundant"] = strings.Join(once, "\n")
+		}
+		return printResult(a, "join", data)
 	}
 	if f.quiet {
 		return nil
@@ -57,9 +64,36 @@ func finishJoin(_ context.Context, a *app, h *host.Host, f runFlags) error {
 	if h.Config.Join.ControlPlane {
 		role, where = "control-plane node", "To use the cluster as root, run:\n\n  export KUBECONFIG="+h.Kubeconfig()
 	}
-	_, err := fmt.Fprintf(a.Err, "\nThis machine is %s %s of the cluster at %s. %s\n\n  kubectl get nodes\n%s",
-		role, h.Config.Node.Name, h.Config.Join.Endpoint, where, afterCompute(h))
+	_, err := fmt.Fprintf(a.Err, "\nThis machine is %s %s of the cluster at %s. %s\n\n  kubectl get nodes\n%s%s",
+		role, h.Config.Node.Name, h.Config.Join.Endpoint, where, afterControlPlane(once), afterCompute(h))
 	return err
+}
+
+// notRedundant is what a further control-plane node does not change by itself: what of the cluster and its clouds still ends with one node.
+func (a *app) notRedundant(ctx context.Context, h *host.Host) []string {
+	if !h.Config.Join.ControlPlane {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, joinCommandTimeout)
+	defer cancel()
+	k, err := h.Kube(ctx)
+	var once []string
+	if err == nil {
+		once, err = spread.Once(ctx, k)
+	}
+	if err != nil {
+		a.warn("cannot determine what still runs on one node only: %v; run ocadm ha status later", err)
+	}
+	return once
+}
+
+// afterControlPlane lists it, each with the command that changes it.
+func afterControlPlane(once []string) string {
+	if len(once) == 0 {
+		return ""
+	}
+	return "\nThe control plane has another node, but the loss of one node still stops some of what runs on it. To change that, run the command at\n" +
+		"the end of each line once all control-plane nodes have joined; ocadm ha status lists what is left:\n\n  " + strings.Join(once, "\n  ") + "\n"
 }
 
 // afterCompute lists what users must do before a compute node appears in the cloud, because the installer cannot log in to it.

@@ -44,7 +44,9 @@ type HAStatus struct {
 	Address   string   `json:"virtualAddress"`
 	Tolerates int      `json:"tolerates"`
 	Problems  []string `json:"problems"`
-	Nodes     []struct {
+	// NotRedundant is what the loss of one node stops although the control plane goes on.
+	NotRedundant []string `json:"notRedundant"`
+	Nodes        []struct {
 		Name, Etcd       string
 		Ready, APIServer bool
 	} `json:"nodes"`

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	vipphase "yunion.io/x/ocadm/phases/vip"
+)
+
+// The loss of a node that stops services is no problem of the control plane, and is shown all the same: ha test may run.
+func TestPrintHA(t *testing.T) {
+	s := haStatus{Status: vipphase.Status{Endpoint: "10.0.0.100:6443", Tolerates: 1, Nodes: []vipphase.NodeStatus{{Name: "node1"}}},
+		NotRedundant: []string{"CoreDNS runs on one node, node1: kubectl -n kube-system delete pod a"}}
+	var out strings.Builder
+	if err := printHA(&out, s); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); !strings.Contains(text, "survives the loss of 1 more") || strings.Contains(text, "\nProblems:\n") ||
+		!strings.Contains(text, "the loss of one node stops:\n  CoreDNS runs on one node, node1: kubectl -n kube-system delete pod a\n") {
+		t.Error(text)
+	}
+	raw, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Tolerates    int      `json:"tolerates"`
+		Problems     []string `json:"problems"`
+		NotRedundant []string `json:"notRedundant"`
+	}
+	if err := json.Unmarshal(raw, &got); err != nil || got.Tolerates != 1 || len(got.Problems) != 0 || len(got.NotRedundant) != 1 {
+		t.Errorf("%s, %v", raw, err)
+	}
+}
+
+func TestAfterControlPlane(t *testing.T) {
+	if got := afterControlPlane(nil); got != "" {
+		t.Error(got)
+	}
+	if got := afterControlPlane([]string{"a: ocadm a", "b: ocadm b"}); !strings.HasSuffix(got, "\n\n  a: ocadm a\n  b: ocadm b\n") {
+		t.Error(got)
+	}
+}
