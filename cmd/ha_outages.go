@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,11 +31,14 @@ type haTested struct {
 	DryRun bool         `json:"dryRun,omitempty"`
 	Faults []ha.Outcome `json:"faults"`
 	Met    bool         `json:"met"`
-	Steps  []stepDone   `json:"steps"`
+	// NotCutOff are the control-plane nodes whose loss was not tested, with what runs there alone.
+	NotCutOff []ha.NotCutOff `json:"notCutOff,omitempty"`
+	Steps     []stepDone     `json:"steps"`
 }
 
 func newHATest(a *app) *cobra.Command {
 	var f stepFlags
+	var cut string
 	c := &cobra.Command{
 		Use: "test", Short: "Take down parts of the control plane, measure each outage, and restore them",
 		Long: "Takes down, in turn, keepalived on the node with the virtual address, the API server there, the leader of etcd, and a whole node, which\n" +
@@ -42,19 +46,23 @@ func newHATest(a *app) *cobra.Command {
 			"After each fault it waits until everything is whole again, and compares the outage with the goals: at most 10 seconds without an answer\n" +
 			"from the API, at most 30 from the console, and no acknowledged write lost. Run it on a control-plane node, at a quiet hour: pods of the\n" +
 			"node that is cut off move to others.\n\n" +
+			"It cuts off one node, never the one that it runs on: it names the others, and what runs on them alone. To test the loss of a certain node,\n" +
+			"run it on another one with --node.\n\n" +
 			"It refuses a control plane that is not whole. Each fault ends by itself after its time, even if this command or its machine dies, and\n" +
 			"changes no file, so restarting the node also ends it. The first Ctrl-C ends the test after the present fault, the second ends the fault\n" +
 			"at once. If the command was killed, the next run first undoes what is left. Exit status 41 and OCA-4171 if a goal was missed.",
-		Example: "  # show which nodes would be taken down\n  ocadm ha test --dry-run\n\n  ocadm ha test\n\n" +
+		Example: "  # show which nodes would be taken down\n  ocadm ha test --dry-run\n\n  ocadm ha test\n\n  # then on node2: cut off the first node\n" +
+			"  ocadm ha test --node node1\n\n" +
 			"  ocadm ha test --yes -o json | jq .met",
 		Args: arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error { return a.testHA(c, f) },
+		RunE: func(c *cobra.Command, _ []string) error { return a.testHA(c, cut, f) },
 	}
 	f.add(c)
+	c.Flags().StringVar(&cut, "node", "", "control-plane node to cut off, not this one (default the one with the virtual address, if it is another)")
 	return c
 }
 
-func (a *app) testHA(c *cobra.Command, f stepFlags) error {
+func (a *app) testHA(c *cobra.Command, cut string, f stepFlags) error {
 	ctx := c.Context()
 	h, err := controlPlaneHost(ctx, f.dryRun)
 	if err != nil {
@@ -67,6 +75,9 @@ func (a *app) testHA(c *cobra.Command, f stepFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := t.CutOff(ctx, cut); err != nil {
+		return err
+	}
 	if !f.dryRun {
 		question := "This takes down parts of the control plane, and one node for 45 seconds, from which pods move to others. Clients are cut off for some seconds each time"
 		if err := a.confirm(c, f.yes, "Nothing was tested")(question); err != nil {
@@ -76,11 +87,17 @@ func (a *app) testHA(c *cobra.Command, f stepFlags) error {
 	if err := a.usePodImage(ctx, h, f.dryRun); err != nil {
 		return err
 	}
-	res, err := runSteps(ctx, a, h, "ha test", map[string]string{}, ha.Steps(), t, f)
+	res, err := runSteps(ctx, a, h, "ha test", map[string]string{"--node": cut}, ha.Steps(), t, f)
 	out := haTested{APIGoal: ha.APIGoal.Seconds(), ConsoleGoal: ha.ConsoleGoal.Seconds(), Console: t.Console, Silent: t.Silent, DryRun: f.dryRun, Faults: t.Outcomes,
 		Met: !slices.ContainsFunc(t.Outcomes, func(o ha.Outcome) bool { return !o.Met }), Steps: stepsDone(res)}
 	if err != nil && len(out.Faults) == 0 {
 		return err
+	}
+	if err == nil {
+		if out.NotCutOff, err = t.NotCutOff(ctx); err != nil {
+			a.warn("cannot determine what runs on the nodes that were not cut off: %v", err)
+			err = nil
+		}
 	}
 	if perr := a.printHATested(f, out, res); err != nil || perr != nil {
 		return errors.Join(err, perr)
@@ -95,7 +112,10 @@ func (a *app) testHA(c *cobra.Command, f stepFlags) error {
 func (a *app) printHATested(f stepFlags, out haTested, res workflow.Result) error {
 	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
 		if out.DryRun {
-			return stepsText(w, res, "Nothing to do")
+			if err := stepsText(w, res, "Nothing to do"); err != nil {
+				return err
+			}
+			return printNotCutOff(w, out.NotCutOff)
 		}
 		rows := [][]string{{"(goals)", "", seconds(out.APIGoal), seconds(out.ConsoleGoal), "0", ""}}
 		for _, o := range out.Faults {
@@ -108,9 +128,29 @@ func (a *app) printHATested(f stepFlags, out haTested, res workflow.Result) erro
 		if err := ui.Table(w, []string{"FAULT", "NODE", "API OUTAGE", "CONSOLE OUTAGE", "WRITES LOST", "WHOLE AFTER"}, rows); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintln(w, out.measured())
-		return err
+		if _, err := fmt.Fprintln(w, out.measured()); err != nil {
+			return err
+		}
+		return printNotCutOff(w, out.NotCutOff)
 	})
+}
+
+// printNotCutOff says whose loss is not tested, and how to test it.
+func printNotCutOff(w io.Writer, nodes []ha.NotCutOff) error {
+	for _, n := range nodes {
+		where := "on this or another node"
+		if n.Own {
+			where = "on another control-plane node"
+		}
+		runs := "nothing runs there alone"
+		if len(n.Runs) > 0 {
+			runs = "there alone: " + strings.Join(n.Runs, "; ")
+		}
+		if _, err := fmt.Fprintf(w, "\nnot cut off: %s; %s\n  to test its loss, %s: ocadm ha test --node %s\n", n.Node, runs, where, n.Node); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // measured says which console was asked for.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"yunion.io/x/ocadm/phases/ha"
 	vipphase "yunion.io/x/ocadm/phases/vip"
 )
 
@@ -42,5 +43,16 @@ func TestAfterControlPlane(t *testing.T) {
 	}
 	if got := afterControlPlane([]string{"a: ocadm a", "b: ocadm b"}); !strings.HasSuffix(got, "\n\n  a: ocadm a\n  b: ocadm b\n") {
 		t.Error(got)
+	}
+}
+
+func TestPrintNotCutOff(t *testing.T) {
+	var out strings.Builder
+	err := printNotCutOff(&out, []ha.NotCutOff{{Node: "node1", Own: true, Runs: []string{"all pods of CoreDNS", "of cloud default: glance"}}, {Node: "node3"}})
+	want := "\nnot cut off: node1; there alone: all pods of CoreDNS; of cloud default: glance\n" +
+		"  to test its loss, on another control-plane node: ocadm ha test --node node1\n" +
+		"\nnot cut off: node3; nothing runs there alone\n  to test its loss, on this or another node: ocadm ha test --node node3\n"
+	if err != nil || out.String() != want {
+		t.Errorf("%v\n%s", err, out.String())
 	}
 }

@@ -62,6 +62,8 @@ type Test struct {
 	K    client.WithWatch
 	// Console is where the console of a cloud is asked for; "" without one that answers, and Silent is then where one should.
 	Console, Silent string
+	// Cut is the node that is to be cut off; "" chooses that with the virtual address.
+	Cut string
 
 	Outcomes []Outcome
 }
@@ -221,7 +223,7 @@ func faults() []fault {
 		{"virtual-address", "End keepalived on the node with the virtual address", "end keepalived on %s, as a crash does", nodefault.KillKeepalived, time.Second, holder},
 		{"api-server", "Pause the API server that is used", "pause the API server of %s for " + pauseFor.String(), nodefault.PauseAPIServer, pauseFor, holder},
 		{"etcd", "Pause the leader of etcd", "pause the member of etcd on %s for " + pauseFor.String(), nodefault.PauseEtcd, pauseFor, leader},
-		{"node", "Cut a node off", "cut %s off for " + cutFor.String(), nodefault.CutNode, cutFor, other},
+		{cutFault, "Cut a node off", "cut %s off for " + cutFor.String(), nodefault.CutNode, cutFor, other},
 	}
 }
 
@@ -246,8 +248,11 @@ func leader(ctx context.Context, t *Test) (string, error) {
 	return "", errors.New("finding the leader of etcd: no member leads")
 }
 
-// other is another node than this one, which measures: that with the virtual address, or with the leader of etcd, or any.
+// other is another node than this one, which measures: the one that was chosen, or that with the virtual address, or with the leader of etcd, or any.
 func other(ctx context.Context, t *Test) (string, error) {
+	if t.Cut != "" {
+		return t.Cut, nil
+	}
 	own := t.Host.Config.Node.Name
 	for _, choose := range []func(context.Context, *Test) (string, error){holder, leader} {
 		if node, err := choose(ctx, t); err != nil || node != own {
