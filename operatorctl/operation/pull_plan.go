@@ -22,6 +22,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/operatorctl/release"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
@@ -359,10 +360,7 @@ func plainAnswer(text, image string) string {
 
 // without takes the name of an image out of an answer, so that answers about several images can be compared.
 func without(text, image string) string {
-	repository, _, _ := strings.Cut(image, "@")
-	if i := strings.LastIndex(repository, ":"); i > strings.LastIndex(repository, "/") {
-		repository = repository[:i]
-	}
+	repository := images.Split(image).Repository
 	text = strings.ReplaceAll(text, repository, "IMAGE")
 	if _, path, found := strings.Cut(repository, "/"); found { // in the address of its manifest
 		text = strings.ReplaceAll(text, path, "IMAGE")

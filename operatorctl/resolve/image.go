@@ -5,12 +5,14 @@ package resolve
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	reference "yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -20,25 +22,17 @@ type images struct {
 	cluster *component.Cluster
 	facts   Facts
 	// saved is the repository and tag of the images in a saved file, which the operator wrote; zero if there is no record of it.
-	saved ref
+	saved reference.Reference
 	// earlier reports that the spec comes from the earlier operator, which wrote names of images into it.
 	earlier bool
 }
 
 func newImages(spec view, cr *v1alpha1.OnecloudCluster, c *component.Cluster, f Facts) images {
-	im := images{spec: spec, cluster: c, facts: f}
-	record := cr.Annotations[v1alpha1.AnnotationDefaultImages]
+	im := images{spec: spec, cluster: c, facts: f, saved: reference.Split(cr.Annotations[v1alpha1.AnnotationDefaultImages])}
 	im.earlier = isEarlier(func(path []string) bool {
 		_, there := spec.get(path...)
 		return there
 	})
-	if record != "" {
-		r := parse(record)
-		if r.repository != "" {
-			r.repository += "/"
-		}
-		im.saved = ref{repository: r.repository + r.name, sep: r.sep, tag: r.tag}
-	}
 	return im
 }
 
@@ -56,21 +50,16 @@ func (r ref) String() string {
 	return s
 }
 
-// parse splits a reference. A registry's port is no tag.
+// parse splits a reference. A tag beside a digest says nothing more.
 func parse(s string) ref {
-	var r ref
-	if head, digest, found := strings.Cut(s, "@"); found {
-		s, r.sep, r.tag = head, "@", digest
-		// A tag beside a digest says nothing more.
-		if i := strings.LastIndex(s, ":"); i > strings.LastIndex(s, "/") {
-			s = s[:i]
-		}
-	} else if i := strings.LastIndex(s, ":"); i > strings.LastIndex(s, "/") {
-		s, r.sep, r.tag = s[:i], ":", s[i+1:]
-	}
-	r.name = s
-	if i := strings.LastIndex(s, "/"); i >= 0 {
-		r.repository, r.name = s[:i], s[i+1:]
+	of := reference.Split(s)
+	repository, name := path.Split(of.Repository)
+	r := ref{repository: strings.TrimSuffix(repository, "/"), name: name}
+	switch {
+	case of.Digest != "":
+		r.sep, r.tag = "@", of.Digest
+	case of.Tag != "":
+		r.sep, r.tag = ":", of.Tag
 	}
 	return r
 }
@@ -210,11 +199,11 @@ func (im images) isSaved(container, s string, def ref, image component.Image, at
 	if im.ofEarlierFile(s, append(at[:len(at):len(at)], "image")) {
 		return r.sep == ":" && (r.repository == def.repository || r.repository == im.earlierRepository())
 	}
-	if im.saved == (ref{}) {
+	if im.saved == (reference.Reference{}) {
 		return false
 	}
-	tag := cmp.Or(image.TagFor(im.saved.tag), im.saved.tag)
-	where := r.repository == im.saved.repository || r.repository == def.repository
+	tag := cmp.Or(image.TagFor(im.saved.Tag), im.saved.Tag)
+	where := r.repository == im.saved.Repository || r.repository == def.repository
 	return where && r.sep == ":" && (r.tag == tag || r.sep == def.sep && r.tag == def.tag)
 }
 
@@ -222,7 +211,7 @@ func (im images) isSaved(container, s string, def ref, image component.Image, at
 // reconcile, so none of them is a choice; a tag, a repository or a digest is.
 func (im images) ofEarlierFile(image string, path []string) bool {
 	if im.spec.owned == nil {
-		return im.earlier && im.saved == (ref{})
+		return im.earlier && im.saved == (reference.Reference{})
 	}
 	return im.spec.owned.ofEarlierFile(image, path...)
 }

@@ -4,6 +4,7 @@ package status
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -137,17 +139,12 @@ func Legacy(r component.Resolved, s v1alpha1.ComponentStatus) *v1alpha1.Workload
 	if s.State == v1alpha1.Disabled || r.Workload.Kind == component.NoWorkload || r.FullImage == "" {
 		return nil
 	}
+	repository, name := path.Split(images.Split(s.Image).Repository)
 	out := &v1alpha1.WorkloadStatus{Phase: v1alpha1.WorkloadUpgrade, ImageStatus: &v1alpha1.ImageStatus{
-		Image: s.Image, Tag: Tag(s.Image), ImagePullPolicy: corev1.PullPolicy(r.PullPolicy),
+		Image: s.Image, Repository: strings.TrimSuffix(repository, "/"), ImageName: name, Tag: Tag(s.Image), ImagePullPolicy: corev1.PullPolicy(r.PullPolicy),
 	}}
 	if s.Settled() {
 		out.Phase = v1alpha1.WorkloadNormal
-	}
-	name := strings.TrimSuffix(strings.TrimSuffix(s.Image, out.ImageStatus.Tag), ":")
-	name, _, _ = strings.Cut(name, "@")
-	out.ImageStatus.ImageName = name
-	if i := strings.LastIndex(name, "/"); i >= 0 {
-		out.ImageStatus.Repository, out.ImageStatus.ImageName = name[:i], name[i+1:]
 	}
 	return out
 }

@@ -5,12 +5,14 @@
 package status
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
@@ -272,13 +274,8 @@ func kind(r component.Resolved) string {
 
 // Tag of an image, or its digest; "" if it has neither.
 func Tag(image string) string {
-	if _, digest, found := strings.Cut(image, "@"); found {
-		return digest
-	}
-	if i := strings.LastIndex(image, ":"); i > strings.LastIndex(image, "/") {
-		return image[i+1:]
-	}
-	return ""
+	r := images.Split(image)
+	return cmp.Or(r.Digest, r.Tag)
 }
 
 func clip(s string) string { return Clip(s, messageLimit) }
