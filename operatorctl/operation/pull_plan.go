@@ -11,10 +11,9 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	schedulingv1 "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -47,45 +46,28 @@ type runs struct {
 func podsOf(r *release.Release) ([]runs, error) {
 	var out []runs
 	for _, o := range r.Objects {
+		at := []string{"spec", "template", "spec"}
 		switch o.Kind {
-		case "Deployment":
-			d := &appsv1.Deployment{}
-			if err := fromRelease(o, d); err != nil {
-				return nil, err
-			}
-			if d.Spec.Replicas == nil || *d.Spec.Replicas > 0 {
-				out = append(out, runs{spec: d.Spec.Template.Spec})
-			}
-		case "StatefulSet":
-			s := &appsv1.StatefulSet{}
-			if err := fromRelease(o, s); err != nil {
-				return nil, err
-			}
-			if s.Spec.Replicas == nil || *s.Spec.Replicas > 0 {
-				out = append(out, runs{spec: s.Spec.Template.Spec})
-			}
-		case "DaemonSet":
-			d := &appsv1.DaemonSet{}
-			if err := fromRelease(o, d); err != nil {
-				return nil, err
-			}
-			out = append(out, runs{d.Spec.Template.Spec, true})
+		case "Deployment", "StatefulSet", "DaemonSet":
 		case "CronJob":
-			j := &batchv1.CronJob{}
-			if err := fromRelease(o, j); err != nil {
-				return nil, err
-			}
-			out = append(out, runs{spec: j.Spec.JobTemplate.Spec.Template.Spec})
+			at = append([]string{"spec", "jobTemplate"}, at...)
+		default:
+			continue
 		}
+		if n, said, _ := unstructured.NestedInt64(o.Content, "spec", "replicas"); said && n == 0 {
+			continue
+		}
+		one := runs{everywhere: o.Kind == "DaemonSet"}
+		pod, _, err := unstructured.NestedMap(o.Content, at...)
+		if err == nil {
+			err = runtime.DefaultUnstructuredConverter.FromUnstructured(pod, &one.spec)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading %s %s of the release: %w", o.Kind, o.Name, err)
+		}
+		out = append(out, one)
 	}
 	return out, nil
-}
-
-func fromRelease(o release.Object, into any) error {
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Content, into); err != nil {
-		return fmt.Errorf("reading %s %s of the release: %w", o.Kind, o.Name, err)
-	}
-	return nil
 }
 
 // mayRun reports whether pods may run on a node when it is healthy: its labels and its taints allow them. What Kubernetes itself says of the health
