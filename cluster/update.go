@@ -281,9 +281,5 @@ func orNone(s string) string {
 
 // merge sends a merge patch.
 func merge(ctx context.Context, c client.Client, o client.Object, patch map[string]any) error {
-	raw, err := json.Marshal(patch)
-	if err != nil {
-		return err
-	}
-	return c.Patch(ctx, o, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(kube.FieldManager))
+	return kube.Merge(ctx, c, o, kube.FieldManager, patch)
 }

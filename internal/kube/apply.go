@@ -4,6 +4,7 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -183,6 +185,15 @@ func project(mask, v any) any {
 		}
 	}
 	return out
+}
+
+// Merge changes some fields of an object by a merge patch. A field that is nil goes. obj is the answer then.
+func Merge(ctx context.Context, c client.Writer, obj client.Object, owner client.FieldOwner, fields map[string]any, opts ...client.PatchOption) error {
+	patch, err := json.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	return c.Patch(ctx, obj, client.RawPatch(types.MergePatchType, patch), append(opts, owner)...)
 }
 
 func established(ctx context.Context, c client.WithWatch, objs []*unstructured.Unstructured) error {

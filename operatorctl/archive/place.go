@@ -11,11 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
@@ -157,11 +158,7 @@ func Put(ctx context.Context, c client.Client, manager string, objects []*unstru
 			return lines, fmt.Errorf("creating %s %s: %w", u.GetKind(), u.GetName(), err)
 		}
 		if given, is := u.Object["stringData"]; is { // the password of the place, which an earlier run may have got wrong
-			raw, err := json.Marshal(map[string]any{"stringData": given})
-			if err == nil {
-				err = c.Patch(ctx, u.DeepCopy(), client.RawPatch(types.MergePatchType, raw), client.FieldOwner(manager))
-			}
-			if err != nil {
+			if err := kube.Merge(ctx, c, u.DeepCopy(), client.FieldOwner(manager), map[string]any{"stringData": given}); err != nil {
 				return lines, fmt.Errorf("updating %s %s: %w", u.GetKind(), u.GetName(), err)
 			}
 			continue
@@ -189,11 +186,7 @@ func Passwords(ctx context.Context, c client.Client, manager string, u *unstruct
 		return false, fmt.Errorf("reading Secret %s: %w", key, err)
 	}
 	want := &corev1.Secret{}
-	raw, err := json.Marshal(map[string]any{"data": saved})
-	if err == nil {
-		err = json.Unmarshal(raw, want)
-	}
-	if err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, want); err != nil {
 		return false, fmt.Errorf("reading Secret %s of the backup: %w", key.Name, err)
 	}
 	before := live.DeepCopy()

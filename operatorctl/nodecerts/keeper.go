@@ -16,12 +16,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/certreport"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
@@ -174,12 +174,9 @@ func store(ctx context.Context, c client.Client, cloud *v1alpha1.OnecloudCluster
 		text = string(raw)
 	}
 	labels := map[string]string{v1alpha1.LabelName: v1alpha1.ValueName, v1alpha1.LabelInstance: v1alpha1.InstancePrefix + cloud.Name}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}, "data": map[string]any{node: text}})
-	if err != nil {
-		return fmt.Errorf("writing what is known of certificates: %w", err)
-	}
+	fields := map[string]any{"metadata": map[string]any{"labels": labels}, "data": map[string]any{node: text}}
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cloud.Namespace, Name: certreport.ConfigMap}}
-	if err := c.Patch(ctx, cm, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+	if err := kube.Merge(ctx, c, cm, v1alpha1.ManagerOperator, fields); err != nil {
 		return fmt.Errorf("writing what is known of certificates: %w", err)
 	}
 	return nil

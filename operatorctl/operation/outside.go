@@ -16,6 +16,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/archive"
 )
 
@@ -67,11 +68,7 @@ func (c *Controller) attend(ctx context.Context, a Action, o *v1alpha1.OnecloudO
 	if o.Status.Phase.Final() {
 		c.forget(o)
 		if controllerutil.ContainsFinalizer(o, v1alpha1.Finalizer) { // which is removed next
-			kind := corev1.EventTypeNormal
-			if o.Status.Phase != v1alpha1.OperationSucceeded {
-				kind = corev1.EventTypeWarning
-			}
-			c.Events.Eventf(o, nil, kind, string(o.Status.Phase), a.Name, "%s", Note(cmp.Or(o.Status.Message, "done")))
+			c.announce(o, o.Status)
 		}
 		return 0, nil
 	}
@@ -198,7 +195,7 @@ func setControl(ctx context.Context, c client.Client, o *v1alpha1.OnecloudOperat
 	}
 	target := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
 	fields := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationControl: set}}}
-	if err := mergeInto(ctx, c, target, v1alpha1.ManagerOperator, fields); err != nil {
+	if err := kube.Merge(ctx, c, target, v1alpha1.ManagerOperator, fields); err != nil {
 		return fmt.Errorf("setting %s of operation %s: %w", v1alpha1.AnnotationControl, o.Name, err)
 	}
 	return nil

@@ -5,7 +5,6 @@ package operation
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,11 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 )
@@ -83,12 +82,8 @@ func (r *Run) next(ctx context.Context) (*v1alpha1.OnecloudCluster, reconcile.Pr
 	}
 	annotations[v1alpha1.AnnotationUpdateFrom] = strconv.Itoa(cloud.Status.Release.Revision)
 	patch["metadata"] = map[string]any{"annotations": annotations}
-	raw, err := json.Marshal(patch)
-	if err != nil {
-		return nil, reconcile.Preview{}, err
-	}
 	trial := cloud.DeepCopy()
-	if err := r.Client.Patch(ctx, trial, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(v1alpha1.ManagerOperator), client.DryRunAll); err != nil {
+	if err := kube.Merge(ctx, r.Client, trial, v1alpha1.ManagerOperator, patch, client.DryRunAll); err != nil {
 		return nil, reconcile.Preview{}, fmt.Errorf("changing the cloud on trial: %w", err)
 	}
 	view, err := r.Preview(ctx, trial)

@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
@@ -184,16 +182,12 @@ func (r *Run) patchCloud(ctx context.Context, report workflow.Reporter, patch ma
 	if len(patch) == 0 {
 		return nil
 	}
-	raw, err := json.Marshal(patch)
-	if err != nil {
-		return err
-	}
 	cloud, err := r.Cloud(ctx)
 	if err != nil {
 		return err
 	}
 	changed := cloud.DeepCopy()
-	if err := r.Client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+	if err := kube.Merge(ctx, r.Client, changed, v1alpha1.ManagerOperator, patch); err != nil {
 		return fmt.Errorf("changing the cloud: %w", err)
 	}
 	if changed.ResourceVersion == cloud.ResourceVersion {

@@ -4,7 +4,6 @@ package operation
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,10 +11,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -94,7 +93,7 @@ func unpause(ctx context.Context, c client.Client, cloud *v1alpha1.OnecloudClust
 	if paused != "" {
 		annotations[v1alpha1.AnnotationPaused] = paused
 	}
-	return mergeInto(ctx, c, cloud, owner, map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	return kube.Merge(ctx, c, cloud, owner, map[string]any{"metadata": map[string]any{"annotations": annotations}})
 }
 
 // startWorkloads ends the stop of workloads. all gives each Deployment its pods again; else the operator does, where it decides their number.
@@ -140,15 +139,7 @@ func change(ctx context.Context, c client.Client, o client.Object, owner client.
 	if spec != nil {
 		fields["spec"] = spec
 	}
-	return mergeInto(ctx, c, o, owner, fields)
-}
-
-func mergeInto(ctx context.Context, c client.Client, o client.Object, owner client.FieldOwner, fields map[string]any) error {
-	text, err := json.Marshal(fields)
-	if err != nil {
-		return err
-	}
-	return c.Patch(ctx, o, client.RawPatch(types.MergePatchType, text), owner)
+	return kube.Merge(ctx, c, o, owner, fields)
 }
 
 // Replicas is how many pods a Deployment is to have.

@@ -4,7 +4,6 @@ package operation
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -13,10 +12,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 )
 
 // wanted is the operation that a user asks for by changing the cloud, nil if none: another spec.version, the annotation that brings a release to
@@ -77,14 +76,10 @@ func unmoved(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation)
 
 // putBack makes spec.version that of the release in force again, after an update that did not move the cloud.
 func (c *Controller) putBack(ctx context.Context, cloud *v1alpha1.OnecloudCluster, o *v1alpha1.OnecloudOperation) error {
-	patch, err := json.Marshal(map[string]any{
+	asked := cloud.Spec.Version
+	err := kube.Merge(ctx, c.Client, cloud.DeepCopy(), v1alpha1.ManagerOperator, map[string]any{
 		"metadata": map[string]any{"resourceVersion": cloud.ResourceVersion}, "spec": map[string]any{"version": cloud.Status.Release.Version},
 	})
-	if err != nil {
-		return err
-	}
-	asked := cloud.Spec.Version
-	err = c.Client.Patch(ctx, cloud.DeepCopy(), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.ManagerOperator))
 	if apierrors.IsConflict(err) {
 		return nil // the next reconcile has the later one
 	}
@@ -138,13 +133,9 @@ func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 
 // annotate replaces the annotation by which a user asks for something, or removes it (nil).
 func (c *Controller) annotate(ctx context.Context, cloud *v1alpha1.OnecloudCluster, value any) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+	err := kube.Merge(ctx, c.Client, cloud.DeepCopy(), v1alpha1.ManagerOperator, map[string]any{"metadata": map[string]any{
 		"resourceVersion": cloud.ResourceVersion, "annotations": map[string]any{v1alpha1.AnnotationOperation: value},
 	}})
-	if err != nil {
-		return err
-	}
-	err = c.Client.Patch(ctx, cloud.DeepCopy(), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.ManagerOperator))
 	if apierrors.IsConflict(err) {
 		return nil // the next reconcile has the later one
 	}
