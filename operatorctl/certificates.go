@@ -9,11 +9,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/certreport"
@@ -28,14 +25,12 @@ func nodeCertificates(mgr ctrl.Manager, o Options) error {
 	k := &nodecerts.Keeper{Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Image: jobImage(o), Log: o.Log}
 	every := handler.EnqueueRequestsFromMapFunc(everyCloud(mgr.GetClient(), o.Log))
 	err := ctrl.NewControllerManagedBy(mgr).Named("onecloudnodecertificates").
-		For(&v1alpha1.OnecloudCluster{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: beganToGo})).
+		For(&v1alpha1.OnecloudCluster{}, updates(beganToGo)).
 		Watches(&corev1.ConfigMap{}, every, named(certreport.ConfigMap)).
-		Watches(&corev1.Node{}, every, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
-		Watches(&v1alpha1.OnecloudOperation{}, handler.EnqueueRequestsFromMapFunc(operated), builder.WithPredicates(predicate.NewPredicateFuncs(renewsCertificates))).
-		Watches(&batchv1.Job{}, handler.EnqueueRequestsFromMapFunc(looked), builder.WithPredicates(predicate.NewPredicateFuncs(func(object client.Object) bool {
-			return object.GetLabels()[nodecerts.LabelCloud] != ""
-		}))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true), RateLimiter: retries()}).
+		Watches(&corev1.Node{}, every, updates(nodeChanged)).
+		Watches(&v1alpha1.OnecloudOperation{}, handler.EnqueueRequestsFromMapFunc(operated), only(renewsCertificates)).
+		Watches(&batchv1.Job{}, labelled(nodecerts.LabelCloud), only(func(o client.Object) bool { return o.GetLabels()[nodecerts.LabelCloud] != "" })).
+		WithOptions(options()).
 		Complete(k)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of node certificates: %w", err)
@@ -55,11 +50,6 @@ func reportsIn(ctx context.Context, mgr ctrl.Manager, namespace string) map[stri
 		return nil // there is none, or the cache is not ready
 	}
 	return certreport.All(cm.Data)
-}
-
-// looked is the cloud for which a Job looks at certificates.
-func looked(_ context.Context, object client.Object) []ctrl.Request {
-	return []ctrl.Request{{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: object.GetLabels()[nodecerts.LabelCloud]}}}
 }
 
 func renewsCertificates(object client.Object) bool {

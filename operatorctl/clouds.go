@@ -11,7 +11,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -58,20 +57,18 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 		}})
 	b := ctrl.NewControllerManagedBy(mgr).Named("onecloudcluster").
 		For(&v1alpha1.OnecloudCluster{}, builder.WithPredicates(wanted)).
-		// The name is not checked: tests start one operator after another in a process.
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true), RateLimiter: retries()})
+		WithOptions(options())
 	for _, k := range render.Kinds() {
 		b = b.Watches(k, toCloud(r))
 	}
-	b = b.Watches(&corev1.Pod{}, toCloud(r), builder.WithPredicates(predicate.Funcs{UpdateFunc: podChanged}))
+	b = b.Watches(&corev1.Pod{}, toCloud(r), updates(podChanged))
+	every := handler.EnqueueRequestsFromMapFunc(everyCloud(mgr.GetClient(), o.Log))
 	if !o.WithoutNodes {
-		b = b.Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(everyCloud(mgr.GetClient(), o.Log)),
-			builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged}))
+		b = b.Watches(&corev1.Node{}, every, updates(nodeChanged))
 	}
-	b = b.Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(everyCloud(mgr.GetClient(), o.Log)),
-		named(dbpair.StateName))
+	b = b.Watches(&corev1.ConfigMap{}, every, named(dbpair.StateName))
 	if !o.WithoutOperations {
-		b = b.Watches(&v1alpha1.OnecloudOperation{}, handler.EnqueueRequestsFromMapFunc(operated), builder.WithPredicates(predicate.Funcs{UpdateFunc: rolloutChanged}))
+		b = b.Watches(&v1alpha1.OnecloudOperation{}, handler.EnqueueRequestsFromMapFunc(operated), updates(rolloutChanged))
 	}
 	b = b.WatchesRawSource(source.Channel(r.Woken(), &handler.EnqueueRequestForObject{}))
 	idle := manager.RunnableFunc(func(ctx context.Context) error { return releaseMemory(ctx, r) })

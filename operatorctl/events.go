@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -35,8 +37,12 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
-func retries() workqueue.TypedRateLimiter[ctrl.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](firstRetry, lastRetry)
+// options of each controller. The name is not checked: tests start one operator after another in a process.
+func options() controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true),
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](firstRetry, lastRetry),
+	}
 }
 
 // toCloud maps an object to the cloud its labels name, and makes the applier forget what was deleted.
@@ -80,6 +86,13 @@ func everyCloud(c client.Reader, log *slog.Logger) handler.MapFunc {
 	}
 }
 
+// labelled maps an object to the cloud that a label names.
+func labelled(label string) handler.EventHandler {
+	return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []ctrl.Request {
+		return []ctrl.Request{{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: object.GetLabels()[label]}}}
+	})
+}
+
 // operated is the cloud of an operation, or the cloud itself.
 func operated(_ context.Context, object client.Object) []ctrl.Request {
 	key := client.ObjectKeyFromObject(object)
@@ -89,21 +102,33 @@ func operated(_ context.Context, object client.Object) []ctrl.Request {
 	return []ctrl.Request{{NamespacedName: key}}
 }
 
+// only drops the other objects.
+func only(those func(client.Object) bool) builder.Predicates {
+	return builder.WithPredicates(predicate.NewPredicateFuncs(those))
+}
+
 // named drops the objects with other names.
 func named(name string) builder.Predicates {
-	return builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == name }))
+	return only(func(o client.Object) bool { return o.GetName() == name })
+}
+
+// updates drops those updates of objects of a type that do not concern what is reconciled.
+func updates[T client.Object](concern func(old, now T) bool) builder.Predicates {
+	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		old, ok1 := e.ObjectOld.(T)
+		now, ok2 := e.ObjectNew.(T)
+		return !ok1 || !ok2 || concern(old, now)
+	}})
 }
 
 // beganToGo drops what of a cloud does not concern its machines.
-func beganToGo(e event.UpdateEvent) bool {
-	return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() || (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil)
+func beganToGo(old, now *v1alpha1.OnecloudCluster) bool {
+	return old.UID != now.UID || (old.DeletionTimestamp == nil) != (now.DeletionTimestamp == nil)
 }
 
 // rolloutChanged drops what of an operation does not concern its cloud.
-func rolloutChanged(e event.UpdateEvent) bool {
-	old, ok1 := e.ObjectOld.(*v1alpha1.OnecloudOperation)
-	now, ok2 := e.ObjectNew.(*v1alpha1.OnecloudOperation)
-	if ok1 && ok2 && now.MachineName() != "" {
+func rolloutChanged(old, now *v1alpha1.OnecloudOperation) bool {
+	if now.MachineName() != "" {
 		return false
 	}
 	removed := func(o *v1alpha1.OnecloudOperation) int {
@@ -112,35 +137,25 @@ func rolloutChanged(e event.UpdateEvent) bool {
 		}
 		return len(o.Status.Databases.Removed)
 	}
-	return !ok1 || !ok2 || removed(old) != removed(now) || old.Status.Phase.Active() != now.Status.Phase.Active() ||
+	return removed(old) != removed(now) || old.Status.Phase.Active() != now.Status.Phase.Active() ||
 		!equality.Semantic.DeepEqual(old.Status.Rollout, now.Status.Rollout) || (old.Status.Phase == v1alpha1.OperationReverting) != (now.Status.Phase == v1alpha1.OperationReverting)
 }
 
 // nodeChanged drops the heartbeats of nodes.
-func nodeChanged(e event.UpdateEvent) bool {
-	old, ok1 := e.ObjectOld.(*corev1.Node)
-	now, ok2 := e.ObjectNew.(*corev1.Node)
-	if !ok1 || !ok2 {
-		return true
-	}
+func nodeChanged(old, now *corev1.Node) bool {
 	was, is := status.NodeOf(old), status.NodeOf(now)
 	return was.Ready != is.Ready || was.Address != is.Address || !maps.Equal(was.Labels, is.Labels)
 }
 
 // podChanged drops the many pod updates that change nothing we report.
-func podChanged(e event.UpdateEvent) bool {
-	old, ok1 := e.ObjectOld.(*corev1.Pod)
-	now, ok2 := e.ObjectNew.(*corev1.Pod)
-	if !ok1 || !ok2 {
-		return true
-	}
+func podChanged(old, now *corev1.Pod) bool {
 	// A pod on a lost node keeps its phase when it is deleted, and holds up the rollout of its DaemonSet from then on.
 	return old.Status.Phase != now.Status.Phase || (old.DeletionTimestamp == nil) != (now.DeletionTimestamp == nil) || !maps.Equal(podReasons(old), podReasons(now))
 }
 
 func podReasons(p *corev1.Pod) map[string]string {
 	out := map[string]string{}
-	for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if c.RestartCount > 0 {
 			out[c.Name+"#"] = strconv.Itoa(int(c.RestartCount))
 		}

@@ -81,7 +81,7 @@ func TestNodesAreSmallAndQuiet(t *testing.T) {
 		now  *corev1.Node
 		want bool
 	}{{"heartbeat", machine(corev1.ConditionTrue), false}, {"lost", machine(corev1.ConditionUnknown), true}, {"a label", labelled, true}, {"an address", addressed, true}} {
-		if got := nodeChanged(event.UpdateEvent{ObjectOld: machine(corev1.ConditionTrue), ObjectNew: c.now}); got != c.want {
+		if got := nodeChanged(machine(corev1.ConditionTrue), c.now); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
@@ -89,7 +89,7 @@ func TestNodesAreSmallAndQuiet(t *testing.T) {
 
 // What fails for a whole cloud is tried again within half a minute, however long it has failed.
 func TestRetriesComeSoon(t *testing.T) {
-	limiter, item := retries(), ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "onecloud", Name: "default"}}
+	limiter, item := options().RateLimiter, ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "onecloud", Name: "default"}}
 	var last time.Duration
 	for range 100 {
 		wait := limiter.When(item)
@@ -110,7 +110,7 @@ func TestDeletedPodBringsAPass(t *testing.T) {
 	beat.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
 	deleted.DeletionTimestamp = new(metav1.Now())
 	for want, now := range map[bool]*corev1.Pod{false: beat, true: deleted} {
-		if got := podChanged(event.UpdateEvent{ObjectOld: pod, ObjectNew: now}); got != want {
+		if got := podChanged(pod, now); got != want {
 			t.Errorf("%t, want %t", got, want)
 		}
 	}

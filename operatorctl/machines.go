@@ -13,8 +13,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
@@ -42,21 +40,20 @@ func machines(mgr ctrl.Manager, o machinectl.Options) error {
 			return out
 		})
 	}
-	options := controller.Options{MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true), RateLimiter: retries()}
 	infrastructure := ctrl.NewControllerManagedBy(mgr).Named("onecloudmachine").For(&v1alpha1.OnecloudMachine{}).
 		Watches(&v1alpha1.OnecloudMachine{}, which(twins), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.OnecloudCluster{}, which(ofCloud), builder.WithPredicates(predicate.Funcs{UpdateFunc: beganToGo})).
+		Watches(&v1alpha1.OnecloudCluster{}, which(ofCloud), updates(beganToGo)).
 		Watches(&v1alpha1.OnecloudOperation{}, handler.EnqueueRequestsFromMapFunc(operatedMachine)).
-		Watches(&corev1.Node{}, which(sameName), builder.WithPredicates(predicate.Funcs{UpdateFunc: machineNodeChanged})).
-		Watches(&corev1.Pod{}, which(onNode), builder.WithPredicates(predicate.Funcs{UpdateFunc: readinessChanged})).
-		Owns(&corev1.Secret{}).Owns(&corev1.ConfigMap{}).WithOptions(options).Complete(&machinectl.Infrastructure{Options: o})
+		Watches(&corev1.Node{}, which(sameName), updates(machineNodeChanged)).
+		Watches(&corev1.Pod{}, which(onNode), updates(readinessChanged)).
+		Owns(&corev1.Secret{}).Owns(&corev1.ConfigMap{}).WithOptions(options()).Complete(&machinectl.Infrastructure{Options: o})
 	b := ctrl.NewControllerManagedBy(mgr).Named("onecloudmachine-bootstrap").For(&v1alpha1.OnecloudMachine{})
 	if o.Image != "" {
 		b = b.Watches(&batchv1.Job{}, which(sharedFor))
 	}
 	bootstrap := b.
-		Watches(&v1alpha1.OnecloudCluster{}, which(ofCloud), builder.WithPredicates(predicate.Funcs{UpdateFunc: settingsChanged})).
-		Owns(&corev1.Secret{}).WithOptions(options).Complete(&machinectl.Bootstrap{Options: o})
+		Watches(&v1alpha1.OnecloudCluster{}, which(ofCloud), updates(settingsChanged)).
+		Owns(&corev1.Secret{}).WithOptions(options()).Complete(&machinectl.Bootstrap{Options: o})
 	if err := errors.Join(infrastructure, bootstrap); err != nil {
 		return fmt.Errorf("setting up the controllers of machines: %w", err)
 	}
@@ -95,26 +92,17 @@ func operatedMachine(_ context.Context, object client.Object) []ctrl.Request {
 }
 
 // settingsChanged drops what of a cloud does not concern the bootstrap data of its machines.
-func settingsChanged(e event.UpdateEvent) bool {
-	old, ok1 := e.ObjectOld.(*v1alpha1.OnecloudCluster)
-	now, ok2 := e.ObjectNew.(*v1alpha1.OnecloudCluster)
-	return beganToGo(e) || ok1 && ok2 && !equality.Semantic.DeepEqual(old.Spec.Machines, now.Spec.Machines)
+func settingsChanged(old, now *v1alpha1.OnecloudCluster) bool {
+	return beganToGo(old, now) || !equality.Semantic.DeepEqual(old.Spec.Machines, now.Spec.Machines)
 }
 
 // machineNodeChanged drops what of a Node does not concern its machine. That the machine has left concerns it, also when the Node was not Ready before.
-func machineNodeChanged(e event.UpdateEvent) bool {
-	old, ok1 := e.ObjectOld.(*corev1.Node)
-	now, ok2 := e.ObjectNew.(*corev1.Node)
-	return nodeChanged(e) || ok1 && ok2 && machinectl.Left(old) != machinectl.Left(now)
+func machineNodeChanged(old, now *corev1.Node) bool {
+	return nodeChanged(old, now) || machinectl.Left(old) != machinectl.Left(now)
 }
 
 // readinessChanged drops what of a pod does not concern its machine.
-func readinessChanged(e event.UpdateEvent) bool {
-	old, ok1 := e.ObjectOld.(*corev1.Pod)
-	now, ok2 := e.ObjectNew.(*corev1.Pod)
-	if !ok1 || !ok2 {
-		return true
-	}
+func readinessChanged(old, now *corev1.Pod) bool {
 	ready := func(p *corev1.Pod) bool {
 		return p.DeletionTimestamp == nil && kube.PodReady(p)
 	}

@@ -66,19 +66,15 @@ func operations(mgr ctrl.Manager, o Options) error {
 		Watches(&v1alpha1.OnecloudOperation{}, cloudOf).
 		Watches(&v1alpha1.OnecloudCluster{}, cloudOf)
 	if !o.WithoutJobs {
-		ofWork := builder.WithPredicates(predicate.NewPredicateFuncs(func(object client.Object) bool { return object.GetLabels()[v1alpha1.LabelOperation] != "" }))
-		b = b.Watches(&batchv1.Job{}, handler.EnqueueRequestsFromMapFunc(worked), ofWork).Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(worked), ofWork)
+		worked := labelled(v1alpha1.LabelOperationCloud)
+		ofWork := only(func(o client.Object) bool { return o.GetLabels()[v1alpha1.LabelOperation] != "" })
+		b = b.Watches(&batchv1.Job{}, worked, ofWork).Watches(&corev1.Pod{}, worked, ofWork)
 	}
 	err = b.WatchesRawSource(source.Channel(c.Woken(), cloudOf)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true), RateLimiter: retries()}).
+		WithOptions(options()).
 		Complete(c)
 	if err := errors.Join(err, mgr.Add(c)); err != nil {
 		return fmt.Errorf("setting up the controller of operations: %w", err)
 	}
 	return nil
-}
-
-// worked is the cloud of the operation that a Job or a pod works on.
-func worked(_ context.Context, object client.Object) []ctrl.Request {
-	return []ctrl.Request{{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: object.GetLabels()[v1alpha1.LabelOperationCloud]}}}
 }

@@ -150,17 +150,7 @@ func mayCreateJobs(ctx context.Context, cfg *rest.Config, o Options) (bool, erro
 	if o.WithoutMachines || o.Image == "" {
 		return false, nil
 	}
-	namespaces := o.Namespaces
-	if len(namespaces) == 0 {
-		namespaces = []string{""}
-	}
-	for _, ns := range namespaces {
-		yes, err := may(ctx, cfg, authorizationv1.ResourceAttributes{Namespace: ns, Verb: "create", Group: batchv1.GroupName, Resource: "jobs"})
-		if err != nil || !yes {
-			return false, err
-		}
-	}
-	return true, nil
+	return mayInAll(ctx, cfg, o.Namespaces, authorizationv1.ResourceAttributes{Verb: "create", Group: batchv1.GroupName, Resource: "jobs"})
 }
 
 // mayWatch reports whether the cluster knows a resource of ours and the operator may watch it in its namespaces.
@@ -178,12 +168,16 @@ func mayWatch(ctx context.Context, cfg *rest.Config, namespaces []string, resour
 	case !slices.ContainsFunc(known.APIResources, func(r metav1.APIResource) bool { return r.Name == resource }):
 		return false, nil
 	}
+	return mayInAll(ctx, cfg, namespaces, authorizationv1.ResourceAttributes{Verb: "watch", Group: v1alpha1.Group, Resource: resource})
+}
+
+// mayInAll reports whether the operator has a right in each of some namespaces; none means all there are.
+func mayInAll(ctx context.Context, cfg *rest.Config, namespaces []string, right authorizationv1.ResourceAttributes) (bool, error) {
 	if len(namespaces) == 0 {
 		namespaces = []string{""}
 	}
-	for _, ns := range namespaces {
-		yes, err := may(ctx, cfg, authorizationv1.ResourceAttributes{Namespace: ns, Verb: "watch", Group: v1alpha1.Group, Resource: resource})
-		if err != nil || !yes {
+	for _, right.Namespace = range namespaces {
+		if yes, err := may(ctx, cfg, right); err != nil || !yes {
 			return false, err
 		}
 	}
