@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strconv"
 	"sync"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
@@ -368,11 +368,10 @@ func (a *Applier) Delete(ctx context.Context, o client.Object) error {
 	return nil
 }
 
-// Older compares resourceVersions, which the API defines as decimal numbers since Kubernetes 1.35 (KEP-5504).
+// Older reports whether a resourceVersion is older than another one. What is none is not.
 func Older(a, b string) bool {
-	x, err1 := strconv.ParseUint(a, 10, 64)
-	y, err2 := strconv.ParseUint(b, 10, 64)
-	return err1 == nil && err2 == nil && x < y
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order < 0
 }
 
 // toApply converts a rendered object to what is sent: no status, no server-set metadata, the hash as an annotation.
@@ -390,11 +389,6 @@ func toApply(o client.Object, hash string) (*unstructured.Unstructured, error) {
 	for _, path := range [][]string{{"spec", "template"}, {"spec", "jobTemplate"}, {"spec", "jobTemplate", "spec", "template"}} {
 		unstructured.RemoveNestedField(m, append(path, "metadata", "creationTimestamp")...)
 	}
-	ann := maps.Clone(u.GetAnnotations())
-	if ann == nil {
-		ann = map[string]string{}
-	}
-	ann[HashAnnotation] = hash
-	u.SetAnnotations(ann)
+	ApplyAs(u, hash)
 	return u, nil
 }

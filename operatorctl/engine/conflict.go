@@ -3,13 +3,13 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
@@ -95,31 +95,22 @@ func (a *Applier) describe(ctx context.Context, key Key, where string) error {
 		strings.TrimPrefix(where, "."), advice)
 }
 
-// rival names the other owners of a field. The cache does not know it, so this asks the API server, by an apply on trial as look does,
-// of whatever version there is now; it happens once in a conflict.
+// rival names the other owners of a field. The cache does not know it, so this asks the API server, of whatever version there is now; it
+// happens once in a conflict.
 func (a *Applier) rival(ctx context.Context, key Key, where string) string {
 	const unknown = "another client"
-	o := &unstructured.Unstructured{}
-	o.SetGroupVersionKind(key.GVK)
-	o.SetNamespace(key.Namespace)
-	o.SetName(key.Name)
-	if a.Writer.Patch(ctx, o, client.Apply, client.FieldOwner(looker), client.DryRunAll) != nil { //nolint:staticcheck // it is no whole object
+	o, err := a.look(ctx, key, "")
+	if err != nil {
 		return unknown
 	}
-	if m := OwnerOf(o.GetManagedFields(), where); m != "" {
-		return m
-	}
-	return unknown
+	return cmp.Or(OwnerOf(o.GetManagedFields(), where), unknown)
 }
 
 // OwnerOf names the manager other than ours that owns a field, or the fields below it, given as a path of Holds; "" if none does.
 func OwnerOf(entries []metav1.ManagedFieldsEntry, where string) string {
 	for _, m := range entries {
-		if m.Manager == FieldManager || m.FieldsV1 == nil {
-			continue
-		}
-		set := fieldpath.NewSet()
-		if err := set.FromJSON(m.FieldsV1.GetRawReader()); err != nil {
+		set, err := FieldsOf(m)
+		if m.Manager == FieldManager || err != nil {
 			continue
 		}
 		found := false

@@ -4,6 +4,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -37,7 +38,7 @@ func Transfer(entries []metav1.ManagedFieldsEntry, from []string, to, version st
 			out = append(out, e)
 			continue
 		}
-		owned, err := fieldsOf(e)
+		owned, err := FieldsOf(e)
 		if err != nil {
 			return nil, false, err
 		}
@@ -66,7 +67,7 @@ func Transfer(entries []metav1.ManagedFieldsEntry, from []string, to, version st
 			Manager: to, Operation: metav1.ManagedFieldsOperationApply, APIVersion: version, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1("{}"),
 		})
 	}
-	owned, err := fieldsOf(out[target])
+	owned, err := FieldsOf(out[target])
 	if err != nil {
 		return nil, false, err
 	}
@@ -86,8 +87,12 @@ func split(owned *fieldpath.Set, test func(fieldpath.Path) bool) (keep, give *fi
 	return keep, give
 }
 
-func fieldsOf(e metav1.ManagedFieldsEntry) (*fieldpath.Set, error) {
+// FieldsOf are the fields that an entry of managedFields owns.
+func FieldsOf(e metav1.ManagedFieldsEntry) (*fieldpath.Set, error) {
 	s := fieldpath.NewSet()
+	if e.FieldsV1 == nil {
+		return s, nil
+	}
 	if err := s.FromJSON(e.FieldsV1.GetRawReader()); err != nil {
 		return nil, fmt.Errorf("reading the fields of manager %q: %w", e.Manager, err)
 	}
@@ -119,13 +124,14 @@ func TransferPatch(entries []metav1.ManagedFieldsEntry, resourceVersion string) 
 // drops that.
 const looker = "ocadm-operator-looks"
 
-// look reads an object with its managedFields. An object whose fields were never tracked shows them as those of the manager untracked.
-func (a *Applier) look(ctx context.Context, live client.Object, key Key) (*unstructured.Unstructured, error) {
+// look reads an object with its managedFields in a version, "" for any. An object whose fields were never tracked shows them as those of the
+// manager untracked.
+func (a *Applier) look(ctx context.Context, key Key, version string) (*unstructured.Unstructured, error) {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(key.GVK)
 	o.SetNamespace(key.Namespace)
 	o.SetName(key.Name)
-	o.SetResourceVersion(live.GetResourceVersion())
+	o.SetResourceVersion(version)
 	err := a.Writer.Patch(ctx, o, client.Apply, client.FieldOwner(looker), client.DryRunAll) //nolint:staticcheck // it is no whole object
 	return o, err
 }
@@ -163,10 +169,7 @@ func (a *Applier) adopt(ctx context.Context, key Key, live client.Object, seen s
 	if live.GetAnnotations()[HashAnnotation] != "" {
 		return seen, nil
 	}
-	if seen != "" {
-		live.SetResourceVersion(seen)
-	}
-	o, err := a.look(ctx, live, key)
+	o, err := a.look(ctx, key, cmp.Or(seen, live.GetResourceVersion()))
 	if err != nil {
 		return seen, err
 	}

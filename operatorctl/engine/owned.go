@@ -60,11 +60,8 @@ func leaves(path fieldpath.Path, m map[string]any, into *fieldpath.Set) {
 
 // DataKeys are the keys of a ConfigMap's data that an entry of managedFields owns.
 func DataKeys(m metav1.ManagedFieldsEntry) []string {
-	if m.FieldsV1 == nil {
-		return nil
-	}
-	var set fieldpath.Set
-	if err := set.FromJSON(m.FieldsV1.GetRawReader()); err != nil {
+	set, err := FieldsOf(m)
+	if err != nil {
 		return nil // an entry the API server wrote is readable; one that is not owns nothing we could name
 	}
 	var out []string

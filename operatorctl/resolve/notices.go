@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/nearest"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
 // Notice is a field below spec that was given and has no effect, and why.
@@ -197,12 +198,9 @@ func unknownKeys(entries []metav1.ManagedFieldsEntry) []string {
 	known := v1alpha1.SpecKeys()
 	unknown := map[string]bool{}
 	for _, e := range entries {
-		if e.Subresource != "" || e.FieldsV1 == nil {
+		set, err := engine.FieldsOf(e)
+		if e.Subresource != "" || err != nil { // NewOwned has reported it
 			continue
-		}
-		set := fieldpath.NewSet()
-		if err := set.FromJSON(e.FieldsV1.GetRawReader()); err != nil {
-			continue // NewOwned has reported it
 		}
 		spec := "spec"
 		set.WithPrefix(fieldpath.PathElement{FieldName: &spec}).Iterate(func(p fieldpath.Path) {

@@ -4,7 +4,6 @@ package resolve
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +11,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
 // Owned is who owns which field of a spec.
@@ -43,12 +43,12 @@ func NewOwned(resource metav1.Object) (*Owned, error) {
 	o.applied = earlierFile(resource.GetAnnotations()[lastApplied])
 	spec := "spec"
 	for _, e := range entries {
-		if e.Subresource != "" || e.FieldsV1 == nil {
+		if e.Subresource != "" {
 			continue
 		}
-		s := &fieldpath.Set{}
-		if err := s.FromJSON(e.FieldsV1.GetRawReader()); err != nil {
-			return nil, fmt.Errorf("reading the fields of manager %q: %w", e.Manager, err)
+		s, err := engine.FieldsOf(e)
+		if err != nil {
+			return nil, err
 		}
 		recorded := s.Has(fieldpath.MakePathOrDie("metadata", "annotations", v1alpha1.AnnotationDefaultImages))
 		s = s.WithPrefix(fieldpath.PathElement{FieldName: &spec})
