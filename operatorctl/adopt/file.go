@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/render"
 )
 
 // Options are what people had changed in a component's file, as they go into its ConfigMap.
@@ -120,7 +121,7 @@ func UserOptions(c component.Component, cm *corev1.ConfigMap, ours map[string]st
 		if known && reflect.DeepEqual(value, written[name]) {
 			continue
 		}
-		text, err := optionText(value)
+		text, err := render.OptionText(value)
 		if err != nil {
 			return Options{}, fmt.Errorf("its option %s cannot be read", name)
 		}
@@ -174,17 +175,6 @@ func parse(c component.Component, file string) map[string]any {
 		}
 	}
 	return values
-}
-
-// optionText is a value on one line of YAML.
-func optionText(value any) (string, error) {
-	switch value.(type) {
-	case []any, map[string]any:
-		b, err := json.Marshal(value)
-		return string(b), err
-	}
-	b, err := yaml.Marshal(value)
-	return strings.TrimSuffix(string(b), "\n"), err
 }
 
 // DSN is how a service of the earlier operator reaches its database.

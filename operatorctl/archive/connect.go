@@ -3,18 +3,18 @@
 package archive
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"net"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
 // Dial replaces the network; nil for the usual one.
@@ -34,25 +34,12 @@ func Connect(ctx context.Context, c client.Reader, namespace string, server v1al
 
 // Login is how a database server is opened as the administrator of a cloud.
 func Login(ctx context.Context, c client.Reader, namespace string, server v1alpha1.DatabaseServer, owner backup.Cloud, dial Dial) (mysql.Config, error) {
-	password, err := effects.AdminPassword(ctx, func(ctx context.Context, name, key string) (string, error) {
-		s := &corev1.Secret{}
-		if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s); err != nil {
-			return "", fmt.Errorf("reading the password of the database server: %w", err)
-		}
-		if len(s.Data[key]) == 0 {
-			return "", fmt.Errorf("reading the password of the database server: Secret %s/%s has no key %q", namespace, name, key)
-		}
-		return string(s.Data[key]), nil
-	}, server)
+	password, err := effects.AdminPassword(ctx, effects.Secrets(c, namespace), server)
 	if err != nil {
 		return mysql.Config{}, err
 	}
-	user := server.Username
-	if user == "" {
-		user = "root"
-	}
 	return mysql.Config{
-		Host: server.Host, Port: int(server.Port), User: user, Password: password, TLS: mysql.TLSMode(server.TLS.Mode), CA: server.TLS.CA, Patience: patience,
+		Host: server.Host, Port: int(server.Port), User: cmp.Or(server.Username, resolve.DefaultMysqlUser), Password: password, TLS: mysql.TLSMode(server.TLS.Mode), CA: server.TLS.CA, Patience: patience,
 		Owner: mysql.Owner{ID: owner.ID, Namespace: owner.Namespace, Name: owner.Name}, Dial: dial,
 	}, nil
 }

@@ -26,6 +26,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
@@ -76,7 +77,7 @@ func collect(cr *unstructured.Unstructured, cloud *v1alpha1.OnecloudCluster, all
 	for i := range configMaps {
 		cm := configMaps[i].DeepCopy()
 		made := cm.Name == backup.HistoryName || cm.Name == certreport.ConfigMap // of this cluster, not of the cloud
-		if cm.Data = chosenData(cm); !strings.HasPrefix(cm.Name, cloud.Name+"-") || cm.Labels[v1alpha1.LabelManagedBy] == "" || len(cm.Data) == 0 || made {
+		if cm.Data = render.Chosen(cm); !strings.HasPrefix(cm.Name, cloud.Name+"-") || cm.Labels[v1alpha1.LabelManagedBy] == "" || len(cm.Data) == 0 || made {
 			continue
 		}
 		u, err := bare(cm, "ConfigMap")
@@ -139,12 +140,9 @@ func chosen(cr *unstructured.Unstructured) *unstructured.Unstructured {
 	metadata(out, cr)
 	defaults, others := fieldpath.NewSet(), fieldpath.NewSet()
 	for _, m := range cr.GetManagedFields() {
-		if m.FieldsV1 == nil || m.Subresource != "" {
+		s, err := engine.FieldsOf(m)
+		if m.Subresource != "" || err != nil { // an entry the API server wrote is readable
 			continue
-		}
-		s := &fieldpath.Set{}
-		if err := s.FromJSON(m.FieldsV1.GetRawReader()); err != nil {
-			continue // an entry the API server wrote is readable
 		}
 		if m.Manager == v1alpha1.ManagerDefaults {
 			defaults = defaults.Union(s)
@@ -164,22 +162,6 @@ func chosen(cr *unstructured.Unstructured) *unstructured.Unstructured {
 			unstructured.RemoveNestedField(out.Object, path...)
 		}
 	})
-	return out
-}
-
-// chosenData is what people put into a ConfigMap.
-func chosenData(cm *corev1.ConfigMap) map[string]string {
-	out := map[string]string{}
-	for _, m := range cm.ManagedFields {
-		if m.Manager == engine.FieldManager || m.Manager == v1alpha1.ManagerEarlier {
-			continue
-		}
-		for _, k := range engine.DataKeys(m) {
-			if v, there := cm.Data[k]; there {
-				out[k] = v
-			}
-		}
-	}
 	return out
 }
 

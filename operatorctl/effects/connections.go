@@ -13,6 +13,9 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/clickhouse"
 	"yunion.io/x/ocadm/internal/identity"
@@ -25,7 +28,6 @@ type Options struct {
 	Dial        func(ctx context.Context, network, address string) (net.Conn, error)
 	Transport   func(http.RoundTripper) http.RoundTripper
 	OnStatement func(verb string)
-	UserAgent   string
 }
 
 // Access is how one cloud's database and services are reached, and with which rights.
@@ -54,6 +56,20 @@ type Notice struct {
 
 // SecretReader reads a key of a Secret.
 type SecretReader func(ctx context.Context, name, key string) (string, error)
+
+// Secrets reads from the Secrets of a namespace.
+func Secrets(c client.Reader, namespace string) SecretReader {
+	return func(ctx context.Context, name, key string) (string, error) {
+		s := &corev1.Secret{}
+		if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s); err != nil {
+			return "", fmt.Errorf("reading the password of the database server: %w", err)
+		}
+		if len(s.Data[key]) == 0 {
+			return "", fmt.Errorf("reading the password of the database server: Secret %s/%s has no key %q", namespace, name, key)
+		}
+		return string(s.Data[key]), nil
+	}
+}
 
 // Clients are what effects use. Connections are made when first needed and kept.
 type Clients struct {
@@ -280,23 +296,18 @@ func (c *Connections) openIdentity(a Access) (*identity.Client, error) {
 	}
 	url, password := internalURL(a.Cluster, identityName, "admin", "/v3"), a.Credentials[component.BootstrapPassword]
 	return c.identity.get(Input{}.hash(url, password, string(a.CAPEM)), func() (*identity.Client, func(), error) {
-		transport, err := c.transport(a.CAPEM)
+		transport, err := Transport(c.options, a.CAPEM)
 		if err != nil {
 			return nil, nil, err
 		}
 		id, err := identity.New(identity.Options{
-			AuthURL: url, Username: AdminUser, Password: password, Transport: transport, UserAgent: c.options.UserAgent, Timeout: timeout,
+			AuthURL: url, Username: AdminUser, Password: password, Transport: transport, Timeout: timeout,
 		})
 		if err != nil {
 			return nil, nil, err
 		}
 		return id, id.Close, nil
 	})
-}
-
-// transport is Transport with the options of the connections.
-func (c *Connections) transport(ca []byte) (http.RoundTripper, error) {
-	return Transport(c.options, ca)
 }
 
 // Transport trusts the cloud's own CA only. A proxy of the environment is not for services in the cluster.

@@ -199,5 +199,5 @@ func leftover(s State, d *Desired, seen map[string]observation, o client.Object)
 // hasOptions is true if an object holds what users chose, which outlives the component's being off.
 func hasOptions(o client.Object) bool {
 	cm, ok := o.(*corev1.ConfigMap)
-	return ok && len(optionsOf(cm)) > 0
+	return ok && len(render.Chosen(cm)) > 0
 }

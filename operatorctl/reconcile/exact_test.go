@@ -53,7 +53,7 @@ func (b *bench) live() *release.Release {
 			}
 			o = copied(o, key)
 			if cm, ok := o.(*corev1.ConfigMap); ok { // what users own is no part of a release
-				for k := range optionsOf(cm) {
+				for k := range render.Chosen(cm) {
 					delete(cm.Data, k)
 				}
 			}

@@ -258,7 +258,7 @@ func (a actor) clients(m *cloud, s State, cluster component.Cluster, credentials
 		Cluster: cluster, Credentials: credentials, CAPEM: ca, MySQL: *s.Cloud.Spec.MySQL.DeepCopy(), ClickHouse: *s.Cloud.Spec.Clickhouse.DeepCopy(),
 		Owner:  mysql.Owner{ID: id, Namespace: s.Cloud.Namespace, Name: s.Cloud.Name},
 		Adopt:  effects.ParseAdoption(s.Cloud.Annotations[v1alpha1.AnnotationAdoptDatabases]),
-		Secret: secretReader(a.direct, s.Cloud.Namespace), SetState: a.setState(s, cluster), Notify: a.notify(s.Cloud),
+		Secret: effects.Secrets(a.direct, s.Cloud.Namespace), SetState: a.setState(s, cluster), Notify: a.notify(s.Cloud),
 	})
 }
 

@@ -23,7 +23,6 @@ import (
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/operatorctl/adopt"
 	"yunion.io/x/ocadm/operatorctl/component"
-	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
@@ -339,19 +338,4 @@ func certificatesKey(s State) string {
 		fmt.Fprintln(h, found.UID, found.ResourceVersion)
 	}
 	return string(h.Sum(nil))
-}
-
-// secretReader reads a key of a Secret past the cache.
-func secretReader(direct client.Reader, namespace string) effects.SecretReader {
-	return func(ctx context.Context, name, key string) (string, error) {
-		s := &corev1.Secret{}
-		if err := direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s); err != nil {
-			return "", fmt.Errorf("reading the database password: %w", err)
-		}
-		v, ok := s.Data[key]
-		if !ok {
-			return "", fmt.Errorf("reading the database password: Secret %q has no key %q", name, key)
-		}
-		return string(v), nil
-	}
 }

@@ -8,13 +8,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/options"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
-	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
@@ -31,7 +29,7 @@ type userOptions struct {
 func readOptions(s State, d *Desired) *userOptions {
 	o := &userOptions{chosen: map[string]map[string]string{}, values: map[string]map[string]any{}, invalid: map[string]string{}}
 	for _, c := range d.Components {
-		if options := optionsOf(d.configMap(s, c.Name)); options != nil {
+		if options := render.Chosen(d.configMap(s, c.Name)); options != nil {
 			o.chosen[c.Name] = options
 		}
 	}
@@ -79,26 +77,6 @@ func invalidOptions(configMap string, problems []*options.Problem, running bool)
 		until = "the pods keep the configuration they have until it is corrected or removed"
 	}
 	return fmt.Sprintf("ConfigMap %s: %s; %s", configMap, strings.Join(what, "; "), until)
-}
-
-// optionsOf returns the data of a ConfigMap whose keys a field manager other than the operator, and the earlier one, owns; nil if there are
-// none.
-func optionsOf(cm *corev1.ConfigMap) map[string]string {
-	var out map[string]string
-	for _, m := range cm.ManagedFields {
-		if m.Manager == engine.FieldManager && m.Operation == metav1.ManagedFieldsOperationApply || m.Manager == v1alpha1.ManagerEarlier {
-			continue
-		}
-		for _, k := range engine.DataKeys(m) {
-			if v, there := cm.Data[k]; there {
-				if out == nil {
-					out = map[string]string{}
-				}
-				out[k] = v
-			}
-		}
-	}
-	return out
 }
 
 // planEffects lists what there is to do outside Kubernetes.

@@ -16,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
@@ -86,7 +87,7 @@ func (s State) withoutOptions(objects []release.Object) (out []release.Object) {
 	for _, o := range objects {
 		cm := s.Live.configMap(o.Name)
 		if data, found, err := unstructured.NestedMap(o.Content, "data"); o.Kind == "ConfigMap" && cm != nil && found && err == nil {
-			for key := range optionsOf(cm) {
+			for key := range render.Chosen(cm) {
 				delete(data, key)
 			}
 			o.Content = maps.Clone(o.Content)

@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/release"
+	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
@@ -231,7 +232,7 @@ func rendered(s State, d *Desired) release.From {
 		f.Credentials[key] = hashOf(s, password)
 	}
 	for _, c := range d.Components {
-		if cm := d.configMap(s, c.Name); optionsOf(cm) != nil {
+		if cm := d.configMap(s, c.Name); render.Chosen(cm) != nil {
 			f.Options = append(f.Options, cm)
 		}
 	}
@@ -271,7 +272,7 @@ func reasons(s State, n *release.Release) (by string, why []string) {
 		out := map[string]any{}
 		for _, cm := range list {
 			of := map[string]any{}
-			for k, v := range optionsOf(cm) {
+			for k, v := range render.Chosen(cm) {
 				of[k] = v
 			}
 			out[cm.Name] = of

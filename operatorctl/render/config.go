@@ -16,10 +16,14 @@ import (
 	"strings"
 	"text/template"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/options"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/templates/services"
 )
 
@@ -180,6 +184,26 @@ func Configurable(c component.Component) bool {
 	return c.Config != nil && c.Config.Of == "" && c.Config.Plain == "" && c.Config.Sealed == ""
 }
 
+// Chosen returns the data of a ConfigMap whose keys a field manager other than the operator, and the earlier one, owns; nil if there are
+// none.
+func Chosen(cm *corev1.ConfigMap) map[string]string {
+	var out map[string]string
+	for _, m := range cm.ManagedFields {
+		if m.Manager == engine.FieldManager && m.Operation == metav1.ManagedFieldsOperationApply || m.Manager == v1alpha1.ManagerEarlier {
+			continue
+		}
+		for _, k := range engine.DataKeys(m) {
+			if v, there := cm.Data[k]; there {
+				if out == nil {
+					out = map[string]string{}
+				}
+				out[k] = v
+			}
+		}
+	}
+	return out
+}
+
 // Live is what the cluster has of a component's configuration.
 type Live struct {
 	// Data of the ConfigMap, the operator's keys included, and the options that a user vouches for (AnnotationAcceptOptions).
@@ -295,7 +319,7 @@ func compose(c component.Component, in component.Inputs, theirs map[string]strin
 			}
 			continue
 		}
-		text, err := optionText(value)
+		text, err := OptionText(value)
 		if err != nil {
 			return nil, nil, fmt.Errorf("option %s: %w", key, err)
 		}
@@ -376,8 +400,8 @@ func same(a, b any) bool {
 	return bytes.Equal(x, y)
 }
 
-// optionText is a value as it stands in the ConfigMap: YAML on one line where it can be.
-func optionText(value any) (string, error) {
+// OptionText is a value as it stands in the ConfigMap: YAML on one line where it can be.
+func OptionText(value any) (string, error) {
 	switch value.(type) {
 	case []string, []any, map[string]any:
 		b, err := json.Marshal(value)
