@@ -32,15 +32,18 @@ func ovnNorth() component.Component {
 	}
 }
 
+// ofSwitch is a part of Open vSwitch and OVN on a node: what its entry does not say is as with the others.
+func ofSwitch(c component.Component) component.Component {
+	c.SpecKey, c.Releases.First, c.Products, c.Image = "hostagent.OvnController", agentsSplit, withHosts, openvswitchImage
+	return c
+}
+
 // ovsImage pulls the image of the switch. The switch comes after it, so that no node is without its network for the time of a download.
 func ovsImage() component.Component {
-	return component.Component{
-		Name: "host-ovs-image", SpecKey: "hostagent.OvnController", Summary: "pulls the Open vSwitch image before the switch is replaced",
-		Releases: component.Releases{First: "v4.0.2"},
-		Products: withHosts,
-		Image:    openvswitchImage,
+	return ofSwitch(component.Component{
+		Name: "host-ovs-image", Summary: "pulls the Open vSwitch image before the switch is replaced",
 		Workload: pullsSwitch(),
-	}
+	})
 }
 
 // pullsSwitch is a container that does nothing and has no rights.
@@ -53,36 +56,27 @@ func pullsSwitch() component.Workload {
 }
 
 func ovsdbServer() component.Component {
-	return component.Component{
-		Name: "host-ovsdb-server", SpecKey: "hostagent.OvnController", Summary: "Open vSwitch database of a node",
-		Releases: component.Releases{First: "v4.0.2"},
-		Products: withHosts,
+	return ofSwitch(component.Component{
+		Name: "host-ovsdb-server", Summary: "Open vSwitch database of a node",
 		After:    []string{"host-ovs-image"},
-		Image:    openvswitchImage,
 		Workload: openvswitch("ovsdb-server", "ovsdb"),
-	}
+	})
 }
 
 func ovsVswitchd() component.Component {
-	return component.Component{
-		Name: "host-ovs-vswitchd", SpecKey: "hostagent.OvnController", Summary: "Open vSwitch of a node",
-		Releases: component.Releases{First: "v4.0.2"},
-		Products: withHosts,
+	return ofSwitch(component.Component{
+		Name: "host-ovs-vswitchd", Summary: "Open vSwitch of a node",
 		After:    []string{"host-ovsdb-server"},
-		Image:    openvswitchImage,
 		Workload: openvswitch("ovs-vswitchd", "vswitchd"),
-	}
+	})
 }
 
 func ovnController() component.Component {
-	return component.Component{
-		Name: "host-ovn-controller", SpecKey: "hostagent.OvnController", Summary: "OVN controller of a node",
-		Releases: component.Releases{First: "v4.0.2"},
-		Products: withHosts, Gate: localVPC,
+	return ofSwitch(component.Component{
+		Name: "host-ovn-controller", Summary: "OVN controller of a node", Gate: localVPC,
 		After:    []string{"host-ovs-vswitchd", "ovn-north"},
-		Image:    openvswitchImage,
 		Workload: openvswitch("ovn-controller", "controller"),
-	}
+	})
 }
 
 // openvswitch is one program of it on nodes that run servers or load balancers.
