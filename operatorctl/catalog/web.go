@@ -66,16 +66,3 @@ func adaptWeb(o *component.Objects, in component.Inputs) error {
 	}
 	return nil
 }
-
-// podOf is the pod of the rendered workload.
-func podOf(o *component.Objects) (*corev1.PodSpec, error) {
-	switch w := o.Workload.(type) {
-	case *appsv1.Deployment:
-		return &w.Spec.Template.Spec, nil
-	case *appsv1.StatefulSet:
-		return &w.Spec.Template.Spec, nil
-	case *appsv1.DaemonSet:
-		return &w.Spec.Template.Spec, nil
-	}
-	return nil, fmt.Errorf("workload is a %T", o.Workload)
-}

@@ -5,7 +5,10 @@ package component
 import (
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
@@ -16,4 +19,17 @@ import (
 func OfCloud(o metav1.Object, cloud string) bool {
 	name := cloud + "-" + o.GetLabels()[v1alpha1.LabelComponent]
 	return o.GetName() == name || strings.HasPrefix(o.GetName(), name+"-")
+}
+
+// PodOf is the pod of a workload that runs until it is stopped, nil of another object.
+func PodOf(o client.Object) *corev1.PodSpec {
+	switch w := o.(type) {
+	case *appsv1.Deployment:
+		return &w.Spec.Template.Spec
+	case *appsv1.StatefulSet:
+		return &w.Spec.Template.Spec
+	case *appsv1.DaemonSet:
+		return &w.Spec.Template.Spec
+	}
+	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -157,31 +156,20 @@ func (h *holding) holdComponent(s State, d *Desired, c *target) (different bool,
 	if c.wants, err = wantsOf(c.objects, absent(s, d, c)); err != nil {
 		return false, err
 	}
-	for _, p := range c.objects {
-		if image := mainImage(p.Object); p.role == roleWorkload && image != "" {
-			c.FullImage = image
-		}
-	}
+	c.showImage()
 	if len(c.wants) == 0 && len(bare) > 0 {
 		c.Enabled, c.DisabledReason = false, "comes with the update of the cloud"
 	}
 	return !sameWants(bare, c.wants), nil
 }
 
-func mainImage(o client.Object) string {
-	var containers []corev1.Container
-	switch w := o.(type) {
-	case *appsv1.Deployment:
-		containers = w.Spec.Template.Spec.Containers
-	case *appsv1.StatefulSet:
-		containers = w.Spec.Template.Spec.Containers
-	case *appsv1.DaemonSet:
-		containers = w.Spec.Template.Spec.Containers
+// showImage makes the image of a component that of its objects.
+func (c *target) showImage() {
+	for _, p := range c.objects {
+		if pod := component.PodOf(p.Object); p.role == roleWorkload && pod != nil && len(pod.Containers) > 0 {
+			c.FullImage = cmp.Or(pod.Containers[0].Image, c.FullImage)
+		}
 	}
-	if len(containers) == 0 {
-		return ""
-	}
-	return containers[0].Image
 }
 
 func sameWants(a, b []want) bool {
@@ -325,10 +313,15 @@ func (h *holding) holdEffects(s State, d *Desired, pending map[string]bool) []ef
 		}
 		out = append(out, e)
 	}
-	for i := range out {
-		out[i].Follows = slices.DeleteFunc(slices.Clone(out[i].Follows), func(key string) bool { return dropped[key] })
-	}
+	unfollow(out, dropped)
 	return out
+}
+
+// unfollow makes effects wait for none that was dropped.
+func unfollow(list []effects.Effect, dropped map[string]bool) {
+	for i := range list {
+		list[i].Follows = slices.DeleteFunc(slices.Clone(list[i].Follows), func(key string) bool { return dropped[key] })
+	}
 }
 
 // holdDefaults keeps the defaults in the spec.

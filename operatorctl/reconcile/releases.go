@@ -133,7 +133,7 @@ func (a actor) record(ctx context.Context, m *cloud, s State, d *Desired) (State
 // nextRelease is what is to be applied, if that is another release than the one in force; else nil. It is pure.
 func nextRelease(s State, d *Desired) (*release.Release, error) {
 	n := &release.Release{
-		Summary:  release.Summary{Revision: 1, Time: metav1.NewTime(s.Now), Version: d.Cluster.Version, Operator: version.Version},
+		Summary:  release.Summary{Time: metav1.NewTime(s.Now), Version: d.Cluster.Version, Operator: version.Version},
 		Contents: release.Contents{Catalog: s.Catalog.names, Names: certificateNames(s), From: rendered(s, d), Effects: d.release.calm},
 	}
 	if s.Releases.current != nil && !s.Releases.free {
@@ -146,14 +146,20 @@ func nextRelease(s State, d *Desired) (*release.Release, error) {
 	if s.Releases.current != nil && !s.Releases.asked && !changed(s.Releases.current, n) {
 		return nil, nil //nolint:nilnil // documented
 	}
-	n.Revision = s.Cloud.Status.Release.Revision + 1 // which may be lost
-	for _, o := range s.Live.objects {               // also those of a cloud of this name that was deleted
-		n.Revision = max(n.Revision, release.Revision(o)+1)
-	}
+	n.Revision = nextRevision(s)
 	if n.By, n.Why = reasons(s, n); s.Releases.rollout != nil {
 		n.By, n.Why = s.Releases.rollout.operation, append(n.Why, "operation "+s.Releases.rollout.operation)
 	}
 	return n, nil
+}
+
+// nextRevision follows that in force, which may be lost, and those of a cloud of this name that was deleted.
+func nextRevision(s State) int {
+	next := s.Cloud.Status.Release.Revision + 1
+	for _, o := range s.Live.objects {
+		next = max(next, release.Revision(o)+1)
+	}
+	return next
 }
 
 // changed is true if objects or effects of a release differ.

@@ -192,11 +192,8 @@ func repeated(s State) (*release.Release, error) {
 		return nil, err
 	}
 	next.Summary = release.Summary{
-		Revision: 1, Time: metav1.NewTime(s.Now), Version: next.Version, Operator: next.Operator, By: s.Releases.rollout.operation, Of: s.Releases.rollout.Of,
+		Revision: nextRevision(s), Time: metav1.NewTime(s.Now), Version: next.Version, Operator: next.Operator, By: s.Releases.rollout.operation, Of: s.Releases.rollout.Of,
 		Why: []string{"back to release " + strconv.Itoa(s.Releases.rollout.Of) + ", operation " + s.Releases.rollout.operation},
-	}
-	for _, o := range s.Live.objects {
-		next.Revision = max(next.Revision, release.Revision(o)+1)
 	}
 	return next, nil
 }
@@ -274,9 +271,7 @@ func (d *Desired) during(s State, scheme *runtime.Scheme) (*Desired, error) {
 			out.Effects = append(out.Effects, e)
 		}
 	}
-	for i := range out.Effects {
-		out.Effects[i].Follows = slices.DeleteFunc(slices.Clone(out.Effects[i].Follows), func(key string) bool { return dropped[key] })
-	}
+	unfollow(out.Effects, dropped)
 	return &out, nil
 }
 
@@ -308,10 +303,8 @@ func (r *rollout) hold(s State, d *Desired, c *target, h holding) (*target, erro
 			return nil, err
 		}
 		out.objects = append(out.objects, *p)
-		if image := mainImage(p.Object); p.role == roleWorkload && image != "" {
-			out.FullImage = image
-		}
 	}
+	out.showImage()
 	var err error
 	if out.wants, err = wantsOf(out.objects, absent(s, d, c)); err != nil {
 		return nil, err
