@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -105,7 +106,7 @@ func stopped(ctx context.Context, c client.Client, key client.ObjectKey) (done b
 	for i := range deployments {
 		d := &deployments[i]
 		selectors = append(selectors, d.Spec.Selector)
-		if n := operation.Replicas(d); n > 0 {
+		if n := ptr.Deref(d.Spec.Replicas, 1); n > 0 {
 			patch := annotation(operation.AnnotationStopped, strconv.Itoa(int(n)))
 			patch["spec"] = map[string]any{"replicas": 0}
 			if err := merge(ctx, c, d, patch); err != nil {

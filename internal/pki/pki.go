@@ -203,11 +203,12 @@ func sign(t *x509.Certificate, ca *Pair, key crypto.Signer) (_ Pair, err error) 
 
 // NeedsRenewal reports whether two thirds of the certificate's lifetime are over, or it has none.
 func NeedsRenewal(cert *x509.Certificate, now time.Time) bool {
-	if cert == nil {
-		return true
-	}
-	life := cert.NotAfter.Sub(cert.NotBefore)
-	return !now.Before(cert.NotBefore.Add(life / 3 * 2))
+	return cert == nil || !now.Before(RenewAt(cert))
+}
+
+// RenewAt is when two thirds of the certificate's lifetime are over.
+func RenewAt(cert *x509.Certificate) time.Time {
+	return cert.NotBefore.Add(cert.NotAfter.Sub(cert.NotBefore) / 3 * 2)
 }
 
 // Covers returns those of the names (DNS names or IP addresses) that a client could not reach with this certificate.

@@ -15,6 +15,17 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
+// Earliest of the times that are not zero; zero if all are.
+func Earliest(times ...time.Time) time.Time {
+	var first time.Time
+	for _, t := range times {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
+	}
+	return first
+}
+
 // Error is a wait that did not end well. Why is the last that was seen.
 type Error struct {
 	What, Why string

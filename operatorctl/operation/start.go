@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -109,7 +110,7 @@ func startWorkloads(ctx context.Context, c client.Client, key client.ObjectKey, 
 			continue
 		}
 		var spec map[string]any
-		if (all || engine.ScaledBy(d) != "") && Replicas(d) == 0 { // the operator leaves the number to the autoscaler, which leaves none alone
+		if (all || engine.ScaledBy(d) != "") && ptr.Deref(d.Spec.Replicas, 1) == 0 { // the operator leaves the number to the autoscaler, which leaves none alone
 			spec = map[string]any{"replicas": n}
 		}
 		if err := change(ctx, c, d, owner, AnnotationStopped, spec); err != nil {
@@ -140,14 +141,6 @@ func change(ctx context.Context, c client.Client, o client.Object, owner client.
 		fields["spec"] = spec
 	}
 	return kube.Merge(ctx, c, o, owner, fields)
-}
-
-// Replicas is how many pods a Deployment is to have.
-func Replicas(d *appsv1.Deployment) int32 {
-	if d.Spec.Replicas == nil {
-		return 1
-	}
-	return *d.Spec.Replicas
 }
 
 // Services are the Deployments of a cloud.

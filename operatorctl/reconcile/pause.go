@@ -10,6 +10,7 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
@@ -58,7 +59,7 @@ func (r *Reconciler) rest(ctx context.Context, m *cloud, s State) (ctrl.Result, 
 			}
 			if w := status.WorkloadOf(o, s.seen()); w != nil {
 				out.Components[i] = status.WhilePaused(c, w, s.Now)
-				due = earliest(due, w.Due)
+				due = wait.Earliest(due, w.Due)
 			}
 		}
 	}

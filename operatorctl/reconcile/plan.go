@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/operatorctl/adopt"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
@@ -221,19 +222,19 @@ func canAsk(seen map[string]observation, names []string, self string) bool {
 func dueTime(s State, d *Desired) (next time.Time) {
 	for _, n := range s.Live.nodes {
 		if n.Joining(s.Now) {
-			next = earliest(next, n.Joins)
+			next = wait.Earliest(next, n.Joins)
 		}
 	}
 	for _, o := range s.Done.Effects {
-		next = earliest(next, o.Retry)
+		next = wait.Earliest(next, o.Retry)
 	}
 	for _, o := range observe(s, d) {
 		if o.workload != nil {
-			next = earliest(next, o.workload.Due)
+			next = wait.Earliest(next, o.workload.Due)
 		}
 		for _, c := range o.copies {
 			if c.Workload != nil {
-				next = earliest(next, c.Workload.Due)
+				next = wait.Earliest(next, c.Workload.Due)
 			}
 		}
 	}

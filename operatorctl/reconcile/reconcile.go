@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -212,9 +213,9 @@ func (r *Reconciler) requeue(s State, d *Desired, last last, again, progress boo
 	if r.options.Audit < 0 {
 		next = s.Now.Add(24 * time.Hour)
 	}
-	next = earliest(next, d.Certificates.RenewAt, s.Done.Retry, dueTime(s, d))
+	next = wait.Earliest(next, d.Certificates.RenewAt, s.Done.Retry, dueTime(s, d))
 	if s.Done.Refused {
-		next = earliest(next, r.reads.now().Add(retryDelay(last.refusals-1)))
+		next = wait.Earliest(next, r.reads.now().Add(retryDelay(last.refusals-1)))
 	}
 	return ctrl.Result{RequeueAfter: max(next.Sub(r.reads.now()), soon)}
 }
@@ -228,17 +229,6 @@ const (
 
 func retryDelay(refusals int) time.Duration {
 	return min(firstRefusedRetry<<min(refusals, 10), lastRefusedRetry)
-}
-
-// earliest of the times that are not zero.
-func earliest(times ...time.Time) time.Time {
-	var first time.Time
-	for _, t := range times {
-		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
-			first = t
-		}
-	}
-	return first
 }
 
 type noObserver struct{}

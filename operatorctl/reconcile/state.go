@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/release"
@@ -111,14 +112,17 @@ type Live struct {
 
 // secret returns a Secret of the cloud, nil if there is none.
 func (l Live) secret(name string) *corev1.Secret {
-	s, _ := l.objects[engine.Key{GVK: corev1.SchemeGroupVersion.WithKind("Secret"), Namespace: l.namespace, Name: name}].(*corev1.Secret)
-	return s
+	return live[*corev1.Secret](l, "Secret", name)
 }
 
 // configMap returns a ConfigMap of the cloud, nil if there is none.
 func (l Live) configMap(name string) *corev1.ConfigMap {
-	cm, _ := l.objects[engine.Key{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespace: l.namespace, Name: name}].(*corev1.ConfigMap)
-	return cm
+	return live[*corev1.ConfigMap](l, "ConfigMap", name)
+}
+
+func live[T client.Object](l Live, kind, name string) T {
+	o, _ := l.objects[engine.Key{GVK: corev1.SchemeGroupVersion.WithKind(kind), Namespace: l.namespace, Name: name}].(T)
+	return o
 }
 
 // part returns how far the reconcile is with a component.
@@ -173,7 +177,7 @@ func (s State) passwordTaken() bool {
 }
 
 // retryAt makes the next reconcile come at t at the latest; the zero time changes nothing.
-func (s *State) retryAt(t time.Time) { s.Done.Retry = earliest(s.Done.Retry, t) }
+func (s *State) retryAt(t time.Time) { s.Done.Retry = wait.Earliest(s.Done.Retry, t) }
 
 // own sets the owner reference, except on claims: they may hold data and outlive the cloud. With spec.deletionPolicy Delete the finalizer
 // removes them.
@@ -181,10 +185,7 @@ func own(cr *v1alpha1.OnecloudCluster, o client.Object) client.Object {
 	if o.GetObjectKind().GroupVersionKind().Kind == "PersistentVolumeClaim" {
 		return o
 	}
-	yes := true
-	o.SetOwnerReferences([]metav1.OwnerReference{{
-		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Name: cr.Name, UID: cr.UID, Controller: &yes, BlockOwnerDeletion: &yes,
-	}})
+	o.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(cr, v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))})
 	return o
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -317,17 +318,8 @@ func (v view) block(k component.Component) *v1alpha1.ComponentSpec {
 }
 
 func (v view) get(path ...string) (any, bool) {
-	var at any = v.tree
-	for _, p := range path {
-		m, ok := at.(map[string]any)
-		if !ok {
-			return nil, false
-		}
-		if at, ok = m[p]; !ok || at == nil {
-			return nil, false
-		}
-	}
-	return at, true
+	field, _, err := unstructured.NestedFieldNoCopy(v.tree, path...)
+	return field, err == nil && field != nil
 }
 
 // chosen reports whether a field is set and not owned by the defaults manager alone. A field without an owner is a choice: it is older

@@ -120,8 +120,7 @@ func replacedBy(ca pki.Pair) time.Time {
 // next is when an authority has to be looked at again.
 func (a authority) next() time.Time {
 	if a.rotation == "" {
-		life := a.pair.Cert.NotAfter.Sub(a.pair.Cert.NotBefore)
-		return a.pair.Cert.NotBefore.Add(life / 3 * 2)
+		return pki.RenewAt(a.pair.Cert)
 	}
 	return replacedBy(a.pair)
 }

@@ -318,8 +318,7 @@ func renewal(ca, p pki.Pair) time.Time {
 	if p.Cert == nil || endsWith(ca, p) {
 		return ca.Cert.NotAfter
 	}
-	life := p.Cert.NotAfter.Sub(p.Cert.NotBefore)
-	return p.Cert.NotBefore.Add(life * 2 / 3)
+	return pki.RenewAt(p.Cert)
 }
 
 // etcdFile is a file name that etcd's clients of the earlier operator know: server.crt, peer.crt, etcd-client.crt, each with .key and -ca.crt.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // slowStart is how long a container may take to start before the message mentions it.
@@ -28,9 +30,7 @@ func starting(p corev1.Pod, now time.Time) (words []string, due time.Time) {
 		since := s.State.Running.StartedAt.Add(slowStart)
 		switch {
 		case now.Before(since):
-			if due.IsZero() || since.Before(due) {
-				due = since
-			}
+			due = wait.Earliest(due, since)
 		case init:
 			words = append(words, fmt.Sprintf("init container %s has not finished yet: it may be changing tables of the database", s.Name))
 		case spec.StartupProbe != nil:

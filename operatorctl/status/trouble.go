@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // crashLoop is how a kubelet calls the wait before it starts a container again that keeps ending.
@@ -66,9 +68,7 @@ func looping(p corev1.Pod, now time.Time) (words []string, due time.Time) {
 			continue
 		}
 		words = append(words, ended(s))
-		if due.IsZero() || !until.IsZero() && until.Before(due) {
-			due = until
-		}
+		due = wait.Earliest(due, until)
 	}
 	return words, due
 }

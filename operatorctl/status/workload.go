@@ -12,10 +12,12 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // Workload is what a live Deployment, StatefulSet, DaemonSet or CronJob says of itself, in one form.
@@ -64,7 +66,7 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 	switch t := o.(type) {
 	case *appsv1.Deployment:
 		w.Kind, w.Generation, w.ObservedGeneration = "Deployment", t.Generation, t.Status.ObservedGeneration
-		w.Wanted, w.Updated = deref(t.Spec.Replicas, 1), t.Status.UpdatedReplicas
+		w.Wanted, w.Updated = ptr.Deref(t.Spec.Replicas, 1), t.Status.UpdatedReplicas
 		// Pods of an old revision may serve on; only when they are gone is everything new.
 		old := max(0, t.Status.Replicas-t.Status.UpdatedReplicas)
 		w.Ready, w.Begun = t.Status.AvailableReplicas-old, t.Status.ReadyReplicas-old
@@ -72,7 +74,7 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 		w.Stalled = stalled(t.Status.Conditions)
 	case *appsv1.StatefulSet:
 		w.Kind, w.Generation, w.ObservedGeneration = "StatefulSet", t.Generation, t.Status.ObservedGeneration
-		w.Wanted, w.Updated, w.Ready = deref(t.Spec.Replicas, 1), t.Status.UpdatedReplicas, t.Status.AvailableReplicas
+		w.Wanted, w.Updated, w.Ready = ptr.Deref(t.Spec.Replicas, 1), t.Status.UpdatedReplicas, t.Status.AvailableReplicas
 		w.Begun, w.Answering = t.Status.ReadyReplicas, t.Status.AvailableReplicas
 	case *appsv1.DaemonSet:
 		w.Kind, w.Generation, w.ObservedGeneration = "DaemonSet", t.Generation, t.Status.ObservedGeneration
@@ -102,9 +104,9 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 		if !owned(p, o) || slices.Contains(w.Lost, p.Spec.NodeName) {
 			continue
 		}
-		var dues []time.Time
+		var left time.Time
 		if unschedulable(p) != "" && !leaves.IsZero() {
-			dues = append(dues, leaves)
+			left = leaves
 		} else if trouble := Trouble(p, seen.Now); trouble != "" {
 			w.Pods = append(w.Pods, trouble)
 		}
@@ -114,11 +116,7 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 		if len(loops) > 0 && kube.PodReady(&p) {
 			w.Answering = max(0, w.Answering-1)
 		}
-		for _, t := range append(dues, due, slowDue) {
-			if w.Due.IsZero() || !t.IsZero() && t.Before(w.Due) {
-				w.Due = t
-			}
-		}
+		w.Due = wait.Earliest(w.Due, left, due, slowDue)
 	}
 	w.Pods, w.Loops, w.Starting = each(w.Pods), each(w.Loops), each(w.Starting)
 	return w
@@ -128,8 +126,8 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 // old one holds, such as a port of the node.
 func leaving(o client.Object, seen Seen) (end time.Time) {
 	for _, p := range seen.Pods {
-		if at := p.DeletionTimestamp; at != nil && owned(p, o) && at.After(seen.Now) && (end.IsZero() || at.Time.Before(end)) {
-			end = at.Time
+		if at := p.DeletionTimestamp; at != nil && owned(p, o) && at.After(seen.Now) {
+			end = wait.Earliest(end, at.Time)
 		}
 	}
 	return end
@@ -277,13 +275,6 @@ func (w *Workload) Serving() bool {
 	}
 	state, _, _ := w.judge()
 	return state == v1alpha1.Available || state == v1alpha1.Idle
-}
-
-func deref(p *int32, otherwise int32) int32 {
-	if p == nil {
-		return otherwise
-	}
-	return *p
 }
 
 // each of the words once, in order.
