@@ -38,13 +38,8 @@ func nodeCertificates(mgr ctrl.Manager, o Options) error {
 	return nil
 }
 
-// reportsIn are the reports in a namespace, of the operator that leads.
+// reportsIn are the reports in a namespace.
 func reportsIn(ctx context.Context, mgr ctrl.Manager, namespace string) map[string]certreport.Report {
-	select {
-	case <-mgr.Elected():
-	default:
-		return nil
-	}
 	cm := &corev1.ConfigMap{}
 	if err := mgr.GetClient().Get(ctx, client.ObjectKey{Namespace: namespace, Name: certreport.ConfigMap}, cm); err != nil {
 		return nil // there is none, or the cache is not ready

@@ -27,21 +27,14 @@ import (
 
 // setup wires the reconciler into the manager.
 func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error {
-	cached := func(list client.ObjectList) error {
+	meters := newInstruments(func(list client.ObjectList) error {
 		select {
 		case <-mgr.Elected():
 			return mgr.GetClient().List(ctx, list, client.UnsafeDisableDeepCopy)
 		default:
 			return nil // the operator that leads shows them
 		}
-	}
-	meters := newInstruments(func(all *v1alpha1.OnecloudClusterList) error { return cached(all) },
-		func(all *v1alpha1.OnecloudOperationList) error {
-			if o.WithoutOperations {
-				return nil
-			}
-			return cached(all)
-		}, func(namespace string) map[string]certreport.Report { return reportsIn(ctx, mgr, namespace) })
+	}, !o.WithoutOperations, func(namespace string) map[string]certreport.Report { return reportsIn(ctx, mgr, namespace) })
 	r, err := reconcile.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(engine.FieldManager), reconcile.Options{
 		Components: o.Components, Image: o.Image, WithoutNodes: o.WithoutNodes, Operations: !o.WithoutOperations, AtOnce: o.AtOnce,
 		SpecsChecked: current, Audit: o.Audit, Log: o.Log, Observer: meters,

@@ -23,10 +23,9 @@ import (
 // instruments are the operator's own metrics, beside controller-runtime's; docs/monitoring/README.md lists them, and a test compares. What a
 // status says is read from the cache when the metrics are asked for.
 type instruments struct {
-	// list reads all clouds from the cache.
-	list func(*v1alpha1.OnecloudClusterList) error
-	// operations reads all operations from the cache.
-	operations func(*v1alpha1.OnecloudOperationList) error
+	// list reads all clouds or, if there are any, all operations from the cache.
+	list       func(client.ObjectList) error
+	operations bool
 	// certificates reads from the cache what is known of those of the control-plane nodes, for the clouds of a namespace.
 	certificates func(namespace string) map[string]certreport.Report
 
@@ -40,9 +39,7 @@ type instruments struct {
 	last map[types.NamespacedName]reconcile.Summary
 }
 
-func newInstruments(list func(*v1alpha1.OnecloudClusterList) error, operations func(*v1alpha1.OnecloudOperationList) error,
-	certificates func(namespace string) map[string]certreport.Report,
-) *instruments {
+func newInstruments(list func(client.ObjectList) error, operations bool, certificates func(namespace string) map[string]certreport.Report) *instruments {
 	gauge := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, append([]string{"namespace", "cluster"}, labels...), nil)
 	}
@@ -99,7 +96,7 @@ func (i *instruments) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	var operations v1alpha1.OnecloudOperationList
-	if i.operations(&operations) != nil {
+	if i.operations && i.list(&operations) != nil {
 		return
 	}
 	for _, o := range operations.Items {

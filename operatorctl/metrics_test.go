@@ -37,7 +37,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		documented[m[1]] = m[3]
 	}
 	descs := make(chan *prometheus.Desc, 100)
-	newInstruments(nil, nil, nil).Describe(descs)
+	newInstruments(nil, true, nil).Describe(descs)
 	close(descs)
 	for d := range descs {
 		m := descName.FindStringSubmatch(d.String())
@@ -68,8 +68,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 func TestMetricsFollowTheStatus(t *testing.T) {
 	cr := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cr).Build()
-	i := newInstruments(func(all *v1alpha1.OnecloudClusterList) error { return c.List(t.Context(), all) },
-		func(all *v1alpha1.OnecloudOperationList) error { return c.List(t.Context(), all) }, func(string) map[string]certreport.Report { return nil })
+	i := newInstruments(func(all client.ObjectList) error { return c.List(t.Context(), all) }, true, func(string) map[string]certreport.Report { return nil })
 	op := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "check-1"},
 		Spec:   v1alpha1.OnecloudOperationSpec{Cloud: "c", Action: v1alpha1.ActionCheck},
 		Status: v1alpha1.OnecloudOperationStatus{Phase: v1alpha1.OperationRunning}}
