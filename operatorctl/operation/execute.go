@@ -96,14 +96,12 @@ func (x *execution) begin(s *v1alpha1.OnecloudOperationStatus) {
 	}
 	s.Message = ""
 	if len(s.Steps) == 0 {
-		for _, p := range x.action.Steps {
-			s.Steps = append(s.Steps, v1alpha1.OperationStep{Name: p.Name, Short: p.Short, State: v1alpha1.StepPending})
-		}
+		s.Steps = pending(x.action.Steps, false)
 	}
 	switch {
 	case reverts(s):
 		s.Phase = v1alpha1.OperationReverting
-	case x.changed(s):
+	case changed(x.action.Steps, s):
 		s.Phase = v1alpha1.OperationRunning
 	default:
 		s.Phase = v1alpha1.OperationPlanning
@@ -126,12 +124,29 @@ func reverts(s *v1alpha1.OnecloudOperationStatus) bool {
 	return slices.ContainsFunc(s.Steps, func(p v1alpha1.OperationStep) bool { return p.Revert })
 }
 
-// changed reports whether a step that may change something has begun.
-func (x *execution) changed(s *v1alpha1.OnecloudOperationStatus) bool {
+// pending are steps that have not begun.
+func pending[S any](steps []workflow.Phase[S], revert bool) (out []v1alpha1.OperationStep) {
+	for _, p := range steps {
+		out = append(out, v1alpha1.OperationStep{Name: p.Name, Short: p.Short, State: v1alpha1.StepPending, Revert: revert})
+	}
+	return out
+}
+
+// changed reports whether one of the steps that may change something has begun.
+func changed[S any](steps []workflow.Phase[S], s *v1alpha1.OnecloudOperationStatus) bool {
 	return slices.ContainsFunc(s.Steps, func(done v1alpha1.OperationStep) bool {
 		return !done.Revert && !done.Start.IsZero() && done.State != v1alpha1.StepSkipped &&
-			slices.ContainsFunc(x.action.Steps, func(p Step) bool { return p.Name == done.Name && !p.ReadOnly })
+			slices.ContainsFunc(steps, func(p workflow.Phase[S]) bool { return p.Name == done.Name && !p.ReadOnly })
 	})
+}
+
+// failRunning ends the step that runs.
+func failRunning(s *v1alpha1.OnecloudOperationStatus, why string) {
+	for i := range s.Steps {
+		if p := &s.Steps[i]; p.State == v1alpha1.StepRunning {
+			p.State, p.Message, p.End = v1alpha1.StepFailed, why, metav1.Now()
+		}
+	}
 }
 
 // forward runs the steps. done is true if nothing is left to do in this process.
@@ -155,16 +170,16 @@ func (x *execution) forward(ctx context.Context) (done bool, err error) {
 		why = cause.Error()
 	}
 	s := rec.status()
-	if x.cancel.Err() == nil && x.run.Operation.Spec.OnFailure == v1alpha1.OnFailurePause && x.changed(&s) {
+	if x.cancel.Err() == nil && x.run.Operation.Spec.OnFailure == v1alpha1.OnFailurePause && changed(x.action.Steps, &s) {
 		return true, x.pause(ctx, fmt.Sprintf("%s; to try again: ocadm operation resume %s; to go back: ocadm operation cancel %s",
 			why, x.run.Operation.Name, x.run.Operation.Name))
 	}
-	if !x.changed(&s) || len(x.action.Revert) == 0 {
+	if !changed(x.action.Steps, &s) || len(x.action.Revert) == 0 {
 		phase := v1alpha1.OperationFailed
 		if x.cancel.Err() != nil {
 			phase = v1alpha1.OperationCancelled
 		}
-		if !x.changed(&s) {
+		if !changed(x.action.Steps, &s) {
 			why += "; nothing was changed"
 		}
 		return true, x.finish(ctx, phase, why)
@@ -172,9 +187,7 @@ func (x *execution) forward(ctx context.Context) (done bool, err error) {
 	return false, rec.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Phase, s.Message = v1alpha1.OperationReverting, why
 		s.Cause = why
-		for _, p := range x.action.Revert {
-			s.Steps = append(s.Steps, v1alpha1.OperationStep{Name: p.Name, Short: p.Short, State: v1alpha1.StepPending, Revert: true})
-		}
+		s.Steps = append(s.Steps, pending(x.action.Revert, true)...)
 	})
 }
 
@@ -272,7 +285,7 @@ func (s sink) Event(e workflow.Event) {
 	}
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
-	if rec.op.Status.Phase == v1alpha1.OperationPlanning && s.x.changed(&rec.op.Status) {
+	if rec.op.Status.Phase == v1alpha1.OperationPlanning && changed(s.x.action.Steps, &rec.op.Status) {
 		rec.op.Status.Phase = v1alpha1.OperationRunning
 		conditions(&rec.op.Status, metav1.Now())
 	}

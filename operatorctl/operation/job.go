@@ -344,16 +344,11 @@ func (c *Controller) fail(ctx context.Context, o *v1alpha1.OnecloudOperation, cl
 	if err := c.unmade(ctx, o, cloud, "its Job failed: "+cause); err != nil {
 		return err
 	}
-	err := newRecord(c.Client, c.Events, o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	return newRecord(c.Client, c.Events, o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		setLost(s, all)
 		disown(s)
-		for i := range s.Steps {
-			if p := &s.Steps[i]; p.State == v1alpha1.StepRunning {
-				p.State, p.Message, p.End = v1alpha1.StepFailed, cause, metav1.Now()
-			}
-		}
+		failRunning(s, cause)
 		s.Findings = Findings(finding.List{f})
 		s.Phase, s.Message, s.End = v1alpha1.OperationFailed, "its Job failed: "+cause, metav1.Now()
 	})
-	return err
 }

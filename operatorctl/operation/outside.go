@@ -151,11 +151,7 @@ func (c *Controller) lose(ctx context.Context, a Action, o *v1alpha1.OnecloudOpe
 	}
 	return c.set(ctx, now, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Phase, s.Message, s.End = end, why, metav1.Now()
-		for i := range s.Steps {
-			if s.Steps[i].State == v1alpha1.StepRunning {
-				s.Steps[i].State, s.Steps[i].Message, s.Steps[i].End = v1alpha1.StepFailed, "it did not end", metav1.Now()
-			}
-		}
+		failRunning(s, "it did not end")
 	})
 }
 

@@ -136,9 +136,7 @@ func (x *performance[S]) claim(ctx context.Context) error {
 
 // plan lists the steps.
 func (x *performance[S]) plan(s *v1alpha1.OnecloudOperationStatus) {
-	for _, p := range x.Steps {
-		s.Steps = append(s.Steps, v1alpha1.OperationStep{Name: p.Name, Short: p.Short, State: v1alpha1.StepPending})
-	}
+	s.Steps = append(s.Steps, pending(x.Steps, false)...)
 }
 
 // heed cancels the work when a user asks for that, or when the operator has given the operation up.
@@ -185,15 +183,13 @@ func (x *performance[S]) do(ctx, cancelable context.Context) error {
 	} else if errors.Is(ctx.Err(), context.Canceled) { // with Ctrl-C
 		phase = v1alpha1.OperationCancelled
 	}
-	why := err.Error()
-	if !x.changed() || len(x.Revert) == 0 {
+	why, now := err.Error(), x.rec.status()
+	if !changed(x.Steps, &now) || len(x.Revert) == 0 {
 		return x.end(ctx, phase, why, err)
 	}
 	x.note(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Phase, s.Message, s.Cause = v1alpha1.OperationReverting, why, why
-		for _, p := range x.Revert {
-			s.Steps = append(s.Steps, v1alpha1.OperationStep{Name: p.Name, Short: p.Short, State: v1alpha1.StepPending, Revert: true})
-		}
+		s.Steps = append(s.Steps, pending(x.Revert, true)...)
 	})
 	back, end := context.WithTimeout(context.WithoutCancel(ctx), revertTimeout)
 	defer end()
@@ -222,14 +218,6 @@ type forgiving struct{ *record }
 func (f forgiving) Append(ctx context.Context, e workflow.Entry) error {
 	_ = f.record.Append(ctx, e) // the next write has it, too
 	return nil
-}
-
-// changed reports whether a step that may change something has begun.
-func (x *performance[S]) changed() bool {
-	now := x.rec.status()
-	return slices.ContainsFunc(x.Steps, func(p workflow.Phase[S]) bool {
-		return !p.ReadOnly && slices.ContainsFunc(now.Steps, func(s v1alpha1.OperationStep) bool { return s.Name == p.Name && !s.Start.IsZero() })
-	})
 }
 
 func (x *performance[S]) note(ctx context.Context, change func(*v1alpha1.OnecloudOperationStatus)) {
