@@ -60,7 +60,7 @@ func adaptEtcd(o *component.Objects, in component.Inputs) error {
 		members = append(members, fmt.Sprintf("%s-%d=https://%s:2380", name, i, in.Cluster.PodHost("etcd", i)))
 	}
 	any4or6 := "0.0.0.0"
-	if in.Cluster.IPv6 {
+	if in.Cluster.Spec.IPv6Cluster {
 		any4or6 = "[::]"
 	}
 	self := fmt.Sprintf("https://$(POD_NAME).%s.%s.svc", name, in.Cluster.Namespace)

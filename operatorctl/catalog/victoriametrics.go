@@ -51,7 +51,7 @@ func victoriaEnv(in component.Inputs) []corev1.EnvVar {
 		days = 93
 	}
 	env := []corev1.EnvVar{{Name: "VM_retentionPeriod", Value: fmt.Sprintf("%dd", days)}}
-	if in.Cluster.IPv6 {
+	if in.Cluster.Spec.IPv6Cluster {
 		env = append(env, corev1.EnvVar{Name: "VM_enableTCP6", Value: "true"})
 	}
 	return env

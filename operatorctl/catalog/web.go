@@ -54,7 +54,7 @@ func adaptWeb(o *component.Objects, in component.Inputs) error {
 			p.HTTPGet.Port, p.HTTPGet.Scheme = intstr.FromInt32(80), corev1.URISchemeHTTP
 		}
 	}
-	if in.Cluster.HostWeb {
+	if in.Cluster.Spec.Web.HostPorts {
 		for i := range c.Ports {
 			c.Ports[i].HostPort = c.Ports[i].ContainerPort
 		}

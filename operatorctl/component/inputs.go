@@ -54,16 +54,12 @@ type Cluster struct {
 	// LoadBalancer is the host part of public addresses: the spec's, or else a node's; "" (no node is known) makes them use the component's
 	// Service, see PublicHost.
 	LoadBalancer string
-	IPv6         bool
 	// Mysql is how components reach their database.
 	MysqlHost string
 	MysqlPort int
-	// HostWeb binds the web console to ports 80/443 of controller nodes (spec.web.hostPorts or annotation; used with --ingress none).
-	HostWeb bool
-	// StorageClass is that of every volume for which the component names none. IngressClass is that of every Ingress; "" leaves it to the
-	// cluster's default.
-	StorageClass, IngressClass string
-	Spec                       *Spec
+	// StorageClass is that of every volume for which the component names none.
+	StorageClass string
+	Spec         *Spec
 	// All resolved components by name.
 	Components map[string]Resolved
 }

@@ -59,7 +59,7 @@ func ingresses(in component.Inputs) []client.Object {
 	}
 	out := &networkingv1.Ingress{ObjectMeta: meta(in, "")}
 	out.Annotations = maps.Clone(k.Annotations)
-	if class := in.Cluster.IngressClass; class != "" {
+	if class := in.Cluster.Spec.IngressClassName; class != "" {
 		out.Spec.IngressClassName = &class
 	}
 	out.Spec.TLS = []networkingv1.IngressTLS{{SecretName: in.Cluster.Object(v1alpha1.SecretCerts)}}

@@ -80,12 +80,9 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 		Product:      component.Product(spec.text(string(component.FullStack), "productVersion")),
 		Profile:      component.Profile(spec.text(string(component.Small), "profile")),
 		LoadBalancer: strings.Trim(cmp.Or(cr.Spec.LoadBalancerEndpoint, f.Address), "[]"),
-		IPv6:         cr.Spec.IPv6Cluster,
 		MysqlHost:    cr.Spec.MySQL.Host,
 		MysqlPort:    int(spec.number(DefaultMysqlPort, "mysql", "port")),
-		HostWeb:      cr.Spec.Web.HostPorts,
 		StorageClass: cmp.Or(cr.Spec.StorageClassName, DefaultClass),
-		IngressClass: cr.Spec.IngressClassName,
 		Spec:         &cr.Spec,
 		Components:   make(map[string]component.Resolved, len(f.Components)),
 	}
