@@ -38,7 +38,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 	r, err := reconcile.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(engine.FieldManager), reconcile.Options{
 		Components: o.Components, Image: o.Image, WithoutNodes: o.WithoutNodes, Operations: !o.WithoutOperations, AtOnce: o.AtOnce,
 		SpecsChecked: current, Audit: o.Audit, Log: o.Log, Observer: meters,
-		Connections: connectionsOf(o),
+		Connections: o.Options,
 	})
 	if err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)

@@ -50,7 +50,7 @@ func operations(mgr ctrl.Manager, o Options) error {
 	c := operation.New(operation.Options{
 		JobImage: jobImage(o), WithoutJobs: o.WithoutJobs,
 		Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager),
-		Settle: o.Settle, Silence: o.Silence, AtOnce: o.AtOnce, MachinesAtOnce: o.MachinesAtOnce, Actions: actions, Connections: connectionsOf(o), Log: o.Log, Means: operation.Means{
+		Settle: o.Settle, Silence: o.Silence, AtOnce: o.AtOnce, MachinesAtOnce: o.MachinesAtOnce, Actions: actions, Connections: o.Options, Log: o.Log, Means: operation.Means{
 			Pods: pods, Preview: func(ctx context.Context, cr *v1alpha1.OnecloudCluster) (reconcile.Preview, error) {
 				return reconcile.PreviewOf(ctx, mgr.GetClient(), mgr.GetAPIReader(), reconcile.Options{
 					Components: o.Components, Image: o.Image, WithoutNodes: o.WithoutNodes,

@@ -3,10 +3,7 @@
 package operatorctl
 
 import (
-	"context"
 	"log/slog"
-	"net"
-	"net/http"
 	"time"
 
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -45,22 +42,13 @@ type Options struct {
 	AtOnce bool
 	// Settle is how long a wave of an operation must serve without interruption; 0 means operation.DefaultSettle.
 	Settle time.Duration
-	// Dial replaces the way to the database and the services, for an operator that runs outside the cluster.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Transport wraps the HTTP transport to the services; tests count with it.
-	Transport func(http.RoundTripper) http.RoundTripper
-	// OnStatement gets the verb of each SQL statement; tests count with it.
-	OnStatement func(verb string)
+	// Options are how the databases and the services are reached.
+	effects.Options
 	// Grace bounds an orderly stop; 0 means two seconds. What has not ended by then is cut off, and the next leader waits for the lease.
 	Grace time.Duration
 	// UserAgent of requests to the API server.
 	UserAgent string
 	Log       *slog.Logger
-}
-
-// connectionsOf says how databases and services are reached.
-func connectionsOf(o Options) effects.Options {
-	return effects.Options{Dial: o.Dial, Transport: o.Transport, OnStatement: o.OnStatement}
 }
 
 // jobImage is the image of Jobs, "" where there can be none.

@@ -23,9 +23,11 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// Options of how databases and services are reached; tests count and redirect with them.
+// Options of how databases and services are reached.
 type Options struct {
-	Dial        func(ctx context.Context, network, address string) (net.Conn, error)
+	// Dial replaces the way to them, for an operator that runs outside the cluster.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Transport wraps the HTTP transport to the services, OnStatement gets the verb of each SQL statement: tests count with them.
 	Transport   func(http.RoundTripper) http.RoundTripper
 	OnStatement func(verb string)
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"yunion.io/x/ocadm/operatorctl"
+	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
@@ -43,9 +44,9 @@ func (e *Env) StartOperator(changes ...func(*Launch)) {
 	e.operator.log = harness.Log{}
 	l := &Launch{Config: e.Cluster.ServiceAccount(Namespace, "onecloud-operator"), Options: operatorctl.Options{
 		Namespace: Namespace, Namespaces: []string{Namespace}, LeaderElection: true, UserAgent: "ocadm-operator", Grace: Patience,
-		Transport: e.toServices, Dial: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, OnStatement: e.Counters.Statement,
-		Settle: settle,
-		Log:    slog.New(slog.NewTextHandler(&e.operator.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Options: effects.Options{Transport: e.toServices, Dial: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, OnStatement: e.Counters.Statement},
+		Settle:  settle,
+		Log:     slog.New(slog.NewTextHandler(&e.operator.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}}
 	if e.Pods != nil {
 		l.Options.Dial = e.Pods.Dial

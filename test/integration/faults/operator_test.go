@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/operatorctl"
+	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
@@ -131,13 +132,13 @@ func (w *faulty) startOne(t testing.TB, o *operator, options ...func(*operatorct
 		config.WrapTransport = func(next http.RoundTripper) http.RoundTripper { return o.kubernetes(s.wrap(next)) }
 	}
 	opts := operatorctl.Options{
-		Namespace: namespace, Namespaces: []string{namespace}, UserAgent: "ocadm-operator", Audit: -1, Dial: o.dial, Grace: env.Patience,
-		Transport: func(next http.RoundTripper) http.RoundTripper {
+		Namespace: namespace, Namespaces: []string{namespace}, UserAgent: "ocadm-operator", Audit: -1, Grace: env.Patience,
+		Options: effects.Options{Dial: o.dial, Transport: func(next http.RoundTripper) http.RoundTripper {
 			if w.Services != nil {
 				next = w.Services.Transport()
 			}
 			return o.toServices(next)
-		},
+		}},
 		Log: slog.New(slog.NewTextHandler(&o.log, nil)),
 	}
 	for _, f := range options {
