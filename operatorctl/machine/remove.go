@@ -10,10 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -56,13 +53,19 @@ func (o Options) drain() operation.Step {
 				return nil
 			}
 			if !n.Spec.Unschedulable {
-				cordon := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`))
-				if err := o.Client.Patch(ctx, n, cordon, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
-					return fmt.Errorf("keeping new pods from node %s: %w", n.Name, err)
+				if err := kube.Cordon(ctx, o.Client, n.Name, v1alpha1.ManagerOperator); err != nil {
+					return err
 				}
 				report.Changed("no new pods on node %s", n.Name)
 			}
-			return o.evict(ctx, n.Name, report)
+			ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+			defer cancel()
+			// There is no watch, also because the operator has no right to watch the pods of others.
+			left, err := kube.Evict(ctx, o.Direct, o.Client, n.Name, time.Second, 15*time.Second, report.Waiting)
+			if len(left) > 0 && wait.Interrupted(err) {
+				return fmt.Errorf("waiting for the pods of node %s: %s have not left", n.Name, strings.Join(left[:min(len(left), 5)], ", "))
+			}
+			return err
 		}),
 	}
 }
@@ -82,52 +85,6 @@ func (o Options) onNode(
 		}
 		return work(ctx, m, n, report)
 	}
-}
-
-// evict asks for the eviction of the pods of a node until none is left. A budget may refuse for a while. The waits grow: there is no watch, because
-// the operator has no right to watch the pods of others.
-func (o Options) evict(ctx context.Context, node string, report workflow.Reporter) error {
-	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
-	defer cancel()
-	var why string
-	pause := wait.Backoff{Duration: time.Second, Factor: 1.5, Steps: 100, Cap: 15 * time.Second}.DelayFunc()
-	err := pause.Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		var pods corev1.PodList
-		if err := o.Direct.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
-			return false, fmt.Errorf("listing the pods of node %s: %w", node, err)
-		}
-		var left []string
-		for i := range pods.Items {
-			p := &pods.Items[i]
-			if !leaves(p) {
-				continue
-			}
-			left = append(left, p.Namespace+"/"+p.Name)
-			if p.DeletionTimestamp != nil {
-				continue
-			}
-			err := o.Client.SubResource("eviction").Create(ctx, p, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}})
-			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsTooManyRequests(err) {
-				return false, fmt.Errorf("evicting pod %s/%s: %w", p.Namespace, p.Name, err)
-			}
-		}
-		why = strings.Join(left[:min(len(left), 5)], ", ")
-		report.Waiting("the pods of node "+node, why)
-		return len(left) == 0, nil
-	})
-	if err != nil && why != "" && wait.Interrupted(err) {
-		return fmt.Errorf("waiting for the pods of node %s: %s have not left", node, why)
-	}
-	return err
-}
-
-// leaves reports whether a pod must be evicted: one that has ended need not, and a daemon or a static pod would come back.
-func leaves(p *corev1.Pod) bool {
-	if kube.PodEnded(p) || p.Annotations[corev1.MirrorPodAnnotationKey] != "" {
-		return false
-	}
-	owner := metav1.GetControllerOf(p)
-	return owner == nil || owner.Kind != "DaemonSet"
 }
 
 // mayLeave looks whether etcd goes on without a control-plane node, before anything is changed.

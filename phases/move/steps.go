@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -152,13 +153,10 @@ func (m *Move) hostPods(ctx context.Context) ([]corev1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list corev1.PodList
-	if err := c.List(ctx, &list, client.MatchingFields{"spec.nodeName": m.Host.Config.Node.Name}); err != nil {
-		return nil, fmt.Errorf("listing the pods of this node: %w", err)
-	}
-	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
+	list, err := kube.PodsOn(ctx, c, m.Host.Config.Node.Name)
+	return slices.DeleteFunc(list, func(p corev1.Pod) bool {
 		return !p.Spec.HostNetwork || p.Annotations[corev1.MirrorPodAnnotationKey] != ""
-	}), nil
+	}), err
 }
 
 func writeFiles(_ context.Context, m *Move, r workflow.Reporter) error {

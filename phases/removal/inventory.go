@@ -26,6 +26,7 @@ import (
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/vip"
@@ -195,7 +196,7 @@ func (i *Inventory) answers(ctx context.Context) bool {
 }
 
 func (i *Inventory) pods(ctx context.Context, k client.Client) error {
-	list, err := podsOn(ctx, k, i.Node)
+	list, err := kube.PodsOn(ctx, k, i.Node)
 	for _, p := range list {
 		i.Pods = append(i.Pods, p.Namespace+"/"+p.Name)
 		if p.Spec.HostNetwork {
@@ -204,14 +205,6 @@ func (i *Inventory) pods(ctx context.Context, k client.Client) error {
 	}
 	slices.Sort(i.Pods)
 	return err
-}
-
-func podsOn(ctx context.Context, k client.Client, node string) ([]corev1.Pod, error) {
-	var list corev1.PodList
-	if err := k.List(ctx, &list, client.MatchingFields{"spec.nodeName": node}); err != nil {
-		return nil, fmt.Errorf("listing the pods of node %s: %w", node, err)
-	}
-	return list.Items, nil
 }
 
 func (i *Inventory) volumes(ctx context.Context, k client.Client) error {

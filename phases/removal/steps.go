@@ -13,10 +13,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -177,60 +175,27 @@ func drainStep() Step {
 
 // Evictions are the lines of a plan about the pods that Drain moves away from a node.
 func Evictions(ctx context.Context, k client.Client, node string) (lines []string, _ error) {
-	pods, err := podsOn(ctx, k, node)
+	pods, err := kube.PodsOn(ctx, k, node)
 	for i := range pods {
-		if moves(&pods[i]) {
+		if kube.Evictable(&pods[i]) {
 			lines = append(lines, "evict pod "+pods[i].Namespace+"/"+pods[i].Name)
 		}
 	}
 	return lines, err
 }
 
-// moves reports whether a pod has to be evicted: a daemon or a static pod would come back.
-func moves(p *corev1.Pod) bool {
-	if kube.PodEnded(p) || p.Annotations[corev1.MirrorPodAnnotationKey] != "" {
-		return false
-	}
-	owner := metav1.GetControllerOf(p)
-	return owner == nil || owner.Kind != "DaemonSet"
-}
-
 // Drain keeps new pods from a node and evicts those that can run elsewhere, as far as disruption budgets allow it.
 func Drain(ctx context.Context, k client.Client, node string, r workflow.Reporter) error {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
-	cordon := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`))
-	if err := k.Patch(ctx, n, cordon, client.FieldOwner(kube.FieldManager)); err != nil {
-		return fmt.Errorf("keeping new pods from node %s: %w", n.Name, err)
+	if err := kube.Cordon(ctx, k, node, kube.FieldManager); err != nil {
+		return err
 	}
-	pause := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Steps: 100, Cap: 10 * time.Second}.DelayFunc() // a budget that refuses cannot be watched
-	var left []string
-	err := pause.Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		pods, err := podsOn(ctx, k, n.Name)
-		if err != nil {
-			return false, err
-		}
-		pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return !moves(&p) })
-		left = nil
-		for i := range pods {
-			p := &pods[i]
-			left = append(left, p.Namespace+"/"+p.Name)
-			if p.DeletionTimestamp != nil {
-				continue
-			}
-			err := k.SubResource("eviction").Create(ctx, p, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}})
-			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsTooManyRequests(err) {
-				return false, fmt.Errorf("evicting pod %s/%s: %w", p.Namespace, p.Name, err)
-			}
-		}
-		r.Waiting("the pods of node "+n.Name, strings.Join(left[:min(len(left), 5)], ", "))
-		return len(left) == 0, nil
-	})
+	left, err := kube.Evict(ctx, k, k, node, 500*time.Millisecond, 10*time.Second, r.Waiting)
 	if err != nil && wait.Interrupted(err) && !errors.Is(context.Cause(ctx), context.Canceled) {
-		return finding.New("OCA-4143", "Pods do not leave node "+n.Name, strings.Join(left, ", "),
+		return finding.New("OCA-4143", "Pods do not leave node "+node, strings.Join(left, ", "),
 			"kubectl get poddisruptionbudgets -A; or turn the machine off, then run the same command again")
 	}
 	if err == nil {
-		r.Changed("no pods that can run elsewhere on node %s", n.Name)
+		r.Changed("no pods that can run elsewhere on node %s", node)
 	}
 	return err
 }
@@ -327,7 +292,7 @@ func podsStep() Step {
 			if gone, err := j.gone(ctx); err != nil || !gone && j.Is.Registered {
 				return errors.Join(err, errors.New("removing pods: the Node still exists"))
 			}
-			pods, err := podsOn(ctx, j.K, j.Is.Node)
+			pods, err := kube.PodsOn(ctx, j.K, j.Is.Node)
 			for i := range pods {
 				p := &pods[i]
 				if derr := j.K.Delete(ctx, p, client.GracePeriodSeconds(0), client.Preconditions{UID: &p.UID}); client.IgnoreNotFound(derr) != nil {
@@ -340,7 +305,7 @@ func podsStep() Step {
 			return err
 		},
 	}.Todo(func(ctx context.Context, j *Job) ([]string, error) {
-		pods, err := podsOn(ctx, j.K, j.Is.Node)
+		pods, err := kube.PodsOn(ctx, j.K, j.Is.Node)
 		var lines []string
 		for _, p := range pods {
 			lines = append(lines, "remove the record of pod "+p.Namespace+"/"+p.Name)

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
@@ -129,8 +130,7 @@ func nodeOf(n corev1.Node, pods []corev1.Pod, here string) Node {
 			}
 			out.StaticPods[p.Labels["component"]] = kubernetes.Tag(p.Spec.Containers[0].Image)
 		}
-		owner := metav1.GetControllerOf(&p)
-		if p.Status.Phase == corev1.PodRunning && p.Annotations[corev1.MirrorPodAnnotationKey] == "" && (owner == nil || owner.Kind != "DaemonSet") {
+		if p.Status.Phase == corev1.PodRunning && kube.Evictable(&p) {
 			out.Pods++
 		}
 	}
