@@ -81,17 +81,12 @@ func OperatorInstall() []host.Phase {
 
 // forCloud leaves out a phase if no cloud is asked for.
 func forCloud(p host.Phase) host.Phase {
-	skip := p.Skip
-	p.Skip = func(h *host.Host) string {
-		if !h.Config.AsksForCloud() {
-			return "no cloud is asked for (--onecloud-version, --mysql-host)"
-		}
-		if skip == nil {
+	return p.Unless(func(h *host.Host) string {
+		if h.Config.AsksForCloud() {
 			return ""
 		}
-		return skip(h)
-	}
-	return p
+		return "no cloud is asked for (--onecloud-version, --mysql-host)"
+	})
 }
 
 // Join makes a worker of this machine, or with --control-plane a control-plane node.
@@ -108,7 +103,7 @@ func Join() []host.Phase {
 		},
 		kubernetes.JoinPhases(node.SoftwarePhase, node.KernelPhase, node.UnitsPhase, compute.PhaseName, "images/worker"),
 		[]host.Phase{
-			joinedDepot(),
+			depot.Phase("mark-control-plane", imageOfTheOperator(), "images").Unless(kubernetes.NotControlPlane), // it takes over what the others have
 			vip.JoinPhase("mark-control-plane", "images"),
 			etcd.Phase(kubernetes.NotControlPlane, "mark-control-plane", "images"),
 			node.Mirrors("kubelet-wait-bootstrap", depot.PhaseName),
@@ -116,19 +111,6 @@ func Join() []host.Phase {
 			spread.DNS("mark-control-plane", "images", node.MirrorsPhase, depot.PhaseName),
 		},
 	)
-}
-
-// joinedDepot makes the depot of a further control-plane node, which takes over what the others have.
-func joinedDepot() host.Phase {
-	p := depot.Phase("mark-control-plane", imageOfTheOperator(), "images")
-	skip := p.Skip
-	p.Skip = func(h *host.Host) string {
-		if !h.Config.Join.ControlPlane {
-			return "this machine becomes a worker"
-		}
-		return skip(h)
-	}
-	return p
 }
 
 // Rollback takes back what a failed init or join has made. The whole goes as one, as with Reset.

@@ -114,6 +114,42 @@ func (p Phase[S]) Todo(left func(context.Context, S) ([]string, error)) Phase[S]
 	return p
 }
 
+// Unless gives the phase another reason to be skipped, which comes before its own.
+func (p Phase[S]) Unless(why func(S) string) Phase[S] {
+	skip := p.Skip
+	p.Skip = func(s S) string {
+		if w := why(s); w != "" || skip == nil {
+			return w
+		}
+		return skip(s)
+	}
+	return p
+}
+
+// Over makes a phase over S one over T, from which of gets S. It is not undone there.
+func Over[S, T any](p Phase[S], of func(T) S) Phase[T] {
+	out := Phase[T]{Name: p.Name, Short: p.Short, Long: p.Long, After: p.After, Timeout: p.Timeout, Patience: p.Patience, ReadOnly: p.ReadOnly}
+	if p.Skip != nil {
+		out.Skip = func(t T) string { return p.Skip(of(t)) }
+	}
+	if p.Check != nil {
+		out.Check = func(ctx context.Context, t T) (bool, error) { return p.Check(ctx, of(t)) }
+	}
+	if p.Plan != nil {
+		out.Plan = func(ctx context.Context, t T) ([]string, error) { return p.Plan(ctx, of(t)) }
+	}
+	if p.Run != nil {
+		out.Run = func(ctx context.Context, t T, r Reporter) error { return p.Run(ctx, of(t), r) }
+	}
+	if p.Verify != nil {
+		out.Verify = func(ctx context.Context, t T) error { return p.Verify(ctx, of(t)) }
+	}
+	for _, child := range p.Phases {
+		out.Phases = append(out.Phases, Over(child, of))
+	}
+	return out
+}
+
 // DefaultTimeout bounds a phase that names no timeout of its own.
 const DefaultTimeout = 5 * time.Minute
 

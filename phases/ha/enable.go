@@ -128,13 +128,8 @@ func EnableSteps() []move.Step {
 
 // ofHost makes a phase of the installer a step.
 func ofHost(p host.Phase) move.Step {
-	return move.Step{
-		Name: p.Name, Short: p.Short, Timeout: p.Timeout,
-		Skip:  func(m *move.Move) string { return p.Skip(m.Host) },
-		Check: func(ctx context.Context, m *move.Move) (bool, error) { return p.Check(ctx, m.Host) },
-		Plan:  func(ctx context.Context, m *move.Move) ([]string, error) { return p.Plan(ctx, m.Host) },
-		Run:   func(ctx context.Context, m *move.Move, r workflow.Reporter) error { return p.Run(ctx, m.Host, r) },
-	}
+	p.After = nil
+	return workflow.Over(p, func(m *move.Move) *host.Host { return m.Host })
 }
 
 // virtualAddress can be taken back, as long as no client uses the address.

@@ -39,26 +39,7 @@ type Step = workflow.Phase[*Upgrade]
 
 // on makes a step of a phase of the installer. It is not undone: what it would remove, the node runs with.
 func on(p host.Phase) Step {
-	out := Step{Name: p.Name, Short: p.Short, Long: p.Long, After: p.After, Timeout: p.Timeout, Patience: p.Patience, ReadOnly: p.ReadOnly}
-	if p.Skip != nil {
-		out.Skip = func(u *Upgrade) string { return p.Skip(u.Host) }
-	}
-	if p.Check != nil {
-		out.Check = func(ctx context.Context, u *Upgrade) (bool, error) { return p.Check(ctx, u.Host) }
-	}
-	if p.Plan != nil {
-		out.Plan = func(ctx context.Context, u *Upgrade) ([]string, error) { return p.Plan(ctx, u.Host) }
-	}
-	if p.Run != nil {
-		out.Run = func(ctx context.Context, u *Upgrade, r workflow.Reporter) error { return p.Run(ctx, u.Host, r) }
-	}
-	if p.Verify != nil {
-		out.Verify = func(ctx context.Context, u *Upgrade) error { return p.Verify(ctx, u.Host) }
-	}
-	for _, child := range p.Phases {
-		out.Phases = append(out.Phases, on(child))
-	}
-	return out
+	return inOrder(workflow.Over(p, func(u *Upgrade) *host.Host { return u.Host }))
 }
 
 // steps without children follow each other.
@@ -66,18 +47,6 @@ func inOrder(s Step) Step {
 	s.After = nil
 	for i := range s.Phases {
 		s.Phases[i] = inOrder(s.Phases[i])
-	}
-	return s
-}
-
-// unless adds a reason to skip a step.
-func unless(s Step, why func(*Upgrade) string) Step {
-	skip := s.Skip
-	s.Skip = func(u *Upgrade) string {
-		if w := why(u); w != "" || skip == nil {
-			return w
-		}
-		return skip(u)
 	}
 	return s
 }
@@ -125,25 +94,24 @@ func notFirst(u *Upgrade) string {
 
 // ControlPlaneSteps replace the static pods of this node, one by one. If one of them does not come up, all go back. A worker begins with those that it has, too.
 func ControlPlaneSteps() []Step {
-	elsewhere := unless(elsewhereStep(), committed)
 	steps := []Step{
 		{Name: "turn", Short: "Wait until no other control-plane node is upgraded and all are well", Timeout: turnPatience, Skip: worker,
 			Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
 			Run:  func(ctx context.Context, u *Upgrade, r workflow.Reporter) error { return u.take(ctx, r) }},
-		unless(beginStep(), begun),
-		unless(unless(snapshotStep(), notFirst), committed),
-		unless(stageStep(), committed),
-		inOrder(on(node.Images(
+		beginStep().Unless(begun),
+		snapshotStep().Unless(notFirst).Unless(committed),
+		stageStep().Unless(committed),
+		on(node.Images(
 			node.ImageGroup{Name: "control-plane", Short: "Import or pull the images of the new control plane", Need: controlPlaneImages},
 			node.ImageGroup{Name: "worker", Short: "Import or pull the images that every node runs",
 				Need: func(h *host.Host) ([]string, error) { return kubernetes.WorkerImages(h.Config) }},
-		))),
+		)),
 	}
 	pods := Step{Name: "static-pods", Short: "Replace the static pods of the control plane, one by one", Skip: committed}
 	for _, name := range kubernetes.StaticPods() {
 		pods.Phases = append(pods.Phases, podStep(name))
 	}
-	return append(steps, elsewhere, pods, unless(commitStep(), begun))
+	return append(steps, elsewhereStep().Unless(committed), pods, commitStep().Unless(begun))
 }
 
 // controlPlaneImages are those of kubeadm's list and of the new manifests, in which patches may name others.
@@ -167,14 +135,14 @@ func controlPlaneImages(h *host.Host) ([]string, error) {
 // NodeSteps bring the rest of this node, and on the first one the cluster's configuration, to the version. Nothing is put back but a kubelet that does not start.
 func NodeSteps() []Step {
 	return []Step{
-		unless(configurationStep(), notFirst),
+		configurationStep().Unless(notFirst),
 		drainStep(),
-		inOrder(on(node.Software())),
+		on(node.Software()),
 		runtimeStep(),
 		kubeletStep(),
 		uncordonStep(),
 		depotStep(),
-		unless(addonsStep(), worker),
+		addonsStep().Unless(worker),
 		finishStep(),
 	}
 }
