@@ -287,10 +287,8 @@ func ReplicaFits(ctx context.Context, c client.Reader) error {
 	}
 	ready := 0
 	for _, n := range nodes.Items {
-		for _, cond := range n.Status.Conditions {
-			if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue && !n.Spec.Unschedulable {
-				ready++
-			}
+		if kube.NodeReady(&n) && !n.Spec.Unschedulable {
+			ready++
 		}
 	}
 	if ready < 2 {

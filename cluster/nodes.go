@@ -50,11 +50,8 @@ func WithRole(ctx context.Context, c client.Client, nodes []string, role string)
 			continue
 		}
 		name := n.Name
-		for _, a := range n.Status.Addresses {
-			if a.Type == corev1.NodeInternalIP {
-				name += " (" + a.Address + ")"
-				break
-			}
+		if at := kube.InternalIPs(&n); len(at) > 0 {
+			name += " (" + at[0] + ")"
 		}
 		out = append(out, name)
 	}

@@ -122,6 +122,22 @@ func node(n *corev1.Node) (bool, string) {
 	return false, "its kubelet has not reported yet"
 }
 
+// NodeReady reports whether a node is Ready.
+func NodeReady(n *corev1.Node) bool {
+	ready, _ := node(n)
+	return ready
+}
+
+// InternalIPs are the addresses of a node within its cluster.
+func InternalIPs(n *corev1.Node) (addresses []string) {
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			addresses = append(addresses, a.Address)
+		}
+	}
+	return addresses
+}
+
 func definition(d *apiextensionsv1.CustomResourceDefinition) (bool, string) {
 	why := "the API server has not taken it up yet"
 	for _, c := range d.Status.Conditions {

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/config"
 )
 
@@ -170,14 +171,11 @@ func sameNameIsReady(ctx context.Context, endpoint string, ca []byte, token, nam
 	if err != nil || a.status != http.StatusOK || json.Unmarshal(a.body, &n) != nil {
 		return nil //nolint:nilerr // no such node is what we hope for; kubeadm asks again
 	}
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return finding.New("OCA-4106", fmt.Sprintf("A node named %s is in the cluster already, and Ready", name),
-				"two machines cannot be one node",
-				fmt.Sprintf("choose another name with --node-name; or, if that machine is gone, on a control-plane node: kubectl delete node %s", name))
-		}
+	if !kube.NodeReady(&n) {
+		return nil
 	}
-	return nil
+	return finding.New("OCA-4106", fmt.Sprintf("A node named %s is in the cluster already, and Ready", name), "two machines cannot be one node",
+		fmt.Sprintf("choose another name with --node-name; or, if that machine is gone, on a control-plane node: kubectl delete node %s", name))
 }
 
 type answer struct {

@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -123,11 +124,7 @@ func ControlPlaneAddresses(ctx context.Context, h *host.Host) ([]string, error) 
 	}
 	var out []string
 	for _, n := range nodes {
-		for _, a := range n.Status.Addresses {
-			if a.Type == corev1.NodeInternalIP {
-				out = append(out, a.Address)
-			}
-		}
+		out = append(out, kube.InternalIPs(&n)...)
 	}
 	return out, nil
 }

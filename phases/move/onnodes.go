@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/host"
@@ -143,10 +144,8 @@ func named(ctx context.Context, n corev1.Node, port int, name string) bool {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	at := ""
-	for _, a := range n.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP && at == "" {
-			at = net.JoinHostPort(a.Address, strconv.Itoa(port))
-		}
+	if has := kube.InternalIPs(&n); len(has) > 0 {
+		at = net.JoinHostPort(has[0], strconv.Itoa(port))
 	}
 	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // only the names are wanted; the step that waits for the endpoint verifies it
 	conn, err := d.DialContext(ctx, "tcp", at)

@@ -190,9 +190,9 @@ func nodeStep() Step {
 				switch {
 				case lease.Spec.RenewTime == nil || !lease.Spec.RenewTime.After(m.Restarted):
 					return false, "its kubelet has not reported", nil
-				case !ready(n):
+				case !kube.NodeReady(n):
 					return false, "it is not Ready", nil
-				case !m.Follow && !hasAddress(n, m.To):
+				case !m.Follow && !slices.Contains(kube.InternalIPs(n), m.To):
 					return false, "it does not have the address " + m.To, nil
 				}
 				return true, "", nil
@@ -216,16 +216,6 @@ func (m *Move) node(ctx context.Context) (*corev1.Node, *coordinationv1.Lease, e
 	var n corev1.Node
 	var lease coordinationv1.Lease
 	return &n, &lease, errors.Join(c.Get(ctx, client.ObjectKey{Name: name}, &n), c.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: name}, &lease))
-}
-
-func ready(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-}
-
-func hasAddress(n *corev1.Node, address string) bool {
-	return slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP && a.Address == address })
 }
 
 // podsStep deletes the pods in the network of this machine that are from before: they were started with the former address.

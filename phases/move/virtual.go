@@ -131,7 +131,7 @@ func (m *Move) leads(ctx context.Context, name string) bool {
 // ready refuses a move while a control-plane node cannot take part: it would come back with the former address.
 func (m *Move) ready() error {
 	for _, n := range m.controlPlanes() {
-		if !ready(&n) {
+		if !kube.NodeReady(&n) {
 			return refusedVirtual("node "+n.Name+" is not Ready, and every control-plane node has to take part",
 				"repair it, or take it out: ocadm node remove "+n.Name+"; then run the same command again")
 		}

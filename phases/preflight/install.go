@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/nearest"
 	"yunion.io/x/ocadm/phases/addons"
 	"yunion.io/x/ocadm/phases/config"
@@ -240,9 +241,6 @@ func suitable(nodes []corev1.Node) []string {
 // unfit says why a node cannot run services of the cloud; "" if it can.
 func unfit(n corev1.Node) string {
 	info := n.Status.NodeInfo
-	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
 	switch {
 	case cmp.Or(info.OperatingSystem, "linux") != "linux":
 		return "it runs " + info.OperatingSystem
@@ -250,7 +248,7 @@ func unfit(n corev1.Node) string {
 		return "its architecture is " + info.Architecture + ", and the cloud's images are for amd64 and arm64"
 	case n.Spec.Unschedulable:
 		return "it is cordoned"
-	case !ready:
+	case !kube.NodeReady(&n):
 		return "it is not Ready"
 	}
 	for _, t := range n.Spec.Taints {

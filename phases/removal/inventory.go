@@ -158,14 +158,9 @@ func (i *Inventory) Unknown() error {
 }
 
 func (i *Inventory) describe(n *corev1.Node) {
-	i.Registered, i.uid = true, n.UID
-	for _, a := range n.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP {
-			i.address(a.Address)
-		}
-	}
-	for _, c := range n.Status.Conditions {
-		i.ready = i.ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	i.Registered, i.uid, i.ready = true, n.UID, kube.NodeReady(n)
+	for _, a := range kube.InternalIPs(n) {
+		i.address(a)
 	}
 	if _, is := n.Labels[v1alpha1.LabelControlPlane]; is {
 		i.Roles = append(i.Roles, "control-plane")
@@ -270,10 +265,8 @@ func nodeAt(name string, nodes []corev1.Node, all []etcd.Observed) string {
 		return name
 	}
 	for _, n := range nodes {
-		for _, a := range n.Status.Addresses {
-			if a.Type == corev1.NodeInternalIP && a.Address == address.String() {
-				return n.Name
-			}
+		if slices.Contains(kube.InternalIPs(&n), address.String()) {
+			return n.Name
 		}
 	}
 	for _, m := range all {

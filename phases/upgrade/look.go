@@ -116,10 +116,8 @@ func rank(n Node) int {
 
 func nodeOf(n corev1.Node, pods []corev1.Pod, here string) Node {
 	_, control := n.Labels[v1alpha1.LabelControlPlane]
-	out := Node{Name: n.Name, ControlPlane: control, Here: n.Name == here, Kubelet: n.Status.NodeInfo.KubeletVersion, Runtime: n.Status.NodeInfo.ContainerRuntimeVersion}
-	for _, c := range n.Status.Conditions {
-		out.Ready = out.Ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	}
+	out := Node{Name: n.Name, ControlPlane: control, Ready: kube.NodeReady(&n), Here: n.Name == here, Kubelet: n.Status.NodeInfo.KubeletVersion,
+		Runtime: n.Status.NodeInfo.ContainerRuntimeVersion}
 	for _, p := range pods {
 		if p.Spec.NodeName != n.Name || len(p.Spec.Containers) == 0 {
 			continue
