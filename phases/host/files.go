@@ -172,6 +172,32 @@ func (f Files) WriteFrom(name string, r io.Reader, mode fs.FileMode) (err error)
 	return errors.Join(f.sync(dir), dir.Close())
 }
 
+// Replace is Write without a note and without a copy of the former file, which may hold a key. It is on the disk, whole, before it is in its place: after a
+// power cut, the kubelet would not start with an empty certificate, nor etcd with an empty manifest.
+func (f Files) Replace(name string, data []byte, mode fs.FileMode) error {
+	f.Ledger = nil
+	if err := f.WriteFrom(name, bytes.NewReader(data), mode); err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	return nil
+}
+
+// Copy replaces a file with a copy of another one, with its mode, at once: whoever watches the directory sees the old one or the new one. The kubelet ignores
+// names that begin with a dot.
+func (f Files) Copy(from, to string) error {
+	in, err := os.Open(f.Path(from))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }() // it was only read
+	st, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	f.Ledger = nil
+	return f.WriteFrom(to, in, st.Mode())
+}
+
 // sync waits until a file or directory is on the disk.
 func (f Files) sync(file *os.File) error {
 	if f.synced != nil {

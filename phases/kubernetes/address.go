@@ -20,7 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
@@ -122,30 +122,16 @@ func signWith(h *host.Host, file, authority string, names []string) error {
 
 // signKubeconfig writes a kubeconfig with a new certificate for its key.
 func signKubeconfig(h *host.Host, file, authority string) error {
-	raw, err := h.Files.ReadFile(file)
-	if err != nil {
-		return fmt.Errorf("reading a kubeconfig: %w", err)
-	}
-	kc, err := clientcmd.Load(raw)
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", file, err)
-	}
-	now := kc.Contexts[kc.CurrentContext]
-	if now == nil || kc.AuthInfos[now.AuthInfo] == nil {
-		return fmt.Errorf("reading %s: it names no user", file)
-	}
-	user := kc.AuthInfos[now.AuthInfo]
-	old, err := clientCertificate(h, user)
-	if err != nil {
-		return fmt.Errorf("reading the certificate of %s: %w", file, err)
-	}
-	if user.ClientCertificateData, err = signLike(h, old, user.ClientKeyData, authority, nil); err != nil {
-		return fmt.Errorf("signing %s: %w", file, err)
-	}
-	if raw, err = clientcmd.Write(*kc); err != nil {
-		return fmt.Errorf("writing %s: %w", file, err)
-	}
-	return overwrite(h, file, raw, 0o600)
+	return editKubeconfig(h, file, func(_ *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) error {
+		old, err := clientCertificate(h, user)
+		if err != nil {
+			return fmt.Errorf("reading the certificate of %s: %w", file, err)
+		}
+		if user.ClientCertificateData, err = signLike(h, old, user.ClientKeyData, authority, nil); err != nil {
+			return fmt.Errorf("signing %s: %w", file, err)
+		}
+		return nil
+	})
 }
 
 // signLike signs a certificate like another one, with its key, for as long as a renewed one, and with more names.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
@@ -209,7 +210,7 @@ func WriteAuthorities(h *host.Host, r workflow.Reporter, t Trust) error {
 		if f.written(h) {
 			continue
 		}
-		if err := overwrite(h, f.name, f.data, f.mode); err != nil {
+		if err := h.Files.Replace(f.name, f.data, f.mode); err != nil {
 			return err
 		}
 		r.Changed("wrote %s", f.name)
@@ -242,32 +243,10 @@ func shareOne(a, b []byte) bool {
 
 // trustFrom lets a kubeconfig trust these authorities.
 func trustFrom(h *host.Host, file string, authorities []byte) error {
-	raw, err := h.Files.ReadFile(file)
-	if err != nil {
-		return fmt.Errorf("reading a kubeconfig: %w", err)
-	}
-	kc, err := clientcmd.Load(raw)
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", file, err)
-	}
-	if c := kc.Contexts[kc.CurrentContext]; c != nil && kc.Clusters[c.Cluster] != nil {
-		kc.Clusters[c.Cluster].CertificateAuthorityData = authorities
-	}
-	if raw, err = clientcmd.Write(*kc); err != nil {
-		return fmt.Errorf("writing %s: %w", file, err)
-	}
-	return overwrite(h, file, raw, 0o600)
-}
-
-// overwrite writes a file without a copy of the former one, which may hold a key. Reset knows the file by its name. It is on the disk, whole, before it is in
-// its place: after a power cut, the kubelet would not start with an empty certificate, nor etcd with an empty manifest.
-func overwrite(h *host.Host, file string, data []byte, mode fs.FileMode) error {
-	files := h.Files
-	files.Ledger = nil
-	if err := files.WriteFrom(file, bytes.NewReader(data), mode); err != nil {
-		return fmt.Errorf("writing %s: %w", file, err)
-	}
-	return nil
+	return editKubeconfig(h, file, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) error {
+		c.CertificateAuthorityData = authorities
+		return nil
+	})
 }
 
 // trustWhole lets a kubeconfig trust all authorities of the cluster: kubeadm's renewal writes only the first into it.

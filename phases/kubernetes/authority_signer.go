@@ -45,7 +45,7 @@ func signerIn(h *host.Host) string {
 func WriteSigner(h *host.Host, r workflow.Reporter, t Trust) error {
 	if why := SignerTodo(h, t); why != "" {
 		text := strings.Replace(h.Files.Text(manifest(constants.KubeControllerManager)), signingFlag+signerIn(h), signingFlag+t.signer(), 1)
-		if err := overwrite(h, manifest(constants.KubeControllerManager), []byte(text), 0o600); err != nil {
+		if err := h.Files.Replace(manifest(constants.KubeControllerManager), []byte(text), 0o600); err != nil {
 			return err
 		}
 		r.Changed("changed %s", manifest(constants.KubeControllerManager))

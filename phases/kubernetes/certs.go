@@ -228,24 +228,46 @@ func clientCertificate(h *host.Host, user *clientcmdapi.AuthInfo) (*x509.Certifi
 	return parseCertificate(data)
 }
 
+// loadKubeconfig is the cluster and the user of a kubeconfig's current context.
 func loadKubeconfig(h *host.Host, file string) (*clientcmdapi.Cluster, *clientcmdapi.AuthInfo, error) {
+	_, cluster, user, err := openKubeconfig(h, file)
+	return cluster, user, err
+}
+
+func openKubeconfig(h *host.Host, file string) (*clientcmdapi.Config, *clientcmdapi.Cluster, *clientcmdapi.AuthInfo, error) {
 	raw, err := h.Files.ReadFile(file)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	kc, err := clientcmd.Load(raw)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	current, ok := kc.Contexts[kc.CurrentContext]
 	if !ok {
-		return nil, nil, errors.New("no current context")
+		return nil, nil, nil, errors.New("no current context")
 	}
 	cluster, user := kc.Clusters[current.Cluster], kc.AuthInfos[current.AuthInfo]
 	if cluster == nil || user == nil {
-		return nil, nil, errors.New("the current context names a cluster or a user that is not there")
+		return nil, nil, nil, errors.New("the current context names a cluster or a user that is not there")
 	}
-	return cluster, user, nil
+	return kc, cluster, user, nil
+}
+
+// editKubeconfig changes them.
+func editKubeconfig(h *host.Host, file string, edit func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo) error) error {
+	kc, cluster, user, err := openKubeconfig(h, file)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", file, err)
+	}
+	if err := edit(cluster, user); err != nil {
+		return err
+	}
+	raw, err := clientcmd.Write(*kc)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", file, err)
+	}
+	return h.Files.Replace(file, raw, 0o600)
 }
 
 func localEndpoint(c *config.Config) string {

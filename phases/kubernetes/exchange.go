@@ -95,14 +95,14 @@ func exchange(h *host.Host, r workflow.Reporter, name string) error {
 	}
 	before := path.Join(beforeDir, name+".yaml")
 	if !h.Files.Exists(before) {
-		if err := place(h, manifest(name), before); err != nil {
+		if err := h.Files.Copy(manifest(name), before); err != nil {
 			return fmt.Errorf("keeping the manifest of %s: %w", name, err)
 		}
 	}
 	if err := renewFor(h, r, name); err != nil {
 		return err
 	}
-	if err := place(h, path.Join(stagedDir, name+".yaml"), manifest(name)); err != nil {
+	if err := h.Files.Copy(path.Join(stagedDir, name+".yaml"), manifest(name)); err != nil {
 		return fmt.Errorf("replacing the manifest of %s: %w", name, err)
 	}
 	r.Changed("%s", past(what))
@@ -151,7 +151,7 @@ func PutBack(ctx context.Context, h *host.Host, r workflow.Reporter, name string
 		r.Info("etcd stays at %s: it does not go back to another minor version", Tag(now.Spec.Containers[0].Image))
 		return nil
 	default:
-		if err := place(h, before, manifest(name)); err != nil {
+		if err := h.Files.Copy(before, manifest(name)); err != nil {
 			return fmt.Errorf("putting the manifest of %s back: %w", name, err)
 		}
 		r.Changed("put %s %s back", name, Tag(old.Spec.Containers[0].Image))

@@ -6,12 +6,11 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
@@ -55,23 +54,10 @@ func PointKubelet(ctx context.Context, h *host.Host, r workflow.Reporter, endpoi
 
 // WriteKubeletEndpoint writes which API server the kubelet asks once it is restarted.
 func WriteKubeletEndpoint(h *host.Host, endpoint string) error {
-	file := h.Files.Path(KubeletKubeconfig)
-	c, err := clientcmd.LoadFromFile(file)
-	if err != nil {
-		return fmt.Errorf("reading the kubeconfig of the kubelet: %w", err)
-	}
-	now := c.Contexts[c.CurrentContext]
-	if now == nil || c.Clusters[now.Cluster] == nil {
-		return fmt.Errorf("reading the kubeconfig of the kubelet: %s does not name its cluster", KubeletKubeconfig)
-	}
-	c.Clusters[now.Cluster].Server = "https://" + endpoint
-	if err := clientcmd.WriteToFile(*c, file+".new"); err != nil {
-		return fmt.Errorf("writing the kubeconfig of the kubelet: %w", err)
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		return fmt.Errorf("writing the kubeconfig of the kubelet: %w", err)
-	}
-	return nil
+	return editKubeconfig(h, KubeletKubeconfig, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) error {
+		c.Server = "https://" + endpoint
+		return nil
+	})
 }
 
 // AwaitVolumes waits until the kubelet, which was restarted, has found the volumes of all its pods again. A static pod that is replaced earlier stays for two

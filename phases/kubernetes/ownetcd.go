@@ -182,7 +182,7 @@ func StartEtcdAs(h *host.Host, m EtcdMember, cluster []etcd.Observed) error {
 	if err != nil {
 		return fmt.Errorf("writing the manifest of etcd: %w", err)
 	}
-	if err := overwrite(h, stopped(constants.Etcd), raw, 0o600); err != nil {
+	if err := h.Files.Replace(stopped(constants.Etcd), raw, 0o600); err != nil {
 		return err
 	}
 	if err := os.Rename(h.Files.Path(stopped(constants.Etcd)), h.Files.Path(manifest(constants.Etcd))); err != nil {

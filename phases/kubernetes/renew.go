@@ -214,7 +214,7 @@ func renewControlPlane(_ context.Context, n *Renewal, r workflow.Reporter) error
 // nothing of it, so it must have room for more than that first.
 func renewOne(h *host.Host, c Certificate) error {
 	const room, bytes = pkiDir + "/.ocadm-room", 64 << 10
-	err := overwrite(h, room, make([]byte, bytes), 0o600)
+	err := h.Files.Replace(room, make([]byte, bytes), 0o600)
 	if err == nil {
 		err = h.Files.Remove(room)
 	}
@@ -287,10 +287,10 @@ func signKubeletServing(h *host.Host, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("encoding the key of the kubelet: %w", err)
 	}
-	if err := overwrite(h, kubeletServingKey, encoded, 0o600); err != nil {
+	if err := h.Files.Replace(kubeletServingKey, encoded, 0o600); err != nil {
 		return err
 	}
-	return overwrite(h, kubeletServing, pkiutil.EncodeCertPEM(cert), 0o644) // the mode that the kubelet gives it
+	return h.Files.Replace(kubeletServing, pkiutil.EncodeCertPEM(cert), 0o644) // the mode that the kubelet gives it
 }
 
 // signKubeletClient signs a certificate with the subject of the present one, and links it as the kubelet does.

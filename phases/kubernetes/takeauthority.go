@@ -125,7 +125,7 @@ func requestKubeletClient(ctx context.Context, h *host.Host, now time.Time) erro
 // linkKubeletClient writes a certificate of the kubelet with its key, and links it as the kubelet does.
 func linkKubeletClient(h *host.Host, pair []byte, now time.Time) error {
 	name := filepath.Join(filepath.Dir(kubeletClientPEM), "kubelet-client-"+now.UTC().Format("2006-01-02-15-04-05")+".pem")
-	if err := overwrite(h, name, pair, 0o600); err != nil {
+	if err := h.Files.Replace(name, pair, 0o600); err != nil {
 		return err
 	}
 	link := h.Files.Path(kubeletClientPEM)

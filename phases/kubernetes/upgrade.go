@@ -315,22 +315,3 @@ func NoteUpgrade(h *host.Host, version string) error {
 	}
 	return nil
 }
-
-// place puts a copy of a file into its place at once: whoever watches the directory sees either the old one or the new one. The kubelet ignores names that
-// begin with a dot.
-func place(h *host.Host, from, to string) error {
-	raw, err := h.Files.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	temp := h.Files.Path(path.Join(path.Dir(to), "."+path.Base(to)+".new"))
-	f, err := os.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(raw)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(temp, h.Files.Path(to))
-}

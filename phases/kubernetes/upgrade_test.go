@@ -83,13 +83,13 @@ func TestExchangePlan(t *testing.T) {
 		t.Error("nothing was replaced, and it is not back")
 	}
 	write(t, h, beforeDir+"/"+name+".yaml", apiServerManifest)
-	if err := place(h, stagedDir+"/"+name+".yaml", manifest(name)); err != nil {
+	if err := h.Files.Copy(stagedDir+"/"+name+".yaml", manifest(name)); err != nil {
 		t.Fatal(err)
 	}
 	if StaticVersions(h)[name] != "v1.36.3" || IsBack(h, name) {
 		t.Errorf("after the exchange: %v", StaticVersions(h))
 	}
-	if err := place(h, beforeDir+"/"+name+".yaml", manifest(name)); err != nil || !IsBack(h, name) {
+	if err := h.Files.Copy(beforeDir+"/"+name+".yaml", manifest(name)); err != nil || !IsBack(h, name) {
 		t.Errorf("back: %v", err)
 	}
 	left, err := h.Files.ReadDir(manifestsDir)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -144,33 +143,11 @@ func keepKubelet(h *host.Host) error {
 		if !h.Files.Exists(from) || h.Files.Exists(to) {
 			continue
 		}
-		if err := copyFile(h.Files.Path(from), h.Files.Path(to)); err != nil {
+		if err := h.Files.Copy(from, to); err != nil {
 			return fmt.Errorf("keeping the present kubelet: %w", err)
 		}
 	}
 	return nil
-}
-
-// copyFile makes a file that is whole or is not there.
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = in.Close() }() // it was only read
-	st, err := in.Stat()
-	if err != nil {
-		return err
-	}
-	out, err := os.OpenFile(to+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, st.Mode().Perm())
-	if err != nil {
-		return err
-	}
-	_, err = out.ReadFrom(in)
-	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {
-		return err
-	}
-	return os.Rename(to+".new", to)
 }
 
 func kubeletStep() Step {
@@ -265,7 +242,7 @@ func putKubeletBack(ctx context.Context, u *Upgrade, r workflow.Reporter) error 
 		return errors.New("no copy of it was kept")
 	}
 	for from, to := range map[string]string{keptKubelet: kubeletFile, keptConfig: kubeletConfig} {
-		if err := copyFile(h.Files.Path(from), h.Files.Path(to)); err != nil {
+		if err := h.Files.Copy(from, to); err != nil {
 			return err
 		}
 	}

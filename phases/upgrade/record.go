@@ -60,19 +60,7 @@ func (r Record) save(h *host.Host) error {
 	if err := os.MkdirAll(h.Files.Path(kubernetes.UpgradeDir), 0o700); err != nil {
 		return fmt.Errorf("writing the record of an upgrade: %w", err)
 	}
-	file := h.Files.Path(recordFile)
-	f, err := os.OpenFile(file+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err == nil {
-		_, err = f.Write(raw)
-		err = errors.Join(err, f.Sync(), f.Close())
-	}
-	if err == nil {
-		err = os.Rename(file+".new", file)
-	}
-	if err != nil {
-		return fmt.Errorf("writing the record of an upgrade: %w", err)
-	}
-	return nil
+	return h.Files.Replace(recordFile, raw, 0o600)
 }
 
 // nothingDone reports whether the upgrade was cut off before it replaced anything.
