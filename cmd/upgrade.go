@@ -61,7 +61,7 @@ func (a *app) upgradeHost(ctx context.Context, f sourceFlags, dryRun bool) (*hos
 	}
 	h.Config.Node.Bundle, h.Config.Node.Depot, h.Config.Node.Mirror = f.bundle, f.depot, f.mirror
 	if !kubernetes.IsControlPlane(h) { // its depot is where its kubelet asks
-		endpoint, err := kubernetes.KubeletEndpoint(h)
+		endpoint, err := kubernetes.Server(h)
 		if err != nil {
 			return nil, finding.Errorf("OCA-4512", "This machine is not a node of a cluster", "run the command on a node that ocadm made", "%w", err)
 		}

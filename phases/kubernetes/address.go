@@ -163,15 +163,21 @@ func signLike(h *host.Host, old *x509.Certificate, pem []byte, authority string,
 
 // Server is where the kubelet of this machine reaches the API server: host and port.
 func Server(h *host.Host) (string, error) {
-	cluster, _, err := loadKubeconfig(h, KubeletKubeconfig)
+	u, err := serverIn(h, KubeletKubeconfig)
+	return u.Host, err
+}
+
+// serverIn is the address of the API server in a kubeconfig.
+func serverIn(h *host.Host, kubeconfig string) (url.URL, error) {
+	cluster, _, err := loadKubeconfig(h, kubeconfig)
 	if err != nil {
-		return "", fmt.Errorf("reading %s: %w", KubeletKubeconfig, err)
+		return url.URL{}, fmt.Errorf("reading %s: %w", kubeconfig, err)
 	}
 	u, err := url.Parse(cluster.Server)
 	if err != nil {
-		return "", fmt.Errorf("reading %s: %w", KubeletKubeconfig, err)
+		return url.URL{}, fmt.Errorf("reading %s: %w", kubeconfig, err)
 	}
-	return u.Host, nil
+	return *u, nil
 }
 
 // NodeClientAt has the kubelet's rights at another address of the API server.

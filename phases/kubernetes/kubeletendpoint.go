@@ -5,7 +5,6 @@ package kubernetes
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -16,25 +15,12 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// KubeletEndpoint is where the kubelet of this machine asks for its cluster, HOST:PORT.
-func KubeletEndpoint(h *host.Host) (string, error) {
-	cluster, _, err := loadKubeconfig(h, KubeletKubeconfig)
-	if err != nil {
-		return "", err
-	}
-	u, err := url.Parse(cluster.Server)
-	if err != nil {
-		return "", fmt.Errorf("reading %s: %w", KubeletKubeconfig, err)
-	}
-	return u.Host, nil
-}
-
 // The kubelet of a control-plane node asks its own API server. While that is replaced, it asks at the endpoint of the cluster: a node whose kubelet is silent for
 // 16 seconds is taken for lost, and its pods are moved.
 
 // KubeletAsksAt reports whether the kubelet of this machine asks an API server, HOST:PORT.
 func KubeletAsksAt(h *host.Host, endpoint string) bool {
-	at, err := KubeletEndpoint(h)
+	at, err := Server(h)
 	return err == nil && at == endpoint
 }
 

@@ -132,12 +132,8 @@ func ControlPlaneAddresses(ctx context.Context, h *host.Host) ([]string, error) 
 // EndpointIsHere reports whether the cluster is reached at the address of this machine's API server: it has no other control-plane node then.
 func EndpointIsHere(h *host.Host) bool {
 	own, _, ok := OwnEndpoint(h)
-	cluster, _, err := loadKubeconfig(h, AdminKubeconfig)
-	if !ok || err != nil {
-		return false
-	}
-	u, err := url.Parse(cluster.Server)
-	return err == nil && u.Hostname() == own
+	at, err := serverIn(h, AdminKubeconfig)
+	return ok && err == nil && at.Hostname() == own
 }
 
 // OpenOwnEtcd connects to the member of this machine, and with all set to all that it lists. Close the client.
