@@ -49,16 +49,13 @@ func certsPhase() host.Phase {
 		After: []string{"kubeadm-config"},
 	}
 	for _, c := range certificates() {
-		k := kubeadmPhase{
-			name: c.name, short: c.short, args: []string{"init", "phase", "certs", c.name},
-			writes: []string{c.path() + ".crt", c.path() + ".key"}, check: c.whole, clear: c.clear, after: []string{},
-		}
+		k := making(kubeadmPhase{name: c.name, short: c.short, args: []string{"init", "phase", "certs", c.name}, after: []string{}}, []certificate{c})
 		if c.ca != "" {
 			k.after = []string{"certs/" + c.ca}
 		}
 		p.Phases = append(p.Phases, k.phase())
 	}
-	keys := []string{pkiDir + "/sa.key", pkiDir + "/sa.pub"}
+	keys := serviceAccountKeys()
 	p.Phases = append(p.Phases, kubeadmPhase{
 		name: "sa", short: "Create the key that signs service account tokens", args: []string{"init", "phase", "certs", "sa"},
 		writes: keys, check: filesThere(keys...), after: []string{},
@@ -67,6 +64,8 @@ func certsPhase() host.Phase {
 }
 
 func (c certificate) path() string { return pkiDir + "/" + c.file }
+
+func (c certificate) files() []string { return []string{c.path() + ".crt", c.path() + ".key"} }
 
 func (c certificate) whole(_ context.Context, h *host.Host) (bool, error) {
 	problem, err := c.problem(h, time.Now())
@@ -163,13 +162,13 @@ func kubeconfigs() []kubeconfig {
 func kubeconfigPhase() host.Phase {
 	p := host.Phase{Name: "kubeconfig", Short: "Write the kubeconfig files of the control plane", After: []string{"certs/ca"}}
 	for _, k := range kubeconfigs() {
-		p.Phases = append(p.Phases, kubeadmPhase{
-			name: k.name, short: k.short, args: []string{"init", "phase", "kubeconfig", k.name},
-			writes: []string{k.file}, check: k.whole, clear: k.clear, after: []string{},
-		}.phase())
+		p.Phases = append(p.Phases, making(kubeadmPhase{name: k.name, short: k.short, args: []string{"init", "phase", "kubeconfig", k.name}, after: []string{}},
+			[]kubeconfig{k}).phase())
 	}
 	return p
 }
+
+func (k kubeconfig) files() []string { return []string{k.file} }
 
 func (k kubeconfig) whole(_ context.Context, h *host.Host) (bool, error) {
 	return kubeconfigProblem(h, k.file, time.Now()) == "", nil

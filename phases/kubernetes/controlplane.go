@@ -4,13 +4,13 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -44,13 +44,9 @@ func serviceAccountKeys() []string { return []string{pkiDir + "/sa.key", pkiDir 
 // HasAuthorities reports whether the certificate authorities and keys that control-plane nodes share are on this machine: nothing needs to be
 // downloaded any more.
 func HasAuthorities(ctx context.Context, h *host.Host) bool {
-	for _, c := range authorities() {
-		if ok, err := c.whole(ctx, h); !ok || err != nil {
-			return false
-		}
-	}
-	there, err := filesThere(serviceAccountKeys()...)(ctx, h)
-	return there && err == nil
+	whole, err := making(kubeadmPhase{}, authorities()).check(ctx, h)
+	there, terr := filesThere(serviceAccountKeys()...)(ctx, h)
+	return whole && there && errors.Join(err, terr) == nil
 }
 
 // prepareControlPlanePhases write certificates, kubeconfigs and manifests, and look at etcd before anything joins it.
@@ -60,58 +56,25 @@ func prepareControlPlanePhases(after string) []host.Phase {
 		Skip: NotControlPlane,
 		Phases: []host.Phase{
 			downloadCertsPhase(),
-			joinStep(kubeadmPhase{name: "certs", short: "Create the certificates of this node", check: allWhole(leaves()), clear: clearLeaves}, leafFiles()),
-			joinStep(kubeadmPhase{name: "kubeconfig", short: "Write the kubeconfig files of the control plane",
-				check: kubeconfigsWhole, clear: clearKubeconfigs}, kubeconfigFiles()),
-			joinStep(kubeadmPhase{name: "control-plane", short: "Write the static pods of the control plane", check: manifestsWhole}, componentManifests()),
+			joinStep(making(kubeadmPhase{name: "certs", short: "Create the certificates of this node"}, leaves())),
+			joinStep(making(kubeadmPhase{name: "kubeconfig", short: "Write the kubeconfig files of the control plane"}, joinedKubeconfigs())),
+			joinStep(making(kubeadmPhase{name: "control-plane", short: "Write the static pods of the control plane"}, componentManifests())),
 		},
 	}
 	return []host.Phase{prepare, checkEtcdPhase(prepare.Name), formerMemberPhase(checkEtcdName)}
 }
 
 // joinStep is a child of control-plane-prepare. Each follows the one before it.
-func joinStep(k kubeadmPhase, writes []string) host.Phase {
-	k.args, k.writes = []string{"join", "phase", "control-plane-prepare", k.name}, writes
+func joinStep(k kubeadmPhase) host.Phase {
+	k.args = []string{"join", "phase", "control-plane-prepare", k.name}
 	return k.phase()
 }
 
 func downloadCertsPhase() host.Phase {
-	files := serviceAccountKeys()
-	for _, c := range authorities() {
-		files = append(files, c.path()+".crt", c.path()+".key")
-	}
-	return joinStep(kubeadmPhase{
-		name: "download-certs", short: "Download the certificate authorities of the cluster",
-		check: func(ctx context.Context, h *host.Host) (bool, error) { return HasAuthorities(ctx, h), nil },
-		clear: forgetOtherAuthority,
-	}, files)
-}
-
-func allWhole(list []certificate) check {
-	return func(ctx context.Context, h *host.Host) (bool, error) {
-		for _, c := range list {
-			if ok, err := c.whole(ctx, h); !ok || err != nil {
-				return false, err
-			}
-		}
-		return true, nil
-	}
-}
-
-func clearLeaves(h *host.Host, r workflow.Reporter, changed bool) error {
-	for _, c := range leaves() {
-		if err := c.clear(h, r, changed); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func leafFiles() (files []string) {
-	for _, c := range leaves() {
-		files = append(files, c.path()+".crt", c.path()+".key")
-	}
-	return files
+	k := making(kubeadmPhase{name: "download-certs", short: "Download the certificate authorities of the cluster", writes: serviceAccountKeys()}, authorities())
+	k.check = func(ctx context.Context, h *host.Host) (bool, error) { return HasAuthorities(ctx, h), nil }
+	k.clear = forgetOtherAuthority
+	return joinStep(k)
 }
 
 // joinedKubeconfigs are those that kubeadm writes when a control-plane node joins. The kubelet gets its own from the cluster.
@@ -119,45 +82,11 @@ func joinedKubeconfigs() []kubeconfig {
 	return slices.DeleteFunc(kubeconfigs(), func(k kubeconfig) bool { return k.name == "kubelet" || k.name == "super-admin" })
 }
 
-func kubeconfigFiles() (files []string) {
-	for _, k := range joinedKubeconfigs() {
-		files = append(files, k.file)
-	}
-	return files
-}
-
-func kubeconfigsWhole(ctx context.Context, h *host.Host) (bool, error) {
-	for _, k := range joinedKubeconfigs() {
-		if ok, err := k.whole(ctx, h); !ok || err != nil {
-			return false, err
-		}
-	}
-	return true, nil
-}
-
-func clearKubeconfigs(h *host.Host, r workflow.Reporter, changed bool) error {
-	for _, k := range joinedKubeconfigs() {
-		if err := k.clear(h, r, changed); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func componentManifests() (files []string) {
+func componentManifests() (out []staticManifest) {
 	for _, c := range constants.ControlPlaneComponents {
-		files = append(files, manifest(c))
+		out = append(out, staticManifest(c))
 	}
-	return files
-}
-
-func manifestsWhole(_ context.Context, h *host.Host) (bool, error) {
-	for _, c := range constants.ControlPlaneComponents {
-		if ok, err := manifestWhole(h, c); !ok || err != nil {
-			return false, err
-		}
-	}
-	return true, nil
+	return out
 }
 
 // joinControlPlanePhases make a member of etcd and wait for this node's own API server.

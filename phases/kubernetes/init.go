@@ -214,10 +214,7 @@ func controlPlanePhase() host.Phase {
 }
 
 func staticPod(name, short, pod string, args ...string) host.Phase {
-	return kubeadmPhase{
-		name: name, short: short, args: args, writes: []string{manifest(pod)}, after: []string{},
-		check: func(_ context.Context, h *host.Host) (bool, error) { return manifestWhole(h, pod) },
-	}.phase()
+	return making(kubeadmPhase{name: name, short: short, args: args, after: []string{}}, []staticManifest{staticManifest(pod)}).phase()
 }
 
 func after(p host.Phase, names ...string) host.Phase {
@@ -226,6 +223,17 @@ func after(p host.Phase, names ...string) host.Phase {
 }
 
 func manifest(pod string) string { return manifestsDir + "/" + pod + ".yaml" }
+
+// staticManifest is that of a static pod. kubeadm replaces it.
+type staticManifest string
+
+func (m staticManifest) files() []string { return []string{manifest(string(m))} }
+
+func (m staticManifest) whole(_ context.Context, h *host.Host) (bool, error) {
+	return manifestWhole(h, string(m))
+}
+
+func (m staticManifest) clear(*host.Host, workflow.Reporter, bool) error { return nil }
 
 // manifestWhole reports whether the manifest of a static pod is there and names a container: the kubelet ignores one that is cut off.
 func manifestWhole(h *host.Host, pod string) (bool, error) {

@@ -37,6 +37,38 @@ type kubeadmPhase struct {
 	after  []string
 }
 
+// output is one of the things that a phase of kubeadm makes: a certificate, a kubeconfig, the manifest of a static pod.
+type output interface {
+	files() []string
+	// whole reports whether it is there and good, and clear removes it where it is not.
+	whole(ctx context.Context, h *host.Host) (bool, error)
+	clear(h *host.Host, r workflow.Reporter, changed bool) error
+}
+
+// making is a phase that makes all of these.
+func making[T output](k kubeadmPhase, list []T) kubeadmPhase {
+	for _, o := range list {
+		k.writes = append(k.writes, o.files()...)
+	}
+	k.check = func(ctx context.Context, h *host.Host) (bool, error) {
+		for _, o := range list {
+			if ok, err := o.whole(ctx, h); !ok || err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	}
+	k.clear = func(h *host.Host, r workflow.Reporter, changed bool) error {
+		for _, o := range list {
+			if err := o.clear(h, r, changed); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return k
+}
+
 // key is the phase's name in the ledger.
 func (k kubeadmPhase) key() string { return "kubeadm " + strings.Join(k.args, " ") }
 
