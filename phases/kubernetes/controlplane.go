@@ -99,13 +99,9 @@ func joinControlPlanePhases(after string) []host.Phase {
 	etcd.Long = "The member joins as a learner, which does not vote, and is promoted when it has caught up. After an interruption it continues with the same member."
 	wait := host.Phase{
 		Name: "wait-control-plane", Short: "Wait for the control plane of this node to answer", After: []string{"etcd-join"}, Skip: NotControlPlane,
-		Phases: []host.Phase{
+		Phases: append([]host.Phase{
 			waitPhase("apiserver", "Wait for the API server", probeAPIServer, hopelessAPIServer, diagnosePod(constants.KubeAPIServer, constants.Etcd)),
-			waitPhase("controller-manager", "Wait for the controller manager",
-				probeLocal(constants.KubeControllerManager, constants.KubeControllerManagerPort, "healthz"), always(nil), diagnosePod(constants.KubeControllerManager)),
-			waitPhase("scheduler", "Wait for the scheduler", probeLocal(constants.KubeScheduler, constants.KubeSchedulerPort, "livez"),
-				always(nil), diagnosePod(constants.KubeScheduler)),
-		},
+		}, managerPhases()...),
 	}
 	return []host.Phase{etcd, wait}
 }

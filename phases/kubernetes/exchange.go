@@ -205,14 +205,14 @@ func settled(name string, after time.Time) probe {
 		if why := newerThanManifest(ctx, h, name); why != "" {
 			return why
 		}
-		checks := map[string][]probe{
-			constants.Etcd:          {probeEtcd, probeAPIServer},
-			constants.KubeAPIServer: {probeAPIServer},
-			constants.KubeControllerManager: {probeLocal("", constants.KubeControllerManagerPort, "healthz"), probeAPIServer,
-				probeLease(constants.KubeControllerManager, after)},
-			constants.KubeScheduler: {probeLocal("", constants.KubeSchedulerPort, "livez"), probeAPIServer, probeLease(constants.KubeScheduler, after)},
+		checks := []probe{probePod(name), probeAPIServer, probeLease(name, after)}
+		switch name {
+		case constants.Etcd:
+			checks = []probe{probeEtcd, probeAPIServer}
+		case constants.KubeAPIServer:
+			checks = checks[:1]
 		}
-		for _, p := range checks[name] {
+		for _, p := range checks {
 			if why := p(ctx, h); why != "" {
 				return why
 			}

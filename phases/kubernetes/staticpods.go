@@ -153,8 +153,7 @@ func stopContainer(ctx context.Context, h *host.Host, name string, c *cri.Contai
 	return nil
 }
 
-// AwaitStaticPod waits until another container of a static pod than the given one runs and is well. Of etcd it waits for the container; the API server is
-// well only with it.
+// AwaitStaticPod waits until another container of a static pod than the given one runs and is well.
 func AwaitStaticPod(ctx context.Context, h *host.Host, r workflow.Reporter, name string, not *cri.Container) error {
 	runs := func(ctx context.Context, h *host.Host) string {
 		now, err := staticContainers(ctx, h, []string{name})
@@ -166,19 +165,13 @@ func AwaitStaticPod(ctx context.Context, h *host.Host, r workflow.Reporter, name
 		}
 		return ""
 	}
-	ready := map[string]probe{
-		constants.KubeAPIServer:         probeAPIServer,
-		constants.KubeControllerManager: probeLocal("", constants.KubeControllerManagerPort, "healthz"),
-		constants.KubeScheduler:         probeLocal("", constants.KubeSchedulerPort, "livez"),
-		constants.Etcd:                  func(context.Context, *host.Host) string { return "" },
-	}[name]
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	return await(ctx, h, r, name, func(ctx context.Context, h *host.Host) string {
 		if why := runs(ctx, h); why != "" {
 			return why
 		}
-		return ready(ctx, h)
+		return probePod(name)(ctx, h)
 	}, nil, diagnosePod(name))
 }
 

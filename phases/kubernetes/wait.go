@@ -5,11 +5,11 @@ package kubernetes
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,7 +34,7 @@ const (
 func waitControlPlanePhase() host.Phase {
 	return host.Phase{
 		Name: "wait-control-plane", Short: "Wait for the control plane to answer", After: []string{"kubelet-start", "etcd", "control-plane"},
-		Phases: []host.Phase{
+		Phases: slices.Concat([]host.Phase{
 			waitPhase("kubelet", "Wait for the kubelet", probeKubelet, always(hopelessKubelet), diagnoseKubelet),
 			waitPhase("apiserver-listening", "Wait for the API server's first answer", probeAPIServerSpeaks, hopelessAPIServer,
 				diagnosePod(constants.KubeAPIServer, constants.Etcd)),
@@ -42,13 +42,16 @@ func waitControlPlanePhase() host.Phase {
 				diagnosePod(constants.KubeAPIServer, constants.Etcd)),
 			after(waitPhase("endpoint", "Wait for the API server at the endpoint of the cluster", probeEndpoint, always(hopelessKubelet), diagnoseEndpoint),
 				"wait-control-plane/apiserver"),
-			waitPhase("controller-manager", "Wait for the controller manager",
-				probeLocal(constants.KubeControllerManager, constants.KubeControllerManagerPort, "healthz"),
-				always(nil), diagnosePod(constants.KubeControllerManager)),
-			waitPhase("scheduler", "Wait for the scheduler", probeLocal(constants.KubeScheduler, constants.KubeSchedulerPort, "livez"),
-				always(nil), diagnosePod(constants.KubeScheduler)),
-			administratorPhase(),
-		},
+		}, managerPhases(), []host.Phase{administratorPhase()}),
+	}
+}
+
+// managerPhases wait for what works through the API server.
+func managerPhases() []host.Phase {
+	return []host.Phase{
+		waitPhase("controller-manager", "Wait for the controller manager", probePod(constants.KubeControllerManager), always(nil),
+			diagnosePod(constants.KubeControllerManager)),
+		waitPhase("scheduler", "Wait for the scheduler", probePod(constants.KubeScheduler), always(nil), diagnosePod(constants.KubeScheduler)),
 	}
 }
 
@@ -158,12 +161,23 @@ func probeAt(ctx context.Context, h *host.Host, endpoint string) string {
 	if err != nil {
 		return "there is no certificate authority yet"
 	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(ca)
-	return Probe(ctx, &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, "https://"+endpoint+"/readyz")
+	return Probe(ctx, pinned(ca), "https://"+endpoint+"/readyz")
 }
 
-func probeLocal(_ string, port int, path string) probe {
+// probePod asks a static pod of this machine whether it is well. etcd is not asked: the API server is well only with it.
+func probePod(name string) probe {
+	switch name {
+	case constants.KubeAPIServer:
+		return probeAPIServer
+	case constants.KubeControllerManager:
+		return probeLocal(constants.KubeControllerManagerPort, "healthz")
+	case constants.KubeScheduler:
+		return probeLocal(constants.KubeSchedulerPort, "livez")
+	}
+	return func(context.Context, *host.Host) string { return "" }
+}
+
+func probeLocal(port int, path string) probe {
 	return func(ctx context.Context, _ *host.Host) string {
 		// The component serves its health on the loopback with a certificate it made up at its start: there is nothing to verify it by.
 		return Probe(ctx, &tls.Config{InsecureSkipVerify: true}, fmt.Sprintf("https://127.0.0.1:%d/%s", port, path))
