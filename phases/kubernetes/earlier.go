@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 	"sigs.k8s.io/yaml"
 
@@ -149,10 +148,8 @@ func InstalledRelease(h *host.Host) (r Release, ok bool) {
 		k, _ := h.Ledger.Get(host.KindRelease, kubernetesRelease)
 		return Release{e.Detail, k.Detail}, true
 	}
-	var pod corev1.Pod
-	if yaml.Unmarshal([]byte(h.Files.Text(manifest(constants.KubeAPIServer))), &pod) == nil && len(pod.Spec.Containers) > 0 {
-		image := pod.Spec.Containers[0].Image
-		r.Kubernetes = image[strings.LastIndex(image, ":")+1:]
+	if pod, err := readPod(h, manifest(constants.KubeAPIServer)); err == nil {
+		r.Kubernetes = Tag(pod.Spec.Containers[0].Image)
 	}
 	r.Kubernetes = cmp.Or(r.Kubernetes, EarlierConfig(h).KubernetesVersion, h.Facts.Programs["kubelet"].Version)
 	return r, true

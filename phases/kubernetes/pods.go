@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"yunion.io/x/ocadm/internal/workflow"
@@ -110,22 +109,15 @@ func removePod(ctx context.Context, runtime cri.RuntimeServiceClient, id string)
 func containerStates(ctx context.Context, h *host.Host) string {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	conn, err := h.CRI()
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = conn.Close() }() // nothing was written that could be lost
-	list, err := cri.NewRuntimeServiceClient(conn).ListContainers(ctx, &cri.ListContainersRequest{})
+	list, err := systemContainers(ctx, h, nil)
 	if err != nil {
 		return ""
 	}
 	newest := map[string]*cri.Container{}
-	for _, c := range list.GetContainers() {
-		name := c.GetMetadata().GetName()
-		if old, ok := newest[name]; ok && old.GetCreatedAt() > c.GetCreatedAt() || c.GetLabels()[podNamespaceLabel] != metav1.NamespaceSystem {
-			continue
+	for _, c := range list {
+		if name := c.GetMetadata().GetName(); newest[name] == nil || newest[name].GetCreatedAt() <= c.GetCreatedAt() {
+			newest[name] = c
 		}
-		newest[name] = c
 	}
 	var states []string
 	for _, name := range slices.Sorted(maps.Keys(newest)) {

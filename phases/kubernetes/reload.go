@@ -132,13 +132,17 @@ func restartStep(pod string) RenewStep {
 	return RenewStep{
 		Name: "restart-" + pod, Short: "Restart " + pod + " and wait until it is well", Timeout: startPatience + time.Minute,
 		Check: func(ctx context.Context, n *Renewal) (bool, error) {
-			newest, err := n.newestOf(pod)
+			list, err := Certificates(n.Host, time.Now(), n.Within)
 			if err != nil {
 				return false, err
 			}
-			running, err := staticContainers(ctx, n.Host, []string{pod})
-			c := running[pod]
-			return c != nil && time.Unix(0, c.GetCreatedAt()).After(newest), err
+			var files []string // that the pod reads
+			for _, c := range list {
+				if c.pod == pod {
+					files = append(files, c.File)
+				}
+			}
+			return TakenUp(ctx, n.Host, pod, files...)
 		},
 		Plan: func(context.Context, *Renewal) ([]string, error) { return []string{"restart " + pod}, nil },
 		Run: func(ctx context.Context, n *Renewal, r workflow.Reporter) error {
@@ -155,19 +159,4 @@ func restartStep(pod string) RenewStep {
 			return err
 		},
 	}
-}
-
-// newestOf is when the newest certificate that a static pod reads was written.
-func (n *Renewal) newestOf(pod string) (newest time.Time, err error) {
-	list, err := Certificates(n.Host, time.Now(), n.Within)
-	for _, c := range list {
-		if c.pod != pod {
-			continue
-		}
-		st, serr := n.Host.Files.Stat(c.File)
-		if serr == nil && st.ModTime().After(newest) {
-			newest = st.ModTime()
-		}
-	}
-	return newest, err
 }
