@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -274,13 +275,9 @@ func complete(cfg *config.Config, facts host.Facts, earlierProxyMode string) {
 	if facts.Address.IsValid() {
 		m.Address = facts.Address.String()
 	}
-	address := cmp.Or(cfg.Node.IP, cfg.Node.AdvertiseAddress, m.Address)
-	for _, i := range facts.Interfaces {
-		for _, p := range i.Prefixes {
-			if p.Addr().String() == address {
-				m.Network = p.Masked().String()
-			}
-		}
+	own, _ := netip.ParseAddr(cmp.Or(cfg.Node.IP, cfg.Node.AdvertiseAddress, m.Address)) // no interface has the address that is none
+	if _, p, found := facts.With(own); found {
+		m.Network = p.Masked().String()
 	}
 	config.Complete(cfg, m)
 }

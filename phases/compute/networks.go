@@ -53,12 +53,12 @@ func parsed(networks []string) []config.HostNetwork {
 // same.
 func implied(f host.Facts) config.HostNetwork {
 	n := config.HostNetwork{NIC: f.Interface, Bridge: f.Interface, Address: f.Address}
-	if i, ok := find(f, f.Interface); ok && i.Kind == kindSwitch {
+	if i, ok := f.Named(f.Interface); ok && i.Kind == kindSwitch {
 		return n
 	}
 	for free, k := false, 0; !free; k++ {
 		n.Bridge = fmt.Sprintf("br%d", k)
-		_, taken := find(f, n.Bridge)
+		_, taken := f.Named(n.Bridge)
 		free = !taken
 	}
 	return n
@@ -109,11 +109,11 @@ func judge(f host.Facts, own string, n config.HostNetwork) (wrong, risky []strin
 	if n.NIC == n.Bridge {
 		return nil, nil // the agent keeps it
 	}
-	nic, ok := find(f, n.NIC)
+	nic, ok := f.Named(n.NIC)
 	if !ok {
 		return []string{fmt.Sprintf("there is no interface %s, only %s", n.NIC, strings.Join(hardware(f), ", "))}, nil
 	}
-	bridge, exists := find(f, n.Bridge)
+	bridge, exists := f.Named(n.Bridge)
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	risk := func(format string, args ...any) { risky = append(risky, fmt.Sprintf(format, args...)) }
 	if exists && bridge.Kind != kindSwitch {
@@ -162,7 +162,7 @@ func listenInterface(h *host.Host, list []config.HostNetwork) []finding.Finding 
 		return nil
 	}
 	wrong := ""
-	i, ok := find(h.Facts, name)
+	i, ok := h.Facts.Named(name)
 	for _, n := range list {
 		switch {
 		case n.Bridge == name && n.Wire == "":
@@ -189,7 +189,7 @@ func consequences(h *host.Host) []string {
 	var out []string
 	list, _ := networks(h)
 	for _, n := range list {
-		if nic, ok := find(h.Facts, n.NIC); ok && n.NIC != n.Bridge && n.Wire == "" && len(globals(nic)) > 0 {
+		if nic, ok := h.Facts.Named(n.NIC); ok && n.NIC != n.Bridge && n.Wire == "" && len(globals(nic)) > 0 {
 			out = append(out, fmt.Sprintf("when the host agent first starts, it makes the bridge %s, puts %s into it and moves %s and the routes of %s there; "+
 				"connections pause for some seconds",
 				n.Bridge, n.NIC, orNone(globals(nic)), n.NIC))
@@ -218,14 +218,6 @@ func HostName(h *host.Host) []finding.Finding {
 func short(hostname string) string {
 	s, _, _ := strings.Cut(hostname, ".")
 	return s
-}
-
-func find(f host.Facts, name string) (host.Interface, bool) {
-	i := slices.IndexFunc(f.Interfaces, func(i host.Interface) bool { return i.Name == name })
-	if i < 0 {
-		return host.Interface{}, false
-	}
-	return f.Interfaces[i], true
 }
 
 // globals are the addresses of an interface that are not of the link alone.

@@ -27,7 +27,7 @@ func NetworkCommands(h *host.Host) []string {
 	var out []string
 	seen := map[netip.Prefix]bool{}
 	for _, a := range hostAddresses(h) {
-		p, ok := prefixOf(h.Facts, a)
+		_, p, ok := h.Facts.With(a)
 		if !ok || p.IsSingleIP() || seen[p.Masked()] {
 			continue
 		}
@@ -48,7 +48,7 @@ func Registration(h *host.Host) []finding.Finding {
 	commands := NetworkCommands(h)
 	list, _ := networks(h)
 	moved := slices.ContainsFunc(list, func(n config.HostNetwork) bool {
-		nic, ok := find(h.Facts, n.NIC)
+		nic, ok := h.Facts.Named(n.NIC)
 		return n.NIC == n.Bridge || ok && nic.MasterKind == kindSwitch
 	})
 	if len(commands) == 0 || moved {
@@ -71,15 +71,4 @@ func hostAddresses(h *host.Host) []netip.Addr {
 		}
 	}
 	return out
-}
-
-func prefixOf(f host.Facts, a netip.Addr) (netip.Prefix, bool) {
-	for _, i := range f.Interfaces {
-		for _, p := range i.Prefixes {
-			if p.Addr() == a {
-				return p, true
-			}
-		}
-	}
-	return netip.Prefix{}, false
 }

@@ -101,7 +101,7 @@ func judgeNetworks(conf map[string]any, facts host.Facts) []finding.Finding {
 			continue
 		}
 		nic, bridge := parts[0], parts[1]
-		if !hasInterface(facts, nic) {
+		if _, found := facts.Named(nic); !found {
 			report("OCA-7135", "The interface "+nic+" does not exist on the node", "networks of host.conf has "+n)
 			continue
 		}
@@ -110,7 +110,8 @@ func judgeNetworks(conf map[string]any, facts host.Facts) []finding.Finding {
 			report("OCA-7135", fmt.Sprintf("The address %s is on neither %s nor %s", address, nic, bridge), "networks of host.conf has "+n)
 		}
 	}
-	if name, _ := conf["listen_interface"].(string); name != "" && !hasInterface(facts, name) {
+	name, _ := conf["listen_interface"].(string)
+	if _, found := facts.Named(name); name != "" && !found {
 		// Before the first start the bridge is not there; the agent makes it.
 		if !slices.ContainsFunc(texts(conf["networks"]), func(n string) bool { return strings.Contains(n, "/"+name+"/") }) {
 			report("OCA-7138", "The listen interface "+name+" does not exist on the node",
@@ -120,14 +121,9 @@ func judgeNetworks(conf map[string]any, facts host.Facts) []finding.Finding {
 	return out
 }
 
-func hasInterface(facts host.Facts, name string) bool {
-	return slices.ContainsFunc(facts.Interfaces, func(i host.Interface) bool { return i.Name == name })
-}
-
 func hasAddress(facts host.Facts, name string, address netip.Addr) bool {
-	return slices.ContainsFunc(facts.Interfaces, func(i host.Interface) bool {
-		return i.Name == name && slices.ContainsFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Addr() == address })
-	})
+	i, _ := facts.Named(name)
+	return slices.ContainsFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Addr() == address })
 }
 
 func judgeStorage(conf map[string]any, h *host.Host) []finding.Finding {

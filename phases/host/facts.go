@@ -46,6 +46,31 @@ type Facts struct {
 	Programs map[string]Program `json:"programs,omitempty"`
 }
 
+// Named is the interface with a name.
+func (f Facts) Named(name string) (Interface, bool) {
+	return f.first(func(i Interface) bool { return i.Name == name })
+}
+
+// With is the interface that has an address, and the address with its network.
+func (f Facts) With(a netip.Addr) (i Interface, p netip.Prefix, ok bool) {
+	i, ok = f.first(func(i Interface) bool {
+		at := slices.IndexFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Addr() == a })
+		if at >= 0 {
+			p = i.Prefixes[at]
+		}
+		return at >= 0
+	})
+	return i, p, ok
+}
+
+func (f Facts) first(is func(Interface) bool) (Interface, bool) {
+	i := slices.IndexFunc(f.Interfaces, is)
+	if i < 0 {
+		return Interface{}, false
+	}
+	return f.Interfaces[i], true
+}
+
 // OS is what /etc/os-release says.
 type OS struct {
 	ID      string   `json:"id"` // in lower case

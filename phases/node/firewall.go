@@ -164,11 +164,9 @@ func missingOpenings(ctx context.Context, h *host.Host, controlPlane bool) []ope
 
 // nodeInterface is the interface that has the node's address.
 func nodeInterface(h *host.Host) string {
-	ip, err := netip.ParseAddr(h.Config.Node.IP)
-	for _, l := range h.Facts.Interfaces {
-		if err == nil && slices.ContainsFunc(l.Prefixes, func(p netip.Prefix) bool { return p.Addr() == ip }) {
-			return l.Name
-		}
+	ip, _ := netip.ParseAddr(h.Config.Node.IP) // no interface has the address that is none
+	if l, _, found := h.Facts.With(ip); found {
+		return l.Name
 	}
 	return h.Facts.Interface
 }

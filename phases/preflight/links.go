@@ -43,16 +43,9 @@ func linkChecks() []Check {
 
 // link is the interface of the node's address.
 func (m *machine) link() (host.Interface, bool) {
-	ip, err := netip.ParseAddr(m.h.Config.Node.IP)
-	if err != nil {
-		return host.Interface{}, false
-	}
-	for _, i := range m.h.Facts.Interfaces {
-		if slices.ContainsFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Addr() == ip }) {
-			return i, true
-		}
-	}
-	return host.Interface{}, false
+	ip, _ := netip.ParseAddr(m.h.Config.Node.IP) // no interface has the address that is none
+	i, _, found := m.h.Facts.With(ip)
+	return i, found
 }
 
 // mtu of the link of the node's address, 0 if it is not known.

@@ -175,12 +175,12 @@ func (m *machine) foreignAddress(ip netip.Addr) (finding.Finding, bool) {
 	if len(m.h.Facts.Interfaces) == 0 {
 		return finding.Finding{}, false // the kernel does not say
 	}
+	if _, _, found := m.h.Facts.With(ip); found {
+		return finding.Finding{}, false
+	}
 	var have []string
 	for _, l := range m.h.Facts.Interfaces {
 		for _, p := range l.Prefixes {
-			if p.Addr() == ip {
-				return finding.Finding{}, false
-			}
 			if !p.Addr().IsLoopback() && !p.Addr().IsLinkLocalUnicast() {
 				have = append(have, fmt.Sprintf("%s (%s)", p.Addr(), l.Name))
 			}

@@ -55,25 +55,20 @@ func checkCNI(_ context.Context, m *machine) []finding.Finding {
 
 // checkFamilies looks at the interface of the node's address: flannel sends the pods' traffic of both families through it.
 func checkFamilies(_ context.Context, m *machine) []finding.Finding {
-	ip, err := netip.ParseAddr(m.h.Config.Node.IP)
-	pods, perr := config.CIDRs(m.h.Config.Cluster.PodNetworkCIDR)
-	if err != nil || perr != nil {
+	i, found := m.link()
+	pods, err := config.CIDRs(m.h.Config.Cluster.PodNetworkCIDR)
+	if !found || err != nil {
 		return nil // NodeIP and Networks report it
 	}
-	for _, i := range m.h.Facts.Interfaces {
-		if !slices.ContainsFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Addr() == ip }) {
+	for _, pod := range pods {
+		is4 := pod.Addr().Is4()
+		if slices.ContainsFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Addr().Is4() == is4 && !p.Addr().IsLinkLocalUnicast() }) {
 			continue
 		}
-		for _, pod := range pods {
-			is4 := pod.Addr().Is4()
-			if slices.ContainsFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Addr().Is4() == is4 && !p.Addr().IsLinkLocalUnicast() }) {
-				continue
-			}
-			family := map[bool]string{true: "IPv4", false: "IPv6"}[is4]
-			return []finding.Finding{finding.New("OCA-2010", fmt.Sprintf("The interface %s has no %s address", i.Name, family),
-				fmt.Sprintf("the pod network %s needs one on the interface of the node's address %s, on every node", pod, ip),
-				"give the interface one, or leave the network out of --pod-network-cidr and --service-cidr")}
-		}
+		family := map[bool]string{true: "IPv4", false: "IPv6"}[is4]
+		return []finding.Finding{finding.New("OCA-2010", fmt.Sprintf("The interface %s has no %s address", i.Name, family),
+			fmt.Sprintf("the pod network %s needs one on the interface of the node's address %s, on every node", pod, m.h.Config.Node.IP),
+			"give the interface one, or leave the network out of --pod-network-cidr and --service-cidr")}
 	}
 	return nil
 }

@@ -58,18 +58,8 @@ func VirtualAddress(ctx context.Context, h *host.Host) []finding.Finding {
 
 // inNodeNetwork reports whether an address is in a network of the interface with the node's address. Where the kernel does not say, it is.
 func (m *machine) inNodeNetwork(address string) bool {
+	ip, _ := netip.ParseAddr(m.h.Config.Node.IP) // no interface has the address that is none
+	_, network, known := m.h.Facts.With(ip)
 	a, err := netip.ParseAddr(address)
-	known := false
-	for _, l := range m.h.Facts.Interfaces {
-		for _, p := range l.Prefixes {
-			if p.Addr().String() != m.h.Config.Node.IP {
-				continue
-			}
-			known = true
-			if err == nil && p.Contains(a) {
-				return true
-			}
-		}
-	}
-	return !known
+	return !known || err == nil && network.Contains(a)
 }
