@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
+	"os"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -95,23 +95,25 @@ func (m *machine) ours() bool { return m.h.Ledger.Has(host.KindFile, kubernetes.
 // initialised reports whether a kubelet belongs to a cluster here.
 func (m *machine) initialised() bool { return m.h.Files.Exists(kubernetes.KubeletKubeconfig) }
 
-// diskFree finds the file system that a path is or will be on.
-func diskFree(path string) (device, free uint64, err error) {
-	for {
-		var st unix.Statfs_t
-		err = unix.Statfs(path, &st)
-		if err == nil {
-			var info unix.Stat_t
-			if err := unix.Stat(path, &info); err != nil {
-				return 0, 0, fmt.Errorf("looking at %s: %w", path, err)
-			}
-			return info.Dev, st.Bavail * uint64(st.Bsize), nil //nolint:gosec // a block size is positive
+// there is a path, or the nearest directory above it that exists: what will be made is on its file system.
+func there(name string) string {
+	for name != "/" {
+		if _, err := os.Stat(name); err == nil {
+			break
 		}
-		if !errors.Is(err, fs.ErrNotExist) || path == "/" {
-			return 0, 0, fmt.Errorf("looking at %s: %w", path, err)
-		}
-		path = filepath.Dir(path)
+		name = filepath.Dir(name)
 	}
+	return name
+}
+
+// diskFree finds the file system that a path is or will be on.
+func diskFree(name string) (device, free uint64, err error) {
+	var st unix.Statfs_t
+	var info unix.Stat_t
+	if err := errors.Join(unix.Statfs(there(name), &st), unix.Stat(there(name), &info)); err != nil {
+		return 0, 0, fmt.Errorf("looking at %s: %w", name, err)
+	}
+	return info.Dev, st.Bavail * uint64(st.Bsize), nil //nolint:gosec // a block size is positive
 }
 
 func bytesText(n uint64) string {

@@ -5,9 +5,7 @@ package preflight
 import (
 	"context"
 	"fmt"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -147,16 +145,11 @@ func checkInodes(_ context.Context, m *machine) []finding.Finding {
 
 // inodesOf reads the inodes of the file system that a path is or will be on; a total of 0 means that it has no fixed number.
 func inodesOf(name string) (total, free uint64, err error) {
-	for {
-		var st unix.Statfs_t
-		if err = unix.Statfs(name, &st); err == nil {
-			return st.Files, st.Ffree, nil
-		}
-		if name == "/" || !os.IsNotExist(err) {
-			return 0, 0, fmt.Errorf("looking at %s: %w", name, err)
-		}
-		name = filepath.Dir(name)
+	var st unix.Statfs_t
+	if err := unix.Statfs(there(name), &st); err != nil {
+		return 0, 0, fmt.Errorf("looking at %s: %w", name, err)
 	}
+	return st.Files, st.Ffree, nil
 }
 
 // slowSync is twice what etcd asks for: the 99th percentile of its writes should be below 10 ms. Source: etcd.io, FAQ.
@@ -179,12 +172,7 @@ func checkEtcdDisk(ctx context.Context, m *machine) []finding.Finding {
 // file has no name.
 func syncOn(ctx context.Context, dir string) (time.Duration, error) {
 	const writes, size, most = 100, 2300, time.Second
-	for dir != "/" {
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			break
-		}
-		dir = filepath.Dir(dir)
-	}
+	dir = there(dir)
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return 0, fmt.Errorf("writing to %s: %w", dir, err)
