@@ -36,11 +36,7 @@ func certificatePhase() host.Phase {
 			if err := h.Files.Mkdir(path.Dir(CertificateFile), 0o700); err != nil {
 				return err
 			}
-			why, err := issuer(h).Renew(time.Now())
-			if why != "" {
-				r.Changed("issued %s: %s", CertificateFile, why)
-			}
-			return err
+			return issue(h, r)
 		},
 	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
 		todo := []string{"issue " + CertificateFile}
@@ -60,11 +56,8 @@ func Rename(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if !Has(h) {
 		return nil
 	}
-	if why, err := issuer(h).Renew(time.Now()); err != nil || why != "" {
-		if err != nil {
-			return err
-		}
-		r.Changed("issued %s: %s", CertificateFile, why)
+	if err := issue(h, r); err != nil {
+		return err
 	}
 	files, err := renamed(h)
 	if err != nil {
@@ -171,6 +164,15 @@ func Readdressed(file, text string, replace func(string) string) (string, bool) 
 	return string(raw), true
 }
 
+// issue gives the depot another certificate if the present one does not fit.
+func issue(h *host.Host, r workflow.Reporter) error {
+	why, err := issuer(h).Renew(time.Now())
+	if why != "" {
+		r.Changed("issued %s: %s", CertificateFile, why)
+	}
+	return err
+}
+
 func issuer(h *host.Host) depot.Issuer {
 	return depot.Issuer{CACert: h.Files.Path(authority), CAKey: h.Files.Path(authorityKey), File: h.Files.Path(CertificateFile), Names: certificateNames(h)}
 }
@@ -228,12 +230,8 @@ func Trusts(ctx context.Context, h *host.Host) (bool, error) {
 
 // Trust lets the depot take over the present certificate authorities.
 func Trust(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-	why, err := issuer(h).Renew(time.Now())
-	if err != nil {
+	if err := issue(h, r); err != nil {
 		return err
-	}
-	if why != "" {
-		r.Changed("issued %s: %s", CertificateFile, why)
 	}
 	if err := kubernetes.StopContainers(ctx, h, r, podName, trustFiles...); err != nil {
 		return err

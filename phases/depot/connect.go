@@ -4,6 +4,7 @@ package depot
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -38,9 +39,7 @@ func Connect(ctx context.Context, h *host.Host) (*depot.Remote, error) {
 // ConnectAs is Connect with what is known of the cluster.
 func ConnectAs(ctx context.Context, h *host.Host, m kubernetes.Member) (*depot.Remote, error) {
 	address := node.DepotAddresses(h.Config)[0]
-	c := depot.NewClient("https://"+address, m.Token, fetch.Fetcher{Client: &http.Client{Transport: &http.Transport{
-		TLSClientConfig: m.TLS, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, TLSHandshakeTimeout: dialTimeout, MaxIdleConnsPerHost: 4,
-	}}})
+	c := clientOf(address, m.Token, m.TLS)
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -57,4 +56,10 @@ func ConnectAs(ctx context.Context, h *host.Host, m kubernetes.Member) (*depot.R
 		return nil, err
 	}
 	return r, nil
+}
+
+func clientOf(address, token string, t *tls.Config) *depot.Client {
+	return depot.NewClient("https://"+address, token, fetch.Fetcher{Client: &http.Client{Transport: &http.Transport{
+		TLSClientConfig: t, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, TLSHandshakeTimeout: dialTimeout, MaxIdleConnsPerHost: 4,
+	}}})
 }

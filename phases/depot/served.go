@@ -9,13 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 
 	"yunion.io/x/ocadm/internal/depot"
-	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -31,9 +29,7 @@ func ConnectBundle(ctx context.Context, h *host.Host) (*depot.Remote, error) {
 	}
 	address := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), strconv.Itoa(config.DepotPort)))
 	t := kubernetes.PinnedTLS(n.BundleCAHash, u.Hostname())
-	c := depot.NewClient("https://"+address, n.BundleToken, fetch.Fetcher{Client: &http.Client{Transport: &http.Transport{
-		TLSClientConfig: t, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, TLSHandshakeTimeout: dialTimeout, MaxIdleConnsPerHost: 4,
-	}}})
+	c := clientOf(address, n.BundleToken, t)
 	if err := reach(ctx, address, t); err != nil { // at once, while a download is tried again
 		return nil, explainServer(address, c.Unreachable(err))
 	}

@@ -267,13 +267,8 @@ func depotStep() Step {
 			}
 			return ""
 		},
-		Plan: func(ctx context.Context, u *Upgrade) ([]string, error) { return depot.Lacking(ctx, u.Host) },
-		Check: func(ctx context.Context, u *Upgrade) (bool, error) {
-			todo, err := depot.Lacking(ctx, u.Host)
-			return err == nil && len(todo) == 0, err
-		},
 		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error { return depot.Fill(ctx, u.Host, r) },
-	}
+	}.Todo(func(ctx context.Context, u *Upgrade) ([]string, error) { return depot.Lacking(ctx, u.Host) })
 }
 
 // addonsStep brings CoreDNS and kube-proxy to the version, once the whole control plane has it: kube-proxy must not be newer than an API server.
