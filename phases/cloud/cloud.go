@@ -8,8 +8,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -75,15 +73,7 @@ func hostPorts(c *config.Config) bool {
 
 // LoadBalancer is the address by which people reach the cloud: the one that was given, else that of the control plane.
 func LoadBalancer(c *config.Config) string {
-	return cmp.Or(c.Cloud.LoadBalancerEndpoint, hostOf(c.Cluster.ControlPlaneEndpoint), c.Node.AdvertiseAddress, c.Node.IP)
-}
-
-// hostOf is the host of "host", "host:port", "[v6]" and "[v6]:port".
-func hostOf(endpoint string) string {
-	if h, _, err := net.SplitHostPort(endpoint); err == nil {
-		return h
-	}
-	return strings.Trim(endpoint, "[]")
+	return cmp.Or(c.Cloud.LoadBalancerEndpoint, config.HostOf(c.Cluster.ControlPlaneEndpoint), c.Node.AdvertiseAddress, c.Node.IP)
 }
 
 // Roles are the labels that say what the node does for the cloud.

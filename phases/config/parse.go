@@ -59,6 +59,14 @@ func SplitEndpoint(s string, defaultPort int) (host string, port int, err error)
 	return host, port, nil
 }
 
+// HostOf is the host of an endpoint that need not be well-formed: "host", "host:port", "[v6]" or "[v6]:port".
+func HostOf(endpoint string) string {
+	if h, _, err := net.SplitHostPort(endpoint); err == nil {
+		return h
+	}
+	return strings.Trim(endpoint, "[]")
+}
+
 // Port parses a port number.
 func Port(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 16)

@@ -93,16 +93,7 @@ func EnableSteps() []move.Step {
 			return files, err
 		}),
 		ofHost(node.Firewall(true)), virtualAddress(), ofHost(vip.StorePhase()),
-		{
-			Name: "endpoint", Short: "Wait for the API server at the endpoint", Timeout: 3 * time.Minute,
-			Check: func(ctx context.Context, m *move.Move) (bool, error) {
-				return kubernetes.EndpointAnswers(ctx, m.Host), nil
-			},
-			Plan: func(context.Context, *move.Move) ([]string, error) { return nil, nil },
-			Run: func(ctx context.Context, m *move.Move, r workflow.Reporter) error {
-				return kubernetes.AwaitEndpoint(ctx, m.Host, r)
-			},
-		},
+		move.EndpointStep(),
 		{
 			Name: "depot", Short: "Let the depot serve at the endpoint", Timeout: 3 * time.Minute,
 			Check: func(ctx context.Context, m *move.Move) (bool, error) { return depot.Named(ctx, m.Host) },

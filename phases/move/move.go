@@ -23,6 +23,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/vip"
+	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -199,7 +200,7 @@ func (m *Move) canMove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	endpoint, err := kubernetes.Endpoint(ctx, m.Host)
-	m.Endpoint = err == nil && hostOf(endpoint) == m.From
+	m.Endpoint = err == nil && config.HostOf(endpoint) == m.From
 	return err
 }
 
@@ -237,14 +238,6 @@ func members(ctx context.Context, h *host.Host) int {
 	return len(list)
 }
 
-// hostOf is an endpoint without its port.
-func hostOf(endpoint string) string {
-	if name, _, err := net.SplitHostPort(endpoint); err == nil {
-		return name
-	}
-	return strings.Trim(endpoint, "[]")
-}
-
 // canFollow refuses a control-plane node, and an address at which the cluster does not answer.
 func (m *Move) canFollow(ctx context.Context) error {
 	if m.ControlPlane {
@@ -275,7 +268,7 @@ func (m *Move) canFollow(ctx context.Context) error {
 
 // reachedThere refuses the address of an API server at which the cluster is not reached, such as that of a node behind a load balancer.
 func (m *Move) reachedThere(ctx context.Context, c client.Reader) error {
-	endpoint := hostOf(kubernetes.PublishedEndpoint(ctx, c))
+	endpoint := config.HostOf(kubernetes.PublishedEndpoint(ctx, c))
 	if endpoint == "" || endpoint == m.To {
 		return nil
 	}

@@ -179,25 +179,17 @@ func (m *Move) Followers() []string {
 
 // VirtualSteps move the virtual address. Both addresses are up from the second step to the last, so that nobody is cut off.
 func VirtualSteps() []Step {
-	settings, cloud := SettingsStep(), CloudStep()
 	return []Step{
 		onNodesStep(Certificates, "Add the new address to the certificates of every control-plane node", func(ctx context.Context, m *Move, n corev1.Node) bool {
 			return named(ctx, n, m.Host.Config.Node.BindPort, m.To) && named(ctx, n, config.DepotPort, m.To)
 		}),
 		announceStep(),
-		{
-			Name: "endpoint", Short: "Wait for the API server at the new address", Timeout: 3 * time.Minute,
-			Check: func(ctx context.Context, m *Move) (bool, error) { return kubernetes.EndpointAnswers(ctx, m.Host), nil },
-			Plan:  func(context.Context, *Move) ([]string, error) { return nil, nil },
-			Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
-				return kubernetes.AwaitEndpoint(ctx, m.Host, r)
-			},
-		},
-		settings,
+		EndpointStep(),
+		SettingsStep(),
 		onNodesStep(Files, "Write the new address into the files of every control-plane node", func(_ context.Context, m *Move, n corev1.Node) bool {
 			return n.Annotations[ofEndpoint] == m.To
 		}),
-		cloud,
+		CloudStep(),
 		{
 			Name: "exchange", Short: "Make the new address the one of the cluster", Timeout: time.Minute,
 			Check: func(_ context.Context, m *Move) (bool, error) { return m.virtual.settings.Address == m.To, nil },
@@ -212,6 +204,18 @@ func VirtualSteps() []Step {
 			},
 		},
 		formerStep(),
+	}
+}
+
+// EndpointStep waits until the API server answers at the new endpoint.
+func EndpointStep() Step {
+	return Step{
+		Name: "endpoint", Short: "Wait for the API server at the endpoint", Timeout: 3 * time.Minute,
+		Check: func(ctx context.Context, m *Move) (bool, error) { return kubernetes.EndpointAnswers(ctx, m.Host), nil },
+		Plan:  func(context.Context, *Move) ([]string, error) { return nil, nil },
+		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
+			return kubernetes.AwaitEndpoint(ctx, m.Host, r)
+		},
 	}
 }
 

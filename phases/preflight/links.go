@@ -71,10 +71,7 @@ func checkMTU(_ context.Context, m *machine) []finding.Finding {
 // checkPathMTU sends a packet of the largest size that must not be divided: a tunnel on the way drops it, and large answers never arrive.
 func checkPathMTU(ctx context.Context, m *machine) []finding.Finding {
 	const headers, small = 28, 1000 // of IPv4 and ICMP
-	target, _, err := net.SplitHostPort(m.h.Config.Join.Endpoint)
-	if err != nil {
-		target = m.h.Config.Join.Endpoint
-	}
+	target := config.HostOf(m.h.Config.Join.Endpoint)
 	_, mtu := m.mtu()
 	if ip, err := netip.ParseAddr(target); mtu == 0 || err != nil || !ip.Is4() {
 		return nil
