@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -98,7 +99,7 @@ func (p *parsing) object(path string, m map[string]any, t reflect.Type) {
 			names = append(names, n)
 		}
 	}
-	for _, key := range sortedKeys(m) {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
 		full := strings.TrimPrefix(path+"."+key, ".")
 		i := fieldIndex(t, key)
 		if slices.Contains(retired, full) {
@@ -179,15 +180,6 @@ func kindName(t reflect.Type) string {
 	default:
 		return "a number in range"
 	}
-}
-
-func sortedKeys(m map[string]any) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // Print is the configuration as a file, with a line for each setting. Secrets are left out.

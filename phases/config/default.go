@@ -91,20 +91,9 @@ func Complete(c *Config, m Machine) {
 	if c.Node.Name == "" {
 		c.Node.Name, _, _ = strings.Cut(strings.ToLower(m.Hostname), ".")
 	}
-	if c.Node.IP == "" {
-		if c.Node.IP = c.Node.AdvertiseAddress; c.Node.IP == "" {
-			c.Node.IP = m.Address
-		}
-	}
-	if c.Node.AdvertiseAddress == "" {
-		c.Node.AdvertiseAddress = c.Node.IP
-	}
-	if c.Cluster.KubernetesImageRepository == "" {
-		c.Cluster.KubernetesImageRepository = DefaultKubernetesImageRepository
-		if c.Cluster.ImageRepository != "" {
-			c.Cluster.KubernetesImageRepository = c.Cluster.ImageRepository
-		}
-	}
+	c.Node.IP = cmp.Or(c.Node.IP, c.Node.AdvertiseAddress, m.Address)
+	c.Node.AdvertiseAddress = cmp.Or(c.Node.AdvertiseAddress, c.Node.IP)
+	c.Cluster.KubernetesImageRepository = cmp.Or(c.Cluster.KubernetesImageRepository, c.Cluster.ImageRepository, DefaultKubernetesImageRepository)
 	if c.Cluster.ProxyMode == ProxyAuto {
 		c.Cluster.ProxyMode = cmp.Or(m.ProxyMode, ProxyNFTables)
 	}

@@ -5,8 +5,6 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"path"
 	"slices"
 	"strings"
@@ -17,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/executor"
+	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -79,14 +78,8 @@ func certificates(files host.Files) []why.Certificate {
 			if err != nil {
 				continue
 			}
-			for block, rest := pem.Decode(raw); block != nil; block, rest = pem.Decode(rest) {
-				if block.Type != "CERTIFICATE" {
-					continue
-				}
-				if c, err := x509.ParseCertificate(block.Bytes); err == nil {
-					out = append(out, why.Certificate{File: path.Clean(file), NotAfter: c.NotAfter.UTC()})
-				}
-				break // the first is the leaf
+			if all, err := pki.ParseCerts(raw); err == nil { // the first is the leaf
+				out = append(out, why.Certificate{File: path.Clean(file), NotAfter: all[0].NotAfter.UTC()})
 			}
 		}
 	}
