@@ -124,9 +124,3 @@ func (s *Server) admit(c rest.Call, name string, action rest.Action, extra ...st
 	}
 	return rest.Admit(s.grants.Load().caller(who), "identity", c, name, action, extra...)
 }
-
-// guard is admit for those who need no more than the answer.
-func (s *Server) guard(c rest.Call, name string, action rest.Action, extra ...string) error {
-	_, err := s.admit(c, name, action, extra...)
-	return err
-}

@@ -61,25 +61,27 @@ func (s *Server) keepFresh(ctx context.Context, interval time.Duration) {
 
 // Routes is the whole API.
 func (s *Server) Routes() rest.Routes {
+	guard := rest.Guard(s.admit)
 	routes := rest.Routes{
 		{Method: http.MethodGet, Path: "/v3", Handle: func(rest.Call) (any, error) {
 			return map[string]any{"version": map[string]any{"id": "v3.0", "status": "stable"}}, nil
 		}},
 		{Method: http.MethodPost, Path: "/v3/auth/tokens", Handle: s.issueToken},
-		{Method: http.MethodGet, Path: "/v3/auth/tokens", Handle: s.checkToken},
+		{Method: http.MethodGet, Path: "/v3/auth/tokens", Handle: guard.Only("tokens", rest.Perform, s.checkToken)},
 		{Method: http.MethodGet, Path: "/v3/auth/policies", Handle: s.matched},
 		{Method: http.MethodPost, Path: "/v3/roles/{id}/{action}", Handle: s.changeRole},
-		{Method: http.MethodGet, Path: "/v3/services/{id}/config", Handle: s.readOptions},
-		{Method: http.MethodPost, Path: "/v3/services/{id}/config", Handle: s.writeOptions},
-		{Method: http.MethodGet, Path: "/v3/role_assignments", Handle: s.listAssignments},
-		{Method: http.MethodGet, Path: "/v3/users/{user}/projects", Handle: s.userProjects},
-		{Method: http.MethodGet, Path: "/v3/projects/{project}/users/{user}/roles", Handle: s.userRoles},
+		{Method: http.MethodGet, Path: "/v3/services/{id}/config", Handle: guard.Only("services", rest.Get, s.readOptions)},
+		{Method: http.MethodPost, Path: "/v3/services/{id}/config", Handle: guard.Only("services", rest.Update, s.writeOptions)},
+		{Method: http.MethodGet, Path: "/v3/role_assignments", Handle: guard.Only("role_assignments", rest.List, s.listAssignments)},
+		{Method: http.MethodGet, Path: "/v3/users/{user}/projects", Handle: guard.Only("projects", rest.List, s.userProjects)},
+		{Method: http.MethodGet, Path: "/v3/projects/{project}/users/{user}/roles", Handle: guard.Only("roles", rest.List, s.userRoles)},
 	}
 	for _, method := range []string{http.MethodPut, http.MethodDelete, http.MethodHead, http.MethodGet} {
-		routes = append(routes, rest.Route{Method: method, Path: "/v3/projects/{project}/users/{user}/roles/{role}", Handle: s.assign})
+		routes = append(routes, rest.Route{Method: method, Path: "/v3/projects/{project}/users/{user}/roles/{role}",
+			Handle: guard.Only("projects", rest.Perform, s.assign)})
 	}
 	for _, collection := range s.collections() {
-		routes = append(routes, collection.Routes(s.store, s.admit)...)
+		routes = append(routes, collection.Routes(s.store, guard)...)
 	}
 	return routes
 }

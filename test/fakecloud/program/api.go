@@ -38,7 +38,7 @@ func (s Service) Routes(ctx context.Context) rest.Routes {
 	case "yunionconf":
 		return s.plain(rest.Collection{Path: "/parameters", Singular: "parameter", Required: []string{"name", "value"}, Unique: []string{"service_id", "name"}})
 	case "scheduler":
-		return rest.Routes{{Method: http.MethodPost, Path: "/scheduler", Handle: s.schedule}}
+		return rest.Routes{{Method: http.MethodPost, Path: "/scheduler", Handle: s.only("scheduler", rest.Perform, schedule)}}
 	case "yunionapi":
 		return s.gateway()
 	case "monitor":
@@ -92,19 +92,15 @@ func (s Service) admit(c rest.Call, name string, action rest.Action, extra ...st
 	return rest.Admit(caller, service, c, name, action, extra...)
 }
 
-// guard is admit for those who need no more than the answer.
-func (s Service) guard(c rest.Call, name string, action rest.Action) error {
-	_, err := s.admit(c, name, action)
-	return err
+// only is a handler for callers who may do something.
+func (s Service) only(resource string, action rest.Action, handle rest.Handler) rest.Handler {
+	return rest.Guard(s.admit).Only(resource, action, handle)
 }
 
 var named = []string{"name"}
 
 // schedule never finds a host: there is none.
-func (s Service) schedule(c rest.Call) (any, error) {
-	if err := s.guard(c, "scheduler", rest.Perform); err != nil {
-		return nil, err
-	}
+func schedule(rest.Call) (any, error) {
 	return map[string]any{"candidates": []any{}, "reason": "no host"}, nil
 }
 

@@ -19,9 +19,6 @@ import (
 // QEMU does with -daemonize; its pid lies in servers_path/<id>/pid.
 func (s Service) guests() rest.Routes {
 	run := func(c rest.Call, script string) (string, error) {
-		if err := s.guard(c, "servers", rest.Perform); err != nil {
-			return "", err
-		}
 		id := c.Params["id"]
 		if id != filepath.Base(id) || strings.HasPrefix(id, ".") {
 			return "", rest.BadInput("server %q is not a name", id)
@@ -43,10 +40,10 @@ func (s Service) guests() rest.Routes {
 		status = `if kill -0 "$(cat "$1/pid")" 2>/dev/null; then echo running; else echo stopped; fi`
 	)
 	answer := func(key, script string) rest.Handler {
-		return func(c rest.Call) (any, error) {
+		return s.only("servers", rest.Perform, func(c rest.Call) (any, error) {
 			out, err := run(c, script)
 			return map[string]any{key: out}, err
-		}
+		})
 	}
 	return rest.Routes{
 		{Method: http.MethodPost, Path: "/servers/{id}/start", Handle: answer("pid", start)},

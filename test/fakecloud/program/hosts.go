@@ -24,20 +24,14 @@ import (
 // plural, as the real region sends them.
 func (s Service) hosts() rest.Routes {
 	own := rest.Routes{
-		{Method: http.MethodGet, Path: "/hosts/k8s-master-node-ips", Handle: func(c rest.Call) (any, error) {
-			if err := s.guard(c, "hosts", rest.Get); err != nil {
-				return nil, err
-			}
+		{Method: http.MethodGet, Path: "/hosts/k8s-master-node-ips", Handle: s.only("hosts", rest.Get, func(c rest.Call) (any, error) {
 			ips, err := s.Machine.masters(c.Context())
 			return map[string]any{"host": map[string]any{"ips": ips}}, err
-		}},
-		{Method: http.MethodPost, Path: "/networks/try-create-network", Handle: func(c rest.Call) (any, error) {
-			if err := s.guard(c, "networks", rest.Perform); err != nil {
-				return nil, err
-			}
+		})},
+		{Method: http.MethodPost, Path: "/networks/try-create-network", Handle: s.only("networks", rest.Perform, func(c rest.Call) (any, error) {
 			found, err := s.matches(c.Context(), c.Body)
 			return map[string]any{"networks": map[string]any{"find_matched": found}}, err
-		}},
+		})},
 	}
 	return append(own, s.plain(
 		rest.Collection{Path: "/hosts", Singular: "host", Required: named},

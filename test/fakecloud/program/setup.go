@@ -75,9 +75,6 @@ func (s Service) playbookReferences() rest.Routes {
 func (s Service) kubeserver() rest.Routes {
 	const base = "/api/kubeclusters/system-default/"
 	status := func(c rest.Call) (any, error) {
-		if err := s.guard(c, "kubecluster", rest.Get); err != nil {
-			return nil, err
-		}
 		list, err := s.Store.List(c.Context(), "components")
 		if err != nil {
 			return nil, err
@@ -92,16 +89,13 @@ func (s Service) kubeserver() rest.Routes {
 		return map[string]any{"kubecluster": out}, nil
 	}
 	perform := func(handle func(rest.Call, rest.Record) error) rest.Handler {
-		return func(c rest.Call) (any, error) {
-			if err := s.guard(c, "kubecluster", rest.Perform); err != nil {
-				return nil, err
-			}
+		return s.only("kubecluster", rest.Perform, func(c rest.Call) (any, error) {
 			r, _ := c.Inner("kubecluster") // sync comes without
 			return map[string]any{"kubecluster": map[string]any{"name": "system-default"}}, handle(c, r)
-		}
+		})
 	}
 	return append(rest.Routes{
-		{Method: http.MethodGet, Path: base + "components-status", Handle: status},
+		{Method: http.MethodGet, Path: base + "components-status", Handle: s.only("kubecluster", rest.Get, status)},
 		{Method: http.MethodPost, Path: base + "sync", Handle: perform(func(rest.Call, rest.Record) error { return nil })},
 		{Method: http.MethodPost, Path: base + "enable-component", Handle: perform(s.installed(false))},
 		{Method: http.MethodPost, Path: base + "update-component", Handle: perform(s.installed(true))},

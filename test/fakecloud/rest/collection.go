@@ -60,6 +60,16 @@ func (a Access) sees(r Record) bool {
 // Guard refuses callers that may not do something.
 type Guard func(c Call, resource string, action Action, extra ...string) (Access, error)
 
+// Only is a handler for those whom the guard lets do something.
+func (g Guard) Only(resource string, action Action, handle Handler) Handler {
+	return func(c Call) (any, error) {
+		if _, err := g(c, resource, action); err != nil {
+			return nil, err
+		}
+		return handle(c)
+	}
+}
+
 // Collection is one kind of object.
 type Collection struct {
 	// Path is where the collection lies, such as /v3/users; its last segment is also the table and the key of lists.
