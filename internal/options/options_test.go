@@ -80,6 +80,12 @@ func TestTables(t *testing.T) {
 	}
 }
 
+func TestStored(t *testing.T) {
+	if options.Stored("sql_connection") || !options.Stored("default_bandwidth") || !options.Shared("api_server") {
+		t.Error("the wrong options are stored")
+	}
+}
+
 func TestValue(t *testing.T) {
 	for _, c := range []struct {
 		component, key, text string

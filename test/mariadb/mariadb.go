@@ -5,6 +5,7 @@
 package mariadb
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -28,8 +29,6 @@ var ErrNotInstalled = errors.New("mariadbd is not installed (Debian: apt-get ins
 type Options struct {
 	// Addr to listen on; "127.0.0.1:0" when empty.
 	Addr string
-	// RootPassword is made up when empty.
-	RootPassword string
 	// RootHosts are the hosts root may come from; "%" when empty. root@localhost over the socket always exists.
 	RootHosts []string
 	// GeneralLog records every statement, see Server.Statements.
@@ -65,10 +64,7 @@ func Start(ctx context.Context, dir string, o Options) (*Server, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	s := &Server{MySQL: p.mysql, RootPassword: o.RootPassword}
-	if s.RootPassword == "" {
-		s.RootPassword = "Root-" + rand.Text()
-	}
+	s := &Server{MySQL: p.mysql, RootPassword: "Root-" + rand.Text()}
 	if s.Host, s.Port, err = listenAddr(o.Addr); err != nil {
 		return nil, err
 	}
@@ -158,10 +154,7 @@ func initSQL(password string, hosts []string, mysql bool) string {
 }
 
 func listenAddr(addr string) (string, int, error) {
-	if addr == "" {
-		addr = "127.0.0.1:0"
-	}
-	host, p, err := net.SplitHostPort(addr)
+	host, p, err := net.SplitHostPort(cmp.Or(addr, "127.0.0.1:0"))
 	if err != nil {
 		return "", 0, err
 	}

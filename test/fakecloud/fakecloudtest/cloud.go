@@ -6,7 +6,6 @@ package fakecloudtest
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"go.yaml.in/yaml/v3"
 
 	"yunion.io/x/ocadm/internal/pki"
@@ -90,22 +88,9 @@ func (c *Cloud) Certificate(components ...string) map[string]any {
 // Database makes a database with an account of the same name and returns its sql_connection.
 func (c *Cloud) Database(name, password string) string {
 	c.t.Helper()
-	config := mysql.NewConfig()
-	config.User, config.Passwd, config.Net, config.Addr = "root", c.DB.RootPassword, "tcp", c.DB.Addr()
-	connector, err := mysql.NewConnector(config)
-	if err != nil {
+	if _, err := c.DB.Execute(c.t.Context(), "CREATE DATABASE IF NOT EXISTS `"+name+"` CHARACTER SET utf8mb4",
+		"CREATE USER IF NOT EXISTS '"+name+"'@'%' IDENTIFIED BY '"+password+"'", "GRANT ALL ON `"+name+"`.* TO '"+name+"'@'%'"); err != nil {
 		c.t.Fatal(err)
-	}
-	db := sql.OpenDB(connector)
-	defer db.Close()
-	for _, statement := range []string{
-		"CREATE DATABASE IF NOT EXISTS `" + name + "` CHARACTER SET utf8mb4",
-		"CREATE USER IF NOT EXISTS '" + name + "'@'%' IDENTIFIED BY '" + password + "'",
-		"GRANT ALL ON `" + name + "`.* TO '" + name + "'@'%'",
-	} {
-		if _, err := db.ExecContext(c.t.Context(), statement); err != nil {
-			c.t.Fatal(err)
-		}
 	}
 	return fmt.Sprintf("mysql+pymysql://%s:%s@%s/%s?charset=utf8&parseTime=true&interpolateParams=true", name, password, c.DB.Addr(), name)
 }

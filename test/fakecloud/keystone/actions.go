@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 
+	"yunion.io/x/ocadm/internal/options"
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
@@ -185,7 +186,7 @@ func (s *Server) writeOptions(c rest.Call) (any, error) {
 	given, _ := groups["default"].(map[string]any)
 	given = maps.Clone(given)
 	common := service.Text("type") == "common"
-	maps.DeleteFunc(given, func(key string, _ any) bool { return !servicespec.Stored(key) || servicespec.Shared(key) != common })
+	maps.DeleteFunc(given, func(key string, _ any) bool { return !options.Stored(key) || options.Shared(key) != common })
 	options := servicespec.StoredOptions{}
 	if action := input.Text("action"); action == "update" || action == "remove" {
 		if options, err = loadOptions(c.Context(), s.store, service.Text("id")); err != nil {

@@ -6,8 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"net/http"
-	"slices"
 
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
@@ -48,12 +46,5 @@ func (s *Server) withCertificate(ctx context.Context, endpoint rest.Record) erro
 }
 
 func (s *Server) removeCertificate(ctx context.Context, certificate rest.Record) error {
-	endpoints, err := s.store.List(ctx, "endpoints")
-	if err != nil {
-		return err
-	}
-	if slices.ContainsFunc(endpoints, func(e rest.Record) bool { return e.Text("service_certificate_id") == certificate.Text("id") }) {
-		return &rest.Error{Code: http.StatusNotAcceptable, Class: "NotEmptyError", Details: "certificate is in use by endpoints"}
-	}
-	return nil
+	return s.unused(ctx, "service_certificate_id", certificate, "certificate is in use by endpoints")
 }

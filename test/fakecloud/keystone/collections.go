@@ -87,17 +87,22 @@ func prepareService(_ context.Context, _ rest.Call, r rest.Record) error {
 
 // removeService has the two rules of the real one: no endpoints, not enabled.
 func (s *Server) removeService(ctx context.Context, service rest.Record) error {
-	endpoints, err := s.store.List(ctx, "endpoints")
-	if err != nil {
+	if err := s.unused(ctx, "service_id", service, "service contains endpoints"); err != nil {
 		return err
-	}
-	if slices.ContainsFunc(endpoints, func(e rest.Record) bool { return e.Text("service_id") == service.Text("id") }) {
-		return &rest.Error{Code: http.StatusNotAcceptable, Class: "NotEmptyError", Details: "service contains endpoints"}
 	}
 	if service.True("enabled") {
 		return &rest.Error{Code: http.StatusBadRequest, Class: "InvalidStatusError", Details: "service is enabled"}
 	}
 	return nil
+}
+
+// unused refuses a record that a field of an endpoint names.
+func (s *Server) unused(ctx context.Context, field string, r rest.Record, complaint string) error {
+	endpoints, err := s.store.List(ctx, "endpoints")
+	if slices.ContainsFunc(endpoints, func(e rest.Record) bool { return e.Text(field) == r.Text("id") }) {
+		return &rest.Error{Code: http.StatusNotAcceptable, Class: "NotEmptyError", Details: complaint}
+	}
+	return err
 }
 
 func (s *Server) prepareEndpoint(ctx context.Context, _ rest.Call, r rest.Record) error {

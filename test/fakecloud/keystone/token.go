@@ -3,6 +3,7 @@
 package keystone
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,12 +96,7 @@ type authRequest struct {
 
 type reference struct{ ID, Name string }
 
-func (r reference) key() string {
-	if r.ID != "" {
-		return r.ID
-	}
-	return r.Name
-}
+func (r reference) key() string { return cmp.Or(r.ID, r.Name) }
 
 func (s *Server) issueToken(c rest.Call) (any, error) {
 	if c.Body == nil {

@@ -85,11 +85,7 @@ func (s Service) admit(c rest.Call, name string, action rest.Action, extra ...st
 	if caller.Policies, err = s.Cloud.Policies(c.Context(), token); err != nil {
 		return rest.Access{}, fmt.Errorf("fetching policies: %w", err)
 	}
-	service := s.Profile.Type
-	if known := serviceTypes[service]; known != "" {
-		service = known
-	}
-	return rest.Admit(caller, service, c, name, action, extra...)
+	return rest.Admit(caller, cmp.Or(serviceTypes[s.Profile.Type], s.Profile.Type), c, name, action, extra...)
 }
 
 // only is a handler for callers who may do something.

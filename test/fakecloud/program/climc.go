@@ -3,6 +3,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -62,10 +63,7 @@ func climcCommand(ctx context.Context, m Machine, command string) error {
 
 // endpointType turns publicURL and internalURL into the names of interfaces.
 func (m Machine) endpointType() string {
-	if kind := strings.TrimSuffix(m.getenv("OS_ENDPOINT_TYPE"), "URL"); kind != "" {
-		return kind
-	}
-	return "internal"
+	return cmp.Or(strings.TrimSuffix(m.getenv("OS_ENDPOINT_TYPE"), "URL"), "internal")
 }
 
 func (m Machine) climcSession() (*Client, error) {
@@ -84,16 +82,9 @@ func (m Machine) climcSession() (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	domain, project := m.getenv("OS_DOMAIN_NAME"), m.getenv("OS_PROJECT_NAME")
-	if domain == "" {
-		domain = "Default"
-	}
-	if project == "" {
-		project = "system"
-	}
 	return New(Credentials{
 		AuthURL: strings.TrimSuffix(m.getenv("OS_AUTH_URL"), "/"), User: m.getenv("OS_USERNAME"), Password: m.getenv("OS_PASSWORD"),
-		Domain: domain, Project: project, Region: m.getenv("OS_REGION_NAME"),
+		Domain: cmp.Or(m.getenv("OS_DOMAIN_NAME"), "Default"), Project: cmp.Or(m.getenv("OS_PROJECT_NAME"), "system"), Region: m.getenv("OS_REGION_NAME"),
 		Authorities: roots, Insecure: m.getenv("YUNION_INSECURE") == "true", Dial: m.Dial,
 	}), nil
 }

@@ -3,6 +3,7 @@
 package program
 
 import (
+	"cmp"
 	"crypto/aes"
 	"encoding/base64"
 	"encoding/json"
@@ -49,10 +50,7 @@ func (s Service) login(c rest.Call) (any, error) {
 	if name == "" || len(password) == 0 {
 		return nil, rest.BadInput("username or password is empty")
 	}
-	domain := c.Body.Text("domain")
-	if domain == "" {
-		domain = "Default"
-	}
+	domain := cmp.Or(c.Body.Text("domain"), "Default")
 	token, err := s.Cloud.Authenticate(c.Context(), name, string(password), domain, "")
 	if err != nil {
 		return nil, &rest.Error{Code: http.StatusUnauthorized, Class: "InvalidCredentialError", Details: "username/password incorrect"}
@@ -112,10 +110,7 @@ func (s Service) regions(c rest.Call) (any, error) {
 	// A cloud without the service "common" has no api_server to show.
 	_ = s.Cloud.Identity(c.Context(), http.MethodGet, "/services/common/config", nil, &common)
 	apiServer, _ := common.Config.Default["api_server"].(string)
-	if apiServer == "" {
-		apiServer = s.Options.Text("api_server", "")
-	}
-	return map[string]any{"regions": regions, "domains": names, "idps": []any{}, "api_server": apiServer,
+	return map[string]any{"regions": regions, "domains": names, "idps": []any{}, "api_server": cmp.Or(apiServer, s.Options.Text("api_server", "")),
 		"captcha": s.Options.Flag("show_captcha", false), "encrypt_passwd": false}, nil
 }
 

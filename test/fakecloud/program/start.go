@@ -298,10 +298,7 @@ func serve(ctx context.Context, m Machine, p servicespec.Spec, options servicesp
 
 // imageVersion is what /version answers.
 func (m Machine) imageVersion() string {
-	if v := m.getenv(servicespec.VersionVariable); v != "" {
-		return v
-	}
-	return "v0.0.0-fakecloud"
+	return cmp.Or(m.getenv(servicespec.VersionVariable), "v0.0.0-fakecloud")
 }
 
 func announce(p servicespec.Spec, l rest.Listener, master bool) {

@@ -3,6 +3,7 @@
 package rest
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -24,14 +25,7 @@ func (o Owner) Names() []string {
 	if o.Component == "" {
 		return nil
 	}
-	cluster, namespace := o.Cluster, o.Namespace
-	if cluster == "" {
-		cluster = "*"
-	}
-	if namespace == "" {
-		namespace = "*"
-	}
-	service := cluster + "-" + o.Component
+	service, namespace := cmp.Or(o.Cluster, "*")+"-"+o.Component, cmp.Or(o.Namespace, "*")
 	return []string{service, service + "." + namespace, service + "." + namespace + ".svc"}
 }
 

@@ -15,23 +15,12 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-)
 
-// Kind is the type of an option.
-type Kind string
-
-const (
-	Text   Kind = "text"
-	Number Kind = "int"
-	Flag   Kind = "bool"
-	List   Kind = "list"
-	// Decimal is a number, kept as it is written; Map is a mapping of words.
-	Decimal Kind = "decimal"
-	Map     Kind = "map"
+	"yunion.io/x/ocadm/internal/options"
 )
 
 // Schema names every option a program accepts.
-type Schema map[string]Kind
+type Schema map[string]options.Type
 
 // NewSchema makes a schema of words such as "region", "port:int", "enable_ssl:bool", "target_image_formats:list".
 func NewSchema(groups ...string) Schema {
@@ -39,9 +28,9 @@ func NewSchema(groups ...string) Schema {
 	for _, word := range strings.Fields(strings.Join(groups, " ")) {
 		name, kind, found := strings.Cut(word, ":")
 		if !found {
-			kind = string(Text)
+			kind = string(options.Text)
 		}
-		schema[name] = Kind(kind)
+		schema[name] = options.Type(kind)
 	}
 	return schema
 }
@@ -145,19 +134,20 @@ func parseLines(path string, schema Schema, data []byte) (Values, error) {
 	return values, nil
 }
 
-// Convert makes the value of a kind from what YAML or JSON gave. Numbers and booleans in quotes are fine.
-func Convert(kind Kind, raw any) (any, error) {
+// Convert makes the value of a type from what YAML or JSON gave. Numbers and booleans in quotes are fine; a number with a fraction is kept as it
+// is written.
+func Convert(kind options.Type, raw any) (any, error) {
 	switch kind {
-	case List:
+	case options.List, options.Ints:
 		return convertList(raw)
-	case Map:
+	case options.Map:
 		return convertMap(raw)
-	case Decimal:
+	case options.Number:
 		if _, err := strconv.ParseFloat(scalar(raw), 64); err != nil {
 			return nil, fmt.Errorf("%w: %v is not a number", errType, raw)
 		}
 		return scalar(raw), nil
-	case Number:
+	case options.Int, options.Uint:
 		if f, ok := raw.(float64); ok && f == float64(int64(f)) {
 			return int64(f), nil
 		}
@@ -166,7 +156,7 @@ func Convert(kind Kind, raw any) (any, error) {
 			return nil, fmt.Errorf("%w: %v is not a number", errType, raw)
 		}
 		return n, nil
-	case Flag:
+	case options.Bool:
 		b, err := strconv.ParseBool(scalar(raw))
 		if err != nil {
 			return nil, fmt.Errorf("%w: %v is neither true nor false", errType, raw)
@@ -260,7 +250,7 @@ func ParseArgs(schema Schema, args []string) (Values, []string, error) {
 		if !known && !isFile {
 			return nil, nil, fmt.Errorf("Unknown optional argument --%s", name)
 		}
-		if !inline && kind == Flag {
+		if !inline && kind == options.Bool {
 			value = "true"
 		} else if !inline {
 			if i++; i >= len(args) {

@@ -11,7 +11,7 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	schema := servicespec.NewSchema("region port:int enable_ssl:bool formats:list ratio:decimal names:map")
+	schema := servicespec.NewSchema("region port:int enable_ssl:bool formats:list ratio:number names:map")
 	for _, tc := range []struct {
 		name, file, err string
 		want            servicespec.Values

@@ -5,6 +5,7 @@
 package servicespec
 
 import (
+	"cmp"
 	"slices"
 
 	"yunion.io/x/ocadm/internal/options"
@@ -83,8 +84,6 @@ type Spec struct {
 	NodeFile string
 	// PortFile is a file of properties in which server.port is its port.
 	PortFile string
-	// Authenticates at keystone (every API does).
-	Authenticates bool
 }
 
 // Lookup finds the row of a program, or makes one from the catalogue.
@@ -107,24 +106,11 @@ func Names() []string {
 }
 
 func complete(p Spec) Spec {
-	if p.Role == "" {
-		p.Role = API
-	}
+	p.Role = cmp.Or(p.Role, API)
 	if p.Role == API {
-		p.Authenticates = true
-		if p.Type == "" {
-			p.Type = p.Name
-		}
+		p.Type = cmp.Or(p.Type, p.Name)
 	}
-	if p.Table == "" {
-		p.Table = p.Name
-	}
-	if p.StoredIn == "" {
-		p.StoredIn = p.Type
-	}
-	if p.PortKey == "" {
-		p.PortKey = "port"
-	}
+	p.Table, p.StoredIn, p.PortKey = cmp.Or(p.Table, p.Name), cmp.Or(p.StoredIn, p.Type), cmp.Or(p.PortKey, "port")
 	if p.Port == 0 && p.Role != Foreign {
 		p.Port = 8889
 	}
@@ -139,7 +125,7 @@ func (p Spec) Schema() Schema {
 	if table, known := options.Of(p.Table); known {
 		schema := NewSchema(p.Options)
 		for name, o := range table {
-			schema[name] = kinds[o.Type]
+			schema[name] = o.Type
 		}
 		return schema
 	}
@@ -152,14 +138,3 @@ func (p Spec) Schema() Schema {
 	}
 	return NewSchema(groups...)
 }
-
-var kinds = map[options.Type]Kind{
-	options.Text: Text, options.Int: Number, options.Uint: Number, options.Number: Decimal,
-	options.Bool: Flag, options.List: List, options.Ints: List, options.Map: Map,
-}
-
-// Shared reports whether an option lives in the configuration of the service "common".
-func Shared(key string) bool { return options.Shared(key) }
-
-// Stored reports whether keystone keeps an option; the others count from the file alone.
-func Stored(key string) bool { return options.Stored(key) }

@@ -7,6 +7,8 @@ import (
 	"log"
 	"maps"
 	"reflect"
+
+	"yunion.io/x/ocadm/internal/options"
 )
 
 // StoredOptions are the configuration that keystone keeps for a service.
@@ -17,10 +19,10 @@ type StoredOptions map[string]any
 func Merge(file Values, schema Schema, stored ...StoredOptions) (Values, map[string][2]any) {
 	merged := maps.Clone(file)
 	changed := map[string][2]any{}
-	for _, options := range stored {
-		for key, raw := range options {
+	for _, kept := range stored {
+		for key, raw := range kept {
 			kind, known := schema[key]
-			if !known || !Stored(key) {
+			if !known || !options.Stored(key) {
 				continue
 			}
 			value, err := Convert(kind, raw)
@@ -41,8 +43,8 @@ func Upload(values Values) (own, common StoredOptions) {
 	own, common = StoredOptions{}, StoredOptions{}
 	for key, value := range values {
 		switch {
-		case !Stored(key):
-		case Shared(key):
+		case !options.Stored(key):
+		case options.Shared(key):
 			common[key] = value
 		default:
 			own[key] = value
