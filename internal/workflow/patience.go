@@ -3,6 +3,7 @@
 package workflow
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -34,15 +35,11 @@ func (expired) Is(target error) bool { return target == context.DeadlineExceeded
 // bounded is the context of a phase's Run and Verify. The phase's timeout bounds it, and its patience where it has any.
 func bounded(ctx context.Context, timeout, limit time.Duration) (context.Context, *patience, context.CancelFunc) {
 	if limit == 0 {
-		if timeout == 0 {
-			timeout = DefaultTimeout
-		}
+		timeout = cmp.Or(timeout, DefaultTimeout)
 		ctx, cancel := context.WithTimeoutCause(ctx, timeout, expired(fmt.Sprintf("giving up after %s", timeout)))
 		return ctx, nil, cancel
 	}
-	if timeout == 0 {
-		timeout = longestPhase
-	}
+	timeout = cmp.Or(timeout, longestPhase)
 	ctx, end := context.WithCancelCause(ctx)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, expired(fmt.Sprintf("giving up after %s", timeout)))
 	p := &patience{limit: limit, seen: map[string]bool{}, most: map[string]int64{}}

@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -101,10 +102,7 @@ func (d *decision) rest(f facts, o *v1alpha1.OnecloudOperation, phase v1alpha1.M
 	}
 	if o.Status.Phase == v1alpha1.OperationCancelled || needsAttention(code) || step == stepPrecheck && !passes(code) ||
 		phase != v1alpha1.MachineDeleting && step == stepJoin && s.Attempts >= maxAttempts {
-		if code == "" {
-			code = string(o.Status.Phase)
-		}
-		d.fail(code, why+"; when the cause is corrected: ocadm machine retry "+f.machine.Name)
+		d.fail(cmp.Or(code, string(o.Status.Phase)), why+"; when the cause is corrected: ocadm machine retry "+f.machine.Name)
 		if phase == v1alpha1.MachineDeleting {
 			s.Phase = phase
 		}

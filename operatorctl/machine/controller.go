@@ -356,9 +356,7 @@ func (c *Infrastructure) bind(ctx context.Context, m *v1alpha1.OnecloudMachine, 
 		return fmt.Errorf("reading node %s: %w", cached.Name, err)
 	}
 	after := n.DeepCopy()
-	if after.Spec.ProviderID == "" {
-		after.Spec.ProviderID = m.NodeProviderID()
-	}
+	after.Spec.ProviderID = cmp.Or(after.Spec.ProviderID, m.NodeProviderID())
 	for _, t := range m.Spec.Taints {
 		if !slices.ContainsFunc(after.Spec.Taints, func(o corev1.Taint) bool { return o.Key == t.Key && o.Effect == t.Effect }) {
 			after.Spec.Taints = append(after.Spec.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})

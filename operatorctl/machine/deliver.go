@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -108,11 +109,8 @@ func failed(name, what string, r ssh.Result) error {
 		return finding.New("OCA-7608", "Virtual machines run on machine "+name, r.Stderr,
 			"migrate or stop them in the cloud; it is tried again by itself. To leave the machine as it is: ocadm machine remove "+name+" --abandon")
 	}
-	cause := r.Stderr
-	if cause == "" {
-		cause = "it printed nothing"
-	}
-	return finding.New("OCA-7607", fmt.Sprintf("The %s on machine %s ended with status %d", what, name, r.Exit), cause, remedy)
+	return finding.New("OCA-7607", fmt.Sprintf("The %s on machine %s ended with status %d", what, name, r.Exit),
+		cmp.Or(r.Stderr, "it printed nothing"), remedy)
 }
 
 // Follow runs a script that prints events of ocadm, and repeats the important ones. what names the work in an error.

@@ -131,10 +131,7 @@ func (o Options) target(ctx context.Context, m *v1alpha1.OnecloudMachine, seen v
 }
 
 func (o Options) login(ctx context.Context, m *v1alpha1.OnecloudMachine, l v1alpha1.MachineLogin, recorded string) (ssh.Target, error) {
-	t := ssh.Target{Address: l.Address, Port: int(l.Port), User: l.User, HostKey: l.HostKey}
-	if t.HostKey == "" {
-		t.HostKey = recorded
-	}
+	t := ssh.Target{Address: l.Address, Port: int(l.Port), User: l.User, HostKey: cmp.Or(l.HostKey, recorded)}
 	s, err := o.loginOf(ctx, m, l.CredentialsSecretName)
 	if err != nil {
 		return t, err

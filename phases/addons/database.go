@@ -49,13 +49,9 @@ func database() Addon {
 			if class == "" && c.Addons.Storage != config.None { // "" is the cluster's default class
 				class = config.DefaultStorageClass
 			}
-			size := c.Database.StorageSize
-			if size == "" {
-				size = defaultStorage
-			}
 			return map[string]any{
 				"Image": cmp.Or(p.DatabaseImage, image["mariadb"]), "Namespace": c.Cloud.Namespace, "Password": p.Password,
-				"StorageClass": class, "StorageSize": size, "Pair": p.Pair, "Servers": databaseServers(p.Pair != nil),
+				"StorageClass": class, "StorageSize": cmp.Or(c.Database.StorageSize, defaultStorage), "Pair": p.Pair, "Servers": databaseServers(p.Pair != nil),
 			}, err
 		},
 		Images:  []string{"mariadb"},

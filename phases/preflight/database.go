@@ -3,6 +3,7 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,16 +93,13 @@ func fromHere(kind Kind, class mysql.Class, f finding.Finding) finding.Finding {
 }
 
 func databaseFinding(p *mysql.Error) finding.Finding {
-	f := finding.New(otherDatabase, fmt.Sprintf("The database server %s cannot be used", p.Server), p.Detail, p.Remedy())
+	f := finding.New(otherDatabase, fmt.Sprintf("The database server %s cannot be used", p.Server), p.Detail, cmp.Or(p.Remedy(), "see the database server's log"))
 	if i := slices.IndexFunc(databaseCodes(), func(c databaseCode) bool { return c.class == p.Class }); i >= 0 {
 		c := databaseCodes()[i]
 		f.Code, f.What = c.code, fmt.Sprintf(c.what, p.Server)
 	}
 	if p.Account != "" {
 		f.What += " (" + p.Account + ")"
-	}
-	if f.Remedy == "" {
-		f.Remedy = "see the database server's log"
 	}
 	f.Evidence = []string{p.Error()}
 	f.Err = p

@@ -3,6 +3,7 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -258,10 +259,7 @@ func checkLocalhost(ctx context.Context, m *machine) []finding.Finding {
 
 // resolved is the file that the kubelet gives to pods.
 func (m *machine) resolved() string {
-	if text := m.h.Files.Text("/run/systemd/resolve/resolv.conf"); text != "" {
-		return text
-	}
-	return m.h.Files.Text("/etc/resolv.conf")
+	return cmp.Or(m.h.Files.Text("/run/systemd/resolve/resolv.conf"), m.h.Files.Text("/etc/resolv.conf"))
 }
 
 // search are the search domains of the machine.
@@ -314,13 +312,7 @@ func checkProxy(ctx context.Context, m *machine) []finding.Finding {
 		if proxy == "" || err != nil || u.Host == "" {
 			continue
 		}
-		port := u.Port()
-		if port == "" {
-			port = map[string]string{"https": "443"}[u.Scheme]
-		}
-		if port == "" {
-			port = "80"
-		}
+		port := cmp.Or(u.Port(), map[string]string{"https": "443"}[u.Scheme], "80")
 		if err := m.reach(ctx, net.JoinHostPort(u.Hostname(), port)); err != nil {
 			return []finding.Finding{finding.New("OCA-2025", "The proxy does not answer", u.Host+": "+err.Error(), "correct --http-proxy and --https-proxy, or start the proxy")}
 		}

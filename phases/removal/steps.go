@@ -115,9 +115,7 @@ func confirmLoss(ctx context.Context, j *Job, r workflow.Reporter) error {
 			said = "the lease of the kubelet does not exist"
 			return false, said
 		}
-		if was == "" {
-			was = l.Spec.RenewTime.String()
-		}
+		was = cmp.Or(was, l.Spec.RenewTime.String())
 		said = "the kubelet does not answer; its lease was renewed at " + was
 		return was != l.Spec.RenewTime.String(), said
 	}

@@ -5,6 +5,7 @@
 package bootstrap
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
@@ -81,13 +82,9 @@ func Script(m *v1alpha1.OnecloudMachine, c Cluster, token string) (string, error
 	if err != nil {
 		return "", err
 	}
-	port := c.DepotPort
-	if port == 0 {
-		port = DepotPort
-	}
 	return strings.NewReplacer(
 		"@MACHINE@", m.Name, "@CONFIG@", string(config), "@CA@", strings.TrimSpace(string(c.CA)), "@TOKEN@", token,
-		"@DEPOT@", "https://"+net.JoinHostPort(host, strconv.Itoa(port)), "@REPORT@", report(m, c),
+		"@DEPOT@", "https://"+net.JoinHostPort(host, strconv.Itoa(cmp.Or(c.DepotPort, DepotPort))), "@REPORT@", report(m, c),
 	).Replace(script), nil
 }
 

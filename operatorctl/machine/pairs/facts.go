@@ -91,10 +91,7 @@ func parse(v map[string]string, before, after time.Time) Facts {
 	f := Facts{Hostname: v["hostname"], MachineID: v["machineid"], Address: v["address"], MAC: v["mac"], Authority: v["authority"],
 		Ours: v["ours"] != "", Administrator: v["administrator"] != "", Firewalld: v["firewalld"] != ""}
 	f.MTU, _ = strconv.Atoi(v["mtu"]) // 0 is not known
-	f.Architecture = map[string]string{"x86_64": "amd64", "aarch64": "arm64"}[v["arch"]]
-	if f.Architecture == "" {
-		f.Architecture = v["arch"]
-	}
+	f.Architecture = cmp.Or(map[string]string{"x86_64": "amd64", "aarch64": "arm64"}[v["arch"]], v["arch"])
 	f.Offset = Offset(v["clock"], before, after)
 	return f
 }

@@ -5,6 +5,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,9 +63,7 @@ func Down(ctx context.Context, name string, logf cache.Logf) error {
 	}
 	lab, err := Open(name, logf)
 	if errors.Is(err, ErrNoLab) {
-		if name == "" {
-			name = DefaultName
-		}
+		name = cmp.Or(name, DefaultName)
 		logf("there is no lab %q", name)
 		return removeEmpty(newLayout(name, 0))
 	}

@@ -78,9 +78,7 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	if os.Geteuid() != 0 {
 		return nil, ErrNotRoot
 	}
-	if o.Name == "" {
-		o.Name = DefaultName
-	}
+	o.Name = cmp.Or(o.Name, DefaultName)
 	if o.Logf == nil {
 		o.Logf = func(string, ...any) {}
 	}
@@ -165,9 +163,7 @@ func (l *Lab) reuse(o Options) (bool, error) {
 
 // Open finds a lab that an earlier Up made.
 func Open(name string, logf cache.Logf) (*Lab, error) {
-	if name == "" {
-		name = DefaultName
-	}
+	name = cmp.Or(name, DefaultName)
 	if logf == nil {
 		logf = func(string, ...any) {}
 	}

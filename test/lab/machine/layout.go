@@ -5,6 +5,7 @@
 package machine
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os"
@@ -38,10 +39,7 @@ type Layout struct {
 
 // stateRoot is where labs lie on disk.
 func stateRoot() string {
-	if dir := os.Getenv("OCADM_LAB_DIR"); dir != "" {
-		return dir
-	}
-	return "/var/lib/ocadm-lab"
+	return cmp.Or(os.Getenv("OCADM_LAB_DIR"), "/var/lib/ocadm-lab")
 }
 
 func newLayout(name string, index int) Layout {
