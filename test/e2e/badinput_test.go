@@ -182,11 +182,10 @@ func (s *suite) query(t *testing.T, sql string) string {
 
 // badJoins are tried on the machine that is joined already and with credentials that are wrong.
 func (s *suite) badJoins(t *testing.T) {
-	argv, err := s.JoinCommand(t.Context())
+	argv, err := s.JoinCommand(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	argv[0] = scenario.Ocadm
 	with := func(flag, value string) []string {
 		out := append([]string{}, argv...)
 		for i, a := range out {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"yunion.io/x/ocadm/internal/workflow"
-	"yunion.io/x/ocadm/test/scenario"
 )
 
 // A sample of the kill sweep is part of tests that need the machines anyway: init is killed at four points (killed), a join at three, the resets of a
@@ -38,11 +37,10 @@ func (s *suite) sampled(t *testing.T, node, n int, argv ...string) {
 
 // joinKilled cuts a join off. The join that comes after this step must finish.
 func (s *suite) joinKilled(t *testing.T) {
-	argv, err := s.JoinCommand(t.Context())
+	argv, err := s.JoinCommand(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	argv[0] = scenario.Ocadm
 	s.sampled(t, 2, 3, append(append(argv, s.JoinFlags(2)...), s.hostNetworks()...)...)
 }
 

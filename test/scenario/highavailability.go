@@ -11,8 +11,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
 	"time"
+
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // VirtualAddress is an address of the lab's network that no machine has.
@@ -23,19 +24,7 @@ func (j *Journey) VirtualAddress() string {
 
 // JoinControlPlane makes a control-plane node of a machine, with the command that another one prints.
 func (j *Journey) JoinControlPlane(ctx context.Context, from, node int, args ...string) error {
-	return j.Timed(fmt.Sprintf("join node %d", node), func() error {
-		out, err := j.On(ctx, from, Ocadm, "token", "create", "--print-join-command", "--control-plane")
-		if err != nil {
-			return err
-		}
-		argv := strings.Fields(out)
-		if len(argv) < 3 || argv[0] != "ocadm" {
-			return fmt.Errorf("no join command in the answer of node %d", from) // which may hold the key
-		}
-		argv[0] = Ocadm
-		_, err = j.On(ctx, node, append(append(argv, j.JoinFlags(node)...), args...)...)
-		return err
-	})
+	return j.join(ctx, from, node, []string{"--control-plane"}, args)
 }
 
 // HAStatus is the output of "ocadm ha status -o json".
@@ -122,15 +111,8 @@ func (j *Journey) NodePort(ctx context.Context, node int) error {
 		return err
 	}
 	via := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	for {
+	return wait.Until(ctx, "NodePort "+port, time.Second, func(ctx context.Context) (bool, string, error) {
 		_, _, err := fetch(ctx, via, http.MethodGet, "http://"+net.JoinHostPort(j.VirtualAddress(), port)+"/metrics", http.Header{}, nil)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(time.Second):
-		}
-	}
+		return err == nil, "", err
+	}, func(string) {})
 }

@@ -93,18 +93,19 @@ func (j *Journey) Init(ctx context.Context, args ...string) error {
 	})
 }
 
-// JoinCommand asks machine 1 for the command that joins a worker.
-func (j *Journey) JoinCommand(ctx context.Context) ([]string, error) {
-	out, err := j.On(ctx, 1, Ocadm, "token", "create", "--print-join-command")
+// JoinCommand asks a machine for the command that joins a worker, or with further arguments a node of another kind.
+func (j *Journey) JoinCommand(ctx context.Context, from int, args ...string) ([]string, error) {
+	out, err := j.On(ctx, from, append([]string{Ocadm, "token", "create", "--print-join-command"}, args...)...)
 	if err != nil {
 		return nil, err
 	}
 	for line := range strings.Lines(out) {
 		if f := strings.Fields(line); len(f) > 2 && f[0] == "ocadm" && f[1] == "join" {
+			f[0] = Ocadm
 			return f, nil
 		}
 	}
-	return nil, fmt.Errorf("no join command in %q", out)
+	return nil, fmt.Errorf("no join command in the answer of node %d", from) // which may hold the key
 }
 
 // JoinFlags are what a machine of the lab needs beside the printed command.
@@ -114,14 +115,15 @@ func (j *Journey) JoinFlags(node int) []string {
 
 // Join joins a machine with the command that machine 1 printed. What it needs comes from the depot of machine 1.
 func (j *Journey) Join(ctx context.Context, node int, args ...string) error {
+	return j.join(ctx, 1, node, nil, args)
+}
+
+func (j *Journey) join(ctx context.Context, from, node int, kind, args []string) error {
 	return j.Timed(fmt.Sprintf("join node %d", node), func() error {
-		argv, err := j.JoinCommand(ctx)
-		if err != nil {
-			return err
+		argv, err := j.JoinCommand(ctx, from, kind...)
+		if err == nil {
+			_, err = j.On(ctx, node, slices.Concat(argv, j.JoinFlags(node), args)...)
 		}
-		argv[0] = Ocadm
-		argv = append(argv, j.JoinFlags(node)...)
-		_, err = j.On(ctx, node, append(argv, args...)...)
 		return err
 	})
 }

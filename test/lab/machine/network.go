@@ -161,30 +161,14 @@ func shareNamespaces() error {
 	return unix.Mount("", namespaces, "none", shared, "")
 }
 
-// setCable plugs machine i's network in or out.
-func setCable(l Layout, i int, up bool) error {
+// cable does something to the lab's end of the cable of machine i.
+func cable(l Layout, i int, do func(netlink.Link) error) error {
 	link, err := netlink.LinkByName(l.veth(i))
+	if err == nil {
+		err = do(link)
+	}
 	if err != nil {
-		return fmt.Errorf("finding the cable of %s: %w", nodeName(i), err)
-	}
-	set := netlink.LinkSetDown
-	if up {
-		set = netlink.LinkSetUp
-	}
-	if err := set(link); err != nil {
-		return fmt.Errorf("switching the cable of %s: %w", nodeName(i), err)
-	}
-	return nil
-}
-
-// setPathMTU sets what the network takes from machine i and brings to it, in bytes. The interface in the machine keeps its own MTU.
-func setPathMTU(l Layout, i, mtu int) error {
-	link, err := netlink.LinkByName(l.veth(i))
-	if err != nil {
-		return fmt.Errorf("finding the cable of %s: %w", nodeName(i), err)
-	}
-	if err := netlink.LinkSetMTU(link, mtu); err != nil {
-		return fmt.Errorf("setting the MTU of the cable of %s: %w", nodeName(i), err)
+		return fmt.Errorf("setting the cable of %s: %w", nodeName(i), err)
 	}
 	return nil
 }

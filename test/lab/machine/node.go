@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/vishvananda/netlink"
 )
 
 // Node is one machine of a lab.
@@ -155,13 +157,15 @@ func (n *Node) waitBooted(ctx context.Context) error {
 }
 
 // CutNetwork pulls the machine's cable.
-func (n *Node) CutNetwork() error { return setCable(n.lab.Layout, n.index, false) }
+func (n *Node) CutNetwork() error { return cable(n.lab.Layout, n.index, netlink.LinkSetDown) }
 
 // RestoreNetwork plugs it in again.
-func (n *Node) RestoreNetwork() error { return setCable(n.lab.Layout, n.index, true) }
+func (n *Node) RestoreNetwork() error { return cable(n.lab.Layout, n.index, netlink.LinkSetUp) }
 
-// PathMTU makes the network between this machine and the others drop packets of more bytes. The machine itself does not know of it.
-func (n *Node) PathMTU(mtu int) error { return setPathMTU(n.lab.Layout, n.index, mtu) }
+// PathMTU makes the network between this machine and the others drop packets of more bytes. The interface in the machine keeps its own MTU.
+func (n *Node) PathMTU(mtu int) error {
+	return cable(n.lab.Layout, n.index, func(link netlink.Link) error { return netlink.LinkSetMTU(link, mtu) })
+}
 
 // Kill ends the machine as a power failure does. Its disk stays.
 func (n *Node) Kill(ctx context.Context) error {
