@@ -21,10 +21,7 @@ func codeOf(o *v1alpha1.OnecloudOperation) string {
 
 // reasonOf is the code in the form of a reason, "OCA_7601" for OCA-7601: a reason has no hyphens.
 func reasonOf(o *v1alpha1.OnecloudOperation, other string) string {
-	if code := codeOf(o); code != "" {
-		return reason(code)
-	}
-	return other
+	return cmp.Or(reason(codeOf(o)), other)
 }
 
 func reason(code string) string { return strings.ReplaceAll(code, "-", "_") }

@@ -74,7 +74,7 @@ func Script(m *v1alpha1.OnecloudMachine, c Cluster, token string) (string, error
 	if err != nil {
 		return "", fmt.Errorf("reading the control plane's endpoint: %w", err)
 	}
-	values, err := settings(m, c, token, pin)
+	values, err := JoinConfig(m, c, token, pin)
 	if err != nil {
 		return "", err
 	}
@@ -96,8 +96,8 @@ func report(m *v1alpha1.OnecloudMachine, c Cluster) string {
 	return "https://" + c.Endpoint + "/api/v1/namespaces/" + m.Namespace + "/configmaps/" + m.CallIn()
 }
 
-// settings is the configuration file with which ocadm runs on the machine.
-func settings(m *v1alpha1.OnecloudMachine, c Cluster, token, pin string) (map[string]any, error) {
+// JoinConfig is the configuration file with which a machine joins. pin is the hash of the cluster's authority. It holds the token.
+func JoinConfig(m *v1alpha1.OnecloudMachine, c Cluster, token, pin string) (map[string]any, error) {
 	labels := []string{}
 	if m.UID != "" { // it is in the cluster
 		labels = append(labels, v1alpha1.LabelMachine+"="+string(m.UID))

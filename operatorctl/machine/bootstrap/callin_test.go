@@ -106,7 +106,7 @@ func TestSettingsOfTheCloud(t *testing.T) {
 	c := Cluster{Endpoint: "192.0.2.1:6443", CA: []byte(authority), Settings: v1alpha1.MachineSettings{
 		Offline: new(true), NoProxy: []string{"a", "b"}, HTTPSProxy: "http://p:2", ConntrackMaxPerCore: new(int32),
 	}}
-	got, err := settings(m, c, token, "pin")
+	got, err := JoinConfig(m, c, token, "pin")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,6 @@ package bootstrap
 import (
 	"encoding/json"
 	"strings"
-
-	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
 // What the script of Sent does.
@@ -26,11 +24,6 @@ func Sent(config map[string]any, digest string) (string, error) {
 		return "", err
 	}
 	return strings.NewReplacer("@CONFIG@", string(text), "@DIGEST@", digest).Replace(sent), nil
-}
-
-// JoinConfig is the configuration file with which a machine joins. pin is the hash of the cluster's authority. It holds the token.
-func JoinConfig(m *v1alpha1.OnecloudMachine, c Cluster, token, pin string) (map[string]any, error) {
-	return settings(m, c, token, pin)
 }
 
 const sent = `#!/bin/sh

@@ -125,11 +125,9 @@ func tryGroup(ctx context.Context, all []Member, g group, run string) map[int]*t
 		}
 		return nil
 	})
-	wait := time.NewTimer(onTheWay)
 	select {
-	case <-wait.C:
+	case <-time.After(onTheWay):
 	case <-ctx.Done():
-		wait.Stop()
 	}
 	each(func(_ int, s *session, t *tried) error {
 		_ = s.in.Close()

@@ -5,6 +5,7 @@
 package pairs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -48,11 +49,7 @@ func ports(from, to Member) []port {
 		out = append(out, port{10250, false, "kubelet"})
 	}
 	if to.ControlPlane {
-		api := 6443
-		if to.APIPort != 0 {
-			api = to.APIPort
-		}
-		out = append(out, port{api, false, "API server"}, port{6444, false, "depot"})
+		out = append(out, port{cmp.Or(to.APIPort, 6443), false, "API server"}, port{6444, false, "depot"})
 	}
 	if from.ControlPlane && to.ControlPlane {
 		out = append(out, port{2379, false, "etcd"}, port{2380, false, "etcd"})
