@@ -34,6 +34,18 @@ type DatabaseStatus struct {
 	Message string           `json:"message"`
 	Record  *dbpair.Record   `json:"record,omitempty"`
 	Servers []DatabaseMember `json:"servers"`
+
+	version string // of the record
+}
+
+// Promotion is how another primary is asked for.
+type Promotion struct {
+	// Server is the one to promote; "" is the replica.
+	Server string
+	// Force accepts the loss of what it has not received, if the primary does not serve.
+	Force   bool
+	Confirm func(question string) error
+	Waiting func(what, why string)
 }
 
 // DatabaseMember is one server.
@@ -73,7 +85,7 @@ func EmbeddedDatabase(ctx context.Context, c client.Reader, namespace string) (D
 		return s, fmt.Errorf("reading who is the primary: %w", err)
 	}
 	r := dbpair.ReadRecord(l)
-	s.Record = &r
+	s.Record, s.version = &r, l.ResourceVersion
 	for _, name := range dbpair.Servers() {
 		m, err := member(ctx, c, namespace, name)
 		if err != nil {
@@ -134,6 +146,8 @@ func (s *DatabaseStatus) judge() {
 	}
 	replica.Behind = max(0, mysql.Sequence(primary.State.Last)-mysql.Sequence(replica.State.Last))
 	switch {
+	case s.Record.Unsettled != "":
+		s.Message = s.unsettled()
 	case s.Record.InSync == "" && replica.State.Error != "":
 		s.Message = "the replica is not in sync: " + replica.State.Error
 	case s.Record.InSync == "" && replica.Node == "":
@@ -149,9 +163,8 @@ func (s *DatabaseStatus) judge() {
 	}
 }
 
-// PromoteDatabase asks for another primary and waits until it is. force accepts the loss of what the replica has not received, if the primary does not serve.
-func PromoteDatabase(ctx context.Context, c client.Client, namespace string, force bool, confirm func(question string) error,
-	waiting func(what, why string)) (DatabaseStatus, error) {
+// PromoteDatabase asks for another primary and waits until it is.
+func PromoteDatabase(ctx context.Context, c client.Client, namespace string, p Promotion) (DatabaseStatus, error) {
 	const what = "The replica was not promoted"
 	s, err := EmbeddedDatabase(ctx, c, namespace)
 	if err != nil {
@@ -160,13 +173,18 @@ func PromoteDatabase(ctx context.Context, c client.Client, namespace string, for
 	if s.Record == nil {
 		return s, finding.New("OCA-7431", what, "there is none", "ocadm cluster database add-replica")
 	}
-	target := dbpair.Peer(s.Record.Primary)
+	if s.Record.Unsettled != "" {
+		return chooseDatabase(ctx, c, s, p)
+	}
+	force, target := p.Force, dbpair.Peer(s.Record.Primary)
 	primary, replica := s.member(s.Record.Primary), s.member(target)
 	inSync := s.Record.InSync == target
 	serves := primary.Ready && primary.State.Mode == dbpair.Primary
 	// One that was restarted drops what it had received and not applied, and can no longer ask the primary for it.
 	unverified := inSync && !serves && !(replica.State.Connected && replica.State.Applying)
 	switch {
+	case p.Server == s.Record.Primary:
+		return s, finding.New("OCA-7432", what, p.Server+" is the primary", "nothing: ocadm cluster database status")
 	case !replica.State.Complete:
 		return s, finding.New("OCA-7432", what, "it has no complete copy: "+replica.State.Doing, "bring back the node of the primary, "+primary.Node+", or restore a backup")
 	case !inSync && serves:
@@ -189,7 +207,7 @@ func PromoteDatabase(ctx context.Context, c client.Client, namespace string, for
 		question = fmt.Sprintf("This makes the server on node %s the primary. It was in sync, but whether it still has every change is not verified: changes after %s that "+
 			"were acknowledged may be lost", replica.Node, cmp.Or(replica.State.Applied, replica.State.Last, "its last start"))
 	}
-	if err := confirm(question); err != nil {
+	if err := p.Confirm(question); err != nil {
 		return s, err
 	}
 	// A primary that serves hands over, and nothing may be lost.
@@ -197,7 +215,7 @@ func PromoteDatabase(ctx context.Context, c client.Client, namespace string, for
 	if err != nil {
 		return s, err
 	}
-	return waitDatabase(ctx, c, namespace, waiting, func(s DatabaseStatus) (bool, error) {
+	return waitDatabase(ctx, c, namespace, p.Waiting, func(s DatabaseStatus) (bool, error) {
 		if s.Record.Primary == target {
 			return s.member(target).State.Mode == dbpair.Primary && s.member(target).Ready, nil
 		}

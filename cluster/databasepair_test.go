@@ -102,7 +102,7 @@ func TestPromotionIsRefused(t *testing.T) {
 		"no copy, forced":                    {databaseObjects(t, aloneRecord, empty, lost), true, "no complete copy"},
 	} {
 		k := databaseClient(t, c.objs...)
-		_, err := PromoteDatabase(t.Context(), k, DefaultNamespace, c.force, func(string) error { return nil }, func(string, string) {})
+		_, err := PromoteDatabase(t.Context(), k, DefaultNamespace, Promotion{Force: c.force, Confirm: func(string) error { return nil }, Waiting: func(string, string) {}})
 		if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7432" || !strings.Contains(f[0].Cause, c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -119,7 +119,7 @@ func TestForcedPromotionSaysWhatIsLost(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // no agent answers
 	defer cancel()
 	var asked string
-	_, err := PromoteDatabase(ctx, k, DefaultNamespace, true, func(q string) error { asked = q; return nil }, func(string, string) {})
+	_, err := PromoteDatabase(ctx, k, DefaultNamespace, Promotion{Force: true, Confirm: func(q string) error { asked = q; return nil }, Waiting: func(string, string) {}})
 	if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7434" {
 		t.Errorf("without agents: %v", err)
 	}
@@ -153,7 +153,7 @@ func TestForcedPromotionInSync(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // no agent answers
 		defer cancel()
 		var asked string
-		_, err := PromoteDatabase(ctx, k, DefaultNamespace, true, func(q string) error { asked = q; return nil }, func(string, string) {})
+		_, err := PromoteDatabase(ctx, k, DefaultNamespace, Promotion{Force: true, Confirm: func(q string) error { asked = q; return nil }, Waiting: func(string, string) {}})
 		if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7434" || !strings.Contains(asked, c.asks) {
 			t.Errorf("%s: asked %q, %v", name, asked, err)
 		}

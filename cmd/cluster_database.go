@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -119,20 +121,29 @@ func (a *app) addReplica(ctx context.Context, k client.WithWatch, f *cloudFlags)
 func newDatabasePromote(a *app) *cobra.Command {
 	var f cloudFlags
 	var yes, force bool
+	var server string
 	c := &cobra.Command{
 		Use: "promote", Short: "Make the replica of the embedded database the primary",
 		Long: "Hands over from the primary to the replica: the primary stops, the replica applies everything that it has received, and takes its place.\n" +
 			"No acknowledged change is lost. Connections break, and services reconnect. The command refuses a replica that is not in sync, or that\n" +
 			"was restarted while the primary was away. If the primary is lost for good, --force promotes the replica anyway, after a minute. Changes\n" +
-			"that it has not received are lost; the question shows how many there are at least.",
-		Example: "  ocadm cluster database promote --yes\n  ocadm cluster database promote --force",
-		Args:    arguments(cobra.NoArgs),
+			"that it has not received are lost; the question shows how many there are at least.\n\n" +
+			"After etcd went back to a snapshot, the servers settle by themselves which one was the primary last. If one is lost, or both were the\n" +
+			"primary, --force chooses the one that answers, or the one that --server names.",
+		Example: "  ocadm cluster database promote --yes\n  ocadm cluster database promote --force\n\n" +
+			"  # after etcd was restored, if both servers were the primary\n  ocadm cluster database promote --force --server ocadm-mysql-2",
+		Args: arguments(cobra.NoArgs),
 		RunE: a.onDatabase(&f, func(ctx context.Context, k client.WithWatch, c *cobra.Command) (cluster.DatabaseStatus, error) {
-			return cluster.PromoteDatabase(ctx, k, f.namespace, force, a.confirm(c, yes, "Nothing was changed"), a.waiting())
+			if server != "" && !slices.Contains(dbpair.Servers(), server) {
+				return cluster.DatabaseStatus{}, misused(fmt.Sprintf("--server is %q, and must be one of %s", server, strings.Join(dbpair.Servers(), ", ")), c.UseLine())
+			}
+			return cluster.PromoteDatabase(ctx, k, f.namespace,
+				cluster.Promotion{Server: server, Force: force, Confirm: a.confirm(c, yes, "Nothing was changed"), Waiting: a.waiting()})
 		}),
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
 	c.Flags().BoolVar(&force, "force", false, "accept the loss of what the replica has not received, if the primary is lost")
+	c.Flags().StringVar(&server, "server", "", "the server to promote (default: the replica)")
 	c.Flags().DurationVar(&f.timeout, "timeout", promoteTimeout, "how long to wait")
 	addYes(c.Flags(), &yes)
 	return c

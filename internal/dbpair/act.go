@@ -171,8 +171,7 @@ func (a *Agent) takeOver(ctx context.Context, v View) error {
 		}
 		a.Log.Warn("what was received is not applied", "error", err)
 	}
-	r := v.Record
-	r.Primary, r.InSync, r.Term, r.Promote, r.Force = a.Me, "", r.Term+1, "", false
+	r := v.taken()
 	a.unanswered = a.lease.ResourceVersion
 	if err := a.writeRecord(ctx, r); err != nil {
 		err = fmt.Errorf("writing the record: %w", err)
@@ -185,6 +184,9 @@ func (a *Agent) takeOver(ctx context.Context, v View) error {
 			}
 			return errors.Join(err, a.resume(ctx, db))
 		}
+	}
+	if a.unkept != nil {
+		return a.unkept
 	}
 	a.renewed = time.Now()
 	a.Log.Info("took over", "term", r.Term, "last", v.Server.Received)

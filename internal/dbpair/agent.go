@@ -61,6 +61,10 @@ type Agent struct {
 
 	record      Record
 	lease       *coordinationv1.Lease
+	memory      memory
+	recalled    bool      // whether the memory was read
+	unkept      error     // why the record that was read is not kept
+	reached     bool      // whether it was read just now
 	unanswered  string    // the version of the record from which a takeover was last written
 	changed     time.Time // when the record was seen to change
 	renewed     time.Time // when it was written as the primary
@@ -133,13 +137,21 @@ func (a *Agent) look(ctx context.Context) View {
 		a.enter(Stopped)
 	}
 	a.collectCopy(ctx)
-	v := View{Me: a.Me, Limits: a.Limits, Reached: a.readRecord(ctx)}
+	a.reached = a.readRecord(ctx)
+	v := View{Me: a.Me, Limits: a.Limits, Reached: a.reached && a.unkept == nil}
 	v.Record, v.Renewed, v.Unchanged = a.record, time.Since(a.renewed), time.Since(a.changed)
-	if v.Reached {
+	if a.unkept != nil {
+		v.Unkept = a.unkept.Error()
+	}
+	if a.reached {
 		a.hear(ctx)
 	}
 	if time.Since(a.peerHeard) < silentAfter {
 		v.Peer = a.peer
+	}
+	if a.lease != nil {
+		v.Known = a.memory.of(a.lease.UID)
+		v.Heard = v.Peer.Seen != "" && v.Peer.Seen == a.lease.ResourceVersion
 	}
 	v.Mode, v.InMode, v.Complete = a.mode, time.Since(a.inMode), a.complete()
 	if a.mode == Primary || a.mode == Replica {
@@ -205,7 +217,7 @@ func (a *Agent) askSource(ctx context.Context) (mysql.Replication, error) {
 // leave ends the server with the agent.
 func (a *Agent) leave(ctx context.Context) {
 	r := a.record
-	handsOver := a.mode == Primary && r.Primary == a.Me && r.InSync != ""
+	handsOver := a.mode == Primary && r.Primary == a.Me && r.InSync != "" && r.Unsettled == ""
 	if handsOver {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()

@@ -55,9 +55,13 @@ func DefaultLimits() Limits {
 type View struct {
 	Me string
 	Limits
-	// Reached is true if the record was read just now. Record is the last one that was read.
+	// Reached is true if the record was read just now, and is kept on the volume; Unkept is why it is not kept. Record is the last one that was read.
 	Reached bool
+	Unkept  string
 	Record  Record
+	// Known is the latest record that is kept on the volume. Heard is true if the other agent has said what it knows, of the record as it is now.
+	Known Known
+	Heard bool
 	// Renewed is how long ago this server, as the primary, wrote the record; Unchanged for how long it has not changed.
 	Renewed, Unchanged time.Duration
 
@@ -120,9 +124,20 @@ func (v View) hangs() bool {
 	return v.Silent > v.Unresponsive
 }
 
-// Decide is pure.
+// Decide is pure. A record with another primary, or another replica in sync, is one of a later term.
 func Decide(v View) Decision {
-	if v.Record.Primary == v.Me {
+	d := decide(v)
+	if w := d.Write; w != nil && w.Term == v.Record.Term && w.known() != v.Record.known() {
+		w.Term++
+	}
+	return d
+}
+
+func decide(v View) Decision {
+	switch {
+	case v.doubtful():
+		return settle(v)
+	case v.Record.Primary == v.Me:
 		return asPrimary(v)
 	}
 	return asReplica(v)
@@ -193,13 +208,13 @@ func unreached(v View) Decision {
 	if v.Record.InSync != "" {
 		limit = v.Fence
 		if v.Answers && v.Server.Clients > 0 && v.Unacknowledged < v.Silence {
-			return Decision{Act: Wait, Why: "the API server cannot be reached; the replica acknowledges"}
+			return Decision{Act: Wait, Why: v.unread() + "; the replica acknowledges"}
 		}
 	}
 	if v.Mode != Stopped && v.Renewed > limit {
-		return Decision{Act: Stop, Why: "the API server cannot be reached: another server may have become the primary"}
+		return Decision{Act: Stop, Why: v.unread() + ": another server may have become the primary"}
 	}
-	return Decision{Act: Wait, Why: "the API server cannot be reached"}
+	return Decision{Act: Wait, Why: v.unread()}
 }
 
 func handOver(v View) Decision {
@@ -219,7 +234,7 @@ func asReplica(v View) Decision {
 	case v.Mode == Primary:
 		return Decision{Act: Stop, Why: "it is no longer the primary"}
 	case !v.Reached:
-		return Decision{Act: Wait, Why: "the API server cannot be reached"}
+		return Decision{Act: Wait, Why: v.unread()}
 	case v.Mode == Copying:
 		return Decision{Act: Wait, Why: "it copies the primary"}
 	case v.Record.Copy == v.Me && v.Record.InSync != v.Me:

@@ -31,9 +31,10 @@ func (a *Agent) take(l *coordinationv1.Lease) {
 		a.changed = time.Now()
 	}
 	a.lease, a.record = l, ReadRecord(l)
+	a.unkept = a.remember()
 }
 
-// writeRecord writes the record, unless it has changed since it was read.
+// writeRecord writes the record, unless it has changed since it was read. One that cannot be kept on the volume is not acted on.
 func (a *Agent) writeRecord(ctx context.Context, r Record) error {
 	if a.lease == nil {
 		return fmt.Errorf("the record was never read")
@@ -46,7 +47,7 @@ func (a *Agent) writeRecord(ctx context.Context, r Record) error {
 		return err
 	}
 	a.take(l)
-	return nil
+	return a.unkept
 }
 
 // hear reads what the other agent reports. A report counts while it is renewed, by the clock of this agent.
@@ -76,6 +77,7 @@ func (a *Agent) report(ctx context.Context, v View, d Decision) {
 	if m.Error == "" {
 		m.Error = a.problem
 	}
+	a.confess(&m)
 	if a.lacking != "" { // then the primary goes on alone before the copy is replaced
 		m.Applying, m.Error = false, a.lacking
 	}
@@ -85,10 +87,10 @@ func (a *Agent) report(ctx context.Context, v View, d Decision) {
 	if exists(a.Files.kept()) {
 		m.Kept = a.Files.kept()
 	}
-	if v.Reached {
+	if a.reached {
 		a.publish(ctx)
 	}
-	if m == a.reported && time.Since(a.reportedAt) < reportEvery || !v.Reached {
+	if m == a.reported && time.Since(a.reportedAt) < reportEvery || !a.reached {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -112,11 +114,26 @@ func (a *Agent) report(ctx context.Context, v View, d Decision) {
 	a.label(ctx)
 }
 
+// confess says what the server remembers, in answer to a record that is unsettled. An answer that it cannot keep is none.
+func (a *Agent) confess(m *Member) {
+	if a.unkept != nil {
+		m.Error = a.unkept.Error()
+		return
+	}
+	if a.lease != nil && a.record.Unsettled != "" {
+		m.Known, m.Seen = a.memory.of(a.lease.UID), a.lease.ResourceVersion
+	}
+}
+
 // label makes the Service lead to the primary. The pod of the other server loses the label first: its node may be lost.
 func (a *Agent) label(ctx context.Context) {
 	want := RoleReplica
 	if a.record.Primary == a.Me {
 		want = RolePrimary
+	}
+	if a.record.Unsettled != "" { // the labels went back with the record, too
+		a.labelled = ""
+		return
 	}
 	if a.labelled == want {
 		return

@@ -37,6 +37,8 @@ const (
 	forceAnnotation   = "ocadm.yunion.io/promote-force"
 	copyAnnotation    = "ocadm.yunion.io/copy"
 	stateAnnotation   = "ocadm.yunion.io/state"
+	// unsettledAnnotation says why nobody may become the primary by the record.
+	unsettledAnnotation = "ocadm.yunion.io/unsettled"
 )
 
 // Servers are both.
@@ -75,20 +77,30 @@ type Record struct {
 	Primary string `json:"primary"`
 	// InSync is the replica without which the primary acknowledges nothing; "" while the primary goes on alone.
 	InSync string `json:"inSync,omitempty"`
-	// Term counts the primaries. 0 is before the first one has started.
+	// Term counts the changes of the primary and of InSync. 0 is before the first primary has started.
 	Term int `json:"term"`
 	// Promote is the server that a user wants as the primary. Force accepts the loss of what it has not received.
 	Promote string `json:"promote,omitempty"`
 	Force   bool   `json:"force,omitempty"`
 	// Copy is the server that a user wants to be copied anew.
 	Copy string `json:"copy,omitempty"`
+	// Unsettled is why the record may be older than what the servers know: nobody becomes the primary until both have said what they remember.
+	Unsettled string `json:"unsettled,omitempty"`
+}
+
+// Restored is why the record is unsettled after etcd went back to a snapshot.
+const Restored = "etcd was restored from a snapshot"
+
+// Doubted is the record with a reason for which it may be old. What users asked for before is forgotten with it.
+func (r Record) Doubted(why string) Record {
+	return Record{Primary: r.Primary, InSync: r.InSync, Term: r.Term, Unsettled: why}
 }
 
 // ReadRecord reads it from its Lease.
 func ReadRecord(l *coordinationv1.Lease) Record {
 	r := Record{
 		InSync: l.Annotations[syncAnnotation], Promote: l.Annotations[promoteAnnotation], Force: l.Annotations[forceAnnotation] != "",
-		Copy: l.Annotations[copyAnnotation],
+		Copy: l.Annotations[copyAnnotation], Unsettled: l.Annotations[unsettledAnnotation],
 	}
 	if l.Spec.HolderIdentity != nil {
 		r.Primary = *l.Spec.HolderIdentity
@@ -101,13 +113,14 @@ func ReadRecord(l *coordinationv1.Lease) Record {
 
 // Write puts it into its Lease.
 func (r Record) Write(l *coordinationv1.Lease) {
-	term := int32(r.Term) //nolint:gosec // it counts promotions
+	term := int32(r.Term) //nolint:gosec // it counts changes of the roles
 	l.Spec.HolderIdentity, l.Spec.LeaseTransitions = &r.Primary, &term
 	if l.Annotations == nil {
 		l.Annotations = map[string]string{}
 	}
 	for key, value := range map[string]string{
 		syncAnnotation: r.InSync, promoteAnnotation: r.Promote, copyAnnotation: r.Copy, forceAnnotation: map[bool]string{true: "true"}[r.Force],
+		unsettledAnnotation: r.Unsettled,
 	} {
 		if value == "" {
 			delete(l.Annotations, key)
@@ -134,6 +147,9 @@ type Member struct {
 	Error string `json:"error,omitempty"`
 	// Kept is the directory with what the server had before it was copied anew.
 	Kept string `json:"kept,omitempty"`
+	// Known is the latest record that the server remembers. Seen is the version of the unsettled record to which it answers with that.
+	Known Known  `json:"known,omitzero"`
+	Seen  string `json:"seen,omitempty"`
 }
 
 // ReadMember reads a report from its Lease.

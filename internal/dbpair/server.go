@@ -33,6 +33,9 @@ func (f Files) complete() string { return filepath.Join(f.Dir, "complete") }
 func (f Files) kept() string     { return filepath.Join(f.Dir, "data.kept") }
 func (f Files) keeping() string  { return filepath.Join(f.Dir, "keeping") }
 
+// memory is the file with the latest record that the server has seen.
+func (f Files) memory() string { return filepath.Join(f.Dir, "primary.json") }
+
 // process is the running server. It never outlives the agent: the agent is the first process of the container.
 type process struct {
 	cmd    *exec.Cmd

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dbpair
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Known is what a record says about who may serve.
+type Known struct {
+	Primary string `json:"primary,omitempty"`
+	InSync  string `json:"inSync,omitempty"`
+	Term    int    `json:"term,omitempty"`
+}
+
+func (r Record) known() Known { return Known{Primary: r.Primary, InSync: r.InSync, Term: r.Term} }
+
+// later reports whether a record is known that a record which was read does not follow: etcd went back. Of two records of one term that name two primaries, both
+// may have served.
+func (k Known) later(than Known) bool {
+	return k.Term > than.Term || k.forks(than)
+}
+
+func (k Known) forks(from Known) bool {
+	return k.Term > 0 && k.Term == from.Term && k.Primary != from.Primary
+}
+
+// memory is the latest record that a server has seen, kept on its volume: etcd may go back to a snapshot, and the databases do not go back with it. It is of
+// one Lease: a pair that is made anew has another one. A restored Lease is the same one.
+//
+// It is written after the Lease, and before anything is done by the record. So if it is later than the record, etcd went back, and not a write was lost.
+type memory struct {
+	Lease types.UID `json:"lease"`
+	Known Known     `json:"known"`
+}
+
+// of is what is known of the record in a Lease.
+func (m memory) of(lease types.UID) Known {
+	if m.Lease != lease {
+		return Known{}
+	}
+	return m.Known
+}
+
+// after is the memory once a record was read.
+func (m memory) after(lease types.UID, r Record) memory {
+	if r.Term == 0 || r.Unsettled != "" || m.of(lease).later(r.known()) {
+		return m
+	}
+	return memory{Lease: lease, Known: r.known()}
+}
+
+// remember keeps the record that was read on the volume.
+func (a *Agent) remember() error {
+	if !a.recalled {
+		m, err := recall(a.Files.memory())
+		if err != nil {
+			return err
+		}
+		a.memory, a.recalled = m, true
+	}
+	next := a.memory.after(a.lease.UID, a.record)
+	if next == a.memory {
+		return nil
+	}
+	if err := next.save(a.Files.memory()); err != nil {
+		return err
+	}
+	a.memory = next
+	return nil
+}
+
+// recall reads the memory of a volume. A new one has none.
+func recall(file string) (memory, error) {
+	var m memory
+	raw, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &m)
+	}
+	if err == nil && !slices.Contains(Servers(), m.Known.Primary) {
+		err = fmt.Errorf("it names a primary %q", m.Known.Primary)
+	}
+	if err != nil {
+		return memory{}, fmt.Errorf("reading who was the primary from %s: %w", file, err)
+	}
+	return m, nil
+}
+
+func (m memory) save(file string) error {
+	raw, err := json.Marshal(m)
+	if err == nil {
+		err = replace(file, raw)
+	}
+	if err != nil {
+		return fmt.Errorf("keeping who is the primary in %s: %w", file, err)
+	}
+	return nil
+}
+
+// replace puts a file in the place of another one. Afterwards it is on the disk.
+func replace(file string, content []byte) error {
+	f, err := os.OpenFile(file+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(file))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

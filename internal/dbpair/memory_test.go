@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dbpair
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/internal/kube"
+)
+
+// Only a later record of the same Lease replaces what is remembered, and that of another Lease replaces it in any case: it is of another pair.
+func TestMemoryAfter(t *testing.T) {
+	was := memory{Lease: "u", Known: Known{Primary: First, InSync: Second, Term: 4}}
+	for name, c := range map[string]struct {
+		lease string
+		r     Record
+		want  Known
+	}{
+		"the same":                  {"u", Record{Primary: First, InSync: Second, Term: 4}, was.Known},
+		"a later one":               {"u", Record{Primary: Second, Term: 5}, Known{Primary: Second, Term: 5}},
+		"an older one":              {"u", Record{Primary: Second, Term: 3}, was.Known},
+		"another one of the term":   {"u", Record{Primary: Second, Term: 4}, was.Known},
+		"of an earlier ocadm":       {"u", Record{Primary: First, Term: 4}, Known{Primary: First, Term: 4}},
+		"one that is not settled":   {"u", Record{Primary: Second, Term: 9, Unsettled: Restored}, was.Known},
+		"that of another pair":      {"v", Record{Primary: Second, Term: 1}, Known{Primary: Second, Term: 1}},
+		"a new one of another pair": {"v", Record{Primary: First}, Known{}},
+	} {
+		lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: "v"}}
+		if c.lease == "u" {
+			lease.UID = "u"
+		}
+		if got := was.after(lease.UID, c.r).of(lease.UID); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+func TestMemoryIsKept(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "primary.json")
+	if m, err := recall(file); err != nil || m != (memory{}) {
+		t.Errorf("a new volume: %+v, %v", m, err)
+	}
+	want := memory{Lease: "u", Known: Known{Primary: Second, InSync: First, Term: 4}}
+	if err := want.save(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file+".new", []byte("{"), 0o600); err != nil { // a later one that was cut off
+		t.Fatal(err)
+	}
+	if m, err := recall(file); err != nil || m != want {
+		t.Errorf("%+v, %v", m, err)
+	}
+	for _, damaged := range []string{"", "{", `{"lease":"u","known":{"primary":"other","term":4}}`} {
+		if err := os.WriteFile(file, []byte(damaged), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := recall(file); err == nil {
+			t.Errorf("%q passes for %+v", damaged, m)
+		}
+	}
+}
+
+// agentOn is an agent without a server, with a record in its Lease.
+func agentOn(t *testing.T, r Record, update func() error) (*Agent, *coordinationv1.Lease) {
+	t.Helper()
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: RecordName, UID: "u"}}
+	r.Write(l)
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(l).WithInterceptorFuncs(interceptor.Funcs{
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if err := update(); err != nil {
+				return err
+			}
+			return c.Update(ctx, o, opts...)
+		},
+	}).Build()
+	a := &Agent{Me: First, Namespace: "onecloud", Kube: c, Limits: DefaultLimits(), Files: Files{Dir: t.TempDir()}, Log: slog.New(slog.DiscardHandler), mode: Stopped}
+	return a, l
+}
+
+// What is remembered was in the Lease: a write that was lost leaves no memory that is later than the record, which would pass for an etcd that went back.
+func TestNoMemoryOfLostWrites(t *testing.T) {
+	lost := errors.New("lost")
+	a, _ := agentOn(t, Record{Primary: First, InSync: Second, Term: 4}, func() error { return lost })
+	if !a.readRecord(t.Context()) || a.unkept != nil {
+		t.Fatal(a.unkept)
+	}
+	if err := a.writeRecord(t.Context(), Record{Primary: First, Term: 5}); !errors.Is(err, lost) {
+		t.Errorf("%v", err)
+	}
+	if m, err := recall(a.Files.memory()); err != nil || m.Known != (Known{Primary: First, InSync: Second, Term: 4}) {
+		t.Errorf("%+v, %v", m, err)
+	}
+	lost = nil
+	if err := a.writeRecord(t.Context(), Record{Primary: First, Term: 5}); err != nil {
+		t.Error(err)
+	}
+	if m, err := recall(a.Files.memory()); err != nil || m.Known != (Known{Primary: First, Term: 5}) {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
+// A record that cannot be kept is not acted on, and the other agent gets no answer that a power cut would take back. It is said why.
+func TestRecordIsNotKept(t *testing.T) {
+	a, l := agentOn(t, Record{Primary: First, InSync: Second, Term: 4}, func() error { return nil })
+	a.Files.Dir = filepath.Join(a.Files.Dir, "missing")
+	v := a.look(t.Context())
+	if d := Decide(v); v.Reached || v.Unkept == "" || d.Act != Wait || d.Why != v.Unkept {
+		t.Errorf("%+v: %+v", v, d)
+	}
+	m := Member{}
+	a.record.Unsettled = Restored
+	a.confess(&m)
+	if m.Error == "" || m.Seen != "" {
+		t.Errorf("%+v", m)
+	}
+	err := a.follow(t.Context(), v, Decision{Act: Confirm, Write: &Record{Primary: First, Term: 5}})
+	if err == nil || exists(a.Files.complete()) {
+		t.Errorf("acted without a memory: %v", err)
+	}
+	if err := os.Mkdir(a.Files.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if v := a.look(t.Context()); !v.Reached || v.Unkept != "" || v.Known.Term != 5 {
+		t.Errorf("%+v", v)
+	}
+	a.record.Unsettled, m = Restored, Member{}
+	if a.confess(&m); m.Seen == "" || m.Known.Term != 5 || m.Error != "" {
+		t.Errorf("%+v, %s", m, l.ResourceVersion)
+	}
+}
