@@ -122,6 +122,12 @@ func TestSaveAndRestore(t *testing.T) {
 	if r, err := LastRevision(database); err != nil || r != 3 {
 		t.Errorf("the database is at revision %d, %v", r, err)
 	}
+	if values, err := Values(database, "a", "x"); err != nil || len(values) != 1 || string(values["a"]) != "value" {
+		t.Errorf("the database has the values %q, %v", values, err)
+	}
+	if values, err := Values(info.File, ""); err != nil || len(values) != 1 || string(values["a"]) != "value" {
+		t.Errorf("the snapshot has the values %q, %v", values, err)
+	}
 	if peers, err := Peers(database); err != nil || !slices.Equal(peers, []string{m.peer}) {
 		t.Errorf("the database has the members %q, %v", peers, err)
 	}
@@ -142,6 +148,30 @@ func TestSaveAndRestore(t *testing.T) {
 		}
 		m.process.Kill()
 		m.dir = was
+	}
+}
+
+// The values of a database are the last ones, without what was deleted.
+func TestValues(t *testing.T) {
+	m := newMember(t)
+	m.do(func(ctx context.Context, c *clientv3.Client) error {
+		for _, op := range []clientv3.Op{
+			clientv3.OpPut("/a/1", "old"), clientv3.OpPut("/a/2", "gone"), clientv3.OpPut("/b/1", "other"), clientv3.OpPut("/a/1", "new"),
+			clientv3.OpDelete("/a/2"), clientv3.OpPut("/a/3", "first"), clientv3.OpDelete("/a/3"), clientv3.OpPut("/a/3", "again"),
+		} {
+			if _, err := c.Do(ctx, op); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	m.process.Stop(10 * time.Second)
+	values, err := Values(Database(m.dir), "/a/", "/c/")
+	if err != nil || len(values) != 2 || string(values["/a/1"]) != "new" || string(values["/a/3"]) != "again" {
+		t.Errorf("%q, %v", values, err)
+	}
+	if _, err := Values(filepath.Join(m.dir, "missing"), "/"); err == nil {
+		t.Error("a missing database has values")
 	}
 }
 

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// revisionLength is that of a key in the database: two revisions of 8 bytes with a separator. A deletion has one byte more.
+const revisionLength = 8 + 1 + 8
+
+// Values are the last values of the keys with one of the prefixes, in a snapshot or in the database of a member that does not run.
+func Values(file string, prefixes ...string) (map[string][]byte, error) {
+	out := map[string][]byte{}
+	err := read(file, func(tx *bolt.Tx) error {
+		b := tx.Bucket([]byte("key"))
+		if b == nil {
+			return errors.New("it has no keys")
+		}
+		return b.ForEach(func(revision, raw []byte) error { // in the order of the revisions
+			var kv mvccpb.KeyValue
+			if err := kv.Unmarshal(raw); err != nil {
+				return fmt.Errorf("revision %x: %w", revision, err)
+			}
+			key := string(kv.Key)
+			switch {
+			case !hasPrefix(key, prefixes):
+			case len(revision) > revisionLength:
+				delete(out, key)
+			default:
+				out[key] = kv.Value // Unmarshal has copied it
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func hasPrefix(key string, prefixes []string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(key, p) {
+			return true
+		}
+	}
+	return false
+}
