@@ -21,6 +21,7 @@ type record struct {
 	Before   string `json:"before,omitempty"` // the directory of the former data
 	Prepared bool   `json:"prepared,omitempty"`
 	Swapped  bool   `json:"swapped,omitempty"`
+	Held     bool   `json:"held,omitempty"` // what the snapshot brings back is paused
 	Added    bool   `json:"added,omitempty"`
 }
 

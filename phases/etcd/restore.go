@@ -16,7 +16,6 @@ import (
 
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -205,6 +204,7 @@ func RestoreSteps() []RestoreStep {
 				return kubernetes.StopStaticPods(ctx, r.Host, rep, kubernetes.StaticPods()...)
 			},
 		},
+		holdStep(),
 		{
 			Name: "control-plane", Short: "Start the rest of the control plane", Timeout: 10 * time.Minute,
 			Plan: func(context.Context, *Restore) ([]string, error) {
@@ -257,7 +257,7 @@ func prepare(_ context.Context, r *Restore, rep workflow.Reporter) error {
 	if err := snapshot.Restore(file, raw, snapshot.Target{Name: r.Member.Name, PeerURL: r.Member.PeerURL, Dir: to}); err != nil {
 		return finding.Errorf("OCA-4150", "The snapshot cannot be restored", "ocadm etcd restore with another file; those of this machine are in "+Dir, "%w", err)
 	}
-	rec.Prepared = true
+	rec.Prepared, rec.Held = true, false
 	rep.Changed("made the data of a new etcd of member %s alone", r.Member.Name)
 	return rec.save(r.Host, restoreName)
 }
@@ -318,82 +318,4 @@ func unswap(_ context.Context, r *Restore, rep workflow.Reporter) error {
 		return fmt.Errorf("removing what a restore made: %w", err)
 	}
 	return nil
-}
-
-// startAll puts the manifests of all static pods back.
-func startAll(h *host.Host, rep workflow.Reporter) error {
-	for _, name := range kubernetes.StoppedPods(h) {
-		if err := kubernetes.StartStaticPod(h, rep, name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// startAgain starts a control plane that may be stopped by half, after it has ended: a kubelet that starts beside an API server without etcd, which
-// accepts requests and answers none, starts no static pod for two minutes (measured with 1.36.3).
-func startAgain(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
-	ended := kubernetes.StopStaticPods(ctx, h, rep, kubernetes.StaticPods()...)
-	if err := startAll(h, rep); err != nil {
-		return errors.Join(ended, err)
-	}
-	return errors.Join(ended, forgetEnded(ctx, h, rep))
-}
-
-// startEtcd starts the member of this machine and waits until it answers.
-func startEtcd(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
-	if err := kubernetes.StartStaticPod(h, rep, kubernetes.StaticPods()[0]); err != nil {
-		return err
-	}
-	if err := forgetEnded(ctx, h, rep); err != nil {
-		return err
-	}
-	return awaitEtcd(ctx, h, rep)
-}
-
-// forgetEnded restarts the kubelet: it starts no static pod while it still clears away the former one of that name, and some of those never end.
-func forgetEnded(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
-	return h.Start(ctx, rep, "kubelet", true)
-}
-
-func awaitEtcd(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
-	m, err := kubernetes.OwnEtcd(h)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, etcdPatience)
-	defer cancel()
-	err = wait.Until(ctx, "etcd", 500*time.Millisecond, func(ctx context.Context) (bool, string, error) {
-		c, err := kubernetes.OpenOwnEtcd(ctx, h, false)
-		if err != nil {
-			return false, "", err
-		}
-		defer c.Close()
-		all, err := c.Observe(ctx)
-		for _, o := range all {
-			if o.Peer == m.PeerURL && o.Answers {
-				return true, "", nil
-			}
-		}
-		return false, "it knows no leader yet", err
-	}, func(why string) { rep.Waiting("etcd", why) })
-	if err != nil && !errors.Is(context.Cause(ctx), context.Canceled) {
-		return Diagnose(h, m, err)
-	}
-	return err
-}
-
-// startRest starts what needs etcd, and lets the kubelet forget what it knows of pods.
-func startRest(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
-	for _, name := range kubernetes.StaticPods()[1:] {
-		if err := kubernetes.StartStaticPod(h, rep, name); err != nil {
-			return err
-		}
-	}
-	for _, name := range kubernetes.StaticPods()[1:] {
-		if err := kubernetes.AwaitStaticPod(ctx, h, rep, name, nil); err != nil {
-			return err
-		}
-	}
-	return h.Start(ctx, rep, "kubelet", true)
 }

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"yunion.io/x/ocadm/internal/dbpair"
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// Preview is what a snapshot brings back of clouds, beside what there is now.
+type Preview struct {
+	Clouds []CloudChange `json:"clouds,omitempty"`
+	// Operations are those that had not ended. They are paused.
+	Operations []string `json:"operations,omitempty"`
+	// Misfits are why the databases, which do not go back, do not fit the snapshot.
+	Misfits []string `json:"misfits,omitempty"`
+	// Unknown is why it is not known what there is now.
+	Unknown string `json:"unknown,omitempty"`
+	// Unreadable are keys of the snapshot that cannot be read, and so not paused.
+	Unreadable []string `json:"unreadable,omitempty"`
+}
+
+// CloudChange is a cloud of the snapshot, and what it is now; nil if it does not exist there.
+type CloudChange struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Snapshot  *Cloud `json:"snapshot,omitempty"`
+	Now       *Cloud `json:"now,omitempty"`
+}
+
+// Preview reads what the snapshot has of clouds, and compares it with the present. There is nothing to compare if the member's own data stays.
+func (r *Restore) Preview(ctx context.Context) (Preview, error) {
+	if r.File == "" {
+		return Preview{}, nil
+	}
+	then, err := readContents(r.File)
+	if err != nil {
+		return Preview{}, err
+	}
+	now, err := r.present(ctx)
+	if err != nil {
+		p := compare(then, contents{}, false)
+		p.Unknown = err.Error()
+		return p, nil
+	}
+	return compare(then, now, true), nil
+}
+
+// compare is pure. known is whether the present is.
+func compare(then, now contents, known bool) Preview {
+	p := Preview{Unreadable: then.unreadable}
+	keys := slices.Sorted(maps.Keys(then.clouds))
+	for _, key := range slices.Sorted(maps.Keys(now.clouds)) {
+		if _, there := then.clouds[key]; !there {
+			keys = append(keys, key)
+		}
+	}
+	for _, key := range keys {
+		var c CloudChange
+		if is, there := then.clouds[key]; there {
+			c = CloudChange{Namespace: is.Namespace, Name: is.Name, Snapshot: &is}
+		}
+		if is, there := now.clouds[key]; there {
+			c.Namespace, c.Name, c.Now = is.Namespace, is.Name, &is
+		}
+		p.Clouds = append(p.Clouds, c)
+		if c.Snapshot != nil && c.Now != nil && c.Snapshot.Version != c.Now.Version {
+			p.Misfits = append(p.Misfits, fmt.Sprintf("the databases of cloud %s are those of version %s, and the snapshot brings back version %s", key, c.Now.Version, c.Snapshot.Version))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(then.operations)) {
+		o := then.operations[key]
+		p.Operations = append(p.Operations, fmt.Sprintf("%s/%s (%s)", o.Namespace, o.Name, o.Spec.Action))
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(now.records)) {
+		if _, there := then.records[namespace]; known && !there && now.records[namespace].Primary != dbpair.First {
+			p.Misfits = append(p.Misfits, fmt.Sprintf("the embedded database of namespace %s is on %s, and the snapshot is of before it had a replica: %s would serve its old rows",
+				namespace, dbpair.PodName(now.records[namespace].Primary), dbpair.PodName(dbpair.First)))
+		}
+	}
+	return p
+}
+
+// Holds reports whether the snapshot has something that is paused.
+func (p Preview) Holds() bool {
+	return len(p.Operations) > 0 || slices.ContainsFunc(p.Clouds, func(c CloudChange) bool { return c.Snapshot != nil })
+}
+
+// String says of one cloud what becomes of it.
+func (c CloudChange) String() string {
+	out := fmt.Sprintf("cloud %s/%s: ", c.Namespace, c.Name)
+	switch {
+	case c.Snapshot == nil:
+		return out + "is not in the snapshot, and is lost; now " + c.Now.String()
+	case c.Now == nil:
+		return out + c.Snapshot.String()
+	}
+	return out + c.Snapshot.String() + "; now " + c.Now.String()
+}
+
+// Fits is a finding if the databases do not fit what the snapshot brings back. Nothing migrates them back.
+func (p Preview) Fits() error {
+	if len(p.Misfits) == 0 {
+		return nil
+	}
+	return finding.New("OCA-4157", "The databases do not fit the snapshot",
+		"a restore of etcd leaves the databases as they are: services of another version would start with them, or a server with old rows", "ocadm etcd restore FILE with a snapshot of later; or back up the databases (ocadm cluster backup), then add --newer-databases").With(p.Misfits...)
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/dbpair"
+	"yunion.io/x/ocadm/internal/etcd/snapshot"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// Where the API server keeps what a restore looks at.
+const (
+	registry   = "/registry/"
+	clouds     = registry + "onecloud.yunion.io/onecloudclusters/"
+	operations = registry + "onecloud.yunion.io/onecloudoperations/"
+	leases     = registry + "leases/"
+	jobs       = registry + "jobs/"
+	pods       = registry + "pods/"
+)
+
+// Cloud is a cloud as an etcd has it.
+type Cloud struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Version and Release are of what runs in it.
+	Version string `json:"version,omitempty"`
+	Release int    `json:"release,omitempty"`
+}
+
+func (c Cloud) key() string { return c.Namespace + "/" + c.Name }
+
+func (c Cloud) String() string {
+	return fmt.Sprintf("version %s, release %d", cmp.Or(c.Version, "unknown"), c.Release)
+}
+
+// contents are what an etcd has of clouds.
+type contents struct {
+	clouds map[string]Cloud // by namespace and name
+	// operations are those that have not ended, by key.
+	operations map[string]v1alpha1.OnecloudOperation
+	// records say who is the primary of an embedded database with a replica, by namespace.
+	records map[string]dbpair.Record
+	// unreadable are keys that cannot be read: they are encrypted, or of a later ocadm.
+	unreadable []string
+}
+
+// object is the part of a resource that is read. A field of another kind than expected, in an old resource, is no reason not to restore it.
+type object struct {
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec   v1alpha1.OnecloudOperationSpec   `json:"spec"`
+	Status v1alpha1.OnecloudOperationStatus `json:"status"`
+}
+
+type cloudObject struct {
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec struct {
+		Version string `json:"version"`
+	} `json:"spec"`
+	Status struct {
+		Version string                 `json:"version"`
+		Release v1alpha1.ReleaseStatus `json:"release"`
+	} `json:"status"`
+}
+
+// contentsOf reads them from values by key.
+func contentsOf(values map[string][]byte) contents {
+	out := contents{clouds: map[string]Cloud{}, operations: map[string]v1alpha1.OnecloudOperation{}, records: map[string]dbpair.Record{}}
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if err := out.add(key, values[key]); err != nil {
+			out.unreadable = append(out.unreadable, fmt.Sprintf("%s: %v", key, err))
+		}
+	}
+	return out
+}
+
+func (c *contents) add(key string, raw []byte) error {
+	switch {
+	case strings.HasPrefix(key, clouds):
+		var o cloudObject
+		if err := json.Unmarshal(raw, &o); err != nil {
+			return err
+		}
+		one := Cloud{Namespace: o.Namespace, Name: o.Name, Release: o.Status.Release.Revision, Version: cmp.Or(o.Status.Release.Version, o.Status.Version, o.Spec.Version)}
+		c.clouds[one.key()] = one
+	case strings.HasPrefix(key, operations):
+		var o object
+		if err := json.Unmarshal(raw, &o); err != nil {
+			return err
+		}
+		if !o.Status.Phase.Final() {
+			c.operations[key] = v1alpha1.OnecloudOperation{ObjectMeta: o.ObjectMeta, Spec: o.Spec, Status: o.Status}
+		}
+	case isRecord(key):
+		l, err := leaseOf(raw)
+		if err != nil {
+			return err
+		}
+		c.records[l.Namespace] = dbpair.ReadRecord(l)
+	}
+	return nil
+}
+
+// isRecord reports whether a key is that of the Lease which says who is the primary of a database.
+func isRecord(key string) bool {
+	return strings.HasPrefix(key, leases) && path.Base(key) == dbpair.RecordName
+}
+
+func leaseOf(raw []byte) (*coordinationv1.Lease, error) {
+	o, err := decode(raw)
+	if err != nil {
+		return nil, err
+	}
+	l, ok := o.(*coordinationv1.Lease)
+	if !ok {
+		return nil, fmt.Errorf("it is a %T", o)
+	}
+	return l, nil
+}
+
+// protobufPrefix begins what the API server stores as protobuf. The rest is JSON.
+var protobufPrefix = []byte("k8s\x00")
+
+func decode(raw []byte) (runtime.Object, error) {
+	o, _, err := serializer.NewCodecFactory(kube.Scheme()).UniversalDeserializer().Decode(raw, nil, nil)
+	return o, err
+}
+
+// encode writes an object as it was stored.
+func encode(o runtime.Object, stored []byte) ([]byte, error) {
+	if !bytes.HasPrefix(stored, protobufPrefix) {
+		return json.Marshal(o)
+	}
+	scheme := kube.Scheme()
+	var out bytes.Buffer
+	err := protobuf.NewSerializer(scheme, scheme).Encode(o, &out)
+	return out.Bytes(), err
+}
+
+// read are the contents of a snapshot, or of the database of a member that does not run.
+func readContents(file string) (contents, error) {
+	values, err := snapshot.Values(file, clouds, operations, leases)
+	if err != nil {
+		return contents{}, err
+	}
+	return contentsOf(values), nil
+}
+
+// present are the contents of the etcd that is to be replaced, of its member here.
+func (r *Restore) present(ctx context.Context) (contents, error) {
+	rec, err := r.record()
+	if err != nil {
+		return contents{}, err
+	}
+	if before := snapshot.Database(r.path(rec.Before)); rec.Before != "" && exists(before) {
+		return readContents(before)
+	}
+	c, err := kubernetes.OpenOwnEtcd(ctx, r.Host, false)
+	if err != nil {
+		return readContents(r.Host.Files.Path(snapshot.Database(r.Member.DataDir)))
+	}
+	defer c.Close()
+	values := map[string][]byte{}
+	for _, prefix := range []string{clouds, operations, leases} {
+		entries, err := c.Entries(ctx, prefix)
+		if err != nil {
+			return contents{}, err
+		}
+		for _, e := range entries {
+			values[e.Key] = e.Value
+		}
+	}
+	return contentsOf(values), nil
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/dbpair"
+	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// edit is what becomes of a key: another value, or none; what says so in words, "" if the key stays as it is.
+type edit struct {
+	value  []byte
+	remove bool
+	what   string
+}
+
+// holdStep is the step of a restore that does so.
+func holdStep() RestoreStep {
+	return RestoreStep{
+		Name: "clouds", Short: "Pause the clouds of the snapshot and their operations", Timeout: 5 * time.Minute,
+		Skip: func(r *Restore) string {
+			return map[bool]string{true: "the present data of this member is of no earlier time"}[r.File == ""]
+		},
+		Check: func(_ context.Context, r *Restore) (bool, error) {
+			rec, err := r.record()
+			return rec.Held, err
+		},
+		Plan: func(context.Context, *Restore) ([]string, error) {
+			return []string{"pause each cloud, and each operation that had not ended", "let the servers of an embedded database settle which one was the primary last"}, nil
+		},
+		Run: hold,
+	}
+}
+
+// hold keeps what the snapshot brings back from acting on databases that did not go back: it pauses the clouds and the operations that had not ended, ends the
+// pods of those, and lets the servers of a database with a replica settle which one was the primary. etcd runs, and the API server does not.
+func hold(ctx context.Context, r *Restore, rep workflow.Reporter) error {
+	c, err := kubernetes.OpenOwnEtcd(ctx, r.Host, false)
+	if err != nil {
+		return kubernetes.EtcdUnwell(err)
+	}
+	defer c.Close()
+	held, err := holdAll(ctx, c, rep)
+	if err != nil {
+		return err
+	}
+	rec, err := r.record()
+	if err != nil {
+		return err
+	}
+	rec.Held = true
+	if held == 0 {
+		rep.Info("there is no cloud to pause")
+	}
+	return rec.save(r.Host, restoreName)
+}
+
+// keys is the part of a client of etcd that hold needs.
+type keys interface {
+	Entries(ctx context.Context, prefix string) ([]etcd.Entry, error)
+	Put(ctx context.Context, e etcd.Entry, value []byte) error
+	Delete(ctx context.Context, e etcd.Entry) error
+}
+
+func holdAll(ctx context.Context, c keys, rep workflow.Reporter) (held int, err error) {
+	running := map[string]bool{} // the operations that had not ended, by namespace and name
+	for _, of := range []struct {
+		prefix string
+		change func(etcd.Entry) (edit, error)
+	}{
+		{clouds, func(e etcd.Entry) (edit, error) { return pauseCloud(e.Value) }},
+		{operations, func(e etcd.Entry) (edit, error) { return holdOperation(e.Value, running) }},
+		{leases, func(e etcd.Entry) (edit, error) { return doubtRecord(e) }},
+		{jobs, func(e etcd.Entry) (edit, error) { return endWork(e.Value, running) }},
+		{pods, func(e etcd.Entry) (edit, error) { return endWork(e.Value, running) }},
+	} {
+		if len(running) == 0 && (of.prefix == jobs || of.prefix == pods) {
+			continue
+		}
+		entries, err := c.Entries(ctx, of.prefix)
+		if err != nil {
+			return held, err
+		}
+		for _, e := range entries {
+			d, err := of.change(e)
+			if err != nil { // it is encrypted, or of a later ocadm; the preview has said so
+				rep.Info("%s cannot be read, and stays as it is: %v", e.Key, err)
+				continue
+			}
+			if d.what == "" {
+				continue
+			}
+			if d.remove {
+				err = c.Delete(ctx, e)
+			} else {
+				err = c.Put(ctx, e, d.value)
+			}
+			if err != nil {
+				return held, err
+			}
+			held++
+			rep.Changed("%s", d.what)
+		}
+	}
+	return held, nil
+}
+
+// pauseCloud pauses a cloud as ocadm cluster stop does, so that ocadm cluster start ends that. An operation that an annotation asks for is not begun.
+func pauseCloud(raw []byte) (edit, error) {
+	o, m, err := fields(raw)
+	if err != nil {
+		return edit{}, err
+	}
+	a := annotations(m)
+	word, _ := a[v1alpha1.AnnotationOperation].(string)
+	asks := word != "" && !strings.HasPrefix(word, "creat") // those words ask for nothing
+	if a[v1alpha1.AnnotationPaused] == "true" && !asks {
+		return edit{}, nil
+	}
+	if a[v1alpha1.AnnotationPaused] != "true" {
+		before, _ := a[v1alpha1.AnnotationPaused].(string)
+		a[v1alpha1.AnnotationPaused], a[v1alpha1.AnnotationPausedBefore] = "true", before
+		delete(a, v1alpha1.AnnotationStoppedBy)
+	}
+	what := fmt.Sprintf("paused cloud %s/%s", m["namespace"], m["name"])
+	if asks {
+		delete(a, v1alpha1.AnnotationOperation)
+		what += ", which does not begin " + word
+	}
+	return written(o, what)
+}
+
+// holdOperation pauses an operation that had not ended. One that was being cancelled or deleted would take back what it did, in databases of today: it is paused,
+// too, and a user may do that again.
+func holdOperation(raw []byte, running map[string]bool) (edit, error) {
+	var is object
+	if err := json.Unmarshal(raw, &is); err != nil {
+		return edit{}, err
+	}
+	if is.Status.Phase.Final() {
+		return edit{}, nil
+	}
+	running[is.Namespace+"/"+is.Name] = true
+	o, m, err := fields(raw)
+	if err != nil {
+		return edit{}, err
+	}
+	a := annotations(m)
+	was := a[v1alpha1.AnnotationControl]
+	if was == v1alpha1.OperationPause && is.DeletionTimestamp == nil {
+		return edit{}, nil
+	}
+	a[v1alpha1.AnnotationControl] = v1alpha1.OperationPause
+	what := fmt.Sprintf("paused operation %s/%s (%s)", is.Namespace, is.Name, is.Spec.Action)
+	if was == v1alpha1.OperationCancel || is.DeletionTimestamp != nil {
+		what += ", which is not cancelled any more"
+		delete(m, "deletionTimestamp")
+		delete(m, "deletionGracePeriodSeconds")
+	}
+	return written(o, what)
+}
+
+// doubtRecord marks the record of who is the primary of a database.
+func doubtRecord(e etcd.Entry) (edit, error) {
+	if !isRecord(e.Key) {
+		return edit{}, nil
+	}
+	l, err := leaseOf(e.Value)
+	if err != nil {
+		return edit{}, err
+	}
+	r := dbpair.ReadRecord(l)
+	if r == r.Doubted(dbpair.Restored) {
+		return edit{}, nil
+	}
+	r.Doubted(dbpair.Restored).Write(l)
+	l.SetGroupVersionKind(coordinationv1.SchemeGroupVersion.WithKind("Lease"))
+	value, err := encode(l, e.Value)
+	return edit{value: value, what: "let the servers of the embedded database in namespace " + l.Namespace + " settle which one was the primary last"}, err
+}
+
+// endWork removes the Job of an operation that is paused, and its pods: the kubelet and the controllers would start them at once.
+func endWork(raw []byte, running map[string]bool) (edit, error) {
+	o, err := decode(raw)
+	if err != nil {
+		return edit{}, err
+	}
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return edit{}, err
+	}
+	of := m.GetLabels()[v1alpha1.LabelOperation]
+	if of == "" || !running[m.GetNamespace()+"/"+of] {
+		return edit{}, nil
+	}
+	return edit{remove: true, what: fmt.Sprintf("removed %s %s/%s of that operation", strings.ToLower(o.GetObjectKind().GroupVersionKind().Kind), m.GetNamespace(), m.GetName())}, nil
+}
+
+// fields are those of a resource that is stored as JSON, with the numbers as they are, and of its metadata.
+func fields(raw []byte) (o, metadata map[string]any, err error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if err := d.Decode(&o); err != nil {
+		return nil, nil, err
+	}
+	metadata, ok := o["metadata"].(map[string]any)
+	if !ok {
+		return nil, nil, fmt.Errorf("it has no metadata")
+	}
+	return o, metadata, nil
+}
+
+func annotations(metadata map[string]any) map[string]any {
+	a, ok := metadata["annotations"].(map[string]any)
+	if !ok {
+		a = map[string]any{}
+		metadata["annotations"] = a
+	}
+	return a
+}
+
+func written(o map[string]any, what string) (edit, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	err := e.Encode(o)
+	return edit{value: out.Bytes(), what: what}, err
+}
