@@ -3,9 +3,11 @@
 package cmd
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
 	etcdphase "yunion.io/x/ocadm/phases/etcd"
+	"yunion.io/x/ocadm/phases/host"
 )
 
 // etcdRestored is what "etcd restore -o json" and "etcd rejoin -o json" print.
@@ -22,19 +25,26 @@ type etcdRestored struct {
 	// Snapshot is what was restored; without one, the member's own data.
 	Snapshot *snapshot.Info `json:"snapshot,omitempty"`
 	Loses    string         `json:"loses,omitempty"`
-	DryRun   bool           `json:"dryRun,omitempty"`
-	Steps    []stepDone     `json:"steps"`
-	Next     []string       `json:"next,omitempty"`
+	// Preview is what the snapshot brings back of clouds.
+	Preview *etcdphase.Preview `json:"preview,omitempty"`
+	DryRun  bool               `json:"dryRun,omitempty"`
+	Steps   []stepDone         `json:"steps"`
+	Next    []string           `json:"next,omitempty"`
 }
 
 func newEtcdRestore(a *app) *cobra.Command {
 	f := stepFlags{onFailure: workflow.Rollback}
-	var own, alone bool
+	var own, alone, newer bool
 	c := &cobra.Command{
 		Use: "restore [FILE]", Short: "Restore etcd from a snapshot, with this machine as its only member",
 		Long: "Restores the last good snapshot of this machine, or FILE. It first prints what will be lost: everything since the snapshot, in\n" +
 			"Kubernetes and in the resources of the cloud. Then it stops the control plane here, creates a new etcd with one member from the\n" +
-			"snapshot, and starts the control plane again. The former data stays beside the new data. Virtual machines and databases are not touched.\n\n" +
+			"snapshot, and starts the control plane again. The former data stays beside the new data. Virtual machines are not touched.\n\n" +
+			"The databases of a cloud are not in etcd and do not go back. So each cloud of the snapshot, and each operation that had not ended then,\n" +
+			"is paused before the API server starts: the pods run as the snapshot has them, and the operator changes nothing until ocadm cluster\n" +
+			"start. The servers of an embedded database with a replica settle which one was the primary last. The command refuses a snapshot of\n" +
+			"another version of the cloud than runs now, and one of before the replica which is the primary now was added (OCA-4157), unless\n" +
+			"--newer-databases is given. --dry-run shows the version of each cloud in the snapshot and now.\n\n" +
 			"With several control-plane nodes, first run ocadm etcd rejoin --after-restore ADDRESS on the others: they stop, wait, and join again\n" +
 			"when this one is restored.\n\n" +
 			"--from-data uses the present data of this member and loses none of it. Use it on the last survivor when the majority is lost for good.\n\n" +
@@ -50,22 +60,25 @@ func newEtcdRestore(a *app) *cobra.Command {
 			if own && file != "" {
 				return misused("both a FILE and --from-data are given", c.UseLine())
 			}
-			return a.restoreEtcd(c, file, own, alone, f)
+			return a.restoreEtcd(c, f, newer, func(ctx context.Context, h *host.Host) (*etcdphase.Restore, error) {
+				return etcdphase.PlanRestore(ctx, h, file, own, alone)
+			})
 		},
 	}
 	f.add(c)
 	c.Flags().BoolVar(&own, "from-data", false, "restore from the present data of this member, in place of a snapshot")
 	c.Flags().BoolVar(&alone, "alone", false, "continue although ocadm cannot find out whether other control-plane nodes run: none does")
+	c.Flags().BoolVar(&newer, "newer-databases", false, "continue although the databases are of a later version, or on another server, than what the snapshot brings back")
 	return c
 }
 
-func (a *app) restoreEtcd(c *cobra.Command, file string, own, alone bool, f stepFlags) error {
+func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer bool, plan func(context.Context, *host.Host) (*etcdphase.Restore, error)) error {
 	ctx := c.Context()
 	h, err := controlPlaneHost(ctx, f.dryRun)
 	if err != nil {
 		return err
 	}
-	r, err := etcdphase.PlanRestore(ctx, h, file, own, alone)
+	r, err := plan(ctx, h)
 	if err != nil {
 		return err
 	}
@@ -76,8 +89,23 @@ func (a *app) restoreEtcd(c *cobra.Command, file string, own, alone bool, f step
 		what = fmt.Sprintf("%s (%s, revision %d)", r.File, r.Info.Time.Format(time.RFC3339), r.Info.Revision)
 	}
 	fmt.Fprintf(a.Err, "This restores %s.\nIt loses %s.\n", what, out.Loses)
+	question := "The control plane on this machine stops for about a minute"
+	if r.File != "" {
+		p, err := r.Preview(ctx)
+		if err != nil {
+			return err
+		}
+		out.Preview = &p
+		fmt.Fprint(a.Err, previewText(p))
+		if err := p.Fits(); err != nil && !newer {
+			return err
+		}
+		if p.Holds() {
+			question += ". Pods run as the snapshot has them, on the databases of now; the clouds stay paused until ocadm cluster start"
+		}
+	}
 	if !f.dryRun {
-		if err := a.confirm(c, f.yes, "Nothing was restored")("The control plane on this machine stops for about a minute"); err != nil {
+		if err := a.confirm(c, f.yes, "Nothing was restored")(question); err != nil {
 			return err
 		}
 	}
@@ -86,11 +114,49 @@ func (a *app) restoreEtcd(c *cobra.Command, file string, own, alone bool, f step
 		return err
 	}
 	out.Steps = stepsDone(res)
-	own1, _ := url.Parse(r.Member.ClientURL) // the manifest has it, and etcd ran with it
-	out.Next = []string{"ocadm etcd status", "on other control-plane nodes: ocadm etcd rejoin --after-restore " + own1.Hostname(),
-		"on workers: systemctl restart kubelet, and restart what holds watches for weeks",
-		"when the cluster is well: rm -r " + r.Member.DataDir + "/ocadm-before-*"}
+	own, _ := url.Parse(r.Member.ClientURL) // the manifest has it, and etcd ran with it
+	out.Next = []string{"ocadm etcd status", "on other control-plane nodes: ocadm etcd rejoin --after-restore " + own.Hostname(),
+		"on workers: systemctl restart kubelet, and restart what holds watches for weeks"}
+	if out.Preview != nil {
+		out.Next = append(out.Next, nextOfClouds(*out.Preview)...)
+	}
+	out.Next = append(out.Next, "when the cluster is well: rm -r "+r.Member.DataDir+"/ocadm-before-*")
 	return a.printRestored(f, out, res)
+}
+
+// previewText says what becomes of the clouds.
+func previewText(p etcdphase.Preview) string {
+	var b strings.Builder
+	for _, c := range p.Clouds {
+		fmt.Fprintf(&b, "  %s\n", c)
+	}
+	for _, o := range p.Operations {
+		fmt.Fprintf(&b, "  operation %s had not ended: it is paused\n", o)
+	}
+	if p.Unknown != "" && p.Holds() {
+		fmt.Fprintf(&b, "  What the clouds are now is unknown: %s\n", p.Unknown)
+	}
+	for _, u := range p.Unreadable {
+		fmt.Fprintf(&b, "  It cannot be read, and so not paused: %s\n", u)
+	}
+	return b.String()
+}
+
+// nextOfClouds is what to check before the operator acts again, and how it does.
+func nextOfClouds(p etcdphase.Preview) []string {
+	var out []string
+	for _, c := range p.Clouds {
+		if c.Snapshot == nil {
+			continue
+		}
+		in := " --name " + c.Name + " -n " + c.Namespace
+		out = append(out, "check the paused cloud: ocadm cluster status"+in+"; ocadm cluster database status -n "+c.Namespace,
+			"when its version fits the databases: ocadm cluster start"+in)
+	}
+	if len(p.Operations) > 0 {
+		out = append(out, "decide about each operation: ocadm operation list, then ocadm operation resume NAME, or ocadm operation cancel NAME")
+	}
+	return out
 }
 
 func (a *app) printRestored(f stepFlags, out etcdRestored, res workflow.Result) error {
