@@ -55,12 +55,19 @@ func TestReplica(t *testing.T) {
 	}
 	s.redundant(t, "True")
 	t.Logf("add-replica: %s", w.outage())
+	snapshot := ""
+	if !three {
+		snapshot = s.etcdSnapshot(t)
+	}
 	w.mark()
 	s.timed(t, "promote the replica", "cluster", "database", "promote", "--yes")
 	w.untilWorks(t)
 	t.Logf("promote: %s", w.outage())
 	primary := s.primary(s.databaseStatus(t))
 	s.inSync(t, primary)
+	if !three {
+		s.etcdGoesBack(t, snapshot, primary, w)
+	}
 	w.mark()
 	node, err := strconv.Atoi(strings.TrimPrefix(primary, "node"))
 	if err != nil || node == 1 {
