@@ -3,7 +3,9 @@
 package v1alpha1
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -17,6 +19,35 @@ var SpecKeys = sync.OnceValue(func() map[string]bool {
 	}
 	return keys
 })
+
+// KeysBelow are the JSON keys of the fields that the value at a path below spec has, such as "mysql.tls"; none if there is no such path.
+func KeysBelow(path string) []string {
+	t := reflect.TypeFor[OnecloudClusterSpec]()
+	for key := range strings.SplitSeq(path, ".") {
+		key, _, _ = strings.Cut(key, "[")
+		if t = fieldsOf(t)[key]; t == nil {
+			return nil
+		}
+	}
+	return slices.Sorted(maps.Keys(fieldsOf(t)))
+}
+
+// fieldsOf are the types of the fields of a struct, or of the structs in a pointer or a list, by JSON key.
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	fields := map[string]reflect.Type{}
+	if t.Kind() != reflect.Struct {
+		return fields
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		if key, _, _ := strings.Cut(f.Tag.Get("json"), ","); key != "" && key != "-" {
+			fields[key] = f.Type
+		}
+	}
+	return fields
+}
 
 // Component returns the block of a component by its JSON key, or nil if there is no such key. A key "a.b" is a container's block within
 // a block: its scheduling is that of a, its image that of b. A key without a field of its own is looked up in spec.components.

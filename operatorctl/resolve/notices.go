@@ -222,6 +222,13 @@ func Meant(key string, catalog []component.Component) string {
 	if path, is := paths[key]; is && path != key {
 		return path
 	}
+	if i := strings.LastIndex(key, "."); i >= 0 {
+		near, ok := nearest.To(key[i+1:], v1alpha1.KeysBelow(key[:i]))
+		if !ok {
+			return ""
+		}
+		return key[:i+1] + near
+	}
 	near, _ := nearest.To(key, slices.Concat(specKeys(), slices.Sorted(maps.Keys(paths))))
 	return cmp.Or(paths[near], near)
 }
