@@ -21,7 +21,7 @@ import (
 func newClusterBackup(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "backup",
-		Short: "Save the cloud into one file, prove the file, and restore it",
+		Short: "Back the cloud up, prove backups, and restore the cloud",
 		Long: "A backup is one file with all databases of the cloud at one moment, its resource, the options that users set, passwords, certificates,\n" +
 			"releases and the list of images. It contains neither volumes, such as the images of glance, nor virtual machines.",
 		Example: "  ocadm cluster backup create --to /var/backups --recipient age1…\n  ocadm cluster backup list --in /var/backups",
@@ -96,9 +96,9 @@ func newBackupCreate(a *app) *cobra.Command {
 	_ = c.MarkFlagRequired("to")
 	s.add(fs)
 	k.addRecipients(fs)
-	fs.IntVar(&keep, "keep", 0, "remove all but so many backups of this cloud there; 0 keeps all")
+	fs.IntVar(&keep, "keep", 0, "number of backups of this cloud to keep there; older ones are removed, 0 keeps all")
 	fs.BoolVar(&noProof, "no-proof", false, "do not restore it into scratch databases")
-	fs.DurationVar(&f.timeout, "timeout", backupTimeout, "how long it may take")
+	fs.DurationVar(&f.timeout, "timeout", backupTimeout, "time limit")
 	return c
 }
 
@@ -245,6 +245,6 @@ func newBackupVerify(a *app) *cobra.Command {
 	s.add(c.Flags())
 	k.addIdentities(c.Flags())
 	c.Flags().BoolVar(&restore, "restore", false, "restore it into scratch databases, too")
-	c.Flags().DurationVar(&f.timeout, "timeout", backupTimeout, "how long it may take")
+	c.Flags().DurationVar(&f.timeout, "timeout", backupTimeout, "time limit")
 	return c
 }

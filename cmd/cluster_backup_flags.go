@@ -19,6 +19,8 @@ import (
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/phases/config"
 )
 
 // storeFlags say how to reach an object store.
@@ -268,10 +270,10 @@ type databaseFlags struct {
 
 func (d *databaseFlags) add(fs *pflag.FlagSet, of string) {
 	fs.StringVar(&d.host, "database-host", "", "database server "+of)
-	fs.Int32Var(&d.port, "database-port", 0, "its port; 3306 without it")
-	fs.StringVar(&d.user, "database-user", "", "its administrator; root without it")
+	fs.Int32Var(&d.port, "database-port", 0, "port of the database server (default 3306)")
+	fs.StringVar(&d.user, "database-user", "", "administrator account of the database server (default root)")
 	fs.StringVar(&d.passwordFile, "database-password-file", "", "file with the administrator's password")
-	fs.StringVar(&d.tls, "database-tls", "", "encryption: disabled, preferred, required, verify-ca or verify-identity")
+	fs.Var(ui.NewChoice(&d.tls, config.Find("database.tls").Choices...), "database-tls", "encryption: disabled, preferred, required, verify-ca or verify-identity")
 	fs.StringVar(&d.caFile, "database-ca-file", "", "file with the CA certificates of the server")
 }
 

@@ -118,13 +118,13 @@ func newBackupRestore(a *app) *cobra.Command {
 	fs := c.Flags()
 	s.add(fs)
 	k.addIdentities(fs)
-	d.add(fs, "of a new cloud; without it, that of the backup")
-	fs.StringVar(&address, "load-balancer-endpoint", "", "address of a new cloud, where users and hosts reach it; without it, that of the backup")
-	fs.StringVar(&before, "save-to", "", "where to save what is there now; without it, beside FILE")
-	fs.BoolVar(&noBackup, "no-backup", false, "do not save what is there now")
+	d.add(fs, "of a new cloud (default: the one in the backup)")
+	fs.StringVar(&address, "load-balancer-endpoint", "", "address at which users and hosts reach a new cloud (default: the one in the backup)")
+	fs.StringVar(&before, "save-to", "", "where to save the present data (default: beside FILE)")
+	fs.BoolVar(&noBackup, "no-backup", false, "do not save the present data first")
 	c.MarkFlagsMutuallyExclusive("save-to", "no-backup")
 	fs.BoolVar(&f.wait, "wait", false, "wait until every component is available")
-	fs.DurationVar(&f.timeout, "timeout", backupTimeout, "how long it may take")
+	fs.DurationVar(&f.timeout, "timeout", backupTimeout, "time limit")
 	addYes(fs, &yes)
 	return c
 }
@@ -167,7 +167,7 @@ func newBackupRun(a *app) *cobra.Command {
 	c.Flags().StringVar(&at.Dir, "dir", "", "directory for the backups, where spec.backup.s3 names no bucket")
 	c.Flags().StringVar(&at.Place, "place", "", "what the directory is called outside the pod")
 	c.Flags().StringVar(&taken, "operation", "", "operation that asked for this backup; without it, one is created")
-	c.Flags().DurationVar(&f.timeout, "timeout", backupTimeout, "how long it may take")
+	c.Flags().DurationVar(&f.timeout, "timeout", backupTimeout, "time limit")
 	return c
 }
 

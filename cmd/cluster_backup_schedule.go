@@ -73,11 +73,11 @@ func newBackupSchedule(a *app) *cobra.Command {
 	f.add(a, c, nil, "table", "json", "yaml")
 	fs := c.Flags()
 	fs.StringVar(&schedule.At, "at", "", "minute, hour, day, month and weekday, as in '0 2 * * *', or @daily")
-	fs.Int32Var(&keep, "keep", 7, "how many backups stay; 0 keeps all")
+	fs.Int32Var(&keep, "keep", 7, "number of backups to keep; 0 keeps all")
 	addRecipientFlag(fs, &recipients)
 	fs.StringVar(&to, "to", "", "bucket, as s3://BUCKET/PATH, or directory of a node, in place of a volume")
-	fs.StringVar(&schedule.Node, "node", "", "node on which backups are made; without it a directory is that of whichever node is chosen")
-	fs.BoolVar(&schedule.Off, "off", false, "make no more backups")
+	fs.StringVar(&schedule.Node, "node", "", "node that makes the backups; without it, a directory is on the node where the pod runs")
+	fs.BoolVar(&schedule.Off, "off", false, "end the schedule; existing backups stay")
 	s.add(fs)
 	return c
 }

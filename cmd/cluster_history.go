@@ -65,7 +65,7 @@ func newClusterDiff(a *app) *cobra.Command {
 	var file string
 	c := &cobra.Command{
 		Use:   "diff [REVISION [REVISION]]",
-		Short: "Show what an update would change, or what differs between releases",
+		Short: "Show what an update would change, or compare releases",
 		Long: "Shows object by object and field by field what would change: without arguments, what ocadm cluster update would change; with --version\n" +
 			"or -f, what that version or that manifest would change. With one revision, it compares that release with the current one; with two, it\n" +
 			"compares both. It writes nothing, and shows no secret. The result is valid for an operator of the same version as this program.",

@@ -29,7 +29,7 @@ func newClusterStatus(a *app) *cobra.Command {
 			"--watch keeps the status up to date until Ctrl-C, or as long as --timeout if you give it; with --wait it ends when every component is\n" +
 			"available. A terminal gets a tree of the components that are not available, what each waits for, and why that is not available.\n" +
 			"Otherwise each change is a line, with -o json a JSON document on a line.\n\n" +
-			"The exit status is 0 if the cloud is ready, 72 if it is degraded, and 73 if it is on its way; also when Ctrl-C or --timeout ends\n" +
+			"The exit status is 0 if the cloud is ready, 72 if it is degraded, and 73 if it is not ready yet; also when Ctrl-C or --timeout ends\n" +
 			"--watch without --wait. When --timeout ends --wait, it is 70.",
 		Example: "  ocadm cluster status\n  ocadm cluster status --wait --timeout 10m\n  ocadm cluster status --watch\n" +
 			"  ocadm cluster status -o json | jq -r '.components[] | select(.state != \"Available\") | .name'",
@@ -84,7 +84,7 @@ func unwell(s cluster.Status) error {
 	case s.Degraded:
 		return &shownError{finding.Errorf("OCA-7201", fmt.Sprintf("Cloud %s is Degraded", key), "ocadm cluster status --watch", "%w", cause)}
 	default:
-		return &shownError{finding.Errorf("OCA-7301", fmt.Sprintf("Cloud %s is on its way", key), "ocadm cluster status --wait", "%w", cause)}
+		return &shownError{finding.Errorf("OCA-7301", fmt.Sprintf("Cloud %s is not ready yet", key), "ocadm cluster status --wait", "%w", cause)}
 	}
 }
 

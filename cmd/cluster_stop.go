@@ -115,7 +115,7 @@ func newClusterMoveDatabase(a *app) *cobra.Command {
 	f.add(a, c, nil, "table", "json", "yaml")
 	d.add(c.Flags(), "to move to")
 	c.Flags().BoolVar(&f.wait, "wait", false, "wait until every component is available")
-	c.Flags().DurationVar(&f.timeout, "timeout", backupTimeout, "how long it may take")
+	c.Flags().DurationVar(&f.timeout, "timeout", backupTimeout, "time limit")
 	addYes(c.Flags(), &yes)
 	return c
 }

@@ -254,8 +254,8 @@ func newClusterRollback(a *app) *cobra.Command {
 	var restoreDatabases, keepDatabases bool
 	c := &cobra.Command{
 		Use:   "rollback",
-		Short: "Move the cloud back to an earlier release",
-		Long: "Moves the cloud back to the contents of an earlier release, the last wave first. The spec follows, so that it matches what runs. ocadm\n" +
+		Short: "Roll the cloud back to an earlier release",
+		Long: "Rolls the cloud back to the contents of an earlier release, the last wave first. The spec follows, so that it matches what runs. ocadm\n" +
 			"cluster history lists the releases.\n\n" +
 			"If tables have changed since then, the command refuses until you decide about the databases. --restore-databases restores those with\n" +
 			"changed tables, from the copies that the update away from that release made. The cloud loses what was written since; the operation lists\n" +
@@ -275,8 +275,8 @@ func newClusterRollback(a *app) *cobra.Command {
 	}
 	f.add(a, c, nil, "table", "json", "yaml", "jsonl")
 	f.addWait(c.Flags(), false, "wait until every component runs the earlier release")
-	c.Flags().BoolVar(&restoreDatabases, "restore-databases", false, "bring back the databases whose tables were changed since")
-	c.Flags().BoolVar(&keepDatabases, "keep-databases", false, "leave the databases as they are, although tables were changed since")
+	c.Flags().BoolVar(&restoreDatabases, "restore-databases", false, "restore the databases whose tables have changed since")
+	c.Flags().BoolVar(&keepDatabases, "keep-databases", false, "leave the databases as they are, although tables have changed since")
 	c.MarkFlagsMutuallyExclusive("restore-databases", "keep-databases")
 	c.Flags().IntVar(&revision, "to", 0, "revision of the release (default the latest earlier one with other contents that no reverted update or rollback made)")
 	addOnFailure(c.Flags(), &onFailure)

@@ -69,7 +69,7 @@ func newComponentUpdate(a *app) *cobra.Command {
 	var version, repository, image string
 	var follow bool
 	c := &cobra.Command{
-		Use:   "update NAME",
+		Use:   "update COMPONENT",
 		Short: "Move one component to another version, repository or image",
 		Long: "Sets the tag, the repository or the whole image of one component. The rest of the cloud does not change. The version may be older.\n" +
 			"--follow removes these values, so that the component uses the version and repository of the cloud again.",
@@ -132,7 +132,7 @@ func (a *app) changeComponent(ctx context.Context, k client.WithWatch, f *cloudF
 func newComponentRestart(a *app) *cobra.Command {
 	var f cloudFlags
 	c := &cobra.Command{
-		Use:   "restart NAME",
+		Use:   "restart COMPONENT",
 		Short: "Restart the pods of a component, one after another",
 		Long: "Replaces the pods of the component one after another, so that a service with several replicas stays available. Restarting a host\n" +
 			"agent does not restart virtual machines.",
@@ -170,7 +170,7 @@ func newComponentSwitch(a *app, verb string, disable bool) *cobra.Command {
 		short, long = "Disable a component and keep its data", "Sets disable: true in the spec of the component. The operator deletes its workload. Databases and volumes stay."
 	}
 	c := &cobra.Command{
-		Use: verb + " NAME", Short: short, Long: long,
+		Use: verb + " COMPONENT", Short: short, Long: long,
 		Example: "  ocadm component " + verb + " glance\n  ocadm component " + verb + " notify --wait",
 		Args:    arguments(cobra.ExactArgs(1)), ValidArgsFunction: componentNames,
 		RunE: func(c *cobra.Command, args []string) error {

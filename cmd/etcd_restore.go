@@ -67,7 +67,7 @@ func newEtcdRestore(a *app) *cobra.Command {
 	}
 	f.add(c)
 	c.Flags().BoolVar(&own, "from-data", false, "restore from the present data of this member, in place of a snapshot")
-	c.Flags().BoolVar(&alone, "alone", false, "continue although ocadm cannot find out whether other control-plane nodes run: none does")
+	c.Flags().BoolVar(&alone, "alone", false, "continue although ocadm cannot find out whether other control-plane nodes run; use it only if none does")
 	c.Flags().BoolVar(&newer, "newer-databases", false, "continue although the databases are of a later version, or on another server, than what the snapshot brings back")
 	return c
 }
@@ -120,7 +120,7 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer bool, plan func(c
 	if out.Preview != nil {
 		out.Next = append(out.Next, nextOfClouds(*out.Preview)...)
 	}
-	out.Next = append(out.Next, "when the cluster is well: rm -r "+r.Member.DataDir+"/ocadm-before-*")
+	out.Next = append(out.Next, "when the cluster works: rm -r "+r.Member.DataDir+"/ocadm-before-*")
 	return a.printRestored(f, out, res)
 }
 
@@ -212,6 +212,6 @@ func (a *app) rejoinEtcd(c *cobra.Command, after string, f stepFlags) error {
 	if err != nil {
 		return err
 	}
-	out.Steps, out.Next = stepsDone(res), []string{"ocadm etcd status", "when the cluster is well: rm -r " + r.Member.DataDir + "/ocadm-before-*"}
+	out.Steps, out.Next = stepsDone(res), []string{"ocadm etcd status", "when the cluster works: rm -r " + r.Member.DataDir + "/ocadm-before-*"}
 	return a.printRestored(f, out, res)
 }

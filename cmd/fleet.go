@@ -40,7 +40,7 @@ type fleetFlags struct {
 	output    *ui.Choice
 }
 
-// fleetParallel is how many machines are worked on at once by default.
+// fleetParallel is number of machines to work on at once by default.
 const fleetParallel = 10
 
 func (f *fleetFlags) add(c *cobra.Command) {
@@ -48,7 +48,7 @@ func (f *fleetFlags) add(c *cobra.Command) {
 	fs := c.Flags()
 	fs.StringVarP(&f.file, "file", "f", "", "file with the fleet")
 	fs.StringVar(&f.dir, "directory", "", "directory of the fleet: journal, logs, host keys, kubeconfig (default: FILE without its ending, and .fleet)")
-	fs.IntVar(&f.parallel, "parallel", fleetParallel, "how many machines are worked on at once")
+	fs.IntVar(&f.parallel, "parallel", fleetParallel, "number of machines to work on at once")
 	fs.VarP(f.output, "output", "o", "output format")
 }
 
@@ -121,7 +121,7 @@ func newFleetApply(a *app) *cobra.Command {
 	var dryRun bool
 	var ignore []string
 	c := &cobra.Command{
-		Use: "apply", Short: "Create the cluster of a file, or what is missing of it",
+		Use: "apply", Short: "Create the cluster that a file describes, or complete it",
 		Long: "Logs in to every machine, and checks and compares all of them before it changes anything. Then it runs init on the first control-plane\n" +
 			"node, joins the other control-plane nodes one after another, and then the workers, several at once. Each worker becomes an\n" +
 			"OnecloudMachine of the cloud. A worker that fails does not stop the others; if the control plane fails, no worker starts. After a\n" +
@@ -146,7 +146,7 @@ func newFleetApply(a *app) *cobra.Command {
 	}
 	f.add(c)
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "check the machines and print what would be done; change nothing")
-	c.Flags().StringSliceVar(&ignore, "ignore-preflight-errors", nil, "Ways: what is lost between machines becomes warnings")
+	c.Flags().StringSliceVar(&ignore, "ignore-preflight-errors", nil, "Ways: downgrades lost traffic between machines to warnings")
 	return c
 }
 
@@ -255,7 +255,7 @@ func newFleetReset(a *app) *cobra.Command {
 
 func newFleetExample(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "example", Short: "Print an example of a file", Long: "Prints a file of a fleet with all fields and comments.",
+		Use: "example", Short: "Print an example file", Long: "Prints a file of a fleet with all fields and comments.",
 		Example: "  ocadm fleet example\n  ocadm fleet example >fleet.yaml", Args: arguments(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			_, err := io.WriteString(a.Out, fleet.Example)

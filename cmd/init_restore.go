@@ -27,7 +27,7 @@ func (r *restoreFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&r.file, "restore-from", "", "create the cloud from this backup: a file, or s3://BUCKET/PATH/NAME")
 	r.store.add(fs)
 	r.keys.addIdentities(fs)
-	fs.BoolVarP(&r.yes, "yes", "y", false, "replace databases of that cloud which are on the database server")
+	fs.BoolVarP(&r.yes, "yes", "y", false, "replace databases of the cloud in the backup that are already on the database server")
 	for _, name := range []string{"s3-endpoint", "s3-region", "s3-plain-http", "s3-ca-file", "yes"} {
 		mark(fs, name, annotationAdvanced)
 	}

@@ -32,12 +32,12 @@ func newMachine(a *app) *cobra.Command {
 	}
 	c.AddCommand(newMachineList(a), newMachineGet(a), newMachineAdd(a), newMachinePrecheck(a),
 		newMachineRemove(a), newMachineBootstrapData(a), newMachineCallIn(a), newMachineProbe(a),
-		newMachineMark(a, "pause", "Keep a machine from joining for now",
+		newMachineMark(a, "pause", "Do not join a machine for now",
 			"The operator still creates bootstrap data and runs the prechecks that you request, but nothing else. It does not stop what is already running.",
 			"paused", cluster.PauseMachine),
 		newMachineMark(a, "resume", "Let a paused machine join", "Ends ocadm machine pause, and the pause of machines that were added for a precheck.",
 			"resumed", cluster.ResumeMachine),
-		newMachineMark(a, "retry", "Try again what failed on a machine",
+		newMachineMark(a, "retry", "Retry what failed on a machine",
 			"Use it after you have corrected the cause that a Failed machine reports. The operator retries temporary errors by itself.",
 			"is tried again", cluster.RetryMachine))
 	return c
@@ -152,7 +152,7 @@ func newMachineRemove(a *app) *cobra.Command {
 	var f cloudFlags
 	var yes, abandon bool
 	c := &cobra.Command{
-		Use: "remove NAME", Short: "Take a machine out of the cluster",
+		Use: "remove NAME", Short: "Remove a machine from the cluster",
 		Long: "Deletes the resource of a machine. The operator moves its pods to other nodes, runs ocadm reset on it, which verifies its work, and\n" +
 			"deletes the Node. It refuses while virtual machines run there. A machine that no longer answers stays until you use --abandon: then\n" +
 			"nothing is done on the machine itself.",
@@ -243,6 +243,6 @@ func newMachineBootstrapData(a *app) *cobra.Command {
 		},
 	}
 	f.add(a, c, nil)
-	c.Flags().Var(format, "format", "format of the data")
+	c.Flags().Var(format, "format", "format of the data: cloud-init, ignition or script")
 	return c
 }

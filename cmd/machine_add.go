@@ -74,15 +74,15 @@ func (m *machineFlags) add(c *cobra.Command) {
 	fs.StringVarP(&m.file, "file", "f", "", "file with OnecloudMachines; - is standard input")
 	fs.StringVar(&m.address, "address", "", "name or IP address of the machine")
 	fs.Int32Var(&m.port, "port", 22, "port of SSH") //nolint:mnd // the port of SSH
-	fs.StringVar(&m.user, "user", "root", "user; another one than root uses sudo")
+	fs.StringVar(&m.user, "user", "root", "login user; users other than root use sudo")
 	fs.StringVar(&m.key, "key", "", "file with the private key of the user")
 	fs.StringVar(&m.passwordFile, "password-file", "", "file with the password of the user")
-	fs.StringVar(&m.sudoPasswordFile, "sudo-password-file", "", "file with the password that sudo asks for, if it is another one")
+	fs.StringVar(&m.sudoPasswordFile, "sudo-password-file", "", "file with the password that sudo asks for, if it differs")
 	fs.StringVar(&m.secret, "secret", "", "existing Secret with the credentials, instead of files")
 	fs.StringVar(&m.hostKey, "host-key", "", "key that the machine must show, TYPE BASE64 or SHA256:... (default: the key of the first contact is pinned)")
 	fs.StringSliceVar(&m.roles, "roles", nil, "what the machine does: compute, controller, controlplane, baremetal, lbagent")
 	fs.StringToStringVar(&m.labels, "labels", nil, "additional labels of its Node, key=value")
-	fs.StringSliceVar(&m.hostNetworks, "host-networks", nil, "networks of virtual machines, NIC/BRIDGE/ADDRESS, as of join")
+	fs.StringSliceVar(&m.hostNetworks, "host-networks", nil, "networks of virtual machines, NIC/BRIDGE/ADDRESS, as for join")
 	fs.BoolVar(&m.callback, "callback", false, "nothing logs in to the machine: it boots with its bootstrap data and calls in")
 	fs.BoolVar(&m.paused, "paused", false, "do not join it before ocadm machine resume")
 }

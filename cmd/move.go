@@ -111,7 +111,7 @@ func (a *app) move(c *cobra.Command, to string, follow bool, f stepFlags) error 
 		}
 	}
 	if !follow {
-		out.Next = append(out.Next, "when all is well: remove "+out.From+" from this machine and from its network settings")
+		out.Next = append(out.Next, "when everything works: remove "+out.From+" from this machine and from its network settings")
 	}
 	return a.printMoved(f, out, res)
 }

@@ -66,7 +66,7 @@ func newReset(a *app) *cobra.Command {
 		fs.BoolVarP(&f.run.Force, "force", "f", false, "the former name of --yes")
 		hide(fs, "force")
 		fs.BoolVar(&f.run.AbandonEtcd, "abandon-etcd", false, "reset a control-plane node although etcd has no majority without it: the cluster stops")
-		fs.StringSliceVar(&f.run.Keep, "keep", nil, "what to leave on the machine: images, which the next init then need not import")
+		fs.StringSliceVar(&f.run.Keep, "keep", nil, "what to leave on the machine: images, so that the next init need not import them")
 	}
 	flags(c.Flags(), &f)
 	bindPhases(c, a, p, flags)

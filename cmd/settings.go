@@ -37,7 +37,11 @@ func addSettings(fs *pflag.FlagSet, command config.For) {
 			addFlag(fs, s.Flag, s.Usage, field)
 		}
 		if strings.Contains(s.Usage, "(default") {
-			fs.Lookup(s.Flag).DefValue = "" // the text says it better
+			f := fs.Lookup(s.Flag)
+			f.DefValue = "" // the text says it better
+			if _, list := field.(*[]string); list {
+				f.DefValue = "[]" // what help takes for no default
+			}
 		}
 		if s.Advanced {
 			mark(fs, s.Flag, annotationAdvanced)

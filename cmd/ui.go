@@ -24,7 +24,7 @@ func newUI(a *app) *cobra.Command {
 	var f cloudFlags
 	address := "127.0.0.1:0"
 	c := &cobra.Command{
-		Use: "ui", Short: "Serve the web page for a browser on this machine",
+		Use: "ui", Short: "Serve the web page on this machine",
 		Long: "Serves the web page at a loopback address until Ctrl-C, and prints the link. The link contains a token: anyone who has it can do what\n" +
 			"the kubeconfig allows until this command ends. For a browser on another machine, forward the port: ssh -L 8444:127.0.0.1:8444 HOST.",
 		Example: "  ocadm ui\n  ocadm ui --address 127.0.0.1:8444",

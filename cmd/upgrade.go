@@ -43,8 +43,8 @@ type sourceFlags struct {
 
 func (f *sourceFlags) add(c *cobra.Command, first bool) {
 	c.Flags().StringVar(&f.bundle, "bundle", "", "bundle `FILE` with the new version; without it, the depot of the cluster")
-	c.Flags().StringVar(&f.key, "bundle-key", "", "public key, in PEM, of those who must have signed the bundle")
-	c.Flags().StringVar(&f.mirror, "mirror", "", "where programs are downloaded from in place of the projects' release pages")
+	c.Flags().StringVar(&f.key, "bundle-key", "", "public key, in PEM, with which the bundle must be signed")
+	c.Flags().StringVar(&f.mirror, "mirror", "", "mirror of the projects' release pages")
 	if first {
 		c.Flags().StringVar(&f.version, "kubernetes-version", "", "version to download, without a bundle")
 		c.Flags().StringSliceVar(&f.ignore, "ignore-preflight-errors", nil, "checks whose errors become warnings; all stands for every check")
@@ -125,9 +125,9 @@ func newUpgradeApply(a *app) *cobra.Command {
 	return a.upgradeCommand(true, a.applyUpgrade, &cobra.Command{
 		Use: "apply", Short: "Upgrade the first control-plane node",
 		Long: "Upgrades this control-plane node, and the configuration of the cluster, to the version of the bundle. It checks everything that plan shows,\n" +
-			"saves a snapshot of etcd, and replaces the static pods one by one, each when the one before it is well. If one does not come up, the\n" +
+			"saves a snapshot of etcd, and replaces the static pods one by one, each when the one before it is healthy. If one does not come up, the\n" +
 			"previous ones are put back, and etcd keeps its data. Then it upgrades the kubelet, and stores the bundle in the depot for the other nodes.\n\n" +
-			"Pods keep running unless you give --drain; virtual machines are not touched. If it is cut off, run it again: it continues.",
+			"Pods keep running unless you give --drain; virtual machines are not touched. If it is interrupted, run it again: it continues.",
 		Example: "  # show what would be done\n  ocadm upgrade apply --bundle ocadm.bundle --dry-run\n\n  ocadm upgrade apply --bundle ocadm.bundle\n\n" +
 			"  # without a bundle, from the projects' release pages\n  ocadm upgrade apply --kubernetes-version v1.36.3",
 	})
@@ -240,8 +240,8 @@ func newUpgradeNode(a *app) *cobra.Command {
 	return a.upgradeCommand(false, a.upgradeNode, &cobra.Command{
 		Use: "node", Short: "Upgrade this node to the version of the cluster",
 		Long: "Upgrades this node, once apply has upgraded the first control-plane node. Further control-plane nodes come first: each waits until no other\n" +
-			"one is being upgraded and all are well. Then the workers, in any order. The software comes from the depot of the cluster.\n\n" +
-			"Pods keep running unless you give --drain; virtual machines are not touched. If it is cut off, run it again: it continues.",
+			"one is being upgraded and all are healthy. Then the workers, in any order. The software comes from the depot of the cluster.\n\n" +
+			"Pods keep running unless you give --drain; virtual machines are not touched. If it is interrupted, run it again: it continues.",
 		Example: "  ocadm upgrade node --dry-run\n  ocadm upgrade node\n\n  # move the pods of this node to others first\n  ocadm upgrade node --drain --yes",
 	})
 }

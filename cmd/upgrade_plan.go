@@ -72,9 +72,9 @@ func newUpgradePlan(a *app) *cobra.Command {
 	var f sourceFlags
 	output := ui.NewFormat("text", "json", "yaml")
 	c := &cobra.Command{
-		Use: "plan", Short: "Show what an upgrade of Kubernetes would do, and what stands against it",
+		Use: "plan", Short: "Show what an upgrade of Kubernetes would do, and what prevents it",
 		Long: "Shows what each node runs, what the bundle (or the depot of this node) has, what would be done on which node and what users would notice,\n" +
-			"and everything that stands against it. It changes nothing. The exit status is 0 if nothing stands against it. Run it on a control-plane node.",
+			"and everything that prevents the upgrade. It changes nothing. The exit status is 0 if nothing prevents it. Run it on a control-plane node.",
 		Example: "  ocadm upgrade plan --bundle ocadm.bundle\n  ocadm upgrade plan --bundle ocadm.bundle -o json | jq .work",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) (err error) {

@@ -37,7 +37,7 @@ type whyFlags struct {
 func newWhy(a *app) *cobra.Command {
 	f := &whyFlags{}
 	c := &cobra.Command{
-		Use: "why [COMPONENT|NODE]", Short: "Find the cause of what is wrong",
+		Use: "why [COMPONENT|NODE]", Short: "Find the cause of a problem",
 		Long: "Reads the cloud, its pods, their events and logs, the nodes, the volumes and, as root on a node, the kubelet and containerd of this\n" +
 			"machine. Prints the cause that explains the symptom, with the evidence and the next command, and then what else is wrong. Without an\n" +
 			"argument, the symptom is the whole cloud. The argument is a component, a node, or control-plane, database, dns, identity or operator.\n\n" +

@@ -201,9 +201,9 @@ func (s *server) machines(api huma.API) {
 		summary string
 		marks   func(time.Time) map[string]string
 	}{
-		"pause":   {"Keep a machine from joining for now", cluster.PauseMachine},
+		"pause":   {"Do not join a machine for now", cluster.PauseMachine},
 		"resume":  {"Let a paused machine join", cluster.ResumeMachine},
-		"retry":   {"Try again what failed on a machine", cluster.RetryMachine},
+		"retry":   {"Retry what failed on a machine", cluster.RetryMachine},
 		"abandon": {"Do nothing more on a machine itself that is being deleted", cluster.AbandonMachine},
 	} {
 		huma.Register(api, describe(verb+"-machine", http.MethodPost, item+verb, "machines", v.summary), func(ctx context.Context, in *Named) (*done, error) {

@@ -48,7 +48,7 @@ func Actions(o Options) []operation.Action {
 			Steps: []operation.Step{o.connect(), o.precheck(), o.join()},
 		},
 		{
-			Name: v1alpha1.ActionRemoveMachine, Short: "Take a machine out of the cluster", Timeout: time.Hour, Flush: flush, Job: o.job(AccountOfRemoval),
+			Name: v1alpha1.ActionRemoveMachine, Short: "Remove a machine from the cluster", Timeout: time.Hour, Flush: flush, Job: o.job(AccountOfRemoval),
 			Steps: []operation.Step{o.mayLeave(), o.drain(), o.reset(), o.leave(), o.deleteNode()},
 		},
 	}

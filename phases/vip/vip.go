@@ -297,7 +297,7 @@ func Dissolve(ctx context.Context, h *host.Host, k client.Client, r workflow.Rep
 // LeavePhase takes this machine out of the group, before its node leaves the cluster.
 func LeavePhase() host.Phase {
 	return host.Phase{
-		Name: "leave-virtual-address", Short: "Take this machine out of the group of the virtual address", Timeout: 30 * time.Second,
+		Name: "leave-virtual-address", Short: "Remove this machine from the group of the virtual address", Timeout: 30 * time.Second,
 		Skip: func(h *host.Host) string {
 			if !h.Files.Exists(ManifestFile) || !h.Ledger.Has(host.KindFile, ManifestFile) {
 				return "no keepalived of ocadm runs here"
