@@ -46,7 +46,7 @@ const (
 )
 
 // ofTwo is the way when the only other member is well, but no majority.
-const ofTwo = "if the only other control-plane node is well: here ocadm etcd rejoin --after-restore with its address, which waits, then there ocadm etcd restore --from-data"
+const ofTwo = "if the only other control-plane node is healthy: here ocadm etcd rejoin --after-restore with its address, which waits, then there ocadm etcd restore --from-data"
 
 // PlanRejoin refuses a member that works, and one without which the cluster has no majority.
 func PlanRejoin(ctx context.Context, h *host.Host, after string) (*Rejoin, error) {

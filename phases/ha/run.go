@@ -116,7 +116,7 @@ func (t *Test) whole(ctx context.Context, r workflow.Reporter) error {
 	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return err
 	}
-	return finding.Errorf("OCA-4173", "The control plane is not whole again", "ocadm why; then, when ocadm ha status has no problem, run the same command again",
+	return finding.Errorf("OCA-4173", "The control plane has not recovered", "ocadm why; then, when ocadm ha status has no problem, run the same command again",
 		"%w", err).With(s.Problems...)
 }
 

@@ -181,7 +181,7 @@ type Step = workflow.Phase[*Test]
 // Steps test a control plane.
 func Steps() []Step {
 	steps := []Step{{
-		Name: "begin", Short: "See that the control plane is whole", Timeout: 2*wholeTimeout + podSpare,
+		Name: "begin", Short: "Check that the control plane is healthy", Timeout: 2*wholeTimeout + podSpare,
 		Plan: func(context.Context, *Test) ([]string, error) { return nil, nil },
 		Run: func(ctx context.Context, t *Test, r workflow.Reporter) error {
 			if err := t.clean(ctx, r); err != nil {

@@ -130,7 +130,7 @@ func servesWith(ctx context.Context, h *host.Host, address, file string) string 
 // restartStep restarts a static pod that runs with a certificate older than the one on the disk.
 func restartStep(pod string) RenewStep {
 	return RenewStep{
-		Name: "restart-" + pod, Short: "Restart " + pod + " and wait until it is well", Timeout: startPatience + time.Minute,
+		Name: "restart-" + pod, Short: "Restart " + pod + " and wait until it is healthy", Timeout: startPatience + time.Minute,
 		Check: func(ctx context.Context, n *Renewal) (bool, error) {
 			list, err := Certificates(n.Host, time.Now(), n.Within)
 			if err != nil {

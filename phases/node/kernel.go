@@ -156,7 +156,7 @@ func runKernel(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		}
 		switch {
 		case err != nil && p.needed:
-			return finding.Errorf(CodeKernelParameter, fmt.Sprintf("the kernel parameter %s cannot be set to %s", p.name, p.value),
+			return finding.Errorf(CodeKernelParameter, fmt.Sprintf("The kernel parameter %s cannot be set to %s", p.name, p.value),
 				fmt.Sprintf("sysctl -w %s=%s", p.name, p.value), "%w", err)
 		case err != nil:
 			beyond = append(beyond, p.name)
@@ -176,7 +176,7 @@ func verifyKernel(h *host.Host) error {
 		if p.needed && (err != nil || got != p.wanted(got)) {
 			return finding.Finding{
 				Code: CodeKernelParameter, Severity: finding.Error, Err: err,
-				What:   fmt.Sprintf("the kernel parameter %s is %q, want %s", p.name, got, p.value),
+				What:   fmt.Sprintf("The kernel parameter %s is %q, want %s", p.name, got, p.value),
 				Cause:  "something else on this machine sets it",
 				Remedy: "grep -r " + p.name + " /etc/sysctl.conf /etc/sysctl.d /usr/lib/sysctl.d",
 			}

@@ -87,14 +87,14 @@ func Leave(ctx context.Context, c client.WithWatch, namespace string) (kube.Chan
 		return nil, err
 	}
 	if namespace == Namespace {
-		return nil, finding.New("OCA-7019", "the operator cannot leave namespace "+namespace, "it runs there", "ocadm operator namespace list")
+		return nil, finding.New("OCA-7019", "The operator cannot leave namespace "+namespace, "it runs there", "ocadm operator namespace list")
 	}
 	var clouds v1alpha1.OnecloudClusterList
 	if err := c.List(ctx, &clouds, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("listing the clouds of namespace %q: %w", namespace, err)
 	}
 	if len(clouds.Items) > 0 {
-		return nil, finding.New("OCA-7019", "the operator cannot leave namespace "+namespace, "it holds the cloud "+clouds.Items[0].Name,
+		return nil, finding.New("OCA-7019", "The operator cannot leave namespace "+namespace, "it holds the cloud "+clouds.Items[0].Name,
 			"ocadm cluster delete --namespace "+namespace+" --name "+clouds.Items[0].Name)
 	}
 	var set kube.ChangeSet

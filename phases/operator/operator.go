@@ -141,7 +141,7 @@ func WaitReady(ctx context.Context, c client.WithWatch, report func(why string))
 		return err
 	}
 	return finding.Finding{
-		Code: "OCA-7001", Severity: finding.Error, What: "the operator did not become ready in time", Cause: wait.Why(err),
+		Code: "OCA-7001", Severity: finding.Error, What: "The operator did not become ready in time", Cause: wait.Why(err),
 		Remedy: "kubectl -n " + Namespace + " logs deployment/" + Name + "   # then repeat the command: it continues from here", Err: err,
 	}
 }

@@ -273,7 +273,7 @@ func checkMachineUpdates(_ context.Context, m *machine) []finding.Finding {
 	if !on || !packaged {
 		return nil
 	}
-	return []finding.Finding{finding.Warn("OCA-1053", "containerd may be updated by itself",
+	return []finding.Finding{finding.Warn("OCA-1053", "containerd may be updated automatically",
 		"unattended-upgrades is on, and restarts the containerd of the distribution at a time of its own",
 		"apt-mark hold containerd containerd.io")}
 }

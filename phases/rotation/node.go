@@ -142,7 +142,7 @@ func withoutDepot(n *Node) string {
 
 // takeUp restarts a static pod that began before its files were written.
 func takeUp(pod string, files []string) NodeStep {
-	return NodeStep{Name: pod, Short: "Restart " + pod + " and wait until it is well", Timeout: podTimeout, Skip: onWorker,
+	return NodeStep{Name: pod, Short: "Restart " + pod + " and wait until it is healthy", Timeout: podTimeout, Skip: onWorker,
 		Plan: func(context.Context, *Node) ([]string, error) { return nil, nil },
 		Check: func(ctx context.Context, n *Node) (bool, error) {
 			return kubernetes.TakenUp(ctx, n.Host, pod, files...)

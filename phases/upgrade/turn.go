@@ -135,7 +135,7 @@ func (u *Upgrade) othersWell(ctx context.Context, r workflow.Reporter) error {
 	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return err
 	}
-	return finding.Errorf("OCA-4502", "Other control-plane nodes are not well", "ocadm ha status; then run the same command again", "%w", err)
+	return finding.Errorf("OCA-4502", "Other control-plane nodes are not healthy", "ocadm ha status; then run the same command again", "%w", err)
 }
 
 // Close lets other nodes take their turn.

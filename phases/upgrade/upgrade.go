@@ -95,7 +95,7 @@ func notFirst(u *Upgrade) string {
 // ControlPlaneSteps replace the static pods of this node, one by one. If one of them does not come up, all go back. A worker begins with those that it has, too.
 func ControlPlaneSteps() []Step {
 	steps := []Step{
-		{Name: "turn", Short: "Wait until no other control-plane node is upgraded and all are well", Timeout: turnPatience, Skip: worker,
+		{Name: "turn", Short: "Wait until no other control-plane node is being upgraded and all are healthy", Timeout: turnPatience, Skip: worker,
 			Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
 			Run:  func(ctx context.Context, u *Upgrade, r workflow.Reporter) error { return u.take(ctx, r) }},
 		beginStep().Unless(begun),
@@ -225,7 +225,7 @@ func (u *Upgrade) staged() []string {
 
 func podStep(name string) Step {
 	return Step{
-		Name: name, Short: "Replace " + name + " and wait until the control plane is well", Timeout: kubernetes.ExchangeTimeout,
+		Name: name, Short: "Replace " + name + " and wait until the control plane is healthy", Timeout: kubernetes.ExchangeTimeout,
 		Check: func(ctx context.Context, u *Upgrade) (bool, error) {
 			if len(u.staged()) == 0 { // in a dry run
 				return false, nil
