@@ -124,7 +124,7 @@ func databaseFinding(err error) error {
 		return err
 	}
 	if e.Class == mysql.Foreign {
-		return finding.Errorf("OCA-7403", "A database on the server belongs to another cloud, or to nobody",
+		return finding.Errorf("OCA-7403", "A database on the server belongs to another cloud, or has no owner",
 			"use another database server, or remove or rename the databases that the message names", "%w", err)
 	}
 	remedy := e.Remedy()

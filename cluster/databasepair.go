@@ -137,7 +137,7 @@ func member(ctx context.Context, c client.Reader, namespace, name string) (Datab
 // judge says whether the loss of a node is survived. It is pure.
 func (s *DatabaseStatus) judge() {
 	if s.Record == nil {
-		s.Message = "one copy, on node " + s.Servers[0].Node + ": if that is lost, so is what is newer than the last backup"
+		s.Message = "one copy, on node " + s.Servers[0].Node + "; if that node is lost, so is everything newer than the last backup"
 		return
 	}
 	primary, replica := &s.Servers[0], &s.Servers[1]

@@ -210,12 +210,12 @@ func (f *facts) state(s Subject) (string, bool) {
 	}
 	head := "cloud " + f.Namespace + "/" + f.Name
 	if len(names) == 0 && f.condition(v1alpha1.ConditionReady) != "" {
-		return head + " is well", true
+		return head + " is healthy", true
 	}
 	if len(names) == 0 {
 		return head + " has no status yet", false
 	}
-	return head + " is not well: " + some(names), false
+	return head + " is not healthy: " + some(names), false
 }
 
 // namesShown is how many components a line names.

@@ -32,7 +32,7 @@ type Redundancy struct {
 // RedundancyOf reads it from the ConfigMap. nil stands for a single server, which has none.
 func RedundancyOf(cm *corev1.ConfigMap) Redundancy {
 	if cm == nil {
-		return Redundancy{Message: "there is one copy: if its node is lost, so is what is newer than the last backup; add a replica: ocadm cluster database add-replica"}
+		return Redundancy{Message: "there is one copy; if its node is lost, so is everything newer than the last backup; add a replica: ocadm cluster database add-replica"}
 	}
 	if cm.Data[keyMessage] == "" {
 		return Redundancy{Message: "the primary has not reported yet"}

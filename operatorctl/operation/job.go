@@ -340,7 +340,7 @@ func (c *Controller) fail(ctx context.Context, o *v1alpha1.OnecloudOperation, cl
 		cause += "; " + all[len(all)-1]
 	}
 	f := finding.New("OCA-7624", "The Job of operation "+o.Name+" failed", cause,
-		"see that its node and its image are well; then try again. All pods: ocadm operation show "+o.Name+" -o yaml")
+		"check its node and its image, then try again. All pods: ocadm operation show "+o.Name+" -o yaml")
 	if err := c.unmade(ctx, o, cloud, "its Job failed: "+cause); err != nil {
 		return err
 	}
