@@ -26,6 +26,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/phases/config"
 )
 
@@ -55,7 +56,7 @@ func Discover(ctx context.Context, c *config.Config) (Discovered, error) {
 	if err != nil {
 		return Discovered{}, err
 	}
-	info, skew, err := clusterInfo(ctx, endpoint)
+	info, skew, err := signedInfo(ctx, endpoint, token.ID)
 	if err != nil {
 		return Discovered{}, err
 	}
@@ -86,6 +87,20 @@ func joinSecrets(c *config.Config) (*bootstraptokenv1.BootstrapTokenString, *pub
 			"neither --discovery-token-ca-cert-hash nor --discovery-token-unsafe-skip-ca-verification was given", newToken)
 	}
 	return token, pins, nil
+}
+
+// signWait is how long a token may be new. The controller manager signs within a second, unless it is busy or just starting.
+const signWait = 8 * time.Second
+
+// signedInfo is cluster-info with the signature of a token, or without one if it does not come.
+func signedInfo(ctx context.Context, endpoint, token string) (info *corev1.ConfigMap, skew time.Duration, err error) {
+	waiting, cancel := context.WithTimeout(ctx, signWait)
+	defer cancel()
+	_ = wait.Until(waiting, "the signature of the token", time.Second, func(context.Context) (bool, string, error) {
+		info, skew, err = clusterInfo(ctx, endpoint)
+		return err != nil || info.Data[bootstrapapi.JWSSignatureKeyPrefix+token] != "", "", nil
+	}, func(string) {})
+	return info, skew, err
 }
 
 func clusterInfo(ctx context.Context, endpoint string) (*corev1.ConfigMap, time.Duration, error) {
