@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vip
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// askRounds is how often each address is asked for, askRound how long answers are waited for each time: a machine answers within milliseconds.
+	askRounds = 3
+	askRound  = 400 * time.Millisecond
+	// readTimeout is how long one read may wait, so that the end of a context is noticed.
+	readTimeout = 50 * time.Millisecond
+)
+
+// The fields of a packet of ARP for IPv4 over Ethernet: RFC 826.
+const (
+	arpLength  = 28
+	arpRequest = 1
+	ethernet   = 1
+)
+
+// Holders are the machines in the network of an interface that answer for addresses, by their MAC addresses, this machine apart. It asks by ARP as one that has no
+// address (RFC 5227, section 2.1.1), so that it sees several holders, and also those beside this machine. Answers sees neither.
+func Holders(ctx context.Context, iface string, addresses ...string) (map[string][]string, error) {
+	link, err := net.InterfaceByName(iface)
+	if err != nil {
+		return nil, fmt.Errorf("looking at interface %s: %w", iface, err)
+	}
+	own, err := hardwareAddresses()
+	if err != nil {
+		return nil, err
+	}
+	fd, err := arpSocket(link)
+	if err != nil {
+		return nil, fmt.Errorf("asking by ARP on %s: %w", iface, err)
+	}
+	defer func() { _ = unix.Close(fd) }() // what was sent is sent
+	out := map[string][]string{}
+	heard := func(packet []byte) {
+		address, mac, ok := arpSender(packet)
+		name := address.String()
+		if ok && slices.Contains(addresses, name) && !slices.Contains(own, mac) && !slices.Contains(out[name], mac) {
+			out[name] = append(out[name], mac)
+		}
+	}
+	for range askRounds {
+		for _, a := range addresses {
+			if len(out[a]) > 0 {
+				continue
+			}
+			packet, err := arpProbe(link.HardwareAddr, a)
+			if err == nil {
+				err = unix.Sendto(fd, packet, 0, everyone(link))
+			}
+			if err != nil {
+				return nil, fmt.Errorf("asking for %s by ARP on %s: %w", a, iface, err)
+			}
+		}
+		if err := listen(ctx, fd, heard); err != nil {
+			return nil, fmt.Errorf("asking by ARP on %s: %w", iface, err)
+		}
+	}
+	for _, list := range out {
+		slices.Sort(list)
+	}
+	return out, nil
+}
+
+// hardwareAddresses are those of this machine.
+func hardwareAddresses() (out []string, err error) {
+	list, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("listing interfaces: %w", err)
+	}
+	for _, i := range list {
+		out = append(out, i.HardwareAddr.String())
+	}
+	return out, nil
+}
+
+// bigEndian is a number as the fields of addresses of packet sockets hold it.
+func bigEndian(n uint16) uint16 {
+	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, n))
+}
+
+func arpSocket(link *net.Interface) (fd int, err error) {
+	if len(link.HardwareAddr) != 6 {
+		return 0, errors.New("it is no Ethernet")
+	}
+	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, int(bigEndian(unix.ETH_P_ARP)))
+	if err != nil {
+		return 0, err
+	}
+	wait := unix.NsecToTimeval(readTimeout.Nanoseconds())
+	err = errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait),
+		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bigEndian(unix.ETH_P_ARP), Ifindex: link.Index}))
+	if err != nil {
+		_ = unix.Close(fd) // nothing was sent
+	}
+	return fd, err
+}
+
+func everyone(link *net.Interface) *unix.SockaddrLinklayer {
+	return &unix.SockaddrLinklayer{Protocol: bigEndian(unix.ETH_P_ARP), Ifindex: link.Index, Halen: 6, Addr: [8]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}
+}
+
+// listen takes what comes in a round.
+func listen(ctx context.Context, fd int, take func(packet []byte)) error {
+	end := time.Now().Add(askRound)
+	buffer := make([]byte, 1500)
+	for time.Now().Before(end) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, _, err := unix.Recvfrom(fd, buffer, 0)
+		switch {
+		case err == nil:
+			take(buffer[:n])
+		case !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR):
+			return err
+		}
+	}
+	return nil
+}
+
+// arpProbe asks for an address, as a machine that has none.
+func arpProbe(mac net.HardwareAddr, address string) ([]byte, error) {
+	a, err := netip.ParseAddr(address)
+	if err != nil || !a.Is4() {
+		return nil, fmt.Errorf("%q is no IPv4 address", address)
+	}
+	out := make([]byte, 0, arpLength)
+	for _, n := range []uint16{ethernet, unix.ETH_P_IP, 6<<8 | 4, arpRequest} {
+		out = binary.BigEndian.AppendUint16(out, n)
+	}
+	out = append(out, mac...)
+	out = append(out, make([]byte, 4+6)...) // no address of its own, and the MAC address that is asked for
+	return append(out, a.AsSlice()...), nil
+}
+
+// arpSender is who sent a packet of ARP: the address that it says it has, and its MAC address.
+func arpSender(packet []byte) (address netip.Addr, mac string, ok bool) {
+	if len(packet) < arpLength || binary.BigEndian.Uint16(packet) != ethernet || binary.BigEndian.Uint16(packet[2:]) != unix.ETH_P_IP || packet[4] != 6 || packet[5] != 4 {
+		return address, "", false
+	}
+	address, _ = netip.AddrFromSlice(packet[14:18])
+	return address, net.HardwareAddr(packet[8:14]).String(), !address.IsUnspecified()
+}
