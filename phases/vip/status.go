@@ -27,7 +27,7 @@ const dialTimeout = 2 * time.Second
 // Status is the control plane as "ha status" shows it.
 type Status struct {
 	Endpoint string `json:"endpoint"`
-	// Address is the virtual address, "" without one. Holder is the node that answers there, "" if none does.
+	// Address is the virtual address, "" without one. Holder is the node whose API server answers there, "" if none does.
 	Address string `json:"virtualAddress,omitempty"`
 	Holder  string `json:"holder,omitempty"`
 	// Nodes are the control-plane nodes by name.
@@ -47,7 +47,7 @@ type NodeStatus struct {
 	APIServer bool `json:"apiServer"`
 	// Etcd is "voter", "learner" or "none".
 	Etcd string `json:"etcd"`
-	// Holds reports whether the node has the virtual address.
+	// Holds reports whether the node has the virtual address. If several have it, each is told.
 	Holds bool `json:"holdsVirtualAddress"`
 }
 
