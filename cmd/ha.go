@@ -35,7 +35,8 @@ func newHAStatus(a *app) *cobra.Command {
 		Use: "status", Short: "Show the control-plane nodes, etcd, and which node has the virtual address",
 		Long: "Shows for each control-plane node whether it is Ready, whether its API server answers, and whether its member of etcd votes; which node\n" +
 			"has the virtual address; and how many more nodes may be lost. It lists every problem, also what of the cluster and its clouds the loss of\n" +
-			"one node stops: cluster DNS on one node, a database with one copy, services that run once. Run it on a control-plane node.",
+			"one node stops: cluster DNS on one node, a database with one copy, services that run once. Run it on a control-plane node: it also works\n" +
+			"there while the virtual address does not answer, and sees if more than one machine has it.",
 		Example: "  ocadm ha status\n  ocadm ha status -o json | jq -r .holder\n  ocadm ha status -o json | jq '.problems, .notRedundant'",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -43,13 +44,18 @@ func newHAStatus(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			why := a.askNearest(c.Context(), h)
 			k, err := h.Kube(c.Context())
 			if err != nil {
-				return noCluster(err)
+				return noAccess(h, err)
 			}
 			s, err := vipphase.Look(c.Context(), h, k)
 			if err != nil {
-				return noCluster(err)
+				return noAccess(h, err)
+			}
+			s.SeeHolders(c.Context(), h)
+			if why != "" {
+				s.Problems = append([]string{"the endpoint " + s.Endpoint + " does not answer: " + why}, s.Problems...)
 			}
 			out := haStatus{Status: s}
 			if out.NotRedundant, err = spread.Once(c.Context(), k); err != nil {

@@ -75,9 +75,10 @@ func (a *app) removeNode(c *cobra.Command, name string, volumes bool, f stepFlag
 	if err != nil {
 		return err
 	}
+	a.askNearest(ctx, h)
 	k, err := h.Kube(ctx)
 	if err != nil {
-		return noCluster(err)
+		return noAccess(h, err)
 	}
 	asking, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

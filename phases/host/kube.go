@@ -30,6 +30,12 @@ func (h *Host) Kubeconfig() string {
 // Reopen lets the clients read the kubeconfig again at their next use: what it trusts, or its certificate, was changed.
 func (h *Host) Reopen() { h.REST, h.Kube = lazyREST(h), lazyKube(h) }
 
+// Ask lets the clients ask with a configuration in place of that of the kubeconfig, until Reopen.
+func (h *Host) Ask(c *rest.Config) {
+	h.REST = func(context.Context) (*rest.Config, error) { return c, nil }
+	h.Kube = lazyKube(h)
+}
+
 // lazyREST reads the kubeconfig when it is first there.
 func lazyREST(h *Host) func(context.Context) (*rest.Config, error) {
 	return lazy(func(context.Context) (*rest.Config, error) {

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"fmt"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// askNearest lets the clients ask the API server of this control-plane node while the endpoint of the cluster does not answer, and says so.
+func (a *app) askNearest(ctx context.Context, h *host.Host) (why string) {
+	if why = kubernetes.AskNearest(ctx, h); why != "" {
+		a.sayNearest(why)
+	}
+	return why
+}
+
+func (a *app) sayNearest(why string) {
+	fmt.Fprintf(a.Err, "The endpoint of the cluster does not answer: %s\nocadm asks the API server of this node instead.\n", why)
+}
+
+// noAccess explains why a command on a control-plane node cannot look at the cluster. There, another account or another machine does not help.
+func noAccess(h *host.Host, err error) error {
+	if _, _, ok := kubernetes.OwnEndpoint(h); !ok {
+		return noCluster(err)
+	}
+	what := "The cluster cannot be looked at from this control-plane node"
+	if l := finding.Of(kube.Explain(err)); len(l) > 0 {
+		if l[0].Code != "OCA-4203" {
+			return l[0]
+		}
+		what = "Neither the endpoint of the cluster nor the API server of this node answers"
+	}
+	return finding.Errorf("OCA-4203", what, "ocadm why", "%w", err)
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// endpointTimeout is how long the endpoint of a cluster may take to answer before a control-plane node asks its own API server.
+const endpointTimeout = 3 * time.Second
+
+// NearestAPI is where to ask: as cfg says if its server answers, else the API server of this control-plane node if that is ready. In the second case, why says
+// why the server of cfg does not answer. What is trusted stays the same: the API server of another cluster is not asked.
+func NearestAPI(ctx context.Context, h *host.Host, cfg *rest.Config) (nearest *rest.Config, why string) {
+	address, port, ok := OwnEndpoint(h)
+	if !ok || cfg.Insecure {
+		return cfg, ""
+	}
+	own := rest.CopyConfig(cfg)
+	own.Host = "https://" + net.JoinHostPort(address, strconv.Itoa(port))
+	status, err := readyzAs(ctx, cfg)
+	if status != 0 || err == nil || own.Host == cfg.Host {
+		return cfg, ""
+	}
+	// One that refuses the certificate of an administrator works, too, and says that better than an endpoint that is silent.
+	if status, _ := readyzAs(ctx, own); status != http.StatusOK && status != http.StatusUnauthorized {
+		return cfg, ""
+	}
+	return own, err.Error()
+}
+
+// AskNearest lets the clients of h ask the API server of this control-plane node while the endpoint of the cluster does not answer. why is "" if that answers.
+func AskNearest(ctx context.Context, h *host.Host) (why string) {
+	cfg, err := h.REST(ctx)
+	if err != nil {
+		return "" // the client says so
+	}
+	nearest, why := NearestAPI(ctx, h, cfg)
+	if why != "" {
+		h.Ask(nearest)
+	}
+	return why
+}
+
+// readyzAs asks an API server whether it is ready. status is 0 without an answer.
+func readyzAs(ctx context.Context, cfg *rest.Config) (status int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
+	defer cancel()
+	cfg = rest.CopyConfig(cfg)
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return 0, fmt.Errorf("making a client: %w", err)
+	}
+	base, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return 0, fmt.Errorf("reading the address of the API server: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath("readyz").String(), nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	_ = resp.Body.Close() // the status says all
+	return resp.StatusCode, nil
+}
+
+// OwnAPIServer says why the API server of this control-plane node is not ready, "" if it is.
+func OwnAPIServer(ctx context.Context, h *host.Host) string {
+	address, port, ok := OwnEndpoint(h)
+	if !ok {
+		return "this machine has no manifest of an API server"
+	}
+	return probeAt(ctx, h, net.JoinHostPort(address, strconv.Itoa(port)))
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"yunion.io/x/ocadm/internal/pki"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// apiServerOf is an API server whose certificate an authority has signed; it answers every request with a status.
+func apiServerOf(t *testing.T, ca pki.Pair, status int) *httptest.Server {
+	t.Helper()
+	now := time.Now()
+	pair, err := pki.Issue(ca, pki.Request{CommonName: "kube-apiserver", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+		Usage: pki.Server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{pair.Cert.Raw}, PrivateKey: pair.Key}}}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // clients that trust another authority
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// A control-plane node asks its own API server while the endpoint is silent, or is another machine's; never one that another authority has signed, and
+// not one that is not ready.
+func TestNearestAPI(t *testing.T) {
+	now := time.Now()
+	authority := func(name string) pki.Pair {
+		ca, err := pki.NewCA(now.Add(-time.Hour), name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ca
+	}
+	ca, foreign := authority("kubernetes"), authority("kubernetes")
+	closed := apiServerOf(t, ca, http.StatusOK)
+	closed.Close()
+	stopped := apiServerOf(t, ca, http.StatusOK)
+	stopped.Close()
+	for name, c := range map[string]struct {
+		endpoint, own *httptest.Server
+		near          bool
+	}{
+		"the endpoint answers":              {apiServerOf(t, ca, http.StatusOK), apiServerOf(t, ca, http.StatusOK), false},
+		"the endpoint is not ready":         {apiServerOf(t, ca, http.StatusInternalServerError), apiServerOf(t, ca, http.StatusOK), false},
+		"nobody has the address":            {closed, apiServerOf(t, ca, http.StatusOK), true},
+		"another machine has it":            {apiServerOf(t, foreign, http.StatusOK), apiServerOf(t, ca, http.StatusOK), true},
+		"the certificate has expired":       {closed, apiServerOf(t, ca, http.StatusUnauthorized), true},
+		"the own one is not ready":          {closed, apiServerOf(t, ca, http.StatusInternalServerError), false},
+		"the own one is of another cluster": {closed, apiServerOf(t, foreign, http.StatusOK), false},
+		"none answers":                      {closed, stopped, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config.Default()
+			h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := c.own.Listener.Addr().String()
+			write(t, h, manifest("kube-apiserver"), fmt.Sprintf(`{"metadata":{"annotations":{"kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint":%q}}}`, at))
+			write(t, h, AdminKubeconfig, fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q,"certificate-authority-data":%q}}],
+"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"current-context":"c","users":[{"name":"u","user":{"token":"x"}}]}`, c.endpoint.URL, base64.StdEncoding.EncodeToString(ca.CertPEM())))
+			why := AskNearest(t.Context(), h)
+			now, err := h.REST(t.Context())
+			if err != nil || (why != "") != c.near || strings.HasSuffix(now.Host, at) != c.near || now.BearerToken != "x" {
+				t.Errorf("%q asks %s, %v", why, now.Host, err)
+			}
+		})
+	}
+	if _, why := NearestAPI(t.Context(), &host.Host{Files: host.Files{Root: t.TempDir()}}, &rest.Config{Host: closed.URL}); why != "" {
+		t.Errorf("a machine that is no control-plane node: %s", why)
+	}
+}
