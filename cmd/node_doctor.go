@@ -102,9 +102,13 @@ func logReader(kubeconfig string) (cluster.ReadLog, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for logs: %w", err)
 	}
+	return readLogs(c), nil
+}
+
+func readLogs(c kubernetes.Interface) cluster.ReadLog {
 	return func(ctx context.Context, namespace, pod string, o *corev1.PodLogOptions) ([]byte, error) {
 		return c.CoreV1().Pods(namespace).GetLogs(pod, o).DoRaw(ctx)
-	}, nil
+	}
 }
 
 func (a *app) printExamined(format string, e examined, err error) error {

@@ -25,6 +25,8 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/doctor"
+	"yunion.io/x/ocadm/phases/host"
+	nodekube "yunion.io/x/ocadm/phases/kubernetes"
 )
 
 // whyFlags are the flags of why.
@@ -39,7 +41,7 @@ func newWhy(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "why [COMPONENT|NODE]", Short: "Find the cause of a problem",
 		Long: "Reads the cloud, its pods, their events and logs, the nodes, the volumes and, as root on a node, the kubelet and containerd of this\n" +
-			"machine. Prints the cause that explains the symptom, with the evidence and the next command, and then what else is wrong. Without an\n" +
+			"machine; there, a control-plane node also asks its own API server if the endpoint of the cluster does not answer. Prints the cause that explains the symptom, with the evidence and the next command, and then what else is wrong. Without an\n" +
 			"argument, the symptom is the whole cloud. The argument is a component, a node, or control-plane, database, dns, identity or operator.\n\n" +
 			"--from reads a support bundle instead, on any machine. --fix offers repairs, each with the equivalent kubectl command, asks before each,\n" +
 			"and checks again that it is still needed. Forget a pod of a lost node only if that machine is off: if it is only cut off, the pod\n" +
@@ -147,8 +149,9 @@ func (a *app) snapshot(ctx context.Context, f *cloudFlags, everything bool) (*wh
 	defer cancel()
 	host, _ := os.Hostname() // "" is fine
 	o := gather.Options{Cloud: f.key(), Everything: everything, Now: time.Now(), Program: version.Version, Host: host}
-	if os.Geteuid() == 0 {
-		o.Machines, o.Disks = thisMachine(ctx)
+	h := thisMachine(ctx)
+	if h != nil {
+		o.Machines, o.Disks = lookAt(ctx, h)
 	}
 	file, err := f.file("reads all that is in the cluster, and logs")
 	if err != nil {
@@ -158,6 +161,13 @@ func (a *app) snapshot(ctx context.Context, f *cloudFlags, everything bool) (*wh
 	if err != nil {
 		return nil, nil, err
 	}
+	if h != nil {
+		nearest, why := nodekube.NearestAPI(ctx, h, cfg)
+		if why != "" {
+			cfg, o.Silent = nearest, why
+			a.sayNearest(why)
+		}
+	}
 	k, err := kube.New(cfg)
 	if err != nil {
 		return gather.Refuse(o, err), nil, nil
@@ -166,9 +176,7 @@ func (a *app) snapshot(ctx context.Context, f *cloudFlags, everything bool) (*wh
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a client for logs: %w", err)
 	}
-	if o.Log, err = logReader(file); err != nil {
-		return nil, nil, err
-	}
+	o.Log = readLogs(c)
 	kubelet := func(ctx context.Context, node, path string, query ...string) ([]byte, error) {
 		ctx, cancel := context.WithTimeout(ctx, kubeletTimeout)
 		defer cancel()
@@ -185,13 +193,21 @@ func (a *app) snapshot(ctx context.Context, f *cloudFlags, everything bool) (*wh
 	return gather.Snapshot(ctx, k, o), k, nil
 }
 
-func thisMachine(ctx context.Context) ([]why.Machine, []why.Disk) {
+// thisMachine is the node that the command runs on, nil if it may not look at it.
+func thisMachine(ctx context.Context) *host.Host {
+	if os.Geteuid() != 0 {
+		return nil
+	}
 	cfg := &config.Config{}
 	cfg.Run.DryRun = true
 	h, err := newHost(ctx, cfg, "")
 	if err != nil {
-		return nil, nil
+		return nil
 	}
+	return h
+}
+
+func lookAt(ctx context.Context, h *host.Host) ([]why.Machine, []why.Disk) {
 	m, disks, ok := doctor.Machine(ctx, h)
 	if !ok {
 		return nil, nil

@@ -101,7 +101,13 @@ func (f *facts) refused(code string) []Hit {
 	if f.Refused == nil || f.Refused.Code != code {
 		return nil
 	}
-	return []Hit{{On: controlPlane, Values: map[string]string{"what": f.Refused.What, "why": f.Refused.Cause, "next": f.Refused.Remedy}}}
+	var evidence []string
+	for _, m := range f.Machines {
+		if m.APIServer != "" && m.APIServer != Ready {
+			evidence = append(evidence, "the API server of "+m.Node+": "+shorten(m.APIServer))
+		}
+	}
+	return []Hit{{On: controlPlane, Evidence: evidence, Values: map[string]string{"what": f.Refused.What, "why": f.Refused.Cause, "next": f.Refused.Remedy}}}
 }
 
 func (f *facts) certificates(is func(left time.Duration) bool) []Hit {

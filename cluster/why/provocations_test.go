@@ -23,6 +23,18 @@ type provocation struct {
 func provocations() []provocation {
 	day := 24 * time.Hour
 	return []provocation{
+		{"virtual-address-nowhere", func(s *Snapshot) {
+			s.Silent = "dial tcp 10.0.0.100:6443: connect: no route to host"
+			s.virtualAddress(VirtualAddress{Keepalived: "its container does not run"})
+			s.ready("n3", corev1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status.") // a worker asks at the virtual address
+		}},
+		{"virtual-address-twice", func(s *Snapshot) {
+			s.virtualAddress(VirtualAddress{Here: true, Others: []Claimant{{MAC: "52:54:00:00:00:02", Peer: "10.0.0.2"}}})
+		}},
+		{"virtual-address-foreign", func(s *Snapshot) {
+			s.virtualAddress(VirtualAddress{Here: true, Others: []Claimant{{MAC: "52:54:00:00:00:99"}}})
+		}},
+		{"endpoint-silent", func(s *Snapshot) { s.Silent = "dial tcp 10.0.0.100:6443: i/o timeout" }},
 		{"api-unreachable", func(s *Snapshot) { s.refuse("OCA-4203") }},
 		{"api-credentials", func(s *Snapshot) { s.refuse("OCA-4204") }},
 		{"api-forbidden", func(s *Snapshot) { s.refuse("OCA-4205") }},

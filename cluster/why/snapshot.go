@@ -35,6 +35,8 @@ type Snapshot struct {
 	Name      string `json:"name"`
 	// Refused is why the API server, or the cloud, could not be read; nil if they could.
 	Refused *finding.Finding `json:"refused,omitempty"`
+	// Silent is why the endpoint of the cluster did not answer, so that the API server of the control-plane node Host was asked; "" if it did.
+	Silent string `json:"silent,omitempty"`
 	// Cloud is nil if there is none.
 	Cloud      *v1alpha1.OnecloudCluster    `json:"cloud,omitempty"`
 	Operations []v1alpha1.OnecloudOperation `json:"operations,omitempty"`
@@ -72,26 +74,3 @@ type Log struct {
 
 // Units are those of a node whose journals are read.
 var Units = []string{"containerd", "kubelet"}
-
-// Machine is a node as it looks from within.
-type Machine struct {
-	Node string `json:"node"`
-	// ControlPlane is true if it has the manifest of an API server.
-	ControlPlane bool `json:"controlPlane,omitempty"`
-	// Units are states of systemd, such as "active", by the name of the unit; none where only the journals could be read.
-	Units map[string]string `json:"units,omitempty"`
-	// Journals are the last lines of units, by their names.
-	Journals map[string][]string `json:"journals,omitempty"`
-	// StaticPods are the last lines of the containers of the control plane, by their names.
-	StaticPods map[string][]string `json:"staticPods,omitempty"`
-	// Certificates are those below /etc/kubernetes and the kubelet's own.
-	Certificates []Certificate `json:"certificates,omitempty"`
-	// Findings are those of "ocadm node doctor" if the machine has files of a compute node.
-	Findings finding.List `json:"findings,omitempty"`
-}
-
-// Certificate is a file with a certificate, and when that ends.
-type Certificate struct {
-	File     string    `json:"file"`
-	NotAfter time.Time `json:"notAfter"`
-}

@@ -138,6 +138,11 @@ func (s *Snapshot) machine(unit, state, line string) {
 	s.Machines[0].Journals[unit] = []string{line}
 }
 
+func (s *Snapshot) virtualAddress(v VirtualAddress) {
+	v.Address = "10.0.0.100"
+	s.Machines[0].APIServer, s.Machines[0].VirtualAddress = Ready, &v
+}
+
 func TestHealthy(t *testing.T) {
 	r, ok := Diagnose(healthy(t), "")
 	if !ok || !r.Healthy || r.Cause != nil || len(r.Others)+len(r.Consequences) > 0 || r.Err() != nil {

@@ -48,6 +48,9 @@ func Machine(ctx context.Context, h *host.Host) (m why.Machine, disks []why.Disk
 		}
 	}
 	m.Certificates = certificates(h.Files)
+	if m.ControlPlane {
+		controlPlane(ctx, h, &m)
+	}
 	if h.Files.Exists(hostConf) || h.Files.Exists("/etc/systemd/system/"+executor.UnitName) {
 		m.Findings = Gather(ctx, h)
 	}

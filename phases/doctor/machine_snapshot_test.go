@@ -12,6 +12,9 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/internal/vip"
 )
 
 func TestMachine(t *testing.T) {
@@ -39,10 +42,29 @@ func TestMachine(t *testing.T) {
 		!slices.Equal(got.StaticPods["etcd"], []string{"new"}) {
 		t.Errorf("%v %+v", ok, got)
 	}
+	if got.APIServer == "" || got.APIServer == why.Ready || got.VirtualAddress != nil {
+		t.Errorf("%+v", got)
+	}
 	if len(got.Certificates) != 1 || got.Certificates[0].File != "/etc/kubernetes/pki/apiserver.crt" || !got.Certificates[0].NotAfter.Equal(end) {
 		t.Errorf("%+v", got.Certificates)
 	}
 	if len(disks) == 0 || disks[0].Node != "node2" || disks[0].Capacity == 0 {
 		t.Errorf("%+v", disks)
+	}
+}
+
+// A control-plane node of a virtual address says what it sees of it: here, without the address of the node, nothing, and keepalived has no manifest.
+func TestVirtualAddressOfAMachine(t *testing.T) {
+	m := newMachine(t)
+	m.put(t, "/etc/kubernetes/manifests/kube-apiserver.yaml", "")
+	text, err := vip.Settings{Address: "192.0.2.100", RouterID: 7, Password: "canary88"}.With("192.0.2.99").Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.put(t, vip.SettingsFile, string(text))
+	got, _, ok := Machine(t.Context(), m.Host)
+	v := got.VirtualAddress
+	if !ok || v == nil || v.Address != "192.0.2.100" || v.Here || v.Unseen == "" || v.Keepalived == why.Ready || v.Keepalived == "" {
+		t.Errorf("%v %+v", ok, v)
 	}
 }

@@ -190,6 +190,16 @@ func staticContainers(ctx context.Context, h *host.Host, names []string) (map[st
 	return out, nil
 }
 
+// RunningContainers are the names of the containers of kube-system that run on this machine.
+func RunningContainers(ctx context.Context, h *host.Host) ([]string, error) {
+	list, err := systemContainers(ctx, h, &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING})
+	var out []string
+	for _, c := range list {
+		out = append(out, c.GetLabels()[containerNameLabel])
+	}
+	return out, err
+}
+
 // staleContainers are the running containers of the static pod of this node that began before the newest of the files was written.
 func staleContainers(ctx context.Context, h *host.Host, pod string, files ...string) ([]*cri.Container, error) {
 	list, err := systemContainers(ctx, h, &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING})

@@ -49,6 +49,8 @@ type Options struct {
 	// Now is the time of the snapshot, Program the version of ocadm, Host this machine.
 	Now           time.Time
 	Program, Host string
+	// Silent is why the endpoint of the cluster is not the one that is asked.
+	Silent string
 	// Machines are those that were looked at from within, and Disks theirs.
 	Machines []why.Machine
 	Disks    []why.Disk
@@ -57,7 +59,7 @@ type Options struct {
 // Snapshot reads what there is. It does not fail: what cannot be read is in Missing, and a cluster or cloud that cannot be read in Refused.
 func Snapshot(ctx context.Context, c client.Reader, o Options) *why.Snapshot {
 	s := &why.Snapshot{Format: why.Format, Time: o.Now.UTC(), Program: o.Program, Host: o.Host, Namespace: o.Cloud.Namespace, Name: o.Cloud.Name,
-		Machines: o.Machines, Disks: o.Disks}
+		Silent: o.Silent, Machines: o.Machines, Disks: o.Disks}
 	g := &gathering{c: c, o: o, s: s, limit: make(chan struct{}, parallel)}
 	g.cloud(ctx)
 	if s.Refused == nil || !slices.Contains([]string{"OCA-4203", "OCA-4204", "OCA-4205"}, s.Refused.Code) {

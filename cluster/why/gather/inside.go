@@ -37,7 +37,7 @@ func (g *gathering) inside(ctx context.Context) {
 	logs := make([][]why.Log, len(g.s.Pods))
 	for i := range g.s.Pods {
 		p := &g.s.Pods[i]
-		if g.o.Log != nil && (g.o.Everything || why.PodUnwell(p, g.s.Time)) {
+		if g.o.Log != nil && (g.o.Everything || why.PodUnwell(p, g.s.Time) || why.OfKeepalived(p)) {
 			each(func() { logs[i] = g.logs(ctx, p) })
 		}
 	}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"slices"
+
+	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/vip"
+)
+
+// controlPlane looks at what a control-plane node has more than others.
+func controlPlane(ctx context.Context, h *host.Host, m *why.Machine) {
+	if m.APIServer = kubernetes.OwnAPIServer(ctx, h); m.APIServer == "" {
+		m.APIServer = why.Ready
+	}
+	m.VirtualAddress = virtualAddress(ctx, h)
+}
+
+// virtualAddress is nil on a node without keepalived.
+func virtualAddress(ctx context.Context, h *host.Host) *why.VirtualAddress {
+	s, self, found := vip.Own(h)
+	if !found {
+		return nil
+	}
+	see := vip.See(ctx, h, s, self)
+	out := &why.VirtualAddress{Address: see.Address, Here: see.Here, Unseen: see.Unseen, Keepalived: keepalived(ctx, h)}
+	for _, c := range see.Others {
+		out.Others = append(out.Others, why.Claimant{MAC: c.MAC, Peer: c.Peer})
+	}
+	return out
+}
+
+func keepalived(ctx context.Context, h *host.Host) string {
+	if !h.Files.Exists(vip.ManifestFile) {
+		return "there is no " + vip.ManifestFile
+	}
+	running, err := kubernetes.RunningContainers(ctx, h)
+	switch {
+	case err != nil:
+		return "" // containerd does not answer, which is a cause of its own
+	case !slices.Contains(running, "keepalived"):
+		return "its container does not run"
+	}
+	return why.Ready
+}
