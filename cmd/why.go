@@ -41,8 +41,9 @@ func newWhy(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "why [COMPONENT|NODE]", Short: "Find the cause of a problem",
 		Long: "Reads the cloud, its pods, their events and logs, the nodes, the volumes and, as root on a node, the kubelet and containerd of this\n" +
-			"machine; there, a control-plane node also asks its own API server if the endpoint of the cluster does not answer. Prints the cause that explains the symptom, with the evidence and the next command, and then what else is wrong. Without an\n" +
-			"argument, the symptom is the whole cloud. The argument is a component, a node, or control-plane, database, dns, identity or operator.\n\n" +
+			"machine. As root on a control-plane node, it asks the API server there if the endpoint of the cluster does not answer. It prints the cause\n" +
+			"that explains the symptom, with the evidence and the next command, and then what else is wrong. Without an argument, the symptom is\n" +
+			"the whole cloud. The argument is a component, a node, or control-plane, database, dns, identity or operator.\n\n" +
 			"--from reads a support bundle instead, on any machine. --fix offers repairs, each with the equivalent kubectl command, asks before each,\n" +
 			"and checks again that it is still needed. Forget a pod of a lost node only if that machine is off: if it is only cut off, the pod\n" +
 			"continues there, and a second one runs beside it. --yes does not ask, and then forgets pods of a node, or uncordons a node, only if you\n" +
