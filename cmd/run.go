@@ -32,8 +32,8 @@ import (
 
 // The files of a run on the machine.
 const (
-	journalFile = host.StateDir + "/journal.jsonl"
-	lockFile    = "/run/ocadm.lock"
+	journalFile = host.JournalFile
+	lockFile    = host.LockFile
 	logDir      = "/var/log/ocadm"
 )
 

@@ -5,6 +5,7 @@ package why
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // keepalived adds a pod of keepalived with what it logged.
@@ -78,5 +79,48 @@ func TestSilentEndpointFollows(t *testing.T) {
 	}
 	if got := strings.Join(ids, " "); got != "endpoint-silent node-lost" {
 		t.Errorf("%s, others %+v", got, r.Others)
+	}
+}
+
+// The finding of a stopped control plane has the command that continues, and the way back; one that is at work is waited for.
+func TestStopped(t *testing.T) {
+	for name, c := range map[string]struct {
+		u    *Unfinished
+		next string
+	}{
+		"cut off":   {&Unfinished{Command: "ocadm etcd restore --from-data"}, "on n1: ocadm etcd restore --from-data"},
+		"with back": {&Unfinished{Command: "ocadm move 10.0.0.2", Back: "ocadm move 10.0.0.1"}, "on n1: ocadm move 10.0.0.2; or take it back: ocadm move 10.0.0.1"},
+		"at work":   {&Unfinished{Command: "ocadm etcd rejoin", AtWork: 77}, "on n1: wait for it: ps -fp 77"},
+		"not known": {nil, "on n1: ocadm etcd status; if no ocadm is at work: mv /etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/*.yaml /etc/kubernetes/manifests/"},
+	} {
+		s := healthy(t)
+		s.Machines[0].Stopped, s.Machines[0].Unfinished = []string{"etcd"}, c.u
+		r, _ := Diagnose(s, "")
+		if r.Cause == nil || r.Cause.ID != "control-plane-stopped" || r.Cause.Remedy != c.next {
+			t.Errorf("%s: %+v", name, r.Cause)
+		}
+	}
+}
+
+// A node that has just begun to save snapshots needs none yet; a clock that was ahead makes none old.
+func TestSnapshotsAreWell(t *testing.T) {
+	for name, of := range map[string]func(s *Snapshot) EtcdSnapshots{
+		"new": func(s *Snapshot) EtcdSnapshots { return EtcdSnapshots{Since: s.Time.Add(-time.Hour)} },
+		"recent": func(s *Snapshot) EtcdSnapshots {
+			return EtcdSnapshots{Last: s.Time.Add(-time.Hour), Problem: "etcd starts"}
+		},
+		"in future": func(s *Snapshot) EtcdSnapshots { return EtcdSnapshots{Last: s.Time.Add(time.Hour)} },
+	} {
+		s := healthy(t)
+		kept := of(s)
+		s.Machines[0].EtcdSnapshots = &kept
+		if r, _ := Diagnose(s, ""); r.Cause != nil {
+			t.Errorf("%s: %+v", name, r.Cause)
+		}
+	}
+	s := healthy(t)
+	s.Machines[0].EtcdSnapshots = &EtcdSnapshots{}
+	if r, _ := Diagnose(s, ""); r.Cause == nil || r.Cause.What != "There is no snapshot of etcd on n1" || !r.Healthy {
+		t.Errorf("none: %+v", r)
 	}
 }

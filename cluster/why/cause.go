@@ -98,7 +98,7 @@ type Hit struct {
 
 // Causes are all there are. A new one is an entry in one of these lists.
 func Causes() []Cause {
-	return slices.Concat(addressCauses(), controlPlaneCauses(), nodeCauses(), networkCauses(), storageCauses(), databaseCauses(), identityCauses(),
+	return slices.Concat(addressCauses(), controlPlaneCauses(), machineCauses(), nodeCauses(), networkCauses(), storageCauses(), databaseCauses(), identityCauses(),
 		imageCauses(), schedulingCauses(), containerCauses(), operatorCauses(), cloudCauses(), agentCauses())
 }
 

@@ -28,6 +28,14 @@ type Machine struct {
 	APIServer string `json:"apiServer,omitempty"`
 	// VirtualAddress is what a control-plane node with keepalived sees of the virtual address; nil without one.
 	VirtualAddress *VirtualAddress `json:"virtualAddress,omitempty"`
+	// EtcdSnapshots are those of a control-plane node with an etcd of its own.
+	EtcdSnapshots *EtcdSnapshots `json:"etcdSnapshots,omitempty"`
+	// Stopped are the static pods of the control plane whose manifests ocadm moved away, Unfinished the command that did so, nil if that is not known.
+	Stopped    []string    `json:"stopped,omitempty"`
+	Unfinished *Unfinished `json:"unfinished,omitempty"`
+	// Address is that of the node in its settings, "" if the kubelet chooses it; Addresses are those of the machine, that of the default route first.
+	Address   string   `json:"address,omitempty"`
+	Addresses []string `json:"addresses,omitempty"`
 	// Findings are those of "ocadm node doctor" if the machine has files of a compute node.
 	Findings finding.List `json:"findings,omitempty"`
 }
@@ -56,4 +64,27 @@ type Claimant struct {
 	MAC string `json:"mac"`
 	// Peer is the address of the control-plane node that it is, "" if it is none.
 	Peer string `json:"peer,omitempty"`
+}
+
+// Unfinished is a command of ocadm that was cut off, or is at work.
+type Unfinished struct {
+	// Command continues it, Back takes it back; "" if nothing does.
+	Command string `json:"command"`
+	Back    string `json:"back,omitempty"`
+	// Last is when it last noted a step.
+	Last time.Time `json:"last"`
+	// AtWork is the process of ocadm on the machine, 0 if none runs.
+	AtWork int `json:"atWork,omitempty"`
+}
+
+// StaleSnapshot is how old the newest snapshot of etcd may be: one is taken every hour.
+const StaleSnapshot = 3 * time.Hour
+
+// EtcdSnapshots are the snapshots of etcd that a control-plane node saves every hour.
+type EtcdSnapshots struct {
+	// Since is when the node began to save them, Last the time of the newest, the zero time without one.
+	Since time.Time `json:"since"`
+	Last  time.Time `json:"last,omitzero"`
+	// Problem is why the last one was not saved, "" if it was or that is not known.
+	Problem string `json:"problem,omitempty"`
 }

@@ -70,6 +70,24 @@ func provocations() []provocation {
 		{"limit-range", func(s *Snapshot) {
 			s.component("glance", v1alpha1.Degraded, "RolloutStalled", `0 of 1 pods ready; pods "x" is forbidden: maximum memory usage per Container is 64Mi`)
 		}},
+		{"control-plane-stopped", func(s *Snapshot) {
+			machines := s.Machines
+			s.refuse("OCA-4203")
+			s.Machines = machines
+			s.Machines[0].Stopped = []string{"etcd", "kube-apiserver"}
+			s.Machines[0].Unfinished = &Unfinished{Command: "ocadm move 10.0.0.2", Back: "ocadm move 10.0.0.1", Last: s.Time.Add(-time.Hour)}
+		}},
+		{"node-address", func(s *Snapshot) {
+			machines := s.Machines
+			s.refuse("OCA-4203")
+			s.Machines = machines
+			s.Machines[0].Address, s.Machines[0].Addresses = "10.0.0.1", []string{"10.0.0.57", "10.244.0.1"}
+			s.Machines[0].StaticPods = map[string][]string{"etcd": {`"failed to start etcd: listen tcp 10.0.0.1:2380: bind: cannot assign requested address"`}}
+			s.machine("kubelet", "activating", "exited") // it follows
+		}},
+		{"etcd-snapshots-old", func(s *Snapshot) {
+			s.Machines[0].EtcdSnapshots = &EtcdSnapshots{Since: s.Time.Add(-30 * day), Last: s.Time.Add(-5 * time.Hour), Problem: "OCA-4148: There is no space for a snapshot of etcd"}
+		}},
 		{"node-lost", func(s *Snapshot) {
 			s.ready("n2", corev1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status.")
 		}},

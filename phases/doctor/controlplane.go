@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/phases/etcd"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/vip"
@@ -18,6 +19,7 @@ func controlPlane(ctx context.Context, h *host.Host, m *why.Machine) {
 		m.APIServer = why.Ready
 	}
 	m.VirtualAddress = virtualAddress(ctx, h)
+	m.EtcdSnapshots = etcd.Kept(h, containerLog(h.Files, etcd.Pod, etcd.Container))
 }
 
 // virtualAddress is nil on a node without keepalived.

@@ -28,7 +28,8 @@ const (
 
 // Machine looks at this machine for a snapshot. ok is false if it is no node.
 func Machine(ctx context.Context, h *host.Host) (m why.Machine, disks []why.Disk, ok bool) {
-	m = why.Machine{Node: cmp.Or(kubernetes.RegisteredAs(h).Name, h.Facts.Hostname), ControlPlane: h.Files.Exists("/etc/kubernetes/manifests/kube-apiserver.yaml")}
+	m = why.Machine{Node: cmp.Or(kubernetes.RegisteredAs(h).Name, h.Facts.Hostname), Stopped: kubernetes.StoppedPods(h)}
+	m.ControlPlane = kubernetes.IsControlPlane(h) || len(m.Stopped) > 0
 	if !m.ControlPlane && !h.Files.Exists("/etc/kubernetes/kubelet.conf") {
 		return m, nil, false
 	}
@@ -48,6 +49,10 @@ func Machine(ctx context.Context, h *host.Host) (m why.Machine, disks []why.Disk
 		}
 	}
 	m.Certificates = certificates(h.Files)
+	m.Address, m.Addresses = addresses(h)
+	if len(m.Stopped) > 0 {
+		m.Unfinished = unfinished(h)
+	}
 	if m.ControlPlane {
 		controlPlane(ctx, h, &m)
 	}
@@ -58,8 +63,11 @@ func Machine(ctx context.Context, h *host.Host) (m why.Machine, disks []why.Disk
 }
 
 // staticPodLog is the end of the last start of a static pod of the control plane.
-func staticPodLog(files host.Files, name string) []string {
-	dirs, _ := files.Glob(podLogDir + "/kube-system_" + name + "-*/" + name) // the pattern is well-formed
+func staticPodLog(files host.Files, name string) []string { return containerLog(files, name, name) }
+
+// containerLog is the end of the last start of a container of a static pod.
+func containerLog(files host.Files, pod, container string) []string {
+	dirs, _ := files.Glob(podLogDir + "/kube-system_" + pod + "-*/" + container) // the pattern is well-formed
 	var lines []string
 	for _, dir := range dirs {
 		starts := lastStarts(files, dir)

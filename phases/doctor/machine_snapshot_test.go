@@ -68,3 +68,24 @@ func TestVirtualAddressOfAMachine(t *testing.T) {
 		t.Errorf("%v %+v", ok, v)
 	}
 }
+
+// The last snapshot of etcd, and why there is no newer one, as the static pod has logged it.
+func TestSnapshotsOfAMachine(t *testing.T) {
+	m := newMachine(t)
+	m.put(t, "/etc/kubernetes/manifests/kube-apiserver.yaml", "")
+	if got, _, _ := Machine(t.Context(), m.Host); got.EtcdSnapshots != nil {
+		t.Errorf("a node that saves none: %+v", got.EtcdSnapshots)
+	}
+	m.put(t, "/etc/kubernetes/manifests/ocadm-etcd.yaml", "")
+	log := podLogDir + "/kube-system_ocadm-etcd-n1_1/snapshots/0.log"
+	failed := `level=WARN msg="no snapshot was saved" error="OCA-4148: \"no\" space"`
+	m.put(t, log, line(`level=INFO msg="saved a snapshot" file=x`)+line(failed))
+	got, _, _ := Machine(t.Context(), m.Host)
+	if s := got.EtcdSnapshots; s == nil || s.Since.IsZero() || !s.Last.IsZero() || s.Problem != `OCA-4148: "no" space` {
+		t.Errorf("%+v", s)
+	}
+	m.put(t, log, line(failed)+line(`level=INFO msg="saved a snapshot" file=x`))
+	if got, _, _ := Machine(t.Context(), m.Host); got.EtcdSnapshots.Problem != "" {
+		t.Errorf("%+v", got.EtcdSnapshots)
+	}
+}

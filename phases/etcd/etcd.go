@@ -20,6 +20,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/finding"
@@ -30,9 +31,6 @@ import (
 
 // Dir is where a control-plane node keeps snapshots. They contain every Secret of the cluster: mode 0600.
 const Dir = host.StateDir + "/etcd"
-
-// staleSnapshot is how old the newest snapshot may be: one is taken every hour.
-const staleSnapshot = 3 * time.Hour
 
 // DefaultKeep is what a control-plane node keeps.
 var DefaultKeep = snapshot.Keep{Last: 12, Days: 7}
@@ -150,7 +148,7 @@ func (s *Status) judge(now time.Time) {
 	case snapshot.Future(last.Time, now):
 		problem("the last snapshot on this machine is of %s, which is in the future: the clock was ahead then or is behind now: check it with timedatectl",
 			last.Time.Format(time.RFC3339))
-	case now.Sub(last.Time) > staleSnapshot:
+	case now.Sub(last.Time) > why.StaleSnapshot:
 		problem("the last snapshot on this machine is %s old: kubectl -n kube-system logs %s-%s", now.Sub(last.Time).Round(time.Minute), podName, s.Member)
 	}
 }

@@ -5,8 +5,11 @@ package etcd
 import (
 	"context"
 	"log/slog"
+	"strconv"
+	"strings"
 	"time"
 
+	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -16,6 +19,12 @@ const (
 	snapshotTimeout = 10 * time.Minute
 	// snapshotRetry is when a snapshot that failed is tried again: etcd may only be starting.
 	snapshotRetry = time.Minute
+)
+
+// What is logged of each snapshot. Kept finds it there.
+const (
+	saved    = "saved a snapshot"
+	notSaved = "no snapshot was saved"
 )
 
 // KeepSnapshots saves a snapshot after each interval, until ctx ends. A restart does not make it save earlier.
@@ -37,10 +46,10 @@ func KeepSnapshots(ctx context.Context, files host.Files, endpoint, dir string, 
 		cancel()
 		if wait = every; err != nil {
 			wait = min(snapshotRetry, every)
-			log.Warn("no snapshot was saved", "error", err)
+			log.Warn(notSaved, "error", err)
 			continue
 		}
-		log.Info("saved a snapshot", "file", info.File, "revision", info.Revision, "bytes", info.Size, "keys", info.Keys)
+		log.Info(saved, "file", info.File, "revision", info.Revision, "bytes", info.Size, "keys", info.Keys)
 	}
 }
 
@@ -49,3 +58,33 @@ func KeepSnapshots(ctx context.Context, files host.Files, endpoint, dir string, 
 func untilNext(last, now time.Time, every time.Duration) time.Duration {
 	return min(every, max(0, every-now.Sub(last)))
 }
+
+// Kept is what a control-plane node has of snapshots; nil if it saves none. log are the last lines of its static pod.
+func Kept(h *host.Host, log []string) *why.EtcdSnapshots {
+	began, err := h.Files.Stat(manifestFile)
+	if err != nil {
+		return nil
+	}
+	out := &why.EtcdSnapshots{Since: began.ModTime().UTC()}
+	if list, err := snapshot.List(h.Files.Path(Dir)); err == nil && len(list) > 0 {
+		out.Last = list[0].Time
+	}
+	for _, line := range log {
+		switch _, cause, _ := strings.Cut(line, "error="); {
+		case strings.Contains(line, saved):
+			out.Problem = ""
+		case strings.Contains(line, notSaved):
+			if text, err := strconv.Unquote(cause); err == nil {
+				cause = text
+			}
+			out.Problem = cause
+		}
+	}
+	return out
+}
+
+// Container is that of the static pod which saves snapshots, Pod its name.
+const (
+	Container = "snapshots"
+	Pod       = podName
+)

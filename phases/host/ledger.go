@@ -21,6 +21,12 @@ import (
 // StateDir is where ocadm keeps what it knows of the machine.
 const StateDir = "/var/lib/ocadm"
 
+// JournalFile records the runs of ocadm on this machine, and LockFile names the process of the one that is at work.
+const (
+	JournalFile = StateDir + "/journal.jsonl"
+	LockFile    = "/run/ocadm.lock"
+)
+
 // LedgerFile is the ledger.
 const LedgerFile = StateDir + "/ledger.jsonl"
 

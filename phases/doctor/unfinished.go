@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+// stopping are the commands that stop the control plane of a machine, by their names in the journal, and how they are continued and taken back.
+var stopping = map[string]func(inputs map[string]string) (command, back string){
+	"etcd restore": func(in map[string]string) (string, string) {
+		if in["file"] == "" {
+			return "ocadm etcd restore --from-data", ""
+		}
+		return "ocadm etcd restore " + in["file"], ""
+	},
+	"etcd rejoin": func(in map[string]string) (string, string) {
+		if after := in["--after-restore"]; after != "" {
+			return "ocadm etcd rejoin --after-restore " + after, "at " + after + ", which keeps the data that it has: ocadm etcd restore --from-data"
+		}
+		return "ocadm etcd rejoin", ""
+	},
+	"move": func(in map[string]string) (string, string) {
+		return "ocadm move " + in["to"], "ocadm move " + in["from"]
+	},
+}
+
+// stopStep is the name of the step of each that stops the control plane.
+const stopStep = "stop"
+
+// unfinished is the last command that stopped the control plane and did not end, as the journal has it: records of such commands are written later.
+func unfinished(h *host.Host) *why.Unfinished {
+	journal := workflow.NewJournal(h.Files.Path(host.JournalFile))
+	var out *why.Unfinished
+	for plan, words := range stopping {
+		in, err := journal.Resume(plan)
+		if err != nil || in == nil || !slices.Contains(in.Did, stopStep) || out != nil && out.Last.After(in.Last) {
+			continue
+		}
+		out = &why.Unfinished{Last: in.Last, AtWork: atWork(h)}
+		out.Command, out.Back = words(in.Inputs)
+	}
+	return out
+}
+
+// atWork is the process of ocadm that holds the lock of this machine. The file names it also when it has ended.
+func atWork(h *host.Host) int {
+	pid, err := strconv.Atoi(strings.TrimSpace(h.Files.Text(host.LockFile)))
+	if err != nil || !strings.Contains(h.Files.Text(fmt.Sprintf("/proc/%d/cmdline", pid)), "ocadm") {
+		return 0
+	}
+	return pid
+}
+
+// addresses are that of the node in its settings, and those that the machine has.
+func addresses(h *host.Host) (node string, has []string) {
+	if a := kubernetes.NodeAddress(h); a.IsValid() {
+		node = a.String()
+	} else if own, _, ok := kubernetes.OwnEndpoint(h); ok {
+		node = own
+	}
+	add := func(a netip.Addr) {
+		if a.IsValid() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !slices.Contains(has, a.String()) {
+			has = append(has, a.String())
+		}
+	}
+	add(h.Facts.Address)
+	for _, i := range h.Facts.Interfaces {
+		for _, p := range i.Prefixes {
+			add(p.Addr())
+		}
+	}
+	return node, has
+}
