@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // keepalived adds a pod of keepalived with what it logged.
@@ -67,7 +69,7 @@ func TestVirtualAddressIsWell(t *testing.T) {
 // The endpoint that is silent is explained by the virtual address that nobody has.
 func TestSilentEndpointFollows(t *testing.T) {
 	s := healthy(t)
-	for _, c := range provocations() {
+	for _, c := range addressed() {
 		if c.id == "virtual-address-nowhere" {
 			c.change(s)
 		}
@@ -122,5 +124,42 @@ func TestSnapshotsAreWell(t *testing.T) {
 	s.Machines[0].EtcdSnapshots = &EtcdSnapshots{}
 	if r, _ := Diagnose(s, ""); r.Cause == nil || r.Cause.What != "There is no snapshot of etcd on n1" || !r.Healthy {
 		t.Errorf("none: %+v", r)
+	}
+}
+
+// addressed are the provocations of causes about addresses, and about what a machine that was looked at from within has.
+func addressed() []provocation {
+	day := 24 * time.Hour
+	return []provocation{
+		{"virtual-address-nowhere", func(s *Snapshot) {
+			s.Silent = "dial tcp 10.0.0.100:6443: connect: no route to host"
+			s.virtualAddress(VirtualAddress{Keepalived: "its container does not run"})
+			s.ready("n3", corev1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status.") // a worker asks at the virtual address
+		}},
+		{"virtual-address-twice", func(s *Snapshot) {
+			s.virtualAddress(VirtualAddress{Here: true, Others: []Claimant{{MAC: "52:54:00:00:00:02", Peer: "10.0.0.2"}}})
+		}},
+		{"virtual-address-foreign", func(s *Snapshot) {
+			s.virtualAddress(VirtualAddress{Here: true, Others: []Claimant{{MAC: "52:54:00:00:00:99"}}})
+		}},
+		{"endpoint-silent", func(s *Snapshot) { s.Silent = "dial tcp 10.0.0.100:6443: i/o timeout" }},
+		{"control-plane-stopped", func(s *Snapshot) {
+			machines := s.Machines
+			s.refuse("OCA-4203")
+			s.Machines = machines
+			s.Machines[0].Stopped = []string{"etcd", "kube-apiserver"}
+			s.Machines[0].Unfinished = &Unfinished{Command: "ocadm move 10.0.0.2", Back: "ocadm move 10.0.0.1", Last: s.Time.Add(-time.Hour)}
+		}},
+		{"node-address", func(s *Snapshot) {
+			machines := s.Machines
+			s.refuse("OCA-4203")
+			s.Machines = machines
+			s.Machines[0].Address, s.Machines[0].Addresses = "10.0.0.1", []string{"10.0.0.57", "10.244.0.1"}
+			s.Machines[0].StaticPods = map[string][]string{"etcd": {`"failed to start etcd: listen tcp 10.0.0.1:2380: bind: cannot assign requested address"`}}
+			s.machine("kubelet", "activating", "exited") // it follows
+		}},
+		{"etcd-snapshots-old", func(s *Snapshot) {
+			s.Machines[0].EtcdSnapshots = &EtcdSnapshots{Since: s.Time.Add(-30 * day), Last: s.Time.Add(-5 * time.Hour), Problem: "OCA-4148: There is no space for a snapshot of etcd"}
+		}},
 	}
 }

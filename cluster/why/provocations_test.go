@@ -20,21 +20,11 @@ type provocation struct {
 }
 
 // provocations have one entry for each cause.
-func provocations() []provocation {
+func provocations() []provocation { return slices.Concat(addressed(), others()) }
+
+func others() []provocation {
 	day := 24 * time.Hour
 	return []provocation{
-		{"virtual-address-nowhere", func(s *Snapshot) {
-			s.Silent = "dial tcp 10.0.0.100:6443: connect: no route to host"
-			s.virtualAddress(VirtualAddress{Keepalived: "its container does not run"})
-			s.ready("n3", corev1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status.") // a worker asks at the virtual address
-		}},
-		{"virtual-address-twice", func(s *Snapshot) {
-			s.virtualAddress(VirtualAddress{Here: true, Others: []Claimant{{MAC: "52:54:00:00:00:02", Peer: "10.0.0.2"}}})
-		}},
-		{"virtual-address-foreign", func(s *Snapshot) {
-			s.virtualAddress(VirtualAddress{Here: true, Others: []Claimant{{MAC: "52:54:00:00:00:99"}}})
-		}},
-		{"endpoint-silent", func(s *Snapshot) { s.Silent = "dial tcp 10.0.0.100:6443: i/o timeout" }},
 		{"api-unreachable", func(s *Snapshot) { s.refuse("OCA-4203") }},
 		{"api-credentials", func(s *Snapshot) { s.refuse("OCA-4204") }},
 		{"api-forbidden", func(s *Snapshot) { s.refuse("OCA-4205") }},
@@ -69,24 +59,6 @@ func provocations() []provocation {
 		}},
 		{"limit-range", func(s *Snapshot) {
 			s.component("glance", v1alpha1.Degraded, "RolloutStalled", `0 of 1 pods ready; pods "x" is forbidden: maximum memory usage per Container is 64Mi`)
-		}},
-		{"control-plane-stopped", func(s *Snapshot) {
-			machines := s.Machines
-			s.refuse("OCA-4203")
-			s.Machines = machines
-			s.Machines[0].Stopped = []string{"etcd", "kube-apiserver"}
-			s.Machines[0].Unfinished = &Unfinished{Command: "ocadm move 10.0.0.2", Back: "ocadm move 10.0.0.1", Last: s.Time.Add(-time.Hour)}
-		}},
-		{"node-address", func(s *Snapshot) {
-			machines := s.Machines
-			s.refuse("OCA-4203")
-			s.Machines = machines
-			s.Machines[0].Address, s.Machines[0].Addresses = "10.0.0.1", []string{"10.0.0.57", "10.244.0.1"}
-			s.Machines[0].StaticPods = map[string][]string{"etcd": {`"failed to start etcd: listen tcp 10.0.0.1:2380: bind: cannot assign requested address"`}}
-			s.machine("kubelet", "activating", "exited") // it follows
-		}},
-		{"etcd-snapshots-old", func(s *Snapshot) {
-			s.Machines[0].EtcdSnapshots = &EtcdSnapshots{Since: s.Time.Add(-30 * day), Last: s.Time.Add(-5 * time.Hour), Problem: "OCA-4148: There is no space for a snapshot of etcd"}
 		}},
 		{"node-lost", func(s *Snapshot) {
 			s.ready("n2", corev1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status.")
