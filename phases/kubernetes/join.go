@@ -41,7 +41,7 @@ func JoinPhases(software ...string) []host.Phase {
 			there, err := filesThere(files...)(ctx, h)
 			return there && (h.Files.Exists(bootstrapConf) || kubeletJoined(h)) && kubeletActive(ctx, h), err
 		},
-		clear: forgetOtherAuthority,
+		clear: forgetOtherAuthority, finish: forgetRestarts,
 	}
 	config.Check = unlessJoined(config.Check, join.key())
 	start := join.phase()
@@ -158,6 +158,15 @@ func forgetOtherAuthority(h *host.Host, r workflow.Reporter, _ bool) error {
 		}
 	}
 	r.Changed("removed %s/ca.crt, which an unfinished join to another cluster left", pkiDir)
+	return nil
+}
+
+// forgetRestarts makes systemd count the restarts of the kubelet from now on. Without a valid certificate it was restarted again and again, for days perhaps, and
+// the wait for it would give up on one that starts slowly.
+func forgetRestarts(ctx context.Context, h *host.Host, _ workflow.Reporter) error {
+	if h.Files.Exists(KubeletKubeconfig) { // else this is the first join
+		_, _ = h.Systemctl(ctx, "reset-failed", "kubelet") // a unit that systemd does not know is no reason to fail: the wait says so
+	}
 	return nil
 }
 

@@ -21,20 +21,28 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
+const kubeletCertificate = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+
 // leaves are the certificates of a control-plane node, by the authority that signs them.
 var leaves = map[string][]string{
 	"pki/ca": {"pki/apiserver.crt", "pki/apiserver-kubelet-client.crt", "admin.conf", "controller-manager.conf", "scheduler.conf",
-		"/var/lib/kubelet/pki/kubelet-client-current.pem"},
+		kubeletCertificate},
 	"pki/etcd/ca":        {"pki/etcd/server.crt", "pki/etcd/peer.crt", "pki/etcd/healthcheck-client.crt", "pki/apiserver-etcd-client.crt"},
 	"pki/front-proxy-ca": {"pki/front-proxy-client.crt"},
 }
 
-// sleptPastExpiry lets every certificate of all control-plane nodes end an hour ago, as if they had been off for a year. One command on each revives them.
+// sleeper is the worker whose kubelet's certificate ends.
+const sleeper = 4
+
+// sleptPastExpiry lets every certificate of all control-plane nodes, and that of a worker, end an hour ago, as if they had been off for a year. One command on each
+// control-plane node revives it, and the worker joins again without a reset.
 func (s *suite) sleptPastExpiry(t *testing.T) {
 	ctx := t.Context()
+	s.joinSleeper(t)
 	for _, node := range controlPlanes {
 		s.expire(t, node)
 	}
+	s.expireKubelet(t, sleeper)
 	for _, node := range controlPlanes {
 		if _, err := s.On(ctx, node, "sh", "-c", "systemctl stop kubelet; pkill -9 -x kube-apiserver; pkill -9 -x etcd; systemctl start kubelet; true"); err != nil {
 			t.Fatal(err)
@@ -67,13 +75,67 @@ func (s *suite) sleptPastExpiry(t *testing.T) {
 		t.Error(err)
 	}
 	s.whole(t, 1)
+	s.wakeSleeper(t)
+}
+
+// joinSleeper joins the worker, or joins it again: it needs little on the disk that the machines share.
+func (s *suite) joinSleeper(t *testing.T) {
+	t.Helper()
+	if err := s.Join(t.Context(), sleeper, "--enable-host-agent=false", "--ignore-preflight-errors", "Disk", "--skip-phases", "images/others"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Kubectl(t.Context(), "wait", "node/node4", "--for=condition=Ready", "--timeout=180s"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expireKubelet lets the certificate of the kubelet of a worker end, which asks with it no more.
+func (s *suite) expireKubelet(t *testing.T, node int) {
+	t.Helper()
+	if _, err := s.On(t.Context(), node, "systemctl", "stop", "kubelet"); err != nil {
+		t.Fatal(err)
+	}
+	s.expireFiles(t, node, 1, map[string][]string{"pki/ca": {kubeletCertificate}})
+	if _, err := s.On(t.Context(), node, "systemctl", "start", "kubelet", "--no-block"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wakeSleeper joins the worker again with a new token and no reset. Its pods run on: their containers are the same afterwards.
+func (s *suite) wakeSleeper(t *testing.T) {
+	ctx := t.Context()
+	if _, err := s.Kubectl(ctx, "wait", "node/node4", "--for=condition=Ready=Unknown", "--timeout=180s"); err != nil {
+		t.Fatal(err)
+	}
+	shims := func() string {
+		t.Helper()
+		out, err := s.On(ctx, sleeper, "sh", "-c", "pgrep -x kube-proxy; pgrep -x flanneld; true")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	before := shims()
+	s.joinSleeper(t)
+	if after := shims(); before == "" || after != before {
+		t.Errorf("the processes of pods were %q and are %q", before, after)
+	}
+	if _, err := s.On(ctx, sleeper, "openssl", "x509", "-checkend", "0", "-noout", "-in", kubeletCertificate); err != nil {
+		t.Errorf("the certificate of the kubelet: %v", err)
+	}
 }
 
 // expire replaces the certificates of a machine with equal ones that have ended.
 func (s *suite) expire(t *testing.T, node int) {
 	t.Helper()
+	s.expireFiles(t, node, node, leaves)
+}
+
+// expireFiles replaces certificates of a machine, by the authorities that sign them, which are on another machine or the same.
+func (s *suite) expireFiles(t *testing.T, node, authorities int, leaves map[string][]string) {
+	t.Helper()
 	dir := t.TempDir()
-	get := func(name string) (from, to string, raw []byte) {
+	get := func(node int, name string) (from, to string, raw []byte) {
 		from, to = name, filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
 		if !strings.HasPrefix(name, "/") {
 			from = "/etc/kubernetes/" + name
@@ -88,14 +150,14 @@ func (s *suite) expire(t *testing.T, node int) {
 		return from, to, raw
 	}
 	for ca, files := range leaves {
-		_, _, crt := get(ca + ".crt")
-		_, _, key := get(ca + ".key")
+		_, _, crt := get(authorities, ca+".crt")
+		_, _, key := get(authorities, ca+".key")
 		authority, err := pki.ParsePair(crt, key)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range files {
-			from, to, raw := get(name)
+			from, to, raw := get(node, name)
 			if strings.HasSuffix(name, ".conf") {
 				raw = expiredKubeconfig(t, raw, authority)
 			} else {

@@ -21,7 +21,7 @@ func TestControlPlaneDays(t *testing.T) {
 	if os.Getenv("OCADM_TEST_DAYS") == "" {
 		t.Skip("make days runs it: it takes minutes")
 	}
-	s := newSuite(t, machines(t, 3))
+	s := newSuite(t, machines(t, 4)) // the last one becomes a worker when certificates expire
 	s.threeControlPlanes(t, "--high-availability-vip", s.VirtualAddress())
 	s.walk(t, nil,
 		step{"a control-plane node is lost and replaced", s.replaceLost},

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// A worker that was off when the certificate of its kubelet ended joins again by the same command with a new token, without a reset: each phase that has to do
+// with the certificate runs, what the node is stays, and the kubelet, which sees that its certificate has ended, asks for one with the token. Source: kubelet,
+// pkg/kubelet/certificate/bootstrap, LoadClientConfig.
+func TestJoinAgainAfterExpiry(t *testing.T) {
+	rec := &host.Recorder{}
+	h := fakeHost(t, rec)
+	later := time.Now().Add(24 * time.Hour)
+	ca := issue(t, nil, later)
+	ended, renewed := issue(t, &ca, time.Now().Add(-time.Hour)), issue(t, &ca, later)
+	h.Config.Join.Endpoint, h.Config.Join.CACertHashes = "10.0.0.1:6443", []string{Pin(ca.cert)}
+	write(t, h, pkiDir+"/ca.crt", ca.pem)
+	write(t, h, KubeletConfigFile, "x")
+	write(t, h, kubeletFlagsFile, "x")
+	write(t, h, kubeletClientPEM, ended.pem+ended.keyPEM(t))
+	kubeconfig := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
+"clusters":[{"name":"c","cluster":{"server":"https://10.0.0.1:6443","certificate-authority-data":%q}}],"users":[{"name":"u","user":{"client-certificate":%q,"client-key":%q}}]}`,
+		base64.StdEncoding.EncodeToString([]byte(ca.pem)), kubeletClientPEM, kubeletClientPEM)
+	write(t, h, KubeletKubeconfig, kubeconfig)
+	plan := JoinPhases()
+	phase := func(name string) host.Phase {
+		return plan[slices.IndexFunc(plan, func(p host.Phase) bool { return p.Name == name })]
+	}
+	done := func(name string) bool {
+		t.Helper()
+		is, err := phase(name).Check(t.Context(), h)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return is
+	}
+	if err := noteFinished(h, "kubeadm join phase kubelet-start", Worker); err != nil { // of the first join
+		t.Fatal(err)
+	}
+	for _, name := range []string{"discovery", "kubeadm-config", "kubelet-start", "kubelet-wait-bootstrap", "node-registered"} {
+		if done(name) {
+			t.Errorf("phase %s is skipped, and the certificate has ended", name)
+		}
+	}
+	if err := phase("kubeadm-config").Run(t.Context(), h, &reporter{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := phase("kubelet-start").Run(t.Context(), h, &reporter{}); err != nil {
+		t.Fatal(err)
+	}
+	if h.Files.Text(KubeletKubeconfig) != kubeconfig || h.Files.Text(pkiDir+"/ca.crt") != ca.pem {
+		t.Error("what the node is was removed")
+	}
+	if !slices.ContainsFunc(rec.Calls(), func(l string) bool { return strings.Contains(l, "reset-failed kubelet") }) {
+		t.Errorf("the restarts of before count: %q", rec.Calls())
+	}
+	write(t, h, bootstrapConf, "token") // as kubeadm did
+	if !done("kubelet-start") || done("kubelet-wait-bootstrap") {
+		t.Error("the kubelet has not asked yet, and the join does not wait for it")
+	}
+	write(t, h, kubeletClientPEM, renewed.pem+renewed.keyPEM(t)) // as the kubelet does
+	for _, name := range []string{"discovery", "kubelet-start"} {
+		if !done(name) {
+			t.Errorf("phase %s is not done", name)
+		}
+	}
+}
