@@ -140,7 +140,8 @@ func refuseLeft(on map[string][]string, all []member) error {
 			"or remove the file; then run the same command again").With(left...)
 }
 
-// takeOver lets nodes take a stage over: control-plane nodes one after the other, then workers. Those that are not Ready are left out and reported at the end.
+// takeOver lets nodes take a stage over: control-plane nodes one after the other, then workers. Those that are not Ready are left out and reported at the end,
+// except this machine, whose kubelet a killed run may have restarted just now.
 func (n *Rotation) takeOver(ctx context.Context, r workflow.Reporter, stage Stage, again bool) error {
 	c, err := n.client()
 	if err != nil {
@@ -155,10 +156,11 @@ func (n *Rotation) takeOver(ctx context.Context, r workflow.Reporter, stage Stag
 		if !again && n.has(m.name, stage) {
 			return true
 		}
-		if !m.ready {
+		waits := !m.ready && m.name != n.Host.Config.Node.Name
+		if waits {
 			away = append(away, m.name)
 		}
-		return !m.ready
+		return waits
 	})
 	var workers errgroup.Group
 	workers.SetLimit(atOnce)
