@@ -29,6 +29,8 @@ var ErrNotInstalled = errors.New("mariadbd is not installed (Debian: apt-get ins
 type Options struct {
 	// Addr to listen on; "127.0.0.1:0" when empty.
 	Addr string
+	// RootPassword is made up when empty.
+	RootPassword string
 	// RootHosts are the hosts root may come from; "%" when empty. root@localhost over the socket always exists.
 	RootHosts []string
 	// GeneralLog records every statement, see Server.Statements.
@@ -64,7 +66,7 @@ func Start(ctx context.Context, dir string, o Options) (*Server, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	s := &Server{MySQL: p.mysql, RootPassword: "Root-" + rand.Text()}
+	s := &Server{MySQL: p.mysql, RootPassword: cmp.Or(o.RootPassword, "Root-"+rand.Text())}
 	if s.Host, s.Port, err = listenAddr(o.Addr); err != nil {
 		return nil, err
 	}

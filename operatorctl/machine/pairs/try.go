@@ -112,8 +112,12 @@ func tryGroup(ctx context.Context, all []Member, g group, run string) map[int]*t
 		}
 		return s.hear(ctx, &t.ready)
 	})
+	to := map[int]probe.Targets{} // before the machines send: what becomes of one of them changes what was said
+	for i := range sessions {
+		to[i] = targets(all, g, i, said)
+	}
 	each(func(i int, s *session, t *tried) error {
-		if err := s.say(targets(all, g, i, said)); err != nil {
+		if err := s.say(to[i]); err != nil {
 			return err
 		}
 		var r probe.Report
