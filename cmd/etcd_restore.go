@@ -149,9 +149,8 @@ func nextOfClouds(p etcdphase.Preview) []string {
 		if c.Snapshot == nil {
 			continue
 		}
-		in := " --name " + c.Name + " -n " + c.Namespace
-		out = append(out, "check the paused cloud: ocadm cluster status"+in+"; ocadm cluster database status -n "+c.Namespace,
-			"when its version fits the databases: ocadm cluster start"+in)
+		out = append(out, "check the paused cloud: ocadm cluster status --name "+c.Name+" -n "+c.Namespace+"; ocadm cluster database status -n "+c.Namespace,
+			"when its version fits the databases: ocadm cluster start --name "+c.Name+" -n "+c.Namespace)
 	}
 	if len(p.Operations) > 0 {
 		out = append(out, "decide about each operation: ocadm operation list, then ocadm operation resume NAME, or ocadm operation cancel NAME")

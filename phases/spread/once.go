@@ -42,7 +42,9 @@ func Once(ctx context.Context, k client.Client) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, append(line, profile(&clouds[i])...)...)
+		for _, l := range append(line, profile(&clouds[i])...) {
+			out = append(out, strings.TrimSpace(l)) // flags that say nothing leave a space
+		}
 	}
 	return out, nil
 }
@@ -87,24 +89,24 @@ func database(ctx context.Context, k client.Reader, cloud *v1alpha1.OnecloudClus
 	case err != nil:
 		return nil, err
 	}
-	in := flag(" -n ", cloud.Namespace, cluster.DefaultNamespace)
+	in := flag("-n ", cloud.Namespace, cluster.DefaultNamespace)
 	switch {
 	case s.Record == nil:
-		return []string{fmt.Sprintf("database of cloud %s: one copy, on %s: ocadm cluster database add-replica%s", cloud.Name, cmp.Or(s.Servers[0].Node, "no node yet"), in)}, nil
+		return []string{fmt.Sprintf("database of cloud %s: one copy, on %s: ocadm cluster database add-replica %s", cloud.Name, cmp.Or(s.Servers[0].Node, "no node yet"), in)}, nil
 	case !s.Redundant:
-		return []string{fmt.Sprintf("database of cloud %s: %s: ocadm cluster database status%s", cloud.Name, s.Message, in)}, nil
+		return []string{fmt.Sprintf("database of cloud %s: %s: ocadm cluster database status %s", cloud.Name, s.Message, in)}, nil
 	}
 	return nil, nil
 }
 
 // profile says that the services of a cloud run once. It is pure.
 func profile(cloud *v1alpha1.OnecloudCluster) []string {
-	of := flag(" --name ", cloud.Name, cluster.DefaultName) + flag(" -n ", cloud.Namespace, cluster.DefaultNamespace)
+	of := strings.TrimSpace(flag("--name ", cloud.Name, cluster.DefaultName) + flag(" -n ", cloud.Namespace, cluster.DefaultNamespace))
 	if p := cloud.Spec.Profile; p != "ha" {
-		return []string{fmt.Sprintf("cloud %s has profile small: its services run once: ocadm cluster update --profile ha --wait%s", cloud.Name, of)}
+		return []string{fmt.Sprintf("cloud %s has profile small: its services run once: ocadm cluster update --profile ha --wait %s", cloud.Name, of)}
 	}
 	if c := meta.FindStatusCondition(cloud.Status.Conditions, v1alpha1.ConditionHighlyAvailable); c != nil && c.Status == metav1.ConditionFalse {
-		return []string{fmt.Sprintf("cloud %s: %s: ocadm cluster status%s", cloud.Name, c.Message, of)}
+		return []string{fmt.Sprintf("cloud %s: %s: ocadm cluster status %s", cloud.Name, c.Message, of)}
 	}
 	return nil
 }
