@@ -39,7 +39,8 @@ func Login(ctx context.Context, c client.Reader, namespace string, server v1alph
 		return mysql.Config{}, err
 	}
 	return mysql.Config{
-		Host: server.Host, Port: int(server.Port), User: cmp.Or(server.Username, resolve.DefaultMysqlUser), Password: password, TLS: mysql.TLSMode(server.TLS.Mode), CA: server.TLS.CA, Patience: patience,
+		Host: server.Host, Port: int(server.Port), User: cmp.Or(server.Username, resolve.DefaultMysqlUser), Password: password,
+		TLS: mysql.TLSMode(server.TLS.Mode), CA: server.TLS.CA, Patience: patience,
 		Owner: mysql.Owner{ID: owner.ID, Namespace: owner.Namespace, Name: owner.Name}, Dial: dial,
 	}, nil
 }

@@ -109,5 +109,6 @@ func (p Preview) Fits() error {
 		return nil
 	}
 	return finding.New("OCA-4157", "The databases do not fit the snapshot",
-		"a restore of etcd leaves the databases as they are: services of another version would start with them, or a server with old rows", "ocadm etcd restore FILE with a snapshot of later; or back up the databases (ocadm cluster backup), then add --newer-databases").With(p.Misfits...)
+		"a restore of etcd leaves the databases as they are: services of another version would start with them, or a server with old rows",
+		"ocadm etcd restore FILE with a snapshot of later; or back up the databases (ocadm cluster backup), then add --newer-databases").With(p.Misfits...)
 }
