@@ -46,7 +46,7 @@ func (r *Restore) Preview(ctx context.Context) (Preview, error) {
 	if err != nil {
 		p := compare(then, contents{}, false)
 		p.Unknown = err.Error()
-		return p, nil
+		return p, nil //nolint:nilerr // the preview says that it is not known
 	}
 	return compare(then, now, true), nil
 }

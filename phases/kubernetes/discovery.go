@@ -98,7 +98,7 @@ func signedInfo(ctx context.Context, endpoint, token string) (info *corev1.Confi
 	defer cancel()
 	_ = wait.Until(waiting, "the signature of the token", time.Second, func(context.Context) (bool, string, error) {
 		info, skew, err = clusterInfo(ctx, endpoint)
-		return err != nil || info.Data[bootstrapapi.JWSSignatureKeyPrefix+token] != "", "", nil
+		return err != nil || info.Data[bootstrapapi.JWSSignatureKeyPrefix+token] != "", "", nil //nolint:nilerr // it ends the wait, and is returned
 	}, func(string) {})
 	return info, skew, err
 }

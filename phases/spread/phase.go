@@ -47,7 +47,7 @@ func DNS(after ...string) host.Phase {
 				return false, nil //nolint:nilerr // the phase runs, and says why
 			}
 			d, err := readDNS(ctx, k)
-			return err == nil && d.done(), nil //nolint:nilerr // as above
+			return err == nil && d.done(), nil
 		},
 		Plan: func(context.Context, *host.Host) ([]string, error) {
 			return []string{"if all pods of CoreDNS share one node: evict one of them"}, nil
