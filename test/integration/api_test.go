@@ -310,7 +310,8 @@ func (f *apiTest) bad() {
 func (f *apiTest) slow() {
 	f.Helper()
 	const path = "/api/v1/namespaces/" + namespace + "/machines"
-	all := map[string]net.Conn{"headers": f.dial(), "a body": f.dial(), "a stream that is not read": f.unread()}
+	unread := f.unread() // before the others are dialled: a server that is busy with it would end them for want of headers
+	all := map[string]net.Conn{"headers": f.dial(), "a body": f.dial(), "a stream that is not read": unread}
 	fmt.Fprintf(all["headers"], "GET %s HTTP/1.1\r\nHost: x\r\nX-Long: ", path)
 	fmt.Fprintf(all["a body"], "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 10000\r\n\r\n{",
 		path, f.tokens["writer"])

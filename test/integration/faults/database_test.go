@@ -235,7 +235,7 @@ func TestDatabasePasswordInSecret(t *testing.T) {
 	if err := w.Client.Create(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
-	w.untilSays(t, o, "keystone", v1alpha1.Degraded, `Secret "database" has no key "password"`)
+	w.untilSays(t, o, "keystone", v1alpha1.Degraded, `Secret onecloud/database has no key "password"`)
 	secret.StringData = map[string]string{"password": dbPassword}
 	if err := w.Client.Update(t.Context(), secret); err != nil {
 		t.Fatal(err)
