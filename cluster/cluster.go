@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 )
 
@@ -47,6 +48,15 @@ func WatchedBy(d *appsv1.Deployment) []string {
 		}
 	}
 	return []string{DefaultNamespace}
+}
+
+// All are the clouds of a Kubernetes cluster; none without an operator.
+func All(ctx context.Context, c client.Reader) ([]v1alpha1.OnecloudCluster, error) {
+	var list v1alpha1.OnecloudClusterList
+	if err := c.List(ctx, &list); err != nil && !meta.IsNoMatchError(err) {
+		return nil, fmt.Errorf("listing clouds: %w", err)
+	}
+	return list.Items, nil
 }
 
 // gvk of a cloud.

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -105,7 +104,7 @@ func DatabaseLine(ctx context.Context, c client.Client, key client.ObjectKey) (s
 		return "", err
 	}
 	host, _, _ := unstructured.NestedString(u.Object, "spec", "mysql", "host")
-	if service, _, _ := strings.Cut(host, "."); service != dbpair.First {
+	if !dbpair.Embedded(host) {
 		return "", nil
 	}
 	s, err := EmbeddedDatabase(ctx, c, key.Namespace)

@@ -40,7 +40,7 @@ type fleetFlags struct {
 	output    *ui.Choice
 }
 
-// fleetParallel is number of machines to work on at once by default.
+// fleetParallel is the number of machines to work on at once by default.
 const fleetParallel = 10
 
 func (f *fleetFlags) add(c *cobra.Command) {

@@ -27,7 +27,7 @@ type Options struct {
 	Spec *Spec
 	// Dir is the directory of the fleet: journal, logs, host keys, kubeconfig. It is private to its user.
 	Dir string
-	// Parallel is number of machines to work on at once; control-plane nodes join one after another.
+	// Parallel is the number of machines to work on at once; control-plane nodes join one after another.
 	Parallel int
 	// DryRun checks the machines and plans. It changes nothing.
 	DryRun bool

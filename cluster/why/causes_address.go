@@ -24,7 +24,7 @@ func addressCauses() []Cause {
 			Next: "on each control-plane node: firewall-cmd --add-protocol=vrrp --permanent && firewall-cmd --reload, or ufw allow proto vrrp from any to any; then ocadm ha status",
 			When: (*facts).addressTwice},
 		{ID: "virtual-address-foreign", Code: "OCA-4182", Layer: ControlPlane, Title: "Another machine has the virtual address",
-			What: "A machine that is no control-plane node has the virtual address ${address}", Why: "somebody gave it the same address; the one with the MAC address ${mac} answers",
+			What: "A machine that is no control-plane node has the virtual address ${address}", Why: "it was given the same address; the MAC address of the one that answers is ${mac}",
 			Next: "give the machine with the MAC address ${mac} another address; or move the virtual one: ocadm move --virtual-address ADDRESS",
 			When: (*facts).addressForeign},
 		{ID: "endpoint-silent", Code: "OCA-4139", Layer: Symptom, On: string(controlPlane), Title: "The endpoint of the cluster does not answer",

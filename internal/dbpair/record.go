@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
@@ -40,6 +41,12 @@ const (
 	// unsettledAnnotation says why nobody may become the primary by the record.
 	unsettledAnnotation = "ocadm.yunion.io/unsettled"
 )
+
+// Embedded reports whether a host of databases is the server that init installs.
+func Embedded(host string) bool {
+	service, _, _ := strings.Cut(host, ".")
+	return service == First
+}
 
 // Servers are both.
 func Servers() []string { return []string{First, Second} }

@@ -45,6 +45,11 @@ func Cordon(ctx context.Context, c client.Client, node, owner string) error {
 	return nil
 }
 
+// EvictPod asks for the eviction of a pod. The answer is TooManyRequests while a disruption budget keeps it.
+func EvictPod(ctx context.Context, c client.Client, p *corev1.Pod) error {
+	return c.SubResource("eviction").Create(ctx, p, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}})
+}
+
 // Evict asks for the eviction of the pods of a node, as far as disruption budgets allow it, until none is left, and returns those that have not left. A budget that
 // refuses cannot be watched, so the waits grow from the first to the longest. read may be another client, without a cache.
 func Evict(ctx context.Context, read client.Reader, c client.Client, node string, first, longest time.Duration, waiting func(what, why string)) (left []string, err error) {
@@ -64,7 +69,7 @@ func Evict(ctx context.Context, read client.Reader, c client.Client, node string
 			if p.DeletionTimestamp != nil {
 				continue
 			}
-			err := c.SubResource("eviction").Create(ctx, p, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}})
+			err := EvictPod(ctx, c, p)
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsTooManyRequests(err) {
 				return false, fmt.Errorf("evicting pod %s/%s: %w", p.Namespace, p.Name, err)
 			}

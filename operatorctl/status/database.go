@@ -3,7 +3,6 @@
 package status
 
 import (
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +22,7 @@ const (
 // DatabaseRedundant reports whether the embedded database survives the loss of any one node. host is that of the cloud's database server: one that is
 // not embedded is its administrator's, and has no such condition. state is ConfigMap dbpair.StateName, nil if there is a single server.
 func DatabaseRedundant(previous []metav1.Condition, host string, state *corev1.ConfigMap, generation int64, now time.Time) []metav1.Condition {
-	if service, _, _ := strings.Cut(host, "."); service != dbpair.First {
+	if !dbpair.Embedded(host) {
 		return without(previous, v1alpha1.ConditionDatabaseRedundant)
 	}
 	is, reason := dbpair.RedundancyOf(state), ReasonNotInSync

@@ -44,7 +44,7 @@ func keepalived(ctx context.Context, h *host.Host) string {
 	switch {
 	case err != nil:
 		return "" // containerd does not answer, which is a cause of its own
-	case !slices.Contains(running, "keepalived"):
+	case !slices.Contains(running, kubernetes.Keepalived):
 		return "its container does not run"
 	}
 	return why.Ready

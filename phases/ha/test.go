@@ -13,12 +13,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
@@ -156,13 +155,11 @@ func survives(s vip.Status) error {
 
 // console is where the console of a cloud answers now, else where one should.
 func (t *Test) console(ctx context.Context) (at, silent string, err error) {
-	var list v1alpha1.OnecloudClusterList
-	if err := t.K.List(ctx, &list); meta.IsNoMatchError(err) {
-		return "", "", nil // there is no operator
-	} else if err != nil {
-		return "", "", fmt.Errorf("listing clouds: %w", err)
+	list, err := cluster.All(ctx, t.K)
+	if err != nil {
+		return "", "", err
 	}
-	for _, o := range list.Items {
+	for _, o := range list {
 		address := o.Spec.LoadBalancerEndpoint
 		if address == "" {
 			continue

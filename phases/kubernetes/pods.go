@@ -71,15 +71,15 @@ func removePods(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return err
 }
 
-// keepalived is the container of package vip that holds the virtual address of the control plane.
-const keepalived = "keepalived"
+// Keepalived is the container of package vip that holds the virtual address of the control plane.
+const Keepalived = "keepalived"
 
 // endKeepalived lets keepalived take the virtual address off this machine. The runtime kills the containers of a pod that is removed, and the address that a killed
 // keepalived leaves is on two machines as soon as another node takes it over. The kubelet, which ends it otherwise, may not run.
 func endKeepalived(ctx context.Context, h *host.Host) error {
-	running, err := staticContainers(ctx, h, []string{keepalived})
-	if c := running[keepalived]; c != nil {
-		return stopContainer(ctx, h, keepalived, c)
+	running, err := staticContainers(ctx, h, []string{Keepalived})
+	if c := running[Keepalived]; c != nil {
+		return stopContainer(ctx, h, Keepalived, c)
 	}
 	return err
 }

@@ -10,10 +10,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -237,16 +237,12 @@ func (m *Move) clouds(ctx context.Context) (client.Client, []v1alpha1.OnecloudCl
 	if err != nil {
 		return nil, nil, err
 	}
-	var list v1alpha1.OnecloudClusterList
-	err = c.List(ctx, &list)
-	if meta.IsNoMatchError(err) {
-		return c, nil, nil // there is no operator
-	}
+	list, err := cluster.All(ctx, c)
 	if err != nil {
-		return nil, nil, fmt.Errorf("listing clouds: %w", err)
+		return nil, nil, err
 	}
 	var out []v1alpha1.OnecloudCluster
-	for _, o := range list.Items {
+	for _, o := range list {
 		if o.Spec.LoadBalancerEndpoint == m.From {
 			out = append(out, o)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -42,11 +43,8 @@ func (n *Rotation) members(ctx context.Context, c client.Reader) ([]member, erro
 	}
 	var out []member
 	for i := range nodes.Items {
-		m := member{name: nodes.Items[i].Name}
+		m := member{name: nodes.Items[i].Name, ready: kube.NodeReady(&nodes.Items[i])}
 		_, m.controlPlane = nodes.Items[i].Labels[v1alpha1.LabelControlPlane]
-		for _, cond := range nodes.Items[i].Status.Conditions {
-			m.ready = m.ready || cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue
-		}
 		out = append(out, m)
 	}
 	rank := func(m member) int {

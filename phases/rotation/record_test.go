@@ -135,7 +135,7 @@ func TestEtcdSteps(t *testing.T) {
 	}
 }
 
-// A request that was answered by nobody is made again, and one whose answer was lost counts once.
+// A request that got no answer is made again, and one whose answer was lost counts once.
 func TestLostAnswer(t *testing.T) {
 	lost, requests := 1, 0
 	answer := func(err error) error {

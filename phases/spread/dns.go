@@ -60,7 +60,7 @@ func readDNS(ctx context.Context, k client.Reader) (dns, error) {
 		return dns{}, fmt.Errorf("listing the pods of CoreDNS: %w", err)
 	}
 	out.pods = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool {
-		return p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
+		return p.DeletionTimestamp != nil || kube.PodEnded(&p)
 	})
 	slices.SortFunc(out.pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	if out.nodes, err = controlPlanes(ctx, k); err != nil {
@@ -136,14 +136,8 @@ func (d dns) next() (pod *corev1.Pod, why string) {
 		return nil, why
 	}
 	others := d.others()
-	if !slices.ContainsFunc(others, ready) {
+	if !slices.ContainsFunc(others, func(n corev1.Node) bool { return kube.NodeReady(&n) }) {
 		return nil, "node " + others[0].Name + " is not Ready"
 	}
 	return &d.pods[0], ""
-}
-
-func ready(n corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
 }

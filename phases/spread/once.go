@@ -33,7 +33,7 @@ func Once(ctx context.Context, k client.Client) ([]string, error) {
 		return nil, err
 	}
 	out := d.once()
-	clouds, err := clouds(ctx, k)
+	clouds, err := cluster.All(ctx, k)
 	if err != nil {
 		return nil, err
 	}
@@ -60,26 +60,9 @@ func (d dns) once() []string {
 	return []string{"CoreDNS runs on one node, " + d.node() + ": kubectl -n kube-system delete pod " + d.pods[0].Name}
 }
 
-// clouds are those of the cluster; none without an operator.
-func clouds(ctx context.Context, k client.Reader) ([]v1alpha1.OnecloudCluster, error) {
-	var list v1alpha1.OnecloudClusterList
-	if err := k.List(ctx, &list); meta.IsNoMatchError(err) {
-		return nil, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("listing clouds: %w", err)
-	}
-	return list.Items, nil
-}
-
-// embedded reports whether the databases of a cloud are on the server that init installs.
-func embedded(cloud *v1alpha1.OnecloudCluster) bool {
-	service, _, _ := strings.Cut(cloud.Spec.MySQL.Host, ".")
-	return service == dbpair.First
-}
-
 // database says that the embedded database of a cloud does not survive the loss of a node.
 func database(ctx context.Context, k client.Reader, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
-	if !embedded(cloud) {
+	if !dbpair.Embedded(cloud.Spec.MySQL.Host) {
 		return nil, nil
 	}
 	s, err := cluster.EmbeddedDatabase(ctx, k, cloud.Namespace)
@@ -129,13 +112,13 @@ func Runs(ctx context.Context, k client.Reader, node string) ([]string, error) {
 	if d.ours && d.node() == node {
 		out = append(out, "all pods of CoreDNS")
 	}
-	clouds, err := clouds(ctx, k)
+	clouds, err := cluster.All(ctx, k)
 	if err != nil {
 		return nil, err
 	}
 	for i := range clouds {
 		cloud := &clouds[i]
-		if embedded(cloud) {
+		if dbpair.Embedded(cloud.Spec.MySQL.Host) {
 			s, err := cluster.EmbeddedDatabase(ctx, k, cloud.Namespace)
 			if err != nil && len(finding.Of(err)) == 0 {
 				return nil, err

@@ -8,14 +8,14 @@ import (
 	"fmt"
 	"time"
 
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
 const (
@@ -35,12 +35,7 @@ func DNS(after ...string) host.Phase {
 		Long: "init places all pods of CoreDNS on the only node, and Kubernetes leaves them there: without that node, the cluster has no DNS until they are\n" +
 			"replaced. This phase evicts one of them once another control-plane node is Ready; the others answer meanwhile. It never fails a join, and\n" +
 			"does nothing if the pods are on several nodes, or if CoreDNS is not kubeadm's.",
-		Skip: func(h *host.Host) string {
-			if !h.Config.Join.ControlPlane {
-				return "this machine becomes a worker"
-			}
-			return ""
-		},
+		Skip: kubernetes.NotControlPlane,
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			k, err := h.Kube(ctx)
 			if err != nil {
@@ -111,7 +106,7 @@ func (m *mover) step(ctx context.Context) (bool, string, error) {
 	if m.moved {
 		return m.refuse(fmt.Errorf("the new pod came to node %s, too", d.node()))
 	}
-	err = m.k.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}})
+	err = kube.EvictPod(ctx, m.k, pod)
 	switch {
 	case apierrors.IsTooManyRequests(err): // a budget, which may allow it soon
 		return false, err.Error(), nil

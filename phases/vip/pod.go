@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
 const (
@@ -90,7 +91,7 @@ func pod(c *config.Config, image string) *corev1.Pod {
 	}
 	run := corev1.VolumeMount{Name: "run", MountPath: vip.RunDir}
 	settings := corev1.VolumeMount{Name: "settings", MountPath: vip.Dir}
-	keepalived := container("keepalived", image)
+	keepalived := container(kubernetes.Keepalived, image)
 	keepalived.Command = []string{"keepalived", "--dont-fork", "--log-console", "--vrrp", "--use-file=" + vip.ConfigFile}
 	keepalived.SecurityContext.Capabilities.Add = []corev1.Capability{"NET_ADMIN", "NET_RAW", "NET_BROADCAST"}
 	readOnly := settings

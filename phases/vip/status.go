@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/etcd"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -97,14 +98,9 @@ func Look(ctx context.Context, h *host.Host, k client.Client) (Status, error) {
 }
 
 func statusOf(ctx context.Context, n corev1.Node, members []etcd.Listed, holder string, apiPort int) NodeStatus {
-	out := NodeStatus{Name: n.Name, Etcd: "none", Holds: n.Name == holder}
-	for _, a := range n.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP && out.Address == "" {
-			out.Address = a.Address
-		}
-	}
-	for _, c := range n.Status.Conditions {
-		out.Ready = out.Ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	out := NodeStatus{Name: n.Name, Etcd: "none", Holds: n.Name == holder, Ready: kube.NodeReady(&n)}
+	if at := kube.InternalIPs(&n); len(at) > 0 {
+		out.Address = at[0]
 	}
 	for _, m := range members {
 		if m.Name == n.Name {

@@ -26,6 +26,7 @@ import (
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
 // The names of the phases.
@@ -226,12 +227,7 @@ func RemovePeer(ctx context.Context, k client.Client, address string) error {
 func JoinPhase(after ...string) host.Phase {
 	return host.Phase{
 		Name: PhaseName, Short: "Let this node take over the virtual address of the control plane", After: after, Timeout: time.Minute,
-		Skip: func(h *host.Host) string {
-			if !h.Config.Join.ControlPlane {
-				return "this machine becomes a worker"
-			}
-			return ""
-		},
+		Skip: kubernetes.NotControlPlane,
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			k, err := h.Kube(ctx)
 			if err != nil {
