@@ -44,12 +44,16 @@ func storageCauses() []Cause {
 					return ""
 				})
 			}},
+		{ID: "volume-directory-gone", Code: "OCA-5207", Layer: Storage, Title: "The directory of a local volume is missing",
+			What: "A volume of pod ${pod} has no directory ${path} on ${node}",
+			Why:  "its disk is not mounted, the directory was removed, or the machine is new and has the name of the one that had the volume",
+			Next: "on ${node}: mount the disk, or give up the volume: ocadm explain OCA-5207", Says: volumeDirectory, In: Event},
 		{ID: "mount-failed", Code: "OCA-5204", Layer: Storage, Title: "A volume cannot be mounted", What: "A volume of pod ${pod} cannot be mounted",
 			Why:  "the node cannot attach or mount it",
 			Next: "kubectl -n ${namespace} describe pod ${pod}; on ${node}: journalctl -u kubelet -n 50", Says: regexp.MustCompile(`(?:FailedMount|FailedAttachVolume): `),
 			In: Event,
 			Of: func(_ *facts, t Text) bool {
-				return !missingObject.MatchString(t.Line) && !hostPath.MatchString(t.Line)
+				return !missingObject.MatchString(t.Line) && !hostPath.MatchString(t.Line) && !volumeDirectory.MatchString(t.Line)
 			}},
 		{ID: "volume-read-only", Code: "OCA-5205", Layer: Storage, Title: "A file system is read-only", What: "${pod} cannot write: the file system is read-only",
 			Why: "the kernel mounted it read-only after an error of the disk", Next: "on ${node}: dmesg | grep -iE 'i/o error|remount'; findmnt -o TARGET,OPTIONS",
@@ -68,7 +72,9 @@ func storageCauses() []Cause {
 var (
 	missingObject = regexp.MustCompile(`(?P<kind>secret|configmap) "(?P<object>[^"]+)" not found|` +
 		`couldn't find key (?P<key>\S+) in (?P<kind2>Secret|ConfigMap)|references non-existent (secret|config) key`)
-	hostPath = regexp.MustCompile(`hostPath type check failed: (?P<path>[^\s",]+)`)
+	// volumeDirectory is what the kubelet reports of a local volume: GetFileType in k8s.io/kubernetes/pkg/volume/util/hostutil.
+	volumeDirectory = regexp.MustCompile(`FailedMount: .*: path "(?P<path>[^"]+)" does not exist`)
+	hostPath        = regexp.MustCompile(`hostPath type check failed: (?P<path>[^\s",]+)`)
 )
 
 func (f *facts) claimsWhere(is func(*corev1.PersistentVolumeClaim) string) []Hit {

@@ -154,6 +154,10 @@ func others() []provocation {
 		{"mount-failed", func(s *Snapshot) {
 			s.podEvent("default-glance", "FailedMount", `MountVolume.SetUp failed for volume "pvc-1": mount failed: exit status 32`)
 		}},
+		{"volume-directory-gone", func(s *Snapshot) {
+			s.podEvent("default-glance", "FailedMount",
+				`MountVolume.NewMounter initialization failed for volume "pvc-1" : path "/opt/local-path-provisioner/pvc-1_onecloud_default-glance" does not exist`)
+		}},
 		{"volume-read-only", func(s *Snapshot) { s.logs("default-glance", "open /opt/x: read-only file system") }},
 		{"no-space", func(s *Snapshot) { s.logs("default-glance", "write /opt/x: no space left on device") }},
 		{"volume-permission", func(s *Snapshot) { s.logs("default-glance", "mkdir /opt/cloud: permission denied") }},
