@@ -68,7 +68,7 @@ func newEtcdRestore(a *app) *cobra.Command {
 	f.add(c)
 	c.Flags().BoolVar(&own, "from-data", false, "restore from the present data of this member, in place of a snapshot")
 	c.Flags().BoolVar(&alone, "alone", false, "continue although ocadm cannot find out whether other control-plane nodes run; use it only if none does")
-	c.Flags().BoolVar(&newer, "newer-databases", false, "continue although the databases are of a later version, or on another server, than what the snapshot brings back")
+	c.Flags().BoolVar(&newer, strings.TrimPrefix(etcdphase.NewerDatabases, "--"), false, "continue although the databases are of a later version, or on another server, than what the snapshot brings back")
 	return c
 }
 
@@ -109,7 +109,11 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer bool, plan func(c
 			return err
 		}
 	}
-	res, err := runSteps(ctx, a, h, "etcd restore", map[string]string{"file": r.File}, etcdphase.RestoreSteps(), r, f)
+	inputs := map[string]string{"file": r.File}
+	if newer {
+		inputs[etcdphase.NewerDatabases] = "true" // whoever takes the run up again needs the flag
+	}
+	res, err := runSteps(ctx, a, h, "etcd restore", inputs, etcdphase.RestoreSteps(), r, f)
 	if err != nil {
 		return err
 	}

@@ -56,9 +56,6 @@ func Holders(ctx context.Context, iface string, addresses ...string) (map[string
 	}
 	for range askRounds {
 		for _, a := range addresses {
-			if len(out[a]) > 0 {
-				continue
-			}
 			packet, err := arpProbe(link.HardwareAddr, a)
 			if err == nil {
 				err = unix.Sendto(fd, packet, 0, everyone(link))

@@ -11,6 +11,7 @@ import (
 
 	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/etcd"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -21,7 +22,11 @@ var stopping = map[string]func(inputs map[string]string) (command, back string){
 		if in["file"] == "" {
 			return "ocadm etcd restore --from-data", ""
 		}
-		return "ocadm etcd restore " + in["file"], ""
+		command := "ocadm etcd restore " + in["file"]
+		if in[etcd.NewerDatabases] != "" {
+			command += " " + etcd.NewerDatabases
+		}
+		return command, ""
 	},
 	"etcd rejoin": func(in map[string]string) (string, string) {
 		if after := in["--after-restore"]; after != "" {

@@ -30,6 +30,8 @@ func TestUnfinished(t *testing.T) {
 		want    why.Unfinished
 	}{
 		"restore of a file": {begin("etcd restore", map[string]string{"file": "/x/a.db"}), why.Unfinished{Command: "ocadm etcd restore /x/a.db"}},
+		"newer databases": {begin("etcd restore", map[string]string{"file": "/x/a.db", "--newer-databases": "true"}),
+			why.Unfinished{Command: "ocadm etcd restore /x/a.db --newer-databases"}},
 		"restore of data":   {begin("etcd restore", nil), why.Unfinished{Command: "ocadm etcd restore --from-data"}},
 		"rejoin":            {begin("etcd rejoin", nil), why.Unfinished{Command: "ocadm etcd rejoin"}},
 		"rejoin that waits": {begin("etcd rejoin", map[string]string{"--after-restore": "10.0.0.1"}), why.Unfinished{Command: "ocadm etcd rejoin --after-restore 10.0.0.1",

@@ -103,6 +103,9 @@ func (c CloudChange) String() string {
 	return out + c.Snapshot.String() + "; now " + c.Now.String()
 }
 
+// NewerDatabases is the flag of a restore whose databases are not those of the snapshot.
+const NewerDatabases = "--newer-databases"
+
 // Fits is a finding if the databases do not fit what the snapshot brings back. Nothing migrates them back.
 func (p Preview) Fits() error {
 	if len(p.Misfits) == 0 {
@@ -110,5 +113,5 @@ func (p Preview) Fits() error {
 	}
 	return finding.New("OCA-4157", "The databases do not fit the snapshot",
 		"a restore of etcd leaves the databases as they are: services of another version would start with them, or a server with old rows",
-		"ocadm etcd restore FILE with a snapshot of later; or back up the databases (ocadm cluster backup), then add --newer-databases").With(p.Misfits...)
+		"ocadm etcd restore FILE with a snapshot of later; or back up the databases (ocadm cluster backup), then add "+NewerDatabases).With(p.Misfits...)
 }

@@ -48,7 +48,7 @@ func removePods(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err != nil {
 		return fmt.Errorf("listing pods: %w", err)
 	}
-	if err := endKeepalived(ctx, h); err != nil {
+	if err := EndKeepalived(ctx, h); err != nil {
 		r.Info("keepalived could not be ended, and may leave the virtual address of the control plane on this machine (ip address): %v", err)
 	}
 	var n atomic.Int64
@@ -74,9 +74,12 @@ func removePods(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 // Keepalived is the container of package vip that holds the virtual address of the control plane.
 const Keepalived = "keepalived"
 
-// endKeepalived lets keepalived take the virtual address off this machine. The runtime kills the containers of a pod that is removed, and the address that a killed
+// EndKeepalived lets keepalived take the virtual address off this machine. The runtime kills the containers of a pod that is removed, and the address that a killed
 // keepalived leaves is on two machines as soon as another node takes it over. The kubelet, which ends it otherwise, may not run.
-func endKeepalived(ctx context.Context, h *host.Host) error {
+func EndKeepalived(ctx context.Context, h *host.Host) error {
+	if !h.Files.Exists(strings.TrimPrefix(h.CRISocket(), "unix://")) {
+		return nil // no runtime runs anything
+	}
 	running, err := staticContainers(ctx, h, []string{Keepalived})
 	if c := running[Keepalived]; c != nil {
 		return stopContainer(ctx, h, Keepalived, c)

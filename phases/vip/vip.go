@@ -258,14 +258,28 @@ func JoinPhase(after ...string) host.Phase {
 			return install(h, s, r)
 		},
 		Undo: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-			leave(ctx, h, h.Config.Node.AdvertiseAddress, r)
-			return nil // its files go with those of the node
+			return leave(ctx, h, h.Config.Node.AdvertiseAddress, r) // its other files go with those of the node
 		},
 	}
 }
 
-// leave takes this machine out of the group. The others go on without it also when that is not possible.
-func leave(ctx context.Context, h *host.Host, self string, r workflow.Reporter) {
+// leave takes this machine out of the group, and ends its keepalived at once: within seconds, the others no longer listen to it, and one of them takes the address.
+func leave(ctx context.Context, h *host.Host, self string, r workflow.Reporter) error {
+	leaveGroup(ctx, h, self, r)
+	switch err := h.Files.Remove(ManifestFile); {
+	case err == nil:
+		r.Changed("removed %s", ManifestFile)
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("removing the static pod of keepalived: %w", err)
+	}
+	if err := kubernetes.EndKeepalived(ctx, h); err != nil {
+		r.Info("the kubelet ends keepalived, in up to 20 seconds: %v", err)
+	}
+	return nil
+}
+
+// leaveGroup lets the others go on without this machine also when the cluster does not answer.
+func leaveGroup(ctx context.Context, h *host.Host, self string, r workflow.Reporter) {
 	ctx, cancel := context.WithTimeout(ctx, 8*time.Second)
 	defer cancel()
 	if k, err := h.Kube(ctx); err != nil {
@@ -293,7 +307,7 @@ func Dissolve(ctx context.Context, h *host.Host, k client.Client, r workflow.Rep
 // LeavePhase takes this machine out of the group, before its node leaves the cluster.
 func LeavePhase() host.Phase {
 	return host.Phase{
-		Name: "leave-virtual-address", Short: "Remove this machine from the group of the virtual address", Timeout: 30 * time.Second,
+		Name: "leave-virtual-address", Short: "Remove this machine from the group of the virtual address", Timeout: 60 * time.Second,
 		Skip: func(h *host.Host) string {
 			if !h.Files.Exists(ManifestFile) || !h.Ledger.Has(host.KindFile, ManifestFile) {
 				return "no keepalived of ocadm runs here"
@@ -305,12 +319,7 @@ func LeavePhase() host.Phase {
 		},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			// Only this machine is sure to know its own address as others do.
-			leave(ctx, h, strings.TrimSpace(selfIn(h.Files.Text(ManifestFile))), r)
-			if err := h.Files.Remove(ManifestFile); err != nil {
-				return fmt.Errorf("removing the static pod of keepalived: %w", err)
-			}
-			r.Changed("removed %s", ManifestFile)
-			return nil
+			return leave(ctx, h, strings.TrimSpace(selfIn(h.Files.Text(ManifestFile))), r)
 		},
 	}
 }
