@@ -246,7 +246,11 @@ func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs
 		}
 		asRegistered(cfg, was)
 	}
-	complete(cfg, h.Facts, kubernetes.EarlierConfig(h).ProxyMode)
+	was := kubernetes.EarlierConfig(h)
+	if command == config.ForInit { // clients may use the names of the first init, whose flags are not always given again
+		cfg.Cluster.APIServerCertExtraSANs = append(cfg.Cluster.APIServerCertExtraSANs, was.Names...)
+	}
+	complete(cfg, h.Facts, was.ProxyMode)
 	if err := config.Validate(cfg, command); err != nil {
 		return nil, err
 	}

@@ -41,6 +41,8 @@ type Earlier struct {
 	ProxyMode         string
 	// Endpoint is where the nodes reach the cluster, host:port: empty until init has stored it there, because nothing used it before.
 	Endpoint string
+	// Names are those of the API server's certificate, empty as long as Endpoint is.
+	Names []string
 }
 
 // EarlierConfig reads ConfigFile.
@@ -53,6 +55,9 @@ func EarlierConfig(h *host.Host) Earlier {
 			KubernetesVersion string     `json:"kubernetesVersion"`
 			Networking        Networking `json:"networking"`
 			Endpoint          string     `json:"controlPlaneEndpoint"`
+			APIServer         struct {
+				Names []string `json:"certSANs"`
+			} `json:"apiServer"`
 		}
 		if yaml.Unmarshal(doc, &d) != nil {
 			continue
@@ -62,7 +67,7 @@ func EarlierConfig(h *host.Host) Earlier {
 		if d.Kind == "ClusterConfiguration" {
 			out.KubernetesVersion, out.Networking = d.KubernetesVersion, d.Networking
 			if h.Ledger.Has(host.KindPhase, storeConfiguration().key()) {
-				out.Endpoint = d.Endpoint
+				out.Endpoint, out.Names = d.Endpoint, d.APIServer.Names
 			}
 		}
 		out.ProxyMode = cmp.Or(out.ProxyMode, proxyModeIn(doc))

@@ -3,9 +3,11 @@
 package kubernetes
 
 import (
+	"slices"
 	"testing"
 
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
 )
 
 func TestRegisteredAs(t *testing.T) {
@@ -24,6 +26,26 @@ func TestRegisteredAs(t *testing.T) {
 		write(t, h, ConfigFile, string(raw))
 		if got := RegisteredAs(h); got != want {
 			t.Errorf("%v, want %v", got, want)
+		}
+	}
+}
+
+// A repeated init has the names of the first one's certificate, in their order, with its flags or without. Before the first one stored them, a mistyped name can
+// still be corrected.
+func TestNamesOfTheFirstInit(t *testing.T) {
+	for name, flags := range map[string][]string{"with its flags": {"api.example.org"}, "without them": nil} {
+		h := fakeHost(t, nil)
+		h.Config.Cluster.VirtualAddress = "10.0.0.100"
+		write(t, h, ConfigFile, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\napiServer:\n  certSANs: [localhost, 127.0.0.1, 10.0.0.100, api.example.org]\n")
+		if names := EarlierConfig(h).Names; names != nil {
+			t.Errorf("%s: before they are stored: %v", name, names)
+		}
+		if err := h.Ledger.Record(host.Entry{Kind: host.KindPhase, Name: storeConfiguration().key(), Op: host.Found}); err != nil {
+			t.Fatal(err)
+		}
+		h.Config.Cluster.APIServerCertExtraSANs = append(flags, EarlierConfig(h).Names...)
+		if got := certSANs(h.Config); !slices.Equal(got, []string{"localhost", "127.0.0.1", "10.0.0.100", "api.example.org"}) {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

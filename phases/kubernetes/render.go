@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -247,7 +248,12 @@ func certSANs(c *config.Config) []string {
 	if c.Cluster.VirtualAddress != "" {
 		sans = append(sans, c.Cluster.VirtualAddress)
 	}
-	return append(sans, c.Cluster.APIServerCertExtraSANs...)
+	for _, name := range c.Cluster.APIServerCertExtraSANs {
+		if !slices.Contains(sans, name) {
+			sans = append(sans, name)
+		}
+	}
+	return sans
 }
 
 func featureGates(s string) (map[string]bool, error) {
