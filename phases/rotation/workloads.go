@@ -95,7 +95,7 @@ func podsStep(stage Stage) Step {
 			if err != nil {
 				return nil, err
 			}
-			old, err := n.oldPods(ctx, c, stage)
+			_, old, err := n.oldPods(ctx, c, stage)
 			var out []string
 			for _, p := range old {
 				out = append(out, "restart pod "+p.Namespace+"/"+p.Name)
@@ -107,25 +107,29 @@ func podsStep(stage Stage) Step {
 			if err != nil || n.Record == nil || n.Record.Published[stage].IsZero() {
 				return false, err
 			}
-			old, err := n.oldPods(ctx, c, stage)
+			_, old, err := n.oldPods(ctx, c, stage)
 			return len(old) == 0 && err == nil, err
 		},
 		Run: func(ctx context.Context, n *Rotation, r workflow.Reporter) error { return n.restart(ctx, r, stage) }}
 }
 
 // oldPods are those that use the API and were made before every namespace had the authorities of a stage; before that, all.
-func (n *Rotation) oldPods(ctx context.Context, c client.Reader, stage Stage) ([]corev1.Pod, error) {
+func (n *Rotation) oldPods(ctx context.Context, c client.Reader, stage Stage) (all, old []corev1.Pod, err error) {
 	at := time.Now()
 	if n.Record != nil && !n.Record.Published[stage].IsZero() {
 		at = n.Record.Published[stage]
 	}
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods); err != nil {
-		return nil, fmt.Errorf("listing pods: %w", err)
+		return nil, nil, fmt.Errorf("listing pods: %w", err)
 	}
-	return slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool {
+	return pods.Items, madeBefore(pods.Items, at), nil
+}
+
+func madeBefore(pods []corev1.Pod, at time.Time) []corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool {
 		return kube.PodEnded(&p) || !usesAPI(&p) || !p.CreationTimestamp.Time.Before(at.Truncate(time.Second))
-	}), nil
+	})
 }
 
 // usesAPI reports whether a pod has the authorities of the cluster mounted.
@@ -147,16 +151,15 @@ func (n *Rotation) restart(ctx context.Context, r workflow.Reporter, stage Stage
 		return err
 	}
 	mark := n.Record.ID + "-" + string(stage)
-	done := map[string]bool{}
+	done, turn := map[string]bool{}, map[string]string{}
 	var refused error
 	err = wait.Until(ctx, "the pods", askInterval, func(ctx context.Context) (bool, string, error) {
-		old, err := n.oldPods(ctx, c, stage)
+		all, old, err := n.oldPods(ctx, c, stage)
 		if err != nil {
 			return false, "", err
 		}
-		var names []string
-		names, refused = replaceAll(ctx, c, r, old, mark, done)
-		return len(old) == 0, strings.Join(names, ", "), nil
+		refused = replaceAll(ctx, c, r, inTurn(all, old, turn), mark, done)
+		return len(old) == 0, strings.Join(podNames(old), ", "), nil
 	}, func(why string) { r.Waiting("pods", why) })
 	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return err
@@ -167,13 +170,52 @@ func (n *Rotation) restart(ctx context.Context, r workflow.Reporter, stage Stage
 	return f.With(strings.Split(wait.Why(err), ", ")...)
 }
 
-// replaceAll restarts what pods belong to, and returns their names. One that is refused, for good perhaps, does not keep the others from it.
-func replaceAll(ctx context.Context, c client.Client, r workflow.Reporter, old []corev1.Pod, mark string, done map[string]bool) (names []string, refused error) {
-	for i := range old {
-		names = append(names, old[i].Namespace+"/"+old[i].Name)
-		refused = errors.Join(refused, replace(ctx, c, r, &old[i], mark, done))
+func podNames(pods []corev1.Pod) (names []string) {
+	for _, p := range pods {
+		names = append(names, p.Namespace+"/"+p.Name)
 	}
-	return names, refused
+	return names
+}
+
+// inTurn are the old pods to replace now. The servers of a database pair are a StatefulSet each, and one must serve: the next of such a group is replaced once the
+// one before it is Ready. turn has the StatefulSet of each group that was replaced last.
+func inTurn(all, old []corev1.Pod, turn map[string]string) (now []corev1.Pod) {
+	isOld := func(p corev1.Pod) bool {
+		return slices.ContainsFunc(old, func(o corev1.Pod) bool { return o.Namespace == p.Namespace && o.Name == p.Name })
+	}
+	for _, p := range old {
+		group, set := server(&p)
+		back, starting := false, false
+		for _, o := range all {
+			if g, other := server(&o); g == group && !isOld(o) {
+				back = back || other == turn[group] && kube.PodReady(&o)
+				starting = starting || other != set && !kube.PodReady(&o)
+			}
+		}
+		if last := turn[group]; group != "" && (starting || last != "" && last != set && !back) {
+			continue
+		}
+		turn[group] = set
+		now = append(now, p)
+	}
+	return now
+}
+
+// server is the StatefulSet of a pod, and the application to which it belongs; both are empty for other pods.
+func server(p *corev1.Pod) (group, set string) {
+	owner, app := metav1.GetControllerOf(p), p.Labels["app"]
+	if owner == nil || owner.Kind != "StatefulSet" || app == "" {
+		return "", ""
+	}
+	return p.Namespace + "/" + app, owner.Name
+}
+
+// replaceAll restarts what pods belong to. One that is refused, for good perhaps, does not keep the others from it.
+func replaceAll(ctx context.Context, c client.Client, r workflow.Reporter, pods []corev1.Pod, mark string, done map[string]bool) (refused error) {
+	for i := range pods {
+		refused = errors.Join(refused, replace(ctx, c, r, &pods[i], mark, done))
+	}
+	return refused
 }
 
 // replace restarts what a pod belongs to, once; one that was refused is tried again. A pod of a Job is left to end, and one of nothing to its owner.
