@@ -283,15 +283,31 @@ func (u *upgraded) others(t *testing.T) {
 	u.unmoved(t)
 }
 
+// worker is drained first: its pods, and no others, move, and it takes pods again afterwards.
 func (u *upgraded) worker(t *testing.T) {
-	err := u.polling(t, "upgrade node on node 4, a worker", func() error {
-		_, err := u.On(t.Context(), 4, scenario.Ocadm, "upgrade", "node", "--yes")
+	err := u.polling(t, "upgrade node --drain on node 4, a worker", func() error {
+		_, err := u.On(t.Context(), 4, scenario.Ocadm, "upgrade", "node", "--drain", "--yes")
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.unmoved(t)
+	moved, now := 0, u.pods(t)
+	for name, was := range u.before {
+		switch {
+		case now[name] == was:
+		case strings.Contains(was, " on node4 "):
+			moved++
+		default:
+			t.Errorf("pod %s was %q and is %q", name, was, now[name])
+		}
+	}
+	if moved == 0 {
+		t.Error("no pod of node4 moved")
+	}
+	if out, err := u.Kubectl(t.Context(), "get", "node", "node4", "-o", "jsonpath={.spec.unschedulable}"); err != nil || out != "" {
+		t.Errorf("node4 takes no pods: %s, %v", out, err)
+	}
 }
 
 func (u *upgraded) end(t *testing.T) {
