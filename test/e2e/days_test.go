@@ -5,8 +5,10 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +27,7 @@ func TestControlPlaneDays(t *testing.T) {
 	s.threeControlPlanes(t, "--high-availability-vip", s.VirtualAddress())
 	s.walk(t, nil,
 		step{"a control-plane node is lost and replaced", s.replaceLost},
+		step{"the directory of a volume is missing", s.directoryMissing},
 		step{"etcd goes back to a snapshot", s.restoreSnapshot},
 		step{"the data of a member is damaged", s.rejoinDamaged},
 		step{"all certificates have expired", s.sleptPastExpiry},
@@ -112,6 +115,50 @@ func (s *suite) replaceLost(t *testing.T) {
 	}
 	s.comesBack(t, 3)
 	t.Logf("a lost control plane was replaced, with the boot and the reset of its machine, in %.1f s (goal %.0f s)", time.Since(begun).Seconds(), replaceGoal.Seconds())
+}
+
+// directoryMissing takes the directory of a volume away, as a disk that is not mounted does, and as a new machine with the name of a lost one has it. The pod
+// waits, and begins when the directory is back.
+func (s *suite) directoryMissing(t *testing.T) {
+	ctx := t.Context()
+	get := func(args ...string) string {
+		t.Helper()
+		out, err := s.Kubectl(ctx, append([]string{"get"}, args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(out)
+	}
+	node, err := strconv.Atoi(strings.TrimPrefix(get("pod", "held-0", "-o", "jsonpath={.spec.nodeName}"), "node"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := get("pv", get("pvc", "held-held-0", "-o", "jsonpath={.spec.volumeName}"), "-o", "jsonpath={.spec.local.path}")
+	if dir == "" {
+		t.Fatal("the volume is not local")
+	}
+	if _, err := s.On(ctx, node, "sh", "-c", "touch "+dir+"/kept && mv "+dir+" "+dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Kubectl(ctx, "delete", "pod", "held-0"); err != nil {
+		t.Fatal(err)
+	}
+	s.until(t, "the cause", func(ctx context.Context) (bool, string, error) {
+		out, _ := s.On(ctx, 1, scenario.Ocadm, "why", "-n", "default", "-o", "json") // it fails if something is wrong
+		return strings.Contains(out, "volume-directory-gone"), "why does not name it", nil
+	})
+	if phase := get("pod", "held-0", "-o", "jsonpath={.status.phase}"); phase != "Pending" {
+		t.Errorf("without the directory of its volume, the pod is %s", phase)
+	}
+	if _, err := s.On(ctx, node, "sh", "-c", "test ! -e "+dir+" && mv "+dir+".away "+dir); err != nil {
+		t.Errorf("the kubelet made the directory: %v", err)
+	}
+	if _, err := s.Kubectl(ctx, "rollout", "status", "statefulset/held", "--timeout=240s"); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.On(ctx, node, "test", "-e", dir+"/kept"); err != nil {
+		t.Errorf("what was in the volume: %v", err)
+	}
 }
 
 // comesBack starts a machine that was lost and removed, and joins it again.
