@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -57,6 +58,8 @@ type machine struct {
 	fsync  func(ctx context.Context, dir string) (time.Duration, error)
 	reach  func(ctx context.Context, address string) error
 	now    func() time.Time
+	// holders are the machines in the network of an interface that answer for addresses, by their MAC addresses.
+	holders func(ctx context.Context, iface string, addresses ...string) (map[string][]string, error)
 }
 
 func newMachine(h *host.Host, kind Kind, limits Limits) *machine {
@@ -64,9 +67,11 @@ func newMachine(h *host.Host, kind Kind, limits Limits) *machine {
 		h: h, kind: kind, limits: limits,
 		goos: runtime.GOOS, disk: diskFree, resolve: net.DefaultResolver.LookupHost, local: net.DefaultResolver.LookupHost,
 		inodes: inodesOf, fsync: syncOn, reach: reach, now: time.Now,
+		holders: vip.Holders,
 	}
 	if h.Files.Root != "" { // a directory stands for the machine: how fast this one's disk is says nothing
 		m.fsync = func(context.Context, string) (time.Duration, error) { return 0, nil }
+		m.holders = func(context.Context, string, ...string) (map[string][]string, error) { return nil, nil }
 	}
 	return m
 }

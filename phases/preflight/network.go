@@ -27,6 +27,7 @@ func networkChecks() []Check {
 		{Name: "Resolver", Short: "pods can use the machine's name servers", Codes: []string{"OCA-1021", "OCA-1022"}, run: checkResolver},
 		{Name: "Ports", Short: "the ports of Kubernetes and the cloud are free", Codes: []string{"OCA-2001"}, run: checkPorts},
 		{Name: "NodeIP", Short: "the node's address is one of the machine's", Codes: []string{"OCA-2002", "OCA-2003"}, run: checkNodeIP},
+		{Name: "SameAddress", Short: "no other machine has the node's address", Codes: []string{"OCA-2026"}, run: checkSameAddress},
 		{Name: "Networks", Short: "pod, service and node networks do not overlap", Codes: []string{"OCA-2004", "OCA-2005"}, Applies: onInit, run: checkNetworks},
 		{Name: "Firewall", Short: "firewalld and ufw let the cluster's traffic through", Codes: []string{"OCA-2007", "OCA-2008"}, Timeout: 20 * time.Second, run: checkFirewall},
 	}
@@ -265,4 +266,20 @@ func checkFirewall(ctx context.Context, m *machine) []finding.Finding {
 		closed("OCA-2008", "ufw", missing)
 	}
 	return out
+}
+
+// checkSameAddress asks by ARP. A gateway that answers for every address, as those of some public clouds do, is no second machine: hence a warning.
+func checkSameAddress(ctx context.Context, m *machine) []finding.Finding {
+	link, found := m.link()
+	ip, err := netip.ParseAddr(m.h.Config.Node.IP)
+	if !found || err != nil || !ip.Is4() {
+		return nil
+	}
+	others, err := m.holders(ctx, link.Name, ip.String())
+	if err != nil || len(others[ip.String()]) == 0 {
+		return nil // without the right to ask, or on a link without ARP, nothing is known
+	}
+	return []finding.Finding{finding.Warn("OCA-2026", "Another machine has the address "+ip.String()+" of this node",
+		"on "+link.Name+", MAC address "+strings.Join(others[ip.String()], ", ")+" answers for it",
+		"give one of the two another address; in a network whose gateway answers for every address, ignore this")}
 }

@@ -111,6 +111,11 @@ func TestFindings(t *testing.T) {
 			own(t, m, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\ncontrolPlaneEndpoint: clutser.example.org:6443\n")
 			put(t, m.h, "/var/lib/etcd/member/wal", "x")
 		}, nil, ""},
+		"another machine has its address": {func(_ *testing.T, m *machine) {
+			m.holders = func(_ context.Context, _ string, a ...string) (map[string][]string, error) {
+				return map[string][]string{a[0]: {"52:54:00:12:34:56"}}, nil
+			}
+		}, []string{"w OCA-2026"}, "52:54:00:12:34:56"},
 		"one processor": {func(_ *testing.T, m *machine) { m.h.Facts.CPUs = 1 }, []string{"OCA-1008"}, "--ignore-preflight-errors=CPU"},
 		"little memory": {func(_ *testing.T, m *machine) { m.h.Facts.Memory = gib }, []string{"OCA-1009"}, "1.0 GiB"},
 		"swap":          {func(_ *testing.T, m *machine) { m.h.Facts.Swap = []string{"/dev/sdb2"} }, []string{"OCA-1010"}, "/dev/sdb2"},
