@@ -3,6 +3,7 @@
 package why
 
 import (
+	"net/netip"
 	"regexp"
 	"slices"
 
@@ -55,6 +56,11 @@ func networkCauses() []Cause {
 			Why:  "the node has no default route, or the address of its interface has changed",
 			Next: "on ${node}: ip route; ip -br address; then kubectl -n ${namespace} delete pod ${pod}",
 			Says: regexp.MustCompile(`(?i)failed to (find|get) (any )?(valid |default )?interface|Unable to find default.* route`), In: LogLine},
+		{ID: "tunnel", Code: "OCA-5112", Layer: Network, On: "node/${node}", Title: "Packets of the pod network do not reach a node",
+			What: "Packets of the pod network do not go between ${from} and ${node}",
+			Why:  "a firewall or security group between the nodes drops UDP 8472, or its network carries smaller packets than flannel sends",
+			Next: "let UDP 8472 through between ${from} and ${node}, both ways; if small packets pass, compare the MTU: on both, ip link show flannel.1",
+			When: (*facts).brokenTunnels},
 		{ID: "flannel-no-cidr", Code: "OCA-5106", Layer: Network, Title: "A node has no range of pod addresses",
 			Why:  "kube-controller-manager has given the node no podCIDR: the pod network is used up, or not set",
 			Next: "kubectl get nodes -o custom-columns=NODE:.metadata.name,CIDR:.spec.podCIDR; compare with --cluster-cidr of kube-controller-manager",
@@ -117,4 +123,33 @@ func (f *facts) podLine(p *corev1.Pod) string {
 		return "pod " + p.Name + " is " + string(p.Status.Phase) + " and not ready"
 	}
 	return f.texts[i].Source + ": " + shorten(f.texts[i].Line)
+}
+
+// brokenTunnels leaves out nodes whose kubelets do not report: something else is wrong there.
+func (f *facts) brokenTunnels() []Hit {
+	var out []Hit
+	for _, m := range f.Machines {
+		for _, t := range m.Tunnels {
+			n := f.nodeAtTunnel(t.To)
+			if t.Problem == "" || n == nil || f.nodeUnwell(n.Name) {
+				continue
+			}
+			out = append(out, Hit{On: nodeSubject(n.Name), Values: map[string]string{"from": m.Node, "node": n.Name}, Evidence: []string{"on " + m.Node + ": " + t.Problem}})
+		}
+	}
+	return out
+}
+
+// nodeAtTunnel is the node whose range of pod addresses has an address.
+func (f *facts) nodeAtTunnel(address string) *corev1.Node {
+	a, err := netip.ParseAddr(address)
+	if err != nil {
+		return nil
+	}
+	for i := range f.Nodes {
+		if p, err := netip.ParsePrefix(f.Nodes[i].Spec.PodCIDR); err == nil && p.Contains(a) {
+			return &f.Nodes[i]
+		}
+	}
+	return nil
 }

@@ -36,8 +36,18 @@ type Machine struct {
 	// Address is that of the node in its settings, "" if the kubelet chooses it; Addresses are those of the machine, that of the default route first.
 	Address   string   `json:"address,omitempty"`
 	Addresses []string `json:"addresses,omitempty"`
+	// Tunnels are those of the pod network to other nodes, as they work from here.
+	Tunnels []Tunnel `json:"tunnels,omitempty"`
 	// Findings are those of "ocadm node doctor" if the machine has files of a compute node.
 	Findings finding.List `json:"findings,omitempty"`
+}
+
+// Tunnel is a way through the pod network to another node.
+type Tunnel struct {
+	// To is the address of the other node in the pod network.
+	To string `json:"to"`
+	// Problem is why nothing came back, "" if something did.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Certificate is a file with a certificate, and when that ends.

@@ -118,6 +118,10 @@ func others() []provocation {
 		{"flannel-interface", func(s *Snapshot) {
 			s.logs("kube-flannel-n2", "Failed to find any valid interface to use: failed to get default interface: Unable to find default route")
 		}},
+		{"tunnel", func(s *Snapshot) {
+			s.Nodes[1].Spec.PodCIDR = "10.40.1.0/24"
+			s.Machines = append(s.Machines, Machine{Node: s.Nodes[0].Name, Tunnels: []Tunnel{{To: "10.40.1.0", Problem: "no connection to 10.40.1.0:10250 in 3s"}, {To: "10.40.7.0"}}})
+		}},
 		{"flannel-no-cidr", func(s *Snapshot) {
 			s.logs("kube-flannel-n2", `Error registering network: failed to acquire lease: node "n2" pod cidr not assigned`)
 		}},

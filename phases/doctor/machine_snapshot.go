@@ -50,6 +50,7 @@ func Machine(ctx context.Context, h *host.Host) (m why.Machine, disks []why.Disk
 	}
 	m.Certificates = certificates(h.Files)
 	m.Address, m.Addresses = addresses(h)
+	m.Tunnels = podNetwork(ctx, h)
 	if len(m.Stopped) > 0 {
 		m.Unfinished = unfinished(h)
 	}

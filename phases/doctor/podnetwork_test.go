@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"net"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestTunnelEnds(t *testing.T) {
+	const routes = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\n" +
+		"eth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\n" +
+		"cni0\t0000280A\t00000000\t0001\t0\t0\t0\t00FFFFFF\n" +
+		"flannel.1\t0002280A\t0002280A\t0003\t0\t0\t0\t00FFFFFF\n" +
+		"flannel.1\t0001280A\t0001280A\t0003\t0\t0\t0\t00FFFFFF\n" +
+		"flannel.1\t0001280A\tno\n"
+	if got := tunnelEnds(routes); !slices.Equal(got, []string{"10.40.1.0", "10.40.2.0"}) {
+		t.Errorf("%v", got)
+	}
+	if got := tunnelEnds(""); len(got) != 0 {
+		t.Errorf("without routes: %v", got)
+	}
+}
+
+// An answer of any kind means that packets go both ways. A server whose answer never comes is one behind a network that drops large packets.
+func TestThrough(t *testing.T) {
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	for name, c := range map[string]struct{ address, want string }{
+		"a kubelet":        {server.Listener.Addr().String(), ""},
+		"a refusal":        {closed.Addr().String(), ""},
+		"no large packets": {silent.Addr().String(), "packets of full size do not arrive"},
+	} {
+		if got := through(t.Context(), c.address); c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
