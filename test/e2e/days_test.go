@@ -28,6 +28,7 @@ func TestControlPlaneDays(t *testing.T) {
 	s.walk(t, nil,
 		step{"a control-plane node is lost and replaced", s.replaceLost},
 		step{"the directory of a volume is missing", s.directoryMissing},
+		step{"a firewall drops the packets of the pod network", s.tunnelCut},
 		step{"etcd goes back to a snapshot", s.restoreSnapshot},
 		step{"the data of a member is damaged", s.rejoinDamaged},
 		step{"all certificates have expired", s.sleptPastExpiry},
@@ -159,6 +160,27 @@ func (s *suite) directoryMissing(t *testing.T) {
 	if _, err := s.On(ctx, node, "test", "-e", dir+"/kept"); err != nil {
 		t.Errorf("what was in the volume: %v", err)
 	}
+}
+
+// tunnelCut lets a node drop what flannel sends to it.
+func (s *suite) tunnelCut(t *testing.T) {
+	rule := []string{"INPUT", "-p", "udp", "--dport", "8472", "-j", "DROP"}
+	named := func(want bool, why string) {
+		t.Helper()
+		s.until(t, why, func(ctx context.Context) (bool, string, error) {
+			out, _ := s.On(ctx, 1, scenario.Ocadm, "why", "-o", "json") // it fails if something is wrong
+			return strings.Contains(out, "OCA-5112") == want, "ocadm why says otherwise", nil
+		})
+	}
+	named(false, "a whole pod network")
+	if _, err := s.On(t.Context(), 2, append([]string{"iptables", "-I"}, rule...)...); err != nil {
+		t.Fatal(err)
+	}
+	named(true, "the broken tunnel")
+	if _, err := s.On(t.Context(), 2, append([]string{"iptables", "-D"}, rule...)...); err != nil {
+		t.Fatal(err)
+	}
+	named(false, "the repaired tunnel")
 }
 
 // comesBack starts a machine that was lost and removed, and joins it again.

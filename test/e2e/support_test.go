@@ -72,6 +72,9 @@ func (s *suite) support(t *testing.T) {
 	for _, m := range snapshot.Machines {
 		seen[m.Node] = m
 	}
+	if tunnels := seen["node1"].Tunnels; len(tunnels) == 0 || slices.ContainsFunc(tunnels, func(w why.Tunnel) bool { return w.Problem != "" }) {
+		t.Errorf("the tunnels of node1: %+v", tunnels)
+	}
 	for _, node := range []string{"node1", "node2"} {
 		if len(seen[node].Journals["kubelet"]) == 0 || len(seen[node].Journals["containerd"]) == 0 {
 			t.Errorf("the bundle has the journals %v of %s", slices.Collect(maps.Keys(seen[node].Journals)), node)
