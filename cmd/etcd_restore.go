@@ -60,19 +60,19 @@ func newEtcdRestore(a *app) *cobra.Command {
 			if own && file != "" {
 				return misused("both a FILE and --from-data are given", c.UseLine())
 			}
-			return a.restoreEtcd(c, f, newer, func(ctx context.Context, h *host.Host) (*etcdphase.Restore, error) {
+			return a.restoreEtcd(c, f, newer, alone, func(ctx context.Context, h *host.Host) (*etcdphase.Restore, error) {
 				return etcdphase.PlanRestore(ctx, h, file, own, alone)
 			})
 		},
 	}
 	f.add(c)
 	c.Flags().BoolVar(&own, "from-data", false, "restore from the present data of this member, in place of a snapshot")
-	c.Flags().BoolVar(&alone, "alone", false, "continue although ocadm cannot find out whether other control-plane nodes run; use it only if none does")
+	c.Flags().BoolVar(&alone, strings.TrimPrefix(etcdphase.Alone, "--"), false, "continue although ocadm cannot find out whether other control-plane nodes run; use it only if none does")
 	c.Flags().BoolVar(&newer, strings.TrimPrefix(etcdphase.NewerDatabases, "--"), false, "continue although the databases are of a later version, or on another server, than what the snapshot brings back")
 	return c
 }
 
-func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer bool, plan func(context.Context, *host.Host) (*etcdphase.Restore, error)) error {
+func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer, alone bool, plan func(context.Context, *host.Host) (*etcdphase.Restore, error)) error {
 	ctx := c.Context()
 	h, err := controlPlaneHost(ctx, f.dryRun)
 	if err != nil {
@@ -110,8 +110,10 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer bool, plan func(c
 		}
 	}
 	inputs := map[string]string{"file": r.File}
-	if newer {
-		inputs[etcdphase.NewerDatabases] = "true" // whoever takes the run up again needs the flag
+	for flag, given := range map[string]bool{etcdphase.NewerDatabases: newer, etcdphase.Alone: alone} { // whoever takes the run up again needs them
+		if given {
+			inputs[flag] = "true"
+		}
 	}
 	res, err := runSteps(ctx, a, h, "etcd restore", inputs, etcdphase.RestoreSteps(), r, f)
 	if err != nil {

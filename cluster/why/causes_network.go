@@ -58,7 +58,8 @@ func networkCauses() []Cause {
 			Says: regexp.MustCompile(`(?i)failed to (find|get) (any )?(valid |default )?interface|Unable to find default.* route`), In: LogLine},
 		{ID: "tunnel", Code: "OCA-5112", Layer: Network, On: "node/${node}", Title: "Packets of the pod network do not reach a node",
 			What: "Packets of the pod network do not go between ${from} and ${node}",
-			Why:  "a firewall or security group between the nodes drops UDP 8472, or its network carries smaller packets than flannel sends",
+			Why: "a firewall or security group between the nodes drops UDP 8472, or their network carries smaller packets than flannel sends; " +
+				"or a firewall on ${node} drops TCP 10250 from the pod network",
 			Next: "let UDP 8472 through between ${from} and ${node}, both ways; if small packets pass, compare the MTU: on both, ip link show flannel.1",
 			When: (*facts).brokenTunnels},
 		{ID: "flannel-no-cidr", Code: "OCA-5106", Layer: Network, Title: "A node has no range of pod addresses",
@@ -125,13 +126,13 @@ func (f *facts) podLine(p *corev1.Pod) string {
 	return f.texts[i].Source + ": " + shorten(f.texts[i].Line)
 }
 
-// brokenTunnels leaves out nodes whose kubelets do not report: something else is wrong there.
+// brokenTunnels leaves out nodes whose kubelets do not report, and those without flannel: something else is wrong there.
 func (f *facts) brokenTunnels() []Hit {
 	var out []Hit
 	for _, m := range f.Machines {
 		for _, t := range m.Tunnels {
 			n := f.nodeAtTunnel(t.To)
-			if t.Problem == "" || n == nil || f.nodeUnwell(n.Name) {
+			if t.Problem == "" || n == nil || f.nodeUnwell(n.Name) || !f.flannelOn(n.Name) || !f.flannelOn(m.Node) {
 				continue
 			}
 			out = append(out, Hit{On: nodeSubject(n.Name), Values: map[string]string{"from": m.Node, "node": n.Name}, Evidence: []string{"on " + m.Node + ": " + t.Problem}})
@@ -140,15 +141,22 @@ func (f *facts) brokenTunnels() []Hit {
 	return out
 }
 
-// nodeAtTunnel is the node whose range of pod addresses has an address.
+// flannelOn reports whether flannel runs on a node.
+func (f *facts) flannelOn(node string) bool {
+	return slices.ContainsFunc(f.podsLabelled("kube-flannel", "app", "flannel"), func(p *corev1.Pod) bool { return p.Spec.NodeName == node && !f.unwell(p) })
+}
+
+// nodeAtTunnel is the node whose ranges of pod addresses have an address.
 func (f *facts) nodeAtTunnel(address string) *corev1.Node {
 	a, err := netip.ParseAddr(address)
 	if err != nil {
 		return nil
 	}
 	for i := range f.Nodes {
-		if p, err := netip.ParsePrefix(f.Nodes[i].Spec.PodCIDR); err == nil && p.Contains(a) {
-			return &f.Nodes[i]
+		for _, cidr := range append(f.Nodes[i].Spec.PodCIDRs, f.Nodes[i].Spec.PodCIDR) {
+			if p, err := netip.ParsePrefix(cidr); err == nil && p.Contains(a) {
+				return &f.Nodes[i]
+			}
 		}
 	}
 	return nil

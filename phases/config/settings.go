@@ -179,7 +179,7 @@ func clusterSettings() []Setting {
 		{Key: "cluster.serviceCIDR", Flag: "service-cidr", For: ForInit, Usage: "address range of services"},
 		{Key: "cluster.serviceDNSDomain", Flag: "service-dns-domain", For: ForInit, Advanced: true, Usage: "DNS domain of services"},
 		{Key: "cluster.nodeCIDRMaskSize", Flag: "node-cidr-mask-size", For: ForInit, Advanced: true, Usage: "prefix length of each node's pod range"},
-		{Key: "cluster.apiserverCertExtraSANs", Flag: "apiserver-cert-extra-sans", For: ForInit, Advanced: true, Usage: "additional names and addresses for the API server certificate"},
+		{Key: "cluster.apiserverCertExtraSANs", Flag: "apiserver-cert-extra-sans", For: ForInit, Advanced: true, Usage: "additional names and addresses for the API server certificate; those of an earlier init stay"},
 		{Key: "cluster.kubernetesVersion", Flag: "kubernetes-version", For: nodes, Advanced: true,
 			Usage: "version of Kubernetes: the minor version linked into this program or the one before"},
 		{Key: "cluster.featureGates", Flag: "feature-gates", For: ForInit, Advanced: true, Usage: "kubeadm feature gates, NAME=true, separated by commas"},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/phases/host"
@@ -24,58 +25,65 @@ const (
 	tunnel = "flannel.1"
 	// kubeletPort answers on every address of a node.
 	kubeletPort = "10250"
-	// tunnelTries are made, because one packet may be lost, each with tunnelWait.
-	tunnelTries = 2
-	tunnelWait  = 3 * time.Second
-	// tunnelsAtOnce bounds what a large cluster costs.
-	tunnelsAtOnce = 32
+	// connectTries are made, because one packet may be lost, each with connectWait; a busy kubelet answers in answerWait.
+	connectTries = 2
+	connectWait  = 1500 * time.Millisecond
+	answerWait   = 4 * time.Second
+	// tunnelsTime bounds all of them: what else ocadm why reads is worth more. tunnelsAtOnce bounds what a large cluster costs.
+	tunnelsTime   = 8 * time.Second
+	tunnelsAtOnce = 256
 )
 
 // podNetwork tries flannel's tunnels to the other nodes from this one. At the other end of each is a kubelet: its certificate comes in packets of full size, which
-// a network with a small MTU drops.
+// a network with a small MTU drops. Tunnels for which there was no time are left out.
 func podNetwork(ctx context.Context, h *host.Host) []why.Tunnel {
+	ctx, cancel := context.WithTimeout(ctx, tunnelsTime)
+	defer cancel()
 	ends := tunnelEnds(h.Files.Text("/proc/net/route"))
-	out := make([]why.Tunnel, len(ends))
+	tried := make([]*why.Tunnel, len(ends))
 	var g errgroup.Group
 	g.SetLimit(tunnelsAtOnce)
 	for i, end := range ends {
 		g.Go(func() error {
-			out[i] = why.Tunnel{To: end}
-			for range tunnelTries {
-				if out[i].Problem = through(ctx, net.JoinHostPort(end, kubeletPort)); out[i].Problem == "" {
-					break
-				}
+			if problem := through(ctx, net.JoinHostPort(end, kubeletPort)); ctx.Err() == nil {
+				tried[i] = &why.Tunnel{To: end, Problem: problem}
 			}
 			return nil
 		})
 	}
 	_ = g.Wait() // none fails
+	var out []why.Tunnel
+	for _, t := range tried {
+		if t != nil {
+			out = append(out, *t)
+		}
+	}
 	return out
 }
 
 // through is why no TLS server answers at an address, "" if one does or refuses: then packets went both ways.
 func through(ctx context.Context, address string) string {
-	ctx, cancel := context.WithTimeout(ctx, tunnelWait)
-	defer cancel()
-	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-	if err != nil {
-		if lost(err) {
-			return "no connection to " + address + " in " + tunnelWait.String()
+	var c net.Conn
+	var err error
+	for range connectTries {
+		if c, err = (&net.Dialer{Timeout: connectWait}).DialContext(ctx, "tcp", address); err == nil {
+			break
 		}
-		return ""
 	}
-	defer func() { _ = c.Close() }()                          // nothing was written that could be lost
+	switch {
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ECONNRESET):
+		return ""
+	case err != nil:
+		return err.Error()
+	}
+	defer func() { _ = c.Close() }() // nothing was written that could be lost
+	ctx, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
 	t := tls.Client(c, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // only whether packets arrive is asked
-	if err := t.HandshakeContext(ctx); lost(err) {
-		return "connected to " + address + ", but packets of full size do not arrive"
+	if err := t.HandshakeContext(ctx); errors.Is(err, context.DeadlineExceeded) {
+		return "connected to " + address + ", and no certificate in " + answerWait.String() + ": packets of full size do not arrive, or the kubelet is slow"
 	}
 	return ""
-}
-
-// lost reports whether an error means that nothing answered.
-func lost(err error) bool {
-	var n net.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) && n.Timeout()
 }
 
 // tunnelEnds are the addresses of the other nodes in the pod network, from the kernel's table of routes: proc(5), /proc/net/route.

@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -19,12 +20,11 @@ import (
 // stopping are the commands that stop the control plane of a machine, by their names in the journal, and how they are continued and taken back.
 var stopping = map[string]func(inputs map[string]string) (command, back string){
 	"etcd restore": func(in map[string]string) (string, string) {
-		if in["file"] == "" {
-			return "ocadm etcd restore --from-data", ""
-		}
-		command := "ocadm etcd restore " + in["file"]
-		if in[etcd.NewerDatabases] != "" {
-			command += " " + etcd.NewerDatabases
+		command := "ocadm etcd restore " + cmp.Or(in["file"], "--from-data")
+		for _, flag := range []string{etcd.NewerDatabases, etcd.Alone} {
+			if in[flag] != "" {
+				command += " " + flag
+			}
 		}
 		return command, ""
 	},

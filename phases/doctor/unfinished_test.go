@@ -30,10 +30,11 @@ func TestUnfinished(t *testing.T) {
 		want    why.Unfinished
 	}{
 		"restore of a file": {begin("etcd restore", map[string]string{"file": "/x/a.db"}), why.Unfinished{Command: "ocadm etcd restore /x/a.db"}},
+		"restore alone":     {begin("etcd restore", map[string]string{"--alone": "true"}), why.Unfinished{Command: "ocadm etcd restore --from-data --alone"}},
 		"newer databases": {begin("etcd restore", map[string]string{"file": "/x/a.db", "--newer-databases": "true"}),
 			why.Unfinished{Command: "ocadm etcd restore /x/a.db --newer-databases"}},
-		"restore of data":   {begin("etcd restore", nil), why.Unfinished{Command: "ocadm etcd restore --from-data"}},
-		"rejoin":            {begin("etcd rejoin", nil), why.Unfinished{Command: "ocadm etcd rejoin"}},
+		"restore of data": {begin("etcd restore", nil), why.Unfinished{Command: "ocadm etcd restore --from-data"}},
+		"rejoin":          {begin("etcd rejoin", nil), why.Unfinished{Command: "ocadm etcd rejoin"}},
 		"rejoin that waits": {begin("etcd rejoin", map[string]string{"--after-restore": "10.0.0.1"}), why.Unfinished{Command: "ocadm etcd rejoin --after-restore 10.0.0.1",
 			Back: "at 10.0.0.1, which keeps the data that it has: ocadm etcd restore --from-data"}},
 		"move":         {begin("move", move), why.Unfinished{Command: "ocadm move 10.0.0.2", Back: "ocadm move 10.0.0.1"}},

@@ -103,8 +103,11 @@ func (c CloudChange) String() string {
 	return out + c.Snapshot.String() + "; now " + c.Now.String()
 }
 
-// NewerDatabases is the flag of a restore whose databases are not those of the snapshot.
-const NewerDatabases = "--newer-databases"
+// Flags of a restore that whoever takes it up again has to give again: its databases are not those of the snapshot; no other control-plane node runs.
+const (
+	NewerDatabases = "--newer-databases"
+	Alone          = "--alone"
+)
 
 // Fits is a finding if the databases do not fit what the snapshot brings back. Nothing migrates them back.
 func (p Preview) Fits() error {

@@ -119,7 +119,7 @@ func noneRuns(ctx context.Context, h *host.Host, m kubernetes.EtcdMember, alone 
 	if !sure && !alone {
 		return finding.New("OCA-4156", "It is not known whether other control-plane nodes run",
 			"the database of etcd on this machine cannot be read, and the endpoint of the cluster is not this machine; another one would continue beside the restored etcd",
-			"make sure that no other control-plane node runs, then run the same command with --alone")
+			"make sure that no other control-plane node runs, then run the same command with "+Alone)
 	}
 	return nil
 }

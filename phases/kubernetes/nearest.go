@@ -21,18 +21,12 @@ const endpointTimeout = 3 * time.Second
 // NearestAPI is where to ask: as cfg says if its server answers, else the API server of this control-plane node if that is ready. In the second case, why says
 // why the server of cfg does not answer. What is trusted stays the same: the API server of another cluster is not asked.
 func NearestAPI(ctx context.Context, h *host.Host, cfg *rest.Config) (nearest *rest.Config, why string) {
-	address, port, ok := OwnEndpoint(h)
-	if !ok || cfg.Insecure {
+	own, ok := ownAPI(h, cfg)
+	if !ok {
 		return cfg, ""
 	}
-	own := rest.CopyConfig(cfg)
-	own.Host = "https://" + net.JoinHostPort(address, strconv.Itoa(port))
 	status, err := readyzAs(ctx, cfg)
-	if status != 0 || err == nil || own.Host == cfg.Host {
-		return cfg, ""
-	}
-	// One that refuses the certificate of an administrator works, too, and says that better than an endpoint that is silent.
-	if status, _ := readyzAs(ctx, own); status != http.StatusOK && status != http.StatusUnauthorized {
+	if status != 0 || err == nil || own.Host == cfg.Host || !answersAdmin(ctx, own) {
 		return cfg, ""
 	}
 	return own, err.Error()
@@ -49,6 +43,36 @@ func AskNearest(ctx context.Context, h *host.Host) (why string) {
 		h.Ask(nearest)
 	}
 	return why
+}
+
+// AskOwn lets the clients of h ask the API server of this control-plane node, if that is ready: this machine is about to give up the endpoint of the cluster, and
+// connections that were made to an address which it had itself hang.
+func AskOwn(ctx context.Context, h *host.Host) {
+	cfg, err := h.REST(ctx)
+	if err != nil {
+		return // the client says so
+	}
+	if own, ok := ownAPI(h, cfg); ok && answersAdmin(ctx, own) {
+		h.Ask(own)
+	}
+}
+
+// ownAPI is cfg for the API server of this control-plane node.
+func ownAPI(h *host.Host, cfg *rest.Config) (own *rest.Config, ok bool) {
+	address, port, ok := OwnEndpoint(h)
+	if !ok || cfg.Insecure {
+		return nil, false
+	}
+	own = rest.CopyConfig(cfg)
+	own.Host = "https://" + net.JoinHostPort(address, strconv.Itoa(port))
+	return own, true
+}
+
+// answersAdmin reports whether an API server works. One that refuses the certificate of an administrator does, too, and says that better than an endpoint that is
+// silent.
+func answersAdmin(ctx context.Context, cfg *rest.Config) bool {
+	status, _ := readyzAs(ctx, cfg) // without an answer, it is 0
+	return status == http.StatusOK || status == http.StatusUnauthorized
 }
 
 // readyzAs asks an API server whether it is ready. status is 0 without an answer.

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -295,38 +296,44 @@ func TestReplaceTriesAgain(t *testing.T) {
 	}
 }
 
-// Of the servers of a database, one serves while the other is restarted. Other pods wait for none.
+// Of the servers of a database, one has every row while the other is restarted. Other pods wait for none.
 func TestServersOfADatabaseInTurn(t *testing.T) {
-	pod := func(name, set, app string, ready bool) corev1.Pod {
-		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, Labels: map[string]string{"app": app},
-			OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", Name: set, Controller: new(true)}}}}
-		if ready {
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		}
-		return p
+	pod := func(name, kind, owner string) corev1.Pod {
+		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: owner, Controller: new(true)}}}}
 	}
-	proxy := pod("proxy-1", "", "proxy", true)
-	proxy.OwnerReferences[0].Kind = "DaemonSet"
-	a, b, other := pod("a-0", "a", "db", true), pod("b-0", "b", "db", true), pod("c-0", "c", "metrics", true)
-	turn := map[string]string{}
+	names := dbpair.Servers()
+	a, b, proxy, metrics := pod("a", "StatefulSet", names[0]), pod("b", "StatefulSet", names[1]), pod("proxy", "DaemonSet", "proxy"), pod("metrics", "StatefulSet", "metrics")
+	turns, now := map[string]turn{}, time.Now()
 	for _, step := range []struct {
-		what     string
-		all, old []corev1.Pod
-		want     []string
+		what  string
+		after time.Duration
+		old   []corev1.Pod
+		whole bool
+		want  []string
 	}{
-		{"all are old", []corev1.Pod{a, b, other, proxy}, []corev1.Pod{a, b, other, proxy}, []string{"n/a-0", "n/c-0", "n/proxy-1"}},
-		{"its controller has not seen it", []corev1.Pod{a, b}, []corev1.Pod{a, b}, []string{"n/a-0"}},
-		{"it is gone", []corev1.Pod{b}, []corev1.Pod{b}, nil},
-		{"it starts", []corev1.Pod{pod("a-0", "a", "db", false), b}, []corev1.Pod{b}, nil},
-		{"it is back", []corev1.Pod{a, b}, []corev1.Pod{b}, []string{"n/b-0"}},
-		{"the other one starts", []corev1.Pod{a, pod("b-0", "b", "db", false)}, nil, nil},
+		{"the replica copies", 0, []corev1.Pod{a, b, metrics, proxy}, false, []string{"metrics", "proxy"}},
+		{"it has every row", time.Second, []corev1.Pod{a, b}, true, []string{"a"}},
+		{"its controller has not seen it", time.Second, []corev1.Pod{a, b}, true, []string{"a"}},
+		{"it starts", time.Second, []corev1.Pod{b}, false, nil},
+		{"it has every row again", time.Second, []corev1.Pod{b}, true, []string{"b"}},
 	} {
-		if got := podNames(inTurn(step.all, step.old, turn)); !slices.Equal(got, step.want) {
-			t.Errorf("%s: %v, want %v", step.what, got, step.want)
+		now = now.Add(step.after)
+		restart, said := inTurn(step.old, turns, func(string) bool { return step.whole }, now)
+		var got []string
+		for _, p := range restart {
+			got = append(got, p.Name)
+		}
+		if !slices.Equal(got, step.want) || len(said) != len(step.old) {
+			t.Errorf("%s: %v, %v, want %v", step.what, got, said, step.want)
 		}
 	}
-	if got := inTurn([]corev1.Pod{pod("a-0", "a", "db", false), b}, []corev1.Pod{b}, map[string]string{}); len(got) != 0 {
-		t.Errorf("after a killed run: %v", podNames(got))
+	broken := func(string) bool { return false }
+	turns = map[string]turn{}
+	if got, _ := inTurn([]corev1.Pod{a}, turns, broken, now); len(got) != 0 {
+		t.Errorf("a pair that is broken: %v", got)
+	}
+	if got, _ := inTurn([]corev1.Pod{a}, turns, broken, now.Add(pairPatience)); len(got) != 1 {
+		t.Errorf("a pair that stays broken: %v", got)
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
@@ -95,7 +97,7 @@ func podsStep(stage Stage) Step {
 			if err != nil {
 				return nil, err
 			}
-			_, old, err := n.oldPods(ctx, c, stage)
+			old, err := n.oldPods(ctx, c, stage)
 			var out []string
 			for _, p := range old {
 				out = append(out, "restart pod "+p.Namespace+"/"+p.Name)
@@ -107,29 +109,25 @@ func podsStep(stage Stage) Step {
 			if err != nil || n.Record == nil || n.Record.Published[stage].IsZero() {
 				return false, err
 			}
-			_, old, err := n.oldPods(ctx, c, stage)
+			old, err := n.oldPods(ctx, c, stage)
 			return len(old) == 0 && err == nil, err
 		},
 		Run: func(ctx context.Context, n *Rotation, r workflow.Reporter) error { return n.restart(ctx, r, stage) }}
 }
 
 // oldPods are those that use the API and were made before every namespace had the authorities of a stage; before that, all.
-func (n *Rotation) oldPods(ctx context.Context, c client.Reader, stage Stage) (all, old []corev1.Pod, err error) {
+func (n *Rotation) oldPods(ctx context.Context, c client.Reader, stage Stage) ([]corev1.Pod, error) {
 	at := time.Now()
 	if n.Record != nil && !n.Record.Published[stage].IsZero() {
 		at = n.Record.Published[stage]
 	}
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods); err != nil {
-		return nil, nil, fmt.Errorf("listing pods: %w", err)
+		return nil, fmt.Errorf("listing pods: %w", err)
 	}
-	return pods.Items, madeBefore(pods.Items, at), nil
-}
-
-func madeBefore(pods []corev1.Pod, at time.Time) []corev1.Pod {
-	return slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool {
+	return slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool {
 		return kube.PodEnded(&p) || !usesAPI(&p) || !p.CreationTimestamp.Time.Before(at.Truncate(time.Second))
-	})
+	}), nil
 }
 
 // usesAPI reports whether a pod has the authorities of the cluster mounted.
@@ -151,15 +149,16 @@ func (n *Rotation) restart(ctx context.Context, r workflow.Reporter, stage Stage
 		return err
 	}
 	mark := n.Record.ID + "-" + string(stage)
-	done, turn := map[string]bool{}, map[string]string{}
+	done, pairs := map[string]bool{}, map[string]turn{}
 	var refused error
 	err = wait.Until(ctx, "the pods", askInterval, func(ctx context.Context) (bool, string, error) {
-		all, old, err := n.oldPods(ctx, c, stage)
+		old, err := n.oldPods(ctx, c, stage)
 		if err != nil {
 			return false, "", err
 		}
-		refused = replaceAll(ctx, c, r, inTurn(all, old, turn), mark, done)
-		return len(old) == 0, strings.Join(podNames(old), ", "), nil
+		pods, names := inTurn(old, pairs, func(namespace string) bool { return whole(ctx, c, namespace) }, time.Now())
+		refused = replaceAll(ctx, c, r, pods, mark, done)
+		return len(old) == 0, strings.Join(names, ", "), nil
 	}, func(why string) { r.Waiting("pods", why) })
 	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return err
@@ -170,44 +169,55 @@ func (n *Rotation) restart(ctx context.Context, r workflow.Reporter, stage Stage
 	return f.With(strings.Split(wait.Why(err), ", ")...)
 }
 
-func podNames(pods []corev1.Pod) (names []string) {
-	for _, p := range pods {
-		names = append(names, p.Namespace+"/"+p.Name)
-	}
-	return names
+// turn is which server of a database pair was restarted last, "" at first, and when.
+type turn struct {
+	server string
+	at     time.Time
 }
 
-// inTurn are the old pods to replace now. The servers of a database pair are a StatefulSet each, and one must serve: the next of such a group is replaced once the
-// one before it is Ready. turn has the StatefulSet of each group that was replaced last.
-func inTurn(all, old []corev1.Pod, turn map[string]string) (now []corev1.Pod) {
-	isOld := func(p corev1.Pod) bool {
-		return slices.ContainsFunc(old, func(o corev1.Pod) bool { return o.Namespace == p.Namespace && o.Name == p.Name })
-	}
-	for _, p := range old {
-		group, set := server(&p)
-		back, starting := false, false
-		for _, o := range all {
-			if g, other := server(&o); g == group && !isOld(o) {
-				back = back || other == turn[group] && kube.PodReady(&o)
-				starting = starting || other != set && !kube.PodReady(&o)
+// pairPatience is how long a server of a database pair waits for its turn. A pair that is not redundant by then has been so before, or is broken.
+const pairPatience = 3 * time.Minute
+
+// inTurn are the old pods to restart now, and the names of all with what they wait for. Of a database pair, one server is restarted while the other one has every row:
+// turns has those of each namespace, and whole reports whether they are redundant.
+func inTurn(old []corev1.Pod, turns map[string]turn, whole func(namespace string) bool, now time.Time) (restart []corev1.Pod, names []string) {
+	for i := range old {
+		p := &old[i]
+		name, server := p.Namespace+"/"+p.Name, databaseServer(p)
+		last, began := turns[p.Namespace]
+		if server != "" && !began {
+			last.at = now
+			turns[p.Namespace] = last
+		}
+		if server != "" && server != last.server && now.Sub(last.at) < pairPatience {
+			unseen := slices.ContainsFunc(old, func(o corev1.Pod) bool {
+				return last.server != "" && o.Namespace == p.Namespace && databaseServer(&o) == last.server
+			})
+			if unseen || !whole(p.Namespace) {
+				names = append(names, name+" (until the other database server has every row)")
+				continue
 			}
 		}
-		if last := turn[group]; group != "" && (starting || last != "" && last != set && !back) {
-			continue
+		if server != "" && server != last.server {
+			turns[p.Namespace] = turn{server, now}
 		}
-		turn[group] = set
-		now = append(now, p)
+		restart, names = append(restart, *p), append(names, name)
 	}
-	return now
+	return restart, names
 }
 
-// server is the StatefulSet of a pod, and the application to which it belongs; both are empty for other pods.
-func server(p *corev1.Pod) (group, set string) {
-	owner, app := metav1.GetControllerOf(p), p.Labels["app"]
-	if owner == nil || owner.Kind != "StatefulSet" || app == "" {
-		return "", ""
+// databaseServer is the server of a database pair to which a pod belongs, "" for other pods.
+func databaseServer(p *corev1.Pod) string {
+	if owner := metav1.GetControllerOf(p); owner != nil && owner.Kind == "StatefulSet" && slices.Contains(dbpair.Servers(), owner.Name) {
+		return owner.Name
 	}
-	return p.Namespace + "/" + app, owner.Name
+	return ""
+}
+
+// whole reports whether each server of the embedded database of a namespace can be restarted: the other one has every row, or there is none.
+func whole(ctx context.Context, c client.Reader, namespace string) bool {
+	s, err := cluster.EmbeddedDatabase(ctx, c, namespace)
+	return err == nil && (s.Record == nil || s.Redundant)
 }
 
 // replaceAll restarts what pods belong to. One that is refused, for good perhaps, does not keep the others from it.

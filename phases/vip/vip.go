@@ -265,6 +265,7 @@ func JoinPhase(after ...string) host.Phase {
 
 // leave takes this machine out of the group, and ends its keepalived at once: within seconds, the others no longer listen to it, and one of them takes the address.
 func leave(ctx context.Context, h *host.Host, self string, r workflow.Reporter) error {
+	kubernetes.AskOwn(ctx, h)
 	leaveGroup(ctx, h, self, r)
 	switch err := h.Files.Remove(ManifestFile); {
 	case err == nil:
@@ -273,7 +274,7 @@ func leave(ctx context.Context, h *host.Host, self string, r workflow.Reporter) 
 		return fmt.Errorf("removing the static pod of keepalived: %w", err)
 	}
 	if err := kubernetes.EndKeepalived(ctx, h); err != nil {
-		r.Info("the kubelet ends keepalived, in up to 20 seconds: %v", err)
+		r.Info("keepalived has not been ended yet; the kubelet does it once the container runtime answers: %v", err)
 	}
 	return nil
 }
@@ -307,7 +308,7 @@ func Dissolve(ctx context.Context, h *host.Host, k client.Client, r workflow.Rep
 // LeavePhase takes this machine out of the group, before its node leaves the cluster.
 func LeavePhase() host.Phase {
 	return host.Phase{
-		Name: "leave-virtual-address", Short: "Remove this machine from the group of the virtual address", Timeout: 60 * time.Second,
+		Name: "leave-virtual-address", Short: "Remove this machine from the group of the virtual address", Timeout: 90 * time.Second,
 		Skip: func(h *host.Host) string {
 			if !h.Files.Exists(ManifestFile) || !h.Ledger.Has(host.KindFile, ManifestFile) {
 				return "no keepalived of ocadm runs here"
