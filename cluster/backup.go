@@ -41,11 +41,14 @@ type Backup struct {
 	// Keep is how many backups of the cloud stay in the store; 0 for all.
 	Keep      int
 	SkipProof bool
+	// Snapshots are those of etcd of which the newest goes beside the backup; none without a directory. The proof notes it with the rest.
+	Snapshots Snapshots
 	// Now sets what the cloud asks for once the backup has its turn; nil where nothing depends on the cloud.
 	Now func(cr *v1alpha1.OnecloudCluster, b *Backup)
 }
 
-// Make makes the backup, and records in the cluster what became of it. A warning says that older backups could not be removed.
+// Make makes the backup, and records in the cluster what became of it. A warning says that older backups could not be removed, or that no snapshot of etcd is
+// with it.
 func (b Backup) Make(ctx context.Context, c client.WithWatch) (info backup.Info, warning error, err error) {
 	u, err := get(ctx, c, b.Key)
 	if err != nil {
@@ -56,7 +59,10 @@ func (b Backup) Make(ctx context.Context, c client.WithWatch) (info backup.Info,
 	began := time.Now()
 	spec := v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup, Backup: &v1alpha1.BackupParameters{Place: b.Place}}
 	err = operation.Perform(ctx, b.runner(c, b.Key, spec), operation.Work[*making]{Steps: backupSteps(), Unlocked: true}, m, m.result)
-	return m.info, errors.Join(m.warning, m.record(ctx, c, u, began, m.info, err)), err
+	if len(m.warnings) > 0 {
+		warning = m.warnings
+	}
+	return m.info, errors.Join(warning, m.record(ctx, c, u, began, m.info, err)), err
 }
 
 // Within makes the backup as a part of another operation.
@@ -85,10 +91,10 @@ func (b Backup) Within(ctx context.Context, c client.WithWatch, report workflow.
 // making is a backup in the making.
 type making struct {
 	Backup
-	client  client.WithWatch
-	plan    *backup.Plan
-	info    backup.Info
-	warning error
+	client   client.WithWatch
+	plan     *backup.Plan
+	info     backup.Info
+	warnings finding.List
 	// part is true for a backup that another operation makes; half is the restore that has left the databases half replaced.
 	part bool
 	half string
@@ -108,9 +114,13 @@ func (m *making) result(s *v1alpha1.OnecloudOperationStatus) {
 			s.Backup.Proven = metav1.NewTime(*p)
 		}
 	}
-	if m.warning != nil {
-		s.Findings = append(s.Findings, operation.Findings(finding.Of(m.warning))...)
-	}
+	s.Findings = append(s.Findings, operation.Findings(m.warnings)...)
+}
+
+// warn notes what did not keep the backup from being made.
+func (m *making) warn(r workflow.Reporter, f finding.Finding) {
+	m.warnings = append(m.warnings, f)
+	r.Changed("%s %v", f.Code, f)
 }
 
 // backupSteps are the steps of action Backup.
@@ -118,6 +128,15 @@ func backupSteps() []workflow.Phase[*making] {
 	return []workflow.Phase[*making]{
 		{Name: "prepare", Short: "Look at the place and the databases", Timeout: longStep, Run: step((*making).prepare)},
 		{Name: "dump", Short: "Write the databases, passwords and options into the file", Timeout: longStep, Run: step((*making).dump)},
+		{
+			Name: "etcd", Short: "Store the newest snapshot of etcd beside the file", Timeout: longStep, Run: step((*making).etcd),
+			Skip: func(m *making) string {
+				if m.Snapshots.Dir == "" || m.Out != nil {
+					return "the backup of a schedule has one"
+				}
+				return ""
+			},
+		},
 		{
 			Name: "prove", Short: "Restore the file into scratch databases, and compare", Timeout: longStep, Run: step((*making).prove),
 			Skip: func(m *making) string {
@@ -222,8 +241,7 @@ func (m *making) prove(ctx context.Context, r workflow.Reporter) error {
 // retain warns where older backups cannot be removed: the new one is good.
 func (m *making) retain(ctx context.Context, r workflow.Reporter) error {
 	if m.half != "" {
-		m.warning = m.keepsOlder()
-		r.Changed("OCA-7426 %v", m.warning)
+		m.warn(r, m.keepsOlder())
 		return nil
 	}
 	gone, err := m.plan.Retain(ctx)
@@ -231,9 +249,8 @@ func (m *making) retain(ctx context.Context, r workflow.Reporter) error {
 		r.Changed("removed %s", strings.Join(gone, ", "))
 	}
 	if err != nil {
-		m.warning = finding.Finding{Code: "OCA-7417", Severity: finding.Warning, What: "Older backups could not be removed", Cause: err.Error(),
-			Remedy: "allow the deletion in " + m.Place + ", or remove them there; --keep 0 (spec.backup.keep: 0) keeps all", Err: err}
-		r.Changed("OCA-7417 %v", m.warning)
+		m.warn(r, finding.Finding{Code: "OCA-7417", Severity: finding.Warning, What: "Older backups could not be removed", Cause: err.Error(),
+			Remedy: "allow the deletion in " + m.Place + ", or remove them there; --keep 0 (spec.backup.keep: 0) keeps all", Err: err})
 	}
 	return ctx.Err()
 }
@@ -251,8 +268,12 @@ func Recipients(ctx context.Context, c client.Client, key client.ObjectKey) ([]a
 // defaultKeep is how many backups stay where the spec does not say.
 const defaultKeep = 7
 
-// Mounted is where a pod that makes backups has its volume, and what people call that place: the path in the pod means nothing to them.
-type Mounted struct{ Dir, Place string }
+// Mounted is where a pod that makes backups has its volume, what people call that place, as the path in the pod means nothing to them, and the snapshots of
+// etcd of its node.
+type Mounted struct {
+	Dir, Place string
+	Snapshots  Snapshots
+}
 
 // ScheduledBackup makes the backup that the spec of a cloud describes, in a pod.
 func ScheduledBackup(ctx context.Context, c client.WithWatch, key client.ObjectKey, at Mounted, by Recorded) (info backup.Info, warning error, err error) {
@@ -264,7 +285,7 @@ func ScheduledBackup(ctx context.Context, c client.WithWatch, key client.ObjectK
 	if err != nil {
 		return backup.Info{}, nil, err
 	}
-	b := Backup{Key: key, Recorded: by}
+	b := Backup{Key: key, Recorded: by, Snapshots: at.Snapshots}
 	b.Now = func(cr *v1alpha1.OnecloudCluster, b *Backup) { b.asScheduled(c, cr, at) }
 	b.Now(cr, &b) // the operation names the place of now
 	return b.Make(ctx, c)
@@ -313,7 +334,7 @@ const recordTimeout = 15 * time.Second
 // record keeps what became of an attempt in the cluster, where the operator sees it.
 func (b Backup) record(ctx context.Context, c client.Client, u *unstructured.Unstructured, began time.Time, info backup.Info, failed error) error {
 	one := backup.Record{Name: info.Name, Time: began.UTC().Truncate(time.Second), Seconds: time.Since(began).Seconds(), Size: info.Size,
-		Tables: info.Tables, Rows: info.Rows, Proven: info.Proven, Problem: info.Problem}
+		Tables: info.Tables, Rows: info.Rows, Proven: info.Proven, Problem: info.Problem, Etcd: info.Etcd}
 	one.Place = b.Place
 	if failed != nil && one.Problem == "" {
 		one.Error = failed.Error()

@@ -28,6 +28,9 @@ func backupFinding(err error) error {
 		return err
 	}
 	switch {
+	case errors.Is(err, backup.ErrEtcd):
+		return finding.Errorf("OCA-7428", "The file is of another kind", "ocadm cluster backup list --in PLACE shows backups; to restore etcd, on a control-plane node: "+
+			"ocadm etcd restore FILE --identity key.txt", "%w", err)
 	case errors.Is(err, backup.ErrEncrypted):
 		return finding.Errorf("OCA-7404", "The backup cannot be decrypted", "give the secret key of one of its recipients with --identity FILE, or its passphrase with "+
 			"--passphrase-file FILE", "%w", err)

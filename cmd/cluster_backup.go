@@ -110,7 +110,8 @@ func newBackupList(a *app) *cobra.Command {
 		Use:   "list",
 		Short: "List backups",
 		Long: "Lists the last attempts to back up the cloud, the latest first: where each file lies, and whether it was proven. With --in, lists the files\n" +
-			"in a place instead, with what is known of them without their key.\n" + placesHelp,
+			"in a place instead, with what is known of them without their key. ETCD is the size of the snapshot of etcd beside the backup, which has its\n" +
+			"name with .ocadm-etcd at the end; -o json has its time and revision, too.\n" + placesHelp,
 		Example: "  ocadm cluster backup list\n  ocadm cluster backup list --in /var/backups\n" +
 			"  ocadm cluster backup list --in s3://backups/cloud --s3-endpoint s3.example.com -o json",
 		Args: arguments(cobra.NoArgs),
@@ -151,12 +152,13 @@ func (a *app) printBackups(f *cloudFlags, list []backup.Info) error {
 		var rows [][]string
 		for _, i := range list {
 			if i.Unknown {
-				rows = append(rows, []string{i.Name, "", "", "", "", "", "unknown: ocadm cluster backup verify"})
+				rows = append(rows, []string{i.Name, "", "", "", "", "", "", "unknown: ocadm cluster backup verify"})
 				continue
 			}
-			rows = append(rows, []string{i.Name, i.Cloud.Namespace + "/" + i.Cloud.Name, i.Version, ui.Bytes(i.Size), strconv.Itoa(i.Tables), strconv.FormatInt(i.Rows, 10), proof(i)})
+			rows = append(rows, []string{i.Name, i.Cloud.Namespace + "/" + i.Cloud.Name, i.Version, ui.Bytes(i.Size), strconv.Itoa(i.Tables), strconv.FormatInt(i.Rows, 10),
+				etcdSize(i.Etcd), proof(i)})
 		}
-		return ui.Table(w, []string{"NAME", "CLOUD", "VERSION", "SIZE", "TABLES", "ROWS", "STATE"}, rows)
+		return ui.Table(w, []string{"NAME", "CLOUD", "VERSION", "SIZE", "TABLES", "ROWS", "ETCD", "STATE"}, rows)
 	})
 }
 
@@ -164,13 +166,13 @@ func (a *app) printHistory(f *cloudFlags, history backup.History) error {
 	return ui.Print(a.Out, f.output.String(), append(backup.History{}, history...), func(w io.Writer) error {
 		var rows [][]string
 		for _, r := range history {
-			state := proven(r.Proven, r.Problem)
+			state := proven(r.Proven, r.Problem) + withoutEtcd(r.Etcd)
 			if r.Error != "" {
 				state = "failed: " + r.Error
 			}
-			rows = append(rows, []string{r.Time.Format(time.RFC3339), r.Name, r.Place, ui.Bytes(r.Size), fmt.Sprintf("%.0f s", r.Seconds), state})
+			rows = append(rows, []string{r.Time.Format(time.RFC3339), r.Name, r.Place, ui.Bytes(r.Size), fmt.Sprintf("%.0f s", r.Seconds), etcdSize(r.Etcd), state})
 		}
-		return ui.Table(w, []string{"TIME", "NAME", "PLACE", "SIZE", "TOOK", "STATE"}, rows)
+		return ui.Table(w, []string{"TIME", "NAME", "PLACE", "SIZE", "TOOK", "ETCD", "STATE"}, rows)
 	})
 }
 
@@ -189,7 +191,23 @@ func proof(i backup.Info) string {
 	if !i.Encrypted {
 		state += ", not encrypted"
 	}
-	return state
+	return state + withoutEtcd(i.Etcd)
+}
+
+// etcdSize is the size of the snapshot of etcd beside a backup, "" if there is none.
+func etcdSize(e *backup.Etcd) string {
+	if e == nil || e.Name == "" {
+		return ""
+	}
+	return ui.Bytes(e.Size)
+}
+
+// withoutEtcd says why there is none.
+func withoutEtcd(e *backup.Etcd) string {
+	if e == nil || e.Problem == "" {
+		return ""
+	}
+	return "; without etcd: " + e.Problem
 }
 
 func newBackupVerify(a *app) *cobra.Command {

@@ -138,8 +138,12 @@ func (k *keyFlags) addRecipients(fs *pflag.FlagSet) {
 }
 
 func (k *keyFlags) addIdentities(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&k.identityFiles, "identity", nil, "file with the secret key of a recipient; may be repeated")
+	k.addIdentityFlag(fs)
 	fs.StringVar(&k.passphraseFile, "passphrase-file", "", "file with the passphrase it was encrypted with")
+}
+
+func (k *keyFlags) addIdentityFlag(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&k.identityFiles, "identity", nil, "file with the secret key of a recipient; may be repeated")
 }
 
 func addRecipientFlag(fs *pflag.FlagSet, keys *[]string) {

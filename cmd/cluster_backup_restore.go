@@ -166,6 +166,8 @@ func newBackupRun(a *app) *cobra.Command {
 	f.add(a, c, nil, "json", "table", "yaml")
 	c.Flags().StringVar(&at.Dir, "dir", "", "directory for the backups, where spec.backup.s3 names no bucket")
 	c.Flags().StringVar(&at.Place, "place", "", "what the directory is called outside the pod")
+	c.Flags().StringVar(&at.Snapshots.Dir, "etcd-snapshots", "", "directory with snapshots of etcd; the newest good one is stored beside the backup")
+	c.Flags().StringVar(&at.Snapshots.Node, "node", "", "node of the pod, whose snapshots they are")
 	c.Flags().StringVar(&taken, "operation", "", "operation that asked for this backup; without it, one is created")
 	c.Flags().DurationVar(&f.timeout, "timeout", backupTimeout, "time limit")
 	return c

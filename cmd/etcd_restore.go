@@ -3,7 +3,6 @@
 package cmd
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/url"
@@ -16,7 +15,6 @@ import (
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
 	etcdphase "yunion.io/x/ocadm/phases/etcd"
-	"yunion.io/x/ocadm/phases/host"
 )
 
 // etcdRestored is what "etcd restore -o json" and "etcd rejoin -o json" print.
@@ -34,7 +32,8 @@ type etcdRestored struct {
 
 func newEtcdRestore(a *app) *cobra.Command {
 	f := stepFlags{onFailure: workflow.Rollback}
-	var own, alone, newer bool
+	var from etcdSource
+	var newer bool
 	c := &cobra.Command{
 		Use: "restore [FILE]", Short: "Restore etcd from a snapshot, with this machine as its only member",
 		Long: "Restores the last good snapshot of this machine, or FILE. It first prints what will be lost: everything since the snapshot, in\n" +
@@ -47,46 +46,55 @@ func newEtcdRestore(a *app) *cobra.Command {
 			"--newer-databases is given. --dry-run shows the version of each cloud in the snapshot and now.\n\n" +
 			"With several control-plane nodes, first run ocadm etcd rejoin --after-restore ADDRESS on the others: they stop, wait, and join again\n" +
 			"when this one is restored.\n\n" +
+			"FILE may also be a snapshot that the nightly backup has stored beside a backup (….ocadm-etcd), on this machine or in a bucket, as\n" +
+			"s3://BUCKET/PATH/NAME with --s3-endpoint. --identity decrypts it into a directory that only root can enter, and that is removed\n" +
+			"afterwards.\n\n" +
 			"--from-data uses the present data of this member and loses none of it. Use it on the last survivor when the majority is lost for good.\n\n" +
 			"If the command fails, it puts the former data back and starts the control plane with it. If it is killed, run it again: it continues.",
 		Example: "  # show what would be lost\n  ocadm etcd restore --dry-run\n\n  ocadm etcd restore\n\n" +
+			"  # a snapshot that was stored with the backups\n" +
+			"  ocadm etcd restore /mnt/default-5f2c81d0-20261122T020000Z.ocadm-etcd --identity key.txt\n\n" +
 			"  # the other two of three machines are lost\n  ocadm etcd restore --from-data",
 		Args: arguments(cobra.MaximumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			file := ""
 			if len(args) == 1 {
-				file = args[0]
+				from.file = args[0]
 			}
-			if own && file != "" {
+			if from.own && from.file != "" {
 				return misused("both a FILE and --from-data are given", c.UseLine())
 			}
-			return a.restoreEtcd(c, f, newer, alone, func(ctx context.Context, h *host.Host) (*etcdphase.Restore, error) {
-				return etcdphase.PlanRestore(ctx, h, file, own, alone)
-			})
+			if err := from.store.fit(from.file); err != nil {
+				return err
+			}
+			return a.restoreEtcd(c, f, newer, from)
 		},
 	}
 	f.add(c)
-	c.Flags().BoolVar(&own, "from-data", false, "restore from the present data of this member, in place of a snapshot")
-	c.Flags().BoolVar(&alone, strings.TrimPrefix(etcdphase.Alone, "--"), false, "continue although ocadm cannot find out whether other control-plane nodes run; use it only if none does")
+	from.store.add(c.Flags())
+	from.keys.addIdentityFlag(c.Flags())
+	c.Flags().BoolVar(&from.own, "from-data", false, "restore from the present data of this member, in place of a snapshot")
+	c.Flags().BoolVar(&from.alone, strings.TrimPrefix(etcdphase.Alone, "--"), false, "continue although ocadm cannot find out whether other control-plane nodes run; use it only if none does")
 	c.Flags().BoolVar(&newer, strings.TrimPrefix(etcdphase.NewerDatabases, "--"), false, "continue although the databases are of a later version, or on another server, than what the snapshot brings back")
 	return c
 }
 
-func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer, alone bool, plan func(context.Context, *host.Host) (*etcdphase.Restore, error)) error {
+func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer bool, from etcdSource) error {
 	ctx := c.Context()
 	h, err := controlPlaneHost(ctx, f.dryRun)
 	if err != nil {
 		return err
 	}
-	r, err := plan(ctx, h)
+	r, remove, err := from.plan(ctx, h, a.story())
 	if err != nil {
 		return err
 	}
+	defer remove()
 	out := etcdRestored{Member: r.Member.Name, Loses: r.Loses(time.Now()), DryRun: f.dryRun}
 	what := "the present data of this member"
 	if r.File != "" {
 		out.Snapshot = &r.Info
-		what = fmt.Sprintf("%s (%s, revision %d)", r.File, r.Info.Time.Format(time.RFC3339), r.Info.Revision)
+		r.Info.File = r.Named()
+		what = fmt.Sprintf("%s (%s, revision %d)", r.Named(), r.Info.Time.Format(time.RFC3339), r.Info.Revision)
 	}
 	fmt.Fprintf(a.Err, "This restores %s.\nIt loses %s.\n", what, out.Loses)
 	question := "The control plane on this machine stops for about a minute"
@@ -109,8 +117,8 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer, alone bool, plan
 			return err
 		}
 	}
-	inputs := map[string]string{"file": r.File}
-	for flag, given := range map[string]bool{etcdphase.NewerDatabases: newer, etcdphase.Alone: alone} { // whoever takes the run up again needs them
+	inputs := map[string]string{"file": r.Named()}
+	for flag, given := range map[string]bool{etcdphase.NewerDatabases: newer, etcdphase.Alone: from.alone} { // whoever takes the run up again needs them
 		if given {
 			inputs[flag] = "true"
 		}

@@ -31,6 +31,8 @@ type Record struct {
 	// Proven is when the file was restored into scratch databases and compared; Problem is why it could not be.
 	Proven  *time.Time `json:"proven,omitempty"`
 	Problem string     `json:"problem,omitempty"`
+	// Etcd is the snapshot of etcd beside the file.
+	Etcd *Etcd `json:"etcd,omitempty"`
 	// Error is why there is no file.
 	Error string `json:"error,omitempty"`
 }

@@ -36,10 +36,15 @@ type Reader struct {
 	// Manifest is there after Next has returned io.EOF.
 	Manifest Manifest
 
-	all     io.Reader
-	tar     *tar.Reader
-	zstd    *zstd.Decoder
+	unpacker
 	entries []Entry
+}
+
+// unpacker is the layers of a file: an archive that is compressed, and may be encrypted.
+type unpacker struct {
+	all  io.Reader
+	tar  *tar.Reader
+	zstd *zstd.Decoder
 }
 
 // Item is an object or a piece of a dump.
@@ -50,29 +55,62 @@ type Item struct {
 
 const ageIntro = "age-encryption.org/"
 
-// Open reads the header.
-func Open(r io.Reader, ids ...age.Identity) (*Reader, error) {
+// unpack begins to read a file.
+func unpack(r io.Reader, ids ...age.Identity) (unpacker, error) {
 	buffered := bufio.NewReaderSize(r, 1<<20)
 	r = buffered
 	if intro, _ := buffered.Peek(len(ageIntro)); string(intro) == ageIntro {
 		if len(ids) == 0 {
-			return nil, ErrEncrypted
+			return unpacker{}, ErrEncrypted
 		}
 		plain, err := age.Decrypt(r, ids...)
 		if none := (*age.NoIdentityMatchError)(nil); errors.As(err, &none) {
-			return nil, ErrEncrypted
+			return unpacker{}, ErrEncrypted
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+			return unpacker{}, fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
 		r = plain
 	}
 	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20))
 	if err != nil {
+		return unpacker{}, err
+	}
+	return unpacker{all: r, zstd: z, tar: tar.NewReader(z)}, nil
+}
+
+// Close frees what the layers hold; the underlying file stays open.
+func (u unpacker) Close() { u.zstd.Close() }
+
+// end reads to the last byte, where the encryption proves that nothing is missing. No entry may follow.
+func (u unpacker) end() error {
+	if h, err := u.tar.Next(); err == nil {
+		return fmt.Errorf("entry %q follows the last one", h.Name)
+	} else if !errors.Is(err, io.EOF) {
+		return err
+	}
+	for _, rest := range []io.Reader{u.zstd, u.all} {
+		if n, err := io.Copy(io.Discard, rest); err != nil {
+			return err
+		} else if n > 0 && rest == u.all {
+			return fmt.Errorf("%d bytes follow the end", n)
+		}
+	}
+	return nil
+}
+
+// Open reads the header. A snapshot of etcd is ErrEtcd.
+func Open(r io.Reader, ids ...age.Identity) (*Reader, error) {
+	layers, err := unpack(r, ids...)
+	if err != nil {
 		return nil, err
 	}
-	out := &Reader{all: r, zstd: z, tar: tar.NewReader(z)}
+	out := &Reader{unpacker: layers}
 	name, content, _, err := out.entry()
+	if errors.Is(err, ErrEtcd) {
+		out.Close()
+		return nil, err
+	}
 	if err == nil && name != headerName {
 		err = fmt.Errorf("it begins with %q", name)
 	}
@@ -80,18 +118,15 @@ func Open(r io.Reader, ids ...age.Identity) (*Reader, error) {
 		err = json.Unmarshal(content, &out.Header)
 	}
 	if err != nil {
-		z.Close()
+		out.Close()
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if out.Header.Format != Format {
-		z.Close()
+		out.Close()
 		return nil, fmt.Errorf("the file has format %d, this program reads %d: use the ocadm that wrote it (%s), or a later one", out.Header.Format, Format, out.Header.Ocadm)
 	}
 	return out, nil
 }
-
-// Close frees what the Reader holds; the underlying file stays open.
-func (r *Reader) Close() { r.zstd.Close() }
 
 // Next returns the next object or piece. At the end it checks the manifest and returns io.EOF.
 func (r *Reader) Next() (Item, error) {
@@ -101,7 +136,7 @@ func (r *Reader) Next() (Item, error) {
 	}
 	switch {
 	case name == manifestName:
-		if err := r.end(content); err != nil {
+		if err := r.compare(content); err != nil {
 			return Item{}, fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
 		return Item{}, io.EOF
@@ -143,6 +178,9 @@ func (r *Reader) entry() (name string, content []byte, setup int, err error) {
 	if err != nil {
 		return "", nil, 0, err
 	}
+	if isEtcd(h.Name) {
+		return "", nil, 0, ErrEtcd
+	}
 	if h.Size > maxEntry {
 		return "", nil, 0, fmt.Errorf("entry %q has %d bytes", h.Name, h.Size)
 	}
@@ -161,20 +199,13 @@ func (r *Reader) entry() (name string, content []byte, setup int, err error) {
 	return h.Name, content, setup, nil
 }
 
-// end reads to the last byte, where the encryption proves that nothing is missing, and compares the entries.
-func (r *Reader) end(manifest []byte) error {
+// compare reads to the end, and compares the entries with those of the manifest.
+func (r *Reader) compare(manifest []byte) error {
 	if err := json.Unmarshal(manifest, &r.Manifest); err != nil {
 		return err
 	}
-	if _, err := r.tar.Next(); !errors.Is(err, io.EOF) {
-		return errors.Join(errors.New("something follows the manifest"), err)
-	}
-	for _, rest := range []io.Reader{r.zstd, r.all} {
-		if n, err := io.Copy(io.Discard, rest); err != nil {
-			return err
-		} else if n > 0 && rest == r.all {
-			return fmt.Errorf("%d bytes follow the end", n)
-		}
+	if err := r.end(); err != nil {
+		return err
 	}
 	if !slices.Equal(r.entries, r.Manifest.Entries) {
 		return errors.New("its entries are not those of its manifest")

@@ -4,7 +4,6 @@ package backup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,7 +14,7 @@ import (
 )
 
 // TestRetention: the newest files stay, and the newest that was proven, the one just made, and what is another cloud's. One of a clock that was ahead stays,
-// and is none of the newest.
+// and is none of the newest. A snapshot of etcd goes with its backup, and no other file of such a name.
 func TestRetention(t *testing.T) {
 	dir := Dir(t.TempDir())
 	now := time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC)
@@ -25,11 +24,12 @@ func TestRetention(t *testing.T) {
 		if proven {
 			i.Proven = &now
 		}
-		f, err := dir.Create(t.Context(), i.Name)
-		if err == nil {
-			err = f.Commit()
+		for _, name := range []string{i.Name, etcdName(i.Name)} {
+			if err := os.WriteFile(filepath.Join(string(dir), name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err := errors.Join(err, writeInfo(t.Context(), dir, i)); err != nil {
+		if err := writeInfo(t.Context(), dir, i); err != nil {
 			t.Fatal(err)
 		}
 		return i.Name
@@ -39,9 +39,16 @@ func TestRetention(t *testing.T) {
 	put(7, cloud, false)
 	made := put(-1, cloud, false) // by a clock that is late
 	want = append(want, made)
-	if err := os.WriteFile(filepath.Join(string(dir), "copied"+Suffix), nil, 0o600); err != nil {
-		t.Fatal(err)
+	snapshots := []string{"copied" + EtcdSuffix, cloud.Name + EtcdSuffix}
+	for _, name := range append(slices.Clone(snapshots), "copied"+Suffix) {
+		if err := os.WriteFile(filepath.Join(string(dir), name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
+	for _, name := range want {
+		snapshots = append(snapshots, etcdName(name))
+	}
+	slices.Sort(snapshots)
 	for range 2 {
 		if _, err := Prune(t.Context(), dir, cloud.ID, 2, made, now.AddDate(0, 0, 9)); err != nil {
 			t.Fatal(err)
@@ -56,6 +63,10 @@ func TestRetention(t *testing.T) {
 		}
 		if !slices.Equal(got, append(slices.Clone(want), "copied"+Suffix)) {
 			t.Errorf("%v", got)
+		}
+		there := slices.DeleteFunc(files(t, dir), func(name string) bool { return !strings.HasSuffix(name, EtcdSuffix) })
+		if !slices.Equal(there, snapshots) {
+			t.Errorf("%v, want %v", there, snapshots)
 		}
 	}
 }

@@ -199,7 +199,7 @@ func (s *S3) Clean(ctx context.Context, prefix string) error {
 		if u.Err != nil {
 			return fmt.Errorf("cleaning up %s: %w", s, u.Err)
 		}
-		if !strings.HasPrefix(u.Key, s.key(prefix)) || !strings.HasSuffix(u.Key, Suffix) || path.Dir(u.Key) != path.Dir(s.key("x")) {
+		if !strings.HasPrefix(u.Key, s.key(prefix)) || !ours(u.Key) || path.Dir(u.Key) != path.Dir(s.key("x")) {
 			continue
 		}
 		if err := s.client.RemoveIncompleteUpload(ctx, s.cfg.Bucket, u.Key); err != nil {

@@ -58,6 +58,8 @@ type Info struct {
 	// Proven is when the file was read back, restored into scratch databases and compared; Problem is why it could not be.
 	Proven  *time.Time `json:"proven,omitempty"`
 	Problem string     `json:"problem,omitempty"`
+	// Etcd is the snapshot of etcd that lies beside the file; nil if none was asked for.
+	Etcd *Etcd `json:"etcd,omitempty"`
 	// Unknown is true of a file without information beside it.
 	Unknown bool `json:"unknown,omitempty"`
 }
@@ -126,12 +128,15 @@ func writeInfo(ctx context.Context, s Store, info Info) error {
 	return f.Commit()
 }
 
-// remove deletes a backup: its information goes last, so that an interrupted removal is seen.
+// remove deletes a backup, after the snapshot of etcd beside it: what List shows can be removed again. Its information goes last, so that an interrupted
+// removal is seen.
 func remove(ctx context.Context, s Store, name string) error {
-	if err := s.Remove(ctx, name); err != nil {
-		return err
+	for _, n := range []string{etcdName(name), name, name + ".json"} {
+		if err := s.Remove(ctx, n); err != nil {
+			return err
+		}
 	}
-	return s.Remove(ctx, name+".json")
+	return nil
 }
 
 // Dir is a store in a directory, which must exist.

@@ -18,10 +18,47 @@ import (
 	"yunion.io/x/ocadm/internal/mysql/dump"
 )
 
-// Writer writes a backup from its header to its manifest.
-type Writer struct {
+// packer is the layers of a file: an archive that is compressed, and encrypted.
+type packer struct {
 	tar     *tar.Writer
 	closers []io.Closer
+}
+
+// pack begins a file. Without recipients it is not encrypted.
+func pack(w io.Writer, recipients ...age.Recipient) (packer, error) {
+	var out packer
+	if len(recipients) > 0 {
+		sealed, err := age.Encrypt(w, recipients...)
+		if err != nil {
+			return out, fmt.Errorf("encrypting: %w", err)
+		}
+		out.closers = append(out.closers, sealed)
+		w = sealed
+	}
+	packed, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20))
+	if err != nil {
+		return out, fmt.Errorf("compressing: %w", err)
+	}
+	out.closers = append(out.closers, packed)
+	out.tar = tar.NewWriter(packed)
+	return out, nil
+}
+
+// end writes what the layers still hold.
+func (p packer) end() error {
+	err := p.tar.Close()
+	for i := len(p.closers) - 1; i >= 0; i-- {
+		err = errors.Join(err, p.closers[i].Close())
+	}
+	if err != nil {
+		return fmt.Errorf("ending the file: %w", err)
+	}
+	return nil
+}
+
+// Writer writes a backup from its header to its manifest.
+type Writer struct {
+	packer
 	time    time.Time
 	entries []Entry
 	// rows counts the pieces of the current table.
@@ -31,21 +68,11 @@ type Writer struct {
 
 // NewWriter begins a backup. Without recipients it is not encrypted.
 func NewWriter(w io.Writer, h Header, recipients ...age.Recipient) (*Writer, error) {
-	out := &Writer{time: h.Time.Truncate(time.Second)}
-	if len(recipients) > 0 {
-		sealed, err := age.Encrypt(w, recipients...)
-		if err != nil {
-			return nil, fmt.Errorf("encrypting: %w", err)
-		}
-		out.closers = append(out.closers, sealed)
-		w = sealed
-	}
-	packed, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20))
+	layers, err := pack(w, recipients...)
 	if err != nil {
-		return nil, fmt.Errorf("compressing: %w", err)
+		return nil, err
 	}
-	out.closers = append(out.closers, packed)
-	out.tar = tar.NewWriter(packed)
+	out := &Writer{packer: layers, time: h.Time.Truncate(time.Second)}
 	h.Format = Format
 	text, err := json.MarshalIndent(h, "", "  ")
 	if err != nil {
@@ -85,14 +112,7 @@ func (w *Writer) Close(m Manifest) error {
 	if err := w.add(manifestName, text, ""); err != nil {
 		return err
 	}
-	err = w.tar.Close()
-	for i := len(w.closers) - 1; i >= 0; i-- {
-		err = errors.Join(err, w.closers[i].Close())
-	}
-	if err != nil {
-		return fmt.Errorf("ending the backup: %w", err)
-	}
-	return nil
+	return w.end()
 }
 
 func (w *Writer) add(name string, content []byte, setup string) error {

@@ -8,6 +8,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
@@ -19,8 +20,13 @@ func backup() component.Component {
 		Image:        component.Image{Reference: component.OwnImage},
 		Workload: component.Workload{
 			Kind: component.CronJob, Schedule: "0 2 * * *", NoCerts: true, NodeRole: "any", CPU: "100m", Memory: "128Mi",
-			Command: []string{}, Args: []string{"cluster", "backup", "run", "--dir=" + backupDir}, Env: backupEnv, ServiceAccount: "onecloud-backup",
-			Mounts: []component.Mount{{Name: backupVolume, Path: backupDir, Storage: true}}, Security: backupRights(),
+			Command: []string{}, Args: []string{"cluster", "backup", "run", "--dir=" + backupDir, "--etcd-snapshots=" + EtcdSnapshots}, Env: backupEnv, ServiceAccount: "onecloud-backup",
+			Mounts: []component.Mount{
+				{Name: backupVolume, Path: backupDir, Storage: true},
+				// Empty on a node without etcd, or in a cluster that ocadm did not make.
+				{Name: "etcd-snapshots", Path: EtcdSnapshots, HostPath: EtcdSnapshots, HostPathType: corev1.HostPathDirectoryOrCreate, ReadOnly: true},
+			},
+			Security: backupRights(),
 		},
 		Storage: &component.Storage{Size: "20Gi", Backups: true},
 		Adapt:   adaptBackup,
@@ -29,9 +35,30 @@ func backup() component.Component {
 
 const backupVolume, backupDir = "dumps", "/backup"
 
-// backupEnv names the cloud. Flags of this program are also read from variables.
+// EtcdSnapshots is where a control-plane node of ocadm keeps snapshots of etcd.
+const EtcdSnapshots = "/var/lib/ocadm/etcd"
+
+// backupEnv names the cloud and the node. Flags of this program are also read from variables.
 func backupEnv(in component.Inputs) []corev1.EnvVar {
-	return []corev1.EnvVar{{Name: "OCADM_CLOUD_NAME", Value: in.Cluster.Name}, {Name: "OCADM_CLOUD_NAMESPACE", Value: in.Cluster.Namespace}}
+	return []corev1.EnvVar{
+		{Name: "OCADM_CLOUD_NAME", Value: in.Cluster.Name}, {Name: "OCADM_CLOUD_NAMESPACE", Value: in.Cluster.Namespace},
+		{Name: "OCADM_NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "spec.nodeName"}}},
+	}
+}
+
+// nearEtcd is where snapshots of etcd are. A volume may tie the pod to another node, and a user's affinity to nodes wins.
+func nearEtcd(pod *corev1.PodSpec) {
+	if pod.Affinity == nil {
+		pod.Affinity = &corev1.Affinity{}
+	}
+	if pod.Affinity.NodeAffinity != nil {
+		return
+	}
+	const weight = 100
+	role := corev1.NodeSelectorRequirement{Key: v1alpha1.LabelControlPlane, Operator: corev1.NodeSelectorOpExists}
+	pod.Affinity.NodeAffinity = &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{
+		{Weight: weight, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{role}}},
+	}}
 }
 
 // placed passes on to the program what people call the place of its volume.
@@ -55,6 +82,7 @@ func adaptBackup(o *component.Objects, in component.Inputs) error {
 		return nil
 	}
 	pod := &job.Spec.JobTemplate.Spec.Template.Spec
+	nearEtcd(pod)
 	c := &pod.Containers[0]
 	if s.S3 == nil && s.HostPath == "" {
 		for _, v := range pod.Volumes {
@@ -71,9 +99,7 @@ func adaptBackup(o *component.Objects, in component.Inputs) error {
 		}
 		if s.S3 == nil {
 			pod.Volumes[i].VolumeSource = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: s.HostPath, Type: new(corev1.HostPathDirectoryOrCreate)}}
-			c.Env = append(c.Env, corev1.EnvVar{Name: "NODE",
-				ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "spec.nodeName"}}})
-			placed(c, "$(NODE):"+s.HostPath)
+			placed(c, "$(OCADM_NODE):"+s.HostPath)
 			return nil
 		}
 	}

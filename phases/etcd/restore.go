@@ -28,6 +28,8 @@ type Restore struct {
 	Member kubernetes.EtcdMember
 	// File is the snapshot; "" restores from the member's own data, and loses nothing of that.
 	File string
+	// From is what the user named, if File is only a copy of what is in it.
+	From string
 	// Info is of the snapshot that was verified.
 	Info snapshot.Info
 
@@ -46,6 +48,9 @@ const (
 	// etcdPatience is how long etcd may take to answer.
 	etcdPatience = 3 * time.Minute
 )
+
+// Named is the snapshot as the user named it.
+func (r *Restore) Named() string { return cmp.Or(r.From, r.File) }
 
 func (r *Restore) source() string {
 	if r.File == "" {
@@ -75,7 +80,8 @@ func PlanRestore(ctx context.Context, h *host.Host, file string, own, alone bool
 		}
 		if good == nil {
 			return nil, finding.New("OCA-4149", "There is no snapshot of etcd to restore", "no whole snapshot is in "+Dir,
-				"copy one from another control-plane node, which has its own in "+Dir+", then: ocadm etcd restore FILE").With(damaged...)
+				"copy one from another control-plane node, which has its own in "+Dir+", then: ocadm etcd restore FILE; or use one that was stored with the backups: "+
+					"ocadm etcd restore NAME.ocadm-etcd --identity key.txt").With(damaged...)
 		}
 		r.File, r.Info = good.File, *good
 	default:
