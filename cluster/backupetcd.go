@@ -127,21 +127,21 @@ func UnpackEtcd(ctx context.Context, w backup.Watcher, s backup.Store, name, dir
 	}
 	if err != nil {
 		remove()
-		return "", nil, etcdFinding(name, err)
+		return "", nil, etcdFinding(err)
 	}
 	return out.Name(), remove, nil
 }
 
 // etcdFinding says what to do about a snapshot that cannot be read.
-func etcdFinding(name string, err error) error {
+func etcdFinding(err error) error {
 	switch {
 	case len(finding.Of(err)) > 0:
 		return err
 	case errors.Is(err, backup.ErrCloud):
-		return finding.Errorf("OCA-7428", "The file is of another kind", "ocadm cluster backup restore "+name+" --identity FILE", "%w", err)
+		return finding.Errorf("OCA-7428", "The file is of another kind", "ocadm cluster backup restore FILE --identity key.txt", "%w", err)
 	case errors.Is(err, backup.ErrEncrypted):
-		return finding.Errorf("OCA-7404", "The snapshot of etcd cannot be decrypted", "give the secret key of one of the recipients of the backups: ocadm etcd restore "+name+
-			" --identity key.txt", "%w", err)
+		return finding.Errorf("OCA-7404", "The snapshot of etcd cannot be decrypted", "give the secret key of one of the recipients of the backups: "+
+			"ocadm etcd restore FILE --identity key.txt", "%w", err)
 	case errors.Is(err, backup.ErrDamaged):
 		return finding.Errorf("OCA-7405", "The snapshot of etcd is damaged", "use another one; those of this machine: ocadm etcd restore, without FILE", "%w", err)
 	}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/phases/config"
+	etcdphase "yunion.io/x/ocadm/phases/etcd"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/snapshotfile"
+)
+
+// lonely is the only control-plane node of a cluster.
+func lonely(t *testing.T) *host.Host {
+	t.Helper()
+	c := config.Default()
+	h, err := host.Fake(t.Context(), t.TempDir(), &c, &host.Recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest := h.Files.Path("/etc/kubernetes/manifests/etcd.yaml")
+	if err := os.MkdirAll(filepath.Dir(manifest), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	err = os.WriteFile(manifest, []byte(`{apiVersion: v1, kind: Pod, metadata: {name: etcd}, spec: {containers: [{name: etcd, command: [etcd, --name=node1,
+ --advertise-client-urls=https://10.0.0.1:2379, --data-dir=/var/lib/etcd, --initial-advertise-peer-urls=https://10.0.0.1:2380,
+ "--initial-cluster=node1=https://10.0.0.1:2380"]}]}}`), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// A restore takes a snapshot as etcd wrote it, and one that was stored with the backups: that is decrypted for as long as the restore lasts.
+func TestEtcdSource(t *testing.T) {
+	h, dir := lonely(t), t.TempDir()
+	plain := snapshotfile.Write(t, dir, time.Now().Add(-time.Hour), 7)
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := filepath.Join(t.TempDir(), "key.txt")
+	if err := os.WriteFile(key, []byte(id.String()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &backup.Plan{Store: backup.Dir(dir), Recipients: []age.Recipient{id.Recipient()}}
+	stored, err := p.StoreEtcd(t.Context(), workflow.Discard{}, "default-5f2c81d0-20261123T020000Z"+backup.Suffix, plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed := filepath.Join(dir, stored.Name)
+	for _, c := range []struct {
+		file, key, shown, code string
+	}{
+		{plain, "", plain, ""},
+		{plain, key, plain, ""},
+		{sealed, key, sealed, ""},
+		{sealed, "", "", "OCA-7404"},
+		{sealed, key + ".gone", "", "OCA-0401"},
+		{filepath.Join(dir, "missing"+backup.EtcdSuffix), key, "", "OCA-4150"},
+		{key, "", "", "OCA-4150"},
+	} {
+		from := etcdSource{file: c.file, alone: true}
+		if c.key != "" {
+			from.keys.identityFiles = []string{c.key}
+		}
+		r, remove, err := from.plan(t.Context(), h, workflow.Discard{})
+		if c.code != "" {
+			if l := finding.Of(err); len(l) != 1 || l[0].Code != c.code {
+				t.Errorf("%s with key %q: %v, want %s", c.file, c.key, err, c.code)
+			}
+		} else if err != nil || r.Named() != c.shown || r.Info.Revision != 7 {
+			t.Errorf("%s with key %q: %+v, %v", c.file, c.key, r, err)
+		} else {
+			remove()
+			if c.file == sealed && (!strings.HasPrefix(r.File, h.Files.Path(etcdphase.Dir)) || filepath.Base(r.File) != filepath.Base(plain)) {
+				t.Errorf("it was decrypted to %s", r.File)
+			}
+		}
+	}
+	if left, err := os.ReadDir(h.Files.Path(etcdphase.Dir)); err != nil || len(left) > 0 {
+		t.Errorf("what is left: %v, %v", left, err)
+	}
+}
+
+// The pod of the backup has the directory in which control-plane nodes keep snapshots.
+func TestBackupReadsSnapshotsOfEtcd(t *testing.T) {
+	if catalog.EtcdSnapshots != etcdphase.Dir {
+		t.Errorf("%s, not %s", catalog.EtcdSnapshots, etcdphase.Dir)
+	}
+}
