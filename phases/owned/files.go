@@ -75,6 +75,7 @@ func volumeDirectories() []string {
 		"/opt/cloud", "/etc/yunion/common", "/etc/yunion/pki", "/etc/yunion", "/etc/openvswitch", "/etc/telegraf/telegraf.d", "/etc/telegraf",
 		"/usr/libexec/kubernetes/kubelet-plugins/volume/exec", "/usr/libexec/kubernetes/kubelet-plugins/volume",
 		"/usr/libexec/kubernetes/kubelet-plugins", "/usr/libexec/kubernetes", "/lib/modules",
+		"/var/lib/ocadm/etcd", // on a worker, where the pod of a backup has looked for snapshots
 	}
 }
 

@@ -353,14 +353,14 @@ func TestEmptyDirectoriesOfVolumes(t *testing.T) {
 	if err := Note(h, false); err != nil {
 		t.Fatal(err)
 	}
-	mkdir(after, disk+"/glance", "/etc/telegraf", "/etc/yunion/common", "/etc/yunion/pki", "/usr/libexec/kubernetes/kubelet-plugins/volume/exec")
+	mkdir(after, disk+"/glance", "/var/lib/ocadm/etcd", "/etc/telegraf", "/etc/yunion/common", "/etc/yunion/pki", "/usr/libexec/kubernetes/kubelet-plugins/volume/exec")
 	if err := h.Files.WriteFile("/proc/self/mounts", []byte("/dev/sdb1 "+disk+" xfs rw 0 0\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	RemoveEmpty(h)
 	for d, stays := range map[string]bool{
 		before: true, "/lib/modules": true, "/usr/libexec/kubernetes": true, disk + "/glance": true,
-		after: false, "/etc/telegraf": false, "/etc/yunion": false, "/usr/libexec/kubernetes/kubelet-plugins": false,
+		after: false, "/var/lib/ocadm/etcd": false, "/etc/telegraf": false, "/etc/yunion": false, "/usr/libexec/kubernetes/kubelet-plugins": false,
 	} {
 		if h.Files.Exists(d) != stays {
 			t.Errorf("%s: stays %v, want %v", d, !stays, stays)

@@ -8,11 +8,13 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"filippo.io/age"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,6 +30,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/archive"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
+	"yunion.io/x/ocadm/test/snapshotfile"
 )
 
 // backups is the test of the operations that run outside the operator, with one cloud for all of it.
@@ -37,11 +40,14 @@ type backups struct {
 	dir    string
 	latest string          // what last returned
 	seen   map[string]bool // what known has returned
+	// snapshots is a directory with one of etcd.
+	snapshots string
 }
 
 // TestBackupOperations: backups and restores are operations in the real API server: recorded, one at a time, cancelled, taken back.
 func TestBackupOperations(t *testing.T) {
-	b := &backups{cloudTest: installed(t, env.Options{}, env.Small...), key: client.ObjectKey{Namespace: namespace, Name: cloud}, dir: t.TempDir(), seen: map[string]bool{}}
+	b := &backups{cloudTest: installed(t, env.Options{}, env.Small...), key: client.ObjectKey{Namespace: namespace, Name: cloud}, dir: t.TempDir(),
+		snapshots: filepath.Dir(snapshotfile.Write(t, t.TempDir(), time.Now(), 7)), seen: map[string]bool{}}
 	b.pod()
 	b.busy()
 	b.cancelled()
@@ -109,10 +115,19 @@ func (b *backups) pod() {
 	from := b.Mark()
 	var shown []string
 	by := cluster.Recorded{By: "pod", Show: func(o *cluster.Operation) { shown = append(shown, string(o.Status.Phase)+" "+o.Status.Message) }}
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Edit(`{"spec":{"backup":{"recipients":["` + id.Recipient().String() + `"]}}}`)
+	at := cluster.Mounted{Dir: b.dir, Place: "node7:/srv/backups", Snapshots: cluster.Snapshots{Dir: b.snapshots, Node: "node7"}}
 	for range 2 { // the first record is created, the second changes it
-		info, warning, err := cluster.ScheduledBackup(b.Context(), c, b.key, cluster.Mounted{Dir: b.dir, Place: "node7:/srv/backups"}, by)
-		if err != nil || warning != nil || info.Proven == nil {
+		info, warning, err := cluster.ScheduledBackup(b.Context(), c, b.key, at, by)
+		if err != nil || warning != nil || info.Proven == nil || info.Etcd == nil || info.Etcd.Revision != 7 {
 			b.Fatalf("%+v, %v, %v", info, warning, err)
+		}
+		if _, err := os.Stat(b.dir + "/" + info.Etcd.Name); err != nil {
+			b.Error(err)
 		}
 		o := b.untilOperation(b.last().Name, func(o *v1alpha1.OnecloudOperation) bool { return ended(o) && len(o.Finalizers) == 0 })
 		if s := o.Status; s.Phase != v1alpha1.OperationSucceeded || s.Backup == nil || s.Backup.Name != info.Name || s.Backup.Place != "node7:/srv/backups" || s.Backup.Proven.IsZero() || s.Start.IsZero() || s.Steps[1].Total == 0 ||
