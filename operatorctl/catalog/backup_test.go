@@ -70,7 +70,9 @@ func TestSnapshotsOfBackups(t *testing.T) {
 		there := slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool {
 			return v.Name == "etcd-snapshots" && v.HostPath != nil && v.HostPath.Path == catalog.EtcdSnapshots
 		})
-		named := slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "OCADM_NODE" && e.ValueFrom.FieldRef.FieldPath == "spec.nodeName" })
+		named := slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
+			return e.Name == "OCADM_NODE" && e.ValueFrom.FieldRef.FieldPath == "spec.nodeName"
+		})
 		if !mounted || !there || !named || !slices.Contains(c.Args, "--etcd-snapshots="+catalog.EtcdSnapshots) {
 			t.Errorf("%s: mounted %v, volume %v, node %v, %q", spec, mounted, there, named, c.Args)
 		}
