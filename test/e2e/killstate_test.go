@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"yunion.io/x/ocadm/internal/wait"
 )
 
@@ -22,10 +24,12 @@ import (
 var random = regexp.MustCompile(`^(file|directory):/var/lib/(containerd|kubelet/(pods|plugins|cpu_manager|memory_manager|pki)|etcd/member|etcd/ocadm-before|cni|ocadm/(etcd|journal|backup|depot)|` +
 	`dpkg|apt|private|systemd)|^(run:/run/netns|link:veth|mount:/(run|var/lib/kubelet|var/lib/containerd))|^file:.*(\.pyc|ld\.so\.cache)|^process:(pause|ocadm|local-path|kube-)`)
 
-// content are files with the same content after every run with the same settings. kubeadm lists the members of etcd in the order of their random IDs.
-const content = `etcd=/etc/kubernetes/manifests/etcd.yaml
+// content are files with the same content after every run with the same settings. kubeadm lists the members of etcd in the order of their random IDs. A machine
+// that has moved keeps its former address in its certificates, for those that do not follow at once, and the depot renews one with these names.
+const content = `etcd=/etc/kubernetes/manifests/etcd.yaml depot=/etc/kubernetes/manifests/ocadm-depot.yaml
+[ ! -e $depot ] || echo "content:$depot $(grep -vE '^ *- [0-9.]+$' $depot | sha256sum | cut -c 1-64)"
 [ ! -e $etcd ] || echo "content:$etcd $(sed 's/- --initial-cluster=//' $etcd | tr -d ' ' | tr , '\n' | sort | sha256sum | cut -c 1-64)"
-sha256sum $(ls /etc/kubernetes/manifests/*.yaml 2>/dev/null | grep -vx $etcd) /etc/systemd/system/*.service /etc/systemd/system/*/*.conf /etc/containerd/config.toml ` +
+sha256sum $(ls /etc/kubernetes/manifests/*.yaml 2>/dev/null | grep -vxe $etcd -e $depot) /etc/systemd/system/*.service /etc/systemd/system/*/*.conf /etc/containerd/config.toml ` +
 	`/etc/containerd/certs.d/*/hosts.toml /etc/modules-load.d/* /etc/sysctl.d/* /etc/yunion/*.conf /var/lib/kubelet/config.yaml ` +
 	`/var/lib/kubelet/kubeadm-flags.env /etc/hosts 2>/dev/null | awk '{print "content:" $2, $1}'
 for d in /etc/kubernetes /etc/kubernetes/pki; do ls $d | sed "s|^|named:$d/|"; done 2>/dev/null
@@ -147,6 +151,11 @@ func wanted(o, meta map[string]any) string {
 	if spec, ok := o["spec"].(map[string]any); ok {
 		for _, field := range []string{"clusterIP", "clusterIPs", "volumeName", "podCIDR", "podCIDRs", "healthCheckNodePort"} {
 			delete(spec, field)
+		}
+		// A move restarts kube-proxy by an annotation with the address, and so does the way back.
+		unstructured.RemoveNestedField(spec, "template", "metadata", "annotations", "ocadm.yunion.io/api-server")
+		if annotations, found, err := unstructured.NestedMap(spec, "template", "metadata", "annotations"); found && err == nil && len(annotations) == 0 {
+			unstructured.RemoveNestedField(spec, "template", "metadata", "annotations")
 		}
 		if taints, ok := spec["taints"].([]any); ok { // Kubernetes sets those of a node that is not ready yet, and takes them away
 			taints = slices.DeleteFunc(taints, func(one any) bool {
