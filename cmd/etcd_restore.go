@@ -73,8 +73,10 @@ func newEtcdRestore(a *app) *cobra.Command {
 	from.store.add(c.Flags())
 	from.keys.addIdentityFlag(c.Flags())
 	c.Flags().BoolVar(&from.own, "from-data", false, "restore from the present data of this member, in place of a snapshot")
-	c.Flags().BoolVar(&from.alone, strings.TrimPrefix(etcdphase.Alone, "--"), false, "continue although ocadm cannot find out whether other control-plane nodes run; use it only if none does")
-	c.Flags().BoolVar(&newer, strings.TrimPrefix(etcdphase.NewerDatabases, "--"), false, "continue although the databases are of a later version, or on another server, than what the snapshot brings back")
+	c.Flags().BoolVar(&from.alone, strings.TrimPrefix(etcdphase.Alone, "--"), false,
+		"continue although ocadm cannot find out whether other control-plane nodes run; use it only if none does")
+	c.Flags().BoolVar(&newer, strings.TrimPrefix(etcdphase.NewerDatabases, "--"), false,
+		"continue although the databases are of a later version, or on another server, than what the snapshot brings back")
 	return c
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/etcd"
 	"yunion.io/x/ocadm/phases/host"
@@ -25,6 +26,9 @@ var stopping = map[string]func(inputs map[string]string) (command, back string){
 			if in[flag] != "" {
 				command += " " + flag
 			}
+		}
+		if strings.HasSuffix(in["file"], backup.EtcdSuffix) {
+			command += " --identity key.txt"
 		}
 		return command, ""
 	},

@@ -29,8 +29,9 @@ func TestUnfinished(t *testing.T) {
 		journal []workflow.Entry
 		want    why.Unfinished
 	}{
-		"restore of a file": {begin("etcd restore", map[string]string{"file": "/x/a.db"}), why.Unfinished{Command: "ocadm etcd restore /x/a.db"}},
-		"restore alone":     {begin("etcd restore", map[string]string{"--alone": "true"}), why.Unfinished{Command: "ocadm etcd restore --from-data --alone"}},
+		"restore of a file":   {begin("etcd restore", map[string]string{"file": "/x/a.db"}), why.Unfinished{Command: "ocadm etcd restore /x/a.db"}},
+		"stored with backups": {begin("etcd restore", map[string]string{"file": "/x/a.ocadm-etcd"}), why.Unfinished{Command: "ocadm etcd restore /x/a.ocadm-etcd --identity key.txt"}},
+		"restore alone":       {begin("etcd restore", map[string]string{"--alone": "true"}), why.Unfinished{Command: "ocadm etcd restore --from-data --alone"}},
 		"newer databases": {begin("etcd restore", map[string]string{"file": "/x/a.db", "--newer-databases": "true"}),
 			why.Unfinished{Command: "ocadm etcd restore /x/a.db --newer-databases"}},
 		"restore of data": {begin("etcd restore", nil), why.Unfinished{Command: "ocadm etcd restore --from-data"}},
