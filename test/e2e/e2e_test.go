@@ -62,6 +62,7 @@ func TestCloud(t *testing.T) {
 		step{"malformed clouds are refused", s.malformed},
 		step{"web and login", s.web},
 		step{"support and why", s.support},
+		step{"a nightly backup has a snapshot of etcd", s.nightly},
 		step{"agents run on the compute node", s.agents},
 		step{"no update without images", s.noImages},
 		step{"images", s.images},

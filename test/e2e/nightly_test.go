@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+
+	"yunion.io/x/ocadm/test/scenario"
+)
+
+// nightly lets the pod of the nightly backup run once: beside the proven backup lies a snapshot of etcd that a restore accepts, with the key only.
+func (s *suite) nightly(t *testing.T) {
+	ctx := t.Context()
+	key, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := filepath.Join(t.TempDir(), "key.txt")
+	if err := os.WriteFile(local, []byte(key.String()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Lab.Node(1).CopyIn(ctx, local, "/root/key.txt"); err != nil {
+		t.Fatal(err)
+	}
+	s.must(t, scenario.Ocadm, "etcd", "snapshot") // the first of the schedule may be an hour away
+	s.must(t, scenario.Ocadm, "cluster", "backup", "schedule", "--at", "@yearly", "--recipient", key.Recipient().String())
+	defer func() { s.must(t, scenario.Ocadm, "cluster", "backup", "schedule", "--off") }()
+	s.until(t, "component backup", func(ctx context.Context) (bool, string, error) {
+		out, err := s.Kubectl(ctx, "-n", "onecloud", "get", "cronjobs", "-o", "name")
+		return strings.Contains(out, "backup"), "it has no CronJob", err
+	})
+	s.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "onecloud", "annotate", "oc", "default", "onecloud.yunion.io/operation=Backup")
+	var list []struct {
+		Name, Place, Error string
+		Proven             time.Time
+		Etcd               struct{ Name, Problem string }
+	}
+	s.until(t, "the backup", func(ctx context.Context) (bool, string, error) {
+		out, err := s.On(ctx, 1, scenario.Ocadm, "cluster", "backup", "list", "-o", "json")
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &list)
+		}
+		return len(list) > 0, "there is none", err
+	})
+	b := list[0]
+	if b.Proven.IsZero() || b.Etcd.Name == "" {
+		t.Fatalf("the backup: %+v", b)
+	}
+	file := strings.TrimSpace(s.must(t, "sh", "-c", "ls /opt/local-path-provisioner/*default-backup/"+b.Etcd.Name))
+	s.refused(t, 1, "OCA-7404", "etcd", "restore", file, "--dry-run")
+	if out := s.must(t, scenario.Ocadm, "etcd", "restore", file, "--identity", "/root/key.txt", "--dry-run", "-o", "json"); !strings.Contains(out, b.Etcd.Name) {
+		t.Errorf("etcd restore --dry-run of %s: %s", file, out)
+	}
+}
