@@ -98,6 +98,8 @@ func (k *day2) cluster(t *testing.T) {
 	if err := k.Join(ctx, 2, "--ignore-preflight-errors", "Disk", "--skip-phases", "images/others"); err != nil {
 		t.Fatal(err)
 	}
+	// The routes between the nodes are part of the state.
+	k.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "kube-flannel", "rollout", "status", "daemonset/kube-flannel-ds", "--timeout=180s")
 	k.before = map[int]map[string]string{}
 	for node := 1; node <= 2; node++ {
 		k.before[node] = settled(t, func() map[string]string { return k.state(t, node) }, always)
