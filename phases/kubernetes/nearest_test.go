@@ -57,16 +57,16 @@ func TestNearestAPI(t *testing.T) {
 	stopped.Close()
 	for name, c := range map[string]struct {
 		endpoint, own *httptest.Server
-		near          bool
+		near, works   bool // whether the own one is asked because the endpoint does not answer, and whether it works
 	}{
-		"the endpoint answers":              {apiServerOf(t, ca, http.StatusOK), apiServerOf(t, ca, http.StatusOK), false},
-		"the endpoint is not ready":         {apiServerOf(t, ca, http.StatusInternalServerError), apiServerOf(t, ca, http.StatusOK), false},
-		"nobody has the address":            {closed, apiServerOf(t, ca, http.StatusOK), true},
-		"another machine has it":            {apiServerOf(t, foreign, http.StatusOK), apiServerOf(t, ca, http.StatusOK), true},
-		"the certificate has expired":       {closed, apiServerOf(t, ca, http.StatusUnauthorized), true},
-		"the own one is not ready":          {closed, apiServerOf(t, ca, http.StatusInternalServerError), false},
-		"the own one is of another cluster": {closed, apiServerOf(t, foreign, http.StatusOK), false},
-		"none answers":                      {closed, stopped, false},
+		"the endpoint answers":              {apiServerOf(t, ca, http.StatusOK), apiServerOf(t, ca, http.StatusOK), false, true},
+		"the endpoint is not ready":         {apiServerOf(t, ca, http.StatusInternalServerError), apiServerOf(t, ca, http.StatusOK), false, true},
+		"nobody has the address":            {closed, apiServerOf(t, ca, http.StatusOK), true, true},
+		"another machine has it":            {apiServerOf(t, foreign, http.StatusOK), apiServerOf(t, ca, http.StatusOK), true, true},
+		"the certificate has expired":       {closed, apiServerOf(t, ca, http.StatusUnauthorized), true, true},
+		"the own one is not ready":          {closed, apiServerOf(t, ca, http.StatusInternalServerError), false, false},
+		"the own one is of another cluster": {closed, apiServerOf(t, foreign, http.StatusOK), false, false},
+		"none answers":                      {closed, stopped, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config.Default()
@@ -82,6 +82,11 @@ func TestNearestAPI(t *testing.T) {
 			now, err := h.REST(t.Context())
 			if err != nil || (why != "") != c.near || strings.HasSuffix(now.Host, at) != c.near || now.BearerToken != "x" {
 				t.Errorf("%q asks %s, %v", why, now.Host, err)
+			}
+			h.Reopen()
+			AskOwn(t.Context(), h)
+			if now, err = h.REST(t.Context()); err != nil || strings.HasSuffix(now.Host, at) != c.works {
+				t.Errorf("before the endpoint is given up, it asks %s, %v", now.Host, err)
 			}
 		})
 	}
