@@ -218,7 +218,8 @@ func (s *suite) forgotten(t *testing.T, from, node int) {
 	t.Helper()
 	ctx := t.Context()
 	name := fmt.Sprintf("node%d", node)
-	if out, err := s.quietly(t, node, "sh", "-ec", "sed -i 's|server: .*|server: https://127.0.0.1:1|' /etc/kubernetes/admin.conf; "+
+	if out, err := s.quietly(t, node, "sh", "-ec", "sed -i 's|server: .*|server: https://127.0.0.1:1|; "+
+		"s|authority-data: .*|authority-data: '$(base64 -w 0 /etc/kubernetes/pki/front-proxy-ca.crt)'|' /etc/kubernetes/admin.conf; "+ // nor its own API server
 		"rm /etc/kubernetes/pki/etcd/healthcheck-client.crt; exec "+scenario.Ocadm+" reset --yes"); err != nil {
 		t.Fatalf("reset: %s, %v", out, err)
 	}
