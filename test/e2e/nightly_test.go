@@ -33,7 +33,7 @@ func (s *suite) nightly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { s.must(t, "rm", "/root/key.txt") }() // after reset, nothing is new
-	s.must(t, scenario.Ocadm, "etcd", "snapshot") // the first of the schedule may be an hour away
+	s.must(t, scenario.Ocadm, "etcd", "snapshot")       // the first of the schedule may be an hour away
 	s.must(t, scenario.Ocadm, "cluster", "backup", "schedule", "--at", "@yearly", "--recipient", key.Recipient().String())
 	defer func() { s.must(t, scenario.Ocadm, "cluster", "backup", "schedule", "--off") }()
 	s.until(t, "component backup", func(ctx context.Context) (bool, string, error) {
