@@ -266,6 +266,10 @@ func (f Files) Remove(name string) error {
 	if err := f.wet("remove", name); err != nil {
 		return err
 	}
+	// A process that was killed while it wrote the file leaves this.
+	if err := ignoreMissing(os.Remove(Unfinished(f.Path(name)))); err != nil {
+		return err
+	}
 	return os.Remove(f.Path(name))
 }
 

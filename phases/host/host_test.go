@@ -186,6 +186,22 @@ func TestHalfWrittenFileIsTakenBack(t *testing.T) {
 	}
 }
 
+func TestHalfWrittenFileGoesWithTheFile(t *testing.T) {
+	f := Files{Root: t.TempDir()}
+	if err := f.Replace("/a/record.json", []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(Unfinished(f.Path("/a/record.json")), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Remove("/a/record.json"); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := f.ReadDir("/a"); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
 func TestDryRunCannotChangeAnything(t *testing.T) {
 	root := t.TempDir()
 	if err := os.WriteFile(filepath.Join(root, "file"), []byte("x"), 0o644); err != nil {
