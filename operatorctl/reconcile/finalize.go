@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
@@ -115,7 +116,11 @@ func remaining(s State, c catalogue) map[string][]client.Object {
 		}
 	}
 	for i := range s.Live.pods {
-		name := c.componentOf(&s.Live.pods[i])
+		p := &s.Live.pods[i]
+		if kube.PodEnded(p) && p.DeletionTimestamp == nil {
+			continue // those of a backup's Job stay for minutes, and do nothing
+		}
+		name := c.componentOf(p)
 		if _, there := left[name]; !there {
 			left[name] = nil
 		}

@@ -82,6 +82,15 @@ func TestStuckDeletionNamesPodsLeftBehind(t *testing.T) {
 	}
 }
 
+// The pod of a backup's Job is kept for ten minutes after its end. The deletion of the cloud does not wait for it.
+func TestDeletionLeavesEndedPods(t *testing.T) {
+	b := leaving(t, nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "default-backup-x", UID: "x"}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}})
+	b.reconcile()
+	if err := b.api.Get(t.Context(), cloudKey, &v1alpha1.OnecloudCluster{}); client.IgnoreNotFound(err) != nil || err == nil {
+		t.Errorf("the cloud is still there: %v", err)
+	}
+}
+
 // A database server that is gone holds up a cloud whose data is to be deleted, with a word on how to give up; then the rest goes.
 func TestDatabasesCanBeAbandoned(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-glance"}}
