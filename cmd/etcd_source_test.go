@@ -18,6 +18,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 	etcdphase "yunion.io/x/ocadm/phases/etcd"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/agekey"
 	"yunion.io/x/ocadm/test/snapshotfile"
 )
 
@@ -46,14 +47,7 @@ func lonely(t *testing.T) *host.Host {
 func TestEtcdSource(t *testing.T) {
 	h, dir := lonely(t), t.TempDir()
 	plain := snapshotfile.Write(t, dir, time.Now().Add(-time.Hour), 7)
-	id, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := filepath.Join(t.TempDir(), "key.txt")
-	if err := os.WriteFile(key, []byte(id.String()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	key, id := agekey.Write(t, t.TempDir())
 	p := &backup.Plan{Store: backup.Dir(dir), Recipients: []age.Recipient{id.Recipient()}}
 	stored, err := p.StoreEtcd(t.Context(), workflow.Discard{}, "default-5f2c81d0-20261123T020000Z"+backup.Suffix, plain)
 	if err != nil {

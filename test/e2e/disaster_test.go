@@ -13,9 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"filippo.io/age"
-
 	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/test/agekey"
 	"yunion.io/x/ocadm/test/lab/machine"
 	"yunion.io/x/ocadm/test/mariadb"
 	"yunion.io/x/ocadm/test/scenario"
@@ -36,13 +35,7 @@ func TestDisaster(t *testing.T) {
 	}
 	options := machine.Options{Nodes: 2, Ocadm: ocadm, Bundle: bundle, Logf: log}
 	saved := t.TempDir()
-	key, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(saved, "key.txt"), []byte(key.String()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	_, key := agekey.Write(t, saved)
 	lost := newSuite(t, up(t, options))
 	was := lost.built(t)
 	file := lost.saved(t, key.Recipient().String(), saved)

@@ -17,10 +17,9 @@ import (
 	"strings"
 	"testing"
 
-	"filippo.io/age"
-
 	kube "yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/agekey"
 	"yunion.io/x/ocadm/test/lab/assemble"
 	"yunion.io/x/ocadm/test/lab/machine"
 	"yunion.io/x/ocadm/test/scenario"
@@ -240,14 +239,8 @@ func (k *day2) sweptCloudRestore(t *testing.T) {
 	k.selected(t, "restore")
 	ctx := t.Context()
 	k.takenBack(t)
-	key, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	k.key, k.recipient = filepath.Join(t.TempDir(), "key.txt"), key.Recipient().String()
-	if err := os.WriteFile(k.key, []byte(key.String()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	secret, key := agekey.Write(t, t.TempDir())
+	k.key, k.recipient = secret, key.Recipient().String()
 	small := append(k.initArgs(1), "--kubernetes-version", upgradeFrom(), "--ingress", "none", "--ignore-preflight-errors", "Disk,ComputeModules",
 		"--skip-phases", "images/others")
 	if _, err := k.On(ctx, 1, small...); err != nil {
@@ -273,6 +266,7 @@ func (k *day2) sweptCloudRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{file, "key.txt"} {
+		var err error
 		if name == file {
 			err = k.Lab.Node(1).CopyIn(ctx, filepath.Join(dir, file), "/root/"+file)
 		} else {

@@ -7,28 +7,18 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"filippo.io/age"
-
+	"yunion.io/x/ocadm/test/agekey"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
 // nightly lets the pod of the nightly backup run once: beside the proven backup lies a snapshot of etcd that a restore accepts, with the key only.
 func (s *suite) nightly(t *testing.T) {
 	ctx := t.Context()
-	key, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	local := filepath.Join(t.TempDir(), "key.txt")
-	if err := os.WriteFile(local, []byte(key.String()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	local, key := agekey.Write(t, t.TempDir())
 	if err := s.Lab.Node(1).CopyIn(ctx, local, "/root/key.txt"); err != nil {
 		t.Fatal(err)
 	}

@@ -5,13 +5,10 @@
 package e2e
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
-	"filippo.io/age"
-
+	"yunion.io/x/ocadm/test/agekey"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -27,14 +24,8 @@ func (s *suite) redundant(t *testing.T, is string) {
 func (s *suite) updatedAndRestored(t *testing.T, session *scenario.Session) {
 	t.Helper()
 	ctx := t.Context()
-	key, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	local, dir := filepath.Join(t.TempDir(), "key.txt"), t.TempDir()
-	if err := os.WriteFile(local, []byte(key.String()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	local, key := agekey.Write(t, t.TempDir())
+	dir := t.TempDir()
 	if err := s.Lab.Node(1).CopyIn(ctx, local, "/root/key.txt"); err != nil {
 		t.Fatal(err)
 	}

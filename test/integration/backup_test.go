@@ -26,6 +26,7 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/mysql/dump"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/test/agekey"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/mariadb"
 )
@@ -45,14 +46,8 @@ func TestBackup(t *testing.T) {
 	e.deployment()
 	e.Install(e.Only("keystone", "region", "glance", "yunionconf", "web"))
 	s := &saved{cloudTest: e, dir: t.TempDir()}
-	id, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.key = filepath.Join(s.dir, "key.txt")
-	if err := os.WriteFile(s.key, []byte(id.String()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	key, id := agekey.Write(t, s.dir)
+	s.key = key
 	c, snapshot := e.identity()
 	if _, _, err := c.EnsureUser(t.Context(), snapshot, identity.Account{Name: alice, Password: alicesPassword}); err != nil {
 		t.Fatal(err)

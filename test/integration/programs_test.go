@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"filippo.io/age"
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +19,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/test/agekey"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/mariadb"
 )
@@ -44,14 +44,8 @@ func newPrograms(t *testing.T) *programs {
 		t.Fatal(err)
 	}
 	p.jobs = p.StartJobPods(self, asProgram+"=1")
-	id, err := age.GenerateX25519Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.key, p.recipient = filepath.Join(p.dir, "key.txt"), id.Recipient().String()
-	if err := os.WriteFile(p.key, []byte(id.String()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	key, id := agekey.Write(t, p.dir)
+	p.key, p.recipient = key, id.Recipient().String()
 	p.sql(p.DB, "CREATE TABLE keystone.first (id INT PRIMARY KEY)", "INSERT INTO keystone.first VALUES (1), (2)",
 		"CREATE TABLE keystone.held (id INT PRIMARY KEY, name VARCHAR(20))", "INSERT INTO keystone.held VALUES (1, 'one')")
 	return p
