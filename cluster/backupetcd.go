@@ -112,10 +112,9 @@ func UnpackEtcd(ctx context.Context, w backup.Watcher, s backup.Store, name, dir
 	remove = func() { _ = os.RemoveAll(temp) } // only root can read what stays
 	var out *os.File
 	err = backup.ReadEtcd(ctx, w, s, name, func(name string, size int64) (io.Writer, error) {
-		free, err := snapshot.Free(temp)
-		if err == nil && free < size+snapshot.Reserve {
-			err = finding.New("OCA-4148", "There is no space for the snapshot of etcd", fmt.Sprintf("the disk of %s has %d MiB left, and %d are needed", dir, free>>20,
-				(size+snapshot.Reserve)>>20), "free space there; then run the same command again")
+		lacking, err := snapshot.Lacking(dir, size)
+		if lacking != "" {
+			err = finding.New("OCA-4148", "There is no space for the snapshot of etcd", lacking, "free space there; then run the same command again")
 		}
 		if err == nil {
 			out, err = os.OpenFile(filepath.Join(temp, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases"
@@ -146,9 +146,8 @@ func lastControlPlane(ctx context.Context, h *host.Host) (clouds []string, last 
 	for _, n := range nodes {
 		last = last && n.Name == h.Config.Node.Name
 	}
-	var list v1alpha1.OnecloudClusterList
-	if err := c.List(ctx, &list); err == nil {
-		for _, cr := range list.Items {
+	if list, err := cluster.All(ctx, c); err == nil {
+		for _, cr := range list {
 			clouds = append(clouds, cr.Name)
 		}
 	}

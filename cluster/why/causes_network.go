@@ -131,8 +131,11 @@ func (f *facts) brokenTunnels() []Hit {
 	var out []Hit
 	for _, m := range f.Machines {
 		for _, t := range m.Tunnels {
+			if t.Problem == "" {
+				continue
+			}
 			n := f.nodeAtTunnel(t.To)
-			if t.Problem == "" || n == nil || f.nodeUnwell(n.Name) || !f.flannelOn(n.Name) || !f.flannelOn(m.Node) {
+			if n == nil || f.nodeUnwell(n.Name) || !f.flannelOn(n.Name) || !f.flannelOn(m.Node) {
 				continue
 			}
 			out = append(out, Hit{On: nodeSubject(n.Name), Values: map[string]string{"from": m.Node, "node": n.Name}, Evidence: []string{"on " + m.Node + ": " + t.Problem}})
@@ -153,7 +156,7 @@ func (f *facts) nodeAtTunnel(address string) *corev1.Node {
 		return nil
 	}
 	for i := range f.Nodes {
-		for _, cidr := range append(f.Nodes[i].Spec.PodCIDRs, f.Nodes[i].Spec.PodCIDR) {
+		for _, cidr := range slices.Concat(f.Nodes[i].Spec.PodCIDRs, []string{f.Nodes[i].Spec.PodCIDR}) {
 			if p, err := netip.ParsePrefix(cidr); err == nil && p.Contains(a) {
 				return &f.Nodes[i]
 			}

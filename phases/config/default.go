@@ -39,6 +39,9 @@ const DefaultStorageClass = "local-path"
 // DefaultPort is the port of the API server.
 const DefaultPort = 6443
 
+// KubeletPort is where the kubelet answers, on every address of a node: the API server reads logs there.
+const KubeletPort = 10250
+
 // DepotPort is where control-plane nodes serve images and programs to other nodes.
 const DepotPort = 6444
 

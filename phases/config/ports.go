@@ -53,7 +53,7 @@ func Ports(c *Config, controlPlane bool) []PortUse {
 		return PortUse{first, last, protocol, of, true, false}
 	}
 	list := []PortUse{
-		{10250, 10250, "tcp", "the kubelet", true, true},
+		{KubeletPort, KubeletPort, "tcp", "the kubelet", true, true},
 		local(10248, "the kubelet's health check"), local(10249, "kube-proxy"), local(10256, "kube-proxy's health check"),
 		open(30000, 32767, "tcp", "services of the cloud"),
 	}

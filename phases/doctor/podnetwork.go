@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,14 +18,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
 
 const (
 	// tunnel is flannel's link for VXLAN.
 	tunnel = "flannel.1"
-	// kubeletPort answers on every address of a node.
-	kubeletPort = "10250"
 	// connectTries are made, because one packet may be lost, each with connectWait; a busy kubelet answers in answerWait.
 	connectTries = 2
 	connectWait  = 1500 * time.Millisecond
@@ -40,25 +40,19 @@ func podNetwork(ctx context.Context, h *host.Host) []why.Tunnel {
 	ctx, cancel := context.WithTimeout(ctx, tunnelsTime)
 	defer cancel()
 	ends := tunnelEnds(h.Files.Text("/proc/net/route"))
-	tried := make([]*why.Tunnel, len(ends))
+	tried := make([]why.Tunnel, len(ends))
 	var g errgroup.Group
 	g.SetLimit(tunnelsAtOnce)
 	for i, end := range ends {
 		g.Go(func() error {
-			if problem := through(ctx, net.JoinHostPort(end, kubeletPort)); ctx.Err() == nil {
-				tried[i] = &why.Tunnel{To: end, Problem: problem}
+			if problem := through(ctx, net.JoinHostPort(end, strconv.Itoa(config.KubeletPort))); ctx.Err() == nil {
+				tried[i] = why.Tunnel{To: end, Problem: problem}
 			}
 			return nil
 		})
 	}
 	_ = g.Wait() // none fails
-	var out []why.Tunnel
-	for _, t := range tried {
-		if t != nil {
-			out = append(out, *t)
-		}
-	}
-	return out
+	return slices.DeleteFunc(tried, func(t why.Tunnel) bool { return t.To == "" })
 }
 
 // through is why no TLS server answers at an address, "" if one does or refuses: then packets went both ways.

@@ -248,13 +248,12 @@ func prepare(_ context.Context, r *Restore, rep workflow.Reporter) error {
 	if err := os.RemoveAll(to); err != nil { // of an attempt that was cut off
 		return fmt.Errorf("removing an unfinished restore: %w", err)
 	}
-	free, err := snapshot.Free(r.path(""))
+	lacking, err := snapshot.Lacking(r.path(""), r.Info.Size)
 	if err != nil {
 		return err
 	}
-	if need := r.Info.Size + snapshot.Reserve; free < need {
-		return finding.New("OCA-4148", "There is no space for the restored data of etcd",
-			fmt.Sprintf("the disk of %s has %d MiB left, and %d are needed", r.Member.DataDir, free>>20, need>>20), "free space there; then run the same command again")
+	if lacking != "" {
+		return finding.New("OCA-4148", "There is no space for the restored data of etcd", lacking, "free space there; then run the same command again")
 	}
 	file, raw := r.File, false
 	if file == "" {

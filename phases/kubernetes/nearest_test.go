@@ -61,7 +61,7 @@ func TestNearestAPI(t *testing.T) {
 	}{
 		"the endpoint answers":              {apiServerOf(t, ca, http.StatusOK), apiServerOf(t, ca, http.StatusOK), false, true},
 		"the endpoint is not ready":         {apiServerOf(t, ca, http.StatusInternalServerError), apiServerOf(t, ca, http.StatusOK), false, true},
-		"nobody has the address":            {closed, apiServerOf(t, ca, http.StatusOK), true, true},
+		"no machine has the address":        {closed, apiServerOf(t, ca, http.StatusOK), true, true},
 		"another machine has it":            {apiServerOf(t, foreign, http.StatusOK), apiServerOf(t, ca, http.StatusOK), true, true},
 		"the certificate has expired":       {closed, apiServerOf(t, ca, http.StatusUnauthorized), true, true},
 		"the own one is not ready":          {closed, apiServerOf(t, ca, http.StatusInternalServerError), false, false},

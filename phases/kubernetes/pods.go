@@ -32,7 +32,7 @@ const podNamespaceLabel = "io.kubernetes.pod.namespace"
 // removePods removes the pods of the container runtime through CRI, whose pods are all the kubelet's. Containers that other clients of
 // the runtime made, such as nerdctl and docker, are no pods. A runtime that is not there has none.
 func removePods(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-	if !h.Files.Exists(strings.TrimPrefix(h.CRISocket(), "unix://")) {
+	if !hasRuntime(h) {
 		return nil
 	}
 	conn, err := h.CRI()
@@ -77,14 +77,19 @@ const Keepalived = "keepalived"
 // EndKeepalived lets keepalived take the virtual address off this machine. The runtime kills the containers of a pod that is removed, and the address that a killed
 // keepalived leaves is on two machines as soon as another node takes it over. The kubelet, which ends it otherwise, may not run.
 func EndKeepalived(ctx context.Context, h *host.Host) error {
-	if !h.Files.Exists(strings.TrimPrefix(h.CRISocket(), "unix://")) {
-		return nil // no runtime runs anything
+	if !hasRuntime(h) {
+		return nil
 	}
 	running, err := staticContainers(ctx, h, []string{Keepalived})
 	if c := running[Keepalived]; c != nil {
 		return stopContainer(ctx, h, Keepalived, c)
 	}
 	return err
+}
+
+// hasRuntime reports whether the machine has the socket of a container runtime: without one, nothing runs.
+func hasRuntime(h *host.Host) bool {
+	return h.Files.Exists(strings.TrimPrefix(h.CRISocket(), "unix://"))
 }
 
 func removePod(ctx context.Context, runtime cri.RuntimeServiceClient, id string) error {

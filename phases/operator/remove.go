@@ -80,15 +80,15 @@ func PlanRemoval(ctx context.Context, c client.Client, data bool) (Removal, erro
 // removable is a finding if a cloud exists, or the operator is another tool's.
 func removable(ctx context.Context, c client.Client) error {
 	const what = "The operator cannot be removed"
-	var clouds v1alpha1.OnecloudClusterList
-	if err := c.List(ctx, &clouds); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("listing clouds: %w", err)
+	clouds, err := cluster.All(ctx, c)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
 	}
-	if len(clouds.Items) > 0 {
-		one := clouds.Items[0]
-		f := finding.New("OCA-7035", what, fmt.Sprintf("the cluster has %d clouds, and only the operator can delete them", len(clouds.Items)),
+	if len(clouds) > 0 {
+		one := clouds[0]
+		f := finding.New("OCA-7035", what, fmt.Sprintf("the cluster has %d clouds, and only the operator can delete them", len(clouds)),
 			"ocadm cluster delete --namespace "+one.Namespace+" --name "+one.Name)
-		for _, cloud := range clouds.Items {
+		for _, cloud := range clouds {
 			f.Evidence = append(f.Evidence, cloud.Namespace+"/"+cloud.Name)
 		}
 		return f

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/vip"
@@ -96,8 +98,8 @@ func otherDatabase(ctx context.Context, k client.Client, namespace, server strin
 	return dbpair.RolePrimary, nil
 }
 
-// kubeletPort answers while a node lives: the API server reads logs there.
-const kubeletPort = "10250"
+// kubeletPort answers while a node lives.
+var kubeletPort = strconv.Itoa(config.KubeletPort)
 
 const dialTimeout = 2 * time.Second
 

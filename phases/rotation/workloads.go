@@ -184,21 +184,18 @@ func inTurn(old []corev1.Pod, turns map[string]turn, whole func(namespace string
 	for i := range old {
 		p := &old[i]
 		name, server := p.Namespace+"/"+p.Name, databaseServer(p)
-		last, began := turns[p.Namespace]
-		if server != "" && !began {
-			last.at = now
-			turns[p.Namespace] = last
-		}
-		if server != "" && server != last.server && now.Sub(last.at) < pairPatience {
+		if last, began := turns[p.Namespace]; server != "" && server != last.server {
+			if !began {
+				last.at = now
+				turns[p.Namespace] = last
+			}
 			unseen := slices.ContainsFunc(old, func(o corev1.Pod) bool {
 				return last.server != "" && o.Namespace == p.Namespace && databaseServer(&o) == last.server
 			})
-			if unseen || !whole(p.Namespace) {
+			if now.Sub(last.at) < pairPatience && (unseen || !whole(p.Namespace)) {
 				names = append(names, name+" (until the other database server has every row)")
 				continue
 			}
-		}
-		if server != "" && server != last.server {
 			turns[p.Namespace] = turn{server, now}
 		}
 		restart, names = append(restart, *p), append(names, name)

@@ -109,6 +109,15 @@ func Free(dir string) (int64, error) {
 	return int64(s.Bavail) * s.Bsize, nil //nolint:gosec // a disk has fewer bytes than that
 }
 
+// Lacking says why the disk of a directory is too small for a number of bytes, "" if it is not.
+func Lacking(dir string, size int64) (why string, err error) {
+	free, err := Free(dir)
+	if need := size + Reserve; err == nil && free < need {
+		why = fmt.Sprintf("the disk of %s has %d MiB left, and %d are needed", dir, free>>20, need>>20)
+	}
+	return why, err
+}
+
 // Verify reads a whole snapshot: its digest, every page and every key.
 func Verify(file string) (info Info, err error) {
 	info, err = digest(file)
