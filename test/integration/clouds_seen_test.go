@@ -66,8 +66,11 @@ func (n neighbour) heals() {
 	n.Helper()
 	want := n.Deployments()["glance"].Spec.Template.Spec.Containers[0].Image
 	w := n.Count(func() {
+		passes, _ := n.Passes()
 		n.SetImage("default-glance", "example.com/other:v1")
 		n.UntilImage("glance", want)
+		// A watch shows a change before the request that made it is answered, and so before it stands in the audit log.
+		n.UntilQuiet(passes)
 	})
 	if got := w.Writes(); !slices.Equal(got, []string{"patch deployments/default-glance"}) {
 		n.Errorf("the operator healed by %q", got)
