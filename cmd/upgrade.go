@@ -31,7 +31,7 @@ func newUpgrade(a *app) *cobra.Command {
 		Example: "  ocadm upgrade plan --bundle ocadm.bundle\n  ocadm upgrade apply --bundle ocadm.bundle\n\n  # then, on each other node\n  ocadm upgrade node",
 		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
 	}
-	c.AddCommand(newUpgradePlan(a), newUpgradeApply(a), newUpgradeNode(a))
+	c.AddCommand(newUpgradePlan(a), newUpgradeApply(a), newUpgradeNode(a), newUpgradeAddons(a))
 	return c
 }
 

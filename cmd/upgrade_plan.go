@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/phases/addons"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/upgrade"
@@ -27,8 +28,10 @@ type upgradePlan struct {
 	Source upgrade.Target `json:"source"`
 	upgrade.Inventory
 	// Work is what is left, in order.
-	Work     []upgrade.Work `json:"work"`
-	Findings finding.List   `json:"findings"`
+	Work []upgrade.Work `json:"work"`
+	// Installed are the addons that "upgrade addons" would change, or why not.
+	Installed []addons.Installed `json:"installedAddons,omitempty"`
+	Findings  finding.List       `json:"findings"`
 }
 
 // planned reads everything that a plan says.
@@ -87,6 +90,9 @@ func newUpgradePlan(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if p.Installed, err = installedAddons(c.Context(), h); err != nil {
+				return err
+			}
 			err = ui.Print(a.Out, output.String(), p, func(w io.Writer) error { return printUpgradePlan(w, p) })
 			if err != nil {
 				return err
@@ -118,16 +124,23 @@ func printUpgradePlan(w io.Writer, p *upgradePlan) error {
 		say("%s %s", addon.Name, addon.Version)
 	}
 	if len(p.Work) == 0 {
-		say("\nNothing to do: every node runs Kubernetes %s, and %s has nothing newer", p.From, p.Source.Name)
-		return nil
+		say("\nNothing to do on the nodes: all run Kubernetes %s, and %s has nothing newer", p.From, p.Source.Name)
+	} else {
+		say("\nKubernetes %s to %s, from %s", p.From, p.To, p.Source.Name)
 	}
-	say("\nKubernetes %s to %s, from %s", p.From, p.To, p.Source.Name)
 	for i, work := range p.Work {
 		say("%d. on %s: %s", i+1, work.Node, work.Command)
 		for _, line := range work.Does {
 			say("     %s", line)
 		}
 		say("     interrupts: %s", work.Interrupts)
+	}
+	if lines := addonLines(p.Installed); len(lines) > 0 {
+		say("%d. then, on this node: ocadm upgrade addons", len(p.Work)+1)
+		for _, line := range lines {
+			say("     upgrades %s", line)
+		}
+		say("     interrupts: nothing; pods keep their addresses and connections")
 	}
 	return nil
 }

@@ -38,6 +38,15 @@ func (i Image) Ref(imageRepository string) string {
 	return Rewrite(i.Repository+":"+i.Tag, imageRepository)
 }
 
+// RepositoryOf is the private repository from which a reference to the image, of any version, comes: "" if it comes from where the image does by default.
+func (i Image) RepositoryOf(ref string) string {
+	repository := Split(ref).Repository
+	if repository == i.Repository {
+		return ""
+	}
+	return repository[:max(0, strings.LastIndexByte(repository, '/'))]
+}
+
 // Table is every third-party image.
 type Table []Image
 

@@ -95,3 +95,20 @@ func TestAt(t *testing.T) {
 		}
 	}
 }
+
+func TestRepositoryOf(t *testing.T) {
+	image := Image{Name: "traefik", Repository: "docker.io/library/traefik", Tag: "v3.6.12"}
+	for ref, want := range map[string]string{
+		"docker.io/library/traefik:v3.0.0":           "",
+		"10.0.0.1:5000/mirror/traefik:v3.0.0":        "10.0.0.1:5000/mirror",
+		"r.example.com/traefik@sha256:0123456789abc": "r.example.com",
+		"traefik:v3.0.0":                             "",
+	} {
+		if got := image.RepositoryOf(ref); got != want {
+			t.Errorf("%s: %q, want %q", ref, got, want)
+		}
+		if got := Split(image.Ref(want)).Repository; want != "" && got != Split(ref).Repository {
+			t.Errorf("%s: a newer one would come from %s", ref, got)
+		}
+	}
+}

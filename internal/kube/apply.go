@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -105,6 +106,41 @@ func Diff(ctx context.Context, c client.Client, fieldManager string, objs ...*un
 		return err
 	})
 	return set, err
+}
+
+// Conflicts returns the fields that Apply would take from another manager, one line each: "DaemonSet kube-flannel/kube-flannel-ds: .spec.replicas is set by kubectl".
+// An object that is not there has none.
+func Conflicts(ctx context.Context, c client.Client, fieldManager string, objs ...*unstructured.Unstructured) ([]string, error) {
+	found := make([][]string, len(objs))
+	err := each(objs, func(i int, o *unstructured.Unstructured) error {
+		//nolint:staticcheck // there are no typed apply configurations for objects that are read from manifests
+		err := c.Patch(ctx, o.DeepCopy(), client.Apply, client.FieldOwner(fieldManager), client.DryRunAll)
+		var status *apierrors.StatusError
+		switch {
+		case err == nil || apierrors.IsNotFound(err):
+			return nil
+		case !apierrors.IsConflict(err) || !errors.As(err, &status) || status.ErrStatus.Details == nil:
+			return fmt.Errorf("comparing %s %s: %w", o.GetKind(), client.ObjectKeyFromObject(o), err)
+		}
+		what := strings.TrimPrefix(Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.String(), " ")
+		for _, cause := range status.ErrStatus.Details.Causes {
+			if other := manager(cause); other != "" && other != fieldManager {
+				found[i] = append(found[i], fmt.Sprintf("%s: %s is set by %s", what, cause.Field, other))
+			}
+		}
+		return nil
+	})
+	return slices.Concat(found...), err
+}
+
+// manager is the one that a conflict is with: the API server says `conflict with "kubectl-edit" using apps/v1`.
+func manager(c metav1.StatusCause) string {
+	if c.Type != metav1.CauseTypeFieldManagerConflict {
+		return ""
+	}
+	_, rest, _ := strings.Cut(c.Message, `"`)
+	name, _, _ := strings.Cut(rest, `"`)
+	return name
 }
 
 func each(objs []*unstructured.Unstructured, f func(int, *unstructured.Unstructured) error) error {

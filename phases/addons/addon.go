@@ -27,6 +27,8 @@ type Addon struct {
 	// Name is the name of its phase, Dir its directory below templates/addons.
 	Name, Dir   string
 	Short, Long string
+	// Upgrade is the Short of its upgrade; "" if it has none.
+	Upgrade string
 	// Skip gives the reason why the configuration does not want it; "" means that it does.
 	Skip func(*config.Config) string
 	// Data is what its manifests are filled with. It is pure.
@@ -35,6 +37,8 @@ type Addon struct {
 	Images []string
 	// Prepare makes, or finds, what must come from the cluster before the manifests are rendered. With look it only looks.
 	Prepare func(ctx context.Context, c client.WithWatch, cfg *config.Config, look bool) (Prepared, kube.ChangeSet, error)
+	// Settings are the keys of its ConfigMaps, by name, that users may edit: an upgrade keeps them.
+	Settings map[string][]string
 	// Waits names the workloads that must run before the addon is ready.
 	Waits []client.Object
 }

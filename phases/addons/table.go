@@ -32,8 +32,10 @@ func flannel() Addon {
 				"IPv4": network[true], "IPv6": network[false], "NFTables": c.Cluster.ProxyMode != config.ProxyIPTables,
 			}, err
 		},
-		Images: []string{"flannel", "flannel-cni-plugin"},
-		Waits:  []client.Object{&appsv1.DaemonSet{ObjectMeta: named("kube-flannel", "kube-flannel-ds")}},
+		Images:   []string{"flannel", "flannel-cni-plugin"},
+		Upgrade:  "Upgrade the pod network",
+		Settings: map[string][]string{"kube-flannel-cfg": {"net-conf.json", "cni-conf.json"}},
+		Waits:    []client.Object{&appsv1.DaemonSet{ObjectMeta: named("kube-flannel", "kube-flannel-ds")}},
 	}
 }
 
@@ -49,8 +51,10 @@ func localPath() Addon {
 				"Image": image["local-path-provisioner"], "HelperImage": image["busybox"], "Path": c.Addons.StoragePath,
 			}, err
 		},
-		Images: []string{"local-path-provisioner", "busybox"},
-		Waits:  []client.Object{&appsv1.Deployment{ObjectMeta: named("local-path-storage", "local-path-provisioner")}},
+		Images:   []string{"local-path-provisioner", "busybox"},
+		Upgrade:  "Upgrade the storage on the nodes' own disks",
+		Settings: map[string][]string{"local-path-config": {"config.json"}},
+		Waits:    []client.Object{&appsv1.Deployment{ObjectMeta: named("local-path-storage", "local-path-provisioner")}},
 	}
 }
 
@@ -63,8 +67,9 @@ func traefik() Addon {
 			image, err := refs(t, c, "traefik")
 			return map[string]any{"Image": image["traefik"]}, err
 		},
-		Images: []string{"traefik"},
-		Waits:  []client.Object{&appsv1.DaemonSet{ObjectMeta: named("traefik", "traefik")}},
+		Images:  []string{"traefik"},
+		Upgrade: "Upgrade web access",
+		Waits:   []client.Object{&appsv1.DaemonSet{ObjectMeta: named("traefik", "traefik")}},
 	}
 }
 

@@ -110,7 +110,7 @@ func (m Manifests) objects(ctx context.Context, h *Host, c client.WithWatch) ([]
 	if err != nil {
 		return nil, err
 	}
-	return withPullSecret(h.Config.Node.RegistryAuth, objs)
+	return WithPullSecret(h.Config.Node.RegistryAuth, objs)
 }
 
 // created are the objects as if none were there.

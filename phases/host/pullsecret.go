@@ -11,9 +11,9 @@ import (
 	"yunion.io/x/ocadm/cluster"
 )
 
-// withPullSecret lets pods use the registry credentials of the configuration on every node: the Secret is added to each namespace that has
+// WithPullSecret lets pods use the registry credentials of the configuration on every node: the Secret is added to each namespace that has
 // some, and its name to each template of pods.
-func withPullSecret(credentials string, objs []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+func WithPullSecret(credentials string, objs []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	if credentials == "" {
 		return objs, nil
 	}

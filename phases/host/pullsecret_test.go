@@ -32,10 +32,10 @@ spec: {template: {spec: {containers: []}}}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if same, err := withPullSecret("", objs); err != nil || len(same) != 3 || strings.Contains(describe(same), "imagePullSecrets") {
+	if same, err := WithPullSecret("", objs); err != nil || len(same) != 3 || strings.Contains(describe(same), "imagePullSecrets") {
 		t.Errorf("without credentials: %v, %v", same, err)
 	}
-	objs, err = withPullSecret(`{"auths":{"r":{"auth":"canary"}}}`, objs)
+	objs, err = WithPullSecret(`{"auths":{"r":{"auth":"canary"}}}`, objs)
 	if err != nil {
 		t.Fatal(err)
 	}

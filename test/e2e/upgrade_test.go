@@ -64,7 +64,7 @@ func TestUpgrade(t *testing.T) {
 		live func(*testing.T)
 	}{
 		{"plan", u.plan}, {"a broken static pod goes back", u.broken}, {"the first control plane, killed and continued", u.first},
-		{"the other control planes, at the same time", u.others}, {"the worker", u.worker}, {"the end", u.end},
+		{"the other control planes, at the same time", u.others}, {"the worker", u.worker}, {"the end", u.end}, {"the addons", u.addons},
 	} {
 		if !t.Run(part.name, part.live) {
 			s.explain(t)
@@ -332,5 +332,44 @@ func (u *upgraded) end(t *testing.T) {
 	out, err = u.On(ctx, 1, "ls", "/var/lib/ocadm")
 	if err != nil || strings.Contains(out, "upgrade") {
 		t.Errorf("left: %s, %v", out, err)
+	}
+}
+
+// addons become those of this release. What a user has changed in them is named before it is replaced, and a killed run continues.
+func (u *upgraded) addons(t *testing.T) {
+	ctx := t.Context()
+	u.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "annotate", "storageclass", "local-path", "defaultVolumeType-")
+	u.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "kube-flannel", "set", "resources", "daemonset/kube-flannel-ds", "-c", "kube-flannel", "--requests=cpu=60m")
+	if out := u.must(t, scenario.Ocadm, "upgrade", "plan"); !strings.Contains(out, "1. then, on this node: ocadm upgrade addons") {
+		t.Errorf("the plan:\n%s", out)
+	}
+	u.refused(t, 4, "OCA-4512", "upgrade", "addons", "--yes")
+	u.refused(t, 1, "OCA-4515", "upgrade", "addons", "--yes")
+	if out := u.must(t, scenario.Ocadm, "upgrade", "addons", "--skip", "cni", "--dry-run"); !strings.Contains(out, "configure StorageClass local-path") || strings.Contains(out, "flannel") {
+		t.Errorf("without the pod network:\n%s", out)
+	}
+	replaced := []string{scenario.Ocadm, "upgrade", "addons", "--overwrite", "--yes"}
+	if out, err := u.On(ctx, 1, append([]string{"timeout", "-s", "KILL", "3"}, replaced...)...); err == nil {
+		t.Errorf("the upgrade ended before it was killed: %s", out)
+	}
+	err := u.polling(t, "upgrade addons, continued", func() error {
+		_, err := u.On(ctx, 1, replaced...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := u.On(ctx, 1, replaced...); err != nil || !strings.Contains(out, "Nothing to do") {
+		t.Errorf("again: %s, %v", out, err)
+	}
+	const request = `{.spec.template.spec.containers[0].resources.requests.cpu}`
+	if out, err := u.Kubectl(ctx, "-n", "kube-flannel", "get", "daemonset", "kube-flannel-ds", "-o", "jsonpath="+request); err != nil || out != "50m" {
+		t.Errorf("flannel requests %s, %v", out, err)
+	}
+	if out, err := u.Kubectl(ctx, "get", "storageclass", "local-path", "-o", "jsonpath={.metadata.annotations.defaultVolumeType}"); err != nil || out != "local" {
+		t.Errorf("volumes are %q, %v", out, err)
+	}
+	if err := u.AllAvailable(ctx); err != nil {
+		t.Error(err)
 	}
 }

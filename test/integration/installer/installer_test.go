@@ -90,6 +90,7 @@ func TestInstall(t *testing.T) {
 	t.Run("password is made once", func(t *testing.T) { passwordOnce(t, c, h) })
 	t.Run("drift is repaired", func(t *testing.T) { drift(t, c, h) })
 	t.Run("ready", func(t *testing.T) { ready(t, c, h) })
+	t.Run("addons are upgraded", func(t *testing.T) { upgradedAddons(t, c, h, kubelet) })
 	t.Run("the operator is restricted", func(t *testing.T) { restricted(t, c) })
 	t.Run("more namespaces", func(t *testing.T) { namespaces(t, c, h) })
 	t.Run("wait says why", func(t *testing.T) { waitSaysWhy(t, c) })

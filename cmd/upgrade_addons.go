@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/phases/addons"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/upgrade"
+)
+
+// addonFlags are those of "upgrade addons".
+type addonFlags struct {
+	stepFlags
+	source    sourceFlags
+	skip      []string
+	overwrite bool
+}
+
+// upgradedAddons is what "upgrade addons -o json" prints.
+type upgradedAddons struct {
+	Addons []addons.Installed `json:"addons"`
+	DryRun bool               `json:"dryRun,omitempty"`
+	Steps  []stepDone         `json:"steps"`
+}
+
+func newUpgradeAddons(a *app) *cobra.Command {
+	var f addonFlags
+	c := &cobra.Command{
+		Use: "addons", Short: "Upgrade the pod network, storage and web access",
+		Long: "Brings flannel, the local-path provisioner and Traefik to the versions of this ocadm, if ocadm installed them. Their settings stay: the networks and\n" +
+			"the kind of backend, the directories of volumes, the private registry and its credentials. Run it on a control-plane node, once all nodes are\n" +
+			"upgraded. The images come from the bundle, or from the depot of this node, or are pulled.\n\n" +
+			"One addon follows the other. Pods keep their addresses and connections; volumes are not touched. If an addon does not become ready, its previous\n" +
+			"version is put back. The embedded database is left as it is: its data has a version, too.",
+		Example: "  # show what would be done\n  ocadm upgrade addons --bundle ocadm.bundle --dry-run\n\n  ocadm upgrade addons --bundle ocadm.bundle\n\n" +
+			"  # leave the pod network as it is\n  ocadm upgrade addons --skip cni",
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			if err := knownAddons(f.skip); err != nil {
+				return err
+			}
+			h, err := a.upgradeHost(c.Context(), f.source, f.dryRun)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, closeBundle(h)) }()
+			if err := kubernetes.NoRotation(h, "an upgrade"); err != nil {
+				return err
+			}
+			return a.upgradeAddons(c, h, f)
+		},
+	}
+	f.add(c)
+	c.Flags().StringVar(&f.source.bundle, "bundle", "", "bundle `FILE` with the images; without it, the depot of this node")
+	c.Flags().StringVar(&f.source.key, "bundle-key", "", "public key, in PEM, with which the bundle must be signed")
+	c.Flags().StringSliceVar(&f.skip, "skip", nil, "addons to leave as they are: "+strings.Join(addonNames(), ", "))
+	c.Flags().BoolVar(&f.overwrite, "overwrite", false, "replace changes that users or other programs made to the objects of an addon")
+	return c
+}
+
+func addonNames() (names []string) {
+	for _, a := range addons.Upgradable() {
+		names = append(names, a.Name)
+	}
+	return names
+}
+
+func knownAddons(names []string) error {
+	for _, n := range names {
+		if !slices.Contains(addonNames(), n) {
+			return misspelt(fmt.Sprintf("--skip: no addon is named %q", n), n, addonNames(), "addons: "+strings.Join(addonNames(), ", "))
+		}
+	}
+	return nil
+}
+
+// installedAddons compares the addons of the cluster with those of this release.
+func installedAddons(ctx context.Context, h *host.Host, leave ...string) ([]addons.Installed, error) {
+	k, err := h.Kube(ctx)
+	if err != nil {
+		return nil, noCluster(err)
+	}
+	asking, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	list, err := addons.FindInstalled(asking, k, h.Config, leave...)
+	return list, kube.Explain(err)
+}
+
+func (a *app) upgradeAddons(c *cobra.Command, h *host.Host, f addonFlags) error {
+	ctx := c.Context()
+	if !kubernetes.IsControlPlane(h) {
+		return upgrade.NotControlPlane()
+	}
+	k, err := h.Kube(ctx)
+	if err != nil {
+		return noCluster(err)
+	}
+	version, err := kubernetes.ClusterVersion(ctx, k)
+	if err != nil {
+		return kube.Explain(err)
+	}
+	if err := kubernetes.AsTheCluster(ctx, h, k, version); err != nil {
+		return kube.Explain(err)
+	}
+	list, err := installedAddons(ctx, h, f.skip...)
+	if err != nil {
+		return err
+	}
+	if err := mayUpgrade(ctx, h, list, f.overwrite); err != nil {
+		return err
+	}
+	u := &upgrade.Upgrade{Host: h, K: k, ControlPlane: true}
+	if u.Target, err = upgrade.NewTarget(ctx, h, version, ""); err != nil {
+		return err
+	}
+	lines := addonLines(list)
+	if len(lines) > 0 && !f.dryRun {
+		if err := a.confirm(c, f.yes, "Nothing was upgraded")("This upgrades " + strings.Join(lines, "; ")); err != nil {
+			return err
+		}
+	}
+	res, err := runSteps(ctx, a, h, "upgrade addons", nil, upgrade.AddonSteps(list), u, f.stepFlags)
+	if err != nil {
+		return kube.Explain(err)
+	}
+	out := upgradedAddons{Addons: list, DryRun: f.dryRun, Steps: stepsDone(res)}
+	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
+		return stepsText(w, res, "Nothing to do: the addons are as this ocadm has them")
+	})
+}
+
+// mayUpgrade refuses what would end badly, before anything is changed.
+func mayUpgrade(ctx context.Context, h *host.Host, list []addons.Installed, overwrite bool) error {
+	k, err := h.Kube(ctx)
+	if err != nil {
+		return noCluster(err)
+	}
+	asking, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	found, err := upgrade.MayUpgradeAddons(asking, h, k)
+	if err != nil {
+		return err
+	}
+	if !overwrite {
+		conflicts, err := addons.Conflicts(asking, k, list)
+		if err != nil {
+			return kube.Explain(err)
+		}
+		found = append(found, conflicts...)
+	}
+	return finding.List(found).Err()
+}
+
+// addonLines describe what an upgrade does: "cni (flannel v0.28.3 → v0.28.4)".
+func addonLines(list []addons.Installed) (lines []string) {
+	for _, i := range list {
+		if len(i.Changes) == 0 {
+			continue
+		}
+		what := "settings"
+		if newer := newerImages(i); len(newer) > 0 {
+			what = strings.Join(newer, ", ")
+		}
+		lines = append(lines, i.Name+" ("+what+")")
+	}
+	return lines
+}
+
+func newerImages(i addons.Installed) (out []string) {
+	runs := map[string]string{}
+	for _, image := range i.From {
+		name, tag, _ := strings.Cut(image, ":")
+		runs[name] = tag
+	}
+	for _, image := range i.To {
+		name, tag, _ := strings.Cut(image, ":")
+		if is, there := runs[name]; there && is != tag {
+			out = append(out, name+" "+is+" → "+tag)
+		}
+	}
+	return out
+}

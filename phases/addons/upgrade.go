@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package addons
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// putBackTimeout bounds how long the previous version of an addon is put back and waited for.
+const putBackTimeout = 5 * time.Minute
+
+// Installed is an addon of a running cluster, and what this release would make of it.
+type Installed struct {
+	Name string `json:"name"`
+	// From and To are the images that run and those of this release, without the registry: "flannel:v0.28.4".
+	From []string `json:"from,omitempty"`
+	To   []string `json:"to,omitempty"`
+	// Changes are what an upgrade would do, one line each.
+	Changes []string `json:"changes,omitempty"`
+	// Left is why it is not upgraded; "" if it is.
+	Left string `json:"left,omitempty"`
+
+	addon   Addon
+	images  []string
+	objects []*unstructured.Unstructured
+}
+
+// Upgradable are the addons that an upgrade brings to this release, the pod network last. The embedded database is not one of them: its data has a version, too.
+func Upgradable() []Addon { return []Addon{localPath(), traefik(), flannel()} }
+
+// FindInstalled reads from a cluster which addons ocadm installed, with what settings, and what this release would change. The addons named in leave, and those
+// of another tool, are left.
+func FindInstalled(ctx context.Context, c client.Client, cfg *config.Config, leave ...string) ([]Installed, error) {
+	var out []Installed
+	for _, a := range Upgradable() {
+		i := Installed{Name: a.Name, addon: a}
+		template, err := installedTemplate(ctx, c, a)
+		switch {
+		case err != nil:
+			return nil, err
+		case slices.Contains(leave, a.Name):
+			i.Left = "--skip " + a.Name
+		case template == nil:
+			i.Left = "ocadm did not install it"
+		default:
+			if err := i.compare(ctx, c, cfg, template); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, i)
+	}
+	return out, nil
+}
+
+// installedTemplate is the pod template of an addon that ocadm has applied, nil if there is none.
+func installedTemplate(ctx context.Context, c client.Client, a Addon) (*corev1.PodTemplateSpec, error) {
+	o := a.Waits[0]
+	if err := c.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading addon %s: %w", a.Name, err)
+	}
+	ours := slices.ContainsFunc(o.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
+		return f.Manager == kube.FieldManager && f.Operation == metav1.ManagedFieldsOperationApply
+	})
+	if !ours {
+		return nil, nil
+	}
+	switch o := o.(type) {
+	case *appsv1.DaemonSet:
+		return &o.Spec.Template, nil
+	case *appsv1.Deployment:
+		return &o.Spec.Template, nil
+	}
+	return nil, fmt.Errorf("reading addon %s: %T has no pod template", a.Name, o)
+}
+
+// compare renders the addon as this release has it, for the settings of the cluster, and finds the difference.
+func (i *Installed) compare(ctx context.Context, c client.Client, cfg *config.Config, running *corev1.PodTemplateSpec) error {
+	table, err := images.Load()
+	if err != nil {
+		return err
+	}
+	main, err := table.Get(i.addon.Images[0])
+	if err != nil {
+		return err
+	}
+	own := *cfg
+	own.Cluster.ImageRepository = main.RepositoryOf(running.Spec.Containers[0].Image)
+	for _, name := range i.addon.Images {
+		ref, err := table.Ref(name, own.Cluster.ImageRepository)
+		if err != nil {
+			return err
+		}
+		i.images, i.To = append(i.images, ref), append(i.To, short(ref))
+	}
+	i.From = imagesOf(running)
+	if i.objects, err = i.addon.Objects(&own, Prepared{}); err != nil {
+		return err
+	}
+	if err := i.addon.keepSettings(ctx, c, i.objects); err != nil {
+		return err
+	}
+	credentials, err := i.credentials(ctx, c, running)
+	if err != nil {
+		return err
+	}
+	if i.objects, err = host.WithPullSecret(credentials, i.objects); err != nil {
+		return err
+	}
+	set, err := kube.Diff(ctx, c, kube.FieldManager, i.objects...)
+	for _, change := range set.Changed() {
+		i.Changes = append(i.Changes, change.Planned())
+	}
+	return err
+}
+
+// credentials are those of the registry that the pods have: an apply without them would take them away.
+func (i *Installed) credentials(ctx context.Context, c client.Client, running *corev1.PodTemplateSpec) (string, error) {
+	if !slices.Contains(running.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: cluster.PullSecret}) {
+		return "", nil
+	}
+	var s corev1.Secret
+	key := client.ObjectKey{Namespace: i.addon.Waits[0].GetNamespace(), Name: cluster.PullSecret}
+	if err := c.Get(ctx, key, &s); err != nil {
+		return "", fmt.Errorf("reading the credentials of the registry in Secret %s: %w", key, err)
+	}
+	return string(s.Data[corev1.DockerConfigJsonKey]), nil
+}
+
+// keepSettings gives those keys of ConfigMaps that hold settings the values that the cluster has.
+func (a Addon) keepSettings(ctx context.Context, c client.Client, objs []*unstructured.Unstructured) error {
+	for _, o := range objs {
+		keys := a.Settings[o.GetName()]
+		if o.GetKind() != "ConfigMap" || len(keys) == 0 {
+			continue
+		}
+		var live corev1.ConfigMap
+		if err := c.Get(ctx, client.ObjectKeyFromObject(o), &live); err != nil {
+			return fmt.Errorf("reading the settings of %s in ConfigMap %s: %w", a.Name, client.ObjectKeyFromObject(o), err)
+		}
+		for _, key := range keys {
+			value, there := live.Data[key]
+			if !there {
+				return fmt.Errorf("reading the settings of %s: ConfigMap %s has no %s", a.Name, client.ObjectKeyFromObject(o), key)
+			}
+			if err := unstructured.SetNestedField(o.Object, value, "data", key); err != nil {
+				return fmt.Errorf("keeping the settings of %s: %w", a.Name, err)
+			}
+		}
+	}
+	return stampConfig(objs)
+}
+
+func imagesOf(t *corev1.PodTemplateSpec) (out []string) {
+	for _, c := range slices.Concat(t.Spec.Containers, t.Spec.InitContainers) {
+		if image := short(c.Image); !slices.Contains(out, image) {
+			out = append(out, image)
+		}
+	}
+	return out
+}
+
+// short is the last element of a reference, with its tag.
+func short(ref string) string { return ref[strings.LastIndexByte(ref, '/')+1:] }
+
+// Images are the complete references of the images that an upgrade needs.
+func (i Installed) Images() []string { return i.images }
+
+// Conflicts are the fields that this release sets and that another program or a user has set to other values.
+func Conflicts(ctx context.Context, c client.Client, all []Installed) (finding.List, error) {
+	var out finding.List
+	for _, i := range all {
+		lines, err := kube.Conflicts(ctx, c, kube.FieldManager, i.objects...)
+		if err != nil {
+			return nil, err
+		}
+		if len(lines) > 0 {
+			out = append(out, finding.New("OCA-4515", "Addon "+i.Name+" was changed by others", "an upgrade would replace their changes",
+				fmt.Sprintf("give --overwrite to replace them, or --skip %s to leave this addon as it is", i.Name)).With(lines...))
+		}
+	}
+	return out, nil
+}
+
+// Phase upgrades the addon and waits until it runs everywhere. If it does not become ready in time, the previous version is put back.
+func (i Installed) Phase() host.Phase {
+	m := host.Manifests{Objects: func(context.Context, *host.Host, client.WithWatch) ([]*unstructured.Unstructured, error) {
+		return i.objects, nil
+	}}
+	p := m.Phase(host.Phase{
+		Name: i.Name, Short: i.addon.Upgrade, Patience: readyPatience,
+		Skip: func(*host.Host) string { return i.Left },
+	})
+	same, apply := p.Check, p.Run
+	p.Check = func(ctx context.Context, h *host.Host) (bool, error) {
+		if done, err := same(ctx, h); !done || err != nil {
+			return false, err
+		}
+		ready := false
+		err := h.Look(ctx, func(ctx context.Context, c client.WithWatch) error {
+			ready = !slices.ContainsFunc(i.targets(), func(t target) bool { return !t.ready(ctx, c) })
+			return nil
+		})
+		return ready && err == nil, err
+	}
+	p.Run = func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+		c, err := h.Kube(ctx)
+		if err != nil {
+			return err
+		}
+		before, err := i.live(ctx, c)
+		if err != nil {
+			return err
+		}
+		if err = apply(ctx, h, r); err == nil {
+			err = host.WhilePodsMove(ctx, c, r, func() error { return waitAll(ctx, c, i.targets(), r) })
+		}
+		if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
+			return err
+		}
+		return i.failed(ctx, c, before, err, r)
+	}
+	return p
+}
+
+func (i Installed) targets() (out []target) {
+	for _, o := range i.addon.Waits {
+		out = append(out, target{what: i.Name, obj: o})
+	}
+	return out
+}
+
+// live are the objects of the addon that the cluster has.
+func (i Installed) live(ctx context.Context, c client.Client) (out []*unstructured.Unstructured, _ error) {
+	for _, o := range i.objects {
+		now := &unstructured.Unstructured{}
+		now.SetGroupVersionKind(o.GroupVersionKind())
+		if err := c.Get(ctx, client.ObjectKeyFromObject(o), now); client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading %s %s: %w", o.GetKind(), o.GetName(), err)
+		} else if err == nil {
+			out = append(out, now)
+		}
+	}
+	return out, nil
+}
+
+// failed puts the previous objects back and says what became of them.
+func (i Installed) failed(ctx context.Context, c client.WithWatch, before []*unstructured.Unstructured, why error, r workflow.Reporter) error {
+	f := finding.Finding{Code: "OCA-4516", Severity: finding.Error, What: "Addon " + i.Name + " does not work with the new version", Cause: wait.Why(why),
+		Remedy: "ocadm why; correct the cause, then run the same command again", Err: why}
+	if known := (finding.Finding{}); errors.As(why, &known) {
+		f.Cause = known.Cause
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackTimeout)
+	defer cancel()
+	for _, old := range before {
+		if err := putBack(ctx, c, old, r); err != nil {
+			f.Cause += "; the previous version could not be put back: " + err.Error()
+			return f
+		}
+	}
+	if err := waitAll(ctx, c, i.targets(), r); err != nil {
+		f.Cause += "; the previous version was put back, and is not ready either: " + wait.Why(err)
+		return f
+	}
+	f.Cause += "; the previous version is back"
+	return f
+}
+
+// putBack writes an object as it was.
+func putBack(ctx context.Context, c client.Client, old *unstructured.Unstructured, r workflow.Reporter) error {
+	now := &unstructured.Unstructured{}
+	now.SetGroupVersionKind(old.GroupVersionKind())
+	if err := c.Get(ctx, client.ObjectKeyFromObject(old), now); err != nil {
+		return fmt.Errorf("reading %s %s: %w", old.GetKind(), old.GetName(), err)
+	}
+	if now.GetResourceVersion() == old.GetResourceVersion() {
+		return nil
+	}
+	again := old.DeepCopy()
+	again.SetResourceVersion(now.GetResourceVersion())
+	again.SetManagedFields(nil) // absent: those that the object has
+	if err := c.Update(ctx, again, client.FieldOwner(kube.FieldManager)); err != nil {
+		return fmt.Errorf("putting back %s %s: %w", old.GetKind(), old.GetName(), err)
+	}
+	if again.GetGeneration() != now.GetGeneration() || again.GetResourceVersion() != now.GetResourceVersion() {
+		r.Changed("put back %s %s", old.GetKind(), client.ObjectKeyFromObject(old))
+	}
+	return nil
+}

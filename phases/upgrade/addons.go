@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/addons"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/node"
+)
+
+// AddonSteps bring the addons of the cluster to this release, one after the other. A failed one is put back by itself; those before it stay.
+func AddonSteps(all []addons.Installed) []Step {
+	steps := []Step{
+		on(node.Images(node.ImageGroup{Name: "addons", Short: "Import or pull the images of the addons", Need: func(*host.Host) ([]string, error) {
+			var need []string
+			for _, i := range all {
+				need = append(need, i.Images()...)
+			}
+			return need, nil
+		}})),
+		depotStep(),
+	}
+	for _, i := range all {
+		steps = append(steps, on(i.Phase()))
+	}
+	return steps
+}
+
+// MayUpgradeAddons returns what prevents it: an upgrade of this machine that has not ended, and nodes that are not Ready. On those, pods of the new version would
+// not start, and the addon would be put back.
+func MayUpgradeAddons(ctx context.Context, h *host.Host, c client.Client) (finding.List, error) {
+	before, err := Unfinished(h)
+	if err != nil {
+		return nil, err
+	}
+	if before != nil {
+		return finding.List{finding.New("OCA-4514", "An upgrade of this machine has not ended", "it was begun at "+before.Begun.Format(time.RFC3339),
+			"ocadm upgrade plan shows how it continues")}, nil
+	}
+	var nodes corev1.NodeList
+	if err := c.List(ctx, &nodes); err != nil {
+		return nil, kube.Explain(err)
+	}
+	var down []string
+	for _, n := range nodes.Items {
+		if !kube.NodeReady(&n) {
+			down = append(down, n.Name)
+		}
+	}
+	if len(down) > 0 {
+		return finding.List{finding.New("OCA-4502", "Nodes are not Ready", strings.Join(down, ", "), "ocadm why "+down[0]+"; ocadm node remove takes out one that is lost")}, nil
+	}
+	return nil, nil
+}

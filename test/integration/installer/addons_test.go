@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package installer_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/addons"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/integration/harness"
+)
+
+// upgradedAddons: what an earlier release installed, and users have set, becomes that of this release with the same settings.
+func upgradedAddons(t *testing.T, c client.WithWatch, h *host.Host, kubelet *harness.Kubelet) {
+	for _, i := range installed(t, c) {
+		if i.Left != "" || len(i.Changes) > 0 {
+			t.Errorf("before anything: %+v", i)
+		}
+	}
+	earlier(t, c, h)
+	const settings = `{"nodePathMap":[{"node":"DEFAULT_PATH_FOR_NON_LISTED_NODES","paths":["/data/of/mine"]}]}`
+	volumes := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "local-path-storage", Name: "local-path-config"}}
+	edit(t, c, volumes, `{"data":{"config.json":`+strconv.Quote(settings)+`,"setup":"#!/bin/sh\nexit 1\n"}}`, kube.FieldManager)
+
+	now := installed(t, c, "cni")
+	if now[2].Left != "--skip cni" || now[0].From[0] != "local-path-provisioner:v0.0.1" || now[1].From[0] != "traefik:v3.0.0" {
+		t.Fatalf("found %+v", now)
+	}
+	if found, err := addons.Conflicts(t.Context(), c, now); err != nil || len(found) > 0 {
+		t.Fatalf("conflicts with ourselves: %v, %v", found, err)
+	}
+	for _, i := range now {
+		p := i.Phase()
+		if i.Left != "" {
+			if why := p.Skip(h); why != i.Left {
+				t.Errorf("%s is not skipped: %q", i.Name, why)
+			}
+			continue
+		}
+		var r reporter
+		if done, err := p.Check(t.Context(), h); done || err != nil {
+			t.Fatalf("%s: Check before Run: %t, %v", i.Name, done, err)
+		}
+		if err := p.Run(t.Context(), h, &r); err != nil {
+			t.Fatalf("%s: %v", i.Name, err)
+		}
+		if done, err := p.Check(t.Context(), h); !done || err != nil {
+			t.Errorf("%s: Check after Run: %t, %v", i.Name, done, err)
+		}
+	}
+	read(t, c, volumes)
+	if volumes.Data["config.json"] != settings || strings.Contains(volumes.Data["setup"], "exit 1") {
+		t.Errorf("the settings of volumes: %v", volumes.Data)
+	}
+	var class storagev1.StorageClass
+	if err := c.Get(t.Context(), client.ObjectKey{Name: "local-path"}, &class); err != nil || class.Annotations["defaultVolumeType"] != "local" {
+		t.Errorf("the class: %v, %v", class.Annotations, err)
+	}
+	conflict(t, c)
+	goesBack(t, c, h, kubelet)
+}
+
+// installed are the addons, found with a configuration as day 2 has it.
+func installed(t *testing.T, c client.WithWatch, leave ...string) []addons.Installed {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Cluster.PodNetworkCIDR = "10.40.0.0/16"
+	all, err := addons.FindInstalled(t.Context(), c, &cfg, leave...)
+	if err != nil || len(all) != 3 {
+		t.Fatalf("%d addons, %v", len(all), err)
+	}
+	return all
+}
+
+// earlier applies storage and web access as an earlier release would have.
+func earlier(t *testing.T, c client.WithWatch, h *host.Host) {
+	t.Helper()
+	for i, tag := range []string{"v0.0.1", "v3.0.0"} {
+		objs, err := addons.Upgradable()[i].Objects(h.Config, addons.Prepared{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objs {
+			if o.GetKind() == "StorageClass" {
+				o.SetAnnotations(map[string]string{"storageclass.kubernetes.io/is-default-class": "true"})
+			}
+			containers, there, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+			if !there {
+				continue
+			}
+			one, _ := containers[0].(map[string]any)
+			image, _ := one["image"].(string)
+			one["image"] = image[:strings.LastIndexByte(image, ':')+1] + tag
+			if err := unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := kube.Apply(t.Context(), c, kube.FieldManager, objs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// conflict: what a user changed is named, with who did it.
+func conflict(t *testing.T, c client.WithWatch) {
+	edit(t, c, traefik(), `{"spec":{"updateStrategy":{"rollingUpdate":{"maxUnavailable":3}}}}`, "kubectl-edit")
+	found, err := addons.Conflicts(t.Context(), c, installed(t, c))
+	if err != nil || len(found) != 1 || found[0].Code != "OCA-4515" ||
+		len(found[0].Evidence) != 1 || !strings.Contains(found[0].Evidence[0], "maxUnavailable is set by kubectl-edit") {
+		t.Errorf("conflicts: %+v, %v", found, err)
+	}
+	if left, err := addons.Conflicts(t.Context(), c, installed(t, c, "ingress")); err != nil || len(left) > 0 {
+		t.Errorf("conflicts of an addon that is left: %v, %v", left, err)
+	}
+}
+
+// goesBack: pods that do not become ready are replaced by the previous ones.
+func goesBack(t *testing.T, c client.WithWatch, h *host.Host, kubelet *harness.Kubelet) {
+	edit(t, c, traefik(), `{"spec":{"template":{"spec":{"containers":[{"name":"traefik","image":"docker.io/library/traefik:v3.0.0"}]}}}}`, kube.FieldManager)
+	p := installed(t, c)[1].Phase()
+	kubelet.Hold("Pod", "traefik", "*")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	r := releasing{release: func() { kubelet.Release(t.Context(), "Pod", "traefik", "*") }}
+	err := p.Run(ctx, h, &r)
+	var f finding.Finding
+	if !errors.As(err, &f) || f.Code != "OCA-4516" || !strings.HasSuffix(f.Cause, "the previous version is back") {
+		t.Errorf("without a ready pod: %v", err)
+	}
+	d := traefik()
+	read(t, c, d)
+	if image := d.Spec.Template.Spec.Containers[0].Image; image != "docker.io/library/traefik:v3.0.0" {
+		t.Errorf("%s runs", image)
+	}
+	if err := p.Run(t.Context(), h, &reporter{}); err != nil {
+		t.Errorf("once pods become ready: %v", err)
+	}
+}
+
+// releasing lets pods become ready as soon as something is put back.
+type releasing struct {
+	reporter
+	release func()
+}
+
+func (r *releasing) Changed(f string, a ...any) {
+	if strings.HasPrefix(f, "put back") {
+		r.release()
+	}
+}
+
+func traefik() *appsv1.DaemonSet {
+	return &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "traefik", Name: "traefik"}}
+}
+
+func edit(t *testing.T, c client.WithWatch, o client.Object, patch, manager string) {
+	t.Helper()
+	if err := c.Patch(t.Context(), o, client.RawPatch(types.StrategicMergePatchType, []byte(patch)), client.FieldOwner(manager)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, c client.WithWatch, o client.Object) {
+	t.Helper()
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+		t.Fatal(err)
+	}
+}
