@@ -132,7 +132,7 @@ func backupSteps() []workflow.Phase[*making] {
 			Name: "etcd", Short: "Store the newest snapshot of etcd beside the file", Timeout: longStep, Run: step((*making).etcd),
 			Skip: func(m *making) string {
 				if m.Snapshots.Dir == "" || m.Out != nil {
-					return "the backup of a schedule has one"
+					return "without --etcd-snapshots there is none"
 				}
 				return ""
 			},

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"time"
 
@@ -14,7 +15,9 @@ import (
 
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/ui"
+	"yunion.io/x/ocadm/operatorctl/catalog"
 )
 
 // newClusterBackup groups the commands on backups of the cloud.
@@ -42,7 +45,7 @@ func newBackupCreate(a *app) *cobra.Command {
 	var f cloudFlags
 	var s storeFlags
 	var k keyFlags
-	var to string
+	var to, snapshots string
 	var keep int
 	var noProof bool
 	c := &cobra.Command{
@@ -55,7 +58,9 @@ func newBackupCreate(a *app) *cobra.Command {
 			"The file is encrypted for --recipient, for --passphrase-file, or else for spec.backup.recipients. Keep the secret key outside the cloud.",
 		Example: "  ocadm cluster backup create --to /var/backups --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kdlawjcs0ltxm2\n" +
 			"  ocadm cluster backup create --to s3://backups/cloud --s3-endpoint s3.example.com --passphrase-file /root/passphrase\n" +
-			"  ocadm cluster backup create --to - --recipient age1… | ssh vault 'cat >cloud.ocadm-backup'",
+			"  ocadm cluster backup create --to - --recipient age1… | ssh vault 'cat >cloud.ocadm-backup'\n\n" +
+			"  # on a control-plane node, with the newest snapshot of etcd beside the backup\n" +
+			"  ocadm cluster backup create --to /mnt/backups --etcd-snapshots " + catalog.EtcdSnapshots,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := s.fit(to); err != nil {
@@ -64,8 +69,12 @@ func newBackupCreate(a *app) *cobra.Command {
 			if keep < 0 || keep > 0 && to == "-" {
 				return misused(fmt.Sprintf("--keep %d cannot be", keep), "give how many backups stay in a directory or a bucket, or leave --keep out")
 			}
+			etcd, err := snapshotsHere(snapshots, to)
+			if err != nil {
+				return err
+			}
 			return f.within(c.Context(), f.timeout, func(ctx context.Context, k8s client.WithWatch) error {
-				b := cluster.Backup{Key: f.key(), Keep: keep, SkipProof: noProof, Place: to}
+				b := cluster.Backup{Key: f.key(), Keep: keep, SkipProof: noProof, Place: to, Snapshots: etcd}
 				var err error
 				if b.Recipients, b.Identity, err = k.recipients(ctx, k8s, f.key()); err != nil {
 					return err
@@ -98,8 +107,32 @@ func newBackupCreate(a *app) *cobra.Command {
 	k.addRecipients(fs)
 	fs.IntVar(&keep, "keep", 0, "number of backups of this cloud to keep there; older ones are removed, 0 keeps all")
 	fs.BoolVar(&noProof, "no-proof", false, "do not restore it into scratch databases")
+	fs.StringVar(&snapshots, "etcd-snapshots", "", "directory with snapshots of etcd; the newest good one is stored beside the backup, encrypted")
 	fs.DurationVar(&f.timeout, "timeout", backupTimeout, "time limit")
 	return c
+}
+
+// snapshotsHere are the snapshots of etcd in a directory of this machine, none without one.
+func snapshotsHere(dir, to string) (cluster.Snapshots, error) {
+	if dir == "" {
+		return cluster.Snapshots{}, nil
+	}
+	const remedy = "give a directory with snapshots, on a control-plane node " + catalog.EtcdSnapshots + ", or leave --etcd-snapshots out"
+	if to == "-" {
+		return cluster.Snapshots{}, misused("a snapshot of etcd cannot go to standard output", remedy)
+	}
+	list, err := snapshot.List(dir)
+	if err != nil {
+		return cluster.Snapshots{}, err
+	}
+	if len(list) == 0 {
+		return cluster.Snapshots{}, misused("--etcd-snapshots "+dir+" has no snapshot of etcd", remedy)
+	}
+	node, err := os.Hostname()
+	if err != nil {
+		return cluster.Snapshots{}, fmt.Errorf("reading the name of this machine: %w", err)
+	}
+	return cluster.Snapshots{Dir: dir, Node: node}, nil
 }
 
 func newBackupList(a *app) *cobra.Command {

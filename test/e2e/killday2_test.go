@@ -262,6 +262,7 @@ func (k *day2) sweptCloudRestore(t *testing.T) {
 	}
 	k.ended(t, 1, restore)
 	k.hasProjects(t)
+	k.etcdFromBackup(t)
 	if _, err := k.On(ctx, 1, resetCommand...); err != nil {
 		t.Fatal(err)
 	}
@@ -286,6 +287,23 @@ func (k *day2) sweptCloudRestore(t *testing.T) {
 	if _, err := k.On(ctx, 1, resetCommand...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// etcdFromBackup restores etcd from the snapshot that lies beside a backup.
+func (k *day2) etcdFromBackup(t *testing.T) {
+	t.Helper()
+	const dir = "/root/beside"
+	k.must(t, "mkdir", dir)
+	k.must(t, scenario.Ocadm, "etcd", "snapshot")
+	k.must(t, scenario.Ocadm, "cluster", "backup", "create", "--to", dir, "--recipient", k.recipient, "--no-proof", "--etcd-snapshots", "/var/lib/ocadm/etcd")
+	file := strings.TrimSpace(k.must(t, "sh", "-c", "ls "+dir+"/*.ocadm-etcd"))
+	k.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "create", "configmap", "later")
+	k.ended(t, 1, []string{scenario.Ocadm, "etcd", "restore", file, "--identity", "/root/key.txt", "--yes"})
+	k.until(t, "the API server", func(ctx context.Context) (bool, string, error) {
+		out, err := k.Kubectl(ctx, "get", "configmaps", "-o", "name")
+		return err == nil && !strings.Contains(out, "later"), out, err
+	})
+	k.must(t, "rm", "-r", dir)
 }
 
 // killedInStep kills the restore of a cloud when its operation has a step, and waits until the operator has noticed.
