@@ -3,17 +3,12 @@
 package dbpair
 
 import (
-	"bytes"
 	"context"
-	"crypto/tls"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"sync/atomic"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/mysql"
@@ -29,74 +24,57 @@ const (
 	silentAfter  = 40 * time.Second
 )
 
-// Agent runs the server of one pod.
-type Agent struct {
+// Config is what an agent is given.
+type Config struct {
 	Me, Node, Namespace string
 	Kube                client.Client
 	Limits              Limits
 	Files               Files
-	// Server and Install are the programs with their arguments: mariadbd, and what makes a data directory.
-	Server, Install []string
-	// User administers both servers. Replication is the account that the replica logs in with.
-	User, Password, ReplicationUser, ReplicationPassword string
+	Programs            Programs
+	// User administers both servers.
+	User, Password string
+	// Source is the other server as a primary, with the account of the replication. Its authority is the agent's.
+	Source mysql.Source
 	// Authority signs the certificates of the servers, which have the Names.
 	Authority pki.Pair
 	Names     []string
-	// Address is where a server is reached, as a primary.
-	Address func(server string) (host string, port int)
-	// Output takes what the server prints.
-	Output io.Writer
-	Log    *slog.Logger
+	Log       *slog.Logger
+}
 
-	alive atomic.Int64 // when it last looked, in nanoseconds
+// Agent runs the server of one pod.
+type Agent struct {
+	me     string
+	limits Limits
+	log    *slog.Logger
+	alive  atomic.Int64 // when it last looked, in nanoseconds
 
-	process *process
-	local   *mysql.Admin
-	mode    Mode
-	inMode  time.Time
-	copying chan error
-	// copiedAt is the last event of a copy, and copyError why the last one failed.
-	copiedAt, copyError string
-	copyFailed          time.Time // zero if it did not
+	local    *local
+	remote   remote
+	copier   copier
+	keeper   keeper
+	other    other
+	reporter reporter
 
-	record      Record
-	lease       *coordinationv1.Lease
-	memory      memory
-	recalled    bool      // whether the memory was read
-	unkept      error     // why the record that was read is not kept
-	reached     bool      // whether it was read just now
-	unanswered  string    // the version of the record from which a takeover was last written
-	changed     time.Time // when the record was seen to change
-	renewed     time.Time // when it was written as the primary
-	peer        Member
-	peerVersion string
-	peerHeard   time.Time
-	reported    Member
-	reportedAt  time.Time
-	labelled    string
-	published   Redundancy
-	publishedAt time.Time
+	reached bool // whether the record was read just now
+	problem string
+}
 
-	answered           time.Time // when the server last answered, or was started
-	everAnswered       bool      // whether it did since
-	acknowledged       time.Time // when a replica last acknowledged, or nothing waited
-	acks               int64
-	semiSyncFrom       string
-	caughtUp           bool
-	following          bool
-	diverged           bool
-	ownersAt           string // what the primary had when its owners were looked for
-	ownersSeen         bool   // whether they were, and nothing is missing
-	lacking            string
-	target             string // what the primary had when the replica connected
-	problem            string
-	checkedCertificate time.Time
+// New makes the agent of a server that is stopped.
+func New(c Config) *Agent {
+	certs := &certificates{name: c.Me, names: c.Names, files: c.Files, authority: c.Authority}
+	a := &Agent{me: c.Me, limits: c.Limits, log: c.Log, local: newLocal(c, certs), remote: remote{source: c.Source, user: c.User, password: c.Password, certs: certs}}
+	a.remote.source.CAFile = c.Files.CA
+	a.copier = copier{local: a.local, remote: a.remote, log: c.Log}
+	server, now := api{kube: c.Kube, namespace: c.Namespace, log: c.Log}, time.Now()
+	a.keeper = keeper{api: server, file: c.Files.memory(), changed: now, renewed: now}
+	a.other = other{api: server, name: Peer(c.Me)}
+	a.reporter = reporter{api: server, me: c.Me, node: c.Node}
+	return a
 }
 
 // Run looks and acts until ctx ends. Then a primary hands over to its replica if there is one in sync, and the server is stopped.
 func (a *Agent) Run(ctx context.Context) error {
-	a.mode, a.inMode, a.changed, a.renewed = Stopped, time.Now(), time.Now(), time.Now()
-	tick := time.NewTicker(a.Limits.Every)
+	tick := time.NewTicker(a.limits.Every)
 	defer tick.Stop()
 	var last string
 	for {
@@ -104,18 +82,18 @@ func (a *Agent) Run(ctx context.Context) error {
 		v := a.look(ctx)
 		d := Decide(v)
 		if said := fmt.Sprint(d.Act, d.Why); said != last {
-			a.Log.Info("decided", "act", d.Act, "why", d.Why, "primary", v.Record.Primary, "inSync", v.Record.InSync, "mode", v.Mode)
+			a.log.Info("decided", "act", d.Act, "why", d.Why, "primary", v.Record.Primary, "inSync", v.Record.InSync, "mode", v.Mode)
 			last = said
 		}
 		problem := ""
-		if err := a.follow(ctx, v, d); err != nil {
+		if err := a.follow(ctx, v.Server, d); err != nil {
 			problem = err.Error()
 			if problem != a.problem {
-				a.Log.Warn("not done", "act", d.Act, "error", err)
+				a.log.Warn("not done", "act", d.Act, "error", err)
 			}
 		}
 		a.problem = problem
-		a.report(ctx, v, d)
+		a.report(ctx, v.Server, d)
 		select {
 		case <-ctx.Done():
 			a.leave(context.WithoutCancel(ctx))
@@ -130,142 +108,81 @@ func (a *Agent) Alive() bool { return time.Since(time.Unix(0, a.alive.Load())) <
 
 // look gathers all that a decision needs.
 func (a *Agent) look(ctx context.Context) View {
-	if a.process != nil && a.process.ended() {
-		a.Log.Warn("the server has ended", "state", a.process.cmd.ProcessState.String(), "mode", a.mode)
-		a.closeLocal()
-		a.process = nil
-		a.enter(Stopped)
+	l, k := a.local, &a.keeper
+	if l.process != nil && l.process.ended() {
+		a.log.Warn("the server has ended", "state", l.process.cmd.ProcessState.String(), "mode", l.mode)
+		l.stop(true)
 	}
-	a.collectCopy(ctx)
-	a.reached = a.readRecord(ctx)
-	v := View{Me: a.Me, Limits: a.Limits, Reached: a.reached && a.unkept == nil}
-	v.Record, v.Renewed, v.Unchanged = a.record, time.Since(a.renewed), time.Since(a.changed)
-	if a.unkept != nil {
-		v.Unkept = a.unkept.Error()
+	a.copier.collect(ctx)
+	a.reached = k.read(ctx)
+	v := View{Me: a.me, Limits: a.limits, Reached: a.reached && k.unkept == nil}
+	v.Record, v.Renewed, v.Unchanged = k.record, time.Since(k.renewed), time.Since(k.changed)
+	if k.unkept != nil {
+		v.Unkept = k.unkept.Error()
 	}
 	if a.reached {
-		a.hear(ctx)
+		a.other.hear(ctx)
 	}
-	if time.Since(a.peerHeard) < silentAfter {
-		v.Peer = a.peer
+	if time.Since(a.other.heard) < silentAfter {
+		v.Peer = a.other.member
 	}
-	if a.lease != nil {
-		v.Known = a.memory.of(a.lease.UID)
-		v.Heard = v.Peer.Seen != "" && v.Peer.Seen == a.lease.ResourceVersion
+	if k.lease != nil {
+		v.Known = k.memory.of(k.lease.UID)
+		v.Heard = v.Peer.Seen != "" && v.Peer.Seen == k.lease.ResourceVersion
 	}
-	v.Mode, v.InMode, v.Complete = a.mode, time.Since(a.inMode), a.complete()
-	if a.mode == Primary || a.mode == Replica {
-		a.ask(ctx, &v)
+	v.Mode, v.InMode, v.Complete = l.mode, time.Since(l.since), exists(l.files.complete())
+	if l.mode == Primary || l.mode == Replica {
+		if v.Server, v.Answers = l.ask(ctx, a.remote); v.Answers {
+			v.Unacknowledged = time.Since(l.health.acknowledged)
+		} else {
+			v.Silent = time.Since(l.health.answered)
+		}
 	}
-	v.Answered, v.CopyFailed = a.everAnswered, a.sinceFailedCopy()
-	v.SemiSyncFrom, v.CaughtUp, v.Following, v.Diverged = a.semiSyncFrom, a.caughtUp, a.following, a.diverged
-	v.Lacking = a.lacking
+	v.Answered, v.CopyFailed, v.SemiSyncFrom = l.health.everAnswered, a.copier.sinceFailed(), l.health.semiSyncFrom
+	v.Following, v.CaughtUp, v.Diverged, v.Lacking = l.progress.following, l.progress.caughtUp, l.progress.diverged, l.progress.lacking
 	return v
 }
 
-// ask asks the server of this agent.
-func (a *Agent) ask(ctx context.Context, v *View) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	db, err := a.server(ctx)
-	if err == nil {
-		v.Server, err = db.Replication(ctx)
+// report tells the others what the server does.
+func (a *Agent) report(ctx context.Context, server mysql.Replication, d Decision) {
+	l := a.local
+	m := Member{
+		Node: a.reporter.node, Mode: l.mode, Doing: d.Why, Last: server.Binlog, Complete: exists(l.files.complete()), Connected: server.Connected,
+		Applying: server.Applying, Error: server.Error,
 	}
-	if err != nil {
-		v.Silent = time.Since(a.answered)
-		return
+	if l.mode == Replica {
+		m.Last, m.Applied = server.Received, server.Applied
 	}
-	v.Answers, a.answered, a.everAnswered = true, time.Now(), true
-	r := v.Server
-	if !r.SemiSync || r.Clients > 0 && (r.Waiting == 0 || r.Acknowledged != a.acks) {
-		a.acknowledged = time.Now()
+	if m.Error == "" {
+		m.Error = a.problem
 	}
-	a.acks = r.Acknowledged
-	v.Unacknowledged = time.Since(a.acknowledged)
-	if a.mode == Replica && a.following && r.Connected && !a.caughtUp {
-		a.caughtUp = a.catchUp(ctx, r)
+	a.keeper.confess(&m)
+	if l.progress.lacking != "" { // then the primary goes on alone before the copy is replaced
+		m.Applying, m.Error = false, l.progress.lacking
 	}
-	if a.mode == Replica && a.following && r.Connected && !a.ownersSeen && a.lacking == "" {
-		if err := a.lookForOwners(ctx, db, r); err != nil {
-			a.Log.Debug("the owners cannot be compared", "error", err)
-		}
+	if a.copier.problem != "" && !m.Complete {
+		m.Error = a.copier.problem
 	}
-}
-
-// catchUp reports whether a replica has what the primary had when this was first asked, after the replica had connected.
-func (a *Agent) catchUp(ctx context.Context, r mysql.Replication) bool {
-	if a.target == "" {
-		source, err := a.askSource(ctx)
-		if err != nil {
-			return false
-		}
-		a.target = source.Binlog
+	if exists(l.files.kept()) {
+		m.Kept = l.files.kept()
 	}
-	return mysql.Sequence(r.Received) >= mysql.Sequence(a.target)
-}
-
-// askSource asks the other server.
-func (a *Agent) askSource(ctx context.Context) (mysql.Replication, error) {
-	db, err := mysql.Open(ctx, a.sourceConfig())
-	if err != nil {
-		return mysql.Replication{}, err
+	if a.reached {
+		a.reporter.publish(ctx, a.keeper.record, l.mode, a.other.member)
+		a.reporter.report(ctx, m, a.keeper.record)
 	}
-	defer db.Close()
-	return db.Replication(ctx)
 }
 
 // leave ends the server with the agent.
 func (a *Agent) leave(ctx context.Context) {
-	r := a.record
-	handsOver := a.mode == Primary && r.Primary == a.Me && r.InSync != "" && r.Unsettled == ""
+	r := a.keeper.record
+	handsOver := a.local.mode == Primary && r.Primary == a.me && r.InSync != "" && r.Unsettled == ""
 	if handsOver {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		r.Promote = r.InSync
-		if err := a.writeRecord(ctx, r); err != nil {
-			a.Log.Warn("the primary ends without handing over", "error", err)
+		if err := a.keeper.write(ctx, r); err != nil {
+			a.log.Warn("the primary ends without handing over", "error", err)
 		}
 	}
-	a.stop(handsOver)
-}
-
-// certificate makes the certificate of the server, if there is none that is good for long enough.
-func (a *Agent) certificate() error {
-	if err := a.renewAuthority(time.Now()); err != nil {
-		return err
-	}
-	ca, _ := os.ReadFile(a.Files.CA)                                   // there is none before the first start
-	pair, err := tls.LoadX509KeyPair(a.Files.Certificate, a.Files.Key) // they do not fit if the agent was killed while it wrote them
-	if err == nil && bytes.Equal(ca, a.Authority.CertPEM()) && !pki.NeedsRenewal(pair.Leaf, time.Now()) && pki.SignedBy(pair.Leaf, a.Authority.Cert) {
-		return nil
-	}
-	dns, ips := pki.SplitNames(a.Names)
-	leaf, err := pki.Issue(a.Authority, pki.Request{CommonName: a.Me, DNSNames: dns, IPs: ips, NotBefore: time.Now(), Small: true})
-	if err != nil {
-		return fmt.Errorf("issuing the certificate of the server: %w", err)
-	}
-	key, err := leaf.KeyPEM()
-	if err != nil {
-		return fmt.Errorf("issuing the certificate of the server: %w", err)
-	}
-	for name, data := range map[string][]byte{a.Files.CA: a.Authority.CertPEM(), a.Files.Certificate: leaf.CertPEM(), a.Files.Key: key} {
-		if err := os.WriteFile(name, data, 0o600); err != nil {
-			return fmt.Errorf("writing the certificate of the server: %w", err)
-		}
-	}
-	return nil
-}
-
-// renewAuthority continues the authority with its key, which both agents have: what one signs is valid for the other, whose authority may be the former one.
-// Nothing else makes the Secret anew, and no server starts without a certificate.
-func (a *Agent) renewAuthority(now time.Time) error {
-	if !pki.NeedsRenewal(a.Authority.Cert, now) {
-		return nil
-	}
-	next, err := pki.ContinueCA(now, a.Authority)
-	if err != nil {
-		return err
-	}
-	a.Authority = next
-	return nil
+	a.local.stop(handsOver)
 }

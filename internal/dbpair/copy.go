@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
 	"time"
@@ -20,44 +21,54 @@ const copyTime = 24 * time.Hour
 // copyPatience is how long one statement of a copy may take.
 const copyPatience = time.Hour
 
-// beginCopy fills an emptied server with a copy of the primary, beside the loop of the agent. collectCopy hears of its end.
-func (a *Agent) beginCopy(ctx context.Context) error {
-	if a.copying != nil {
+// copier fills an emptied server with a copy of the primary.
+type copier struct {
+	local   *local
+	remote  remote
+	log     *slog.Logger
+	copying chan error
+	// at is the last event of a copy, and problem why the last one failed.
+	at, problem string
+	failed      time.Time // zero if it did not
+}
+
+// begin begins a copy, beside the loop of the agent. collect hears of its end.
+func (c *copier) begin(ctx context.Context) error {
+	if c.copying != nil {
 		return nil // the one that was interrupted has not ended yet
 	}
 	limited, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if _, err := a.askSource(limited); err != nil { // before anything is given up
+	if _, err := c.remote.ask(limited); err != nil { // before anything is given up
 		return fmt.Errorf("reaching the primary: %w", err)
 	}
-	a.copyFailed = time.Now() // until it has begun
-	if err := a.empty(limited); err != nil {
+	c.failed = time.Now() // until it has begun
+	if err := c.local.files.empty(limited, c.local.programs); err != nil {
 		return err
 	}
-	if err := a.start(Copying, false); err != nil {
+	if err := c.local.start(Copying, false); err != nil {
 		return err
 	}
-	if _, err := a.awaitServer(limited); err != nil {
-		a.stop(true)
+	if _, err := c.local.await(limited); err != nil {
+		c.local.stop(true)
 		return err
 	}
-	a.closeLocal() // the copy has a connection of its own
-	a.copyFailed = time.Time{}
+	c.local.close() // the copy has a connection of its own
+	c.failed = time.Time{}
 	done := make(chan error, 1)
-	a.copying = done
+	c.copying = done
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, copyTime)
 		defer cancel()
-		at, err := a.copy(ctx)
-		a.copiedAt = at
+		at, err := copyAll(ctx, c.remote.config(), c.local.config)
+		c.at = at
 		done <- err
 	}()
 	return nil
 }
 
-// copy copies all databases and accounts, with the record of who owns which database, and compares every row. It returns the last event that they hold.
-func (a *Agent) copy(ctx context.Context) (at string, err error) {
-	from, to := a.sourceConfig(), a.socketConfig()
+// copyAll copies all databases and accounts, with the record of who owns which database, and compares every row. It returns the last event that they hold.
+func copyAll(ctx context.Context, from, to mysql.Config) (at string, err error) {
 	from.Patience, to.Patience = copyPatience, copyPatience
 	source, err := mysql.Open(ctx, from)
 	if err != nil {
@@ -127,60 +138,60 @@ func sameRows(want, got dump.Summary) bool {
 	return reflect.DeepEqual(want, got)
 }
 
-// collectCopy takes the end of a copy over: the server starts again as a replica whose log begins where the copy ends. The volume is marked as complete
+// collect takes the end of a copy over: the server starts again as a replica whose log begins where the copy ends. The volume is marked as complete
 // last, so whatever is interrupted begins anew.
-func (a *Agent) collectCopy(ctx context.Context) {
-	if a.copying == nil {
+func (c *copier) collect(ctx context.Context) {
+	if c.copying == nil {
 		return
 	}
 	select {
-	case err := <-a.copying:
-		a.copying = nil
+	case err := <-c.copying:
+		c.copying = nil
 		if err != nil {
-			a.copyFailed = time.Now()
+			c.failed = time.Now()
 		}
-		if a.mode != Copying {
+		if c.local.mode != Copying {
 			return // the server was stopped meanwhile
 		}
-		a.stop(err != nil)
+		c.local.stop(err != nil)
 		if err == nil {
-			err = a.beginLog(ctx)
+			err = c.beginLog(ctx)
 		}
 		if err != nil {
-			a.copyError, a.copyFailed = err.Error(), time.Now() // beginLog may have failed, too
-			a.Log.Warn("not copied", "error", err)
+			c.problem, c.failed = err.Error(), time.Now() // beginLog may have failed, too
+			c.log.Warn("not copied", "error", err)
 			return
 		}
-		a.copyError = ""
-		a.Log.Info("copied", "at", a.copiedAt)
+		c.problem = ""
+		c.log.Info("copied", "at", c.at)
 	default:
 	}
 }
 
-// sinceFailedCopy is how long ago the last copy failed, 0 if it did not.
-func (a *Agent) sinceFailedCopy() time.Duration {
-	if a.copyFailed.IsZero() {
+// sinceFailed is how long ago the last copy failed, 0 if it did not.
+func (c *copier) sinceFailed() time.Duration {
+	if c.failed.IsZero() {
 		return 0
 	}
-	return max(1, time.Since(a.copyFailed))
+	return max(1, time.Since(c.failed))
 }
 
 // beginLog starts a copied server once as a replica and sets where its log begins.
-func (a *Agent) beginLog(ctx context.Context) error {
-	if err := a.start(Replica, false); err != nil {
+func (c *copier) beginLog(ctx context.Context) error {
+	if err := c.local.start(Replica, false); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	db, err := a.awaitServer(ctx)
+	db, err := c.local.await(ctx)
 	if err == nil {
-		err = db.Begin(ctx, a.copiedAt)
+		err = db.Begin(ctx, c.at)
 	}
 	if err == nil {
-		err = a.confirm()
+		err = c.local.files.confirm()
 	}
 	if err != nil {
-		a.stop(true)
+		c.local.stop(true)
 	}
 	return err
 }

@@ -109,11 +109,11 @@ const (
 	GoOnAlone    Act = "asynchronous" // make them no longer wait
 )
 
-// Decision is what to do, and why, in words. Write is the record to write before; if that fails, nothing is done.
+// Decision is what to do, and why, in words. Write is the record to write before; if that fails, nothing is done. Taken is the one that a takeover writes.
 type Decision struct {
-	Act   Act
-	Why   string
-	Write *Record
+	Act          Act
+	Why          string
+	Write, Taken *Record
 }
 
 // hangs reports whether the server has been silent for so long that it is restarted.
@@ -129,6 +129,10 @@ func Decide(v View) Decision {
 	d := decide(v)
 	if w := d.Write; w != nil && w.Term == v.Record.Term && w.known() != v.Record.known() {
 		w.Term++
+	}
+	if d.Act == TakeOver {
+		r := v.taken()
+		d.Taken = &r
 	}
 	return d
 }

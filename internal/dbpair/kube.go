@@ -4,7 +4,10 @@ package dbpair
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"log/slog"
+	"strconv"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -13,145 +16,230 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// readRecord reads the record, and notes when it changed.
-func (a *Agent) readRecord(ctx context.Context) bool {
+// api is the API server, with the namespace of the database.
+type api struct {
+	kube      client.Client
+	namespace string
+	log       *slog.Logger
+}
+
+func (a api) get(ctx context.Context, name string) (*coordinationv1.Lease, error) {
+	l := &coordinationv1.Lease{}
+	return l, a.kube.Get(ctx, client.ObjectKey{Namespace: a.namespace, Name: name}, l)
+}
+
+func (a api) patch(ctx context.Context, o client.Object, name string, patch []byte) error {
+	o.SetNamespace(a.namespace)
+	o.SetName(name)
+	return a.kube.Patch(ctx, o, client.RawPatch("application/merge-patch+json", patch))
+}
+
+// keeper reads and writes the record, and keeps the latest one on the volume.
+type keeper struct {
+	api
+	file string // of the memory
+
+	lease      *coordinationv1.Lease
+	record     Record
+	memory     memory
+	recalled   bool      // whether the memory was read
+	unkept     error     // why the record that was read is not kept
+	unanswered string    // the version of the record from which a takeover was last written
+	changed    time.Time // when the record was seen to change
+	renewed    time.Time // when it was written as the primary
+}
+
+// read reads the record, and notes when it changed.
+func (k *keeper) read(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	l := &coordinationv1.Lease{}
-	if err := a.Kube.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: RecordName}, l); err != nil {
-		a.Log.Debug("the record cannot be read", "error", err)
+	l, err := k.get(ctx, RecordName)
+	if err != nil {
+		k.log.Debug("the record cannot be read", "error", err)
 		return false
 	}
-	a.take(l)
+	k.take(l)
 	return true
 }
 
-func (a *Agent) take(l *coordinationv1.Lease) {
-	if a.lease == nil || a.lease.ResourceVersion != l.ResourceVersion {
-		a.changed = time.Now()
+func (k *keeper) take(l *coordinationv1.Lease) {
+	if k.lease == nil || k.lease.ResourceVersion != l.ResourceVersion {
+		k.changed = time.Now()
 	}
-	a.lease, a.record = l, ReadRecord(l)
-	a.unkept = a.remember()
+	k.lease, k.record = l, ReadRecord(l)
+	k.unkept = k.remember()
 }
 
-// writeRecord writes the record, unless it has changed since it was read. One that cannot be kept on the volume is not acted on.
-func (a *Agent) writeRecord(ctx context.Context, r Record) error {
-	if a.lease == nil {
+// remember keeps the record that was read on the volume.
+func (k *keeper) remember() error {
+	if !k.recalled {
+		m, err := recall(k.file)
+		if err != nil {
+			return err
+		}
+		k.memory, k.recalled = m, true
+	}
+	next := k.memory.after(k.lease.UID, k.record)
+	if next == k.memory {
+		return nil
+	}
+	if err := next.save(k.file); err != nil {
+		return err
+	}
+	k.memory = next
+	return nil
+}
+
+// write writes the record, unless it has changed since it was read. One that cannot be kept on the volume is not acted on.
+func (k *keeper) write(ctx context.Context, r Record) error {
+	if k.lease == nil {
 		return fmt.Errorf("the record was never read")
 	}
-	l := a.lease.DeepCopy()
+	l := k.lease.DeepCopy()
 	r.Write(l)
 	now := metav1.NowMicro()
 	l.Spec.RenewTime = &now
-	if err := a.Kube.Update(ctx, l); err != nil {
+	if err := k.kube.Update(ctx, l); err != nil {
 		return err
 	}
-	a.take(l)
-	return a.unkept
+	k.take(l)
+	return k.unkept
 }
 
-// hear reads what the other agent reports. A report counts while it is renewed, by the clock of this agent.
-func (a *Agent) hear(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	l := &coordinationv1.Lease{}
-	if err := a.Kube.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: MemberName(Peer(a.Me))}, l); err != nil {
-		return
+// preclude makes sure that a takeover without an answer is not recorded later: it is written only over the version of the record that it was made from.
+func (k *keeper) preclude(ctx context.Context) error {
+	if k.unanswered != k.lease.ResourceVersion {
+		return nil
 	}
-	m, err := ReadMember(l)
-	if err != nil || l.ResourceVersion == a.peerVersion {
-		return
+	changed := k.changed
+	if err := k.write(ctx, k.record); err != nil {
+		return fmt.Errorf("writing the record: %w", err)
 	}
-	a.peer, a.peerVersion, a.peerHeard = m, l.ResourceVersion, time.Now()
-}
-
-// report writes what the server does, when it has changed and now and then.
-func (a *Agent) report(ctx context.Context, v View, d Decision) {
-	m := Member{
-		Node: a.Node, Mode: a.mode, Doing: d.Why, Last: v.Server.Binlog, Complete: a.complete(), Connected: v.Server.Connected, Applying: v.Server.Applying,
-		Error: v.Server.Error,
-	}
-	if a.mode == Replica {
-		m.Last, m.Applied = v.Server.Received, v.Server.Applied
-	}
-	if m.Error == "" {
-		m.Error = a.problem
-	}
-	a.confess(&m)
-	if a.lacking != "" { // then the primary goes on alone before the copy is replaced
-		m.Applying, m.Error = false, a.lacking
-	}
-	if a.copyError != "" && !m.Complete {
-		m.Error = a.copyError
-	}
-	if exists(a.Files.kept()) {
-		m.Kept = a.Files.kept()
-	}
-	if a.reached {
-		a.publish(ctx)
-	}
-	if m == a.reported && time.Since(a.reportedAt) < reportEvery || !a.reached {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	l := &coordinationv1.Lease{}
-	if err := a.Kube.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: MemberName(a.Me)}, l); err != nil {
-		a.Log.Debug("the state cannot be reported", "error", err)
-		return
-	}
-	if err := m.Write(l); err != nil {
-		a.Log.Warn("the state cannot be reported", "error", err)
-		return
-	}
-	now := metav1.NowMicro()
-	l.Spec.HolderIdentity, l.Spec.RenewTime = &a.Node, &now
-	if err := a.Kube.Update(ctx, l); err != nil {
-		a.Log.Debug("the state cannot be reported", "error", err)
-		return
-	}
-	a.reported, a.reportedAt = m, time.Now()
-	a.label(ctx)
+	k.changed = changed // the other agent changed nothing
+	return nil
 }
 
 // confess says what the server remembers, in answer to a record that is unsettled. An answer that it cannot keep is none.
-func (a *Agent) confess(m *Member) {
-	if a.unkept != nil {
-		m.Error = a.unkept.Error()
+func (k *keeper) confess(m *Member) {
+	if k.unkept != nil {
+		m.Error = k.unkept.Error()
 		return
 	}
-	if a.lease != nil && a.record.Unsettled != "" {
-		m.Known, m.Seen = a.memory.of(a.lease.UID), a.lease.ResourceVersion
+	if k.lease != nil && k.record.Unsettled != "" {
+		m.Known, m.Seen = k.memory.of(k.lease.UID), k.lease.ResourceVersion
 	}
+}
+
+// other is what the other agent reports.
+type other struct {
+	api
+	name    string // of its server
+	member  Member
+	version string
+	heard   time.Time
+}
+
+// hear reads what the other agent reports. A report counts while it is renewed, by the clock of this agent.
+func (o *other) hear(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	l, err := o.get(ctx, MemberName(o.name))
+	if err != nil {
+		return
+	}
+	m, err := ReadMember(l)
+	if err != nil || l.ResourceVersion == o.version {
+		return
+	}
+	o.member, o.version, o.heard = m, l.ResourceVersion, time.Now()
+}
+
+// reporter tells others about the server: in its Lease, with the label of its pod, and as the primary in the ConfigMap.
+type reporter struct {
+	api
+	me, node    string
+	reported    Member
+	reportedAt  time.Time
+	labelled    string
+	published   Redundancy
+	publishedAt time.Time
+}
+
+// report writes what the server does, when it has changed and now and then.
+func (r *reporter) report(ctx context.Context, m Member, record Record) {
+	if m == r.reported && time.Since(r.reportedAt) < reportEvery {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	l, err := r.get(ctx, MemberName(r.me))
+	if err != nil {
+		r.log.Debug("the state cannot be reported", "error", err)
+		return
+	}
+	if err := m.Write(l); err != nil {
+		r.log.Warn("the state cannot be reported", "error", err)
+		return
+	}
+	now := metav1.NowMicro()
+	l.Spec.HolderIdentity, l.Spec.RenewTime = &r.node, &now
+	if err := r.kube.Update(ctx, l); err != nil {
+		r.log.Debug("the state cannot be reported", "error", err)
+		return
+	}
+	r.reported, r.reportedAt = m, time.Now()
+	r.label(ctx, record)
 }
 
 // label makes the Service lead to the primary. The pod of the other server loses the label first: its node may be lost.
-func (a *Agent) label(ctx context.Context) {
+func (r *reporter) label(ctx context.Context, record Record) {
 	want := RoleReplica
-	if a.record.Primary == a.Me {
+	if record.Primary == r.me {
 		want = RolePrimary
 	}
-	if a.record.Unsettled != "" { // the labels went back with the record, too
-		a.labelled = ""
+	if record.Unsettled != "" { // the labels went back with the record, too
+		r.labelled = ""
 		return
 	}
-	if a.labelled == want {
+	if r.labelled == want {
 		return
 	}
 	if want == RolePrimary {
-		if err := a.labelPod(ctx, PodName(Peer(a.Me)), RoleReplica); client.IgnoreNotFound(err) != nil {
-			a.Log.Warn("the other pod cannot be labelled", "error", err)
+		if err := r.labelPod(ctx, Peer(r.me), RoleReplica); client.IgnoreNotFound(err) != nil {
+			r.log.Warn("the other pod cannot be labelled", "error", err)
 		}
 	}
-	if err := a.labelPod(ctx, PodName(a.Me), want); err != nil {
-		a.Log.Warn("the pod cannot be labelled", "error", err)
+	if err := r.labelPod(ctx, r.me, want); err != nil {
+		r.log.Warn("the pod cannot be labelled", "error", err)
 		return
 	}
-	a.labelled = want
+	r.labelled = want
 }
 
-func (a *Agent) labelPod(ctx context.Context, name, role string) error {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: name}}
-	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"`+RoleLabel+`":"`+role+`"}}}`))
-	return a.Kube.Patch(ctx, pod, patch)
+func (r *reporter) labelPod(ctx context.Context, server, role string) error {
+	return r.patch(ctx, &corev1.Pod{}, PodName(server), []byte(`{"metadata":{"labels":{"`+RoleLabel+`":"`+role+`"}}}`))
+}
+
+// publish writes the redundancy when it has changed, and now and then in case that another client changed it. A write without a change costs etcd nothing.
+func (r *reporter) publish(ctx context.Context, record Record, mode Mode, replica Member) {
+	if record.Primary != r.me || mode != Primary {
+		r.published = Redundancy{}
+		return
+	}
+	is := record.Redundancy(r.node, replica)
+	if is == r.published && time.Since(r.publishedAt) < publishEvery {
+		return
+	}
+	patch, err := json.Marshal(map[string]any{"data": map[string]string{keyRedundant: strconv.FormatBool(is.Redundant), keyMessage: is.Message}})
+	if err != nil {
+		r.log.Warn("the redundancy cannot be reported", "error", err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if err := r.patch(ctx, &corev1.ConfigMap{}, StateName, patch); err != nil {
+		r.log.Debug("the redundancy cannot be reported", "error", err)
+		return
+	}
+	r.published, r.publishedAt = is, time.Now()
 }

@@ -58,26 +58,6 @@ func (m memory) after(lease types.UID, r Record) memory {
 	return memory{Lease: lease, Known: r.known()}
 }
 
-// remember keeps the record that was read on the volume.
-func (a *Agent) remember() error {
-	if !a.recalled {
-		m, err := recall(a.Files.memory())
-		if err != nil {
-			return err
-		}
-		a.memory, a.recalled = m, true
-	}
-	next := a.memory.after(a.lease.UID, a.record)
-	if next == a.memory {
-		return nil
-	}
-	if err := next.save(a.Files.memory()); err != nil {
-		return err
-	}
-	a.memory = next
-	return nil
-}
-
 // recall reads the memory of a volume. A new one has none.
 func recall(file string) (memory, error) {
 	var m memory

@@ -84,28 +84,28 @@ func agentOn(t *testing.T, r Record, update func() error) (*Agent, *coordination
 			return c.Update(ctx, o, opts...)
 		},
 	}).Build()
-	a := &Agent{Me: First, Namespace: "onecloud", Kube: c, Limits: DefaultLimits(), Files: Files{Dir: t.TempDir()}, Log: slog.New(slog.DiscardHandler), mode: Stopped}
-	return a, l
+	return New(Config{Me: First, Namespace: "onecloud", Kube: c, Limits: DefaultLimits(), Files: Files{Dir: t.TempDir()}, Log: slog.New(slog.DiscardHandler)}), l
 }
 
 // What is remembered was in the Lease: a write that was lost leaves no memory that is later than the record, which would pass for an etcd that went back.
 func TestNoMemoryOfLostWrites(t *testing.T) {
 	lost := errors.New("lost")
 	a, _ := agentOn(t, Record{Primary: First, InSync: Second, Term: 4}, func() error { return lost })
-	if !a.readRecord(t.Context()) || a.unkept != nil {
-		t.Fatal(a.unkept)
+	k := &a.keeper
+	if !k.read(t.Context()) || k.unkept != nil {
+		t.Fatal(k.unkept)
 	}
-	if err := a.writeRecord(t.Context(), Record{Primary: First, Term: 5}); !errors.Is(err, lost) {
+	if err := k.write(t.Context(), Record{Primary: First, Term: 5}); !errors.Is(err, lost) {
 		t.Errorf("%v", err)
 	}
-	if m, err := recall(a.Files.memory()); err != nil || m.Known != (Known{Primary: First, InSync: Second, Term: 4}) {
+	if m, err := recall(k.file); err != nil || m.Known != (Known{Primary: First, InSync: Second, Term: 4}) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	lost = nil
-	if err := a.writeRecord(t.Context(), Record{Primary: First, Term: 5}); err != nil {
+	if err := k.write(t.Context(), Record{Primary: First, Term: 5}); err != nil {
 		t.Error(err)
 	}
-	if m, err := recall(a.Files.memory()); err != nil || m.Known != (Known{Primary: First, Term: 5}) {
+	if m, err := recall(k.file); err != nil || m.Known != (Known{Primary: First, Term: 5}) {
 		t.Errorf("%+v, %v", m, err)
 	}
 }
@@ -113,29 +113,31 @@ func TestNoMemoryOfLostWrites(t *testing.T) {
 // A record that cannot be kept is not acted on, and the other agent gets no answer that a power cut would take back. It is said why.
 func TestRecordIsNotKept(t *testing.T) {
 	a, l := agentOn(t, Record{Primary: First, InSync: Second, Term: 4}, func() error { return nil })
-	a.Files.Dir = filepath.Join(a.Files.Dir, "missing")
+	files := &a.local.files
+	files.Dir = filepath.Join(files.Dir, "missing")
+	a.keeper.file = files.memory()
 	v := a.look(t.Context())
 	if d := Decide(v); v.Reached || v.Unkept == "" || d.Act != Wait || d.Why != v.Unkept {
 		t.Errorf("%+v: %+v", v, d)
 	}
 	m := Member{}
-	a.record.Unsettled = Restored
-	a.confess(&m)
+	a.keeper.record.Unsettled = Restored
+	a.keeper.confess(&m)
 	if m.Error == "" || m.Seen != "" {
 		t.Errorf("%+v", m)
 	}
-	err := a.follow(t.Context(), v, Decision{Act: Confirm, Write: &Record{Primary: First, Term: 5}})
-	if err == nil || exists(a.Files.complete()) {
+	err := a.follow(t.Context(), v.Server, Decision{Act: Confirm, Write: &Record{Primary: First, Term: 5}})
+	if err == nil || exists(files.complete()) {
 		t.Errorf("acted without a memory: %v", err)
 	}
-	if err := os.Mkdir(a.Files.Dir, 0o700); err != nil {
+	if err := os.Mkdir(files.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if v := a.look(t.Context()); !v.Reached || v.Unkept != "" || v.Known.Term != 5 {
 		t.Errorf("%+v", v)
 	}
-	a.record.Unsettled, m = Restored, Member{}
-	if a.confess(&m); m.Seen == "" || m.Known.Term != 5 || m.Error != "" {
+	a.keeper.record.Unsettled, m = Restored, Member{}
+	if a.keeper.confess(&m); m.Seen == "" || m.Known.Term != 5 || m.Error != "" {
 		t.Errorf("%+v, %s", m, l.ResourceVersion)
 	}
 }

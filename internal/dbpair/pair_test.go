@@ -47,16 +47,15 @@ func quick() dbpair.Limits {
 
 // node is a machine with a server and its agent. Its links can be cut.
 type node struct {
-	name       string
-	dir        string
-	port       int
-	link       *link
-	unreached  atomic.Bool
-	update     atomic.Pointer[func(o client.Object, do func() error) error] // decides what becomes of an update and of its answer
-	agent      *dbpair.Agent
-	stop       context.CancelFunc
-	ended      chan struct{}
-	serverArgs []string
+	name      string
+	dir       string
+	port      int
+	link      *link
+	unreached atomic.Bool
+	update    atomic.Pointer[func(o client.Object, do func() error) error] // decides what becomes of an update and of its answer
+	stop      context.CancelFunc
+	ended     chan struct{}
+	programs  dbpair.Programs
 }
 
 // pair are two nodes, and the API server, for which a fake stands in.
@@ -135,7 +134,7 @@ func (p *pair) newNode(name string, programs mariadb.Paths) *node {
 	if err := os.WriteFile(init, []byte(sql), 0o600); err != nil {
 		p.t.Fatal(err)
 	}
-	n.serverArgs = append(programs.Daemon, "--user="+me.Username, tmp, "--pid-file="+filepath.Join(dir, "run", "pid"), "--bind-address=127.0.0.1",
+	n.programs.Server = append(programs.Daemon, "--user="+me.Username, tmp, "--pid-file="+filepath.Join(dir, "run", "pid"), "--bind-address=127.0.0.1",
 		fmt.Sprintf("--port=%d", n.port), "--skip-name-resolve", "--innodb-buffer-pool-size=64M", "--performance-schema=OFF", "--init-file="+init)
 	install := append(programs.Install, "--user="+me.Username, tmp)
 	if name == dbpair.First {
@@ -144,7 +143,7 @@ func (p *pair) newNode(name string, programs mariadb.Paths) *node {
 			p.t.Fatalf("%v: %s", err, out)
 		}
 	}
-	n.agent = &dbpair.Agent{Server: n.serverArgs, Install: install}
+	n.programs.Install = install
 	return n
 }
 
@@ -160,8 +159,10 @@ func (p *pair) on(name string) {
 	run := filepath.Join(n.dir, "run")
 	n.unreached.Store(false)
 	n.link.cut(false)
-	n.agent = &dbpair.Agent{
-		Me: name, Node: "node-of-" + name, Namespace: namespace, Limits: quick(), Server: n.agent.Server, Install: n.agent.Install,
+	programs, peer := n.programs, p.nodes[dbpair.Peer(name)]
+	programs.Output = log
+	agent := dbpair.New(dbpair.Config{
+		Me: name, Node: "node-of-" + name, Namespace: namespace, Limits: quick(), Programs: programs,
 		Kube: interceptor.NewClient(p.kube.(client.WithWatch), interceptor.Funcs{
 			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 				if n.unreached.Load() {
@@ -184,15 +185,14 @@ func (p *pair) on(name string) {
 			Dir: filepath.Join(n.dir, "volume"), Socket: filepath.Join(run, "s"), CA: filepath.Join(run, "ca.crt"), Certificate: filepath.Join(run, "tls.crt"),
 			Key: filepath.Join(run, "tls.key"),
 		},
-		User: "root", Password: password, ReplicationUser: "ocadm-replica", ReplicationPassword: "r", Authority: p.ca, Names: []string{"127.0.0.1"},
-		Address: func(server string) (string, int) { return "127.0.0.1", p.nodes[server].link.port },
-		Output:  log, Log: slog.New(slog.NewTextHandler(writer{p.t, name}, nil)),
-	}
+		User: "root", Password: password, Source: mysql.Source{Host: "127.0.0.1", Port: peer.link.port, User: "ocadm-replica", Password: "r"},
+		Authority: p.ca, Names: []string{"127.0.0.1"}, Log: slog.New(slog.NewTextHandler(writer{p.t, name}, nil)),
+	})
 	n.stop, n.ended = cancel, make(chan struct{})
 	go func() {
 		defer close(n.ended)
 		defer log.Close()
-		_ = n.agent.Run(ctx)
+		_ = agent.Run(ctx)
 	}()
 }
 

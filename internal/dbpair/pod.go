@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/pki"
 )
 
@@ -59,11 +60,12 @@ func RunInPod(ctx context.Context, server string, out, errOut io.Writer) error {
 	if !slices.Contains(Servers(), server) {
 		return fmt.Errorf("--server is %q, and must be one of %s", server, strings.Join(Servers(), ", "))
 	}
-	a, err := podAgent(server)
+	c, err := podConfig(server)
 	if err != nil {
 		return err
 	}
-	a.Output, a.Log = errOut, slog.New(slog.NewTextHandler(out, nil))
+	c.Programs.Output, c.Log = errOut, slog.New(slog.NewTextHandler(out, nil))
+	a := New(c)
 	health := &http.Server{Addr: healthAddress, ReadHeaderTimeout: askTimeout, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if !a.Alive() {
 			http.Error(w, "the agent hangs", http.StatusServiceUnavailable)
@@ -71,43 +73,42 @@ func RunInPod(ctx context.Context, server string, out, errOut io.Writer) error {
 	})}
 	go func() {
 		if err := health.ListenAndServe(); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			a.Log.Warn("the health of the agent cannot be served", "error", err)
+			c.Log.Warn("the health of the agent cannot be served", "error", err)
 		}
 	}()
 	defer func() { _ = health.Close() }()
 	return a.Run(ctx)
 }
 
-func podAgent(server string) (*Agent, error) {
-	a := &Agent{Me: server, Node: os.Getenv("NODE_NAME"), Limits: DefaultLimits(), ReplicationUser: "ocadm-replica"}
-	a.Files = Files{
+func podConfig(server string) (Config, error) {
+	namespace, err := os.ReadFile(namespaceFile)
+	if err != nil {
+		return Config{}, fmt.Errorf("reading the namespace: %w", err)
+	}
+	c := Config{Me: server, Node: os.Getenv("NODE_NAME"), Namespace: strings.TrimSpace(string(namespace)), Limits: DefaultLimits()}
+	c.Files = Files{
 		Dir: volumeDir, Socket: filepath.Join(runDir, "mysqld.sock"), CA: filepath.Join(runDir, "ca.crt"),
 		Certificate: filepath.Join(runDir, "tls.crt"), Key: filepath.Join(runDir, "tls.key"),
 	}
-	a.Server = []string{"mariadbd", "--defaults-file=" + serverFile}
-	a.Install = []string{"mariadb-install-db", "--no-defaults", "--tmpdir=/tmp", "--skip-test-db", "--auth-root-authentication-method=socket",
+	c.Programs.Server = []string{"mariadbd", "--defaults-file=" + serverFile}
+	c.Programs.Install = []string{"mariadb-install-db", "--no-defaults", "--tmpdir=/tmp", "--skip-test-db", "--auth-root-authentication-method=socket",
 		"--skip-name-resolve", "--force"}
-	namespace, err := os.ReadFile(namespaceFile)
-	if err != nil {
-		return nil, fmt.Errorf("reading the namespace: %w", err)
-	}
-	a.Namespace = strings.TrimSpace(string(namespace))
-	a.Names = []string{ServiceName(server), ServiceName(server) + "." + a.Namespace + ".svc"}
-	a.Address = func(server string) (string, int) { return ServiceName(server) + "." + a.Namespace + ".svc", port }
-	if err := a.secrets(); err != nil {
-		return nil, err
+	c.Names = []string{ServiceName(server), ServiceName(server) + "." + c.Namespace + ".svc"}
+	c.Source = mysql.Source{Host: ServiceName(Peer(server)) + "." + c.Namespace + ".svc", Port: port, User: "ocadm-replica"}
+	if err := c.secrets(); err != nil {
+		return c, err
 	}
 	cfg, err := rest.InClusterConfig()
 	if err != nil {
-		return nil, fmt.Errorf("reading the account of the pod: %w", err)
+		return c, fmt.Errorf("reading the account of the pod: %w", err)
 	}
 	cfg.Timeout, cfg.UserAgent = askTimeout, "ocadm-mysql"
-	a.Kube, err = kube.New(kube.Unlimited(cfg))
-	return a, err
+	c.Kube, err = kube.New(kube.Unlimited(cfg))
+	return c, err
 }
 
 // secrets reads the passwords and the authority from the mounted Secrets.
-func (a *Agent) secrets() error {
+func (c *Config) secrets() error {
 	file := func(name string) (string, error) {
 		raw, err := os.ReadFile(filepath.Join(replicationDir, name))
 		return string(raw), err
@@ -124,8 +125,8 @@ func (a *Agent) secrets() error {
 	if err != nil {
 		return fmt.Errorf("reading the authority: %w", err)
 	}
-	a.ReplicationPassword = password
-	if a.Authority, err = pki.ParsePair([]byte(cert), []byte(key)); err != nil {
+	c.Source.Password = password
+	if c.Authority, err = pki.ParsePair([]byte(cert), []byte(key)); err != nil {
 		return fmt.Errorf("reading the authority: %w", err)
 	}
 	client, err := os.ReadFile(clientFile)
@@ -136,9 +137,9 @@ func (a *Agent) secrets() error {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		switch name {
 		case "user":
-			a.User = value
+			c.User = value
 		case "password":
-			a.Password = value
+			c.Password = value
 		}
 	}
 	return nil

@@ -3,14 +3,9 @@
 package dbpair
 
 import (
-	"context"
-	"encoding/json"
 	"strconv"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // StateName is the ConfigMap in which the primary says whether the loss of a node is survived. The operator watches it: unlike the Leases it changes
@@ -54,29 +49,4 @@ func (r Record) Redundancy(node string, replica Member) Redundancy {
 		why = "the replica has no complete copy"
 	}
 	return Redundancy{Message: "the primary " + PodName(r.Primary) + " on node " + node + " continues alone: " + why}
-}
-
-// publish writes the redundancy when it has changed, and now and then in case that another client changed it. A write without a change costs etcd nothing.
-func (a *Agent) publish(ctx context.Context) {
-	if a.record.Primary != a.Me || a.mode != Primary {
-		a.published = Redundancy{}
-		return
-	}
-	is := a.record.Redundancy(a.Node, a.peer)
-	if is == a.published && time.Since(a.publishedAt) < publishEvery {
-		return
-	}
-	patch, err := json.Marshal(map[string]any{"data": map[string]string{keyRedundant: strconv.FormatBool(is.Redundant), keyMessage: is.Message}})
-	if err != nil {
-		a.Log.Warn("the redundancy cannot be reported", "error", err)
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: StateName}}
-	if err := a.Kube.Patch(ctx, cm, client.RawPatch("application/merge-patch+json", patch)); err != nil {
-		a.Log.Debug("the redundancy cannot be reported", "error", err)
-		return
-	}
-	a.published, a.publishedAt = is, time.Now()
 }

@@ -34,27 +34,27 @@ func TestEmptyCutOff(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		a := &Agent{Files: Files{Dir: dir}, Install: []string{"true"}}
-		err := a.empty(t.Context())
+		f := Files{Dir: dir}
+		err := f.empty(t.Context(), Programs{Install: []string{"true"}})
 		if (err != nil) != (name == "it cannot go on") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if a.complete() || !exists(filepath.Join(dir, "data.kept", "old")) || exists(filepath.Join(dir, "data.kept", "older")) || exists(a.Files.data()) {
-			t.Errorf("%s: complete %t, kept %t", name, a.complete(), exists(filepath.Join(dir, "data.kept", "old")))
+		if exists(f.complete()) || !exists(filepath.Join(dir, "data.kept", "old")) || exists(filepath.Join(dir, "data.kept", "older")) || exists(f.data()) {
+			t.Errorf("%s: complete %t, kept %t", name, exists(f.complete()), exists(filepath.Join(dir, "data.kept", "old")))
 		}
 	}
 }
 
-// certified is an agent whose server has a certificate of an authority.
-func certified(t *testing.T, ca pki.Pair) *Agent {
+// certified is a server that has a certificate of an authority.
+func certified(t *testing.T, ca pki.Pair) *certificates {
 	t.Helper()
 	dir := t.TempDir()
-	a := &Agent{Me: First, Authority: ca, Names: []string{"server"}, Files: Files{
+	c := &certificates{name: First, authority: ca, names: []string{"server"}, files: Files{
 		CA: filepath.Join(dir, "ca.crt"), Certificate: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}}
-	if err := a.certificate(); err != nil {
+	if err := c.ensure(); err != nil {
 		t.Fatal(err)
 	}
-	return a
+	return c
 }
 
 // An authority that has ended, after ten years, is continued: the server starts, and the other one, which has the authority of before, trusts it.
@@ -64,8 +64,8 @@ func TestAuthorityOfLongAgo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := certified(t, ca)
-	raw, err := os.ReadFile(a.Files.Certificate)
+	c := certified(t, ca)
+	raw, err := os.ReadFile(c.files.Certificate)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestAuthorityOfLongAgo(t *testing.T) {
 		t.Fatal(err)
 	}
 	roots := x509.NewCertPool()
-	roots.AddCert(a.Authority.Cert)
+	roots.AddCert(c.authority.Cert)
 	if _, err := certs[0].Verify(x509.VerifyOptions{DNSName: "server", Roots: roots}); err != nil {
 		t.Error(err)
 	}
@@ -89,41 +89,43 @@ func TestCertificateCutOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := certified(t, ca)
-	whole, err := os.ReadFile(a.Files.Certificate)
+	c := certified(t, ca)
+	whole, err := os.ReadFile(c.files.Certificate)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.certificate(); err != nil {
+	if err := c.ensure(); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := os.ReadFile(a.Files.Certificate); err != nil || !bytes.Equal(again, whole) {
+	if again, err := os.ReadFile(c.files.Certificate); err != nil || !bytes.Equal(again, whole) {
 		t.Errorf("a good certificate is made anew, %v", err)
 	}
 	other, err := pki.Issue(ca, pki.Request{CommonName: "other", NotBefore: time.Now(), Small: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(a.Files.Certificate, other.CertPEM(), 0o600); err != nil {
+	if err := os.WriteFile(c.files.Certificate, other.CertPEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.certificate(); err != nil {
+	if err := c.ensure(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tls.LoadX509KeyPair(a.Files.Certificate, a.Files.Key); err != nil {
+	if _, err := tls.LoadX509KeyPair(c.files.Certificate, c.files.Key); err != nil {
 		t.Error(err)
 	}
 }
 
 // A copy that failed does not begin anew at once.
 func TestCopyFailed(t *testing.T) {
-	a := &Agent{Me: Second, Limits: DefaultLimits(), Files: Files{Dir: t.TempDir()}, Log: slog.New(slog.DiscardHandler), mode: Copying, copying: make(chan error, 1)}
+	a := New(Config{Me: Second, Limits: DefaultLimits(), Files: Files{Dir: t.TempDir()}, Log: slog.New(slog.DiscardHandler)})
+	l, c := a.local, &a.copier
+	l.mode, c.copying = Copying, make(chan error, 1)
 	view := func() View {
-		return View{Me: a.Me, Limits: a.Limits, Reached: true, Record: Record{Primary: First, Term: 1}, Mode: a.mode, Complete: a.complete(), CopyFailed: a.sinceFailedCopy()}
+		return View{Me: a.me, Limits: a.limits, Reached: true, Record: Record{Primary: First, Term: 1}, Mode: l.mode, Complete: exists(l.files.complete()), CopyFailed: c.sinceFailed()}
 	}
-	a.copying <- errors.New("the disk is full")
-	a.collectCopy(t.Context())
-	if d := Decide(view()); a.mode != Stopped || d.Act != Wait {
-		t.Errorf("%s, %+v", a.mode, d)
+	c.copying <- errors.New("the disk is full")
+	c.collect(t.Context())
+	if d := Decide(view()); l.mode != Stopped || d.Act != Wait {
+		t.Errorf("%s, %+v", l.mode, d)
 	}
 }

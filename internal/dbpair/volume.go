@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dbpair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Files are where a server has its things. Dir is the volume.
+type Files struct {
+	// Dir holds the data directory, and Socket is where the server answers on its machine.
+	Dir, Socket string
+	// CA, Certificate and Key are written by the agent.
+	CA, Certificate, Key string
+}
+
+// data is the directory of the databases, complete a file that exists while it is a whole copy, kept what it was before it was copied anew. keeping exists
+// in place of complete while data is to become kept.
+func (f Files) data() string     { return filepath.Join(f.Dir, "data") }
+func (f Files) complete() string { return filepath.Join(f.Dir, "complete") }
+func (f Files) kept() string     { return filepath.Join(f.Dir, "data.kept") }
+func (f Files) keeping() string  { return filepath.Join(f.Dir, "keeping") }
+
+// memory is the file with the latest record that the server has seen.
+func (f Files) memory() string { return filepath.Join(f.Dir, "primary.json") }
+
+// confirm marks the volume as a whole copy.
+func (f Files) confirm() error {
+	if err := os.WriteFile(f.complete(), nil, 0o600); err != nil {
+		return fmt.Errorf("marking the copy as complete: %w", err)
+	}
+	dir, err := os.Open(f.Dir)
+	if err != nil {
+		return fmt.Errorf("marking the copy as complete: %w", err)
+	}
+	defer dir.Close()
+	if err := dir.Sync(); err != nil {
+		return fmt.Errorf("marking the copy as complete: %w", err)
+	}
+	return nil
+}
+
+// empty makes a new data directory. What a whole copy held is kept beside it, until the next time.
+func (f Files) empty(ctx context.Context, p Programs) error {
+	if err := f.keep(); err != nil {
+		return fmt.Errorf("keeping what the server had: %w", err)
+	}
+	if err := os.RemoveAll(f.data()); err != nil {
+		return fmt.Errorf("emptying the data directory: %w", err)
+	}
+	//nolint:gosec // the program is the image's
+	cmd := exec.CommandContext(ctx, p.Install[0], append(append([]string{}, p.Install[1:]...), "--datadir="+f.data())...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		_, _ = p.Output.Write(out)
+		return fmt.Errorf("making a data directory: %w", err)
+	}
+	return nil
+}
+
+// keep puts a whole copy aside. It begins with its mark: the pod makes an empty data directory where there is none, and that must not pass for a copy.
+func (f Files) keep() error {
+	if exists(f.complete()) {
+		if err := os.RemoveAll(f.kept()); err != nil {
+			return err
+		}
+		if err := os.Rename(f.complete(), f.keeping()); err != nil {
+			return err
+		}
+	}
+	if !exists(f.keeping()) {
+		return nil
+	}
+	if !exists(f.kept()) {
+		if err := os.Rename(f.data(), f.kept()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return os.Remove(f.keeping())
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
