@@ -100,12 +100,7 @@ type Run struct {
 // Cloud reads the cloud of the operation from the cache.
 func (r *Run) Cloud(ctx context.Context) (*v1alpha1.OnecloudCluster, error) {
 	cloud := &v1alpha1.OnecloudCluster{}
-	return cloud, r.Client.Get(ctx, r.Key(), cloud)
-}
-
-// Key of the cloud.
-func (r *Run) Key() client.ObjectKey {
-	return client.ObjectKey{Namespace: r.Operation.Namespace, Name: r.Operation.Spec.Cloud}
+	return cloud, r.Client.Get(ctx, client.ObjectKey{Namespace: r.Operation.Namespace, Name: r.Operation.Spec.Cloud}, cloud)
 }
 
 // Status of the operation now.

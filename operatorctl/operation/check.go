@@ -133,18 +133,18 @@ func checkRollback() Step {
 			if err != nil {
 				return err
 			}
-			revision, passed, err := r.choose(ctx, cloud)
+			revision, passed, err := choose(ctx, r.Client, r.Operation.Spec.Rollback, cloud)
 			if err != nil {
 				return err
 			}
-			to, err := r.kept(ctx, cloud, revision)
+			to, err := kept(ctx, r.Client, cloud, revision)
 			if err != nil {
 				return err
 			}
 			plan := planOf(cloud, to, passed)
 			report.Info("%s", strings.Join(plan, "; "))
-			lines, list := r.migratedSince(ctx, cloud, to)
-			list = append(list, space(facts{cloud: cloud, server: r.server(ctx, cloud, savedSet(to.Revision))})...)
+			lines, list := migratedSince(ctx, r, cloud, to)
+			list = append(list, space(facts{cloud: cloud, server: serverOf(ctx, r, cloud, savedSet(to.Revision))})...)
 			for _, f := range list.Warnings() {
 				report.Info("%s %s", f.Code, f.Error())
 			}
@@ -165,7 +165,7 @@ const keepOrRestore = "ocadm cluster backup restore FILE; or, to keep the databa
 
 // migratedSince looks which databases were changed since the cloud left a release, and whether the user has said what is to become of them. lines are
 // what is lost to the cloud if they are brought back.
-func (r *Run) migratedSince(ctx context.Context, cloud *v1alpha1.OnecloudCluster, to *release.Release) (lines []string, out finding.List) {
+func migratedSince(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster, to *release.Release) (lines []string, out finding.List) {
 	p := r.Operation.Spec.Rollback
 	if p == nil {
 		p = &v1alpha1.RollbackParameters{}
@@ -190,7 +190,7 @@ func (r *Run) migratedSince(ctx context.Context, cloud *v1alpha1.OnecloudCluster
 		one := finding.New("OCA-7067", "There are no copies of the databases of that release",
 			fmt.Sprintf("those of release %d were not made, or a later update has replaced them", to.Revision),
 			keepOrRestore)
-		for _, twin := range r.twins(ctx, cloud, to.Revision) {
+		for _, twin := range twins(ctx, r.Client, cloud, to.Revision) {
 			if other, there, err := v.Read(ctx, savedSet(twin)); there && err == nil {
 				one.Cause = fmt.Sprintf("those of release %d are gone; there are some of release %d, which has the same contents, of %s", to.Revision, twin, other.Time.Format(time.RFC3339))
 				one.Remedy = fmt.Sprintf("ocadm cluster rollback --to %d --restore-databases", twin)
@@ -226,9 +226,9 @@ func (r *Run) migratedSince(ctx context.Context, cloud *v1alpha1.OnecloudCluster
 }
 
 // twins are the other releases with the same contents as one, the latest first: what an update that went back leaves. Those that cannot be read are left out.
-func (r *Run) twins(ctx context.Context, cloud *v1alpha1.OnecloudCluster, revision int) []int {
+func twins(ctx context.Context, c client.Reader, cloud *v1alpha1.OnecloudCluster, revision int) []int {
 	var list corev1.SecretList
-	if r.Client.List(ctx, &list, client.InNamespace(cloud.Namespace), client.HasLabels{v1alpha1.LabelRelease}) != nil {
+	if c.List(ctx, &list, client.InNamespace(cloud.Namespace), client.HasLabels{v1alpha1.LabelRelease}) != nil {
 		return nil
 	}
 	all, _ := release.Summaries(list.Items, cloud.Name)

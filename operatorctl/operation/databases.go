@@ -48,24 +48,30 @@ func (r *Run) openVault(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (v
 	return v, err == nil, err
 }
 
+// databaseWork is the work of a step on the databases of the cloud.
+type databaseWork struct {
+	mover
+	vault backup.Vault
+}
+
 // onDatabases is what a step does that works on the databases of the cloud. For a cloud without a server there is nothing to do.
-func onDatabases(work func(context.Context, *Run, workflow.Reporter, *v1alpha1.OnecloudCluster, backup.Vault) error) func(context.Context, *Run, workflow.Reporter) error {
-	return func(ctx context.Context, r *Run, report workflow.Reporter) error {
-		cloud, err := r.Cloud(ctx)
+func onDatabases(work func(context.Context, databaseWork, *v1alpha1.OnecloudCluster) error) func(context.Context, *Run, workflow.Reporter) error {
+	return moving(func(ctx context.Context, m mover) error {
+		cloud, err := m.Cloud(ctx)
 		if err != nil {
 			return err
 		}
-		v, there, err := r.openVault(ctx, cloud)
+		v, there, err := m.openVault(ctx, cloud)
 		if err != nil || !there {
 			return err
 		}
 		defer v.Admin.Close()
-		return work(ctx, r, report, cloud, v)
-	}
+		return work(ctx, databaseWork{m, v}, cloud)
+	})
 }
 
 // maker is who makes the copies of an operation.
-func (r *Run) maker() string { return r.Operation.Name + "/" + string(r.Operation.UID) }
+func (w databaseWork) maker() string { return w.Operation.Name + "/" + string(w.Operation.UID) }
 
 // savedSet is the set with the databases as they were when a cloud left a release.
 func savedSet(release int) string { return fmt.Sprintf("b%d", release) }
@@ -80,33 +86,33 @@ func save() Step {
 			}
 			return ""
 		},
-		Run: onDatabases(func(ctx context.Context, r *Run, report workflow.Reporter, cloud *v1alpha1.OnecloudCluster, v backup.Vault) error {
-			names, err := r.databases(ctx, v, cloud)
+		Run: onDatabases(func(ctx context.Context, w databaseWork, cloud *v1alpha1.OnecloudCluster) error {
+			names, err := databasesToCopy(ctx, w.vault.Admin, cloud)
 			if err != nil || len(names) == 0 {
 				return err
 			}
-			size, err := v.Admin.Size(ctx, names...)
+			size, err := w.vault.Admin.Size(ctx, names...)
 			if err != nil {
 				return err
 			}
-			report.Info("copying %d databases, %s, on their server", len(names), mebibytes(size))
-			saved, err := r.copySet(ctx, report, v, savedSet(r.rollout().From), names)
+			w.report.Info("copying %d databases, %s, on their server", len(names), mebibytes(size))
+			saved, err := w.copySet(ctx, savedSet(w.rollout().From), names)
 			if err != nil {
 				return err
 			}
 			keep := []string{saved.Set}
-			if r.Operation.Spec.Rollback != nil {
-				to := targetOf(r.Operation, r.Status())
+			if w.Operation.Spec.Rollback != nil {
+				to := targetOf(w.Operation, w.Status())
 				if to == 0 {
 					return errors.New("the release to go back to is not noted: its copies would be removed")
 				}
 				keep = append(keep, savedSet(to))
 			}
-			if err := v.Keep(ctx, keep...); err != nil {
+			if err := w.vault.Keep(ctx, keep...); err != nil {
 				return err
 			}
-			report.Changed("%s", copied(saved))
-			return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+			w.report.Changed("%s", copied(saved))
+			return w.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 				s.Databases = &v1alpha1.OperationDatabases{Saved: copies(saved)}
 			})
 		}),
@@ -115,23 +121,23 @@ func save() Step {
 
 // copySet copies databases into a set. One that an operator made before it was killed stays if it holds all of them. One that lacks some is made again,
 // unless databases were replaced since: then the copies go into a further set.
-func (r *Run) copySet(ctx context.Context, report workflow.Reporter, v backup.Vault, set string, databases []string) (backup.Saved, error) {
+func (w databaseWork) copySet(ctx context.Context, set string, databases []string) (backup.Saved, error) {
 	for name, n := set, 2; ; name, n = numbered(set, n), n+1 {
-		was, there, err := v.Read(ctx, name)
+		was, there, err := w.vault.Read(ctx, name)
 		if err != nil {
 			return was, err
 		}
-		lacks := there && was.By == r.maker() && slices.ContainsFunc(databases, func(d string) bool { return !slices.Contains(was.Databases(), d) })
-		s := r.Status()
+		lacks := there && was.By == w.maker() && slices.ContainsFunc(databases, func(d string) bool { return !slices.Contains(was.Databases(), d) })
+		s := w.Status()
 		if lacks && saidReplaced(&s, name) {
 			continue
 		}
 		if lacks {
-			if err := v.Drop(ctx, name); err != nil {
+			if err := w.vault.Drop(ctx, name); err != nil {
 				return was, err
 			}
 		}
-		return v.Save(ctx, name, r.maker(), databases, report)
+		return w.vault.Save(ctx, name, w.maker(), databases, w.report)
 	}
 }
 
@@ -159,9 +165,9 @@ func Recorded(ctx context.Context, admin *mysql.Admin, cloud *v1alpha1.OnecloudC
 	return have, nil
 }
 
-// databases are those of the components of the cloud that exist. It is an error if one that a component uses would be left out.
-func (r *Run) databases(ctx context.Context, v backup.Vault, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
-	have, err := Recorded(ctx, v.Admin, cloud)
+// databasesToCopy are those of the components of the cloud that exist. It is an error if one that a component uses would be left out.
+func databasesToCopy(ctx context.Context, admin *mysql.Admin, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
+	have, err := Recorded(ctx, admin, cloud)
 	if err != nil {
 		return nil, err
 	}

@@ -37,11 +37,11 @@ func TestUsersOfDatabases(t *testing.T) {
 func TestStopWaitsForReadReplicas(t *testing.T) {
 	pod := &corev1.Pod{}
 	pod.Namespace, pod.Name, pod.Labels = "onecloud", "default-region-slave-1", render.Labels("default", "region"+render.ReplicaSuffix)
-	r := &Run{Client: fake.NewClientBuilder().WithObjects(pod).Build()}
+	c := fake.NewClientBuilder().WithObjects(pod).Build()
 	cloud := &v1alpha1.OnecloudCluster{}
 	cloud.Namespace, cloud.Name = "onecloud", "default"
 	for component, want := range map[string][]string{"region": {"Pod default-region-slave-1"}, "keystone": nil} {
-		if left, err := r.running(t.Context(), cloud, []string{component}); err != nil || !slices.Equal(left, want) {
+		if left, err := stillRunning(t.Context(), c, cloud, []string{component}); err != nil || !slices.Equal(left, want) {
 			t.Errorf("%s: %q %v", component, left, err)
 		}
 	}
@@ -57,10 +57,10 @@ func TestStopWaitsForPodsOfAdoptedClouds(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance-1", Labels: labels}}
 	other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-b-glance-1", Labels: labels}}
 	foreign := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-b-glance", Labels: labels}}
-	r := &Run{Client: fake.NewClientBuilder().WithObjects(d, agent, pod, other, foreign).Build()}
+	c := fake.NewClientBuilder().WithObjects(d, agent, pod, other, foreign).Build()
 	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default"}}
 	want := []string{"Deployment default-glance has 0 pods", "DaemonSet default-glance has 1 pods", "Pod default-glance-1"}
-	if left, err := r.running(t.Context(), cloud, []string{"glance"}); err != nil || !slices.Equal(left, want) {
+	if left, err := stillRunning(t.Context(), c, cloud, []string{"glance"}); err != nil || !slices.Equal(left, want) {
 		t.Errorf("%q %v", left, err)
 	}
 }

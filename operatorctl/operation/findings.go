@@ -42,8 +42,8 @@ func findingsOf(ctx context.Context, r *Run) finding.List {
 	if err != nil {
 		return finding.List{finding.Errorf("OCA-7050", "The cloud cannot be read", "ocadm cluster status", "%w", err)}
 	}
-	f := facts{cloud: cloud, update: r.Operation.Spec.Update, now: time.Now(), server: r.server(ctx, cloud)}
-	if f.nodes, err = r.nodesOf(ctx, cloud); err != nil {
+	f := facts{cloud: cloud, update: r.Operation.Spec.Update, now: time.Now(), server: serverOf(ctx, r, cloud)}
+	if f.nodes, err = nodesOf(ctx, r.Direct, r.Client, cloud); err != nil {
 		return finding.List{finding.Errorf("OCA-7050", "The cloud cannot be read", "ocadm cluster status", "%w", err)}
 	}
 	var out finding.List
@@ -105,15 +105,15 @@ func certificates(f facts) (out finding.List) {
 }
 
 // nodesOf are the nodes of the cloud, nil if they may not be read.
-func (r *Run) nodesOf(ctx context.Context, cloud *v1alpha1.OnecloudCluster) ([]status.Node, error) {
+func nodesOf(ctx context.Context, direct, cached client.Reader, cloud *v1alpha1.OnecloudCluster) ([]status.Node, error) {
 	var list corev1.NodeList
 	var pods corev1.PodList
-	if err := r.Direct.List(ctx, &list); apierrors.IsForbidden(err) {
+	if err := direct.List(ctx, &list); apierrors.IsForbidden(err) {
 		return nil, nil
 	} else if err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
-	if err := r.Client.List(ctx, &pods, client.InNamespace(cloud.Namespace)); err != nil {
+	if err := cached.List(ctx, &pods, client.InNamespace(cloud.Namespace)); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
 	var all []status.Node

@@ -14,7 +14,6 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/mysql"
-	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
@@ -28,8 +27,8 @@ import (
 func madeSet(release int) string { return fmt.Sprintf("n%d", release) }
 
 // absent are the components that have no database and no account on the server of the cloud.
-func (r *Run) absent(ctx context.Context, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
-	v, there, err := r.openVault(ctx, cloud)
+func (m mover) absent(ctx context.Context, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
+	v, there, err := m.openVault(ctx, cloud)
 	if err != nil || !there {
 		return nil, err
 	}
@@ -73,12 +72,12 @@ func made(absent []string, before, added *release.Release, now []v1alpha1.Compon
 }
 
 // releases are the one that the operation came from, and the first one that it made, nil if it made none.
-func (r *Run) releases(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (from, first *release.Release, err error) {
+func (w databaseWork) releases(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (from, first *release.Release, err error) {
 	var list corev1.SecretList
-	if err := r.Client.List(ctx, &list, client.InNamespace(cloud.Namespace), client.HasLabels{v1alpha1.LabelRelease}); err != nil {
+	if err := w.Client.List(ctx, &list, client.InNamespace(cloud.Namespace), client.HasLabels{v1alpha1.LabelRelease}); err != nil {
 		return nil, nil, fmt.Errorf("listing releases: %w", err)
 	}
-	return madeReleases(list.Items, cloud.Name, r.rollout().From, r.Operation.Name)
+	return madeReleases(list.Items, cloud.Name, w.rollout().From, w.Operation.Name)
 }
 
 // madeReleases are those releases of a cloud among Secrets. One that cannot be read is an error only if it may be one of them. It is pure.
@@ -122,28 +121,28 @@ func removeMade() Step {
 			}
 			return ""
 		},
-		Run: onDatabases(func(ctx context.Context, r *Run, report workflow.Reporter, cloud *v1alpha1.OnecloudCluster, v backup.Vault) error {
-			from, first, err := r.releases(ctx, cloud)
+		Run: onDatabases(func(ctx context.Context, w databaseWork, cloud *v1alpha1.OnecloudCluster) error {
+			from, first, err := w.releases(ctx, cloud)
 			if err != nil {
 				return err
 			}
 			if from == nil || first == nil {
-				report.Info("no release was made")
+				w.report.Info("no release was made")
 				return nil
 			}
-			components := made(r.Status().Databases.Absent, from, first, cloud.Status.Components)
+			components := made(w.Status().Databases.Absent, from, first, cloud.Status.Components)
 			if len(components) == 0 {
-				report.Info("none was made")
+				w.report.Info("none was made")
 				return nil
 			}
-			if err := r.removeFrom(ctx, report, v, components); err != nil {
+			if err := w.removeFrom(ctx, components); err != nil {
 				return err
 			}
-			err = r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Databases.Removed = components })
+			err = w.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Databases.Removed = components })
 			if err != nil {
 				return err
 			}
-			return r.Until(ctx, report, "the operator to follow", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+			return w.Until(ctx, w.report, "the operator to follow", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
 				noted := slices.ContainsFunc(components, func(name string) bool { return cloud.Status.Effects[effects.DatabaseKey(name)] != "" })
 				return !noted, "its status still has the databases of " + strings.Join(components, ", "), nil
 			})
@@ -152,17 +151,17 @@ func removeMade() Step {
 }
 
 // removeFrom removes what components have on the server. What their databases hold is copied before.
-func (r *Run) removeFrom(ctx context.Context, report workflow.Reporter, v backup.Vault, components []string) error {
-	admin, release, err := backup.Replacing(ctx, report, v.Admin)
+func (w databaseWork) removeFrom(ctx context.Context, components []string) error {
+	admin, release, err := backup.Replacing(ctx, w.report, w.vault.Admin)
 	if err != nil {
 		return err
 	}
 	defer release()
-	databases, accounts, err := v.Admin.Owned(ctx)
+	databases, accounts, err := w.vault.Admin.Owned(ctx)
 	if err != nil {
 		return err
 	}
-	have, err := v.Admin.Databases(ctx)
+	have, err := w.vault.Admin.Databases(ctx)
 	if err != nil {
 		return err
 	}
@@ -175,7 +174,7 @@ func (r *Run) removeFrom(ctx context.Context, report workflow.Reporter, v backup
 		if !slices.Contains(have, d) { // only its marker is left
 			continue
 		}
-		tables, err := v.Admin.Tables(ctx, d)
+		tables, err := w.vault.Admin.Tables(ctx, d)
 		if err != nil {
 			return err
 		}
@@ -183,14 +182,14 @@ func (r *Run) removeFrom(ctx context.Context, report workflow.Reporter, v backup
 			full = append(full, d)
 		}
 	}
-	if err := r.keepMade(ctx, report, v, full); err != nil {
+	if err := w.keepMade(ctx, full); err != nil {
 		return err
 	}
 	for _, d := range drop {
 		if err := admin.DropDatabase(ctx, d); err != nil {
 			return err
 		}
-		report.Changed("database %s was made by this operation, and is removed", d)
+		w.report.Changed("database %s was made by this operation, and is removed", d)
 	}
 	for _, c := range catalog.All() {
 		if c.Database == nil || !slices.Contains(components, c.Name) || !slices.Contains(accounts, c.Database.Account()) {
@@ -199,22 +198,22 @@ func (r *Run) removeFrom(ctx context.Context, report workflow.Reporter, v backup
 		if err := admin.DropAccount(ctx, c.Database.Account()); err != nil {
 			return err
 		}
-		report.Changed("account %s of the database server was made by this operation, and is removed", c.Database.Account())
+		w.report.Changed("account %s of the database server was made by this operation, and is removed", c.Database.Account())
 	}
 	return nil
 }
 
 // keepMade copies databases before they are removed. An operator that was killed in the middle of removing them finds the copies complete.
-func (r *Run) keepMade(ctx context.Context, report workflow.Reporter, v backup.Vault, databases []string) error {
+func (w databaseWork) keepMade(ctx context.Context, databases []string) error {
 	if len(databases) == 0 {
 		return nil
 	}
-	kept, err := r.copySet(ctx, report, v, madeSet(r.rollout().From), databases)
+	kept, err := w.copySet(ctx, madeSet(w.rollout().From), databases)
 	if err != nil {
 		return err
 	}
-	report.Changed("what they hold: %s", copied(kept))
-	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	w.report.Changed("what they hold: %s", copied(kept))
+	return w.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		if !saidReplaced(s, kept.Set) {
 			s.Databases.Replaced = append(s.Databases.Replaced, *copies(kept))
 		}

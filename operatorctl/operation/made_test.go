@@ -84,14 +84,14 @@ func TestRemoveAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := (&Run{}).removeFrom(ctx, held{end: cancel}, v, []string{"glance"}); err == nil || ctx.Err() == nil {
+	if err := (databaseWork{mover{&Run{}, held{end: cancel}}, v}).removeFrom(ctx, []string{"glance"}); err == nil || ctx.Err() == nil {
 		t.Errorf("it does not wait: %v", err)
 	}
 	if there, err := v.Admin.Databases(t.Context()); err != nil || !slices.Equal(there, []string{"glance"}) {
 		t.Errorf("%q, %v", there, err)
 	}
 	release()
-	if err := (&Run{}).removeFrom(t.Context(), workflow.Discard{}, v, []string{"glance"}); err != nil {
+	if err := (databaseWork{mover{&Run{}, workflow.Discard{}}, v}).removeFrom(t.Context(), []string{"glance"}); err != nil {
 		t.Error(err)
 	}
 	if there, err := v.Admin.Databases(t.Context()); err != nil || len(there) > 0 {

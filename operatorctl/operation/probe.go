@@ -55,34 +55,41 @@ const (
 	probePatience = time.Minute
 )
 
-// ask asks those of some components that the cloud has, as its administrator. It returns a line for each.
-func (r *Run) ask(ctx context.Context, cloud *v1alpha1.OnecloudCluster, names []string) (lines []string, err error) {
+// prober asks the components of a cloud, as its administrator.
+type prober struct {
+	client      client.Reader
+	connections effects.Options
+	cloud       *v1alpha1.OnecloudCluster
+}
+
+// ask asks those of some components that the cloud has. It returns a line for each.
+func (p prober) ask(ctx context.Context, probes []Probe, names []string) (lines []string, err error) {
 	var due []Probe
-	for _, p := range r.Probes {
-		runs := slices.ContainsFunc(cloud.Status.Components, func(c v1alpha1.ComponentStatus) bool { return c.Name == p.Component && c.State == v1alpha1.Available })
-		if runs && slices.Contains(names, p.Component) {
-			due = append(due, p)
+	for _, one := range probes {
+		runs := slices.ContainsFunc(p.cloud.Status.Components, func(c v1alpha1.ComponentStatus) bool { return c.Name == one.Component && c.State == v1alpha1.Available })
+		if runs && slices.Contains(names, one.Component) {
+			due = append(due, one)
 		}
 	}
 	if len(due) == 0 {
 		return nil, nil
 	}
-	c, err := r.administrator(ctx, cloud)
+	c, err := p.administrator(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	for _, p := range due {
-		base, err := r.baseURL(ctx, cloud, p.Component)
+	for _, one := range due {
+		base, err := p.baseURL(ctx, one.Component)
 		if err != nil {
 			return nil, err
 		}
 		began := time.Now()
-		seen, err := p.Ask(ctx, c, base)
+		seen, err := one.Ask(ctx, c, base)
 		if err != nil {
-			return nil, fmt.Errorf("%s does not answer as it should: %w", p.Component, err)
+			return nil, fmt.Errorf("%s does not answer as it should: %w", one.Component, err)
 		}
-		lines = append(lines, fmt.Sprintf("%s %s (%d ms)", p.Component, seen, time.Since(began).Milliseconds()))
+		lines = append(lines, fmt.Sprintf("%s %s (%d ms)", one.Component, seen, time.Since(began).Milliseconds()))
 	}
 	return lines, nil
 }
@@ -91,18 +98,18 @@ func (r *Run) ask(ctx context.Context, cloud *v1alpha1.OnecloudCluster, names []
 const caKey = "ca.crt"
 
 // administrator is a session of the cloud's own administrator.
-func (r *Run) administrator(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (*identity.Client, error) {
+func (p prober) administrator(ctx context.Context) (*identity.Client, error) {
 	var certs, credentials corev1.Secret
-	for name, into := range map[string]*corev1.Secret{secrets.CertsSecret(cloud.Name): &certs, secrets.CredentialsSecret(cloud.Name): &credentials} {
-		if err := r.Client.Get(ctx, client.ObjectKey{Namespace: cloud.Namespace, Name: name}, into); err != nil {
+	for name, into := range map[string]*corev1.Secret{secrets.CertsSecret(p.cloud.Name): &certs, secrets.CredentialsSecret(p.cloud.Name): &credentials} {
+		if err := p.client.Get(ctx, client.ObjectKey{Namespace: p.cloud.Namespace, Name: name}, into); err != nil {
 			return nil, fmt.Errorf("reading Secret %s: %w", name, err)
 		}
 	}
-	transport, err := effects.Transport(r.Connections, certs.Data[caKey])
+	transport, err := effects.Transport(p.connections, certs.Data[caKey])
 	if err != nil {
 		return nil, err
 	}
-	base, err := r.baseURL(ctx, cloud, "keystone")
+	base, err := p.baseURL(ctx, "keystone")
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +118,7 @@ func (r *Run) administrator(ctx context.Context, cloud *v1alpha1.OnecloudCluster
 }
 
 // baseURL of a component's API inside the cluster, as its Service has it.
-func (r *Run) baseURL(ctx context.Context, cloud *v1alpha1.OnecloudCluster, name string) (string, error) {
+func (p prober) baseURL(ctx context.Context, name string) (string, error) {
 	all := catalog.All()
 	i := slices.IndexFunc(all, func(c component.Component) bool { return c.Name == name })
 	if i < 0 || len(all[i].Endpoints) == 0 {
@@ -122,12 +129,12 @@ func (r *Run) baseURL(ctx context.Context, cloud *v1alpha1.OnecloudCluster, name
 		end.Port, end.Path = "admin", "/v3"
 	}
 	s := &corev1.Service{}
-	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: cloud.Namespace, Name: cloud.Name + "-" + name}, s); err != nil {
+	if err := p.client.Get(ctx, client.ObjectKey{Namespace: p.cloud.Namespace, Name: p.cloud.Name + "-" + name}, s); err != nil {
 		return "", fmt.Errorf("reading the Service of %s: %w", name, err)
 	}
-	for _, p := range s.Spec.Ports {
-		if p.Name == cmp.Or(end.Port, p.Name) {
-			return fmt.Sprintf("https://%s.%s.svc:%d%s", s.Name, s.Namespace, p.Port, end.Path), nil
+	for _, port := range s.Spec.Ports {
+		if port.Name == cmp.Or(end.Port, port.Name) {
+			return fmt.Sprintf("https://%s.%s.svc:%d%s", s.Name, s.Namespace, port.Port, end.Path), nil
 		}
 	}
 	return "", fmt.Errorf("Service %s has no port %q", s.Name, end.Port)

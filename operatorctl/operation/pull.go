@@ -86,7 +86,7 @@ const (
 
 // pullRendered and pullKept are where the release of an update and of a rollback come from.
 func pullRendered(ctx context.Context, r *Run) (*release.Release, error) {
-	_, view, err := r.next(ctx)
+	_, view, err := preview(ctx, r)
 	return view.Next, err
 }
 

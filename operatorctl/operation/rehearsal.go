@@ -3,6 +3,7 @@
 package operation
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -59,7 +60,7 @@ type rehearsal struct {
 }
 
 func newRehearsal(ctx context.Context, r *Run, report workflow.Reporter) (*rehearsal, error) {
-	cloud, view, err := r.next(ctx)
+	cloud, view, err := preview(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func newRehearsal(ctx context.Context, r *Run, report workflow.Reporter) (*rehea
 		return nil, cannotRehearse(errors.New("the cloud has no database server"))
 	}
 	admin := v.Admin
-	names, err := r.rehearsable(ctx, v, cloud)
+	names, err := rehearsable(ctx, v.Admin, cloud)
 	if err != nil {
 		return nil, errors.Join(err, admin.Close())
 	}
@@ -87,14 +88,14 @@ func newRehearsal(ctx context.Context, r *Run, report workflow.Reporter) (*rehea
 
 // rehearsable are the databases of the cloud. As with the copies of an update, none that a component uses may be left out: its migration would be skipped as that
 // of a component without a database, and the rehearsal would succeed.
-func (r *Run) rehearsable(ctx context.Context, v backup.Vault, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
-	_, err := r.databases(ctx, v, cloud)
+func rehearsable(ctx context.Context, admin *mysql.Admin, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
+	_, err := databasesToCopy(ctx, admin, cloud)
 	if l := finding.Of(err); len(l) > 0 && l[0].Code == codeLeftOut {
 		return nil, err
 	}
 	var names []string
 	if err == nil {
-		names, err = backup.Databases(ctx, v.Admin)
+		names, err = backup.Databases(ctx, admin)
 	}
 	return names, cannotRehearse(err)
 }
@@ -283,11 +284,15 @@ func (h *rehearsal) follow(ctx context.Context, p *corev1.Pod) (outcome, error) 
 	return end, err
 }
 
-// tell keeps a result and reports it.
+// tell reports a result, and adds it to the status, which keeps them in the order of their components.
 func (h *rehearsal) tell(ctx context.Context, one v1alpha1.Rehearsed) error {
 	h.report.Progress(h.done.Add(1), int64(len(h.subjects)), "components")
 	h.report.Info("%s", strings.TrimSpace(fmt.Sprintf("%s: %s %s", one.Component, one.Result, one.Message)))
-	return h.keep(ctx, one)
+	return h.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Rehearsal = slices.DeleteFunc(s.Rehearsal, func(other v1alpha1.Rehearsed) bool { return other.Component == one.Component })
+		s.Rehearsal = append(s.Rehearsal, one)
+		slices.SortFunc(s.Rehearsal, func(a, b v1alpha1.Rehearsed) int { return cmp.Compare(a.Component, b.Component) })
+	})
 }
 
 // hide takes the passwords out of a text.

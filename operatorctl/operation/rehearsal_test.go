@@ -180,18 +180,18 @@ func TestRehearsalLeavesNoDatabaseOut(t *testing.T) {
 	}
 	cloud := &v1alpha1.OnecloudCluster{}
 	cloud.Status.Components = []v1alpha1.ComponentStatus{{Name: "keystone", State: v1alpha1.Available}, {Name: "glance", State: v1alpha1.Available}}
-	_, err := (&Run{}).rehearsable(t.Context(), v, cloud)
+	_, err := rehearsable(t.Context(), v.Admin, cloud)
 	if l := finding.Of(err); len(l) != 1 || l[0].Code != "OCA-7075" || !strings.Contains(l[0].Cause, "glance") {
 		t.Errorf("%v", err)
 	}
 	cloud.Status.Components[1].State = v1alpha1.Disabled
-	if names, err := (&Run{}).rehearsable(t.Context(), v, cloud); err != nil || !slices.Equal(names, []string{"keystone"}) {
+	if names, err := rehearsable(t.Context(), v.Admin, cloud); err != nil || !slices.Equal(names, []string{"keystone"}) {
 		t.Errorf("%q, %v", names, err)
 	}
 	if err := v.Admin.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (&Run{}).rehearsable(t.Context(), v, cloud); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-7091" {
+	if _, err := rehearsable(t.Context(), v.Admin, cloud); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-7091" {
 		t.Errorf("without a server: %v", err)
 	}
 }

@@ -3,11 +3,9 @@
 package operation
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -65,8 +63,8 @@ func checkRehearsal() Step {
 	}
 }
 
-// next is what an update with the parameters of this operation would make of the cloud. The change is tried, and made nowhere.
-func (r *Run) next(ctx context.Context) (*v1alpha1.OnecloudCluster, reconcile.Preview, error) {
+// preview is what an update with the parameters of this operation would make of the cloud. The change is tried, and made nowhere.
+func preview(ctx context.Context, r *Run) (*v1alpha1.OnecloudCluster, reconcile.Preview, error) {
 	cloud, err := r.Cloud(ctx)
 	if err != nil {
 		return nil, reconcile.Preview{}, err
@@ -106,13 +104,4 @@ func conclude(list []v1alpha1.Rehearsed) error {
 		"ocadm operation list shows the rehearsal; do not update to this release before the cause is corrected")
 	f.Evidence = lines
 	return f
-}
-
-// keep adds a result to the status, and keeps the results in the order of their components.
-func (r *Run) keep(ctx context.Context, one v1alpha1.Rehearsed) error {
-	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
-		s.Rehearsal = slices.DeleteFunc(s.Rehearsal, func(other v1alpha1.Rehearsed) bool { return other.Component == one.Component })
-		s.Rehearsal = append(s.Rehearsal, one)
-		slices.SortFunc(s.Rehearsal, func(a, b v1alpha1.Rehearsed) int { return cmp.Compare(a.Component, b.Component) })
-	})
 }

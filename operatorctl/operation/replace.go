@@ -16,7 +16,6 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/render"
@@ -75,42 +74,42 @@ func bringBack(name, short string) Step {
 			}
 			return ""
 		},
-		Run: onDatabases(func(ctx context.Context, r *Run, report workflow.Reporter, _ *v1alpha1.OnecloudCluster, v backup.Vault) error {
-			if err := r.bringBackAll(ctx, report, v); err != nil {
+		Run: onDatabases(func(ctx context.Context, w databaseWork, _ *v1alpha1.OnecloudCluster) error {
+			if err := w.bringBackAll(ctx); err != nil {
 				return err
 			}
-			if len(r.rollout().Stopped) == 0 {
-				report.Info("no table of the databases was changed")
+			if len(w.rollout().Stopped) == 0 {
+				w.report.Info("no table of the databases was changed")
 				return nil
 			}
-			return r.startOld(ctx, report)
+			return w.startOld(ctx)
 		}),
 	}
 }
 
 // bringBackAll first ends what an operator began that was killed: what has changed since is saved before it is replaced.
-func (r *Run) bringBackAll(ctx context.Context, report workflow.Reporter, v backup.Vault) error {
-	s := r.Status()
+func (w databaseWork) bringBackAll(ctx context.Context) error {
+	s := w.Status()
 	all := sources(&s)
 	for _, from := range all {
-		if err := r.goOn(ctx, report, v, from.set, from.databases); err != nil {
+		if err := w.goOn(ctx, from.set, from.databases); err != nil {
 			return err
 		}
 	}
 	for _, from := range all {
-		if err := r.bringBackFrom(ctx, report, v, from); err != nil {
+		if err := w.bringBackFrom(ctx, from); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *Run) bringBackFrom(ctx context.Context, report workflow.Reporter, v backup.Vault, from source) error {
-	saved, err := read(ctx, v, from.set)
+func (w databaseWork) bringBackFrom(ctx context.Context, from source) error {
+	saved, err := read(ctx, w.vault, from.set)
 	if err != nil {
 		return err
 	}
-	changed, err := v.Changed(ctx, saved)
+	changed, err := w.vault.Changed(ctx, saved)
 	if err != nil {
 		return err
 	}
@@ -118,8 +117,8 @@ func (r *Run) bringBackFrom(ctx context.Context, report workflow.Reporter, v bac
 	if len(databases) == 0 {
 		return nil
 	}
-	set := fmt.Sprintf("u%dv%d", r.rollout().From, len(r.Status().Databases.Replaced)+1)
-	return r.replace(ctx, report, v, saved, databases, set)
+	set := fmt.Sprintf("u%dv%d", w.rollout().From, len(w.Status().Databases.Replaced)+1)
+	return w.replace(ctx, saved, databases, set)
 }
 
 func read(ctx context.Context, v backup.Vault, set string) (backup.Saved, error) {
@@ -131,8 +130,8 @@ func read(ctx context.Context, v backup.Vault, set string) (backup.Saved, error)
 }
 
 // goOn restores those of some databases that an operator began to restore before it was killed, and no others: what they held is saved already.
-func (r *Run) goOn(ctx context.Context, report workflow.Reporter, v backup.Vault, set string, databases []string) error {
-	d := r.Status().Databases
+func (w databaseWork) goOn(ctx context.Context, set string, databases []string) error {
+	d := w.Status().Databases
 	if d == nil {
 		return nil
 	}
@@ -140,41 +139,41 @@ func (r *Run) goOn(ctx context.Context, report workflow.Reporter, v backup.Vault
 	if len(begun) == 0 {
 		return nil
 	}
-	saved, err := read(ctx, v, set)
+	saved, err := read(ctx, w.vault, set)
 	if err != nil {
 		return err
 	}
-	if err := intact(ctx, v, saved, begun); err != nil {
+	if err := intact(ctx, w.vault, saved, begun); err != nil {
 		return err
 	}
-	if err := r.stopUsers(ctx, report, begun); err != nil {
+	if err := w.stopUsers(ctx, begun); err != nil {
 		return err
 	}
-	return r.restore(ctx, report, v, saved, begun)
+	return w.restore(ctx, saved, begun)
 }
 
 // replace puts copies in the place of databases, and saves what they held as another set. Of an operator that was killed, goOn does the rest.
-func (r *Run) replace(ctx context.Context, report workflow.Reporter, v backup.Vault, saved backup.Saved, databases []string, set string) error {
-	if err := intact(ctx, v, saved, databases); err != nil {
+func (w databaseWork) replace(ctx context.Context, saved backup.Saved, databases []string, set string) error {
+	if err := intact(ctx, w.vault, saved, databases); err != nil {
 		return err
 	}
-	if err := r.stopUsers(ctx, report, databases); err != nil {
+	if err := w.stopUsers(ctx, databases); err != nil {
 		return err
 	}
-	report.Info("saving what the databases hold now")
-	there, err := v.Admin.Databases(ctx)
+	w.report.Info("saving what the databases hold now")
+	there, err := w.vault.Admin.Databases(ctx)
 	if err != nil {
 		return err
 	}
-	now, err := r.copySet(ctx, report, v, set, slices.DeleteFunc(slices.Clone(databases), func(d string) bool { return !slices.Contains(there, d) }))
+	now, err := w.copySet(ctx, set, slices.DeleteFunc(slices.Clone(databases), func(d string) bool { return !slices.Contains(there, d) }))
 	if err != nil {
 		return err
 	}
 	for _, line := range bounded(saved.Differs(now)) {
-		report.Changed("since %s: %s", saved.Time.Format(time.RFC3339), line)
+		w.report.Changed("since %s: %s", saved.Time.Format(time.RFC3339), line)
 	}
-	report.Changed("what they hold now: %s", copied(now))
-	err = r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	w.report.Changed("what they hold now: %s", copied(now))
+	err = w.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Databases.Restoring = databases
 		if !saidReplaced(s, now.Set) {
 			s.Databases.Replaced = append(s.Databases.Replaced, *copies(now))
@@ -183,40 +182,40 @@ func (r *Run) replace(ctx context.Context, report workflow.Reporter, v backup.Va
 	if err != nil {
 		return err
 	}
-	return r.restore(ctx, report, v, saved, databases)
+	return w.restore(ctx, saved, databases)
 }
 
-func (r *Run) stopUsers(ctx context.Context, report workflow.Reporter, databases []string) error {
-	cloud, err := r.Cloud(ctx)
+func (m mover) stopUsers(ctx context.Context, databases []string) error {
+	cloud, err := m.Cloud(ctx)
 	if err != nil {
 		return err
 	}
 	off := func(name string) bool {
 		return !slices.ContainsFunc(cloud.Status.Components, func(c v1alpha1.ComponentStatus) bool { return c.Name == name && c.State != v1alpha1.Disabled })
 	}
-	if err := r.stop(ctx, report, slices.DeleteFunc(usersOf(databases), off)); err != nil {
+	if err := m.stop(ctx, slices.DeleteFunc(usersOf(databases), off)); err != nil {
 		return err
 	}
-	report.Changed("stopped: %s", strings.Join(r.rollout().Stopped, ", "))
+	m.report.Changed("stopped: %s", strings.Join(m.rollout().Stopped, ", "))
 	return nil
 }
 
-func (r *Run) restore(ctx context.Context, report workflow.Reporter, v backup.Vault, saved backup.Saved, databases []string) error {
-	report.Info("replacing the databases by their copies of %s", saved.Time.Format(time.RFC3339))
-	if err := v.Restore(ctx, report, saved, databases); err != nil {
+func (w databaseWork) restore(ctx context.Context, saved backup.Saved, databases []string) error {
+	w.report.Info("replacing the databases by their copies of %s", saved.Time.Format(time.RFC3339))
+	if err := w.vault.Restore(ctx, w.report, saved, databases); err != nil {
 		return err
 	}
-	report.Changed("restored as of %s: %s", saved.Time.Format(time.RFC3339), strings.Join(databases, ", "))
-	other, err := v.Changed(ctx, saved)
+	w.report.Changed("restored as of %s: %s", saved.Time.Format(time.RFC3339), strings.Join(databases, ", "))
+	other, err := w.vault.Changed(ctx, saved)
 	if err != nil {
 		return err
 	}
 	for _, d := range other {
 		if slices.Contains(databases, d) { // its rows are compared; a program may have another definer
-			report.Changed("restored, and defined otherwise than when it was saved: %s", d)
+			w.report.Changed("restored, and defined otherwise than when it was saved: %s", d)
 		}
 	}
-	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	return w.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Databases.Restored = append(s.Databases.Restored, databases...)
 		s.Databases.Restoring = slices.DeleteFunc(s.Databases.Restoring, func(d string) bool { return slices.Contains(databases, d) })
 	})
@@ -236,10 +235,10 @@ func bounded(lines []string) []string {
 const stopTimeout = 10 * time.Minute
 
 // stop ends all pods of components.
-func (r *Run) stop(ctx context.Context, report workflow.Reporter, components []string) error {
+func (m mover) stop(ctx context.Context, components []string) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
-	err := r.steer(ctx, report, func(now *v1alpha1.Rollout) {
+	err := m.steer(ctx, func(now *v1alpha1.Rollout) {
 		for _, c := range components {
 			if !slices.Contains(now.Stopped, c) {
 				now.Stopped = append(now.Stopped, c)
@@ -250,19 +249,19 @@ func (r *Run) stop(ctx context.Context, report workflow.Reporter, components []s
 	if err != nil {
 		return err
 	}
-	return r.Until(ctx, report, "the pods to end", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
-		left, err := r.running(ctx, cloud, components)
+	return m.Until(ctx, m.report, "the pods to end", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+		left, err := stillRunning(ctx, m.Client, cloud, components)
 		return len(left) == 0, strings.Join(left, ", "), err
 	})
 }
 
-// running are the workloads and pods of components, read replicas included, that have not ended.
-func (r *Run) running(ctx context.Context, cloud *v1alpha1.OnecloudCluster, components []string) (left []string, err error) {
+// stillRunning are the workloads and pods of components, read replicas included, that have not ended.
+func stillRunning(ctx context.Context, c client.Reader, cloud *v1alpha1.OnecloudCluster, components []string) (left []string, err error) {
 	key := client.ObjectKeyFromObject(cloud)
 	for _, name := range slices.Concat(components, replicasOf(components)) {
 		mine := []client.ListOption{client.InNamespace(cloud.Namespace), client.MatchingLabels{v1alpha1.LabelComponent: name}}
 		var deployments appsv1.DeploymentList
-		if err := r.Client.List(ctx, &deployments, mine...); err != nil {
+		if err := c.List(ctx, &deployments, mine...); err != nil {
 			return nil, fmt.Errorf("listing the Deployments of %s: %w", name, err)
 		}
 		for _, d := range deployments.Items {
@@ -274,7 +273,7 @@ func (r *Run) running(ctx context.Context, cloud *v1alpha1.OnecloudCluster, comp
 			}
 		}
 		var agents appsv1.DaemonSetList
-		if err := r.Client.List(ctx, &agents, mine...); err != nil {
+		if err := c.List(ctx, &agents, mine...); err != nil {
 			return nil, fmt.Errorf("listing the DaemonSets of %s: %w", name, err)
 		}
 		for _, d := range agents.Items {
@@ -286,7 +285,7 @@ func (r *Run) running(ctx context.Context, cloud *v1alpha1.OnecloudCluster, comp
 			}
 		}
 		var pods corev1.PodList
-		if err := r.Client.List(ctx, &pods, mine...); err != nil {
+		if err := c.List(ctx, &pods, mine...); err != nil {
 			return nil, fmt.Errorf("listing the pods of %s: %w", name, err)
 		}
 		for _, p := range pods.Items {
@@ -310,11 +309,11 @@ func replicasOf(components []string) []string {
 }
 
 // startOld lets everything go back to the release of before at once: what is stopped cannot wait for waves.
-func (r *Run) startOld(ctx context.Context, report workflow.Reporter) error {
-	if err := r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Reached, now.Stopped = 0, nil }); err != nil {
+func (m mover) startOld(ctx context.Context) error {
+	if err := m.steer(ctx, func(now *v1alpha1.Rollout) { now.Reached, now.Stopped = 0, nil }); err != nil {
 		return err
 	}
-	return r.untilBack(ctx, report, members(r.rollout().Waves))
+	return m.untilBack(ctx, members(m.rollout().Waves))
 }
 
 // bringForward puts the copies that were made when the cloud left a release in the place of the databases, and lets the services of that release
@@ -328,33 +327,33 @@ func bringForward() Step {
 			}
 			return ""
 		},
-		Run: onDatabases(func(ctx context.Context, r *Run, report workflow.Reporter, _ *v1alpha1.OnecloudCluster, v backup.Vault) error {
-			to := targetOf(r.Operation, r.Status())
+		Run: onDatabases(func(ctx context.Context, w databaseWork, _ *v1alpha1.OnecloudCluster) error {
+			to := targetOf(w.Operation, w.Status())
 			set := savedSet(to)
-			saved, there, err := v.Read(ctx, set)
+			saved, there, err := w.vault.Read(ctx, set)
 			if err != nil {
 				return err
 			}
 			if !there {
 				return fmt.Errorf("the databases of release %d were not copied, or the copies are gone", to)
 			}
-			if err := r.goOn(ctx, report, v, set, saved.Databases()); err != nil {
+			if err := w.goOn(ctx, set, saved.Databases()); err != nil {
 				return err
 			}
-			databases, err := v.Changed(ctx, saved)
+			databases, err := w.vault.Changed(ctx, saved)
 			if err != nil {
 				return err
 			}
 			if len(databases) > 0 {
-				if err := r.replace(ctx, report, v, saved, databases, forwardSet(r.rollout().From)); err != nil {
+				if err := w.replace(ctx, saved, databases, forwardSet(w.rollout().From)); err != nil {
 					return err
 				}
 			}
-			if len(r.rollout().Stopped) == 0 {
-				report.Info("no table of the databases was changed")
+			if len(w.rollout().Stopped) == 0 {
+				w.report.Info("no table of the databases was changed")
 				return nil
 			}
-			return r.steer(ctx, report, func(now *v1alpha1.Rollout) {
+			return w.steer(ctx, func(now *v1alpha1.Rollout) {
 				now.Reached, now.Moved, now.Stopped = len(now.Waves), len(now.Waves), nil
 			})
 		}),

@@ -120,7 +120,7 @@ func (m *migrated) operator(k *killer) (wasKilled bool, err error) {
 			}
 		}
 	}()
-	return false, r.bringBackAll(m.Context(), k, m.vault)
+	return false, databaseWork{mover{r, k}, m.vault}.bringBackAll(m.Context())
 }
 
 // rows are those of table t in a database, and in its copy in the last set that holds what was replaced.

@@ -30,9 +30,20 @@ const (
 // rollout of the operation, nil before it has begun.
 func (r *Run) rollout() *v1alpha1.Rollout { return r.Status().Rollout }
 
+// mover moves the cloud of an operation.
+type mover struct {
+	*Run
+	report workflow.Reporter
+}
+
+// moving is what a step does that moves the cloud.
+func moving(work func(context.Context, mover) error) func(context.Context, *Run, workflow.Reporter) error {
+	return func(ctx context.Context, r *Run, report workflow.Reporter) error { return work(ctx, mover{r, report}) }
+}
+
 // steer changes the rollout and waits until the reconciler follows.
-func (r *Run) steer(ctx context.Context, report workflow.Reporter, change func(*v1alpha1.Rollout)) error {
-	err := r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+func (m mover) steer(ctx context.Context, change func(*v1alpha1.Rollout)) error {
+	err := m.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		if s.Rollout == nil {
 			s.Rollout = &v1alpha1.Rollout{}
 		}
@@ -42,9 +53,9 @@ func (r *Run) steer(ctx context.Context, report workflow.Reporter, change func(*
 	if err != nil {
 		return err
 	}
-	want := *r.rollout()
-	return r.Until(ctx, report, "the operator to follow", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
-		return followed(cloud, r.Operation.Name, want), "it has not reconciled the cloud yet", nil
+	want := *m.rollout()
+	return m.Until(ctx, m.report, "the operator to follow", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+		return followed(cloud, m.Operation.Name, want), "it has not reconciled the cloud yet", nil
 	})
 }
 
@@ -78,15 +89,15 @@ func (r *Run) Until(ctx context.Context, report workflow.Reporter, what string, 
 func hold(order []v1alpha1.Wave) Step {
 	return Step{
 		Name: "hold", Short: "Keep every component at the release in force", Timeout: releaseTimeout,
-		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
-			cloud, err := r.Cloud(ctx)
+		Run: moving(func(ctx context.Context, m mover) error {
+			cloud, err := m.Cloud(ctx)
 			if err != nil {
 				return err
 			}
 			if cloud.Status.Release.Revision == 0 {
 				return errors.New("the cloud has no release yet")
 			}
-			err = r.steer(ctx, report, func(now *v1alpha1.Rollout) {
+			err = m.steer(ctx, func(now *v1alpha1.Rollout) {
 				if now.Waves == nil {
 					now.Waves = order
 				}
@@ -95,14 +106,14 @@ func hold(order []v1alpha1.Wave) Step {
 			if err != nil {
 				return err
 			}
-			if cloud, err = r.Cloud(ctx); err != nil { // until now a release could be made
+			if cloud, err = m.Cloud(ctx); err != nil { // until now a release could be made
 				return err
 			}
-			if from := cloud.Status.Release.Revision; r.rollout().From != from {
-				return r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.From = from })
+			if from := cloud.Status.Release.Revision; m.rollout().From != from {
+				return m.steer(ctx, func(now *v1alpha1.Rollout) { now.From = from })
 			}
 			return nil
-		},
+		}),
 	}
 }
 
@@ -111,48 +122,48 @@ func hold(order []v1alpha1.Wave) Step {
 func next(change func(context.Context, *Run, *v1alpha1.OnecloudCluster) (patch, undo map[string]any, of int, err error)) Step {
 	return Step{
 		Name: "release", Short: "Make the next release", Timeout: releaseTimeout,
-		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
-			if r.rollout().To != 0 {
+		Run: moving(func(ctx context.Context, m mover) error {
+			if m.rollout().To != 0 {
 				return nil // an operator that was killed has noted the release: no further one is made
 			}
-			cloud, err := r.Cloud(ctx)
+			cloud, err := m.Cloud(ctx)
 			if err != nil {
 				return err
 			}
-			if cloud.Status.Release.Revision == r.rollout().From { // an operator that was killed before may not have changed the cloud yet
-				patch, undo, of, err := change(ctx, r, cloud)
+			if cloud.Status.Release.Revision == m.rollout().From { // an operator that was killed before may not have changed the cloud yet
+				patch, undo, of, err := change(ctx, m.Run, cloud)
 				if err != nil {
 					return err
 				}
-				if err := r.keepWayBack(ctx, cloud, undo, of); err != nil {
+				if err := m.keepWayBack(ctx, cloud, undo, of); err != nil {
 					return err
 				}
-				if err := r.patchCloud(ctx, report, patch); err != nil {
+				if err := m.patchCloud(ctx, patch); err != nil {
 					return err
 				}
 			}
-			if err := r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Hold = false }); err != nil {
+			if err := m.steer(ctx, func(now *v1alpha1.Rollout) { now.Hold = false }); err != nil {
 				return err
 			}
-			return r.released(ctx, report)
-		},
+			return m.released(ctx)
+		}),
 	}
 }
 
 // keepWayBack keeps what takes a change of the cloud back, before it is made. What an interrupted run has kept stays: the cloud may be changed.
-func (r *Run) keepWayBack(ctx context.Context, cloud *v1alpha1.OnecloudCluster, undo map[string]any, of int) error {
-	if r.rollout().Undo != "" {
+func (m mover) keepWayBack(ctx context.Context, cloud *v1alpha1.OnecloudCluster, undo map[string]any, of int) error {
+	if m.rollout().Undo != "" {
 		return nil
 	}
 	back, err := json.Marshal(undo)
 	if err != nil {
 		return err
 	}
-	absent, err := r.absent(ctx, cloud)
+	absent, err := m.absent(ctx, cloud)
 	if err != nil {
 		return err
 	}
-	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	return m.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		if s.Rollout.Undo, s.Rollout.Of = string(back), of; len(absent) == 0 {
 			return
 		}
@@ -164,37 +175,37 @@ func (r *Run) keepWayBack(ctx context.Context, cloud *v1alpha1.OnecloudCluster, 
 }
 
 // released waits until the next release is in force, and notes its revision.
-func (r *Run) released(ctx context.Context, report workflow.Reporter) error {
-	from, revision := r.rollout().From, 0
-	err := r.Until(ctx, report, "the next release", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+func (m mover) released(ctx context.Context) error {
+	from, revision := m.rollout().From, 0
+	err := m.Until(ctx, m.report, "the next release", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
 		revision = cloud.Status.Release.Revision
 		return revision > from, fmt.Sprintf("release %d is in force", revision), nil
 	})
 	if err != nil {
 		return err
 	}
-	report.Changed("release %d", revision)
-	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Rollout.To = revision })
+	m.report.Changed("release %d", revision)
+	return m.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Rollout.To = revision })
 }
 
 // patchCloud changes the cloud and waits until the cache shows it: what is rendered next must have it.
-func (r *Run) patchCloud(ctx context.Context, report workflow.Reporter, patch map[string]any) error {
+func (m mover) patchCloud(ctx context.Context, patch map[string]any) error {
 	if len(patch) == 0 {
 		return nil
 	}
-	cloud, err := r.Cloud(ctx)
+	cloud, err := m.Cloud(ctx)
 	if err != nil {
 		return err
 	}
 	changed := cloud.DeepCopy()
-	if err := kube.Merge(ctx, r.Client, changed, v1alpha1.ManagerOperator, patch); err != nil {
+	if err := kube.Merge(ctx, m.Client, changed, v1alpha1.ManagerOperator, patch); err != nil {
 		return fmt.Errorf("changing the cloud: %w", err)
 	}
 	if changed.ResourceVersion == cloud.ResourceVersion {
 		return nil
 	}
-	report.Changed("cloud: %s", changedFields(patch))
-	return r.Until(ctx, report, "the change of the cloud", func(now *v1alpha1.OnecloudCluster) (bool, string, error) {
+	m.report.Changed("cloud: %s", changedFields(patch))
+	return m.Until(ctx, m.report, "the change of the cloud", func(now *v1alpha1.OnecloudCluster) (bool, string, error) {
 		return now.Generation >= changed.Generation, "the cache does not show it yet", nil
 	})
 }
@@ -211,16 +222,16 @@ func timeoutOf(name string) time.Duration {
 func wave(number int, name string) Step {
 	return Step{
 		Name: "wave-" + name, Short: "Move " + name, Timeout: timeoutOf(name),
-		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
-			err := r.steer(ctx, report, func(now *v1alpha1.Rollout) {
+		Run: moving(func(ctx context.Context, m mover) error {
+			err := m.steer(ctx, func(now *v1alpha1.Rollout) {
 				now.Reached = max(now.Reached, number)
 				now.Moved = max(now.Moved, now.Reached)
 			})
 			if err != nil {
 				return err
 			}
-			return r.gate(ctx, report, members(r.rollout().Waves[:number]))
-		},
+			return m.gate(ctx, members(m.rollout().Waves[:number]))
+		}),
 	}
 }
 
@@ -234,11 +245,11 @@ func members(waves []v1alpha1.Wave) []string {
 }
 
 // gate waits until the components have served for a while and do what users want of them.
-func (r *Run) gate(ctx context.Context, report workflow.Reporter, components []string) error {
+func (m mover) gate(ctx context.Context, components []string) error {
 	var since, asked time.Time
-	return r.Until(ctx, report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
-		v := judge(cloud, components, v1alpha1.ComponentStatus.Settled, r.forbearance(time.Now()))
-		report.Progress(int64(v.done), int64(v.want), "components")
+	return m.Until(ctx, m.report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+		v := judge(cloud, components, v1alpha1.ComponentStatus.Settled, m.forbearance(time.Now()))
+		m.report.Progress(int64(v.done), int64(v.want), "components")
 		switch {
 		case v.failed != "":
 			return false, "", errors.New(v.failed)
@@ -248,13 +259,13 @@ func (r *Run) gate(ctx context.Context, report workflow.Reporter, components []s
 		case since.IsZero():
 			since = time.Now()
 		}
-		if time.Since(since) < r.Settle {
-			return false, "all serve; they must for " + r.Settle.String(), nil
+		if time.Since(since) < m.Settle {
+			return false, "all serve; they must for " + m.Settle.String(), nil
 		}
-		lines, err := r.ask(ctx, cloud, components)
+		lines, err := prober{m.Client, m.Connections, cloud}.ask(ctx, m.Probes, components)
 		if err == nil {
 			for _, line := range lines {
-				report.Changed("%s", line)
+				m.report.Changed("%s", line)
 			}
 			return true, "", nil
 		}
@@ -278,20 +289,20 @@ func back(number int, name string) Step {
 			}
 			return ""
 		},
-		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
-			if err := r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Reached = number - 1 }); err != nil {
+		Run: moving(func(ctx context.Context, m mover) error {
+			if err := m.steer(ctx, func(now *v1alpha1.Rollout) { now.Reached = number - 1 }); err != nil {
 				return err
 			}
-			return r.untilBack(ctx, report, r.rollout().Waves[number-1].Components)
-		},
+			return m.untilBack(ctx, m.rollout().Waves[number-1].Components)
+		}),
 	}
 }
 
 // untilBack waits until the components serve, be it in the version from before the update.
-func (r *Run) untilBack(ctx context.Context, report workflow.Reporter, components []string) error {
-	return r.Until(ctx, report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
-		v := judge(cloud, components, settledBefore, r.forbearance(time.Now()))
-		report.Progress(int64(v.done), int64(v.want), "components")
+func (m mover) untilBack(ctx context.Context, components []string) error {
+	return m.Until(ctx, m.report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
+		v := judge(cloud, components, settledBefore, m.forbearance(time.Now()))
+		m.report.Progress(int64(v.done), int64(v.want), "components")
 		return v.ready, v.why, nil
 	})
 }
@@ -306,40 +317,40 @@ func restore() Step {
 			}
 			return ""
 		},
-		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
-			now := r.rollout()
+		Run: moving(func(ctx context.Context, m mover) error {
+			now := m.rollout()
 			if now.Undo == "" {
 				return nil // no release was made
 			}
 			if now.Of != now.From || now.Hold {
-				made, err := r.takeBack(ctx, report)
+				made, err := m.takeBack(ctx)
 				if err != nil || !made {
 					return err
 				}
 			}
-			err := r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Hold, now.Of = false, now.From })
+			err := m.steer(ctx, func(now *v1alpha1.Rollout) { now.Hold, now.Of = false, now.From })
 			if err != nil {
 				return err
 			}
-			report.Changed("the contents of release %d are in force again", now.From)
+			m.report.Changed("the contents of release %d are in force again", now.From)
 			return nil
-		},
+		}),
 	}
 }
 
 // takeBack takes back what the operation changed in the cloud, while no release is made, and reports whether one was: what the status of the cloud says of
 // that before the operator holds it may be overtaken.
-func (r *Run) takeBack(ctx context.Context, report workflow.Reporter) (made bool, err error) {
-	if err := r.steer(ctx, report, func(now *v1alpha1.Rollout) { now.Hold = true }); err != nil {
+func (m mover) takeBack(ctx context.Context) (made bool, err error) {
+	if err := m.steer(ctx, func(now *v1alpha1.Rollout) { now.Hold = true }); err != nil {
 		return false, err
 	}
-	cloud, err := r.Cloud(ctx)
+	cloud, err := m.Cloud(ctx)
 	if err != nil {
 		return false, err
 	}
 	var undo map[string]any
-	if err := json.Unmarshal([]byte(r.rollout().Undo), &undo); err != nil {
+	if err := json.Unmarshal([]byte(m.rollout().Undo), &undo); err != nil {
 		return false, fmt.Errorf("reading the way back: %w", err)
 	}
-	return cloud.Status.Release.Revision != r.rollout().From, r.patchCloud(ctx, report, undo)
+	return cloud.Status.Release.Revision != m.rollout().From, m.patchCloud(ctx, undo)
 }

@@ -25,9 +25,9 @@ type server struct {
 // it goes back, the copies of before are gone.
 func (s server) need() int64 { return max(s.copies, 2*s.copies-s.old) }
 
-// server looks whether databases can be made beside those of the cloud, how large they are, and how much room there is. keep are the sets of copies that the
+// serverOf looks whether databases can be made beside those of the cloud, how large they are, and how much room there is. keep are the sets of copies that the
 // operation leaves. It is nil for a cloud without a server.
-func (r *Run) server(ctx context.Context, cloud *v1alpha1.OnecloudCluster, keep ...string) *server {
+func serverOf(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster, keep ...string) *server {
 	v, there, err := r.openVault(ctx, cloud)
 	if err != nil {
 		return &server{err: err}
@@ -38,13 +38,13 @@ func (r *Run) server(ctx context.Context, cloud *v1alpha1.OnecloudCluster, keep 
 	defer v.Admin.Close()
 	out := &server{}
 	if out.err = v.Try(ctx); out.err == nil {
-		out.err = out.measure(ctx, r, cloud, v, keep)
+		out.err = out.measure(ctx, cloud, v, keep)
 	}
 	return out
 }
 
-func (s *server) measure(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster, v backup.Vault, keep []string) error {
-	names, err := r.databases(ctx, v, cloud)
+func (s *server) measure(ctx context.Context, cloud *v1alpha1.OnecloudCluster, v backup.Vault, keep []string) error {
+	names, err := databasesToCopy(ctx, v.Admin, cloud)
 	if err != nil {
 		return err
 	}

@@ -20,16 +20,16 @@ import (
 // A rollback chooses its release once, in its check, and notes it: releases that are made later, by an edit or a renewal of certificates, must not change
 // what it goes back to, nor which copies of databases are dropped.
 
-// choose is the revision that a rollback goes back to, before it is noted. passed are later releases that it passes over.
-func (r *Run) choose(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (revision int, passed []int, err error) {
-	if p := r.Operation.Spec.Rollback; p != nil && p.Revision != 0 {
+// choose is the revision that a rollback goes back to, with its parameters, before it is noted. passed are later releases that it passes over.
+func choose(ctx context.Context, c client.Reader, p *v1alpha1.RollbackParameters, cloud *v1alpha1.OnecloudCluster) (revision int, passed []int, err error) {
+	if p != nil && p.Revision != 0 {
 		return p.Revision, nil, nil
 	}
 	var list corev1.SecretList
-	if err := r.Client.List(ctx, &list, client.InNamespace(cloud.Namespace), client.HasLabels{v1alpha1.LabelRelease}); err != nil {
+	if err := c.List(ctx, &list, client.InNamespace(cloud.Namespace), client.HasLabels{v1alpha1.LabelRelease}); err != nil {
 		return 0, nil, fmt.Errorf("listing releases: %w", err)
 	}
-	operations, err := Of(ctx, r.Client, r.Key())
+	operations, err := Of(ctx, c, client.ObjectKeyFromObject(cloud))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -70,13 +70,13 @@ func targetOf(o *v1alpha1.OnecloudOperation, now v1alpha1.OnecloudOperationStatu
 
 // target is the release that the check has noted.
 func (r *Run) target(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (*release.Release, error) {
-	return r.kept(ctx, cloud, cmp.Or(targetOf(r.Operation, r.Status()), cloud.Status.Release.Revision-1))
+	return kept(ctx, r.Client, cloud, cmp.Or(targetOf(r.Operation, r.Status()), cloud.Status.Release.Revision-1))
 }
 
 // kept is an earlier release. It is a finding if there is no such one.
-func (r *Run) kept(ctx context.Context, cloud *v1alpha1.OnecloudCluster, revision int) (*release.Release, error) {
+func kept(ctx context.Context, c client.Reader, cloud *v1alpha1.OnecloudCluster, revision int) (*release.Release, error) {
 	secret := &corev1.Secret{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: cloud.Namespace, Name: release.SecretName(cloud.Name, revision)}, secret)
+	err := c.Get(ctx, client.ObjectKey{Namespace: cloud.Namespace, Name: release.SecretName(cloud.Name, revision)}, secret)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading release %d: %w", revision, err)
 	}
