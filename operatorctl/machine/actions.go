@@ -32,36 +32,43 @@ const (
 // flush of the status of an operation: hundreds of them may run one after another.
 const flush = 5 * time.Second
 
+// work is what the steps of operations on machines do.
+type work struct {
+	Options
+	access
+}
+
 // Actions are those of machines.
 func Actions(o Options) []operation.Action {
+	w := work{o, accessWith(o)}
 	return []operation.Action{
 		{
-			Name: v1alpha1.ActionPrecheckMachine, Short: "Check a machine, and change nothing on it", Timeout: 15 * time.Minute, Flush: flush, Job: o.job(AccountOfWork),
-			Steps: []operation.Step{o.connect(), o.precheck()},
+			Name: v1alpha1.ActionPrecheckMachine, Short: "Check a machine, and change nothing on it", Timeout: 15 * time.Minute, Flush: flush, Job: w.job(AccountOfWork),
+			Steps: []operation.Step{w.connect(), w.precheck()},
 		},
 		{
 			Name: v1alpha1.ActionCompareMachines, Short: "Compare machines with each other, and try the ways between them", Timeout: 30 * time.Minute, Flush: flush,
-			Job: o.jobOfAll, Steps: []operation.Step{o.compare()},
+			Job: w.jobOfAll, Steps: []operation.Step{compare(w.access)},
 		},
 		{
-			Name: v1alpha1.ActionJoinMachine, Short: "Join a machine to the cluster", Timeout: time.Hour, Flush: flush, Job: o.job(AccountOfWork),
-			Steps: []operation.Step{o.connect(), o.precheck(), o.join()},
+			Name: v1alpha1.ActionJoinMachine, Short: "Join a machine to the cluster", Timeout: time.Hour, Flush: flush, Job: w.job(AccountOfWork),
+			Steps: []operation.Step{w.connect(), w.precheck(), w.join()},
 		},
 		{
-			Name: v1alpha1.ActionRemoveMachine, Short: "Remove a machine from the cluster", Timeout: time.Hour, Flush: flush, Job: o.job(AccountOfRemoval),
-			Steps: []operation.Step{o.mayLeave(), o.drain(), o.reset(), o.leave(), o.deleteNode()},
+			Name: v1alpha1.ActionRemoveMachine, Short: "Remove a machine from the cluster", Timeout: time.Hour, Flush: flush, Job: w.job(AccountOfRemoval),
+			Steps: []operation.Step{w.mayLeave(), w.drain(), w.reset(), w.leave(), w.deleteNode()},
 		},
 	}
 }
 
 // machineOf reads the machine of an operation.
-func (o Options) machineOf(ctx context.Context, r *operation.Run) (*v1alpha1.OnecloudMachine, error) {
-	m := cmp.Or(o.Read, &v1alpha1.OnecloudMachine{})
+func (w work) machineOf(ctx context.Context, r *operation.Run) (*v1alpha1.OnecloudMachine, error) {
+	m := cmp.Or(w.Read, &v1alpha1.OnecloudMachine{})
 	key := client.ObjectKey{Namespace: r.Operation.Namespace, Name: r.Operation.MachineName()}
 	if m.Name != "" && m.DeletionTimestamp == nil && r.Operation.Spec.Action == v1alpha1.ActionJoinMachine {
 		return m, nil // its roles and how it is reached cannot change while it joins
 	}
-	if err := o.Direct.Get(ctx, key, m); err != nil {
+	if err := w.Direct.Get(ctx, key, m); err != nil {
 		return nil, fmt.Errorf("reading machine %s: %w", key.Name, err)
 	}
 	if m.Spec.Cloud != r.Operation.Spec.Cloud {
@@ -87,11 +94,11 @@ func suits(op *v1alpha1.OnecloudOperation, m *v1alpha1.OnecloudMachine) error {
 }
 
 // mayRun asks before an operation begins whether it fits, and whether its machine can be spared.
-func (o Options) mayRun(ctx context.Context, op *v1alpha1.OnecloudOperation, m *v1alpha1.OnecloudMachine) error {
+func mayRun(ctx context.Context, c client.Reader, op *v1alpha1.OnecloudOperation, m *v1alpha1.OnecloudMachine) error {
 	if err := suits(op, m); err != nil || op.Spec.Action != v1alpha1.ActionRemoveMachine {
 		return err
 	}
-	only, err := IsOnlyControlPlane(ctx, o.Client, m)
+	only, err := IsOnlyControlPlane(ctx, c, m)
 	if err == nil && only {
 		return OnlyControlPlane(m.Name)
 	}
@@ -99,8 +106,8 @@ func (o Options) mayRun(ctx context.Context, op *v1alpha1.OnecloudOperation, m *
 }
 
 // open logs in to the machine of an operation.
-func (o Options) open(ctx context.Context, r *operation.Run) (*v1alpha1.OnecloudMachine, *ssh.Conn, error) {
-	m, err := o.machineOf(ctx, r)
+func (w work) open(ctx context.Context, r *operation.Run) (*v1alpha1.OnecloudMachine, *ssh.Conn, error) {
+	m, err := w.machineOf(ctx, r)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -112,20 +119,16 @@ func (o Options) open(ctx context.Context, r *operation.Run) (*v1alpha1.Onecloud
 	if s := r.Status(); s.Machine != nil {
 		seen = *s.Machine
 	}
-	t, err := o.target(ctx, m, seen)
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err := ssh.Dial(ctx, t, o.Dial)
+	c, err := w.dial(ctx, m, seen)
 	return m, c, err
 }
 
 // onMachine is what a step does that works on the machine, logged in.
-func (o Options) onMachine(
+func (w work) onMachine(
 	work func(context.Context, *operation.Run, workflow.Reporter, *v1alpha1.OnecloudMachine, *ssh.Conn) error,
 ) func(context.Context, *operation.Run, workflow.Reporter) error {
 	return func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
-		m, c, err := o.open(ctx, r)
+		m, c, err := w.open(ctx, r)
 		if err != nil {
 			return err
 		}
@@ -135,10 +138,10 @@ func (o Options) onMachine(
 }
 
 // connect logs in, and notes the host keys before anything is sent to the machine. The controller pins them.
-func (o Options) connect() operation.Step {
+func (w work) connect() operation.Step {
 	return operation.Step{
 		Name: stepConnect, Short: "Log in to the machine", ReadOnly: true, Timeout: 2 * time.Minute,
-		Run: o.onMachine(func(ctx context.Context, r *operation.Run, report workflow.Reporter, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
+		Run: w.onMachine(func(ctx context.Context, r *operation.Run, report workflow.Reporter, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
 			report.Info("the machine shows the host key %s", ssh.Fingerprint(c.HostKey()))
 			return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 				s.Machine = &v1alpha1.OperationMachine{HostKey: c.HostKey(), Address: place(m), JumpHostKey: c.JumpHostKey()}
@@ -149,8 +152,8 @@ func (o Options) connect() operation.Step {
 }
 
 // script reads the bootstrap data of a machine.
-func (o Options) script(ctx context.Context, m *v1alpha1.OnecloudMachine) (string, error) {
-	s, err := o.secret(ctx, m.Namespace, m.BootstrapSecret())
+func (a access) script(ctx context.Context, m *v1alpha1.OnecloudMachine) (string, error) {
+	s, err := a.secret(ctx, m.Namespace, m.BootstrapSecret())
 	if err != nil {
 		return "", fmt.Errorf("reading the bootstrap data of machine %s: %w", m.Name, err)
 	}
@@ -162,11 +165,11 @@ func (o Options) script(ctx context.Context, m *v1alpha1.OnecloudMachine) (strin
 }
 
 // precheck runs ocadm preflight on the machine. It changes nothing there.
-func (o Options) precheck() operation.Step {
+func (w work) precheck() operation.Step {
 	return operation.Step{
 		Name: stepPrecheck, Short: "Run the checks of join on the machine", ReadOnly: true, Timeout: 10 * time.Minute,
-		Run: o.onMachine(func(ctx context.Context, r *operation.Run, report workflow.Reporter, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
-			text, err := o.script(ctx, m)
+		Run: w.onMachine(func(ctx context.Context, r *operation.Run, report workflow.Reporter, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
+			text, err := w.script(ctx, m)
 			if err != nil {
 				return err
 			}
@@ -189,11 +192,11 @@ func (o Options) precheck() operation.Step {
 }
 
 // join runs ocadm join on the machine. That the step has begun is on the API server before it does: the removal has to know.
-func (o Options) join() operation.Step {
+func (w work) join() operation.Step {
 	return operation.Step{
 		Name: stepJoin, Short: "Install the node's software and join", Timeout: 50 * time.Minute,
-		Run: o.onMachine(func(ctx context.Context, r *operation.Run, report workflow.Reporter, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
-			text, err := o.script(ctx, m)
+		Run: w.onMachine(func(ctx context.Context, r *operation.Run, report workflow.Reporter, m *v1alpha1.OnecloudMachine, c *ssh.Conn) error {
+			text, err := w.script(ctx, m)
 			if err != nil {
 				return err
 			}

@@ -175,7 +175,7 @@ func shareJob(cloud *v1alpha1.OnecloudCluster, k sharedKey, image string) *batch
 
 // needEndpoint is a finding when nodes reach the control plane at the address of one of its nodes, as it is one of join.
 func (c *Bootstrap) needEndpoint(ctx context.Context) error {
-	k, err := c.clusterConfiguration(ctx)
+	k, err := readClusterConfiguration(ctx, c.Direct)
 	if err != nil {
 		return err
 	}

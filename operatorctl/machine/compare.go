@@ -29,14 +29,14 @@ import (
 const loginsAtOnce = 10
 
 // jobOfAll is how the comparison of machines runs: with their logins and no other Secrets, in the network of a control-plane node, which takes part in it.
-func (o Options) jobOfAll(ctx context.Context, op *v1alpha1.OnecloudOperation) (operation.Job, error) {
+func (a access) jobOfAll(ctx context.Context, op *v1alpha1.OnecloudOperation) (operation.Job, error) {
 	j := operation.Job{Account: AccountOfWork, Network: true}
 	for _, name := range compared(op) {
 		m := &v1alpha1.OnecloudMachine{}
-		if err := o.Direct.Get(ctx, client.ObjectKey{Namespace: op.Namespace, Name: name}, m); client.IgnoreNotFound(err) != nil {
+		if err := a.direct.Get(ctx, client.ObjectKey{Namespace: op.Namespace, Name: name}, m); client.IgnoreNotFound(err) != nil {
 			return j, fmt.Errorf("reading machine %s: %w", name, err)
 		}
-		if err := o.addLogins(ctx, &j, m); len(finding.Of(err)) > 0 {
+		if err := a.addLogins(ctx, &j, m); len(finding.Of(err)) > 0 {
 			continue // its Secret is not for logins: it cannot be asked, which the comparison reports
 		} else if err != nil {
 			return j, err
@@ -51,11 +51,11 @@ func compared(op *v1alpha1.OnecloudOperation) []string {
 }
 
 // compare asks machines what they are, compares them, and tries the ways between them. It changes nothing on them.
-func (o Options) compare() operation.Step {
+func compare(a access) operation.Step {
 	return operation.Step{
 		Name: "compare", Short: "Compare the machines, and try the ways between them", ReadOnly: true, Timeout: 25 * time.Minute,
 		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
-			machines, facts, list, err := o.gather(ctx, r, report)
+			machines, facts, list, err := gather(ctx, a, r, report)
 			if err != nil {
 				return err
 			}
@@ -63,7 +63,7 @@ func (o Options) compare() operation.Step {
 			var members []pairs.Member
 			for _, m := range machines {
 				list = append(list, found[m.Name]...)
-				members = append(members, o.member(m, facts[m.Name]))
+				members = append(members, member(a, m, facts[m.Name]))
 			}
 			if own, there := self(members); there {
 				members = append(members, own)
@@ -87,7 +87,7 @@ func (o Options) compare() operation.Step {
 }
 
 // gather asks the machines of an operation for their facts, some at once. Those that cannot be asked are warnings.
-func (o Options) gather(ctx context.Context, r *operation.Run, report workflow.Reporter) (
+func gather(ctx context.Context, a access, r *operation.Run, report workflow.Reporter) (
 	machines []*v1alpha1.OnecloudMachine, facts map[string]pairs.Facts, list finding.List, err error,
 ) {
 	names := compared(r.Operation)
@@ -98,10 +98,10 @@ func (o Options) gather(ctx context.Context, r *operation.Run, report workflow.R
 	for _, name := range names {
 		g.Go(func() error {
 			m := &v1alpha1.OnecloudMachine{}
-			if err := o.Direct.Get(ctx, client.ObjectKey{Namespace: r.Operation.Namespace, Name: name}, m); err != nil {
+			if err := a.direct.Get(ctx, client.ObjectKey{Namespace: r.Operation.Namespace, Name: name}, m); err != nil {
 				return fmt.Errorf("reading machine %s: %w", name, err)
 			}
-			f, err := o.factsOf(ctx, m)
+			f, err := factsOf(ctx, a, m)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -125,11 +125,11 @@ func notCompared(name string, err error) finding.Finding {
 	return finding.Warn("OCA-7650", "Machine "+name+" was not compared with the others", err.Error(), "ocadm machine precheck "+name)
 }
 
-func (o Options) factsOf(ctx context.Context, m *v1alpha1.OnecloudMachine) (pairs.Facts, error) {
+func factsOf(ctx context.Context, a access, m *v1alpha1.OnecloudMachine) (pairs.Facts, error) {
 	if m.CallsIn() {
 		return pairs.Facts{}, fmt.Errorf("nothing logs in to it: it calls in by itself")
 	}
-	c, err := o.dial(ctx, m)
+	c, err := a.dial(ctx, m, v1alpha1.OperationMachine{})
 	if err != nil {
 		return pairs.Facts{}, err
 	}
@@ -137,21 +137,12 @@ func (o Options) factsOf(ctx context.Context, m *v1alpha1.OnecloudMachine) (pair
 	return pairs.Gather(ctx, m.Name, c)
 }
 
-// dial logs in to a machine whose host key is known from its own operations.
-func (o Options) dial(ctx context.Context, m *v1alpha1.OnecloudMachine) (*ssh.Conn, error) {
-	t, err := o.target(ctx, m, v1alpha1.OperationMachine{})
-	if err != nil {
-		return nil, err
-	}
-	return ssh.Dial(ctx, t, o.Dial)
-}
-
 // member is a machine as one of those between which the ways are tried.
-func (o Options) member(m *v1alpha1.OnecloudMachine, f pairs.Facts) pairs.Member {
+func member(a access, m *v1alpha1.OnecloudMachine, f pairs.Facts) pairs.Member {
 	return pairs.Member{
 		Name: m.Name, Address: cmp.Or(f.Address, m.Spec.Infrastructure.SSH.Address), ControlPlane: m.ControlPlane(), Joined: f.Authority != "", Firewalld: f.Firewalld,
 		Compute: slices.Contains(m.Spec.Roles, v1alpha1.RoleCompute),
-		Probe:   Probe(func(ctx context.Context) (*ssh.Conn, error) { return o.dial(ctx, m) }),
+		Probe:   Probe(func(ctx context.Context) (*ssh.Conn, error) { return a.dial(ctx, m, v1alpha1.OperationMachine{}) }),
 	}
 }
 

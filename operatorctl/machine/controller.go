@@ -180,10 +180,10 @@ func (c *Infrastructure) gather(ctx context.Context, m *v1alpha1.OnecloudMachine
 		return f, fmt.Errorf("reading node %s: %w", m.Name, err)
 	}
 	var err error
-	if f.operations, err = c.operationsOn(ctx, m); err != nil {
+	if f.operations, err = operationsOn(ctx, c.Client, m); err != nil {
 		return f, err
 	}
-	if f.data, err = c.usable(ctx, m, f.operations); err != nil {
+	if f.data, err = usable(ctx, c.Client, m, f.operations); err != nil {
 		return f, err
 	}
 	if m.DeletionTimestamp != nil {
@@ -199,14 +199,14 @@ func (c *Infrastructure) gather(ctx context.Context, m *v1alpha1.OnecloudMachine
 	if !joined(f.node, f.machine) {
 		return f, nil
 	}
-	f.agents, err = c.agentsOn(ctx, m, f.node.Name)
+	f.agents, err = agentsOn(ctx, c.Client, m, f.node.Name)
 	return f, err
 }
 
 // agentsOn are the pods of components of a machine's cloud on a node.
-func (o Options) agentsOn(ctx context.Context, m *v1alpha1.OnecloudMachine, node string) ([]corev1.Pod, error) {
+func agentsOn(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine, node string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
-	if err := o.Client.List(ctx, &pods, client.InNamespace(m.Namespace), client.HasLabels{v1alpha1.LabelComponent}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.List(ctx, &pods, client.InNamespace(m.Namespace), client.HasLabels{v1alpha1.LabelComponent}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
 	return slices.DeleteFunc(slices.Clone(pods.Items), func(p corev1.Pod) bool {
@@ -215,9 +215,9 @@ func (o Options) agentsOn(ctx context.Context, m *v1alpha1.OnecloudMachine, node
 }
 
 // operationsOn lists the operations on a machine from the cache, the latest last.
-func (o Options) operationsOn(ctx context.Context, m *v1alpha1.OnecloudMachine) ([]*v1alpha1.OnecloudOperation, error) {
+func operationsOn(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine) ([]*v1alpha1.OnecloudOperation, error) {
 	var all v1alpha1.OnecloudOperationList
-	if err := o.Client.List(ctx, &all, client.InNamespace(m.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.List(ctx, &all, client.InNamespace(m.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing operations: %w", err)
 	}
 	var out []*v1alpha1.OnecloudOperation
@@ -233,9 +233,9 @@ func (o Options) operationsOn(ctx context.Context, m *v1alpha1.OnecloudMachine) 
 }
 
 // usable reports whether a machine has bootstrap data that are good now.
-func (o Options) usable(ctx context.Context, m *v1alpha1.OnecloudMachine, operations []*v1alpha1.OnecloudOperation) (bool, error) {
+func usable(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine, operations []*v1alpha1.OnecloudOperation) (bool, error) {
 	s := &corev1.Secret{}
-	switch err := o.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.BootstrapSecret()}, s); {
+	switch err := c.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.BootstrapSecret()}, s); {
 	case apierrors.IsNotFound(err):
 		return false, nil
 	case err != nil:

@@ -49,7 +49,7 @@ func TestAgentsOfAdoptedCloud(t *testing.T) {
 	}
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(pod("default-host-1", "w"), pod("default-host-2", "x"), pod("default-b-host-1", "w")).Build()
 	m := &v1alpha1.OnecloudMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "w"}, Spec: v1alpha1.OnecloudMachineSpec{Cloud: "default"}}
-	if pods, err := (Options{Client: c}).agentsOn(t.Context(), m, "w"); err != nil || len(pods) != 1 || pods[0].Name != "default-host-1" {
+	if pods, err := agentsOn(t.Context(), c, m, "w"); err != nil || len(pods) != 1 || pods[0].Name != "default-host-1" {
 		t.Errorf("%v %v", pods, err)
 	}
 }

@@ -73,7 +73,7 @@ func (c *Bootstrap) clusterOf(ctx context.Context, m *v1alpha1.OnecloudMachine) 
 	if k, ok := c.known[m.Namespace]; ok && time.Since(k.read) < knownFor {
 		return k.Cluster, nil
 	}
-	now, err := c.cluster(ctx, m)
+	now, err := ClusterOf(ctx, c.Direct, m)
 	if err == nil {
 		c.known = map[string]knownCluster{m.Namespace: {now, time.Now()}}
 	}
@@ -118,7 +118,7 @@ func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	operations, err := c.operationsOn(ctx, m)
+	operations, err := operationsOn(ctx, c.Client, m)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -190,7 +190,7 @@ func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, notes
 		return err
 	}
 	cluster.Settings, cluster.CertificateKey = cloud.Spec.Machines.Settings, key.key
-	script, token, end, err := c.newScript(ctx, m, cluster)
+	script, token, end, err := newScript(ctx, c.Client, m, cluster)
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, notes
 }
 
 // newScript makes a token, and the script with which a machine joins. The token is good until end.
-func (o Options) newScript(ctx context.Context, m *v1alpha1.OnecloudMachine, cluster bootstrap.Cluster) (script, token string, end time.Time, err error) {
+func newScript(ctx context.Context, c client.Client, m *v1alpha1.OnecloudMachine, cluster bootstrap.Cluster) (script, token string, end time.Time, err error) {
 	if token, err = bootstraputil.GenerateBootstrapToken(); err != nil {
 		return "", "", end, fmt.Errorf("generating a join token: %w", err)
 	}
@@ -231,7 +231,7 @@ func (o Options) newScript(ctx context.Context, m *v1alpha1.OnecloudMachine, clu
 		return "", "", end, err
 	}
 	end = time.Now().Add(tokenTTL).UTC().Truncate(time.Second)
-	if err := o.Client.Create(ctx, tokenSecret(token, m, end), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+	if err := c.Create(ctx, tokenSecret(token, m, end), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
 		return "", "", end, fmt.Errorf("creating a join token: %w", err)
 	}
 	return script, token, end, nil
@@ -257,11 +257,11 @@ func tokenSecret(token string, m *v1alpha1.OnecloudMachine, end time.Time) *core
 	}
 }
 
-// cluster reads what a machine must know of the cluster.
-func (o Options) cluster(ctx context.Context, m *v1alpha1.OnecloudMachine) (bootstrap.Cluster, error) {
+// ClusterOf reads what a machine must know of its cluster.
+func ClusterOf(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine) (bootstrap.Cluster, error) {
 	var out bootstrap.Cluster
 	info := &corev1.ConfigMap{}
-	if err := o.Direct.Get(ctx, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}, info); err != nil {
+	if err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}, info); err != nil {
 		return out, fmt.Errorf("reading how the cluster is reached: %w", err)
 	}
 	kc, err := clientcmd.Load([]byte(info.Data[bootstrapapi.KubeConfigKey]))
@@ -276,7 +276,7 @@ func (o Options) cluster(ctx context.Context, m *v1alpha1.OnecloudMachine) (boot
 	if out.Endpoint == "" {
 		return out, errors.New("reading how the cluster is reached: ConfigMap kube-public/cluster-info names no server")
 	}
-	k, err := o.clusterConfiguration(ctx)
+	k, err := readClusterConfiguration(ctx, c)
 	if err != nil {
 		return out, err
 	}
@@ -284,7 +284,7 @@ func (o Options) cluster(ctx context.Context, m *v1alpha1.OnecloudMachine) (boot
 		out.Endpoint = k.ControlPlaneEndpoint
 	}
 	out.KubernetesVersion = k.KubernetesVersion
-	out.ImageRepository, err = o.repository(ctx, m)
+	out.ImageRepository, err = repository(ctx, c, m)
 	// As in the line of "ocadm token create": the cloud's own repository has no images of Kubernetes.
 	const usual = "registry.k8s.io"
 	if k.ImageRepository != out.ImageRepository && (out.ImageRepository != "" || k.ImageRepository != usual) {
@@ -300,10 +300,10 @@ type clusterConfiguration struct {
 	KubernetesVersion    string `json:"kubernetesVersion"`
 }
 
-func (o Options) clusterConfiguration(ctx context.Context) (clusterConfiguration, error) {
+func readClusterConfiguration(ctx context.Context, c client.Reader) (clusterConfiguration, error) {
 	var k clusterConfiguration
 	config := &corev1.ConfigMap{}
-	switch err := o.Direct.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, config); {
+	switch err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, config); {
 	case apierrors.IsNotFound(err): // join finds out by itself
 	case err != nil:
 		return k, fmt.Errorf("reading the cluster's configuration: %w", err)
@@ -315,9 +315,9 @@ func (o Options) clusterConfiguration(ctx context.Context) (clusterConfiguration
 }
 
 // repository of all images, "" if init was given none.
-func (o Options) repository(ctx context.Context, m *v1alpha1.OnecloudMachine) (string, error) {
+func repository(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine) (string, error) {
 	cm := &corev1.ConfigMap{}
-	if err := o.Direct.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: bootstrap.SettingsName}, cm); err != nil {
+	if err := c.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: bootstrap.SettingsName}, cm); err != nil {
 		if apierrors.IsNotFound(err) {
 			return "", nil
 		}

@@ -68,13 +68,13 @@ func TestJobRefusesSecretsOfTheCloud(t *testing.T) {
 				m.Spec.Infrastructure.SSH.MachineLogin = v1alpha1.MachineLogin{CredentialsSecretName: "login"}
 				m.Spec.Infrastructure.SSH.JumpHost = &v1alpha1.MachineLogin{CredentialsSecretName: s.Name}
 			}
-			o := optionsWith(m, s, secretNamed("login"), cloudWithSecrets())
-			_, one := o.job(AccountOfWork)(t.Context(), operationFor("w"))
-			all, err := o.jobOfAll(t.Context(), operationFor("w"))
+			a := accessTo(m, s, secretNamed("login"), cloudWithSecrets())
+			_, one := a.job(AccountOfWork)(t.Context(), operationFor("w"))
+			all, err := a.jobOfAll(t.Context(), operationFor("w"))
 			if err != nil || slices.Contains(all.Secrets, s.Name) {
 				t.Errorf("%s, %s: a comparison uses %q, %v", s.Name, where, all.Secrets, err)
 			}
-			_, login := o.target(t.Context(), m, v1alpha1.OperationMachine{})
+			_, login := a.target(t.Context(), m, v1alpha1.OperationMachine{})
 			for what, err := range map[string]error{"job": one, "login of the operator itself": login} {
 				if l := finding.Of(err); len(l) != 1 || l[0].Code != "OCA-7628" || !strings.Contains(l[0].What, "Secret "+s.Name+" ") {
 					t.Errorf("%s, %s, %s: %v", s.Name, where, what, err)
@@ -93,7 +93,7 @@ func TestJobTakesLogins(t *testing.T) {
 		m := &v1alpha1.OnecloudMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "w"}}
 		m.Spec.Infrastructure.SSH.CredentialsSecretName = "login"
 		m.Spec.Infrastructure.SSH.JumpHost = &v1alpha1.MachineLogin{CredentialsSecretName: "login"}
-		j, err := optionsWith(m, s, cloudWithSecrets()).job(AccountOfWork)(t.Context(), operationFor("w"))
+		j, err := accessTo(m, s, cloudWithSecrets()).job(AccountOfWork)(t.Context(), operationFor("w"))
 		if err != nil || !slices.Equal(j.Secrets, []string{"login", "w-bootstrap"}) {
 			t.Errorf("%s: %q, %v", name, j.Secrets, err)
 		}
@@ -104,15 +104,15 @@ func TestJobTakesLogins(t *testing.T) {
 func TestJobOfAbandoned(t *testing.T) {
 	m := &v1alpha1.OnecloudMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "w", Annotations: map[string]string{v1alpha1.AnnotationAbandonMachine: "true"}}}
 	m.Spec.Infrastructure.SSH.CredentialsSecretName = "ocadm-mysql"
-	j, err := optionsWith(m).job(AccountOfRemoval)(t.Context(), operationFor("w"))
+	j, err := accessTo(m).job(AccountOfRemoval)(t.Context(), operationFor("w"))
 	if err != nil || len(j.Secrets) > 0 {
 		t.Errorf("%q, %v", j.Secrets, err)
 	}
 }
 
-func optionsWith(all ...client.Object) Options {
+func accessTo(all ...client.Object) access {
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(all...).Build()
-	return Options{Client: c, Direct: c}
+	return access{client: c, direct: c}
 }
 
 func operationFor(machine string) *v1alpha1.OnecloudOperation {

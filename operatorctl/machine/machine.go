@@ -58,13 +58,13 @@ const (
 )
 
 // job is how an operation on a machine runs apart from the operator: with the Secrets of that machine and no others.
-func (o Options) job(account string) func(context.Context, *v1alpha1.OnecloudOperation) (operation.Job, error) {
+func (a access) job(account string) func(context.Context, *v1alpha1.OnecloudOperation) (operation.Job, error) {
 	return func(ctx context.Context, op *v1alpha1.OnecloudOperation) (operation.Job, error) {
 		m := &v1alpha1.OnecloudMachine{}
 		key := client.ObjectKey{Namespace: op.Namespace, Name: op.MachineName()}
-		err := o.Client.Get(ctx, key, m)
+		err := a.client.Get(ctx, key, m)
 		if apierrors.IsNotFound(err) { // or the cache does not have it yet
-			err = o.Direct.Get(ctx, key, m)
+			err = a.direct.Get(ctx, key, m)
 		}
 		if client.IgnoreNotFound(err) != nil {
 			return operation.Job{}, fmt.Errorf("reading machine %s: %w", op.MachineName(), err)
@@ -73,7 +73,7 @@ func (o Options) job(account string) func(context.Context, *v1alpha1.OnecloudOpe
 		if err != nil { // its first step says so
 			return j, nil //nolint:nilerr // not an error of the operator
 		}
-		if err := o.mayRun(ctx, op, m); err != nil {
+		if err := mayRun(ctx, a.client, op, m); err != nil {
 			return j, err
 		}
 		if op.Spec.Machine.ControlPlane && account == AccountOfRemoval {
@@ -82,7 +82,7 @@ func (o Options) job(account string) func(context.Context, *v1alpha1.OnecloudOpe
 		if account == AccountOfRemoval && abandoned(m) { // nothing logs in to it any more
 			return j, nil
 		}
-		if err := o.addLogins(ctx, &j, m); err != nil {
+		if err := a.addLogins(ctx, &j, m); err != nil {
 			return j, err
 		}
 		if name := m.BootstrapSecret(); account == AccountOfWork && !slices.Contains(j.Secrets, name) {
@@ -93,12 +93,12 @@ func (o Options) job(account string) func(context.Context, *v1alpha1.OnecloudOpe
 }
 
 // secret reads one of the Secrets of a machine, nil if there is none.
-func (o Options) secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
-	if o.SecretsDir == "" {
-		s, err := o.readSecret(ctx, namespace, name)
+func (a access) secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+	if a.secretsDir == "" {
+		s, err := a.readSecret(ctx, namespace, name)
 		return s.Data, err
 	}
-	dir := filepath.Join(o.SecretsDir, name)
+	dir := filepath.Join(a.secretsDir, name)
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reading Secret %s: %w", name, err)
@@ -119,20 +119,29 @@ func (o Options) secret(ctx context.Context, namespace, name string) (map[string
 
 // target is how a machine is reached. Its secrets are read when they are needed: they are not kept.
 // seen are the host keys that this operation has seen.
-func (o Options) target(ctx context.Context, m *v1alpha1.OnecloudMachine, seen v1alpha1.OperationMachine) (ssh.Target, error) {
+func (a access) target(ctx context.Context, m *v1alpha1.OnecloudMachine, seen v1alpha1.OperationMachine) (ssh.Target, error) {
 	way := m.Spec.Infrastructure.SSH
-	t, err := o.login(ctx, m, way.MachineLogin, cmp.Or(hostKey(m), keyAt(seen.HostKey, seen.Address, place(m))))
+	t, err := a.login(ctx, m, way.MachineLogin, cmp.Or(hostKey(m), keyAt(seen.HostKey, seen.Address, place(m))))
 	if err != nil || way.JumpHost == nil {
 		return t, err
 	}
-	jump, err := o.login(ctx, m, *way.JumpHost, cmp.Or(jumpHostKey(m), keyAt(seen.JumpHostKey, seen.JumpAddress, placeOf(way.JumpHost))))
+	jump, err := a.login(ctx, m, *way.JumpHost, cmp.Or(jumpHostKey(m), keyAt(seen.JumpHostKey, seen.JumpAddress, placeOf(way.JumpHost))))
 	t.Jump = &jump
 	return t, err
 }
 
-func (o Options) login(ctx context.Context, m *v1alpha1.OnecloudMachine, l v1alpha1.MachineLogin, recorded string) (ssh.Target, error) {
+// dial logs in to a machine.
+func (a access) dial(ctx context.Context, m *v1alpha1.OnecloudMachine, seen v1alpha1.OperationMachine) (*ssh.Conn, error) {
+	t, err := a.target(ctx, m, seen)
+	if err != nil {
+		return nil, err
+	}
+	return ssh.Dial(ctx, t, a.tcp)
+}
+
+func (a access) login(ctx context.Context, m *v1alpha1.OnecloudMachine, l v1alpha1.MachineLogin, recorded string) (ssh.Target, error) {
 	t := ssh.Target{Address: l.Address, Port: int(l.Port), User: l.User, HostKey: cmp.Or(l.HostKey, recorded)}
-	s, err := o.loginOf(ctx, m, l.CredentialsSecretName)
+	s, err := a.loginOf(ctx, m, l.CredentialsSecretName)
 	if err != nil {
 		return t, err
 	}

@@ -26,9 +26,9 @@ import (
 const drainTimeout = 15 * time.Minute
 
 // nodeOf reads the Node of a machine, nil if it has none.
-func (o Options) nodeOf(ctx context.Context, m *v1alpha1.OnecloudMachine) (*corev1.Node, error) {
+func nodeOf(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine) (*corev1.Node, error) {
 	n := &corev1.Node{}
-	err := o.Direct.Get(ctx, client.ObjectKey{Name: m.Name}, n)
+	err := c.Get(ctx, client.ObjectKey{Name: m.Name}, n)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading node %s: %w", m.Name, err)
 	}
@@ -44,16 +44,16 @@ func abandoned(m *v1alpha1.OnecloudMachine) bool {
 }
 
 // drain keeps new pods from the node and evicts those that it has.
-func (o Options) drain() operation.Step {
+func (w work) drain() operation.Step {
 	return operation.Step{
 		Name: stepDrain, Short: "Move the pods to other nodes", Timeout: drainTimeout + time.Minute,
-		Run: o.onNode(func(ctx context.Context, m *v1alpha1.OnecloudMachine, n *corev1.Node, report workflow.Reporter) error {
+		Run: w.onNode(func(ctx context.Context, m *v1alpha1.OnecloudMachine, n *corev1.Node, report workflow.Reporter) error {
 			if abandoned(m) {
 				report.Info("the pods are left: the machine is abandoned")
 				return nil
 			}
 			if !n.Spec.Unschedulable {
-				if err := kube.Cordon(ctx, o.Client, n.Name, v1alpha1.ManagerOperator); err != nil {
+				if err := kube.Cordon(ctx, w.Client, n.Name, v1alpha1.ManagerOperator); err != nil {
 					return err
 				}
 				report.Changed("no new pods on node %s", n.Name)
@@ -61,7 +61,7 @@ func (o Options) drain() operation.Step {
 			ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 			defer cancel()
 			// There is no watch, also because the operator has no right to watch the pods of others.
-			left, err := kube.Evict(ctx, o.Direct, o.Client, n.Name, time.Second, 15*time.Second, report.Waiting)
+			left, err := kube.Evict(ctx, w.Direct, w.Client, n.Name, time.Second, 15*time.Second, report.Waiting)
 			if len(left) > 0 && wait.Interrupted(err) {
 				return fmt.Errorf("waiting for the pods of node %s: %s have not left", n.Name, strings.Join(left[:min(len(left), 5)], ", "))
 			}
@@ -71,15 +71,15 @@ func (o Options) drain() operation.Step {
 }
 
 // onNode is what a step does that works on the Node of the machine. Without a Node there is nothing to do.
-func (o Options) onNode(
+func (w work) onNode(
 	work func(context.Context, *v1alpha1.OnecloudMachine, *corev1.Node, workflow.Reporter) error,
 ) func(context.Context, *operation.Run, workflow.Reporter) error {
 	return func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
-		m, err := o.machineOf(ctx, r)
+		m, err := w.machineOf(ctx, r)
 		if err != nil {
 			return err
 		}
-		n, err := o.nodeOf(ctx, m)
+		n, err := nodeOf(ctx, w.Direct, m)
 		if err != nil || n == nil {
 			return err
 		}
@@ -88,34 +88,34 @@ func (o Options) onNode(
 }
 
 // mayLeave looks whether etcd goes on without a control-plane node, before anything is changed.
-func (o Options) mayLeave() operation.Step {
+func (w work) mayLeave() operation.Step {
 	return operation.Step{
 		Name: stepMayLeave, Short: "See whether etcd continues without the node", ReadOnly: true, Timeout: 2 * time.Minute, Skip: worker,
 		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
-			return o.leaveEtcd(ctx, r, true, report)
+			return w.leaveEtcd(ctx, r, true, report)
 		},
 	}
 }
 
 // leave takes a control-plane node out of etcd and the group of the virtual address. ocadm reset has done so on a machine that answers.
-func (o Options) leave() operation.Step {
+func (w work) leave() operation.Step {
 	return operation.Step{
 		Name: stepLeave, Short: "Take the node out of etcd", Timeout: 5 * time.Minute, Skip: worker,
 		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
-			return o.leaveEtcd(ctx, r, false, report)
+			return w.leaveEtcd(ctx, r, false, report)
 		},
 	}
 }
 
-func (o Options) leaveEtcd(ctx context.Context, r *operation.Run, check bool, report workflow.Reporter) error {
-	if o.Leave == nil {
+func (w work) leaveEtcd(ctx context.Context, r *operation.Run, check bool, report workflow.Reporter) error {
+	if w.Leave == nil {
 		return elsewhere(r.Operation.MachineName())
 	}
-	m, err := o.machineOf(ctx, r)
+	m, err := w.machineOf(ctx, r)
 	if err != nil {
 		return err
 	}
-	n, err := o.nodeOf(ctx, m)
+	n, err := nodeOf(ctx, w.Direct, m)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (o Options) leaveEtcd(ctx context.Context, r *operation.Run, check bool, re
 		report.Info("the machine has never joined: a member of etcd with its name is that of another machine")
 		return nil
 	}
-	return o.Leave(ctx, r.Operation.MachineName(), check, report)
+	return w.Leave(ctx, r.Operation.MachineName(), check, report)
 }
 
 // OnlyControlPlane is the finding about a machine without which the cluster would have no control plane.
@@ -172,8 +172,8 @@ func Left(n *corev1.Node) bool {
 const ReasonLeft = "NodeLeft"
 
 // awaitReset is the reset of a machine to which nothing logs in: a user runs it, and the Node shows that.
-func (o Options) awaitReset(ctx context.Context, m *v1alpha1.OnecloudMachine) error {
-	n, err := o.nodeOf(ctx, m)
+func awaitReset(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine) error {
+	n, err := nodeOf(ctx, c, m)
 	if err != nil || n == nil || Left(n) {
 		return err
 	}
@@ -182,11 +182,11 @@ func (o Options) awaitReset(ctx context.Context, m *v1alpha1.OnecloudMachine) er
 }
 
 // reset runs ocadm reset on the machine, which verifies that nothing is left.
-func (o Options) reset() operation.Step {
+func (w work) reset() operation.Step {
 	return operation.Step{
 		Name: stepReset, Short: "Remove what ocadm installed on the machine", Timeout: 30 * time.Minute,
 		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
-			m, err := o.machineOf(ctx, r)
+			m, err := w.machineOf(ctx, r)
 			if err != nil {
 				return err
 			}
@@ -195,22 +195,22 @@ func (o Options) reset() operation.Step {
 				return nil
 			}
 			if m.CallsIn() {
-				return o.awaitReset(ctx, m)
+				return awaitReset(ctx, w.Direct, m)
 			}
-			m, c, err := o.open(ctx, r)
+			m, c, err := w.open(ctx, r)
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			return o.clean(ctx, m, c, report)
+			return w.clean(ctx, m, c, report)
 		},
 	}
 }
 
 // clean resets a machine that is logged in to. From one that never joined it takes away only what was sent there: at its address may be anything. A host that
 // says itself that it is this node of this cluster is reset, too, if there is no Node of that name: its address may have been written in another way since.
-func (o Options) clean(ctx context.Context, m *v1alpha1.OnecloudMachine, c *ssh.Conn, report workflow.Reporter) error {
-	n, err := o.nodeOf(ctx, m)
+func (w work) clean(ctx context.Context, m *v1alpha1.OnecloudMachine, c *ssh.Conn, report workflow.Reporter) error {
+	n, err := nodeOf(ctx, w.Direct, m)
 	if err != nil {
 		return err
 	}
@@ -219,8 +219,8 @@ func (o Options) clean(ctx context.Context, m *v1alpha1.OnecloudMachine, c *ssh.
 		return err
 	}
 	mine := resets(m, n)
-	if !mine && is.surely(m.Name, o.Authority) {
-		if mine, err = o.noNode(ctx, m.Name); err != nil {
+	if !mine && is.surely(m.Name, w.Authority) {
+		if mine, err = noNode(ctx, w.Direct, m.Name); err != nil {
 			return err
 		}
 	}
@@ -228,15 +228,15 @@ func (o Options) clean(ctx context.Context, m *v1alpha1.OnecloudMachine, c *ssh.
 		report.Info("no join of the machine has begun at %s: only what was sent there is removed", place(m))
 		return Tidy(ctx, m.Name, c)
 	}
-	if err := is.of(m.Name, o.Authority); err != nil {
+	if err := is.of(m.Name, w.Authority); err != nil {
 		return err
 	}
 	return Reset(ctx, m.Name, c, report)
 }
 
 // noNode reports whether there is no Node of this name, whoever made it.
-func (o Options) noNode(ctx context.Context, name string) (bool, error) {
-	err := o.Direct.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{})
+func noNode(ctx context.Context, c client.Reader, name string) (bool, error) {
+	err := c.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{})
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
@@ -247,11 +247,11 @@ func (o Options) noNode(ctx context.Context, name string) (bool, error) {
 }
 
 // deleteNode deletes the Node.
-func (o Options) deleteNode() operation.Step {
+func (w work) deleteNode() operation.Step {
 	return operation.Step{
 		Name: stepNode, Short: "Delete the Node", Timeout: 2 * time.Minute,
-		Run: o.onNode(func(ctx context.Context, _ *v1alpha1.OnecloudMachine, n *corev1.Node, report workflow.Reporter) error {
-			if err := client.IgnoreNotFound(o.Client.Delete(ctx, n, client.Preconditions{UID: &n.UID})); err != nil {
+		Run: w.onNode(func(ctx context.Context, _ *v1alpha1.OnecloudMachine, n *corev1.Node, report workflow.Reporter) error {
+			if err := client.IgnoreNotFound(w.Client.Delete(ctx, n, client.Preconditions{UID: &n.UID})); err != nil {
 				return fmt.Errorf("deleting node %s: %w", n.Name, err)
 			}
 			report.Changed("deleted node %s", n.Name)

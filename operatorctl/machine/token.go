@@ -14,27 +14,20 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 )
 
 // NewScript makes a token, and the script with which a machine joins, and waits until the token is good. The machine need not be in the cluster, nor its
 // cloud. The script is a secret.
 func NewScript(ctx context.Context, c client.WithWatch, m *v1alpha1.OnecloudMachine, report func(why string)) (string, error) {
-	o := Options{Client: c, Direct: c}
-	cluster, err := o.cluster(ctx, m)
+	cluster, err := ClusterOf(ctx, c, m)
 	if err != nil {
 		return "", err
 	}
-	script, token, _, err := o.newScript(ctx, m, cluster)
+	script, token, _, err := newScript(ctx, c, m, cluster)
 	if err != nil {
 		return "", err
 	}
 	return script, Signed(ctx, c, token, report)
-}
-
-// ClusterOf reads what a machine must know of its cluster.
-func ClusterOf(ctx context.Context, c client.Client, m *v1alpha1.OnecloudMachine) (bootstrap.Cluster, error) {
-	return Options{Client: c, Direct: c}.cluster(ctx, m)
 }
 
 // Signed waits until Kubernetes has signed ConfigMap cluster-info with a token: before that, a join takes the token for unknown. report gets what it
