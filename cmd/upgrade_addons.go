@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/phases/addons"
@@ -161,7 +160,7 @@ func mayUpgrade(ctx context.Context, h *host.Host, list []addons.Installed, over
 		}
 		found = append(found, conflicts...)
 	}
-	return finding.List(found).Err()
+	return found.Err()
 }
 
 // addonLines describe what an upgrade does: "cni (flannel v0.28.3 → v0.28.4)".
