@@ -97,7 +97,7 @@ func (a actor) adopt(ctx context.Context, s State, d *Desired) State {
 			err = a.keepOptions(ctx, s, d, c, cm, options)
 		}
 		if err != nil {
-			s.part(c.Name).err, s.Done.Refused = fmt.Errorf("taking over ConfigMap %s of the earlier operator: %w", cm.Name, err), true
+			s.outcome(c.Name).err, s.Done.Refused = fmt.Errorf("taking over ConfigMap %s of the earlier operator: %w", cm.Name, err), true
 		}
 	}
 	return s

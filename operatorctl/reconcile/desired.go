@@ -95,7 +95,7 @@ func (r *Reconciler) draft(ctx context.Context, m *cloud, s State, passwords com
 	}
 	d.Credentials, d.Certificates, d.catalog, d.passwordTaken = passwords, s.Secrets.current, s.Catalog, s.passwordTaken()
 	for _, name := range d.catalog.order {
-		d.Components = append(d.Components, &target{Resolved: d.Cluster.Components[name], paused: s.Paused.components[name], err: s.part(name).err})
+		d.Components = append(d.Components, &target{Resolved: d.Cluster.Components[name], paused: s.Paused.components[name], err: s.outcome(name).err})
 	}
 	renderAll(s, d)
 	if s.Releases.past == nil {

@@ -69,7 +69,7 @@ func (a actor) apply(ctx context.Context, m *cloud, s State, d *Desired, p Plan)
 	}
 	err = errors.Join(err, a.applyItems(ctx, &s, d, p.Workloads))
 	for _, i := range p.Workloads {
-		s.part(i.target.Name).tried = true
+		s.outcome(i.target.Name).tried = true
 	}
 	if err != nil {
 		a.log(s).Warn("applying", "error", err)
@@ -111,7 +111,7 @@ func (a actor) applyItems(ctx context.Context, s *State, d *Desired, list []item
 	var objs []client.Object
 	var owners []item
 	for _, i := range list {
-		if s.part(i.target.Name).err != nil {
+		if s.outcome(i.target.Name).err != nil {
 			continue
 		}
 		live := s.Live.objects[i.want.key]
@@ -159,10 +159,10 @@ func (a actor) note(s *State, c *target, change engine.Change) {
 
 func (s *State) note(c *target, change engine.Change) {
 	if c != nil {
-		p := s.part(c.Name)
-		p.kept = append(p.kept, change.Kept...)
+		o := s.outcome(c.Name)
+		o.kept = append(o.kept, change.Kept...)
 		if change.Conflict != nil {
-			p.refusals = append(p.refusals, change.Conflict)
+			o.refusals = append(o.refusals, change.Conflict)
 			s.retryAt(change.Conflict.Until)
 		}
 	}
@@ -174,14 +174,14 @@ func (s *State) note(c *target, change engine.Change) {
 // notApplied notes that an object of a component was not accepted. What can never be accepted as it is does not keep the rest of the
 // component from being applied: the way out may be in there.
 func (s *State) notApplied(c *target, err error) error {
-	p := s.part(c.Name)
+	o := s.outcome(c.Name)
 	var refusal *engine.Refusal
 	if errors.As(err, &refusal) {
-		p.refusals = append(p.refusals, refusal)
+		o.refusals = append(o.refusals, refusal)
 		s.retryAt(refusal.Until)
 	}
 	if refusal == nil || refusal.Reason == engine.ReasonRefused {
-		p.err = err
+		o.err = err
 		s.Done.Refused = s.Done.Refused || refusal == nil
 	}
 	return fmt.Errorf("%s: %w", c.Name, err)

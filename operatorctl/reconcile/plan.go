@@ -86,7 +86,7 @@ func planRound(s State, d *Desired, round int) Plan {
 			switch {
 			case w.role == roleBase && round == 0:
 				p.Base = append(p.Base, item{c, w})
-			case w.role != roleBase && (ready || w.stopped && !s.part(c.Name).tried) && !isPaused(s, w.key): // what stops waits for nothing
+			case w.role != roleBase && (ready || w.stopped && !s.outcome(c.Name).tried) && !isPaused(s, w.key): // what stops waits for nothing
 				p.Workloads = append(p.Workloads, item{c, w})
 			}
 		}
@@ -97,7 +97,7 @@ func planRound(s State, d *Desired, round int) Plan {
 // workloadReady is true if a workload can be applied now: its gates are open, the effects before it are done, and it was not tried yet.
 func workloadReady(s State, d *Desired, c *target, o observation) bool {
 	_, has := c.workload()
-	return has && len(o.gates) == 0 && !s.part(c.Name).tried && done(s, d, c, effects.Before, true) && triedFirst(s, d, c)
+	return has && len(o.gates) == 0 && !s.outcome(c.Name).tried && done(s, d, c, effects.Before, true) && triedFirst(s, d, c)
 }
 
 // triedFirst is true if the effects of a component that are to be tried before its workload is changed were tried.
@@ -113,7 +113,7 @@ func brokenBy(s State, d *Desired, c *target) error {
 	if c.err != nil {
 		return c.err
 	}
-	if err := s.part(c.Name).err; err != nil {
+	if err := s.outcome(c.Name).err; err != nil {
 		return err
 	}
 	return wrongMembers(s, d, c)

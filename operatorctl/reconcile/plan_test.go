@@ -73,7 +73,7 @@ func TestPlanOfEachRound(t *testing.T) {
 		t.Error("a workload whose database was made does not count as progress")
 	}
 	check("the database was made", 1, nil, []string{"first"})
-	s.part("first").tried = true
+	s.outcome("first").tried = true
 	check("the first one was applied", 2, nil, nil)
 	serve(s, d, "first")
 	check("the first one serves", 3, nil, []string{"second"})
@@ -113,7 +113,7 @@ func TestPlanOfTheCleanup(t *testing.T) {
 		add("Service", name)
 		add("PersistentVolumeClaim", name)
 	}
-	s.part("second").err = context.Canceled
+	s.outcome("second").err = context.Canceled
 	out := planCleanup(s, d)
 	if len(out.deletes) != 1 || out.deletes[0].GetName() != "Servicefirst" {
 		t.Errorf("deletes %v", out.deletes)

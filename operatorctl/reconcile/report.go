@@ -194,15 +194,15 @@ func summary(s State, d *Desired, next last, audits bool) Summary {
 
 // observed is what package status judges a component by.
 func observed(s State, d *Desired, c *target, seen observation) status.Observed {
-	p := s.part(c.Name)
+	done := s.outcome(c.Name)
 	o := status.Observed{
 		Name: c.Name, Previous: previous(s.Cloud.Status, c.Name), Resolved: c.Resolved, Problem: c.Problem, InvalidOptions: c.invalid,
-		Held: c.held, BlockedBy: seen.gates, Workload: seen.workload, Current: seen.current, Copies: seen.copies, Paused: seen.paused, Left: c.paused, Now: s.Now, Kept: p.kept,
+		Held: c.held, BlockedBy: seen.gates, Workload: seen.workload, Current: seen.current, Copies: seen.copies, Paused: seen.paused, Left: c.paused, Now: s.Now, Kept: done.kept,
 	}
 	if err := brokenBy(s, d, c); err != nil && c.Problem == "" {
 		o.Refused, o.RefusedReason = err.Error(), status.ReasonNotApplied
 	}
-	for _, r := range p.refusals {
+	for _, r := range done.refusals {
 		if o.Refused == "" || o.RefusedReason == engine.ReasonTerminating {
 			o.Refused, o.RefusedReason = r.Error(), r.Reason
 		}

@@ -58,8 +58,8 @@ type releases struct {
 
 // outcome is what a reconcile has done so far.
 type outcome struct {
-	// Parts say how far it is with each component, by name.
-	Parts map[string]*part
+	// Components are the outcomes of components, by name.
+	Components map[string]*componentOutcome
 	// Effects are the outcomes of those that it looked at, by key.
 	Effects map[string]effects.Outcome
 	// Changes are all that it did to objects.
@@ -71,11 +71,11 @@ type outcome struct {
 
 // nothingDone is where a reconcile begins.
 func nothingDone() outcome {
-	return outcome{Parts: map[string]*part{}, Effects: map[string]effects.Outcome{}}
+	return outcome{Components: map[string]*componentOutcome{}, Effects: map[string]effects.Outcome{}}
 }
 
-// part is how far a reconcile is with one component.
-type part struct {
+// componentOutcome is what a reconcile has done with one component so far.
+type componentOutcome struct {
 	// err is why it cannot be rendered or applied.
 	err error
 	// tried is true once its workload was applied.
@@ -125,14 +125,14 @@ func live[T client.Object](l Live, kind, name string) T {
 	return o
 }
 
-// part returns how far the reconcile is with a component.
-func (s State) part(name string) *part {
-	p := s.Done.Parts[name]
-	if p == nil {
-		p = &part{}
-		s.Done.Parts[name] = p
+// outcome of a component. It may be written.
+func (s State) outcome(name string) *componentOutcome {
+	o := s.Done.Components[name]
+	if o == nil {
+		o = &componentOutcome{}
+		s.Done.Components[name] = o
 	}
-	return p
+	return o
 }
 
 // address by which users and hosts reach the cloud: the spec's, or a node's that becomes the spec's default; "" if there is neither.

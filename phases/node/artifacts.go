@@ -44,7 +44,7 @@ func outstandingArtifacts(ctx context.Context, h *host.Host, has func(name strin
 	var out []piece
 	for _, a := range list {
 		if (has(a.Name) || a.SHA256 == "") && !a.present(ctx, h) {
-			if a.SHA256 == "" { // also one of another part: nothing is installed then
+			if a.SHA256 == "" { // also one of the other set: nothing is installed then
 				return nil, table.Unpinned(a.Artifact, h.Facts.Arch,
 					"choose one of them with --kubernetes-version, or make a bundle with --allow-unpinned on a connected machine: ocadm bundle create --help")
 			}

@@ -34,21 +34,21 @@ func Software() host.Phase {
 		Example: "  ocadm init phase node-files --bundle ocadm.bundle",
 		After:   []string{"preflight"},
 		Phases: []host.Phase{
-			part{name: "runtime", short: "Install containerd, ctr and runc", has: isRuntime}.phase(),
-			part{name: "kubelet", short: "Install kubelet, kubectl and the CNI plugins", has: func(n string) bool { return !isRuntime(n) }}.phase(),
+			programSet{name: "runtime", short: "Install containerd, ctr and runc", has: isRuntime}.phase(),
+			programSet{name: "kubelet", short: "Install kubelet, kubectl and the CNI plugins", has: func(n string) bool { return !isRuntime(n) }}.phase(),
 		},
 	}
 }
 
-// part is one half of the software: the programs, for whose names has is true.
-type part struct {
+// programSet is one half of the software: the programs, for whose names has is true.
+type programSet struct {
 	name, short string
 	has         func(name string) bool
 }
 
 func isRuntime(name string) bool { return slices.Contains([]string{containerd, shim, ctr, runc}, name) }
 
-func (p part) phase() host.Phase {
+func (p programSet) phase() host.Phase {
 	return host.Phase{
 		Name: p.name, Short: p.short,
 		Timeout: time.Hour,
@@ -80,7 +80,7 @@ type piece interface {
 }
 
 // outstanding is what has yet to be installed.
-func (p part) outstanding(ctx context.Context, h *host.Host) ([]piece, error) {
+func (p programSet) outstanding(ctx context.Context, h *host.Host) ([]piece, error) {
 	if h.Source() == nil {
 		return outstandingArtifacts(ctx, h, p.has)
 	}
@@ -133,7 +133,7 @@ func (b bundleFile) install(ctx context.Context, h *host.Host, r workflow.Report
 	return nil
 }
 
-func (p part) install(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+func (p programSet) install(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err := p.noteTheirs(h, r); err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (p part) install(ctx context.Context, h *host.Host, r workflow.Reporter) er
 const fromBundle = "bundle"
 
 // noteBundled notes that the artifacts are there, so that a later run without the bundle does not download them.
-func (p part) noteBundled(h *host.Host) error {
+func (p programSet) noteBundled(h *host.Host) error {
 	_, list, err := artifactsOf(h)
 	if err != nil {
 		return err
@@ -194,7 +194,7 @@ func (p part) noteBundled(h *host.Host) error {
 }
 
 // unnoted are the programs of the machine that are used and that are not in the ledger yet.
-func (p part) unnoted(h *host.Host) []host.Program {
+func (p programSet) unnoted(h *host.Host) []host.Program {
 	var out []host.Program
 	for _, q := range programs() {
 		found, ok := theirs(h, q.name)
@@ -206,7 +206,7 @@ func (p part) unnoted(h *host.Host) []host.Program {
 }
 
 // noteTheirs notes which programs of the machine are used, so that reset leaves them and people can see it.
-func (p part) noteTheirs(h *host.Host, r workflow.Reporter) error {
+func (p programSet) noteTheirs(h *host.Host, r workflow.Reporter) error {
 	for _, found := range p.unnoted(h) {
 		if err := h.Ledger.Record(host.Entry{Kind: host.KindProgram, Name: found.Path, Op: host.Found, Detail: found.Version}); err != nil {
 			return err
@@ -217,7 +217,7 @@ func (p part) noteTheirs(h *host.Host, r workflow.Reporter) error {
 }
 
 // verify runs every program once: one that prints no version does not work on this machine.
-func (p part) verify(ctx context.Context, h *host.Host) error {
+func (p programSet) verify(ctx context.Context, h *host.Host) error {
 	var out finding.List
 	for _, q := range programs() {
 		if q.name == shim || !p.has(q.name) || !needed(h, q.name) {
@@ -240,7 +240,7 @@ func (p part) verify(ctx context.Context, h *host.Host) error {
 	return out.Err()
 }
 
-func (p part) remove(h *host.Host, r workflow.Reporter) error {
+func (p programSet) remove(h *host.Host, r workflow.Reporter) error {
 	var names []string
 	for _, e := range h.Ledger.Created() {
 		dir, name := path.Split(e.Name)
