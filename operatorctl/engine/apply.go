@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -78,38 +77,7 @@ type Applier struct {
 	Earlier string
 	Take    func(Key) func(fieldpath.Path) bool
 
-	mu      sync.Mutex
-	records map[Key]*record
-}
-
-// record is what is known of an object beside what the cache shows.
-type record struct {
-	// expected is the resourceVersion that our last write made, "" once the cache has shown it; until when the cache may lack the object.
-	expected string
-	until    time.Time
-	// clean says for which hash a version was found equal: it saves comparing it again.
-	clean seen
-	// hold is the last refusal of the API server, drift how often others have changed the object back or deleted it.
-	hold  *hold
-	drift drift
-	// full is the hash of a claim that was not allowed to grow, growAt when that is tried again.
-	full   string
-	growAt time.Time
-}
-
-type seen struct {
-	version, hash string
-	kept          []Kept
-}
-
-// record of an object. The lock is held.
-func (a *Applier) record(key Key) *record {
-	r := a.records[key]
-	if r == nil {
-		r = &record{}
-		a.records[key] = r
-	}
-	return r
+	records records
 }
 
 // growAgain is after how long a claim that was not allowed to grow is tried again: its StorageClass may have been changed.
@@ -124,7 +92,7 @@ const (
 
 // NewApplier makes an Applier.
 func NewApplier(w client.Client, r client.Reader) *Applier {
-	return &Applier{Writer: w, Reader: r, Now: time.Now, records: map[Key]*record{}}
+	return &Applier{Writer: w, Reader: r, Now: time.Now, records: records{of: map[Key]record{}}}
 }
 
 // Apply brings the objects to the cluster, several at once, and says what it did to each, in the given order.
@@ -143,7 +111,7 @@ func (a *Applier) ApplyEach(ctx context.Context, objs []client.Object) ([]Change
 	for i, o := range objs {
 		g.Go(func() error {
 			changes[i], errs[i] = a.applyOne(ctx, o)
-			changes[i].Conflict = a.conflict(KeyOf(o))
+			changes[i].Conflict = a.records.get(KeyOf(o)).drift.refusal(a.Now())
 			return nil
 		})
 	}
@@ -154,11 +122,12 @@ func (a *Applier) ApplyEach(ctx context.Context, objs []client.Object) ([]Change
 // Known is what Apply would return of an object that is there in this version, where it is known without a look that it holds what is
 // applied under the hash; ok is false where Apply has to look.
 func (a *Applier) Known(key Key, version, hash string) (c Change, ok bool) {
-	kept, ok := a.isClean(key, version, hash)
+	known, now := a.records.get(key), a.Now()
+	kept, ok := known.isClean(version, hash, now)
 	if !ok {
 		return Change{}, false
 	}
-	return Change{Action: Unchanged, Kind: key.GVK.Kind, Name: key.Name, Kept: kept, Conflict: a.conflict(key)}, true
+	return Change{Action: Unchanged, Kind: key.GVK.Kind, Name: key.Name, Kept: kept, Conflict: known.drift.refusal(now)}, true
 }
 
 func (a *Applier) applyOne(ctx context.Context, o client.Object) (Change, error) {
@@ -176,7 +145,7 @@ func (a *Applier) applyOne(ctx context.Context, o client.Object) (Change, error)
 		if err := terminating(live); err != nil {
 			return change, &Refusal{Reason: ReasonTerminating, Err: fmt.Errorf("%s %w", key.GVK.Kind, err)}
 		}
-		if kept, ok := a.isClean(key, live.GetResourceVersion(), hash); ok {
+		if kept, ok := a.records.get(key).isClean(live.GetResourceVersion(), hash, a.Now()); ok {
 			change.Action, change.Kept = Unchanged, kept
 			return change, nil
 		}
@@ -186,10 +155,10 @@ func (a *Applier) applyOne(ctx context.Context, o client.Object) (Change, error)
 		return change, fmt.Errorf("preparing %s %q: %w", key.GVK.Kind, key.Name, err)
 	}
 	if live == nil {
-		if r := a.held(key, hash, ""); r != nil {
+		if r := a.records.get(key).hold.standing(hash, "", a.Now()); r != nil {
 			return change, r
 		}
-		if !a.mayRepair(ctx, key, o, "") {
+		if !a.mayRepair(ctx, key, "") {
 			return change, nil
 		}
 		return a.write(ctx, key, hash, o, desired, nil, change)
@@ -199,23 +168,25 @@ func (a *Applier) applyOne(ctx context.Context, o client.Object) (Change, error)
 	if err != nil {
 		return change, fmt.Errorf("reading %s %q: %w", key.GVK.Kind, key.Name, err)
 	}
-	if change.Kept, err = preserveImmutable(desired.Object, l, a.mayGrow(key, hash)); err != nil {
+	if change.Kept, err = preserveImmutable(desired.Object, l, a.records.get(key).notToGrow(a.Now()) != hash); err != nil {
 		return change, err
 	}
 	change.Kept = append(change.Kept, leaveScale(desired.Object, live)...)
 	ours := live.GetAnnotations()[HashAnnotation] == hash
 	same, where := Holds(desired.Object, l)
 	if ours && same {
-		a.noteClean(key, version, hash, change.Kept)
+		a.records.update(key, func(r *record) {
+			r.clean, r.hold, r.full = seen{version: version, hash: hash, kept: change.Kept}, nil, r.notToGrow(a.Now())
+		})
 		change.Action = Unchanged
 		return change, nil
 	}
-	if r := a.held(key, hash, version); r != nil {
+	if r := a.records.get(key).hold.standing(hash, version, a.Now()); r != nil {
 		return change, r
 	}
 	if change.Where = where; !ours {
 		change.Where = ".metadata.annotations." + HashAnnotation
-	} else if !a.mayRepair(ctx, key, o, where) {
+	} else if !a.mayRepair(ctx, key, where) {
 		return change, nil
 	}
 	return a.write(ctx, key, hash, o, desired, l, change)
@@ -245,26 +216,32 @@ func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Obje
 	if err == nil {
 		desired, err = a.send(ctx, key, desired, live == nil)
 	}
-	switch {
+	switch now := a.Now(); {
 	case err == nil:
-		a.expect(key, desired.GetResourceVersion())
-		if grown {
-			a.grew(key, "")
-		}
+		a.records.update(key, func(r *record) {
+			r.expected, r.until, r.hold = desired.GetResourceVersion(), now.Add(patience), nil
+			if grown {
+				r.full = ""
+			}
+		})
 		if change.Action = Configured; live == nil {
 			change.Action = Created
 		}
 		change.Object, err = a.typed(key, desired)
 		return change, err
 	case grown && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)):
-		a.grew(key, hash)
+		a.records.update(key, func(r *record) { r.full, r.growAt = hash, now.Add(growAgain) })
 		return a.applyOne(ctx, o)
+	case apierrors.IsConflict(err): // it is read anew and rendered anew
+		return change, fmt.Errorf("applying %s %q: %w", key.GVK.Kind, key.Name, err)
+	default:
+		var h *hold
+		a.records.update(key, func(r *record) {
+			r.hold = holdAfter(r.hold, hash, version, fmt.Errorf("applying %s %q: %w", key.GVK.Kind, key.Name, err), now)
+			h = r.hold
+		})
+		return change, h.refusal
 	}
-	err = fmt.Errorf("applying %s %q: %w", key.GVK.Kind, key.Name, err)
-	if apierrors.IsConflict(err) {
-		return change, err // it is read anew and rendered anew
-	}
-	return change, a.refuse(key, hash, version, err)
 }
 
 // outlasting is a context that ends lastWord after ctx does, and after writeTimeout at the latest.
@@ -275,26 +252,6 @@ func outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
 		stop()
 		cancel()
 	}
-}
-
-// isClean is true if this version of an object was found to hold what is applied under the hash, and what was kept then. A claim that may be asked again to
-// grow is not.
-func (a *Applier) isClean(key Key, version, hash string) (kept []Kept, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r := a.records[key]
-	if r == nil || r.full == hash && r.refused(a.Now()) == "" {
-		return nil, false
-	}
-	s := r.clean
-	return s.kept, s.version == version && s.hash == hash && version != ""
-}
-
-func (a *Applier) noteClean(key Key, version, hash string, kept []Kept) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r := a.record(key)
-	r.clean, r.hold, r.full = seen{version: version, hash: hash, kept: kept}, nil, r.refused(a.Now())
 }
 
 // cached is what the cache has of an object, nil if nothing. It shares memory with the cache: look, but change nothing.
@@ -358,9 +315,7 @@ func HashOf(o client.Object) (string, error) {
 // Delete deletes an object if it is there. Dependents go in the background.
 func (a *Applier) Delete(ctx context.Context, o client.Object) error {
 	key := KeyOf(o)
-	a.mu.Lock()
-	delete(a.records, key)
-	a.mu.Unlock()
+	a.records.drop(key)
 	err := a.Writer.Delete(ctx, o, client.PropagationPolicy("Background"))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting %s %q: %w", key.GVK.Kind, key.Name, err)

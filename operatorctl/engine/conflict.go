@@ -10,7 +10,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
@@ -41,43 +40,43 @@ func (d drift) pause() time.Duration {
 // over is when a row of corrections ends if the object stays as it is.
 func (d drift) over() time.Time { return d.at.Add(max(conflictPause, 2*d.pause())) }
 
-// mayRepair is true if an object that another client has changed, or deleted (where is ""), may be corrected now.
-func (a *Applier) mayRepair(ctx context.Context, key Key, o client.Object, where string) bool {
-	a.mu.Lock()
-	now, d := a.Now(), a.record(key).drift
+// correct counts a correction. ok is false if the object is not to be corrected yet.
+func (d drift) correct(now time.Time) (_ drift, ok bool) {
 	if now.Before(d.at.Add(d.pause())) {
-		a.mu.Unlock()
-		return false
+		return d, false
 	}
 	if !now.Before(d.over()) {
 		d = drift{}
 	}
 	d.times, d.at = d.times+1, now
-	a.record(key).drift = d
-	a.mu.Unlock()
-	if d.pause() == 0 || d.conflict != nil {
-		return true
-	}
-	d.conflict = a.describe(ctx, key, where)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.record(key).drift = d
-	return false
+	return d, true
 }
 
-// conflict returns the conflict over an object, nil if there is none. Its Until is when the object is to be looked at again.
-func (a *Applier) conflict(key Key) *Refusal {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r, now := a.records[key], a.Now()
-	if r == nil || r.drift.conflict == nil || !now.Before(r.drift.over()) {
+// refusal returns the conflict over an object, nil if there is none. Its Until is when the object is to be looked at again.
+func (d drift) refusal(now time.Time) *Refusal {
+	if d.conflict == nil || !now.Before(d.over()) {
 		return nil
 	}
-	until := r.drift.at.Add(r.drift.pause())
+	until := d.at.Add(d.pause())
 	if !now.Before(until) {
-		until = r.drift.over()
+		until = d.over()
 	}
-	return &Refusal{Reason: ReasonConflict, Until: until, Err: r.drift.conflict}
+	return &Refusal{Reason: ReasonConflict, Until: until, Err: d.conflict}
+}
+
+// mayRepair is true if an object that another client has changed, or deleted (where is ""), may be corrected now.
+func (a *Applier) mayRepair(ctx context.Context, key Key, where string) (ok bool) {
+	var d drift
+	a.records.update(key, func(r *record) {
+		d, ok = r.drift.correct(a.Now())
+		r.drift = d
+	})
+	if !ok || d.pause() == 0 || d.conflict != nil {
+		return ok
+	}
+	d.conflict = a.describe(ctx, key, where)
+	a.records.update(key, func(r *record) { r.drift = d })
+	return false
 }
 
 func (a *Applier) describe(ctx context.Context, key Key, where string) error {

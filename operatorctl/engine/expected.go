@@ -11,59 +11,32 @@ import (
 // but an object that was made and deleted meanwhile it never shows.
 const patience = 30 * time.Second
 
-// expect notes the resourceVersion that our write has made.
-func (a *Applier) expect(key Key, version string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r := a.record(key)
-	r.expected, r.until, r.hold = version, a.Now().Add(patience), nil
-}
-
 // Behind is true while the cache does not show what was written in a namespace: what is decided on an older version would be refused, or would
 // undo our own write. A watch brings the objects; at until the cache is believed to lack them rightly. An older version is never believed.
 func (a *Applier) Behind(ctx context.Context, namespace string) (behind bool, until time.Time, err error) {
-	for key, expected := range a.expected(namespace) {
+	for key, expected := range a.records.expected(namespace) {
 		o, err := a.cached(ctx, key)
 		if err != nil {
 			return false, until, err
 		}
-		a.mu.Lock()
-		r := a.record(key)
-		switch {
-		case r.expected != expected: // it was written again
-			behind = true
-		case o != nil && !Older(o.GetResourceVersion(), expected), o == nil && !a.Now().Before(r.until):
-			r.expected = ""
-		default:
-			if behind = true; o != nil {
-				r.until = a.Now().Add(patience)
+		a.records.update(key, func(r *record) {
+			switch {
+			case r.expected != expected: // it was written again
+				behind = true
+			case o != nil && !Older(o.GetResourceVersion(), expected), o == nil && !a.Now().Before(r.until):
+				r.expected = ""
+			default:
+				if behind = true; o != nil {
+					r.until = a.Now().Add(patience)
+				}
+				if until.IsZero() || r.until.Before(until) {
+					until = r.until
+				}
 			}
-			if until.IsZero() || r.until.Before(until) {
-				until = r.until
-			}
-		}
-		a.mu.Unlock()
+		})
 	}
 	return behind, until, nil
 }
 
-func (a *Applier) expected(namespace string) map[Key]string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	out := map[Key]string{}
-	for key, r := range a.records {
-		if key.Namespace == namespace && r.expected != "" {
-			out[key] = r.expected
-		}
-	}
-	return out
-}
-
 // Forget drops what is known of an object that a watch has shown to be deleted, but not how often others have deleted it.
-func (a *Applier) Forget(key Key) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if r := a.records[key]; r != nil {
-		a.records[key] = &record{drift: r.drift}
-	}
-}
+func (a *Applier) Forget(key Key) { a.records.deleted(key) }

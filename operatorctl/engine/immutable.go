@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -160,30 +159,6 @@ func grows(desired, live map[string]any) bool {
 	}
 	ours, theirs := storage(desired), storage(live)
 	return !theirs.IsZero() && ours.Cmp(theirs) > 0
-}
-
-// grew notes under which hash a claim was not allowed to grow, "" if it was.
-func (a *Applier) grew(key Key, refused string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r := a.record(key)
-	r.full, r.growAt = refused, a.Now().Add(growAgain)
-}
-
-// refused is under which hash a claim is not allowed to grow, "" if it may be asked again. One that is found equal then has grown by another hand.
-func (r *record) refused(now time.Time) string {
-	if now.Before(r.growAt) {
-		return r.full
-	}
-	return ""
-}
-
-// mayGrow is true if a claim may be asked to grow: not right after that was refused.
-func (a *Applier) mayGrow(key Key, hash string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r := a.records[key]
-	return r == nil || r.refused(a.Now()) != hash
 }
 
 func (s *settling) service() {

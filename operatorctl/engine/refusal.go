@@ -80,34 +80,24 @@ type hold struct {
 	refusal       *Refusal
 }
 
-// held returns the refusal that still stands for a request.
-func (a *Applier) held(key Key, hash, version string) *Refusal {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r := a.records[key]
-	if r == nil || r.hold == nil {
+// standing returns the refusal that still stands for a request, nil if none does.
+func (h *hold) standing(hash, version string, now time.Time) *Refusal {
+	if h == nil || h.hash != hash || h.cause == terminal && h.version != version || !now.Before(h.refusal.Until) {
 		return nil
 	}
-	if h := r.hold; h.hash != hash || h.cause == terminal && h.version != version || !a.Now().Before(h.refusal.Until) {
-		return nil
-	}
-	return r.hold.refusal
+	return h.refusal
 }
 
-// refuse notes an answer, and says when to ask again.
-func (a *Applier) refuse(key Key, hash, version string, err error) *Refusal {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// holdAfter says when to ask again after an error. before is the hold that was there, nil for none.
+func holdAfter(before *hold, hash, version string, err error, now time.Time) *hold {
 	c := causeOf(err)
 	delay := delays[c].first
-	of := a.record(key)
-	if h := of.hold; h != nil && h.hash == hash && h.cause == c {
-		delay = min(2*h.delay, delays[c].last)
+	if before != nil && before.hash == hash && before.cause == c {
+		delay = min(2*before.delay, delays[c].last)
 	}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		delay = max(delay, time.Duration(seconds)*time.Second)
 	}
-	r := &Refusal{Reason: ReasonRefused, Until: a.Now().Add(delay), Err: err}
-	of.hold = &hold{hash: hash, version: version, cause: c, delay: delay, refusal: r}
-	return r
+	r := &Refusal{Reason: ReasonRefused, Until: now.Add(delay), Err: err}
+	return &hold{hash: hash, version: version, cause: c, delay: delay, refusal: r}
 }
