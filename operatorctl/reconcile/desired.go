@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,7 +20,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/release"
-	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
@@ -85,6 +83,44 @@ func (r *Reconciler) resolve(ctx context.Context, m *cloud, s State) (*Desired, 
 		m.memos.desired.drop() // something could not be read
 	}
 	return d, nil
+}
+
+// hold replaces what this build renders by what the release has, and brings to that what the changes since then change.
+func (r *Reconciler) hold(ctx context.Context, m *cloud, s State, d *Desired) error {
+	from, passwords, names := s.then(d.Credentials)
+	base, err := r.draft(ctx, m, from, passwords, names)
+	if err != nil {
+		return fmt.Errorf("rendering release %d: %w", s.Releases.current.Revision, err)
+	}
+	h := &holding{base: base, from: from, secret: s.Releases.kept[s.Releases.current.Revision], scheme: r.reads.scheme}
+	d.release.held = h
+	if err := h.adoptUnknown(d); err != nil {
+		return err
+	}
+	pending := map[string]bool{}
+	for _, name := range r.acts.catalog.names {
+		pending[name] = !slices.Contains(s.Releases.current.Catalog, name)
+	}
+	for _, c := range d.Components {
+		different, err := h.holdComponent(s, d, c)
+		if err != nil {
+			return err
+		}
+		pending[c.Name] = different
+	}
+	d.Effects = h.holdEffects(s, d, pending)
+	if err := h.holdDefaults(d, pending); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(pending)) {
+		if pending[name] {
+			d.release.pending = append(d.release.pending, name)
+		}
+	}
+	if len(d.release.pending) == 0 {
+		d.release.held, m.own = nil, s.Releases.current.Revision
+	}
+	return nil
 }
 
 // draft is what this build makes of a State.
@@ -201,38 +237,11 @@ func renderAll(s State, d *Desired) {
 			c.err = errors.New(c.Problem)
 		}
 		if c.Enabled && c.err == nil {
-			var pieces []piece
-			if pieces, c.err = d.render(s, c); c.err == nil {
-				c.wants, c.err = wantsOf(pieces, absent(s, d, c))
+			if c.objects, c.err = d.draw(s, c); c.err == nil {
+				c.wants, c.err = wantsOf(c.objects, absent(s, d, c))
 			}
 		}
 		c.invalid = d.options.invalid[c.Name]
 	}
 	d.Effects = planEffects(s, d)
-}
-
-// configMap of a component, an empty one if there is none.
-func (d *Desired) configMap(s State, name string) *corev1.ConfigMap {
-	if cm := s.Live.configMap(d.Cluster.Object(name)); cm != nil {
-		return cm
-	}
-	return &corev1.ConfigMap{}
-}
-
-// composedSecret holds the file that the pods of a component mount; an empty one if there is none.
-func (d *Desired) composedSecret(s State, c *target) *corev1.Secret {
-	if secret := s.Live.secret(d.Cluster.Object(c.Name) + render.ConfigSuffix); secret != nil {
-		return secret
-	}
-	return &corev1.Secret{}
-}
-
-// component by name, nil if this build does not know it.
-func (d *Desired) component(name string) *target {
-	for _, c := range d.Components {
-		if c.Name == name {
-			return c
-		}
-	}
-	return nil
 }

@@ -12,7 +12,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -280,4 +282,47 @@ func (a actor) clean(ctx context.Context, s State, c cleanup) State {
 		}
 	}
 	return s
+}
+
+// setState writes it. Tasks may end after the reconcile.
+func (a actor) setState(s State, cluster component.Cluster) func(ctx context.Context, component string, data map[string]string) error {
+	empty := &corev1.ConfigMap{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: s.Cloud.Namespace, Labels: labels(s)},
+	}
+	own(s.Cloud, empty)
+	return func(ctx context.Context, component string, data map[string]string) error {
+		cm := empty.DeepCopy()
+		cm.Name, cm.Data = cluster.State(component), data
+		if data == nil {
+			return a.applier.Delete(ctx, cm)
+		}
+		_, err := a.applier.Apply(ctx, []client.Object{cm})
+		return err
+	}
+}
+
+// notify makes events of what tasks report, also after the reconcile.
+func (a actor) notify(cr *v1alpha1.OnecloudCluster) func(effects.Notice) {
+	about := &v1alpha1.OnecloudCluster{TypeMeta: cr.TypeMeta, ObjectMeta: metav1.ObjectMeta{
+		Name: cr.Name, Namespace: cr.Namespace, UID: cr.UID, ResourceVersion: cr.ResourceVersion,
+	}}
+	return func(n effects.Notice) {
+		e := normal(subject(n.Component), n.Reason, "%s", n.Text)
+		if n.Warning {
+			e.kind = corev1.EventTypeWarning
+		}
+		a.event(about, e)
+	}
+}
+
+// waker brings another reconcile of a cloud. One too many does no harm, and one that is lost comes with the next watch or timer.
+func waker(woken chan<- event.GenericEvent, key types.NamespacedName) func() {
+	return func() {
+		cr := &v1alpha1.OnecloudCluster{}
+		cr.Namespace, cr.Name = key.Namespace, key.Name
+		select {
+		case woken <- event.GenericEvent{Object: cr}:
+		default:
+		}
+	}
 }

@@ -24,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/secrets"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // abandonDatabases is the value of AnnotationAbandon.
@@ -264,4 +265,12 @@ func finalizers(names []string) string {
 		return "the finalizer " + names[0]
 	}
 	return "the finalizers " + strings.Join(names, ", ")
+}
+
+// deletingStatus is that of a cloud that is being deleted.
+func deletingStatus(s State, message string) v1alpha1.OnecloudClusterStatus {
+	out := *s.Cloud.Status.DeepCopy()
+	out.Phase, out.ObservedGeneration = v1alpha1.PhaseDeleting, s.Cloud.Generation
+	out.Conditions = status.Deleting(out.Conditions, message, s.Cloud.Generation, s.Now)
+	return out
 }

@@ -4,7 +4,6 @@ package reconcile
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,12 +20,10 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/dbpair"
-	"yunion.io/x/ocadm/operatorctl/adopt"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/resolve"
-	"yunion.io/x/ocadm/operatorctl/secrets"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
@@ -258,84 +255,4 @@ func instanceOf(cr *v1alpha1.OnecloudCluster, all map[engine.Key]client.Object) 
 		}
 	}
 	return best
-}
-
-// gatherSecrets reads the Secrets of a cloud. Where the cache has no CA, the API server is asked: a cache that is behind, or a lost label,
-// must not replace the CA of a running cloud.
-func (r reader) gatherSecrets(ctx context.Context, m *cloud, s *State) error {
-	name := s.Cloud.Name
-	s.Secrets.credentials = s.Live.secret(secrets.CredentialsSecret(name))
-	if missing := wantedCredentials(*s).Missing(s.Secrets.credentials); len(missing) > 1 || len(missing) == 1 && missing[0] != component.CloudID {
-		cm := &corev1.ConfigMap{}
-		err := r.direct.Get(ctx, client.ObjectKey{Namespace: s.Cloud.Namespace, Name: name + "-" + adopt.ClusterConfig}, cm)
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reading the earlier operator's passwords: %w", err)
-		} else if err == nil {
-			s.Secrets.record = cm
-		}
-	}
-	if err := r.gatherCertificates(ctx, m, s); err != nil {
-		return fmt.Errorf("reading the certificates: %w", err)
-	}
-	return nil
-}
-
-func (r reader) gatherCertificates(ctx context.Context, m *cloud, s *State) error {
-	s.Secrets.certificates = map[string]*corev1.Secret{}
-	read := func(name, key string, mustAsk bool) error {
-		found := s.Live.secret(name)
-		if found != nil && key != "" && len(found.Data[key]) == 0 {
-			found = nil
-		}
-		if provided := m.provided; found == nil && provided != nil && provided.Name == name && !s.Audit {
-			found = provided // it need not bear our labels
-		}
-		if found == nil && mustAsk {
-			found = &corev1.Secret{}
-			if err := r.direct.Get(ctx, client.ObjectKey{Namespace: s.Cloud.Namespace, Name: name}, found); client.IgnoreNotFound(err) != nil {
-				return err
-			}
-			if m.provided = nil; secrets.IsProvided(found) {
-				m.provided = found
-			}
-		}
-		if found != nil && len(found.Data) > 0 {
-			s.Secrets.certificates[name] = found
-		}
-		return nil
-	}
-	ca := secrets.CertsSecret(s.Cloud.Name)
-	if err := read(ca, corev1.ServiceAccountRootCAKey, true); err != nil {
-		return err
-	}
-	if secrets.IsProvided(s.Secrets.certificates[ca]) {
-		ca = secrets.EtcdCASecret(s.Cloud.Name)
-		if err := read(ca, corev1.ServiceAccountRootCAKey, true); err != nil {
-			return err
-		}
-	}
-	for _, name := range secrets.EtcdSecrets(s.Cloud.Name) {
-		if err := read(name, "", s.Secrets.certificates[ca] != nil); err != nil { // without a CA there is nothing to keep
-			return err
-		}
-	}
-	key := certificatesKey(*s)
-	if c := m.memos.issued; key != "" && c.valid && c.key == key && s.Now.Before(c.value.RenewAt) {
-		s.Secrets.current, s.Secrets.issued = c.value, true
-	}
-	return nil
-}
-
-// certificatesKey is a hash of everything that the certificates depend on; "" if some are missing, or are a user's.
-func certificatesKey(s State) string {
-	h := sha256.New()
-	fmt.Fprintln(h, s.Cloud.UID, s.Cloud.Generation, s.address(), s.Last.served)
-	for _, name := range append([]string{secrets.CertsSecret(s.Cloud.Name)}, secrets.EtcdSecrets(s.Cloud.Name)...) {
-		found := s.Secrets.certificates[name]
-		if found == nil || secrets.IsProvided(found) {
-			return ""
-		}
-		fmt.Fprintln(h, found.UID, found.ResourceVersion)
-	}
-	return string(h.Sum(nil))
 }

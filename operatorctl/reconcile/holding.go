@@ -4,7 +4,6 @@ package reconcile
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -30,44 +29,6 @@ type holding struct {
 	secret   *corev1.Secret
 	released map[string][]release.Object
 	scheme   *runtime.Scheme
-}
-
-// hold replaces what this build renders by what the release has, and brings to that what the changes since then change.
-func (r *Reconciler) hold(ctx context.Context, m *cloud, s State, d *Desired) error {
-	from, passwords, names := s.then(d.Credentials)
-	base, err := r.draft(ctx, m, from, passwords, names)
-	if err != nil {
-		return fmt.Errorf("rendering release %d: %w", s.Releases.current.Revision, err)
-	}
-	h := &holding{base: base, from: from, secret: s.Releases.kept[s.Releases.current.Revision], scheme: r.reads.scheme}
-	d.release.held = h
-	if err := h.adoptUnknown(d); err != nil {
-		return err
-	}
-	pending := map[string]bool{}
-	for _, name := range r.acts.catalog.names {
-		pending[name] = !slices.Contains(s.Releases.current.Catalog, name)
-	}
-	for _, c := range d.Components {
-		different, err := h.holdComponent(s, d, c)
-		if err != nil {
-			return err
-		}
-		pending[c.Name] = different
-	}
-	d.Effects = h.holdEffects(s, d, pending)
-	if err := h.holdDefaults(d, pending); err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(pending)) {
-		if pending[name] {
-			d.release.pending = append(d.release.pending, name)
-		}
-	}
-	if len(d.release.pending) == 0 {
-		d.release.held, m.own = nil, s.Releases.current.Revision
-	}
-	return nil
 }
 
 // then is the State that the release was rendered from, with the passwords of that time: a password that was changed since is another one.
@@ -97,15 +58,6 @@ func (s State) then(now component.Credentials) (past State, passwords component.
 		}
 	}
 	return past, passwords, from.CredentialNames
-}
-
-// comesWithUpdate is true if only this build needs a password.
-func (s State) comesWithUpdate(credential string) bool {
-	if s.Releases.current == nil || s.Releases.free {
-		return false
-	}
-	_, had := s.Releases.current.From.Credentials[credential]
-	return !had
 }
 
 // adoptUnknown adds the components that only the release has.
@@ -178,6 +130,23 @@ func sameWants(a, b []want) bool {
 		hashes[w.key] = w.hash
 	}
 	return len(a) == len(b) && !slices.ContainsFunc(b, func(w want) bool { return hashes[w.key] != w.hash })
+}
+
+// render returns the objects that a component is to have.
+func (d *Desired) render(s State, c *target) ([]piece, error) {
+	if c.objects != nil {
+		return c.objects, nil
+	}
+	var err error
+	if !c.foreign && (c.Enabled || d.release.held == nil) {
+		if c.objects, err = d.draw(s, c); err != nil {
+			return nil, err
+		}
+	}
+	if d.release.held != nil {
+		c.objects, err = d.release.held.merge(s, c, c.objects)
+	}
+	return c.objects, err
 }
 
 // merge decides object by object: what no input has changed is as in the release.

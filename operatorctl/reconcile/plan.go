@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -241,36 +240,6 @@ func dueTime(s State, d *Desired) (next time.Time) {
 	return next
 }
 
-// replicaDown is true if a component is to have read-only replicas and none of them answers, so that no client is to be sent there.
-func replicaDown(s State, d *Desired, c *target) bool {
-	if !c.Workload.ReadReplicas || c.ReadReplicas == 0 || s.Releases.past != nil {
-		return false
-	}
-	return !replicasAnswer(s, d, c.Name)
-}
-
-func replicasAnswer(s State, d *Desired, name string) bool {
-	w := status.WorkloadOf(s.Live.objects[d.key("Deployment", name, render.ReplicaSuffix)], s.seen())
-	return w != nil && w.Answering > 0
-}
-
-// absent counts the pods of a component that keep its rollout from going on, although they are no part of it.
-func absent(s State, d *Desired, c *target) int32 {
-	if c.Workload.Kind != component.DaemonSet || s.Releases.past != nil {
-		return 0
-	}
-	o := s.Live.objects[d.key("DaemonSet", c.Name, "")]
-	if o == nil {
-		return 0
-	}
-	return status.Absent(o, s.seen())
-}
-
-// key of a workload of kind Deployment, DaemonSet or StatefulSet.
-func (d *Desired) key(kind, name, suffix string) engine.Key {
-	return engine.Key{GVK: appsv1.SchemeGroupVersion.WithKind(kind), Namespace: d.Cluster.Namespace, Name: d.Cluster.Object(name) + suffix}
-}
-
 // wrongMembers refuses to start a component whose members know their number from their volumes on the volumes of another number. A member that
 // finds data forms the cluster it knows, and those that find none form another one, behind the same Service.
 func wrongMembers(s State, d *Desired, c *target) error {
@@ -335,14 +304,4 @@ func planCleanup(s State, d *Desired) cleanup {
 		}
 	}
 	return out
-}
-
-// copied is an object that may be changed, with its kind.
-func copied(o client.Object, key engine.Key) client.Object {
-	c, ok := o.DeepCopyObject().(client.Object)
-	if !ok {
-		return nil
-	}
-	c.GetObjectKind().SetGroupVersionKind(key.GVK)
-	return c
 }

@@ -5,10 +5,8 @@ package reconcile
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -68,39 +66,6 @@ func planPreparation(s State) preparation {
 		}
 	}
 	return p
-}
-
-// wantedCredentials are the passwords of a cloud.
-func wantedCredentials(s State) secrets.Values {
-	v := secrets.Values{ID: string(s.Cloud.UID), Chosen: map[string]string{}}
-	for _, one := range s.Catalog.components {
-		v.Keys = append(v.Keys, component.CredentialKeys(one)...)
-		if one.ChosenCredentials != nil {
-			maps.Copy(v.Chosen, one.ChosenCredentials(s.Cloud.Spec))
-		}
-	}
-	v.Keys = slices.DeleteFunc(v.Keys, s.comesWithUpdate)
-	return v
-}
-
-// certificateNames are those of the certificate of the services.
-func certificateNames(s State) []string {
-	names := func(address string, spec v1alpha1.OnecloudClusterSpec) []string {
-		return secrets.ServiceNames(s.Cloud.Name, s.Cloud.Namespace, s.Catalog.components, append([]string{address}, spec.CertSANs...)...)
-	}
-	now := names(s.address(), s.Cloud.Spec)
-	if s.Releases.current == nil || s.Releases.free {
-		return now
-	}
-	// A name that only another build asks for comes with the update: every pod mounts the certificate.
-	base := names(s.Releases.current.From.Address, s.Releases.current.From.Cloud.Spec)
-	now = slices.DeleteFunc(now, func(n string) bool { return slices.Contains(base, n) && !slices.Contains(s.Releases.current.Names, n) })
-	for _, n := range s.Releases.current.Names {
-		if !slices.Contains(now, n) && !slices.Contains(base, n) {
-			now = append(now, n)
-		}
-	}
-	return now
 }
 
 // prepare carries out a preparation. It returns the State with what was made.
@@ -193,17 +158,4 @@ func lostPasswords(cr *v1alpha1.OnecloudCluster, all catalogue, missing []string
 		}
 	}
 	return lost
-}
-
-// certificateObjects are the Secrets of certificates. They belong to the cloud, but outlive it where databases do.
-func certificateObjects(s State) []client.Object {
-	var out []client.Object
-	for _, made := range s.Secrets.current.Secrets {
-		out = append(out, own(s.Cloud, &corev1.Secret{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-			ObjectMeta: metav1.ObjectMeta{Name: made.Name, Namespace: s.Cloud.Namespace, Labels: labels(s)},
-			Data:       made.Data,
-		}))
-	}
-	return out
 }

@@ -8,11 +8,29 @@ import (
 	"log/slog"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
+
+// Observer is informed of what reconciles do. The operator's metrics are the one there is.
+type Observer interface {
+	// Effect was tried.
+	Effect(o effects.Outcome)
+	// Reconciled is called at the end of a reconcile.
+	Reconciled(cloud types.NamespacedName, s Summary)
+	// Gone is called for a cloud that no longer exists.
+	Gone(cloud types.NamespacedName)
+}
+
+type noObserver struct{}
+
+func (noObserver) Effect(effects.Outcome)                   {}
+func (noObserver) Reconciled(types.NamespacedName, Summary) {}
+func (noObserver) Gone(types.NamespacedName)                {}
 
 // publish writes the status if it differs, and sends its events once it is written: a write that failed is made again, an event is not.
 func (a actor) publish(ctx context.Context, m *cloud, s State, now v1alpha1.OnecloudClusterStatus, events []pendingEvent) error {

@@ -2,27 +2,31 @@
 
 // Package reconcile brings one cloud to what its spec says. A reconcile is a pipeline of values: gather reads the State, resolve turns it into
 // what is Desired, plan compares both, execute acts, report says how the cloud is. Only execute writes; resolve, plan and report are pure.
+// Reconcile calls the stages in this order, and files call each other one way only.
 package reconcile
 
 import (
 	"cmp"
 	"context"
-	"errors"
+	"hash/fnv"
 	"log/slog"
+	"maps"
+	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
-	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
 // DefaultAudit is how often databases, accounts, services and endpoints are verified when nothing changed.
@@ -49,25 +53,6 @@ type Options struct {
 	// Observer is informed of every reconcile; nil for none.
 	Observer Observer
 	Log      *slog.Logger
-}
-
-// Observer is informed of what reconciles do. The operator's metrics are the one there is.
-type Observer interface {
-	// Effect was tried.
-	Effect(o effects.Outcome)
-	// Reconciled is called at the end of a reconcile.
-	Reconciled(cloud types.NamespacedName, s Summary)
-	// Gone is called for a cloud that no longer exists.
-	Gone(cloud types.NamespacedName)
-}
-
-// Summary is what one reconcile did and left undone.
-type Summary struct {
-	Changes []engine.Change
-	// Open counts the effects that are not done.
-	Open map[effects.State]int
-	// RenewAt is when the next certificate is renewed, AuditAt when the next audit is due; zero for never.
-	RenewAt, AuditAt time.Time
 }
 
 // Reconciler brings clouds to what their specs say.
@@ -169,38 +154,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return r.requeue(state, desired, last, again, progress), nil
 }
 
-// stop reports an error that keeps the whole cloud from being reconciled.
-func (r *Reconciler) stop(ctx context.Context, m *cloud, s State, err error) (ctrl.Result, error) {
-	var invalid *invalidSpec
-	var stale *staleCache
-	switch {
-	case errors.As(err, &stale):
-		return ctrl.Result{RequeueAfter: max(stale.until.Sub(s.Now), soon)}, nil
-	case errors.As(err, &invalid):
-		// Trying again changes nothing; the next edit of the spec brings the next reconcile.
-		out := invalidStatus(s, invalid)
-		return ctrl.Result{}, r.acts.publish(ctx, m, s, out, degraded(s.Cloud.Status, out, true))
-	case apierrors.IsConflict(err):
-		return ctrl.Result{RequeueAfter: soon}, nil
-	}
-	return ctrl.Result{}, r.blocked(ctx, m, s, err)
-}
-
-// blocked reports that nothing can be done for a cloud for now. It returns the error, so that the reconcile is tried again.
-func (r *Reconciler) blocked(ctx context.Context, m *cloud, s State, err error) error {
-	if errors.Is(err, context.Canceled) {
-		return err
-	}
-	passwords, _ := secrets.Split(s.Live.secret(secrets.CredentialsSecret(s.Cloud.Name)))
-	passwords[component.AdminPassword] = s.Cloud.Spec.MySQL.Password
-	out := blockedStatus(s, err, passwords)
-	return errors.Join(err, r.acts.publish(ctx, m, s, out, degraded(s.Cloud.Status, out, false))) // the words of an error may differ each time
-}
-
-// soon is the shortest way to the next reconcile that is not the direct consequence of this one. It also follows a write that came too late:
-// what was read is old, and has to be read anew.
-const soon = 50 * time.Millisecond
-
 // requeue returns when the next reconcile is due if no watch brings one before.
 func (r *Reconciler) requeue(s State, d *Desired, last last, again, progress bool) ctrl.Result {
 	switch {
@@ -231,8 +184,70 @@ func retryDelay(refusals int) time.Duration {
 	return min(firstRefusedRetry<<min(refusals, 10), lastRefusedRetry)
 }
 
-type noObserver struct{}
+// forget drops everything about a cloud that is gone.
+func (r *Reconciler) forget(key types.NamespacedName) {
+	r.reads.clouds.mu.Lock()
+	defer r.reads.clouds.mu.Unlock()
+	if m := r.reads.clouds.of[key]; m != nil && m.connections != nil {
+		m.connections.Close()
+	}
+	delete(r.reads.clouds.of, key)
+	maps.DeleteFunc(r.reads.clouds.instances, func(k types.NamespacedName, name string) bool {
+		return k.Namespace == key.Namespace && name == key.Name
+	})
+	r.options.Observer.Gone(key)
+}
 
-func (noObserver) Effect(effects.Outcome)                   {}
-func (noObserver) Reconciled(types.NamespacedName, Summary) {}
-func (noObserver) Gone(types.NamespacedName)                {}
+// LastReconcile is when the last reconcile ended.
+func (r *Reconciler) LastReconcile() time.Time { return time.Unix(0, r.reads.clouds.at.Load()) }
+
+// Rest drops what reconciles keep for the next ones, and answers to writes that the cache has seen.
+func (r *Reconciler) Rest(ctx context.Context) {
+	r.reads.clouds.mu.Lock()
+	all := maps.Clone(r.reads.clouds.of)
+	r.reads.clouds.mu.Unlock()
+	for key, m := range all {
+		m.mu.Lock()
+		m.memos.desired.drop()
+		m.memos.issued.drop()
+		if m.written != nil {
+			cached := &v1alpha1.OnecloudCluster{}
+			if err := r.acts.client.Get(ctx, key, cached, client.UnsafeDisableDeepCopy); err == nil && !engine.Older(cached.ResourceVersion, m.written.ResourceVersion) {
+				m.written = nil
+			}
+		}
+		m.mu.Unlock()
+	}
+}
+
+// CloudOf is the name of the cloud an object belongs to, "" if none.
+func (r *Reconciler) CloudOf(o client.Object) string {
+	if ref := metav1.GetControllerOf(o); ref != nil && ref.Kind == v1alpha1.Kind {
+		return ref.Name
+	}
+	label := o.GetLabels()[v1alpha1.LabelInstance]
+	r.reads.clouds.mu.Lock()
+	name := r.reads.clouds.instances[types.NamespacedName{Namespace: o.GetNamespace(), Name: label}]
+	r.reads.clouds.mu.Unlock()
+	if made, ok := strings.CutPrefix(label, v1alpha1.InstancePrefix); ok && name == "" {
+		return made // before its first reconcile
+	}
+	return name
+}
+
+// Deleted drops everything that is remembered of an object.
+func (r *Reconciler) Deleted(o client.Object) {
+	if gvk, err := apiutil.GVKForObject(o, r.acts.client.Scheme()); err == nil {
+		r.acts.applier.Forget(engine.Key{GVK: gvk, Namespace: o.GetNamespace(), Name: o.GetName()})
+	}
+}
+
+// Woken delivers clouds that something outside Kubernetes has happened to.
+func (r *Reconciler) Woken() <-chan event.GenericEvent { return r.acts.woken }
+
+// jitter spreads audits of many clouds: between 1 and 1.25 times d, the same for the same name.
+func jitter(d time.Duration, name string) time.Duration {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name)) // a hash never fails to write
+	return d + d*time.Duration(h.Sum32()%256)/1024
+}

@@ -3,7 +3,6 @@
 package reconcile
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -24,61 +23,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/resolve"
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
-
-// gatherRelease reads the newest release that a cloud has kept, 0 for none, and decides whether it may become what this build renders.
-func gatherRelease(m *cloud, s *State, current int, running *v1alpha1.OnecloudOperation, atOnce bool) error {
-	if running == nil {
-		m.memos.from.drop()
-	}
-	if s.Releases.free = current == 0 || current < s.Cloud.Status.Release.Revision; s.Releases.free { // there is none, or it is lost
-		s.Cloud.Spec.Version = cmp.Or(s.Cloud.Spec.Version, s.Cloud.Status.Release.Version)
-		return nil
-	}
-	secret := s.Releases.kept[current]
-	var err error
-	s.Releases.current, err = m.memos.index.get(string(secret.UID)+"/"+secret.ResourceVersion, func() (*release.Release, error) {
-		full, err := release.Decode(secret)
-		if err != nil {
-			return nil, err
-		}
-		return full.Index(), nil
-	})
-	if err != nil {
-		return fmt.Errorf("%w: restore it%s; then: kubectl -n %s delete secret %s", err, without(s.Cloud), s.Cloud.Namespace, secret.Name)
-	}
-	s.Releases.asked = s.Cloud.Annotations[v1alpha1.AnnotationUpdateFrom] == strconv.Itoa(current)
-	s.Cloud.Spec.Version = cmp.Or(s.Cloud.Spec.Version, s.Releases.current.Version) // without a version it stays where it is: latest is for new clouds
-	moved := s.Cloud.Spec.Version != s.Releases.current.Version
-	// A cloud that never ran has nothing to lose, and a user may have asked for this release to move without an operation.
-	atOnce = atOnce || !s.Cloud.Status.HasRun() || s.Cloud.Annotations[v1alpha1.AnnotationAtOnce] == strconv.Itoa(current)
-	if running != nil || !atOnce {
-		if moved, err = s.heed(m, running, moved || s.Releases.asked); err != nil {
-			return err
-		}
-	}
-	s.Releases.free = m.own == current || s.Releases.asked || moved
-	if !s.Releases.free {
-		s.Catalog = s.Catalog.only(s.Releases.current.Catalog)
-	}
-	return nil
-}
-
-// only are the named components of a catalogue.
-func (c catalogue) only(names []string) catalogue {
-	in := func(name string) bool { return slices.Contains(names, name) }
-	out := catalogue{images: c.images}
-	for _, one := range c.components {
-		if in(one.Name) {
-			out.components, out.names = append(out.components, one), append(out.names, one.Name)
-		}
-	}
-	for _, name := range c.order {
-		if in(name) {
-			out.order = append(out.order, name)
-		}
-	}
-	return out
-}
 
 // record keeps what is to be applied as the next release, before it is applied. It does nothing if that is the release in force.
 func (a actor) record(ctx context.Context, m *cloud, s State, d *Desired) (State, error) {
@@ -128,6 +72,26 @@ func (a actor) record(ctx context.Context, m *cloud, s State, d *Desired) (State
 	}
 	a.log(s).Info("release", "revision", next.Revision, "why", strings.Join(next.Why, "; "))
 	return s, nil
+}
+
+// repeated is the next release if it is to repeat an earlier one, nil if it does already.
+func repeated(s State) (*release.Release, error) {
+	if s.Releases.rollout == nil || s.Releases.rollout.Hold || s.Releases.rollout.Of == 0 || s.Releases.rollout.repeated {
+		return nil, nil //nolint:nilnil // documented
+	}
+	secret := s.Releases.kept[s.Releases.rollout.Of]
+	if secret == nil {
+		return nil, fmt.Errorf("operation %s: release %d is gone", s.Releases.rollout.operation, s.Releases.rollout.Of)
+	}
+	next, err := release.Decode(secret)
+	if err != nil {
+		return nil, err
+	}
+	next.Summary = release.Summary{
+		Revision: nextRevision(s), Time: metav1.NewTime(s.Now), Version: next.Version, Operator: next.Operator, By: s.Releases.rollout.operation, Of: s.Releases.rollout.Of,
+		Why: []string{"back to release " + strconv.Itoa(s.Releases.rollout.Of) + ", operation " + s.Releases.rollout.operation},
+	}
+	return next, nil
 }
 
 // nextRelease is what is to be applied, if that is another release than the one in force; else nil. It is pure.

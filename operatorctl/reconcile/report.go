@@ -7,9 +7,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -23,28 +23,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
-
-// pendingEvent is an event.
-type pendingEvent struct {
-	about        subject
-	kind, reason string
-	note         string
-}
-
-// subject is what an event is about: a component, an object. The recorder counts events of one reason and action as one, whatever they say,
-// so the subject is the action.
-type subject string
-
-// wholeCloud is the subject of events that are about no component alone.
-const wholeCloud subject = "Reconcile"
-
-func normal(about subject, reason, format string, args ...any) pendingEvent {
-	return pendingEvent{about, corev1.EventTypeNormal, reason, fmt.Sprintf(format, args...)}
-}
-
-func warning(about subject, reason, format string, args ...any) pendingEvent {
-	return pendingEvent{about, corev1.EventTypeWarning, reason, fmt.Sprintf(format, args...)}
-}
 
 // report says how the cloud is. It is pure. It returns the status, the events, and what the next reconcile has to know.
 func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []pendingEvent, last) {
@@ -112,18 +90,6 @@ func redundancy(s State, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {
 	return turned(aboutDatabase, v1alpha1.ConditionDatabaseRedundant, s, out, func(c *metav1.Condition) bool { return c.Reason == status.ReasonOneCopy })
 }
 
-// turned is the event about a condition, if its status or its reason is another one. usual is what a cloud may begin with, without an event.
-func turned(about subject, kind string, s State, out *v1alpha1.OnecloudClusterStatus, usual func(*metav1.Condition) bool) []pendingEvent {
-	was, is := meta.FindStatusCondition(s.Cloud.Status.Conditions, kind), meta.FindStatusCondition(out.Conditions, kind)
-	switch {
-	case is == nil, was == nil && usual(is), was != nil && was.Status == is.Status && was.Reason == is.Reason:
-		return nil
-	case is.Status == metav1.ConditionFalse:
-		return []pendingEvent{warning(about, is.Reason, "%s", is.Message)}
-	}
-	return []pendingEvent{normal(about, is.Reason, "%s", is.Message)}
-}
-
 // The subjects of events about conditions BackupProven, DatabaseRedundant and NodeCertificates.
 const (
 	aboutBackups          subject = "Backup"
@@ -176,6 +142,15 @@ func (l last) goesOn(s State, d *Desired) bool {
 		}
 	}
 	return s.passwordTaken() != d.passwordTaken
+}
+
+// Summary is what one reconcile did and left undone.
+type Summary struct {
+	Changes []engine.Change
+	// Open counts the effects that are not done.
+	Open map[effects.State]int
+	// RenewAt is when the next certificate is renewed, AuditAt when the next audit is due; zero for never.
+	RenewAt, AuditAt time.Time
 }
 
 // summary is what the metrics show of a reconcile.
@@ -252,60 +227,6 @@ func ignored(s State, d *Desired, out *v1alpha1.OnecloudClusterStatus) []pending
 	return nil
 }
 
-// nodeEvents are events of nodes of the cloud that were lost, came back, or were deleted since the last reconcile. What an earlier process
-// has reported is not reported again. lost are those that are lost now.
-func nodeEvents(s State) (events []pendingEvent, lost map[string]string) {
-	was := s.Last.lost
-	if s.Live.nodes == nil {
-		return nil, was
-	}
-	lost = status.Lost(s.Live.nodes, s.Live.pods, s.Now)
-	if was == nil && meta.IsStatusConditionFalse(s.Cloud.Status.Conditions, v1alpha1.ConditionNodesReady) {
-		return nil, lost
-	}
-	for _, name := range slices.Sorted(maps.Keys(lost)) {
-		if _, known := was[name]; !known {
-			events = append(events, warning(subject("node/"+name), status.ReasonNodesNotReady, "node %s is not Ready", status.NotReady(name, lost[name])))
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(was)) {
-		if _, still := lost[name]; !still {
-			events = append(events, normal(subject("node/"+name), status.ReasonNodesReady, "node %s is Ready again, or gone", name))
-		}
-	}
-	return events, lost
-}
-
-// transitions are events of each transition of a component and of the cloud, and of another cause why a component is Degraded. On the way to
-// Available there are several states: leaving where a component was is an event, and so is arriving; the steps between are none.
-func transitions(before, after v1alpha1.OnecloudClusterStatus) (events []pendingEvent) {
-	for _, now := range after.Components {
-		old := previous(before, now.Name)
-		var was v1alpha1.State
-		if old != nil {
-			was = old.State
-		}
-		about := subject(now.Name)
-		switch {
-		case now.State == v1alpha1.Degraded:
-			if was != now.State || old.Reason != now.Reason || now.Reason == status.ReasonInvalidOption && old.Message != now.Message {
-				events = append(events, warning(about, now.Reason, "%s is Degraded: %s", now.Name, now.Message))
-			}
-		case now.State == was || now.State == v1alpha1.Disabled && old == nil:
-		case now.State == v1alpha1.Available:
-			events = append(events, normal(about, string(now.State), "%s is Available", now.Name))
-		case now.State == v1alpha1.Idle || now.State == v1alpha1.Disabled:
-			events = append(events, normal(about, string(now.State), "%s is %s: %s", now.Name, now.State, now.Message))
-		case was.Settled() || was == v1alpha1.Degraded:
-			events = append(events, normal(about, now.Reason, "%s is %s: %s", now.Name, now.State, now.Message))
-		}
-	}
-	if before.Phase != after.Phase {
-		events = append(events, normal(wholeCloud, string(after.Phase), "the cloud is %s", after.Phase))
-	}
-	return events
-}
-
 // redact takes the secrets of the cloud out of errors and logs of services.
 func redact(s string, secrets component.Credentials) string {
 	if s == "" {
@@ -323,46 +244,4 @@ func redact(s string, secrets component.Credentials) string {
 		}
 	}
 	return s
-}
-
-func previous(before v1alpha1.OnecloudClusterStatus, name string) *v1alpha1.ComponentStatus {
-	for i := range before.Components {
-		if before.Components[i].Name == name {
-			return &before.Components[i]
-		}
-	}
-	return nil
-}
-
-// invalidStatus is that of a spec that cannot be carried out.
-func invalidStatus(s State, invalid error) v1alpha1.OnecloudClusterStatus {
-	out := *s.Cloud.Status.DeepCopy()
-	out.ObservedGeneration, out.Phase = s.Cloud.Generation, v1alpha1.PhaseFailed
-	out.Conditions = status.Invalid(out.Conditions, invalid.Error(), s.Cloud.Generation, s.Now)
-	return out
-}
-
-// blockedStatus is that of a cloud that cannot be reconciled at all for now.
-func blockedStatus(s State, err error, secrets component.Credentials) v1alpha1.OnecloudClusterStatus {
-	out := *s.Cloud.Status.DeepCopy()
-	out.Conditions = status.Blocked(out.Conditions, redact(err.Error(), secrets), s.Cloud.Generation, s.Now)
-	return out
-}
-
-// deletingStatus is that of a cloud that is being deleted.
-func deletingStatus(s State, message string) v1alpha1.OnecloudClusterStatus {
-	out := *s.Cloud.Status.DeepCopy()
-	out.Phase, out.ObservedGeneration = v1alpha1.PhaseDeleting, s.Cloud.Generation
-	out.Conditions = status.Deleting(out.Conditions, message, s.Cloud.Generation, s.Now)
-	return out
-}
-
-// degraded is an event of a cloud that has become Degraded, or for another reason; with words, also in other words.
-func degraded(before, after v1alpha1.OnecloudClusterStatus, words bool) []pendingEvent {
-	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionDegraded)
-	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionDegraded)
-	if is == nil || was != nil && was.Reason == is.Reason && (!words || was.Message == is.Message) {
-		return nil
-	}
-	return []pendingEvent{warning(wholeCloud, is.Reason, "%s", is.Message)}
 }

@@ -197,3 +197,13 @@ func labels(s State) map[string]string {
 		v1alpha1.LabelInstance:  s.Live.instance,
 	}
 }
+
+// copied is an object that may be changed, with its kind.
+func copied(o client.Object, key engine.Key) client.Object {
+	c, ok := o.DeepCopyObject().(client.Object)
+	if !ok {
+		return nil
+	}
+	c.GetObjectKind().SetGroupVersionKind(key.GVK)
+	return c
+}

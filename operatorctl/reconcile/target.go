@@ -83,21 +83,14 @@ func (c *target) workload() (w want, ok bool) {
 	return want{}, false
 }
 
-// render returns the objects that a component is to have.
-func (d *Desired) render(s State, c *target) ([]piece, error) {
-	if c.objects != nil {
-		return c.objects, nil
-	}
-	var err error
-	if !c.foreign && (c.Enabled || d.release.held == nil) {
-		if c.objects, err = d.draw(s, c); err != nil {
-			return nil, err
+// component by name, nil if this build does not know it.
+func (d *Desired) component(name string) *target {
+	for _, c := range d.Components {
+		if c.Name == name {
+			return c
 		}
 	}
-	if d.release.held != nil {
-		c.objects, err = d.release.held.merge(s, c, c.objects)
-	}
-	return c.objects, err
+	return nil
 }
 
 // draw returns the objects that this build renders, with owners: the hash under which an object is applied covers them.

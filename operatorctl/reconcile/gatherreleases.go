@@ -59,3 +59,41 @@ func without(c *v1alpha1.OnecloudCluster) string {
 	return fmt.Sprintf("; or let the cloud continue without it, at once, as its spec (version %s) and this operator make it: kubectl -n %s annotate --overwrite oc %s %s=%d",
 		cmp.Or(c.Spec.Version, c.Status.Release.Version), c.Namespace, c.Name, v1alpha1.AnnotationAtOnce, c.Status.Release.Revision)
 }
+
+// gatherRelease reads the newest release that a cloud has kept, 0 for none, and decides whether it may become what this build renders.
+func gatherRelease(m *cloud, s *State, current int, running *v1alpha1.OnecloudOperation, atOnce bool) error {
+	if running == nil {
+		m.memos.from.drop()
+	}
+	if s.Releases.free = current == 0 || current < s.Cloud.Status.Release.Revision; s.Releases.free { // there is none, or it is lost
+		s.Cloud.Spec.Version = cmp.Or(s.Cloud.Spec.Version, s.Cloud.Status.Release.Version)
+		return nil
+	}
+	secret := s.Releases.kept[current]
+	var err error
+	s.Releases.current, err = m.memos.index.get(string(secret.UID)+"/"+secret.ResourceVersion, func() (*release.Release, error) {
+		full, err := release.Decode(secret)
+		if err != nil {
+			return nil, err
+		}
+		return full.Index(), nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w: restore it%s; then: kubectl -n %s delete secret %s", err, without(s.Cloud), s.Cloud.Namespace, secret.Name)
+	}
+	s.Releases.asked = s.Cloud.Annotations[v1alpha1.AnnotationUpdateFrom] == strconv.Itoa(current)
+	s.Cloud.Spec.Version = cmp.Or(s.Cloud.Spec.Version, s.Releases.current.Version) // without a version it stays where it is: latest is for new clouds
+	moved := s.Cloud.Spec.Version != s.Releases.current.Version
+	// A cloud that never ran has nothing to lose, and a user may have asked for this release to move without an operation.
+	atOnce = atOnce || !s.Cloud.Status.HasRun() || s.Cloud.Annotations[v1alpha1.AnnotationAtOnce] == strconv.Itoa(current)
+	if running != nil || !atOnce {
+		if moved, err = s.heed(m, running, moved || s.Releases.asked); err != nil {
+			return err
+		}
+	}
+	s.Releases.free = m.own == current || s.Releases.asked || moved
+	if !s.Releases.free {
+		s.Catalog = s.Catalog.only(s.Releases.current.Catalog)
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/images"
+	"yunion.io/x/ocadm/operatorctl/catalog"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/engine"
+)
+
+// catalogue is the list of components this build knows.
+type catalogue struct {
+	components []component.Component
+	// names are in the catalogue's own order, order the same with dependencies first.
+	names, order []string
+	images       map[string]string
+}
+
+// newCatalogue orders the components; nil are those of the catalogue, whose own test keeps it free of cycles. own is the operator's image.
+func newCatalogue(own string, components []component.Component) (catalogue, error) {
+	table, err := images.Load()
+	if err != nil {
+		return catalogue{}, err
+	}
+	if components == nil {
+		components = catalog.All()
+	}
+	c := catalogue{components: components, images: table.Refs()}
+	if own != "" {
+		c.images[component.OwnImage] = own
+	}
+	after := map[string][]string{}
+	for _, one := range c.components {
+		c.names = append(c.names, one.Name)
+		after[one.Name] = one.After
+	}
+	if c.order, err = engine.Order(c.names, func(n string) []string { return after[n] }); err != nil {
+		return c, fmt.Errorf("ordering the catalogue: %w", err)
+	}
+	return c, nil
+}
+
+// only are the named components of a catalogue.
+func (c catalogue) only(names []string) catalogue {
+	in := func(name string) bool { return slices.Contains(names, name) }
+	out := catalogue{images: c.images}
+	for _, one := range c.components {
+		if in(one.Name) {
+			out.components, out.names = append(out.components, one), append(out.names, one.Name)
+		}
+	}
+	for _, name := range c.order {
+		if in(name) {
+			out.order = append(out.order, name)
+		}
+	}
+	return out
+}
+
+// componentOf is the name of the component that an object belongs to, read from its label. A read-only replica ("-slave") belongs to its
+// component. A component may label its objects with a name other than its own.
+func (c catalogue) componentOf(o client.Object) string {
+	label := strings.TrimSuffix(o.GetLabels()[v1alpha1.LabelComponent], "-slave")
+	for _, one := range c.components {
+		if label != "" && one.Workload.PodLabels[v1alpha1.LabelComponent] == label {
+			return one.Name
+		}
+	}
+	return label
+}

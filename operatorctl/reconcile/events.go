@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/status"
+)
+
+// pendingEvent is an event.
+type pendingEvent struct {
+	about        subject
+	kind, reason string
+	note         string
+}
+
+// subject is what an event is about: a component, an object. The recorder counts events of one reason and action as one, whatever they say,
+// so the subject is the action.
+type subject string
+
+// wholeCloud is the subject of events that are about no component alone.
+const wholeCloud subject = "Reconcile"
+
+func normal(about subject, reason, format string, args ...any) pendingEvent {
+	return pendingEvent{about, corev1.EventTypeNormal, reason, fmt.Sprintf(format, args...)}
+}
+
+func warning(about subject, reason, format string, args ...any) pendingEvent {
+	return pendingEvent{about, corev1.EventTypeWarning, reason, fmt.Sprintf(format, args...)}
+}
+
+// transitions are events of each transition of a component and of the cloud, and of another cause why a component is Degraded. On the way to
+// Available there are several states: leaving where a component was is an event, and so is arriving; the steps between are none.
+func transitions(before, after v1alpha1.OnecloudClusterStatus) (events []pendingEvent) {
+	for _, now := range after.Components {
+		old := previous(before, now.Name)
+		var was v1alpha1.State
+		if old != nil {
+			was = old.State
+		}
+		about := subject(now.Name)
+		switch {
+		case now.State == v1alpha1.Degraded:
+			if was != now.State || old.Reason != now.Reason || now.Reason == status.ReasonInvalidOption && old.Message != now.Message {
+				events = append(events, warning(about, now.Reason, "%s is Degraded: %s", now.Name, now.Message))
+			}
+		case now.State == was || now.State == v1alpha1.Disabled && old == nil:
+		case now.State == v1alpha1.Available:
+			events = append(events, normal(about, string(now.State), "%s is Available", now.Name))
+		case now.State == v1alpha1.Idle || now.State == v1alpha1.Disabled:
+			events = append(events, normal(about, string(now.State), "%s is %s: %s", now.Name, now.State, now.Message))
+		case was.Settled() || was == v1alpha1.Degraded:
+			events = append(events, normal(about, now.Reason, "%s is %s: %s", now.Name, now.State, now.Message))
+		}
+	}
+	if before.Phase != after.Phase {
+		events = append(events, normal(wholeCloud, string(after.Phase), "the cloud is %s", after.Phase))
+	}
+	return events
+}
+
+// nodeEvents are events of nodes of the cloud that were lost, came back, or were deleted since the last reconcile. What an earlier process
+// has reported is not reported again. lost are those that are lost now.
+func nodeEvents(s State) (events []pendingEvent, lost map[string]string) {
+	was := s.Last.lost
+	if s.Live.nodes == nil {
+		return nil, was
+	}
+	lost = status.Lost(s.Live.nodes, s.Live.pods, s.Now)
+	if was == nil && meta.IsStatusConditionFalse(s.Cloud.Status.Conditions, v1alpha1.ConditionNodesReady) {
+		return nil, lost
+	}
+	for _, name := range slices.Sorted(maps.Keys(lost)) {
+		if _, known := was[name]; !known {
+			events = append(events, warning(subject("node/"+name), status.ReasonNodesNotReady, "node %s is not Ready", status.NotReady(name, lost[name])))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		if _, still := lost[name]; !still {
+			events = append(events, normal(subject("node/"+name), status.ReasonNodesReady, "node %s is Ready again, or gone", name))
+		}
+	}
+	return events, lost
+}
+
+// degraded is an event of a cloud that has become Degraded, or for another reason; with words, also in other words.
+func degraded(before, after v1alpha1.OnecloudClusterStatus, words bool) []pendingEvent {
+	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionDegraded)
+	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionDegraded)
+	if is == nil || was != nil && was.Reason == is.Reason && (!words || was.Message == is.Message) {
+		return nil
+	}
+	return []pendingEvent{warning(wholeCloud, is.Reason, "%s", is.Message)}
+}
+
+// turned is the event about a condition, if its status or its reason is another one. usual is what a cloud may begin with, without an event.
+func turned(about subject, kind string, s State, out *v1alpha1.OnecloudClusterStatus, usual func(*metav1.Condition) bool) []pendingEvent {
+	was, is := meta.FindStatusCondition(s.Cloud.Status.Conditions, kind), meta.FindStatusCondition(out.Conditions, kind)
+	switch {
+	case is == nil, was == nil && usual(is), was != nil && was.Status == is.Status && was.Reason == is.Reason:
+		return nil
+	case is.Status == metav1.ConditionFalse:
+		return []pendingEvent{warning(about, is.Reason, "%s", is.Message)}
+	}
+	return []pendingEvent{normal(about, is.Reason, "%s", is.Message)}
+}
+
+func previous(before v1alpha1.OnecloudClusterStatus, name string) *v1alpha1.ComponentStatus {
+	for i := range before.Components {
+		if before.Components[i].Name == name {
+			return &before.Components[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/secrets"
+	"yunion.io/x/ocadm/operatorctl/status"
+)
+
+// soon is the shortest way to the next reconcile that is not the direct consequence of this one. It also follows a write that came too late:
+// what was read is old, and has to be read anew.
+const soon = 50 * time.Millisecond
+
+// stop reports an error that keeps the whole cloud from being reconciled.
+func (r *Reconciler) stop(ctx context.Context, m *cloud, s State, err error) (ctrl.Result, error) {
+	var invalid *invalidSpec
+	var stale *staleCache
+	switch {
+	case errors.As(err, &stale):
+		return ctrl.Result{RequeueAfter: max(stale.until.Sub(s.Now), soon)}, nil
+	case errors.As(err, &invalid):
+		// Trying again changes nothing; the next edit of the spec brings the next reconcile.
+		out := invalidStatus(s, invalid)
+		return ctrl.Result{}, r.acts.publish(ctx, m, s, out, degraded(s.Cloud.Status, out, true))
+	case apierrors.IsConflict(err):
+		return ctrl.Result{RequeueAfter: soon}, nil
+	}
+	return ctrl.Result{}, r.blocked(ctx, m, s, err)
+}
+
+// blocked reports that nothing can be done for a cloud for now. It returns the error, so that the reconcile is tried again.
+func (r *Reconciler) blocked(ctx context.Context, m *cloud, s State, err error) error {
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	passwords, _ := secrets.Split(s.Live.secret(secrets.CredentialsSecret(s.Cloud.Name)))
+	passwords[component.AdminPassword] = s.Cloud.Spec.MySQL.Password
+	out := blockedStatus(s, err, passwords)
+	return errors.Join(err, r.acts.publish(ctx, m, s, out, degraded(s.Cloud.Status, out, false))) // the words of an error may differ each time
+}
+
+// invalidStatus is that of a spec that cannot be carried out.
+func invalidStatus(s State, invalid error) v1alpha1.OnecloudClusterStatus {
+	out := *s.Cloud.Status.DeepCopy()
+	out.ObservedGeneration, out.Phase = s.Cloud.Generation, v1alpha1.PhaseFailed
+	out.Conditions = status.Invalid(out.Conditions, invalid.Error(), s.Cloud.Generation, s.Now)
+	return out
+}
+
+// blockedStatus is that of a cloud that cannot be reconciled at all for now.
+func blockedStatus(s State, err error, secrets component.Credentials) v1alpha1.OnecloudClusterStatus {
+	out := *s.Cloud.Status.DeepCopy()
+	out.Conditions = status.Blocked(out.Conditions, redact(err.Error(), secrets), s.Cloud.Generation, s.Now)
+	return out
+}
