@@ -31,7 +31,6 @@ const (
 	CMP       Product = "CMP"
 	Edge      Product = "Edge"
 	LightEdge Product = "LightEdge"
-	Baremetal Product = "Baremetal"
 	AI        Product = "AI"
 )
 
@@ -99,7 +98,8 @@ type Component struct {
 type Image struct {
 	// Name is the last path element; empty means the component's name.
 	Name string
-	// EE is the name for the editions in EEFor ("-ee" images).
+	// EE is the name for the editions in EEFor ("-ee" images). Those are not the editions that have the component: most that have an image of
+	// their own for EE run in CE, too.
 	EE    string
 	EEFor []Edition
 	// Tag is fixed for third-party images; empty means spec.version.

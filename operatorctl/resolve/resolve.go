@@ -127,7 +127,7 @@ func edition(annotation string) (component.Edition, error) {
 }
 
 func resolveOne(k component.Component, c *component.Cluster, spec view, images images) component.Resolved {
-	if w := &k.Workload; len(w.Products) > 0 && !slices.Contains(w.Products, c.Product) {
+	if w := &k.Workload; !among(w.Products, c.Product) {
 		w.Kind = component.NoWorkload
 	}
 	r := component.Resolved{Component: k, Block: spec.block(k)}
@@ -142,7 +142,7 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 		errs = append(errs, err)
 	}
 	for _, s := range k.Workload.Sidecars {
-		if len(s.Editions) > 0 && !slices.Contains(s.Editions, c.Edition) || s.When != nil && !s.When(*c.Spec) {
+		if !among(s.Editions, c.Edition) || s.When != nil && !s.When(*c.Spec) {
 			continue
 		}
 		if r.ContainerImages == nil {
@@ -186,10 +186,10 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 
 // disabledReason returns why a component does not run, "" if it does; and whether it belongs to this cloud at all.
 func disabledReason(k component.Component, c *component.Cluster, spec view) (why string, visible bool) {
-	if len(k.Editions) > 0 && !slices.Contains(k.Editions, c.Edition) {
+	if !among(k.Editions, c.Edition) {
 		return "not in edition " + string(c.Edition), false
 	}
-	if len(k.Products) > 0 && !slices.Contains(k.Products, c.Product) {
+	if !among(k.Products, c.Product) {
 		return "not in product " + string(c.Product), false
 	}
 	if why := k.Releases.Lacks(c.Version); why != "" {
@@ -209,6 +209,9 @@ func disabledReason(k component.Component, c *component.Cluster, spec view) (why
 	}
 	return "", true
 }
+
+// among is true if a list of editions or products has one; an empty list means all.
+func among[T comparable](list []T, one T) bool { return len(list) == 0 || slices.Contains(list, one) }
 
 // The numbers of pods in profile ha.
 const (
