@@ -33,8 +33,8 @@ func (s *story) Event(e workflow.Event) {
 	s.events = append(s.events, e)
 }
 
-// world is three machines and the file that names them.
-type world struct {
+// fixture is three machines and the file that names them.
+type fixture struct {
 	t        *testing.T
 	dir      string
 	key      gossh.PublicKey
@@ -44,54 +44,54 @@ type world struct {
 	story story
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir()}
+	fx := &fixture{t: t, dir: t.TempDir()}
 	private, public := sshserver.NewKey(t)
-	w.key = public
-	w.write("key", string(private))
-	w.write("ocadm", "a program")
+	fx.key = public
+	fx.write("key", string(private))
+	fx.write("ocadm", "a program")
 	for _, name := range []string{"a", "b", "c"} {
-		w.machines = append(w.machines, fleetnode.Start(t, name, public, fleetnode.Hooks{}))
+		fx.machines = append(fx.machines, fleetnode.Start(t, name, public, fleetnode.Hooks{}))
 	}
-	return w
+	return fx
 }
 
-func (w *world) write(name, text string) {
-	w.t.Helper()
-	if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
-		w.t.Fatal(err)
+func (fx *fixture) write(name, text string) {
+	fx.t.Helper()
+	if err := os.WriteFile(filepath.Join(fx.dir, name), []byte(text), 0o600); err != nil {
+		fx.t.Fatal(err)
 	}
 }
 
 // spec reads the file: machine a is the first node.
-func (w *world) spec(head string) *fleet.Spec {
-	w.t.Helper()
+func (fx *fixture) spec(head string) *fleet.Spec {
+	fx.t.Helper()
 	text := "apiVersion: ocadm.yunion.io/v1\nkind: Fleet\nprograms: {amd64: ocadm, arm64: ocadm}\n"
 	if head == "" {
 		head = "ssh: {keyFile: key}\n"
 	}
 	text += head
-	for i, m := range w.machines {
+	for i, m := range fx.machines {
 		if i < 2 {
 			text += []string{"controlPlanes:\n", "workers:\n"}[i]
 		}
-		text += fmt.Sprintf("- {name: %s, address: 127.0.0.1, ssh: {port: %d%s}}\n", m.Name, m.Port(), w.more[i])
+		text += fmt.Sprintf("- {name: %s, address: 127.0.0.1, ssh: {port: %d%s}}\n", m.Name, m.Port(), fx.more[i])
 	}
-	s, err := fleet.Read(filepath.Join(w.dir, "fleet.yaml"), []byte(text))
+	s, err := fleet.Read(filepath.Join(fx.dir, "fleet.yaml"), []byte(text))
 	if err != nil {
-		w.t.Fatal(err, finding.Of(err))
+		fx.t.Fatal(err, finding.Of(err))
 	}
 	return s
 }
 
-func (w *world) apply(head string, change ...func(*fleet.Options)) (fleet.Result, error) {
-	w.t.Helper()
-	o := fleet.Options{Spec: w.spec(head), Dir: filepath.Join(w.dir, "state"), Parallel: 4, Sink: &w.story}
+func (fx *fixture) apply(head string, change ...func(*fleet.Options)) (fleet.Result, error) {
+	fx.t.Helper()
+	o := fleet.Options{Spec: fx.spec(head), Dir: filepath.Join(fx.dir, "state"), Parallel: 4, Sink: &fx.story}
 	for _, c := range change {
 		c(&o)
 	}
-	return fleet.Apply(w.t.Context(), o)
+	return fleet.Apply(fx.t.Context(), o)
 }
 
 func dry(o *fleet.Options) { o.DryRun = true }
@@ -110,34 +110,34 @@ func states(res fleet.Result) string {
 	return strings.Join(out, ", ")
 }
 
-func (w *world) want(res fleet.Result, err error, wanted string) {
-	w.t.Helper()
+func (fx *fixture) want(res fleet.Result, err error, wanted string) {
+	fx.t.Helper()
 	if got := states(res); got != wanted {
-		w.t.Errorf("%s, want %s (%v)", got, wanted, err)
+		fx.t.Errorf("%s, want %s (%v)", got, wanted, err)
 	}
-	for _, m := range w.machines {
+	for _, m := range fx.machines {
 		if did := m.Did(); slices.Contains(did, "init") || slices.Contains(did, "join") {
-			w.t.Errorf("%s was changed: %v", m.Name, did)
+			fx.t.Errorf("%s was changed: %v", m.Name, did)
 		}
 	}
 }
 
 // TestDryRun plans for all machines, and leaves none changed.
 func TestDryRun(t *testing.T) {
-	w := newWorld(t)
+	fx := newFixture(t)
 	// Before there is a control plane, its check does not count.
-	w.machines[1].Find(`{"code":"OCA-4101","check":"ControlPlane","severity":"error","what":"w","cause":"c","remedy":"r"}`)
-	res, err := w.apply("", dry)
-	w.want(res, err, "a planned, b planned, c planned")
+	fx.machines[1].Find(`{"code":"OCA-4101","check":"ControlPlane","severity":"error","what":"w","cause":"c","remedy":"r"}`)
+	res, err := fx.apply("", dry)
+	fx.want(res, err, "a planned, b planned, c planned")
 	if err != nil {
 		t.Error(err)
 	}
-	for _, m := range w.machines {
+	for _, m := range fx.machines {
 		if did := m.Did(); !slices.Equal(did, []string{"receive ocadm", "tidy"}) {
 			t.Errorf("%s: %v", m.Name, did)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(w.dir, "state")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(fx.dir, "state")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a dry run wrote its directory: %v", err)
 	}
 	// The plan names the steps.
@@ -149,43 +149,43 @@ func TestDryRun(t *testing.T) {
 // TestBadInput: what is wrong is found before anything is changed anywhere, with its code and what to do.
 func TestBadInput(t *testing.T) {
 	for name, tt := range map[string]struct {
-		bad  func(*world)
+		bad  func(*fixture)
 		head string
 		want string
 	}{
-		"another key": {func(w *world) {
-			private, _ := sshserver.NewKey(w.t)
-			w.write("key", string(private))
+		"another key": {func(fx *fixture) {
+			private, _ := sshserver.NewKey(fx.t)
+			fx.write("key", string(private))
 		}, "", "a failed OCA-7603, b failed OCA-7603, c failed OCA-7603"},
-		"no key":          {func(w *world) { w.write("key", "none") }, "", "a failed OCA-7606, b failed OCA-7606, c failed OCA-7606"},
-		"no file":         {func(*world) {}, "ssh: {keyFile: missing}\n", "a failed OCA-7606, b failed OCA-7606, c failed OCA-7606"},
-		"no sudo":         {func(w *world) { w.more[1] = ", user: debian" }, "", "a planned, b failed OCA-7604, c planned"},
-		"first node away": {func(w *world) { w.machines[0] = &fleetnode.Machine{Server: closed(w), Name: "a"} }, "", "a failed OCA-7601, b waiting, c waiting"},
-		"a check fails": {func(w *world) {
-			w.machines[2].Find(`{"code":"OCA-2001","check":"Ports","severity":"error","what":"Port 10250 is taken","cause":"c","remedy":"r"}`)
+		"no key":          {func(fx *fixture) { fx.write("key", "none") }, "", "a failed OCA-7606, b failed OCA-7606, c failed OCA-7606"},
+		"no file":         {func(*fixture) {}, "ssh: {keyFile: missing}\n", "a failed OCA-7606, b failed OCA-7606, c failed OCA-7606"},
+		"no sudo":         {func(fx *fixture) { fx.more[1] = ", user: debian" }, "", "a planned, b failed OCA-7604, c planned"},
+		"first node away": {func(fx *fixture) { fx.machines[0] = &fleetnode.Machine{Server: closed(fx), Name: "a"} }, "", "a failed OCA-7601, b waiting, c waiting"},
+		"a check fails": {func(fx *fixture) {
+			fx.machines[2].Find(`{"code":"OCA-2001","check":"Ports","severity":"error","what":"Port 10250 is taken","cause":"c","remedy":"r"}`)
 		}, "", "a planned, b planned, c failed OCA-2001"},
-		"a check of the first node fails": {func(w *world) {
-			w.machines[0].Find(`{"code":"OCA-1008","check":"CPU","severity":"error","what":"w","cause":"c","remedy":"r"}`)
+		"a check of the first node fails": {func(fx *fixture) {
+			fx.machines[0].Find(`{"code":"OCA-1008","check":"CPU","severity":"error","what":"w","cause":"c","remedy":"r"}`)
 		}, "", "a failed OCA-1008, b waiting, c waiting"},
-		"another cluster":    {func(w *world) { w.machines[1].Say("authority", "foreign") }, "", "a planned, b failed OCA-7643, c planned"},
-		"one machine twice":  {func(w *world) { w.machines[2].Say("machineid", "id-of-b") }, "", "a planned, b planned, c failed OCA-7642"},
-		"other architecture": {func(w *world) { w.machines[2].Say("arch", "riscv64") }, "", "a planned, b planned, c failed OCA-7646"},
-		"the pod network is lost one way": {func(w *world) {
-			w.machines[2].Lose(func(from string, port, _ int) bool { return from == "b" && port == 8472 })
+		"another cluster":    {func(fx *fixture) { fx.machines[1].Say("authority", "foreign") }, "", "a planned, b failed OCA-7643, c planned"},
+		"one machine twice":  {func(fx *fixture) { fx.machines[2].Say("machineid", "id-of-b") }, "", "a planned, b planned, c failed OCA-7642"},
+		"other architecture": {func(fx *fixture) { fx.machines[2].Say("arch", "riscv64") }, "", "a planned, b planned, c failed OCA-7646"},
+		"the pod network is lost one way": {func(fx *fixture) {
+			fx.machines[2].Lose(func(from string, port, _ int) bool { return from == "b" && port == 8472 })
 		}, "", "a planned, b planned, c failed OCA-7648"},
-		"a firewall lets nothing in": {func(w *world) {
-			w.machines[1].Lose(func(string, int, int) bool { return true })
+		"a firewall lets nothing in": {func(fx *fixture) {
+			fx.machines[1].Lose(func(string, int, int) bool { return true })
 		}, "", "a planned, b failed OCA-7648 OCA-7648, c planned"},
-		"large packets are lost": {func(w *world) {
-			w.machines[2].Lose(func(from string, _, size int) bool { return from == "b" && size > 1400 })
+		"large packets are lost": {func(fx *fixture) {
+			fx.machines[2].Lose(func(from string, _, size int) bool { return from == "b" && size > 1400 })
 		}, "", "a planned, b failed OCA-7649, c planned"},
-		"an hour off": {func(w *world) { w.machines[2].Say("clock", "1000.5") }, "", "a planned, b planned, c failed OCA-7644"},
+		"an hour off": {func(fx *fixture) { fx.machines[2].Say("clock", "1000.5") }, "", "a planned, b planned, c failed OCA-7644"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			tt.bad(w)
-			res, err := w.apply(tt.head, dry)
-			w.want(res, err, tt.want)
+			fx := newFixture(t)
+			tt.bad(fx)
+			res, err := fx.apply(tt.head, dry)
+			fx.want(res, err, tt.want)
 			found := finding.Of(err)
 			if len(found) != 1 || found[0].Code != "OCA-7641" || len(found[0].Evidence) == 0 {
 				t.Fatalf("%v", err)
@@ -199,14 +199,14 @@ func TestBadInput(t *testing.T) {
 
 // TestIgnoreWays: a user who knows better goes on, and is warned.
 func TestIgnoreWays(t *testing.T) {
-	w := newWorld(t)
-	w.machines[2].Lose(func(string, int, int) bool { return true })
-	res, err := w.apply("", dry, func(o *fleet.Options) { o.Ignore = []string{"Ways"} })
-	w.want(res, err, "a planned, b planned, c planned")
+	fx := newFixture(t)
+	fx.machines[2].Lose(func(string, int, int) bool { return true })
+	res, err := fx.apply("", dry, func(o *fleet.Options) { o.Ignore = []string{"Ways"} })
+	fx.want(res, err, "a planned, b planned, c planned")
 	if err != nil || len(res.Machines[2].Findings) != 2 || !strings.HasPrefix(res.Ways, "6 ways between 3 machines, each with each other; control-plane nodes: a") {
 		t.Errorf("%v %q %+v", err, res.Ways, res.Machines[2].Findings)
 	}
-	for _, m := range w.machines {
+	for _, m := range fx.machines {
 		if did := m.Did(); !slices.Equal(did, []string{"receive ocadm", "tidy"}) {
 			t.Errorf("%s: %v", m.Name, did)
 		}
@@ -214,27 +214,27 @@ func TestIgnoreWays(t *testing.T) {
 }
 
 // closed is a server that no longer listens.
-func closed(w *world) *sshserver.Server {
+func closed(fx *fixture) *sshserver.Server {
 	s := &sshserver.Server{}
-	w.t.Run("server", func(t *testing.T) { s.Start(t) })
+	fx.t.Run("server", func(t *testing.T) { s.Start(t) })
 	return s
 }
 
 // TestHostKeys: the keys of the first contact are kept, and a changed one is refused before anything is sent.
 func TestHostKeys(t *testing.T) {
-	w := newWorld(t)
-	w.machines[0].Find(`{"code":"OCA-1008","check":"CPU","severity":"error","what":"w","cause":"c","remedy":"r"}`) // so that nothing is begun
-	res, err := w.apply("")
-	w.want(res, err, "a failed OCA-1008, b waiting, c waiting")
-	known, err := os.ReadFile(filepath.Join(w.dir, "state", "known_hosts"))
-	if err != nil || strings.Count(string(known), "\n") != len(w.machines) {
+	fx := newFixture(t)
+	fx.machines[0].Find(`{"code":"OCA-1008","check":"CPU","severity":"error","what":"w","cause":"c","remedy":"r"}`) // so that nothing is begun
+	res, err := fx.apply("")
+	fx.want(res, err, "a failed OCA-1008, b waiting, c waiting")
+	known, err := os.ReadFile(filepath.Join(fx.dir, "state", "known_hosts"))
+	if err != nil || strings.Count(string(known), "\n") != len(fx.machines) {
 		t.Fatalf("%s, %v", known, err)
 	}
-	w.machines[1].Reinstall(t)
-	logins := w.machines[1].Logins()
-	res, err = w.apply("")
-	w.want(res, err, "a failed OCA-1008, b failed OCA-7602, c waiting")
-	if w.machines[1].Logins() != logins {
+	fx.machines[1].Reinstall(t)
+	logins := fx.machines[1].Logins()
+	res, err = fx.apply("")
+	fx.want(res, err, "a failed OCA-1008, b failed OCA-7602, c waiting")
+	if fx.machines[1].Logins() != logins {
 		t.Error("it was logged in to")
 	}
 	if found := finding.Of(err); len(found) != 1 || !strings.Contains(strings.Join(found[0].Evidence, "\n"), "known_hosts") {
@@ -244,27 +244,27 @@ func TestHostKeys(t *testing.T) {
 
 // TestLock keeps two runs of one fleet apart.
 func TestLock(t *testing.T) {
-	w := newWorld(t)
-	unlock, err := workflow.Lock(filepath.Join(w.dir, "state", "lock"))
+	fx := newFixture(t)
+	unlock, err := workflow.Lock(filepath.Join(fx.dir, "state", "lock"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unlock()
-	if _, err := w.apply(""); err == nil || finding.Of(err)[0].Code != "OCA-1050" {
+	if _, err := fx.apply(""); err == nil || finding.Of(err)[0].Code != "OCA-1050" {
 		t.Errorf("%v", err)
 	}
 }
 
 // TestSecrets: the password of the database reaches the first node, and only it, and no command line.
 func TestSecrets(t *testing.T) {
-	w := newWorld(t)
+	fx := newFixture(t)
 	const password = "pass-of-the-database"
-	w.write("db", password+"\n")
+	fx.write("db", password+"\n")
 	var learnt []string
-	res, err := w.apply("ssh: {keyFile: key}\nsettings: {database: {host: 192.0.2.9, passwordFile: db}}\n", dry,
+	res, err := fx.apply("ssh: {keyFile: key}\nsettings: {database: {host: 192.0.2.9, passwordFile: db}}\n", dry,
 		func(o *fleet.Options) { o.Secret = func(s ...string) { learnt = append(learnt, s...) } })
-	w.want(res, err, "a planned, b planned, c planned")
-	for _, m := range w.machines {
+	fx.want(res, err, "a planned, b planned, c planned")
+	for _, m := range fx.machines {
 		got := false
 		for _, c := range m.Calls() {
 			if strings.Contains(c.Line, password) {

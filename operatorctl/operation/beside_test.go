@@ -92,19 +92,19 @@ func TestBeside(t *testing.T) {
 
 // A renewal ends while an update rests, which goes on afterwards.
 func TestRenewalBesideAPausedUpdate(t *testing.T) {
-	w := newWorld(t, func(w *world) []Action {
+	fx := newFixture(t, func(fx *fixture) []Action {
 		return []Action{
-			{Name: v1alpha1.ActionCheck, Steps: []Step{w.does("check")}},
-			{Name: v1alpha1.ActionRenewCertificates, Beside: true, Steps: []Step{w.does("renew")}},
+			{Name: v1alpha1.ActionCheck, Steps: []Step{fx.does("check")}},
+			{Name: v1alpha1.ActionRenewCertificates, Beside: true, Steps: []Step{fx.does("renew")}},
 		}
 	})
-	w.create("rests", func(o *v1alpha1.OnecloudOperation) {
+	fx.create("rests", func(o *v1alpha1.OnecloudOperation) {
 		o.Annotations, o.Status.Phase = map[string]string{v1alpha1.AnnotationControl: v1alpha1.OperationPause}, v1alpha1.OperationPaused
 	})
-	w.create("renewal", func(o *v1alpha1.OnecloudOperation) { o.Spec.Action = v1alpha1.ActionRenewCertificates })
-	w.until("renewal", v1alpha1.OperationSucceeded)
-	w.until("rests", v1alpha1.OperationPaused)
-	w.control("rests", "")
-	w.until("rests", v1alpha1.OperationSucceeded)
-	w.wantSaid("renew", "check")
+	fx.create("renewal", func(o *v1alpha1.OnecloudOperation) { o.Spec.Action = v1alpha1.ActionRenewCertificates })
+	fx.until("renewal", v1alpha1.OperationSucceeded)
+	fx.until("rests", v1alpha1.OperationPaused)
+	fx.control("rests", "")
+	fx.until("rests", v1alpha1.OperationSucceeded)
+	fx.wantSaid("renew", "check")
 }

@@ -52,19 +52,19 @@ func TestHalfRestored(t *testing.T) {
 
 // An operation is not given up while databases are half restored, neither by a cancel nor by its deletion; it goes on when it is resumed.
 func TestHalfRestoredIsNotGivenUp(t *testing.T) {
-	for name, giveUp := range map[string]func(*world){
-		"cancelled": func(w *world) { w.control("a", v1alpha1.OperationCancel) },
-		"deleted": func(w *world) {
-			if err := w.client.Delete(w.Context(), w.get("a")); err != nil {
-				w.Fatal(err)
+	for name, giveUp := range map[string]func(*fixture){
+		"cancelled": func(fx *fixture) { fx.control("a", v1alpha1.OperationCancel) },
+		"deleted": func(fx *fixture) {
+			if err := fx.client.Delete(fx.Context(), fx.get("a")); err != nil {
+				fx.Fatal(err)
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var corrected atomic.Bool
-			w := newWorld(t, func(w *world) []Action {
-				return []Action{{Name: v1alpha1.ActionCheck, Steps: []Step{w.does("one", fails)}, Revert: []Step{
-					w.does("back", func(ctx context.Context, r *Run, _ workflow.Reporter) error {
+			fx := newFixture(t, func(fx *fixture) []Action {
+				return []Action{{Name: v1alpha1.ActionCheck, Steps: []Step{fx.does("one", fails)}, Revert: []Step{
+					fx.does("back", func(ctx context.Context, r *Run, _ workflow.Reporter) error {
 						var half []string
 						if !corrected.Load() {
 							half = []string{"keystone"}
@@ -77,23 +77,23 @@ func TestHalfRestoredIsNotGivenUp(t *testing.T) {
 					}),
 				}}}
 			})
-			w.create("a", func(o *v1alpha1.OnecloudOperation) { o.Finalizers = []string{"test/kept"} })
-			w.until("a", v1alpha1.OperationPaused)
-			giveUp(w)
+			fx.create("a", func(o *v1alpha1.OnecloudOperation) { o.Finalizers = []string{"test/kept"} })
+			fx.until("a", v1alpha1.OperationPaused)
+			giveUp(fx)
 			for range 20 {
 				time.Sleep(10 * time.Millisecond)
-				o := w.get("a")
+				o := fx.get("a")
 				if o.Status.Phase != v1alpha1.OperationPaused {
 					t.Fatalf("%s: %s", o.Status.Phase, o.Status.Message)
 				}
 			}
-			if o := w.get("a"); name == "cancelled" && (!strings.Contains(o.Status.Message, "databases keystone are half replaced") ||
+			if o := fx.get("a"); name == "cancelled" && (!strings.Contains(o.Status.Message, "databases keystone are half replaced") ||
 				o.Annotations[v1alpha1.AnnotationControl] != v1alpha1.OperationPause) {
 				t.Errorf("%q, %v", o.Status.Message, o.Annotations)
 			}
 			corrected.Store(true)
-			w.control("a", "")
-			w.until("a", v1alpha1.OperationReverted)
+			fx.control("a", "")
+			fx.until("a", v1alpha1.OperationReverted)
 		})
 	}
 }

@@ -15,12 +15,12 @@ import (
 )
 
 // announce is what a program does first, and with it each time it gives a sign.
-func (w *world) announce(name string) {
-	w.Helper()
-	o := w.get(name)
+func (fx *fixture) announce(name string) {
+	fx.Helper()
+	o := fx.get(name)
 	o.Status.Runner = &v1alpha1.OperationRunner{Name: "host", Renewed: metav1.NowMicro()}
-	if err := w.client.Status().Update(w.Context(), o); err != nil {
-		w.Fatal(err)
+	if err := fx.client.Status().Update(fx.Context(), o); err != nil {
+		fx.Fatal(err)
 	}
 }
 
@@ -31,29 +31,29 @@ func asBackup(o *v1alpha1.OnecloudOperation) {
 // TestSilentProgram: the operator lets an operation run that runs elsewhere, ends it when its program gives no sign any more, and says so among the backups.
 // What waited for it runs.
 func TestSilentProgram(t *testing.T) {
-	w := newWorld(t, func(w *world) []Action {
+	fx := newFixture(t, func(fx *fixture) []Action {
 		return append(outside(), Action{Name: v1alpha1.ActionCheck, Short: "x", Timeout: time.Hour, Steps: []Step{}})
 	})
-	w.create("b", asBackup)
-	w.until("b", v1alpha1.OperationPending)
-	w.announce("b")
-	o := w.until("b", v1alpha1.OperationRunning)
+	fx.create("b", asBackup)
+	fx.until("b", v1alpha1.OperationPending)
+	fx.announce("b")
+	o := fx.until("b", v1alpha1.OperationRunning)
 	if o.Status.Start.IsZero() || len(o.Finalizers) == 0 || len(o.OwnerReferences) != 1 {
 		t.Errorf("%+v", o)
 	}
-	w.create("next")
-	if o := w.until("next", v1alpha1.OperationPending); o.Status.Message != "waits for operation b" {
+	fx.create("next")
+	if o := fx.until("next", v1alpha1.OperationPending); o.Status.Message != "waits for operation b" {
 		t.Error(o.Status.Message)
 	}
-	w.stop() // an operator that takes over waits anew
-	w.silence = 200 * time.Millisecond
-	w.start()
-	o = w.until("b", v1alpha1.OperationFailed)
+	fx.stop() // an operator that takes over waits anew
+	fx.silence = 200 * time.Millisecond
+	fx.start()
+	o = fx.until("b", v1alpha1.OperationFailed)
 	if !strings.Contains(o.Status.Message, "host gave no sign") || !strings.Contains(o.Status.Message, "half a file is never listed") || o.Status.End.IsZero() {
 		t.Errorf("%+v", o.Status)
 	}
-	w.until("next", v1alpha1.OperationSucceeded)
-	h, err := archive.History(t.Context(), w.client, "n")
+	fx.until("next", v1alpha1.OperationSucceeded)
+	h, err := archive.History(t.Context(), fx.client, "n")
 	if err != nil || len(h) != 1 || h[0].Place != "/backup" || !strings.Contains(h[0].Error, "gave no sign") {
 		t.Errorf("%+v %v", h, err)
 	}
@@ -64,32 +64,32 @@ func TestSilentProgramOfAStoppedCloud(t *testing.T) {
 	for by, want := range map[string]map[string]string{
 		"a person": {v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationPausedBefore: "glance"}, "r": {v1alpha1.AnnotationPaused: "glance"},
 	} {
-		w := newWorld(t, func(*world) []Action { return outside() })
+		fx := newFixture(t, func(*fixture) []Action { return outside() })
 		cloud := &v1alpha1.OnecloudCluster{}
-		if err := w.client.Get(t.Context(), key, cloud); err != nil {
+		if err := fx.client.Get(t.Context(), key, cloud); err != nil {
 			t.Fatal(err)
 		}
 		cloud.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationPausedBefore: "glance"}
 		if by == "r" {
 			cloud.Annotations[v1alpha1.AnnotationStoppedBy] = by
 		}
-		if err := w.client.Update(t.Context(), cloud); err != nil {
+		if err := fx.client.Update(t.Context(), cloud); err != nil {
 			t.Fatal(err)
 		}
-		w.create("r", func(o *v1alpha1.OnecloudOperation) {
+		fx.create("r", func(o *v1alpha1.OnecloudOperation) {
 			o.Spec.Action, o.Spec.Restore = v1alpha1.ActionRestore, &v1alpha1.RestoreParameters{File: "f", Place: "/backup"}
 		})
-		w.until("r", v1alpha1.OperationPending)
-		w.announce("r")
-		w.until("r", v1alpha1.OperationRunning)
-		w.stop()
-		w.silence = 200 * time.Millisecond
-		w.start()
-		o := w.until("r", v1alpha1.OperationReverted)
+		fx.until("r", v1alpha1.OperationPending)
+		fx.announce("r")
+		fx.until("r", v1alpha1.OperationRunning)
+		fx.stop()
+		fx.silence = 200 * time.Millisecond
+		fx.start()
+		o := fx.until("r", v1alpha1.OperationReverted)
 		if strings.Contains(o.Status.Message, "starts again") != (by == "r") || !strings.Contains(o.Status.Message, "as it was before") {
 			t.Errorf("stopped by %s: %s", by, o.Status.Message)
 		}
-		if err := w.client.Get(t.Context(), key, cloud); err != nil || !maps.Equal(cloud.Annotations, want) {
+		if err := fx.client.Get(t.Context(), key, cloud); err != nil || !maps.Equal(cloud.Annotations, want) {
 			t.Errorf("stopped by %s: %v, %v", by, cloud.Annotations, err)
 		}
 	}

@@ -18,27 +18,27 @@ import (
 )
 
 // scheduled gives the cloud a schedule: what the spec says, and what the operator renders of it.
-func (w *world) scheduled() {
-	w.Helper()
+func (fx *fixture) scheduled() {
+	fx.Helper()
 	cloud := &v1alpha1.OnecloudCluster{}
-	if err := w.client.Get(w.Context(), key, cloud); err != nil {
-		w.Fatal(err)
+	if err := fx.client.Get(fx.Context(), key, cloud); err != nil {
+		fx.Fatal(err)
 	}
 	cloud.Spec.Backup.Disable = new(false)
-	if err := w.client.Update(w.Context(), cloud); err != nil {
-		w.Fatal(err)
+	if err := fx.client.Update(fx.Context(), cloud); err != nil {
+		fx.Fatal(err)
 	}
 }
 
-func (w *world) rendered() {
-	w.Helper()
+func (fx *fixture) rendered() {
+	fx.Helper()
 	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "backup"}}, Spec: corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyOnFailure, ServiceAccountName: "onecloud-backup",
 		Containers: []corev1.Container{{Name: "backup", Image: "ocadm:v1", Args: []string{"cluster", "backup", "run", "--dir=/backup"}}}}}
 	cron := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c-backup"}}
 	cron.Spec.JobTemplate.Spec = batchv1.JobSpec{BackoffLimit: new(int32(2)), Template: t}
-	if err := w.client.Create(w.Context(), cron); err != nil {
-		w.Fatal(err)
+	if err := fx.client.Create(fx.Context(), cron); err != nil {
+		fx.Fatal(err)
 	}
 }
 
@@ -46,70 +46,70 @@ func asAsked(o *v1alpha1.OnecloudOperation) { o.Spec.Action = v1alpha1.ActionBac
 
 // TestAskedBackup: without a schedule it is refused at once; with one it runs in a Job of the schedule's kind, and others wait for it.
 func TestAskedBackup(t *testing.T) {
-	w := newWorld(t, func(w *world) []Action {
+	fx := newFixture(t, func(fx *fixture) []Action {
 		return append(outside(), Action{Name: v1alpha1.ActionCheck, Short: "x", Timeout: time.Hour, Steps: []Step{}})
 	})
-	w.create("refused", asAsked)
-	o := w.until("refused", v1alpha1.OperationFailed)
+	fx.create("refused", asAsked)
+	o := fx.until("refused", v1alpha1.OperationFailed)
 	if len(o.Status.Findings) != 1 || o.Status.Findings[0].Code != "OCA-7423" || !strings.Contains(o.Status.Findings[0].Remedy, "ocadm cluster backup schedule") || o.Status.End.IsZero() {
 		t.Errorf("%+v", o.Status)
 	}
-	w.scheduled()
-	w.create("asked", asAsked)
-	if o := w.until("asked", v1alpha1.OperationPending); o.Status.Message != "waits for CronJob c-backup" {
+	fx.scheduled()
+	fx.create("asked", asAsked)
+	if o := fx.until("asked", v1alpha1.OperationPending); o.Status.Message != "waits for CronJob c-backup" {
 		t.Error(o.Status.Message)
 	}
-	w.rendered()
-	w.until("asked", v1alpha1.OperationPlanning)
-	w.create("next")
-	w.until("next", v1alpha1.OperationPending)
-	job := w.jobOf("asked")
+	fx.rendered()
+	fx.until("asked", v1alpha1.OperationPlanning)
+	fx.create("next")
+	fx.until("next", v1alpha1.OperationPending)
+	job := fx.jobOf("asked")
 	pod := job.Spec.Template
 	if want := int64((4*time.Hour + spare).Seconds()); *job.Spec.ActiveDeadlineSeconds != want {
 		t.Errorf("it may take %d s, not %d, which the command of the schedule may", *job.Spec.ActiveDeadlineSeconds, want)
 	}
 	if *job.Spec.BackoffLimit != 0 || *job.Spec.TTLSecondsAfterFinished != 600 || pod.Spec.RestartPolicy != corev1.RestartPolicyNever || pod.Labels["app"] != "backup" ||
 		pod.Labels[v1alpha1.LabelOperation] != "asked" || pod.Labels[v1alpha1.LabelManagedBy] == "" || pod.Spec.ServiceAccountName != "onecloud-backup" ||
-		!slices.Equal(pod.Spec.Containers[0].Args, []string{"cluster", "backup", "run", "--dir=/backup", "--operation=asked"}) || !metav1.IsControlledBy(job, w.get("asked")) {
+		!slices.Equal(pod.Spec.Containers[0].Args, []string{"cluster", "backup", "run", "--dir=/backup", "--operation=asked"}) || !metav1.IsControlledBy(job, fx.get("asked")) {
 		t.Errorf("%+v", job.Spec)
 	}
-	w.announce("asked") // as its pod does
-	o = w.until("asked", v1alpha1.OperationRunning)
+	fx.announce("asked") // as its pod does
+	o = fx.until("asked", v1alpha1.OperationRunning)
 	if o.Status.Start.IsZero() || o.Status.Message != "" {
 		t.Errorf("%+v", o.Status)
 	}
 	o.Status.Phase = v1alpha1.OperationSucceeded
-	if err := w.client.Status().Update(t.Context(), o); err != nil {
+	if err := fx.client.Status().Update(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	w.until("next", v1alpha1.OperationSucceeded)
+	fx.until("next", v1alpha1.OperationSucceeded)
 }
 
 // TestAskedBackupLost: a Job that fails before or after its pod has begun ends the operation with its reason, and is among the backups. One that
 // is cancelled before its pod has begun ends at once.
 func TestAskedBackupLost(t *testing.T) {
-	w := newWorld(t, func(*world) []Action { return outside() })
-	w.scheduled()
-	w.rendered()
+	fx := newFixture(t, func(*fixture) []Action { return outside() })
+	fx.scheduled()
+	fx.rendered()
 	for name, begun := range map[string]bool{"early": false, "late": true} {
-		w.create(name, asAsked, func(o *v1alpha1.OnecloudOperation) { o.CreationTimestamp.Time = o.CreationTimestamp.Add(-time.Hour) }) // records have seconds
-		w.until(name, v1alpha1.OperationPlanning)
+		fx.create(name, asAsked, func(o *v1alpha1.OnecloudOperation) { o.CreationTimestamp.Time = o.CreationTimestamp.Add(-time.Hour) }) // records have seconds
+		fx.until(name, v1alpha1.OperationPlanning)
 		if begun {
-			w.announce(name)
-			w.until(name, v1alpha1.OperationRunning)
+			fx.announce(name)
+			fx.until(name, v1alpha1.OperationRunning)
 		}
-		job := w.jobOf(name)
+		job := fx.jobOf(name)
 		job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "DeadlineExceeded", Message: "too long"}}
-		if err := w.client.Status().Update(t.Context(), job); err != nil {
+		if err := fx.client.Status().Update(t.Context(), job); err != nil {
 			t.Fatal(err)
 		}
-		o := w.until(name, v1alpha1.OperationFailed)
+		o := fx.until(name, v1alpha1.OperationFailed)
 		if len(o.Status.Findings) != 1 || o.Status.Findings[0].Code != "OCA-7624" || !strings.Contains(o.Status.Message, "too long") {
 			t.Errorf("%+v", o.Status)
 		}
 	}
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		h, err := archive.History(t.Context(), w.client, "n")
+		h, err := archive.History(t.Context(), fx.client, "n")
 		if err == nil && len(h) == 2 && strings.Contains(h[0].Error, "too long") {
 			break
 		}
@@ -117,24 +117,24 @@ func TestAskedBackupLost(t *testing.T) {
 			t.Fatalf("%+v %v", h, err)
 		}
 	}
-	w.create("unwanted", asAsked)
-	w.until("unwanted", v1alpha1.OperationPlanning)
-	w.jobOf("unwanted")
-	w.control("unwanted", v1alpha1.OperationCancel)
-	w.until("unwanted", v1alpha1.OperationCancelled)
+	fx.create("unwanted", asAsked)
+	fx.until("unwanted", v1alpha1.OperationPlanning)
+	fx.jobOf("unwanted")
+	fx.control("unwanted", v1alpha1.OperationCancel)
+	fx.until("unwanted", v1alpha1.OperationCancelled)
 }
 
 // jobOf waits for the Job of an operation.
-func (w *world) jobOf(name string) *batchv1.Job {
-	w.Helper()
+func (fx *fixture) jobOf(name string) *batchv1.Job {
+	fx.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		job := &batchv1.Job{}
-		err := w.client.Get(w.Context(), client.ObjectKey{Namespace: "n", Name: name}, job)
+		err := fx.client.Get(fx.Context(), client.ObjectKey{Namespace: "n", Name: name}, job)
 		if err == nil {
 			return job
 		}
 		if time.Now().After(deadline) {
-			w.Fatal(err)
+			fx.Fatal(err)
 		}
 	}
 }

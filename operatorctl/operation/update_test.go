@@ -20,7 +20,7 @@ import (
 // follower stands for the reconciler: it moves components as the rollout of the running operation says, and reports that. package reconcile tests
 // the real one.
 type follower struct {
-	*world
+	*fixture
 	mu sync.Mutex
 	// broken is a component that does not run at the version v2, moved each component that was moved, in order.
 	broken string
@@ -41,7 +41,7 @@ var components = map[string]int{"keystone": 0, "region": 1, "glance": 2, "host":
 
 func newFollower(t *testing.T, broken string) *follower {
 	f := &follower{broken: broken, at: map[string]string{}, contents: map[int]string{3: "v4.0.4"}}
-	f.world = newWorld(t, func(*world) []Action { return Actions(catalog.All()) })
+	f.fixture = newFixture(t, func(*fixture) []Action { return Actions(catalog.All()) })
 	cloud := &v1alpha1.OnecloudCluster{}
 	if err := f.client.Get(t.Context(), key, cloud); err != nil {
 		t.Fatal(err)

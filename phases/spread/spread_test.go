@@ -71,13 +71,15 @@ func (c *api) client(objects ...client.Object) client.WithWatch {
 	return fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{SubResourceCreate: create}).Build()
 }
 
-type told struct {
+type recorder struct {
 	workflow.Discard
 	info, changed []string
 }
 
-func (r *told) Info(f string, args ...any)    { r.info = append(r.info, fmt.Sprintf(f, args...)) }
-func (r *told) Changed(f string, args ...any) { r.changed = append(r.changed, fmt.Sprintf(f, args...)) }
+func (r *recorder) Info(f string, args ...any) { r.info = append(r.info, fmt.Sprintf(f, args...)) }
+func (r *recorder) Changed(f string, args ...any) {
+	r.changed = append(r.changed, fmt.Sprintf(f, args...))
+}
 
 func TestDone(t *testing.T) {
 	keep := corev1.Taint{Key: "example.org/mine", Effect: corev1.TaintEffectNoSchedule}
@@ -133,7 +135,7 @@ func TestMove(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := c.client(append(c.has, node("n1", true), node("n2", true), coreDNS(2))...)
-			r := &told{}
+			r := &recorder{}
 			m := mover{k: k, r: r}
 			done, why := false, ""
 			for range 4 {
@@ -157,7 +159,7 @@ func TestMove(t *testing.T) {
 		})
 	}
 	var c api
-	m := mover{k: c.client(node("n1", true), node("n2", false), coreDNS(2), pod("a", "n1", true), pod("b", "n1", true)), r: &told{}}
+	m := mover{k: c.client(node("n1", true), node("n2", false), coreDNS(2), pod("a", "n1", true), pod("b", "n1", true)), r: &recorder{}}
 	if done, why, err := m.step(t.Context()); done || why != "node n2 is not Ready" || err != nil || len(c.asked) > 0 {
 		t.Errorf("%v, %q, %v", done, why, err)
 	}
@@ -187,12 +189,12 @@ func TestPhase(t *testing.T) {
 		if done != want || err != nil {
 			t.Errorf("%v, %v", done, err)
 		}
-		if err := p.Run(t.Context(), h, &told{}); err != nil {
+		if err := p.Run(t.Context(), h, &recorder{}); err != nil {
 			t.Error(err)
 		}
 	}
 	on(&api{refuse: errors.New("no")})
-	r := &told{}
+	r := &recorder{}
 	if err := p.Run(t.Context(), h, r); err != nil || len(r.info) != 1 || !strings.Contains(r.info[0], "ocadm ha status") {
 		t.Errorf("%v, %q", err, r.info)
 	}
@@ -200,12 +202,12 @@ func TestPhase(t *testing.T) {
 	if done, err := p.Check(t.Context(), h); done || err != nil {
 		t.Errorf("%v, %v", done, err)
 	}
-	if err := p.Run(t.Context(), h, &told{}); err != nil {
+	if err := p.Run(t.Context(), h, &recorder{}); err != nil {
 		t.Error(err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.Run(gone, h, &told{}); !errors.Is(err, context.Canceled) {
+	if err := p.Run(gone, h, &recorder{}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }

@@ -31,7 +31,7 @@ const version = "v4.0.4"
 const repository = "../.."
 
 type suite struct {
-	*scenario.Journey
+	*scenario.Scenario
 	db *mariadb.Server
 	// fresh is what there was on the machines before anything.
 	fresh map[int]map[string]string
@@ -180,7 +180,7 @@ func abs(t *testing.T, path string) string {
 func newSuite(t *testing.T, l *machine.Lab) *suite {
 	s := &suite{fresh: map[int]map[string]string{}}
 	s.running.Store(t)
-	s.Journey = &scenario.Journey{Lab: l, Story: testWriter{&s.running}}
+	s.Scenario = &scenario.Scenario{Lab: l, Story: testWriter{&s.running}}
 	return s
 }
 

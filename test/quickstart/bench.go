@@ -36,13 +36,13 @@ func bench(ctx context.Context, runs int) error {
 	}
 	var ours, plain []float64
 	for i := range runs {
-		o, err := onMachine(ctx, ocadm, bundle, fmt.Sprintf("bench-a%d", i), func(j *scenario.Journey) error {
-			return j.Init(ctx, "--ingress", "none", "--skip-phases", "database,operator,cloud-settings,operator-ready,cloud")
+		o, err := onMachine(ctx, ocadm, bundle, fmt.Sprintf("bench-a%d", i), func(sc *scenario.Scenario) error {
+			return sc.Init(ctx, "--ingress", "none", "--skip-phases", "database,operator,cloud-settings,operator-ready,cloud")
 		})
 		if err != nil {
 			return err
 		}
-		p, err := onMachine(ctx, ocadm, bundle, fmt.Sprintf("bench-b%d", i), func(j *scenario.Journey) error { return j.PlainInit(ctx) })
+		p, err := onMachine(ctx, ocadm, bundle, fmt.Sprintf("bench-b%d", i), func(sc *scenario.Scenario) error { return sc.PlainInit(ctx) })
 		if err != nil {
 			return err
 		}
@@ -52,15 +52,15 @@ func bench(ctx context.Context, runs int) error {
 	return nil
 }
 
-func onMachine(ctx context.Context, ocadm, bundle, name string, walk func(*scenario.Journey) error) (float64, error) {
+func onMachine(ctx context.Context, ocadm, bundle, name string, walk func(*scenario.Scenario) error) (float64, error) {
 	l, err := machine.Up(ctx, machine.Options{Name: name, Nodes: 1, Ocadm: ocadm, Bundle: bundle, Logf: logf})
 	if err != nil {
 		return 0, err
 	}
-	j := &scenario.Journey{Lab: l, Story: os.Stderr}
-	werr := j.Software(ctx)
+	sc := &scenario.Scenario{Lab: l, Story: os.Stderr}
+	werr := sc.Software(ctx)
 	if werr == nil {
-		werr = walk(j)
+		werr = walk(sc)
 	}
 	if err := l.Down(context.WithoutCancel(ctx)); err != nil {
 		return 0, err
@@ -69,7 +69,7 @@ func onMachine(ctx context.Context, ocadm, bundle, name string, walk func(*scena
 		return 0, werr
 	}
 	var total float64
-	for _, s := range j.Times {
+	for _, s := range sc.Times {
 		total += s.Took.Seconds()
 	}
 	return total, nil

@@ -100,66 +100,66 @@ func install(ctx context.Context, o machine.Options, controlPlanes int, version 
 	if err != nil {
 		return err
 	}
-	j := &scenario.Journey{Lab: l, Story: os.Stderr}
+	sc := &scenario.Scenario{Lab: l, Story: os.Stderr}
 	// The cloud is not waited for yet: its compute agents need the nodes that join next.
 	args := []string{"--onecloud-version", version, "--wait=false"}
 	if controlPlanes > 1 {
-		args = append(args, "--high-availability-vip", j.VirtualAddress())
+		args = append(args, "--high-availability-vip", sc.VirtualAddress())
 	}
-	if err := j.Init(ctx, args...); err != nil {
+	if err := sc.Init(ctx, args...); err != nil {
 		return err
 	}
 	for i := 2; i <= o.Nodes; i++ {
-		join := func() error { return j.Join(ctx, i) }
+		join := func() error { return sc.Join(ctx, i) }
 		if i <= controlPlanes {
-			join = func() error { return j.JoinControlPlane(ctx, 1, i) }
+			join = func() error { return sc.JoinControlPlane(ctx, 1, i) }
 		}
 		if err := join(); err != nil {
 			return err
 		}
 	}
-	err = j.Timed("cloud available", func() error {
-		_, err := j.On(ctx, 1, scenario.Ocadm, "cluster", "create", "--version", version, "--wait")
+	err = sc.Timed("cloud available", func() error {
+		_, err := sc.On(ctx, 1, scenario.Ocadm, "cluster", "create", "--version", version, "--wait")
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return show(ctx, j, os.Stdout)
+	return show(ctx, sc, os.Stdout)
 }
 
 // show looks at what came of it, as a person would.
-func show(ctx context.Context, j *scenario.Journey, w io.Writer) error {
-	if err := j.AllAvailable(ctx); err != nil {
+func show(ctx context.Context, sc *scenario.Scenario, w io.Writer) error {
+	if err := sc.AllAvailable(ctx); err != nil {
 		return err
 	}
-	page, err := j.Web(ctx)
+	page, err := sc.Web(ctx)
 	if err != nil {
 		return err
 	}
-	token, err := j.Login(ctx)
+	token, err := sc.Login(ctx)
 	if err != nil {
 		return err
 	}
 	for _, argv := range [][]string{{"get", "nodes", "-o", "wide"}, {"get", "oc", "-A"}} {
-		out, err := j.Kubectl(ctx, argv...)
+		out, err := sc.Kubectl(ctx, argv...)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(w, "\n$ kubectl %s\n%s", strings.Join(argv, " "), out)
 	}
-	status, err := j.On(ctx, 1, scenario.Ocadm, "cluster", "status")
+	status, err := sc.On(ctx, 1, scenario.Ocadm, "cluster", "status")
 	if err != nil {
 		return err
 	}
-	address, err := j.Address(ctx)
+	address, err := sc.Address(ctx)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "\n$ ocadm cluster status\n%s\n", status)
 	fmt.Fprintf(w, "console    https://%s/ (%d bytes, certificate of the cloud's CA)\n", address, len(page))
 	fmt.Fprintf(w, "login      through apigateway with rcadmin's account: token of %d characters\n\ntimes\n", len(token))
-	j.Report(w)
+	sc.Report(w)
 	fmt.Fprintf(w, "\nnext       make lab-shell LAB=%s NODE=1   ·   make quickstart-down\n", lab)
 	return nil
 }

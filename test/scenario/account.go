@@ -26,13 +26,13 @@ func (s *Session) AddAccount(ctx context.Context, user, project, password string
 		{"user", map[string]string{"name": user, "password": password}, &out.UserID},
 	} {
 		var answer map[string]struct{ ID string }
-		if _, err := s.call(ctx, http.MethodPost, s.j.url(1, keystonePort, "/v3/"+o.kind+"s"), map[string]any{o.kind: o.body}, &answer); err != nil {
+		if _, err := s.call(ctx, http.MethodPost, s.sc.url(1, keystonePort, "/v3/"+o.kind+"s"), map[string]any{o.kind: o.body}, &answer); err != nil {
 			return out, fmt.Errorf("adding %s: %w", o.kind, err)
 		}
 		*o.id = answer[o.kind].ID
 	}
 	role := "/v3/projects/" + out.ProjectID + "/users/" + out.UserID + "/roles/admin"
-	if _, err := s.call(ctx, http.MethodPut, s.j.url(1, keystonePort, role), nil, nil); err != nil {
+	if _, err := s.call(ctx, http.MethodPut, s.sc.url(1, keystonePort, role), nil, nil); err != nil {
 		return out, fmt.Errorf("giving %s a role: %w", user, err)
 	}
 	return out, nil
@@ -44,7 +44,7 @@ func (s *Session) Whose(ctx context.Context, token string) (Account, error) {
 		Token struct{ User, Project struct{ ID, Name string } }
 	}
 	header := http.Header{"X-Auth-Token": {s.token}, "X-Subject-Token": {token}}
-	_, text, err := fetch(ctx, s.http, http.MethodGet, s.j.url(1, keystonePort, "/v3/auth/tokens"), header, nil)
+	_, text, err := fetch(ctx, s.http, http.MethodGet, s.sc.url(1, keystonePort, "/v3/auth/tokens"), header, nil)
 	if err == nil {
 		err = json.Unmarshal(text, &answer)
 	}
@@ -55,7 +55,7 @@ func (s *Session) Whose(ctx context.Context, token string) (Account, error) {
 // Images are the IDs of the images that glance knows, with their names.
 func (s *Session) Images(ctx context.Context) (map[string]string, error) {
 	var answer struct{ Images []struct{ ID, Name string } }
-	if _, err := s.call(ctx, http.MethodGet, s.j.url(1, glancePort, "/v1/images"), nil, &answer); err != nil {
+	if _, err := s.call(ctx, http.MethodGet, s.sc.url(1, glancePort, "/v1/images"), nil, &answer); err != nil {
 		return nil, fmt.Errorf("listing images: %w", err)
 	}
 	out := map[string]string{}
@@ -67,14 +67,14 @@ func (s *Session) Images(ctx context.Context) (map[string]string, error) {
 
 // AddProject makes a project.
 func (s *Session) AddProject(ctx context.Context, name string) error {
-	_, err := s.call(ctx, http.MethodPost, s.j.url(1, keystonePort, "/v3/projects"), map[string]any{"project": map[string]string{"name": name}}, nil)
+	_, err := s.call(ctx, http.MethodPost, s.sc.url(1, keystonePort, "/v3/projects"), map[string]any{"project": map[string]string{"name": name}}, nil)
 	return err
 }
 
 // Projects are the names of all projects.
 func (s *Session) Projects(ctx context.Context) (map[string]bool, error) {
 	var answer struct{ Projects []struct{ Name string } }
-	if _, err := s.call(ctx, http.MethodGet, s.j.url(1, keystonePort, "/v3/projects"), nil, &answer); err != nil {
+	if _, err := s.call(ctx, http.MethodGet, s.sc.url(1, keystonePort, "/v3/projects"), nil, &answer); err != nil {
 		return nil, fmt.Errorf("listing projects: %w", err)
 	}
 	out := map[string]bool{}

@@ -17,14 +17,14 @@ import (
 )
 
 // VirtualAddress is an address of the lab's network that no machine has.
-func (j *Journey) VirtualAddress() string {
-	octets := j.Lab.Node(1).Address.As4()
+func (sc *Scenario) VirtualAddress() string {
+	octets := sc.Lab.Node(1).Address.As4()
 	return fmt.Sprintf("%d.%d.%d.100", octets[0], octets[1], octets[2])
 }
 
 // JoinControlPlane makes a control-plane node of a machine, with the command that another one prints.
-func (j *Journey) JoinControlPlane(ctx context.Context, from, node int, args ...string) error {
-	return j.join(ctx, from, node, []string{"--control-plane"}, args)
+func (sc *Scenario) JoinControlPlane(ctx context.Context, from, node int, args ...string) error {
+	return sc.join(ctx, from, node, []string{"--control-plane"}, args)
 }
 
 // HAStatus is the output of "ocadm ha status -o json".
@@ -42,8 +42,8 @@ type HAStatus struct {
 }
 
 // HAStatus asks a control-plane node.
-func (j *Journey) HAStatus(ctx context.Context, node int) (s HAStatus, err error) {
-	out, err := j.On(ctx, node, Ocadm, "ha", "status", "-o", "json")
+func (sc *Scenario) HAStatus(ctx context.Context, node int) (s HAStatus, err error) {
+	out, err := sc.On(ctx, node, Ocadm, "ha", "status", "-o", "json")
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &s)
 	}
@@ -52,11 +52,11 @@ func (j *Journey) HAStatus(ctx context.Context, node int) (s HAStatus, err error
 
 // Outage asks the virtual address from outside until it has been silent and answers again, and returns how long that was. fail makes it silent. An
 // address that does not fall silent within the quiet time was not missed by any client: 0.
-func (j *Journey) Outage(ctx context.Context, quiet time.Duration, fail func() error) (time.Duration, error) {
+func (sc *Scenario) Outage(ctx context.Context, quiet time.Duration, fail func() error) (time.Duration, error) {
 	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // only whether it answers is measured
 	answers := func() bool {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+j.VirtualAddress()+":6443/readyz", nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+sc.VirtualAddress()+":6443/readyz", nil)
 		if err != nil {
 			return false
 		}
@@ -68,7 +68,7 @@ func (j *Journey) Outage(ctx context.Context, quiet time.Duration, fail func() e
 		return resp.StatusCode == http.StatusOK
 	}
 	if !answers() {
-		return 0, fmt.Errorf("nothing answers at %s before the failure", j.VirtualAddress())
+		return 0, fmt.Errorf("nothing answers at %s before the failure", sc.VirtualAddress())
 	}
 	last, begun, silent := time.Now(), time.Now(), false
 	if err := fail(); err != nil {
@@ -87,7 +87,7 @@ func (j *Journey) Outage(ctx context.Context, quiet time.Duration, fail func() e
 		}
 		select {
 		case <-ctx.Done():
-			return 0, fmt.Errorf("%s has been silent for %s: %w", j.VirtualAddress(), time.Since(last).Round(time.Second), ctx.Err())
+			return 0, fmt.Errorf("%s has been silent for %s: %w", sc.VirtualAddress(), time.Since(last).Round(time.Second), ctx.Err())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
@@ -95,9 +95,9 @@ func (j *Journey) Outage(ctx context.Context, quiet time.Duration, fail func() e
 
 // NodePort publishes CoreDNS's metrics at a node port and asks for them at the virtual address, until the context ends. Node ports of that
 // address are how the cloud is reached.
-func (j *Journey) NodePort(ctx context.Context, node int) error {
+func (sc *Scenario) NodePort(ctx context.Context, node int) error {
 	kubectl := func(argv ...string) (string, error) {
-		return j.On(ctx, node, append([]string{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"}, argv...)...)
+		return sc.On(ctx, node, append([]string{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"}, argv...)...)
 	}
 	out, err := kubectl("-n", "kube-system", "get", "service", "through-vip", "--ignore-not-found", "-o", "name")
 	if err == nil && out == "" {
@@ -112,7 +112,7 @@ func (j *Journey) NodePort(ctx context.Context, node int) error {
 	}
 	via := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	return wait.Until(ctx, "NodePort "+port, time.Second, func(ctx context.Context) (bool, string, error) {
-		_, _, err := fetch(ctx, via, http.MethodGet, "http://"+net.JoinHostPort(j.VirtualAddress(), port)+"/metrics", http.Header{}, nil)
+		_, _, err := fetch(ctx, via, http.MethodGet, "http://"+net.JoinHostPort(sc.VirtualAddress(), port)+"/metrics", http.Header{}, nil)
 		return err == nil, "", err
 	}, func(string) {})
 }

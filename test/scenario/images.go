@@ -22,7 +22,7 @@ const (
 
 // Session calls services of the cloud as its administrator, with a token of the identity service.
 type Session struct {
-	j    *Journey
+	sc   *Scenario
 	http *http.Client
 	// agents is for the agents of other nodes: the certificate names the Services of the cloud, not every node.
 	agents *http.Client
@@ -30,16 +30,16 @@ type Session struct {
 }
 
 // Session logs in with the account that rcadmin prints.
-func (j *Journey) Session(ctx context.Context) (*Session, error) {
-	vars, err := j.RCAdmin(ctx)
+func (sc *Scenario) Session(ctx context.Context) (*Session, error) {
+	vars, err := sc.RCAdmin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	pool, err := j.CA(ctx)
+	pool, err := sc.CA(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{j: j, http: client(pool, ""), agents: client(pool, "default-keystone")}
+	s := &Session{sc: sc, http: client(pool, ""), agents: client(pool, "default-keystone")}
 	domain := map[string]any{"name": "Default"}
 	body := map[string]any{"auth": map[string]any{
 		"identity": map[string]any{"methods": []string{"password"}, "password": map[string]any{
@@ -47,7 +47,7 @@ func (j *Journey) Session(ctx context.Context) (*Session, error) {
 		}},
 		"scope": map[string]any{"project": map[string]any{"name": "system", "domain": domain}},
 	}}
-	response, err := s.call(ctx, http.MethodPost, j.url(1, keystonePort, "/v3/auth/tokens"), body, nil)
+	response, err := s.call(ctx, http.MethodPost, sc.url(1, keystonePort, "/v3/auth/tokens"), body, nil)
 	if err != nil {
 		return nil, fmt.Errorf("logging in: %w", err)
 	}
@@ -84,7 +84,7 @@ type Image struct{ ID, Status, Reason, Probe, Location string }
 // Upload uploads an image and waits until glance has converted it, or refused it: its status is "active" or "killed" then.
 func (s *Session) Upload(ctx context.Context, name string, content []byte) (Image, error) {
 	var answer struct{ Image Image }
-	images := s.j.url(1, glancePort, "/v1/images")
+	images := s.sc.url(1, glancePort, "/v1/images")
 	if _, err := s.call(ctx, http.MethodPost, images, image{name, content}, &answer); err != nil {
 		return Image{}, fmt.Errorf("uploading image %q: %w", name, err)
 	}
@@ -98,23 +98,23 @@ func (s *Session) Upload(ctx context.Context, name string, content []byte) (Imag
 // StartServer starts what stands in for a server on a compute node, a child of the executor there, and returns its pid on that machine.
 func (s *Session) StartServer(ctx context.Context, node int, id string) (pid string, err error) {
 	var answer struct{ PID string }
-	_, err = s.call(ctx, http.MethodPost, s.j.url(node, hostPort, "/servers/"+id+"/start"), nil, &answer)
+	_, err = s.call(ctx, http.MethodPost, s.sc.url(node, hostPort, "/servers/"+id+"/start"), nil, &answer)
 	return answer.PID, err
 }
 
 // StopServer ends it.
 func (s *Session) StopServer(ctx context.Context, node int, id string) error {
-	_, err := s.call(ctx, http.MethodPost, s.j.url(node, hostPort, "/servers/"+id+"/stop"), nil, nil)
+	_, err := s.call(ctx, http.MethodPost, s.sc.url(node, hostPort, "/servers/"+id+"/stop"), nil, nil)
 	return err
 }
 
 // Volume is where the volume of a claim lies: the name of the node, and the directory there (local-path).
-func (j *Journey) Volume(ctx context.Context, claim string) (node, dir string, err error) {
-	name, err := j.Kubectl(ctx, "-n", "onecloud", "get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}")
+func (sc *Scenario) Volume(ctx context.Context, claim string) (node, dir string, err error) {
+	name, err := sc.Kubectl(ctx, "-n", "onecloud", "get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}")
 	if err != nil {
 		return "", "", err
 	}
-	out, err := j.Kubectl(ctx, "get", "pv", strings.TrimSpace(name), "-o",
+	out, err := sc.Kubectl(ctx, "get", "pv", strings.TrimSpace(name), "-o",
 		"jsonpath={.spec.nodeAffinity.required.nodeSelectorTerms[0].matchExpressions[0].values[0]} {.spec.local.path}{.spec.hostPath.path}")
 	if err != nil {
 		return "", "", err

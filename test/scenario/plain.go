@@ -19,11 +19,11 @@ import (
 
 // Software installs the node's software and imports its images, on machine 1, without making a cluster. Both sides of the comparison
 // start from there.
-func (j *Journey) Software(ctx context.Context) error {
+func (sc *Scenario) Software(ctx context.Context) error {
 	for _, phase := range []string{"node-files", "node-kernel", "node-units", "images"} {
 		argv := append([]string{Ocadm, "init", "phase", phase, "--bundle", Bundle, "--ingress", "none",
-			"--node-ip", j.Lab.Node(1).Address.String()}, machineFlags...)
-		if _, err := j.On(ctx, 1, argv...); err != nil {
+			"--node-ip", sc.Lab.Node(1).Address.String()}, machineFlags...)
+		if _, err := sc.On(ctx, 1, argv...); err != nil {
 			return err
 		}
 	}
@@ -54,8 +54,8 @@ conntrack: {maxPerCore: 0}
 
 // PlainInit makes a cluster as one would without ocadm's phases: kubeadm init, then the same manifests by kubectl, then waiting for a
 // Ready node, storage and DNS.
-func (j *Journey) PlainInit(ctx context.Context) error {
-	node := j.Lab.Node(1)
+func (sc *Scenario) PlainInit(ctx context.Context) error {
+	node := sc.Lab.Node(1)
 	manifests, err := manifests()
 	if err != nil {
 		return err
@@ -67,8 +67,8 @@ func (j *Journey) PlainInit(ctx context.Context) error {
 	if err := node.Write(ctx, "/run/manifests.yaml", 0o600, bytes.NewReader(manifests)); err != nil {
 		return err
 	}
-	return j.Timed("plain kubeadm init", func() error {
-		if _, err := j.On(ctx, 1, Ocadm, "kubeadm", "init", "--config", "/run/plain.yaml", "--ignore-preflight-errors=all"); err != nil {
+	return sc.Timed("plain kubeadm init", func() error {
+		if _, err := sc.On(ctx, 1, Ocadm, "kubeadm", "init", "--config", "/run/plain.yaml", "--ignore-preflight-errors=all"); err != nil {
 			return err
 		}
 		for _, argv := range [][]string{
@@ -77,7 +77,7 @@ func (j *Journey) PlainInit(ctx context.Context) error {
 			{"-n", "local-path-storage", "rollout", "status", "deployment/local-path-provisioner", "--timeout=180s"},
 			{"-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=180s"},
 		} {
-			if _, err := j.Kubectl(ctx, argv...); err != nil {
+			if _, err := sc.Kubectl(ctx, argv...); err != nil {
 				return err
 			}
 		}

@@ -57,8 +57,8 @@ const (
 )
 
 // Poll asks twenty times a second until do returns, and returns what became of it.
-func (j *Journey) Poll(ctx context.Context, polls []Poll, do func() error) ([]Polled, error) {
-	pool, err := j.CA(ctx)
+func (sc *Scenario) Poll(ctx context.Context, polls []Poll, do func() error) ([]Polled, error) {
+	pool, err := sc.CA(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -145,17 +145,17 @@ func ask(ctx context.Context, via *http.Client, p Poll) error {
 }
 
 // Polls are what clients ask of the identity service and the API gateway at a node: by a connection of its own each time, and by one that stays.
-func (j *Journey) Polls(ctx context.Context, node int) ([]Poll, error) {
-	vars, err := j.RCAdmin(ctx)
+func (sc *Scenario) Polls(ctx context.Context, node int) ([]Poll, error) {
+	vars, err := sc.RCAdmin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	login := fmt.Sprintf(`{"auth":{"identity":{"methods":["password"],"password":{"user":{"name":%q,"password":%q,"domain":{"name":"Default"}}}}}}`,
 		vars["OS_USERNAME"], vars["OS_PASSWORD"])
 	return []Poll{
-		{Name: "keystone", Method: http.MethodPost, URL: j.url(node, keystonePort, "/v3/auth/tokens"), Body: login},
-		{Name: "keystone, connection kept", Method: http.MethodGet, URL: j.url(node, keystonePort, "/v3"), Kept: true},
-		{Name: "apigateway", Method: http.MethodGet, URL: j.url(node, "30300", "/api/v1/auth/regions")},
-		{Name: "apigateway, connection kept", Method: http.MethodGet, URL: j.url(node, "30300", "/api/v1/auth/regions"), Kept: true},
+		{Name: "keystone", Method: http.MethodPost, URL: sc.url(node, keystonePort, "/v3/auth/tokens"), Body: login},
+		{Name: "keystone, connection kept", Method: http.MethodGet, URL: sc.url(node, keystonePort, "/v3"), Kept: true},
+		{Name: "apigateway", Method: http.MethodGet, URL: sc.url(node, "30300", "/api/v1/auth/regions")},
+		{Name: "apigateway, connection kept", Method: http.MethodGet, URL: sc.url(node, "30300", "/api/v1/auth/regions"), Kept: true},
 	}, nil
 }

@@ -32,8 +32,8 @@ const (
 	Bundle = "/bundle/ocadm.bundle"
 )
 
-// Journey is one lab and what is done on it.
-type Journey struct {
+// Scenario is one lab and what is done on it.
+type Scenario struct {
 	Lab *machine.Lab
 	// Story takes the output of the commands as they run.
 	Story io.Writer
@@ -56,10 +56,10 @@ var machineFlags = []string{"--allow-cgroup-v1", "--restrict-oom-score-adj", "--
 func MachineFlags() []string { return slices.Clone(machineFlags) }
 
 // Timed runs a step and keeps its time.
-func (j *Journey) Timed(name string, step func() error) error {
+func (sc *Scenario) Timed(name string, step func() error) error {
 	start := time.Now()
 	err := step()
-	j.Times = append(j.Times, Step{Name: name, Took: time.Since(start).Round(10 * time.Millisecond)})
+	sc.Times = append(sc.Times, Step{Name: name, Took: time.Since(start).Round(10 * time.Millisecond)})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -67,10 +67,10 @@ func (j *Journey) Timed(name string, step func() error) error {
 }
 
 // On runs a command on a machine; its output goes to Story as it comes and is returned.
-func (j *Journey) On(ctx context.Context, node int, argv ...string) (string, error) {
+func (sc *Scenario) On(ctx context.Context, node int, argv ...string) (string, error) {
 	var out, story strings.Builder
-	s := machine.Streams{Out: io.MultiWriter(&out, &story), Err: io.MultiWriter(j.Story, &story)}
-	if err := j.Lab.Node(node).Run(ctx, s, argv...); err != nil {
+	s := machine.Streams{Out: io.MultiWriter(&out, &story), Err: io.MultiWriter(sc.Story, &story)}
+	if err := sc.Lab.Node(node).Run(ctx, s, argv...); err != nil {
 		return out.String(), fmt.Errorf("on node %d: %s: %w\n%s", node, strings.Join(argv, " "), err, lastLines(story.String(), 30))
 	}
 	return out.String(), nil
@@ -85,17 +85,17 @@ func lastLines(s string, n int) string {
 }
 
 // Init runs "ocadm init" on machine 1. The cloud is created by it when args name --onecloud-version.
-func (j *Journey) Init(ctx context.Context, args ...string) error {
-	argv := append([]string{Ocadm, "init", "--bundle", Bundle, "--node-ip", j.Lab.Node(1).Address.String()}, machineFlags...)
-	return j.Timed("init", func() error {
-		_, err := j.On(ctx, 1, append(argv, args...)...)
+func (sc *Scenario) Init(ctx context.Context, args ...string) error {
+	argv := append([]string{Ocadm, "init", "--bundle", Bundle, "--node-ip", sc.Lab.Node(1).Address.String()}, machineFlags...)
+	return sc.Timed("init", func() error {
+		_, err := sc.On(ctx, 1, append(argv, args...)...)
 		return err
 	})
 }
 
 // JoinCommand asks a machine for the command that joins a worker, or with further arguments a node of another kind.
-func (j *Journey) JoinCommand(ctx context.Context, from int, args ...string) ([]string, error) {
-	out, err := j.On(ctx, from, append([]string{Ocadm, "token", "create", "--print-join-command"}, args...)...)
+func (sc *Scenario) JoinCommand(ctx context.Context, from int, args ...string) ([]string, error) {
+	out, err := sc.On(ctx, from, append([]string{Ocadm, "token", "create", "--print-join-command"}, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -109,28 +109,28 @@ func (j *Journey) JoinCommand(ctx context.Context, from int, args ...string) ([]
 }
 
 // JoinFlags are what a machine of the lab needs beside the printed command.
-func (j *Journey) JoinFlags(node int) []string {
-	return append([]string{"--node-ip", j.Lab.Node(node).Address.String()}, machineFlags...)
+func (sc *Scenario) JoinFlags(node int) []string {
+	return append([]string{"--node-ip", sc.Lab.Node(node).Address.String()}, machineFlags...)
 }
 
 // Join joins a machine with the command that machine 1 printed. What it needs comes from the depot of machine 1.
-func (j *Journey) Join(ctx context.Context, node int, args ...string) error {
-	return j.join(ctx, 1, node, nil, args)
+func (sc *Scenario) Join(ctx context.Context, node int, args ...string) error {
+	return sc.join(ctx, 1, node, nil, args)
 }
 
-func (j *Journey) join(ctx context.Context, from, node int, kind, args []string) error {
-	return j.Timed(fmt.Sprintf("join node %d", node), func() error {
-		argv, err := j.JoinCommand(ctx, from, kind...)
+func (sc *Scenario) join(ctx context.Context, from, node int, kind, args []string) error {
+	return sc.Timed(fmt.Sprintf("join node %d", node), func() error {
+		argv, err := sc.JoinCommand(ctx, from, kind...)
 		if err == nil {
-			_, err = j.On(ctx, node, slices.Concat(argv, j.JoinFlags(node), args)...)
+			_, err = sc.On(ctx, node, slices.Concat(argv, sc.JoinFlags(node), args)...)
 		}
 		return err
 	})
 }
 
 // Kubectl runs kubectl on machine 1 with admin rights.
-func (j *Journey) Kubectl(ctx context.Context, args ...string) (string, error) {
-	return j.On(ctx, 1, append([]string{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"}, args...)...)
+func (sc *Scenario) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return sc.On(ctx, 1, append([]string{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"}, args...)...)
 }
 
 // ClusterStatus is the output of "ocadm cluster status -o json".
@@ -145,9 +145,9 @@ type ClusterStatus struct {
 }
 
 // Status of the cloud.
-func (j *Journey) Status(ctx context.Context) (ClusterStatus, error) {
+func (sc *Scenario) Status(ctx context.Context) (ClusterStatus, error) {
 	var s ClusterStatus
-	out, err := j.On(ctx, 1, Ocadm, "cluster", "status", "-o", "json")
+	out, err := sc.On(ctx, 1, Ocadm, "cluster", "status", "-o", "json")
 	// The exit status says whether the cloud is well; it is printed either way.
 	if json.Unmarshal([]byte(out), &s) != nil {
 		return s, cmp.Or(err, errors.New("the output of cluster status is no JSON"))
@@ -170,8 +170,8 @@ func (s ClusterStatus) Unavailable() []string {
 var errEmpty = errors.New("the cloud has no components in its status")
 
 // AllAvailable checks that every enabled component is Available.
-func (j *Journey) AllAvailable(ctx context.Context) error {
-	s, err := j.Status(ctx)
+func (sc *Scenario) AllAvailable(ctx context.Context) error {
+	s, err := sc.Status(ctx)
 	if err != nil {
 		return err
 	}
@@ -185,8 +185,8 @@ func (j *Journey) AllAvailable(ctx context.Context) error {
 }
 
 // Report prints the times.
-func (j *Journey) Report(w io.Writer) {
-	for _, s := range j.Times {
+func (sc *Scenario) Report(w io.Writer) {
+	for _, s := range sc.Times {
 		fmt.Fprintf(w, "  %-28s %8.1f s\n", s.Name, s.Took.Seconds())
 	}
 }

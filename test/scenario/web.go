@@ -22,8 +22,8 @@ import (
 )
 
 // CA of the cloud, from the Secret the operator made.
-func (j *Journey) CA(ctx context.Context) (*x509.CertPool, error) {
-	out, err := j.Kubectl(ctx, "-n", "onecloud", "get", "secret", "default-certs", "-o", `jsonpath={.data.ca\.crt}`)
+func (sc *Scenario) CA(ctx context.Context) (*x509.CertPool, error) {
+	out, err := sc.Kubectl(ctx, "-n", "onecloud", "get", "secret", "default-certs", "-o", `jsonpath={.data.ca\.crt}`)
 	if err != nil {
 		return nil, err
 	}
@@ -39,22 +39,22 @@ func (j *Journey) CA(ctx context.Context) (*x509.CertPool, error) {
 }
 
 // Address of the cloud: that of its certificates and of the console. It is the virtual address if there is one.
-func (j *Journey) Address(ctx context.Context) (string, error) {
-	return j.Kubectl(ctx, "-n", "onecloud", "get", "oc", "default", "-o", "jsonpath={.spec.loadBalancerEndpoint}")
+func (sc *Scenario) Address(ctx context.Context) (string, error) {
+	return sc.Kubectl(ctx, "-n", "onecloud", "get", "oc", "default", "-o", "jsonpath={.spec.loadBalancerEndpoint}")
 }
 
 // fromOutside is what a user's browser and tools have: the cloud's address, and a client that trusts the cloud's CA.
-func (j *Journey) fromOutside(ctx context.Context) (address string, via *http.Client, err error) {
-	pool, err := j.CA(ctx)
+func (sc *Scenario) fromOutside(ctx context.Context) (address string, via *http.Client, err error) {
+	pool, err := sc.CA(ctx)
 	if err != nil {
 		return "", nil, err
 	}
-	address, err = j.Address(ctx)
+	address, err = sc.Address(ctx)
 	return address, client(pool, ""), err
 }
 
-func (j *Journey) url(node int, port, path string) string {
-	return "https://" + net.JoinHostPort(j.Lab.Node(node).Address.String(), port) + path
+func (sc *Scenario) url(node int, port, path string) string {
+	return "https://" + net.JoinHostPort(sc.Lab.Node(node).Address.String(), port) + path
 }
 
 // client trusts the cloud's CA. A server name, when given, is what certificates must be for instead of the address.
@@ -95,8 +95,8 @@ func fetch(ctx context.Context, via *http.Client, method, url string, header htt
 }
 
 // Web fetches the console's page from port 443 of the cloud's address, verifying its certificate with the cloud's CA.
-func (j *Journey) Web(ctx context.Context) (string, error) {
-	address, via, err := j.fromOutside(ctx)
+func (sc *Scenario) Web(ctx context.Context) (string, error) {
+	address, via, err := sc.fromOutside(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -105,8 +105,8 @@ func (j *Journey) Web(ctx context.Context) (string, error) {
 }
 
 // Ingress asks port 80 of machine 1 and returns where it sends browsers to. Only the ingress controller listens there.
-func (j *Journey) Ingress(ctx context.Context) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+j.Lab.Node(1).Address.String()+"/", nil)
+func (sc *Scenario) Ingress(ctx context.Context) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+sc.Lab.Node(1).Address.String()+"/", nil)
 	if err != nil {
 		return "", err
 	}
@@ -122,8 +122,8 @@ func (j *Journey) Ingress(ctx context.Context) (string, error) {
 var export = regexp.MustCompile(`(?m)^export (\w+)='?([^'\n]*)'?$`)
 
 // RCAdmin returns the variables that "ocadm cluster rcadmin" prints.
-func (j *Journey) RCAdmin(ctx context.Context) (map[string]string, error) {
-	out, err := j.On(ctx, 1, Ocadm, "cluster", "rcadmin")
+func (sc *Scenario) RCAdmin(ctx context.Context) (map[string]string, error) {
+	out, err := sc.On(ctx, 1, Ocadm, "cluster", "rcadmin")
 	if err != nil {
 		return nil, err
 	}
@@ -138,17 +138,17 @@ func (j *Journey) RCAdmin(ctx context.Context) (map[string]string, error) {
 }
 
 // Login logs in through the API gateway with the account that rcadmin prints, and returns the token.
-func (j *Journey) Login(ctx context.Context) (string, error) {
-	vars, err := j.RCAdmin(ctx)
+func (sc *Scenario) Login(ctx context.Context) (string, error) {
+	vars, err := sc.RCAdmin(ctx)
 	if err != nil {
 		return "", err
 	}
-	return j.LoginAs(ctx, vars["OS_USERNAME"], vars["OS_PASSWORD"])
+	return sc.LoginAs(ctx, vars["OS_USERNAME"], vars["OS_PASSWORD"])
 }
 
 // LoginAs logs in through the API gateway, and returns the token.
-func (j *Journey) LoginAs(ctx context.Context, user, password string) (string, error) {
-	address, via, err := j.fromOutside(ctx)
+func (sc *Scenario) LoginAs(ctx context.Context, user, password string) (string, error) {
+	address, via, err := sc.fromOutside(ctx)
 	if err != nil {
 		return "", err
 	}

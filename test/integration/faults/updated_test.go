@@ -38,11 +38,11 @@ const (
 // updated is a cloud that is updated to a release that may be broken.
 type updated struct {
 	*env.Env
-	old world
+	old snapshot
 }
 
-// world is what an update moves: what each Deployment runs, how each database is defined, and the rows of each table.
-type world struct {
+// snapshot is what an update moves: what each Deployment runs, how each database is defined, and the rows of each table.
+type snapshot struct {
 	images, definitions map[string]string
 	tables              map[string]dump.TableSummary
 }
@@ -106,9 +106,9 @@ func (u *updated) in(t *testing.T) *updated { return &updated{u.In(t), u.old} }
 func patient(l *env.Launch) { l.Options.Settle = 5 * time.Second }
 
 // look is how everything is now. Who has started and which tokens were issued is no part of it.
-func (u *updated) look() world {
+func (u *updated) look() snapshot {
 	u.Helper()
-	w := world{images: map[string]string{}, tables: map[string]dump.TableSummary{}}
+	s := snapshot{images: map[string]string{}, tables: map[string]dump.TableSummary{}}
 	for _, o := range u.Objects(&appsv1.Deployment{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}) {
 		text, count := corev1.PodSpec{}, int32(1)
 		switch w := o.(type) {
@@ -123,7 +123,7 @@ func (u *updated) look() world {
 		for _, c := range slices.Concat(text.InitContainers, text.Containers) {
 			images = append(images, c.Image)
 		}
-		w.images[o.GetName()] = fmt.Sprint(images, count)
+		s.images[o.GetName()] = fmt.Sprint(images, count)
 	}
 	a, err := mysql.Open(u.Context(), mysql.Config{Host: u.DB.Host, Port: u.DB.Port, User: "root", Password: u.DB.RootPassword,
 		Owner: mysql.Owner{ID: string(u.Credentials()[component.CloudID])}})
@@ -135,7 +135,7 @@ func (u *updated) look() world {
 	if err != nil {
 		u.Fatal(err)
 	}
-	if w.definitions, err = dump.Definitions(u.Context(), a, names); err != nil {
+	if s.definitions, err = dump.Definitions(u.Context(), a, names); err != nil {
 		u.Fatal(err)
 	}
 	sum, err := dump.Examine(u.Context(), a, names)
@@ -145,24 +145,24 @@ func (u *updated) look() world {
 	for _, d := range sum.Databases {
 		for _, t := range d.Tables {
 			if t.Name != "tokens" && t.Name != "fakecloud_starts" {
-				w.tables[d.Name+"."+t.Name] = t
+				s.tables[d.Name+"."+t.Name] = t
 			}
 		}
 	}
-	return w
+	return s
 }
 
-// same lists what differs between two worlds.
-func (w world) same(other world) (differs []string) {
-	differs = append(differs, differences(w.images, other.images)...)
-	for _, name := range slices.Sorted(maps.Keys(w.definitions)) {
-		if w.definitions[name] != other.definitions[name] {
+// same lists what differs between two snapshots.
+func (s snapshot) same(other snapshot) (differs []string) {
+	differs = append(differs, differences(s.images, other.images)...)
+	for _, name := range slices.Sorted(maps.Keys(s.definitions)) {
+		if s.definitions[name] != other.definitions[name] {
 			differs = append(differs, "the definitions of "+name)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.tables)) {
-		if w.tables[name] != other.tables[name] {
-			differs = append(differs, fmt.Sprintf("the rows of %s: %+v, was %+v", name, other.tables[name], w.tables[name]))
+	for _, name := range slices.Sorted(maps.Keys(s.tables)) {
+		if s.tables[name] != other.tables[name] {
+			differs = append(differs, fmt.Sprintf("the rows of %s: %+v, was %+v", name, other.tables[name], s.tables[name]))
 		}
 	}
 	return differs

@@ -28,8 +28,8 @@ import (
 // patience of a test that waits for something that comes in milliseconds on an idle machine.
 const patience = time.Minute
 
-// world is an API server in memory, and operators that follow each other.
-type world struct {
+// fixture is an API server in memory, and operators that follow each other.
+type fixture struct {
 	*testing.T
 	client  client.WithWatch
 	actions []Action
@@ -42,20 +42,20 @@ type world struct {
 
 var key = client.ObjectKey{Namespace: "n", Name: "c"}
 
-func newWorld(t *testing.T, actions func(*world) []Action) *world {
+func newFixture(t *testing.T, actions func(*fixture) []Action) *fixture {
 	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c", UID: "cloud"}}
-	w := &world{T: t, client: fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).WithStatusSubresource(&v1alpha1.OnecloudOperation{}, &v1alpha1.OnecloudCluster{}).Build()}
-	w.actions = actions(w)
-	w.start()
-	t.Cleanup(func() { w.stop() })
-	return w
+	fx := &fixture{T: t, client: fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).WithStatusSubresource(&v1alpha1.OnecloudOperation{}, &v1alpha1.OnecloudCluster{}).Build()}
+	fx.actions = actions(fx)
+	fx.start()
+	t.Cleanup(func() { fx.stop() })
+	return fx
 }
 
-// start starts an operator. w.stop kills it: what it did not write is lost.
-func (w *world) start() {
-	ctx, cancel := context.WithCancel(w.Context())
-	c := New(Options{Client: w.client, Direct: w.client, Events: &recorder{}, Actions: w.actions, Settle: time.Millisecond, Silence: w.silence, Probes: []Probe{}, Means: Means{
-		Pods: w.client, Preview: func(context.Context, *v1alpha1.OnecloudCluster) (reconcile.Preview, error) {
+// start starts an operator. fx.stop kills it: what it did not write is lost.
+func (fx *fixture) start() {
+	ctx, cancel := context.WithCancel(fx.Context())
+	c := New(Options{Client: fx.client, Direct: fx.client, Events: &recorder{}, Actions: fx.actions, Settle: time.Millisecond, Silence: fx.silence, Probes: []Probe{}, Means: Means{
+		Pods: fx.client, Preview: func(context.Context, *v1alpha1.OnecloudCluster) (reconcile.Preview, error) {
 			return reconcile.Preview{Next: &release.Release{}}, nil
 		},
 	}})
@@ -69,11 +69,11 @@ func (w *world) start() {
 			case <-tick.C:
 			}
 			if _, err := c.Reconcile(ctx, ctrl.Request{NamespacedName: key}); err != nil && ctx.Err() == nil {
-				w.Log(err)
+				fx.Log(err)
 			}
 		}
 	})
-	w.stop = func() {
+	fx.stop = func() {
 		cancel()
 		all.Wait()
 	}
@@ -85,69 +85,69 @@ var _ events.EventRecorder = (*recorder)(nil)
 
 func (*recorder) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
 
-func (w *world) say(what string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.said = append(w.said, what)
+func (fx *fixture) say(what string) {
+	fx.mu.Lock()
+	defer fx.mu.Unlock()
+	fx.said = append(fx.said, what)
 }
 
-func (w *world) create(name string, change ...func(*v1alpha1.OnecloudOperation)) {
-	w.Helper()
+func (fx *fixture) create(name string, change ...func(*v1alpha1.OnecloudOperation)) {
+	fx.Helper()
 	o := op(name, 0, "", "")
 	o.CreationTimestamp, o.UID = metav1.Now(), types.UID(name)
 	for _, f := range change {
 		f(o)
 	}
-	if err := w.client.Create(w.Context(), o); err != nil {
-		w.Fatal(err)
+	if err := fx.client.Create(fx.Context(), o); err != nil {
+		fx.Fatal(err)
 	}
 }
 
-func (w *world) get(name string) *v1alpha1.OnecloudOperation {
-	w.Helper()
+func (fx *fixture) get(name string) *v1alpha1.OnecloudOperation {
+	fx.Helper()
 	o := &v1alpha1.OnecloudOperation{}
-	if err := w.client.Get(w.Context(), client.ObjectKey{Namespace: "n", Name: name}, o); err != nil {
-		w.Fatal(err)
+	if err := fx.client.Get(fx.Context(), client.ObjectKey{Namespace: "n", Name: name}, o); err != nil {
+		fx.Fatal(err)
 	}
 	return o
 }
 
-func (w *world) control(name, value string) {
-	w.Helper()
-	if err := setControl(w.Context(), w.client, w.get(name), value); err != nil {
-		w.Fatal(err)
+func (fx *fixture) control(name, value string) {
+	fx.Helper()
+	if err := setControl(fx.Context(), fx.client, fx.get(name), value); err != nil {
+		fx.Fatal(err)
 	}
 }
 
 // until waits for a phase.
-func (w *world) until(name string, phase v1alpha1.OperationPhase) *v1alpha1.OnecloudOperation {
-	w.Helper()
+func (fx *fixture) until(name string, phase v1alpha1.OperationPhase) *v1alpha1.OnecloudOperation {
+	fx.Helper()
 	deadline := time.Now().Add(patience)
 	for {
-		o := w.get(name)
+		o := fx.get(name)
 		if o.Status.Phase == phase {
 			return o
 		}
 		if time.Now().After(deadline) {
-			w.Fatalf("%s is %s, want %s: %+v", name, o.Status.Phase, phase, o.Status)
+			fx.Fatalf("%s is %s, want %s: %+v", name, o.Status.Phase, phase, o.Status)
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
-func (w *world) wantSaid(want ...string) {
-	w.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !slices.Equal(w.said, want) {
-		w.Errorf("steps did %q, want %q", w.said, want)
+func (fx *fixture) wantSaid(want ...string) {
+	fx.Helper()
+	fx.mu.Lock()
+	defer fx.mu.Unlock()
+	if !slices.Equal(fx.said, want) {
+		fx.Errorf("steps did %q, want %q", fx.said, want)
 	}
 }
 
 // does is a step that says its name.
-func (w *world) does(name string, more ...func(context.Context, *Run, workflow.Reporter) error) Step {
+func (fx *fixture) does(name string, more ...func(context.Context, *Run, workflow.Reporter) error) Step {
 	return Step{Name: name, Short: "Do " + name, Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
-		w.say(name)
+		fx.say(name)
 		report.Changed("did %s", name)
 		for _, f := range more {
 			if err := f(ctx, r, report); err != nil {
@@ -159,8 +159,8 @@ func (w *world) does(name string, more ...func(context.Context, *Run, workflow.R
 }
 
 // looks is a step that changes nothing.
-func (w *world) looks(name string, more ...func(context.Context, *Run, workflow.Reporter) error) Step {
-	s := w.does(name, more...)
+func (fx *fixture) looks(name string, more ...func(context.Context, *Run, workflow.Reporter) error) Step {
+	s := fx.does(name, more...)
 	s.ReadOnly = true
 	return s
 }
