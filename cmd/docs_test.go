@@ -4,24 +4,22 @@ package cmd_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"yunion.io/x/ocadm/cmd"
+	"yunion.io/x/ocadm/docs"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/preflight"
 )
 
-// What docs say that the program knows better is compared with the program. Blocks between "<!-- NAME: generated" and "<!-- /NAME -->"
-// are written by UPDATE=1.
+// What docs say that the program knows better is compared with the program.
 const root = ".."
 
 func read(t *testing.T, name string) string {
@@ -32,29 +30,6 @@ func read(t *testing.T, name string) string {
 	}
 	return string(raw)
 }
-
-// block compares the generated block of a document with what it should be.
-func block(t *testing.T, file, name, want string) {
-	t.Helper()
-	text := read(t, file)
-	begin := regexp.MustCompile(`(?m)^<!-- ` + name + `: generated.*-->\n`).FindStringIndex(text)
-	end := strings.Index(text, "<!-- /"+name+" -->")
-	if begin == nil || end < begin[1] {
-		t.Fatalf("%s has no block %s", file, name)
-	}
-	if os.Getenv("UPDATE") != "" {
-		text = text[:begin[1]] + want + text[end:]
-		if err := os.WriteFile(filepath.Join(root, file), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if got := text[begin[1]:end]; got != want {
-		t.Errorf("block %s of %s is not up to date: UPDATE=1 go test ./cmd", name, file)
-	}
-}
-
-func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 
 func TestDocumentedSettings(t *testing.T) {
 	defaults := config.Default()
@@ -82,9 +57,9 @@ func TestDocumentedSettings(t *testing.T) {
 				of = append(of, c.name)
 			}
 		}
-		fmt.Fprintf(&b, "| %s | %s | `%s` | %s | %s | %s |\n", flag, env, s.Key, value, strings.Join(of, ", "), cell(s.Usage))
+		fmt.Fprintf(&b, "| %s | %s | `%s` | %s | %s | %s |\n", flag, env, s.Key, value, strings.Join(of, ", "), docs.Cell(s.Usage))
 	}
-	block(t, "docs/reference/settings.md", "settings", b.String())
+	docs.Block(t, "docs/reference/settings.md", "settings", b.String())
 }
 
 func TestDocumentedChecks(t *testing.T) {
@@ -92,53 +67,10 @@ func TestDocumentedChecks(t *testing.T) {
 		var b strings.Builder
 		b.WriteString("| check | passes if | codes |\n|---|---|---|\n")
 		for _, c := range checks {
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", c.Name, cell(c.Short), strings.Join(c.Codes, " "))
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", c.Name, docs.Cell(c.Short), strings.Join(c.Codes, " "))
 		}
-		block(t, "docs/reference/preflight.md", name, b.String())
+		docs.Block(t, "docs/reference/preflight.md", name, b.String())
 	}
-}
-
-func TestDocumentedComponents(t *testing.T) {
-	var rows []struct {
-		Name, Summary, SpecKey string
-		Kinds, Ports           []string
-		Editions, Products     []string
-		OffByDefault           bool
-		Single                 string
-	}
-	if err := json.Unmarshal(run(t, "operator", "components", "-o", "json"), &rows); err != nil {
-		t.Fatal(err)
-	}
-	var b strings.Builder
-	b.WriteString("| component | block | what it is | runs as | ports |\n|---|---|---|---|---|\n")
-	for _, r := range rows {
-		kind := ""
-		for _, k := range r.Kinds {
-			if slices.Contains([]string{"Deployment", "StatefulSet", "DaemonSet", "CronJob"}, k) {
-				kind = k
-			}
-		}
-		what := r.Summary
-		if r.OffByDefault {
-			what += " (off by default)"
-		}
-		if len(r.Products) > 0 {
-			what += " (" + strings.Join(r.Products, ", ") + ")"
-		}
-		if len(r.Editions) > 0 {
-			what += " (" + strings.Join(r.Editions, ", ") + ")"
-		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s |\n", r.Name, r.SpecKey, cell(what), kind, strings.ReplaceAll(strings.Join(r.Ports, ", "), "/", " "))
-	}
-	block(t, "docs/reference/components.md", "components", b.String())
-	b.Reset()
-	b.WriteString("| component | why one copy runs |\n|---|---|\n")
-	for _, r := range rows {
-		if r.Single != "" {
-			fmt.Fprintf(&b, "| %s | %s |\n", r.Name, cell(r.Single))
-		}
-	}
-	block(t, "docs/reference/components.md", "single", b.String())
 }
 
 // run runs a command that must succeed and returns its standard output.

@@ -124,6 +124,11 @@ func TestOperatorComponents(t *testing.T) {
 	if err := json.Unmarshal([]byte(list), &rows); err != nil || len(rows) != strings.Count(table, "\n")-1 {
 		t.Errorf("%v, %d rows", err, len(rows))
 	}
+	for _, key := range []string{"name", "summary", "specKey", "kinds", "ports", "editions", "products", "offByDefault", "single"} {
+		if !strings.Contains(list, `"`+key+`": `) {
+			t.Errorf("no row has %s", key)
+		}
+	}
 	if _, err := operator(t, "", "components", "-o", "xml"); err == nil {
 		t.Error("an unknown format is accepted")
 	}
