@@ -143,7 +143,7 @@ func (a *Agent) look(ctx context.Context) View {
 	return v
 }
 
-// report tells the others what the server does.
+// report publishes what the server does.
 func (a *Agent) report(ctx context.Context, server mysql.Replication, d Decision) {
 	l := a.local
 	m := Member{

@@ -154,7 +154,7 @@ func (o *other) hear(ctx context.Context) {
 	o.member, o.version, o.heard = m, l.ResourceVersion, time.Now()
 }
 
-// reporter tells others about the server: in its Lease, with the label of its pod, and as the primary in the ConfigMap.
+// reporter publishes the state of the server: in its Lease, in the label of its pod and, as the primary, in the ConfigMap.
 type reporter struct {
 	api
 	me, node    string
