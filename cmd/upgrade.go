@@ -79,6 +79,19 @@ func (a *app) upgradeHost(ctx context.Context, f sourceFlags, dryRun bool) (*hos
 	return h, nil
 }
 
+// onUpgradeHost runs a command that upgrades something, with the bundle opened, unless a rotation of authorities is under way.
+func (a *app) onUpgradeHost(ctx context.Context, f sourceFlags, dryRun bool, do func(*host.Host) error) (err error) {
+	h, err := a.upgradeHost(ctx, f, dryRun)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeBundle(h)) }()
+	if err := kubernetes.NoRotation(h, "an upgrade"); err != nil {
+		return err
+	}
+	return do(h)
+}
+
 // upgraded is what "upgrade apply -o json" and "upgrade node -o json" print.
 type upgraded struct {
 	Node   string     `json:"node"`
@@ -144,16 +157,8 @@ type upgradeFlags struct {
 func (a *app) upgradeCommand(first bool, do func(*cobra.Command, *host.Host, upgradeFlags) error, c *cobra.Command) *cobra.Command {
 	var f upgradeFlags
 	c.Args = arguments(cobra.NoArgs)
-	c.RunE = func(c *cobra.Command, _ []string) (err error) {
-		h, err := a.upgradeHost(c.Context(), f.source, f.dryRun)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, closeBundle(h)) }()
-		if err := kubernetes.NoRotation(h, "an upgrade"); err != nil {
-			return err
-		}
-		return do(c, h, f)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return a.onUpgradeHost(c.Context(), f.source, f.dryRun, func(h *host.Host) error { return do(c, h, f) })
 	}
 	f.add(c)
 	f.source.add(c, first)

@@ -4,14 +4,15 @@ package cmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/phases/addons"
@@ -47,19 +48,11 @@ func newUpgradeAddons(a *app) *cobra.Command {
 		Example: "  # show what would be done\n  ocadm upgrade addons --bundle ocadm.bundle --dry-run\n\n  ocadm upgrade addons --bundle ocadm.bundle\n\n" +
 			"  # leave the pod network as it is\n  ocadm upgrade addons --skip cni",
 		Args: arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) (err error) {
+		RunE: func(c *cobra.Command, _ []string) error {
 			if err := knownAddons(f.skip); err != nil {
 				return err
 			}
-			h, err := a.upgradeHost(c.Context(), f.source, f.dryRun)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, closeBundle(h)) }()
-			if err := kubernetes.NoRotation(h, "an upgrade"); err != nil {
-				return err
-			}
-			return a.upgradeAddons(c, h, f)
+			return a.onUpgradeHost(c.Context(), f.source, f.dryRun, func(h *host.Host) error { return a.upgradeAddons(c, h, f) })
 		},
 	}
 	f.add(c)
@@ -118,7 +111,7 @@ func (a *app) upgradeAddons(c *cobra.Command, h *host.Host, f addonFlags) error 
 	if err != nil {
 		return err
 	}
-	if err := mayUpgrade(ctx, h, list, f.overwrite); err != nil {
+	if err := mayUpgrade(ctx, h, k, list, f.overwrite); err != nil {
 		return err
 	}
 	u := &upgrade.Upgrade{Host: h, K: k, ControlPlane: true}
@@ -142,11 +135,7 @@ func (a *app) upgradeAddons(c *cobra.Command, h *host.Host, f addonFlags) error 
 }
 
 // mayUpgrade refuses what would end badly, before anything is changed.
-func mayUpgrade(ctx context.Context, h *host.Host, list []addons.Installed, overwrite bool) error {
-	k, err := h.Kube(ctx)
-	if err != nil {
-		return noCluster(err)
-	}
+func mayUpgrade(ctx context.Context, h *host.Host, k client.Client, list []addons.Installed, overwrite bool) error {
 	asking, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	found, err := upgrade.MayUpgradeAddons(asking, h, k)
@@ -181,13 +170,13 @@ func addonLines(list []addons.Installed) (lines []string) {
 func newerImages(i addons.Installed) (out []string) {
 	runs := map[string]string{}
 	for _, image := range i.From {
-		name, tag, _ := strings.Cut(image, ":")
-		runs[name] = tag
+		r := images.Split(image)
+		runs[r.Repository] = r.Tag
 	}
 	for _, image := range i.To {
-		name, tag, _ := strings.Cut(image, ":")
-		if is, there := runs[name]; there && is != tag {
-			out = append(out, name+" "+is+" → "+tag)
+		r := images.Split(image)
+		if is, there := runs[r.Repository]; there && is != r.Tag {
+			out = append(out, r.Repository+" "+is+" → "+r.Tag)
 		}
 	}
 	return out

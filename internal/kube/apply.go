@@ -43,12 +43,15 @@ type Change struct {
 }
 
 // String is "created Deployment onecloud/onecloud-operator".
-func (c Change) String() string {
+func (c Change) String() string { return string(c.Action) + " " + c.object() }
+
+// object is "Deployment onecloud/onecloud-operator".
+func (c Change) object() string {
 	name := c.Name
 	if c.Namespace != "" {
 		name = c.Namespace + "/" + name
 	}
-	return fmt.Sprintf("%s %s %s", c.Action, c.Kind, name)
+	return c.Kind + " " + name
 }
 
 // Planned is "create Deployment onecloud/onecloud-operator".
@@ -122,7 +125,7 @@ func Conflicts(ctx context.Context, c client.Client, fieldManager string, objs .
 		case !apierrors.IsConflict(err) || !errors.As(err, &status) || status.ErrStatus.Details == nil:
 			return fmt.Errorf("comparing %s %s: %w", o.GetKind(), client.ObjectKeyFromObject(o), err)
 		}
-		what := strings.TrimPrefix(Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.String(), " ")
+		what := Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.object()
 		for _, cause := range status.ErrStatus.Details.Causes {
 			if other := manager(cause); other != "" && other != fieldManager {
 				found[i] = append(found[i], fmt.Sprintf("%s: %s is set by %s", what, cause.Field, other))
@@ -163,15 +166,11 @@ func isEarly(o *unstructured.Unstructured) bool {
 
 func applyOne(ctx context.Context, c client.Client, manager string, o *unstructured.Unstructured, opts ...client.PatchOption) (Change, error) {
 	change := Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName(), Action: Created}
-	live := &unstructured.Unstructured{}
-	live.SetGroupVersionKind(o.GroupVersionKind())
-	err := c.Get(ctx, client.ObjectKeyFromObject(o), live)
-	there := err == nil
-	switch {
-	case there:
-	case !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
-		return change, fmt.Errorf("reading %s %s: %w", change.Kind, client.ObjectKeyFromObject(o), err)
-	case len(opts) > 0: // a dry run cannot make what its namespace or definition is not there for
+	live, err := Live(ctx, c, o)
+	if err != nil {
+		return change, err
+	}
+	if live == nil && len(opts) > 0 { // a dry run cannot make what its namespace or definition is not there for
 		return change, nil
 	}
 	sent := o.DeepCopy()
@@ -180,13 +179,27 @@ func applyOne(ctx context.Context, c client.Client, manager string, o *unstructu
 	if err := c.Patch(ctx, sent, client.Apply, opts...); err != nil {
 		return change, fmt.Errorf("applying %s %s: %w", change.Kind, client.ObjectKeyFromObject(o), err)
 	}
-	if there {
+	if live != nil {
 		change.Action = Configured
 		if same(manager, o, live, sent) {
 			change.Action = Unchanged
 		}
 	}
 	return change, nil
+}
+
+// Live reads an object as the cluster has it, nil if there is none, or none of its kind.
+func Live(ctx context.Context, c client.Reader, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(o.GroupVersionKind())
+	err := c.Get(ctx, client.ObjectKeyFromObject(o), live)
+	switch {
+	case apierrors.IsNotFound(err) || meta.IsNoMatchError(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading %s %s: %w", o.GetKind(), client.ObjectKeyFromObject(o), err)
+	}
+	return live, nil
 }
 
 // same compares an object before and after an apply, in what was sent and in what we own. Everything else may have been changed by

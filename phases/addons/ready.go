@@ -31,7 +31,7 @@ func Ready() host.Phase {
 			"The node and DNS are not waited for with --cni none.",
 		Patience: readyPatience,
 	}, func(ctx context.Context, h *host.Host, c client.WithWatch) bool {
-		return !slices.ContainsFunc(targets(h), func(t target) bool { return !t.ready(ctx, c) })
+		return allReady(ctx, c, targets(h))
 	}, func(ctx context.Context, h *host.Host, c client.WithWatch, r workflow.Reporter) error {
 		return waitAll(ctx, c, targets(h), r)
 	})
@@ -62,6 +62,10 @@ func (t target) ready(ctx context.Context, c client.Client) bool {
 	}
 	ok, _ := kube.ReadyOn(t.on)(t.obj, pods.Items)
 	return ok
+}
+
+func allReady(ctx context.Context, c client.Client, all []target) bool {
+	return !slices.ContainsFunc(all, func(t target) bool { return !t.ready(ctx, c) })
 }
 
 // wait waits until the target is ready.

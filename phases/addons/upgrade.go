@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -113,7 +113,7 @@ func (i *Installed) compare(ctx context.Context, c client.Client, cfg *config.Co
 		if err != nil {
 			return err
 		}
-		i.images, i.To = append(i.images, ref), append(i.To, short(ref))
+		i.images, i.To = append(i.images, ref), append(i.To, path.Base(ref))
 	}
 	i.From = imagesOf(running)
 	if i.objects, err = i.addon.Objects(&own, Prepared{}); err != nil {
@@ -175,15 +175,12 @@ func (a Addon) keepSettings(ctx context.Context, c client.Client, objs []*unstru
 
 func imagesOf(t *corev1.PodTemplateSpec) (out []string) {
 	for _, c := range slices.Concat(t.Spec.Containers, t.Spec.InitContainers) {
-		if image := short(c.Image); !slices.Contains(out, image) {
+		if image := path.Base(c.Image); !slices.Contains(out, image) {
 			out = append(out, image)
 		}
 	}
 	return out
 }
-
-// short is the last element of a reference, with its tag.
-func short(ref string) string { return ref[strings.LastIndexByte(ref, '/')+1:] }
 
 // Images are the complete references of the images that an upgrade needs.
 func (i Installed) Images() []string { return i.images }
@@ -220,7 +217,7 @@ func (i Installed) Phase() host.Phase {
 		}
 		ready := false
 		err := h.Look(ctx, func(ctx context.Context, c client.WithWatch) error {
-			ready = !slices.ContainsFunc(i.targets(), func(t target) bool { return !t.ready(ctx, c) })
+			ready = allReady(ctx, c, i.targets())
 			return nil
 		})
 		return ready && err == nil, err
@@ -255,11 +252,11 @@ func (i Installed) targets() (out []target) {
 // live are the objects of the addon that the cluster has.
 func (i Installed) live(ctx context.Context, c client.Client) (out []*unstructured.Unstructured, _ error) {
 	for _, o := range i.objects {
-		now := &unstructured.Unstructured{}
-		now.SetGroupVersionKind(o.GroupVersionKind())
-		if err := c.Get(ctx, client.ObjectKeyFromObject(o), now); client.IgnoreNotFound(err) != nil {
-			return nil, fmt.Errorf("reading %s %s: %w", o.GetKind(), o.GetName(), err)
-		} else if err == nil {
+		now, err := kube.Live(ctx, c, o)
+		if err != nil {
+			return nil, err
+		}
+		if now != nil {
 			out = append(out, now)
 		}
 	}
@@ -291,12 +288,13 @@ func (i Installed) failed(ctx context.Context, c client.WithWatch, before []*uns
 
 // putBack writes an object as it was.
 func putBack(ctx context.Context, c client.Client, old *unstructured.Unstructured, r workflow.Reporter) error {
-	now := &unstructured.Unstructured{}
-	now.SetGroupVersionKind(old.GroupVersionKind())
-	if err := c.Get(ctx, client.ObjectKeyFromObject(old), now); err != nil {
-		return fmt.Errorf("reading %s %s: %w", old.GetKind(), old.GetName(), err)
-	}
-	if now.GetResourceVersion() == old.GetResourceVersion() {
+	now, err := kube.Live(ctx, c, old)
+	switch {
+	case err != nil:
+		return err
+	case now == nil:
+		return fmt.Errorf("putting back %s %s: it was deleted meanwhile", old.GetKind(), old.GetName())
+	case now.GetResourceVersion() == old.GetResourceVersion():
 		return nil
 	}
 	again := old.DeepCopy()
@@ -305,7 +303,7 @@ func putBack(ctx context.Context, c client.Client, old *unstructured.Unstructure
 	if err := c.Update(ctx, again, client.FieldOwner(kube.FieldManager)); err != nil {
 		return fmt.Errorf("putting back %s %s: %w", old.GetKind(), old.GetName(), err)
 	}
-	if again.GetGeneration() != now.GetGeneration() || again.GetResourceVersion() != now.GetResourceVersion() {
+	if again.GetResourceVersion() != now.GetResourceVersion() {
 		r.Changed("put back %s %s", old.GetKind(), client.ObjectKeyFromObject(old))
 	}
 	return nil
