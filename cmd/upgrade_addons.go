@@ -142,6 +142,7 @@ func mayUpgrade(ctx context.Context, h *host.Host, k client.Client, list []addon
 	if err != nil {
 		return err
 	}
+	found = append(found, addons.Unusable(list)...)
 	if !overwrite {
 		conflicts, err := addons.Conflicts(asking, k, list)
 		if err != nil {

@@ -93,6 +93,9 @@ func newUpgradePlan(a *app) *cobra.Command {
 			if p.Installed, err = installedAddons(c.Context(), h); err != nil {
 				return err
 			}
+			for _, f := range addons.Unusable(p.Installed) { // the nodes can be upgraded nevertheless
+				p.Findings = append(p.Findings, finding.Warn(f.Code, f.What, f.Cause, f.Remedy))
+			}
 			err = ui.Print(a.Out, output.String(), p, func(w io.Writer) error { return printUpgradePlan(w, p) })
 			if err != nil {
 				return err

@@ -12,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,13 +44,19 @@ type Installed struct {
 	addon   Addon
 	images  []string
 	objects []*unstructured.Unstructured
+	lost    error // of its settings
 }
+
+// lostError names an object with settings of an addon that the cluster has lost.
+type lostError string
+
+func (e lostError) Error() string { return string(e) }
 
 // Upgradable are the addons that an upgrade brings to this release, the pod network last. The embedded database is not one of them: its data has a version, too.
 func Upgradable() []Addon { return []Addon{localPath(), traefik(), flannel()} }
 
 // FindInstalled reads from a cluster which addons ocadm installed, with what settings, and what this release would change. The addons named in leave, and those
-// of another tool, are left.
+// of another tool, are left. So is one that has lost its settings; Unusable returns it.
 func FindInstalled(ctx context.Context, c client.Client, cfg *config.Config, leave ...string) ([]Installed, error) {
 	var out []Installed
 	for _, a := range Upgradable() {
@@ -63,7 +70,10 @@ func FindInstalled(ctx context.Context, c client.Client, cfg *config.Config, lea
 		case template == nil:
 			i.Left = "ocadm did not install it"
 		default:
-			if err := i.compare(ctx, c, cfg, template); err != nil {
+			err := i.compare(ctx, c, cfg, template)
+			if gone := lostError(""); errors.As(err, &gone) {
+				i.Left, i.lost, i.objects = gone.Error(), gone, nil
+			} else if err != nil {
 				return nil, err
 			}
 		}
@@ -141,12 +151,9 @@ func (i *Installed) credentials(ctx context.Context, c client.Client, running *c
 	if !slices.Contains(running.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: cluster.PullSecret}) {
 		return "", nil
 	}
-	var s corev1.Secret
-	key := client.ObjectKey{Namespace: i.addon.Waits[0].GetNamespace(), Name: cluster.PullSecret}
-	if err := c.Get(ctx, key, &s); err != nil {
-		return "", fmt.Errorf("reading the credentials of the registry in Secret %s: %w", key, err)
-	}
-	return string(s.Data[corev1.DockerConfigJsonKey]), nil
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: i.addon.Waits[0].GetNamespace(), Name: cluster.PullSecret}}
+	err := readSettings(ctx, c, "Secret", s)
+	return string(s.Data[corev1.DockerConfigJsonKey]), err
 }
 
 // keepSettings gives those keys of ConfigMaps that hold settings the values that the cluster has.
@@ -156,14 +163,14 @@ func (a Addon) keepSettings(ctx context.Context, c client.Client, objs []*unstru
 		if o.GetKind() != "ConfigMap" || len(keys) == 0 {
 			continue
 		}
-		var live corev1.ConfigMap
-		if err := c.Get(ctx, client.ObjectKeyFromObject(o), &live); err != nil {
-			return fmt.Errorf("reading the settings of %s in ConfigMap %s: %w", a.Name, client.ObjectKeyFromObject(o), err)
+		live := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName()}}
+		if err := readSettings(ctx, c, "ConfigMap", live); err != nil {
+			return err
 		}
 		for _, key := range keys {
 			value, there := live.Data[key]
 			if !there {
-				return fmt.Errorf("reading the settings of %s: ConfigMap %s has no %s", a.Name, client.ObjectKeyFromObject(o), key)
+				return lostError(fmt.Sprintf("ConfigMap %s has no %s", client.ObjectKeyFromObject(o), key))
 			}
 			if err := unstructured.SetNestedField(o.Object, value, "data", key); err != nil {
 				return fmt.Errorf("keeping the settings of %s: %w", a.Name, err)
@@ -171,6 +178,19 @@ func (a Addon) keepSettings(ctx context.Context, c client.Client, objs []*unstru
 		}
 	}
 	return stampConfig(objs)
+}
+
+// readSettings reads an object that has settings of an addon; a lostError says that it is gone.
+func readSettings(ctx context.Context, c client.Client, kind string, o client.Object) error {
+	key := client.ObjectKeyFromObject(o)
+	err := c.Get(ctx, key, o)
+	switch {
+	case apierrors.IsNotFound(err):
+		return lostError(fmt.Sprintf("%s %s is missing", kind, key))
+	case err != nil:
+		return fmt.Errorf("reading settings in %s %s: %w", kind, key, err)
+	}
+	return nil
 }
 
 func imagesOf(t *corev1.PodTemplateSpec) (out []string) {
@@ -184,6 +204,17 @@ func imagesOf(t *corev1.PodTemplateSpec) (out []string) {
 
 // Images are the complete references of the images that an upgrade needs.
 func (i Installed) Images() []string { return i.images }
+
+// Unusable are the addons that cannot be upgraded, because the cluster has lost their settings.
+func Unusable(all []Installed) (out finding.List) {
+	for _, i := range all {
+		if i.lost != nil {
+			out = append(out, finding.New("OCA-4517", "The settings of addon "+i.Name+" cannot be taken over", i.lost.Error(),
+				fmt.Sprintf("create it again, or --skip %s to leave this addon as it is", i.Name)))
+		}
+	}
+	return out
+}
 
 // Conflicts are the fields that this release sets and that another program or a user has set to other values.
 func Conflicts(ctx context.Context, c client.Client, all []Installed) (finding.List, error) {

@@ -81,14 +81,10 @@ func (n *Rotation) has(node string, stage Stage) bool {
 // nodesStep lets every node take a stage over.
 func nodesStep(stage Stage) Step {
 	return Step{Name: "nodes", Short: "Let every node take them over", Patience: nodePatience, Skip: beyond(following(stage)),
-		Check: func(ctx context.Context, n *Rotation) (bool, error) {
-			c, err := n.client()
-			if err != nil || n.Record == nil {
-				return false, err
-			}
+		Check: underway(func(ctx context.Context, c client.WithWatch, n *Rotation) (bool, error) {
 			missing, err := n.missing(ctx, c, stage)
 			return len(missing) == 0 && err == nil, err
-		},
+		}),
 		Plan: func(ctx context.Context, n *Rotation) ([]string, error) {
 			c, err := n.client()
 			if err != nil {

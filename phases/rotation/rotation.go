@@ -48,6 +48,28 @@ func Begin(ctx context.Context, h *host.Host) (*Rotation, error) {
 // client has the rights of an administrator, with the kubeconfig as it is now: a step may have changed what it trusts.
 func (n *Rotation) client() (client.WithWatch, error) { return kubernetes.AdminClient(n.Host) }
 
+// connected gives the run of a step its client.
+func connected(run func(context.Context, client.WithWatch, *Rotation, workflow.Reporter) error) func(context.Context, *Rotation, workflow.Reporter) error {
+	return func(ctx context.Context, n *Rotation, r workflow.Reporter) error {
+		c, err := n.client()
+		if err != nil {
+			return err
+		}
+		return run(ctx, c, n, r)
+	}
+}
+
+// underway gives the check of a step its client. Before a rotation has begun, nothing of it is done.
+func underway(check func(context.Context, client.WithWatch, *Rotation) (bool, error)) func(context.Context, *Rotation) (bool, error) {
+	return func(ctx context.Context, n *Rotation) (bool, error) {
+		c, err := n.client()
+		if err != nil || n.Record == nil {
+			return false, err
+		}
+		return check(ctx, c, n)
+	}
+}
+
 func (n *Rotation) load(ctx context.Context) error {
 	c, err := n.client()
 	if err != nil {
@@ -76,7 +98,7 @@ func (n *Rotation) stage() Stage {
 // TrustSteps let everything trust new authorities and then sign with them. Both ways are open afterwards.
 func TrustSteps() []Step {
 	trust := Step{Name: "trust", Short: "Trust the new authorities beside the old ones", Phases: []Step{
-		{Name: "begin", Short: "Make the new certificate authorities", Timeout: time.Minute, Run: begin,
+		{Name: "begin", Short: "Make the new certificate authorities", Timeout: time.Minute, Run: connected(begin),
 			Check: func(_ context.Context, n *Rotation) (bool, error) { return n.Record != nil, nil },
 			Plan: func(_ context.Context, n *Rotation) ([]string, error) {
 				return []string{"make new certificate authorities: " + strings.Join(n.authorities(), ", ")}, nil
@@ -107,7 +129,7 @@ func FinishSteps() []Step {
 
 // RevertSteps go back: the old authorities become the new ones of a rotation that goes on to its end.
 func RevertSteps() []Step {
-	revert := Step{Name: "revert", Short: "Go back to the old authorities", Timeout: time.Minute, Run: revert,
+	revert := Step{Name: "revert", Short: "Go back to the old authorities", Timeout: time.Minute, Run: connected(revert),
 		Check: func(_ context.Context, n *Rotation) (bool, error) { return n.Record.Reverting, nil },
 		Plan: func(context.Context, *Rotation) ([]string, error) {
 			return []string{"let the old certificate authorities sign again"}, nil
@@ -189,11 +211,7 @@ func NotUnderway() error {
 		"ocadm certs rotate-ca --dry-run shows what one would do")
 }
 
-func begin(ctx context.Context, n *Rotation, r workflow.Reporter) error {
-	c, err := n.client()
-	if err != nil {
-		return err
-	}
+func begin(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Reporter) (err error) {
 	now := time.Now()
 	rec := Record{ID: now.UTC().Format("20060102T150405Z"), Stage: Trust, Began: now.UTC().Truncate(time.Second), Authorities: n.authorities(), Nodes: map[string]Stage{}}
 	m := material{certs: map[string][]byte{}}
@@ -218,11 +236,7 @@ func begin(ctx context.Context, n *Rotation, r workflow.Reporter) error {
 	return kubernetes.ForgetUpload(ctx, c)
 }
 
-func revert(ctx context.Context, n *Rotation, r workflow.Reporter) error {
-	c, err := n.client()
-	if err != nil {
-		return err
-	}
+func revert(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Reporter) error {
 	keys, err := n.material.keys(n.Host)
 	if err != nil {
 		return err
@@ -249,11 +263,7 @@ func stageStep(stage Stage, what string) Step {
 			return n.Record != nil && reached(n.Record.Stage, stage), nil
 		},
 		Plan: func(context.Context, *Rotation) ([]string, error) { return []string{what}, nil },
-		Run: func(ctx context.Context, n *Rotation, r workflow.Reporter) error {
-			c, err := n.client()
-			if err != nil {
-				return err
-			}
+		Run: connected(func(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Reporter) error {
 			if missing, err := n.missing(ctx, c, n.stage()); err != nil || len(missing) > 0 {
 				return errors.Join(err, notReached(n.stage(), missing))
 			}
@@ -262,7 +272,7 @@ func stageStep(stage Stage, what string) Step {
 			}
 			r.Changed("the rotation is in stage %s", stage)
 			return nil
-		}}
+		})}
 }
 
 func notReached(stage Stage, missing []string) error {
@@ -276,26 +286,15 @@ func notReached(stage Stage, missing []string) error {
 // infoStep shows machines that join the authorities of a stage.
 func infoStep(stage Stage) Step {
 	return Step{Name: "join-info", Short: "Show them to machines that join", Timeout: time.Minute, Skip: beyond(following(stage)),
-		Run: func(ctx context.Context, n *Rotation, r workflow.Reporter) error {
-			c, err := n.client()
-			if err != nil {
-				return err
-			}
+		Run: connected(func(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Reporter) error {
 			return kubernetes.WriteClusterInfo(ctx, c, r, n.material.bundle(stage, kubernetes.ClusterAuthority))
-		},
+		}),
 		Plan: func(context.Context, *Rotation) ([]string, error) {
 			return []string{"change ConfigMap kube-public/cluster-info"}, nil
 		},
-		Check: func(ctx context.Context, n *Rotation) (bool, error) {
-			if n.Record == nil {
-				return false, nil
-			}
-			c, err := n.client()
-			if err != nil {
-				return false, err
-			}
+		Check: underway(func(ctx context.Context, c client.WithWatch, n *Rotation) (bool, error) {
 			return kubernetes.ClusterInfoHas(ctx, c, n.material.bundle(stage, kubernetes.ClusterAuthority))
-		}}
+		})}
 }
 
 // following is the stage after another; of the last it is none that is ever reached.
@@ -312,23 +311,12 @@ func proxyStep() Step {
 		Plan: func(context.Context, *Rotation) ([]string, error) {
 			return []string{"let the API server write ConfigMap kube-system/extension-apiserver-authentication again"}, nil
 		},
-		Check: func(ctx context.Context, n *Rotation) (bool, error) {
-			if n.Record == nil {
-				return false, nil
-			}
-			c, err := n.client()
-			if err != nil {
-				return false, err
-			}
+		Check: underway(func(ctx context.Context, c client.WithWatch, n *Rotation) (bool, error) {
 			return kubernetes.PublishesOnly(ctx, c, n.material.bundle(Drop, kubernetes.ClusterAuthority), n.material.bundle(Drop, kubernetes.FrontProxyAuthority))
-		},
-		Run: func(ctx context.Context, n *Rotation, r workflow.Reporter) error {
-			c, err := n.client()
-			if err != nil {
-				return err
-			}
+		}),
+		Run: connected(func(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Reporter) error {
 			return kubernetes.PublishAnew(ctx, c, r, n.material.bundle(Drop, kubernetes.ClusterAuthority), n.material.bundle(Drop, kubernetes.FrontProxyAuthority))
-		}}
+		})}
 }
 
 // endStep forgets the rotation, and with it the old keys.
@@ -337,11 +325,7 @@ func endStep() Step {
 		Plan: func(context.Context, *Rotation) ([]string, error) {
 			return []string{"delete Secret kube-system/" + secretName}, nil
 		},
-		Run: func(ctx context.Context, n *Rotation, r workflow.Reporter) error {
-			c, err := n.client()
-			if err != nil {
-				return err
-			}
+		Run: connected(func(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Reporter) error {
 			if missing, err := n.missing(ctx, c, Drop); err != nil || len(missing) > 0 {
 				return errors.Join(err, notReached(Drop, missing))
 			}
@@ -354,5 +338,5 @@ func endStep() Step {
 			n.Record = nil
 			r.Changed("deleted Secret kube-system/%s", secretName)
 			return nil
-		}}
+		})}
 }

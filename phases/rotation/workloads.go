@@ -44,13 +44,9 @@ func accountsStep(stage Stage) Step {
 		Check: func(_ context.Context, n *Rotation) (bool, error) {
 			return n.Record != nil && !n.Record.Published[stage].IsZero(), nil
 		},
-		Run: func(ctx context.Context, n *Rotation, r workflow.Reporter) error {
-			c, err := n.client()
-			if err != nil {
-				return err
-			}
+		Run: connected(func(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Reporter) error {
 			want := bytes.TrimSpace(n.material.bundle(stage, kubernetes.ClusterAuthority))
-			err = wait.Until(ctx, "the namespaces", askInterval, func(ctx context.Context) (bool, string, error) {
+			err := wait.Until(ctx, "the namespaces", askInterval, func(ctx context.Context) (bool, string, error) {
 				old, err := unpublished(ctx, c, want)
 				return len(old) == 0, strings.Join(old, ", "), err
 			}, func(why string) { r.Waiting("namespaces", why) })
@@ -63,7 +59,7 @@ func accountsStep(stage Stage) Step {
 				}
 				rec.Published[stage] = time.Now().UTC()
 			})
-		}}
+		})}
 }
 
 // unpublished are the namespaces whose pods would get other authorities.
@@ -104,14 +100,13 @@ func podsStep(stage Stage) Step {
 			}
 			return out, err
 		},
-		Check: func(ctx context.Context, n *Rotation) (bool, error) {
-			c, err := n.client()
-			if err != nil || n.Record == nil || n.Record.Published[stage].IsZero() {
-				return false, err
+		Check: underway(func(ctx context.Context, c client.WithWatch, n *Rotation) (bool, error) {
+			if n.Record.Published[stage].IsZero() {
+				return false, nil
 			}
 			old, err := n.oldPods(ctx, c, stage)
 			return len(old) == 0 && err == nil, err
-		},
+		}),
 		Run: func(ctx context.Context, n *Rotation, r workflow.Reporter) error { return n.restart(ctx, r, stage) }}
 }
 

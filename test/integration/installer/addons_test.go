@@ -73,6 +73,7 @@ func upgradedAddons(t *testing.T, c client.WithWatch, h *host.Host, kubelet *har
 		t.Errorf("the class: %v, %v", class.Annotations, err)
 	}
 	conflict(t, c)
+	settingsLost(t, c)
 	goesBack(t, c, h, kubelet)
 }
 
@@ -127,6 +128,35 @@ func conflict(t *testing.T, c client.WithWatch) {
 	}
 	if left, err := addons.Conflicts(t.Context(), c, installed(t, c, "ingress")); err != nil || len(left) > 0 {
 		t.Errorf("conflicts of an addon that is left: %v, %v", left, err)
+	}
+}
+
+// settingsLost: an addon whose ConfigMap is gone is left and named; the others are compared as before.
+func settingsLost(t *testing.T, c client.WithWatch) {
+	key := client.ObjectKey{Namespace: "local-path-storage", Name: "local-path-config"}
+	var settings corev1.ConfigMap
+	if err := c.Get(t.Context(), key, &settings); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Delete(t.Context(), settings.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		settings.ResourceVersion = ""
+		if err := c.Create(t.Context(), &settings); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	all := installed(t, c)
+	lost := addons.Unusable(all)
+	if len(lost) != 1 || lost[0].Code != "OCA-4517" || lost[0].Cause != "ConfigMap "+key.String()+" is missing" {
+		t.Errorf("without the settings of storage: %+v", lost)
+	}
+	if all[0].Left != lost[0].Cause || len(all[0].Changes) > 0 || all[1].Left != "" {
+		t.Errorf("without the settings of storage: %+v", all)
+	}
+	if lost := addons.Unusable(installed(t, c, all[0].Name)); len(lost) > 0 {
+		t.Errorf("storage is left, and refused: %v", lost)
 	}
 }
 
