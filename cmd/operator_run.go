@@ -32,11 +32,11 @@ const allNamespaces = "*"
 func newOperatorRunCommand(a *app) *cobra.Command {
 	defaults := config.Default().Operator
 	o := operatorctl.Options{
-		Namespace: cmp.Or(os.Getenv("POD_NAMESPACE"), cluster.DefaultNamespace), Audit: defaults.AuditInterval,
-		Image:          os.Getenv(cluster.OperatorImageVariable),
-		MetricsAddress: defaults.MetricsAddress, HealthAddress: defaults.HealthAddress, ProfileAddress: defaults.ProfileAddress,
+		Audit: defaults.AuditInterval, Image: os.Getenv(cluster.OperatorImageVariable),
+		Listen: operatorctl.Addresses{Metrics: defaults.MetricsAddress, Health: defaults.HealthAddress, Profile: defaults.ProfileAddress},
 	}
-	namespaces := []string{o.Namespace}
+	lease, elect := cmp.Or(os.Getenv("POD_NAMESPACE"), cluster.DefaultNamespace), false
+	namespaces := []string{lease}
 	var kubeconfig, reach string
 	var serve restapi.Options
 	c := &cobra.Command{
@@ -53,8 +53,11 @@ func newOperatorRunCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o.UserAgent = "ocadm-operator/" + version.Version
+			cfg.UserAgent = "ocadm-operator/" + version.Version
 			o.Log = slog.Default()
+			if elect {
+				o.Lease = lease
+			}
 			if o.Namespaces = namespaces; slices.Contains(namespaces, allNamespaces) {
 				o.Namespaces = nil
 			}
@@ -70,21 +73,21 @@ func newOperatorRunCommand(a *app) *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file; empty uses the service account of the pod, then $KUBECONFIG")
-	f.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of the leader election lease")
+	f.StringVar(&lease, "namespace", lease, "namespace of the leader election lease")
 	keys := map[string]string{"kubeconfig": "cluster.kubeconfig", "namespace": "cloud.namespace"}
 	for key, field := range map[string]any{
-		"namespaces": &namespaces, "leaderElect": &o.LeaderElection, "metricsAddress": &o.MetricsAddress, "healthAddress": &o.HealthAddress,
-		"profileAddress": &o.ProfileAddress, "auditInterval": &o.Audit, "apiAddress": &serve.Address, "apiCertificate": &serve.Certificate, "apiKey": &serve.Key,
+		"namespaces": &namespaces, "leaderElect": &elect, "metricsAddress": &o.Listen.Metrics, "healthAddress": &o.Listen.Health,
+		"profileAddress": &o.Listen.Profile, "auditInterval": &o.Audit, "apiAddress": &serve.Address, "apiCertificate": &serve.Certificate, "apiKey": &serve.Key,
 	} {
 		s := config.Find("operator." + key)
 		addFlag(f, s.Flag, s.Usage, field)
 		keys[s.Flag] = s.Key
 	}
-	f.BoolVar(&o.AtOnce, "at-once", false, "let a changed spec.version move all components at once, without checks or a way back; for development")
+	f.BoolVar(&o.Operations.AtOnce, "at-once", false, "let a changed spec.version move all components at once, without checks or a way back; for development")
 	f.Bool("waves", true, "")
 	hide(f, "waves") // it was a choice once
-	f.DurationVar(&o.Settle, "settle", operation.DefaultSettle, "how long the components of a wave must serve before the next one moves")
-	f.IntVar(&o.MachinesAtOnce, "machines-at-once", operation.DefaultMachinesAtOnce, "how many machines of a cloud are joined or removed at once")
+	f.DurationVar(&o.Operations.Settle, "settle", operation.DefaultSettle, "how long the components of a wave must serve before the next one moves")
+	f.IntVar(&o.Operations.MachinesAtOnce, "machines-at-once", operation.DefaultMachinesAtOnce, "how many machines of a cloud are joined or removed at once")
 	f.StringVar(&reach, "reach-services-at", "", "address of a node at which the ports of the services are reachable from outside the cluster")
 	hide(f, "reach-services-at")
 	a.readsSettings(c, keys)

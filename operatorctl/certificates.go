@@ -19,7 +19,7 @@ import (
 
 // nodeCertificates wires the controller of the certificates of control-plane nodes into the manager, where there can be Jobs for it.
 func nodeCertificates(mgr ctrl.Manager, o Options) error {
-	if jobImage(o) == "" || o.WithoutNodes {
+	if jobImage(o) == "" || o.without.nodes {
 		return nil
 	}
 	k := &nodecerts.Keeper{Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Image: jobImage(o), Log: o.Log}

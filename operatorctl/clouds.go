@@ -34,9 +34,9 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 		default:
 			return nil // the operator that leads shows them
 		}
-	}, !o.WithoutOperations, func(namespace string) map[string]certreport.Report { return reportsIn(ctx, mgr, namespace) })
+	}, !o.without.operations, func(namespace string) map[string]certreport.Report { return reportsIn(ctx, mgr, namespace) })
 	r, err := reconcile.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(engine.FieldManager), reconcile.Options{
-		Components: o.Components, Image: o.Image, WithoutNodes: o.WithoutNodes, Operations: !o.WithoutOperations, AtOnce: o.AtOnce,
+		Components: o.Components, Image: o.Image, WithoutNodes: o.without.nodes, Operations: !o.without.operations, AtOnce: o.Operations.AtOnce,
 		SpecsChecked: current, Audit: o.Audit, Log: o.Log, Observer: meters,
 		Connections: o.Options,
 	})
@@ -56,11 +56,11 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 	}
 	b = b.Watches(&corev1.Pod{}, toCloud(r), updates(podChanged))
 	every := handler.EnqueueRequestsFromMapFunc(everyCloud(mgr.GetClient(), o.Log))
-	if !o.WithoutNodes {
+	if !o.without.nodes {
 		b = b.Watches(&corev1.Node{}, every, updates(nodeChanged))
 	}
 	b = b.Watches(&corev1.ConfigMap{}, every, named(dbpair.StateName))
-	if !o.WithoutOperations {
+	if !o.without.operations {
 		b = b.Watches(&v1alpha1.OnecloudOperation{}, handler.EnqueueRequestsFromMapFunc(operated), updates(rolloutChanged))
 	}
 	b = b.WatchesRawSource(source.Channel(r.Woken(), &handler.EnqueueRequestForObject{}))
@@ -68,7 +68,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 	if err := errors.Join(meters.register(), b.Complete(r), mgr.Add(idle)); err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
-	if o.WithoutOperations {
+	if o.without.operations {
 		return nil
 	}
 	return operations(mgr, o)

@@ -43,9 +43,6 @@ func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 	cfg = rest.CopyConfig(cfg)
 	// The API server's own fairness limits us; a limit here would only slow a first install.
 	cfg.QPS, cfg.Burst = -1, 0
-	if o.UserAgent != "" {
-		cfg.UserAgent = o.UserAgent
-	}
 	ctrllog.SetLogger(logr.FromSlogHandler(o.Log.Handler())) // else the library complains on standard error
 	byObject := map[client.Object]cache.ByObject{
 		&v1alpha1.OnecloudCluster{}: {},
@@ -58,16 +55,16 @@ func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 		}
 		byObject[k] = b
 	}
-	if !o.WithoutOperations {
+	if !o.without.operations {
 		byObject[&v1alpha1.OnecloudOperation{}] = cache.ByObject{Transform: cache.TransformStripManagedFields()}
 	}
-	if !o.WithoutMachines {
+	if !o.without.machines {
 		byObject[&v1alpha1.OnecloudMachine{}] = cache.ByObject{Transform: cache.TransformStripManagedFields()}
 	}
-	if !o.WithoutJobs {
+	if !o.without.jobs {
 		byObject[&batchv1.Job{}] = cache.ByObject{Label: managed, Transform: stripJob}
 	}
-	if !o.WithoutNodes {
+	if !o.without.nodes {
 		byObject[&corev1.Node{}] = cache.ByObject{Transform: stripNode}
 	}
 	grace, release := cmp.Or(o.Grace, gracePeriod), true
@@ -76,12 +73,12 @@ func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 		Scheme:                        kube.Scheme(),
 		Logger:                        logr.FromSlogHandler(o.Log.Handler()),
 		Cache:                         cache.Options{ByObject: byObject, DefaultNamespaces: cacheNamespaces(o.Namespaces)},
-		Metrics:                       metricsserver.Options{BindAddress: orOff(o.MetricsAddress)},
-		HealthProbeBindAddress:        orOff(o.HealthAddress),
-		PprofBindAddress:              orOff(o.ProfileAddress),
-		LeaderElection:                o.LeaderElection,
+		Metrics:                       metricsserver.Options{BindAddress: orOff(o.Listen.Metrics)},
+		HealthProbeBindAddress:        orOff(o.Listen.Health),
+		PprofBindAddress:              orOff(o.Listen.Profile),
+		LeaderElection:                o.Lease != "",
 		LeaderElectionID:              leaseName,
-		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionNamespace:       o.Lease,
 		LeaderElectionReleaseOnCancel: release,
 		LeaseDuration:                 &lease,
 		RenewDeadline:                 &renew,

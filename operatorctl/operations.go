@@ -33,7 +33,7 @@ func operations(mgr ctrl.Manager, o Options) error {
 	if err := nodeCertificates(mgr, o); err != nil {
 		return err
 	}
-	if !o.WithoutMachines {
+	if !o.without.machines {
 		m := machinectl.Options{
 			Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager), Image: jobImage(o), Log: o.Log,
 			Authority: machinectl.Authority(mgr.GetConfig()),
@@ -48,12 +48,12 @@ func operations(mgr ctrl.Manager, o Options) error {
 		return fmt.Errorf("setting up the controller of operations: %w", err)
 	}
 	c := operation.New(operation.Options{
-		JobImage: jobImage(o), WithoutJobs: o.WithoutJobs,
+		JobImage: jobImage(o), WithoutJobs: o.without.jobs, Settings: o.Operations,
 		Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager),
-		Settle: o.Settle, Silence: o.Silence, AtOnce: o.AtOnce, MachinesAtOnce: o.MachinesAtOnce, Actions: actions, Connections: o.Options, Log: o.Log, Means: operation.Means{
+		Actions: actions, Connections: o.Options, Log: o.Log, Means: operation.Means{
 			Pods: pods, Preview: func(ctx context.Context, cr *v1alpha1.OnecloudCluster) (reconcile.Preview, error) {
 				return reconcile.PreviewOf(ctx, mgr.GetClient(), mgr.GetAPIReader(), reconcile.Options{
-					Components: o.Components, Image: o.Image, WithoutNodes: o.WithoutNodes,
+					Components: o.Components, Image: o.Image, WithoutNodes: o.without.nodes,
 				}, cr)
 			},
 		},
@@ -62,7 +62,7 @@ func operations(mgr ctrl.Manager, o Options) error {
 	b := ctrl.NewControllerManagedBy(mgr).Named("onecloudoperation").
 		Watches(&v1alpha1.OnecloudOperation{}, cloudOf).
 		Watches(&v1alpha1.OnecloudCluster{}, cloudOf)
-	if !o.WithoutJobs {
+	if !o.without.jobs {
 		worked := labelled(v1alpha1.LabelOperationCloud)
 		ofWork := only(func(o client.Object) bool { return o.GetLabels()[v1alpha1.LabelOperation] != "" })
 		b = b.Watches(&batchv1.Job{}, worked, ofWork).Watches(&corev1.Pod{}, worked, ofWork)

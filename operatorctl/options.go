@@ -8,52 +8,52 @@ import (
 
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
 // Options of a running operator.
 type Options struct {
-	// Namespace of the leader election lease.
-	Namespace string
 	// Namespaces whose clouds are looked after, the only ones where rights are needed; none means all.
 	Namespaces []string
 	// Image is the operator's own, which the jobs of clouds run from, too.
 	Image string
 	// Components are the catalogue of this build, nil for the usual one: a test runs another build.
 	Components []component.Component
-	// WithoutNodes keeps it from reading nodes: Run sets it where it may not. Then it cannot say which ones are lost.
-	WithoutNodes bool
-	// WithoutOperations keeps it from running operations: Run sets it where it may not, or where they are not defined.
-	WithoutOperations bool
-	// WithoutMachines keeps it from bringing machines into the cluster: Run sets it where it may not, or where they are not defined.
-	WithoutMachines bool
-	// Silence is how long a program that runs an operation may give no sign; 0 means operation.DefaultSilence.
-	Silence time.Duration
-	// WithoutJobs lets this process do the work on machines: Run sets it where it may not create Jobs, or does not know its own image.
-	WithoutJobs bool
-	// MachinesAtOnce is how many machines of a cloud are worked on at once; 0 means operation.DefaultMachinesAtOnce.
-	MachinesAtOnce int
-	// LeaderElection makes several operators take turns.
-	LeaderElection bool
-	// MetricsAddress, HealthAddress and ProfileAddress (of Go's profiler) to listen on; "0" turns one off.
-	MetricsAddress, HealthAddress, ProfileAddress string
+	// Lease is the namespace of the lease by which several operators take turns; "" lets this one work at once.
+	Lease string
+	// Listen are the addresses that it listens on.
+	Listen Addresses
 	// Audit is how often what lies outside Kubernetes is verified again; 0 means reconcile.DefaultAudit, negative never.
 	Audit time.Duration
-	// AtOnce lets a changed spec.version move all components at once. Else it creates an operation, and only operations move a cloud that has run.
-	AtOnce bool
-	// Settle is how long a wave of an operation must serve without interruption; 0 means operation.DefaultSettle.
-	Settle time.Duration
+	// Operations say how operations move clouds.
+	Operations operation.Settings
 	// Options are how the databases and the services are reached.
 	effects.Options
 	// Grace bounds an orderly stop; 0 means two seconds. What has not ended by then is cut off, and the next leader waits for the lease.
 	Grace time.Duration
-	// UserAgent of requests to the API server.
-	UserAgent string
-	Log       *slog.Logger
+	Log   *slog.Logger
+
+	without lacking
+}
+
+// Addresses of the metrics, of the health checks and of Go's profiler: HOST:PORT; "0" or "" turns one off.
+type Addresses struct {
+	Metrics, Health, Profile string
+}
+
+// lacking is what the operator goes without, because it has no right to it, or because it is not defined. Run finds that out.
+type lacking struct {
+	// nodes are not read: it cannot say which ones are lost.
+	nodes bool
+	// operations do not run; machines are not brought into the cluster.
+	operations, machines bool
+	// jobs cannot be created, or the operator does not know its own image: this process does the work on machines.
+	jobs bool
 }
 
 // jobImage is the image of Jobs, "" where there can be none.
 func jobImage(o Options) string {
-	if o.WithoutJobs {
+	if o.without.jobs {
 		return ""
 	}
 	return o.Image

@@ -39,8 +39,8 @@ func watched(ctx context.Context, cfg *rest.Config, asked []string, log *slog.Lo
 
 // right is one that the operator can do without: the manifests of an earlier release do not give it, or do not define the resource.
 type right struct {
-	// missing is the option that records that it lacks the right.
-	missing func(*Options) *bool
+	// missing is where it is recorded that the operator lacks the right.
+	missing func(*lacking) *bool
 	may     func(context.Context, *rest.Config, Options) (bool, error)
 	// moot reports whether it makes no difference; nil for never.
 	moot func(Options) bool
@@ -51,13 +51,13 @@ type right struct {
 // optional are those rights. A later one may depend on an earlier one.
 func optional() []right {
 	return []right{
-		{func(o *Options) *bool { return &o.WithoutNodes },
+		{func(l *lacking) *bool { return &l.nodes },
 			mayWatchNodes, nil, "no right to watch nodes: lost ones cannot be reported", "watch nodes"},
-		{func(o *Options) *bool { return &o.WithoutOperations }, mayOperate, nil,
+		{func(l *lacking) *bool { return &l.operations }, mayOperate, nil,
 			"operations are not defined, or there is no right to run them: clouds stay at their versions", "run operations"},
-		{func(o *Options) *bool { return &o.WithoutMachines }, mayJoin, nil,
+		{func(l *lacking) *bool { return &l.machines }, mayJoin, nil,
 			"machines are not defined, or there is no right to join them: nodes are joined by hand", "join machines"},
-		{func(o *Options) *bool { return &o.WithoutJobs }, mayCreateJobs, func(o Options) bool { return o.WithoutMachines || o.Image == "" },
+		{func(l *lacking) *bool { return &l.jobs }, mayCreateJobs, func(o Options) bool { return o.without.machines || o.Image == "" },
 			"no right to create Jobs: the operator itself works on machines", "create Jobs"},
 	}
 }
@@ -69,7 +69,7 @@ func lookUp(ctx context.Context, cfg *rest.Config, o *Options) (lacking bool, er
 		if err != nil {
 			return false, err
 		}
-		if *r.missing(o) = !yes; !yes && (r.moot == nil || !r.moot(*o)) {
+		if *r.missing(&o.without) = !yes; !yes && (r.moot == nil || !r.moot(*o)) {
 			lacking = true
 			o.Log.Warn(r.without + "; give it with ocadm init phase operator")
 		}
@@ -97,7 +97,7 @@ func granted(cfg *rest.Config, refused []string, o Options) func(context.Context
 				return fmt.Errorf("starting again to watch namespaces %q, where there are rights now", now)
 			}
 			for _, r := range optional() {
-				if !*r.missing(&o) {
+				if !*r.missing(&o.without) {
 					continue
 				}
 				if yes, err := r.may(ctx, cfg, o); err == nil && yes {
@@ -135,7 +135,7 @@ func mayOperate(ctx context.Context, cfg *rest.Config, o Options) (bool, error) 
 
 // mayJoin reports whether the operator may bring machines into the cluster.
 func mayJoin(ctx context.Context, cfg *rest.Config, o Options) (bool, error) {
-	if o.WithoutNodes || o.WithoutOperations {
+	if o.without.nodes || o.without.operations {
 		return false, nil
 	}
 	yes, err := mayWatch(ctx, cfg, o.Namespaces, v1alpha1.MachineResource)
@@ -147,7 +147,7 @@ func mayJoin(ctx context.Context, cfg *rest.Config, o Options) (bool, error) {
 
 // mayCreateJobs reports whether the operator may let Jobs do the work on machines.
 func mayCreateJobs(ctx context.Context, cfg *rest.Config, o Options) (bool, error) {
-	if o.WithoutMachines || o.Image == "" {
+	if o.without.machines || o.Image == "" {
 		return false, nil
 	}
 	return mayInAll(ctx, cfg, o.Namespaces, authorizationv1.ResourceAttributes{Verb: "create", Group: batchv1.GroupName, Resource: "jobs"})

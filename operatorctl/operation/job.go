@@ -4,21 +4,16 @@ package operation
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/images"
 )
 
@@ -54,11 +49,6 @@ const (
 	// nobody is the user of the pod, and the group that may read its Secrets.
 	nobody = 65532
 )
-
-// inJob reports whether the steps of an operation run in a Job.
-func (c *Controller) inJob(a Action, o *v1alpha1.OnecloudOperation) bool {
-	return a.Job != nil && c.JobImage != "" || asked(o)
-}
 
 // jobOf is the Job of an operation. Nothing in it is secret. It is pure.
 func jobOf(o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, j Job, image string, timeout time.Duration) *batchv1.Job {
@@ -174,126 +164,6 @@ func tolerations() []corev1.Toleration {
 	return out
 }
 
-// follow looks after the Job of an operation that is to run: it creates the Job, notes pods that are lost, and ends an operation whose Job has failed.
-func (c *Controller) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, action Action) error {
-	if c.WithoutJobs {
-		return c.start(ctx, o, cloud, action)
-	}
-	job := &batchv1.Job{}
-	err := c.Client.Get(ctx, client.ObjectKeyFromObject(o), job)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading the Job of operation %s: %w", o.Name, err)
-	}
-	there := err == nil
-	if there && !metav1.IsControlledBy(job, o) {
-		return c.end(ctx, o, ending{v1alpha1.OperationFailed, "there is another Job with the name of the operation"})
-	}
-	var pods corev1.PodList
-	if there {
-		if err := c.Client.List(ctx, &pods, client.InNamespace(o.Namespace), client.MatchingLabels{v1alpha1.LabelOperation: o.Name}, client.UnsafeDisableDeepCopy); err != nil {
-			return fmt.Errorf("listing the pods of operation %s: %w", o.Name, err)
-		}
-	}
-	complete, failed := Ended(job)
-	if there && failed == "" && (!complete || o.Status.Runner != nil) && !(cancelled(o) && !taken(o)) {
-		return c.note(ctx, o, job, pods.Items)
-	}
-	if !there && !cancelled(o) && !paused(o) {
-		return c.start(ctx, o.DeepCopy(), cloud, action)
-	}
-	now, err := c.unfinished(ctx, o)
-	if now == nil || err != nil {
-		return err
-	}
-	switch {
-	case failed != "":
-		// The caches of Jobs and pods follow the API server one by one: only what it answers now is sure to show how the last pod ended.
-		if err := c.Direct.List(ctx, &pods, client.InNamespace(o.Namespace), client.MatchingLabels{v1alpha1.LabelOperation: o.Name}); err != nil {
-			return fmt.Errorf("listing the pods of operation %s: %w", o.Name, err)
-		}
-		return c.fail(ctx, now, cloud, failed, pods.Items)
-	case cancelled(now):
-		return c.end(ctx, now, ending{v1alpha1.OperationCancelled, errCancelled.Error()})
-	case paused(now):
-		return c.rest(ctx, now)
-	case there: // it was paused, and is to go on
-		return c.deleteJob(ctx, now)
-	}
-	return c.start(ctx, now, cloud, action)
-}
-
-// start creates the Job of an operation. The operation has its place among the others from then on. What the cache has may be old: the API server
-// refuses the write then, and the change brings the next pass.
-func (c *Controller) start(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, action Action) error {
-	job, err := c.jobFor(ctx, o, cloud, action)
-	if l := finding.Of(err); len(l) > 0 {
-		return c.refuse(ctx, o, l)
-	}
-	if err != nil {
-		return err
-	}
-	if job == nil {
-		return c.pend(ctx, o, "waits for CronJob "+scheduleOf(o).Name)
-	}
-	if err := c.take(ctx, o, cloud); err != nil {
-		return err
-	}
-	before, s := o.DeepCopy(), &o.Status
-	if !s.Phase.Active() || s.Phase == v1alpha1.OperationPaused {
-		s.Phase = v1alpha1.OperationPlanning
-	}
-	if !strings.HasPrefix(s.Message, noJob) { // what kept it is not shown anew each time
-		s.Message = waitsForPod
-	}
-	disown(s)
-	conditions(s, metav1.Now())
-	locked := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	err = c.Client.Status().Patch(ctx, o, locked, client.FieldOwner(v1alpha1.ManagerOperator))
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("writing the status of operation %s: %w", o.Name, err)
-	}
-	err = c.Client.Create(ctx, job, client.FieldOwner(v1alpha1.ManagerOperator))
-	switch {
-	case apierrors.IsAlreadyExists(err): // the cache does not show it yet
-		return nil
-	case err != nil:
-		return errors.Join(fmt.Errorf("creating the Job of operation %s: %w", o.Name, err), c.say(ctx, o, noJob+err.Error()))
-	}
-	if err := c.say(ctx, o, waitsForPod); err != nil {
-		return err
-	}
-	c.Events.Eventf(o, nil, corev1.EventTypeNormal, "Started", o.Spec.Action, "%s runs in Job %s", o.Spec.Action, o.Name)
-	c.Log.Info("operation runs in a Job", "operation", o.Name, "namespace", o.Namespace, "cluster", o.Spec.Cloud, "action", o.Spec.Action)
-	return nil
-}
-
-// jobFor is the Job of an operation, nil if what it is made from is not there yet.
-func (c *Controller) jobFor(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, action Action) (*batchv1.Job, error) {
-	if asked(o) {
-		return c.backupNow(ctx, o, cloud, action)
-	}
-	how, err := action.Job(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	return jobOf(o, cloud, how, c.JobImage, action.timeout(o)), nil
-}
-
-// refuse ends an operation that cannot begin.
-func (c *Controller) refuse(ctx context.Context, o *v1alpha1.OnecloudOperation, why finding.List) error {
-	now := o.DeepCopy()
-	err := newRecord(c.Client, c.Events, now).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
-		s.Phase, s.Message, s.End, s.Findings = v1alpha1.OperationFailed, why[0].Code+" "+why[0].Error(), metav1.Now(), Findings(why)
-	})
-	if err == nil {
-		c.announce(o, now.Status)
-	}
-	return err
-}
-
 // taken reports whether a pod works on the operation.
 func taken(o *v1alpha1.OnecloudOperation) bool {
 	return o.Status.Worker != nil && o.Status.Worker.Pod != "" || o.Status.Runner != nil
@@ -304,18 +174,6 @@ func disown(s *v1alpha1.OnecloudOperationStatus) {
 	if s.Worker != nil {
 		s.Worker.Pod = ""
 	}
-}
-
-func (c *Controller) deleteJob(ctx context.Context, o *v1alpha1.OnecloudOperation) error {
-	if action, _ := find(c.Actions, o.Spec.Action); !c.inJob(action, o) || c.WithoutJobs {
-		return nil
-	}
-	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
-	err := c.Client.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground))
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting the Job of operation %s: %w", o.Name, err)
-	}
-	return nil
 }
 
 // Ended says whether a Job is complete, and why it has failed.
@@ -330,25 +188,4 @@ func Ended(job *batchv1.Job) (complete bool, failed string) {
 		}
 	}
 	return complete, failed
-}
-
-// fail ends an operation whose Job has failed: its pods ended, or were lost, before it did.
-func (c *Controller) fail(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, why string, pods []corev1.Pod) error {
-	all, _ := seen(o, pods)
-	cause := why
-	if len(all) > 0 {
-		cause += "; " + all[len(all)-1]
-	}
-	f := finding.New("OCA-7624", "The Job of operation "+o.Name+" failed", cause,
-		"check its node and its image, then try again. All pods: ocadm operation show "+o.Name+" -o yaml")
-	if err := c.unmade(ctx, o, cloud, "its Job failed: "+cause); err != nil {
-		return err
-	}
-	return newRecord(c.Client, c.Events, o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
-		setLost(s, all)
-		disown(s)
-		failRunning(s, cause)
-		s.Findings = Findings(finding.List{f})
-		s.Phase, s.Message, s.End = v1alpha1.OperationFailed, "its Job failed: "+cause, metav1.Now()
-	})
 }

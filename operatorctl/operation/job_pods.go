@@ -23,17 +23,9 @@ const (
 	noPod = 30 * time.Second
 )
 
-// say writes what an operation waits for.
-func (c *Controller) say(ctx context.Context, o *v1alpha1.OnecloudOperation, message string) error {
-	if o.Status.Message == message {
-		return nil
-	}
-	return c.set(ctx, o, func(s *v1alpha1.OnecloudOperationStatus) { s.Message = message })
-}
-
 // again is when to look again at an operation that has no pod yet, unless something is due before: that there is none is no event.
-func (c *Controller) again(a Action, o *v1alpha1.OnecloudOperation, next time.Duration) time.Duration {
-	if c.WithoutJobs || !c.inJob(a, o) || taken(o) || next > 0 && next < noPod {
+func (j *jobs) again(a Action, o *v1alpha1.OnecloudOperation, next time.Duration) time.Duration {
+	if j.without || !j.inJob(a, o) || taken(o) || next > 0 && next < noPod {
 		return next
 	}
 	return noPod
@@ -48,16 +40,16 @@ func podless(o *v1alpha1.OnecloudOperation, job *batchv1.Job, pods int, now time
 }
 
 // note writes which pods were lost, and what the first one waits for.
-func (c *Controller) note(ctx context.Context, o *v1alpha1.OnecloudOperation, job *batchv1.Job, pods []corev1.Pod) error {
+func (j *jobs) note(ctx context.Context, o *v1alpha1.OnecloudOperation, job *batchv1.Job, pods []corev1.Pod) error {
 	all, waits := seen(o, pods)
 	waits = cmp.Or(waits, podless(o, job, len(pods), time.Now()))
 	if slices.Equal(all, lostOf(&o.Status)) && (waits == "" || waits == o.Status.Message) {
 		return nil
 	}
 	for _, l := range all[len(lostOf(&o.Status)):] {
-		c.Events.Eventf(o, nil, corev1.EventTypeWarning, "PodLost", o.Spec.Action, "%s", Note(l))
+		j.store.events.Eventf(o, nil, corev1.EventTypeWarning, "PodLost", o.Spec.Action, "%s", Note(l))
 	}
-	return newRecord(c.Client, c.Events, o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	return j.store.record(o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		setLost(s, all)
 		s.Message = cmp.Or(waits, s.Message)
 	})

@@ -3,53 +3,92 @@
 package operation
 
 import (
-	"cmp"
 	"context"
+	"log/slog"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// launch runs an operation beside the reconciles.
-func (c *Controller) launch(o *v1alpha1.OnecloudOperation) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.base == nil || c.base.Err() != nil || c.running[o.UID] != nil {
+// launcher runs operations in this process, beside the reconciles.
+type launcher struct {
+	store   *store
+	actions []Action
+	// prepare is the run of an operation, with the means of this process.
+	prepare func(*v1alpha1.OnecloudOperation) *Run
+	log     *slog.Logger
+
+	mu  sync.Mutex
+	all map[types.UID]*running
+	// base is the context of all runs: the time in which this process leads. nil before that.
+	base context.Context
+	wait sync.WaitGroup
+	// woken are operations whose run has ended.
+	woken chan event.GenericEvent
+}
+
+// running is a run of this process. pause and cancel are as a user wants it; abort ends it at once and reverts nothing.
+type running struct {
+	pause, cancel, abort context.CancelCauseFunc
+	changed              chan struct{}
+}
+
+// lead lets operations run until ctx ends, and then waits for their steps.
+func (r *launcher) lead(ctx context.Context) {
+	r.mu.Lock()
+	r.base = ctx
+	r.mu.Unlock()
+	<-ctx.Done()
+	r.wait.Wait()
+}
+
+// of is the run of an operation, nil if it does not run here.
+func (r *launcher) of(uid types.UID) *running {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all[uid]
+}
+
+// launch runs an operation, unless it does already.
+func (r *launcher) launch(o *v1alpha1.OnecloudOperation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.base == nil || r.base.Err() != nil || r.all[o.UID] != nil {
 		return
 	}
-	r := &running{changed: make(chan struct{}, 1)}
+	one := &running{changed: make(chan struct{}, 1)}
 	var ctx context.Context
-	ctx, r.abort = context.WithCancelCause(c.base)
-	action, _ := find(c.Actions, o.Spec.Action)
-	x := &execution{action: action, run: &Run{
-		Operation: o.DeepCopy(), Client: c.Client, Direct: c.Direct, Settle: c.Settle, Connections: c.Connections, Probes: c.Probes, Means: c.Means,
-		changed: r.changed, record: newRecord(c.Client, c.Events, o),
-	}}
+	ctx, one.abort = context.WithCancelCause(r.base)
+	action, _ := find(r.actions, o.Spec.Action)
+	x := &execution{action: action, run: r.prepare(o.DeepCopy())}
+	x.run.changed, x.run.record = one.changed, r.store.record(o)
 	if !o.Status.Start.IsZero() {
 		x.run.resumed = time.Now()
 	}
-	x.stop, r.pause = context.WithCancelCause(ctx)
-	x.cancel, r.cancel = context.WithCancelCause(ctx)
+	x.stop, one.pause = context.WithCancelCause(ctx)
+	x.cancel, one.cancel = context.WithCancelCause(ctx)
 	if cancelled(o) {
-		r.cancel(errCancelled)
+		one.cancel(errCancelled)
 	}
-	c.running[o.UID] = r
-	c.runs.Go(func() { c.perform(ctx, x, r) })
+	r.all[o.UID] = one
+	r.wait.Go(func() { r.perform(ctx, x, one) })
 }
 
 // perform runs an operation and reports its end.
-func (c *Controller) perform(ctx context.Context, x *execution, r *running) {
+func (r *launcher) perform(ctx context.Context, x *execution, one *running) {
 	o, rec := x.run.Operation, x.run.record
-	log := c.Log.With("operation", o.Name, "namespace", o.Namespace, "cluster", o.Spec.Cloud, "action", o.Spec.Action)
+	log := r.log.With("operation", o.Name, "namespace", o.Namespace, "cluster", o.Spec.Cloud, "action", o.Spec.Action)
 	log.Info("operation runs")
-	c.Events.Eventf(o, nil, corev1.EventTypeNormal, "Started", o.Spec.Action, "%s runs", o.Spec.Action)
-	err := x.perform(ctx, c.Direct, log)
+	r.store.events.Eventf(o, nil, corev1.EventTypeNormal, "Started", o.Spec.Action, "%s runs", o.Spec.Action)
+	err := x.perform(ctx, r.store.direct, log)
 	end := rec.status()
 	if ctx.Err() == nil {
-		c.announce(o, end)
+		r.store.announce(o, end)
 	}
 	log.Info("operation ended", "phase", string(end.Phase), "message", end.Message)
 	if err != nil {
@@ -61,23 +100,14 @@ func (c *Controller) perform(ctx context.Context, x *execution, r *running) {
 		case <-pause.C:
 		}
 	}
-	r.abort(nil)
-	c.mu.Lock()
-	delete(c.running, o.UID)
-	c.mu.Unlock()
+	one.abort(nil)
+	r.mu.Lock()
+	delete(r.all, o.UID)
+	r.mu.Unlock()
 	select {
-	case c.woken <- event.GenericEvent{Object: o}:
-	case <-c.base.Done():
+	case r.woken <- event.GenericEvent{Object: o}:
+	case <-r.base.Done():
 	}
-}
-
-// announce makes an event of the end of an operation.
-func (c *Controller) announce(o *v1alpha1.OnecloudOperation, end v1alpha1.OnecloudOperationStatus) {
-	kind := corev1.EventTypeNormal
-	if end.Phase != v1alpha1.OperationSucceeded {
-		kind = corev1.EventTypeWarning
-	}
-	c.Events.Eventf(o, nil, kind, string(end.Phase), o.Spec.Action, "%s", Note(cmp.Or(end.Message, "done")))
 }
 
 // retryDelay is how long an operation rests whose status could not be written.

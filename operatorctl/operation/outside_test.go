@@ -97,15 +97,15 @@ func TestSilentProgramOfAStoppedCloud(t *testing.T) {
 
 // TestSigns: as long as there are signs, however old by the clock of the program, it goes on.
 func TestSigns(t *testing.T) {
-	c := New(Options{Silence: time.Hour})
+	p := New(Options{Settings: Settings{Silence: time.Hour}}).programs
 	o := backupOp("b", 1, v1alpha1.OperationRunning, "host")
 	o.UID, o.Status.Runner.Renewed = "b", metav1.NewMicroTime(time.Unix(1, 0))
-	first := c.noticed(o)
-	if again := c.noticed(o); again.seen != first.seen {
+	first := p.noticed(o)
+	if again := p.noticed(o); again.seen != first.seen {
 		t.Error("no sign counts as one")
 	}
 	o.Status.Runner.Renewed = metav1.NewMicroTime(time.Unix(0, 1000)) // a clock that was set back
-	if later := c.noticed(o); !later.seen.After(first.seen) {
+	if later := p.noticed(o); !later.seen.After(first.seen) {
 		t.Error("a sign does not count")
 	}
 }

@@ -66,16 +66,16 @@ func jobNow(o *v1alpha1.OnecloudOperation, schedule *batchv1.CronJob, a Action) 
 }
 
 // backupNow is the Job of an operation that asks for a backup, nil if the schedule is not there yet.
-func (c *Controller) backupNow(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, a Action) (*batchv1.Job, error) {
+func (j *jobs) backupNow(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, a Action) (*batchv1.Job, error) {
 	if err := Unscheduled(cloud); err != nil {
 		return nil, err
 	}
-	if c.WithoutJobs {
+	if j.without {
 		return nil, finding.New("OCA-7424", "The operator makes no Jobs", "it may not create Jobs in namespace "+o.Namespace+", or does not know its own image",
 			"ocadm operator namespace add "+o.Namespace+", and ask again; or ocadm cluster backup create --to PLACE")
 	}
 	schedule := &batchv1.CronJob{}
-	switch err := c.Client.Get(ctx, scheduleOf(o), schedule); {
+	switch err := j.store.client.Get(ctx, scheduleOf(o), schedule); {
 	case apierrors.IsNotFound(err):
 		return nil, nil //nolint:nilnil // it was asked for a moment ago
 	case err != nil:

@@ -55,7 +55,7 @@ func (b *bench) clouds(o env.Options) *env.Env {
 func startOperator(e *env.Env) {
 	e.StartOperator(func(l *env.Launch) {
 		o := &l.Options
-		o.Namespaces, o.LeaderElection, o.Audit, o.Log = nil, false, -1, slog.New(slog.DiscardHandler)
+		o.Namespaces, o.Lease, o.Audit, o.Log = nil, "", -1, slog.New(slog.DiscardHandler)
 		o.Transport, o.Dial = e.Counters.Transport, func(ctx context.Context, network, address string) (net.Conn, error) {
 			if host, port, err := net.SplitHostPort(address); err == nil && strings.HasSuffix(host, ".svc") {
 				address = net.JoinHostPort(servicesAt, port)

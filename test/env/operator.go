@@ -20,6 +20,7 @@ import (
 
 	"yunion.io/x/ocadm/operatorctl"
 	"yunion.io/x/ocadm/operatorctl/effects"
+	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
@@ -43,10 +44,10 @@ func (e *Env) StartOperator(changes ...func(*Launch)) {
 	e.Helper()
 	e.operator.log = harness.Log{}
 	l := &Launch{Config: e.Cluster.ServiceAccount(Namespace, "onecloud-operator"), Options: operatorctl.Options{
-		Namespace: Namespace, Namespaces: []string{Namespace}, LeaderElection: true, UserAgent: "ocadm-operator", Grace: Patience,
-		Options: effects.Options{Transport: e.toServices, Dial: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, OnStatement: e.Counters.Statement},
-		Settle:  settle,
-		Log:     slog.New(slog.NewTextHandler(&e.operator.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Namespaces: []string{Namespace}, Lease: Namespace, Grace: Patience,
+		Options:    effects.Options{Transport: e.toServices, Dial: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, OnStatement: e.Counters.Statement},
+		Operations: operation.Settings{Settle: settle},
+		Log:        slog.New(slog.NewTextHandler(&e.operator.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}}
 	if e.Pods != nil {
 		l.Options.Dial = e.Pods.Dial
@@ -54,6 +55,7 @@ func (e *Env) StartOperator(changes ...func(*Launch)) {
 	for _, change := range changes {
 		change(l)
 	}
+	l.Config.UserAgent = "ocadm-operator"
 	ctx, cancel := context.WithCancel(context.WithoutCancel(e.Context()))
 	done := make(chan error, 1)
 	go func() { done <- operatorctl.Run(ctx, l.Config, l.Options) }()

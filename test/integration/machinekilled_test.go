@@ -57,7 +57,7 @@ func (f *machinesTest) livesUntil(machine string, before bool, end func() bool) 
 	for i := range 60 {
 		l := &life{machine: machine, before: before, last: i%4 + 1, over: make(chan struct{})}
 		f.StartOperator(func(launch *env.Launch) {
-			launch.Options.Image, launch.Options.LeaderElection = "registry.example.org/ocadm:v0", false // a dead one does not give up its lease
+			launch.Options.Image, launch.Options.Lease = "registry.example.org/ocadm:v0", "" // a dead one does not give up its lease
 			launch.Config.WrapTransport = l.wrap
 		})
 		ended := f.lives(l, end)

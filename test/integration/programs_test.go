@@ -149,7 +149,7 @@ func (p *programs) running(action string) string {
 func (p *programs) lost(name string) *v1alpha1.OnecloudOperation {
 	p.Helper()
 	p.StopOperator()
-	p.operate(func(l *env.Launch) { l.Options.Silence = time.Second })
+	p.operate(func(l *env.Launch) { l.Options.Operations.Silence = time.Second })
 	o := p.untilOperation(name, ended)
 	p.StopOperator()
 	p.operate()

@@ -68,7 +68,7 @@ func (k *killer) dies(string) (die, after bool) {
 func (u *updated) lives(t *testing.T, k *killer, name string) (o *v1alpha1.OnecloudOperation) {
 	t.Helper()
 	w := &faulty{Env: u.Env}
-	operator := w.startOne(t, &operator{dies: k.dies, reports: k.reports}, func(o *operatorctl.Options) { o.Settle = time.Second })
+	operator := w.startOne(t, &operator{dies: k.dies, reports: k.reports}, func(o *operatorctl.Options) { o.Operations.Settle = time.Second })
 	defer operator.stop(t)
 	o = &v1alpha1.OnecloudOperation{}
 	u.Eventually(func() (bool, string) {

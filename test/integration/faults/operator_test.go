@@ -125,14 +125,14 @@ func (w *faulty) startOne(t testing.TB, o *operator, options ...func(*operatorct
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	o.w, o.killed, o.cancel, o.done, o.times = w, make(chan struct{}), cancel, make(chan error, 1), map[string]int{}
 	config := w.Cluster.ServiceAccount(namespace, "onecloud-operator")
-	config.Dial = w.dial
+	config.Dial, config.UserAgent = w.dial, "ocadm-operator"
 	config.WrapTransport = func(next http.RoundTripper) http.RoundTripper { return o.kubernetes(next) }
 	if s := w.streams; s != nil {
 		config.ContentType = "application/json"
 		config.WrapTransport = func(next http.RoundTripper) http.RoundTripper { return o.kubernetes(s.wrap(next)) }
 	}
 	opts := operatorctl.Options{
-		Namespace: namespace, Namespaces: []string{namespace}, UserAgent: "ocadm-operator", Audit: -1, Grace: env.Patience,
+		Namespaces: []string{namespace}, Audit: -1, Grace: env.Patience,
 		Options: effects.Options{Dial: o.dial, Transport: func(next http.RoundTripper) http.RoundTripper {
 			if w.Services != nil {
 				next = w.Services.Transport()

@@ -103,7 +103,7 @@ func (u *updated) again() {
 func (u *updated) in(t *testing.T) *updated { return &updated{u.In(t), u.old} }
 
 // patient makes a wave last long enough for a release to fail that fails when it is ready.
-func patient(l *env.Launch) { l.Options.Settle = 5 * time.Second }
+func patient(l *env.Launch) { l.Options.Operations.Settle = 5 * time.Second }
 
 // look is how everything is now. Who has started and which tokens were issued is no part of it.
 func (u *updated) look() snapshot {

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
+)
+
+// jobs runs operations in Jobs.
+type jobs struct {
+	store   *store
+	actions []Action
+	// image is that of the Jobs; "" lets only backups of a schedule have one. without is an operator that may create none.
+	image   string
+	without bool
+	log     *slog.Logger
+}
+
+// inJob reports whether the steps of an operation run in a Job.
+func (j *jobs) inJob(a Action, o *v1alpha1.OnecloudOperation) bool {
+	return a.Job != nil && j.image != "" || asked(o)
+}
+
+// follow looks after the Job of an operation that is to run: it creates the Job, notes pods that are lost, and ends an operation whose Job has failed.
+func (j *jobs) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, action Action) error {
+	if j.without {
+		return j.start(ctx, o, cloud, action)
+	}
+	job := &batchv1.Job{}
+	err := j.store.client.Get(ctx, client.ObjectKeyFromObject(o), job)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading the Job of operation %s: %w", o.Name, err)
+	}
+	there := err == nil
+	if there && !metav1.IsControlledBy(job, o) {
+		return j.end(ctx, o, ending{v1alpha1.OperationFailed, "there is another Job with the name of the operation"})
+	}
+	var pods corev1.PodList
+	if there {
+		if err := j.store.client.List(ctx, &pods, client.InNamespace(o.Namespace), client.MatchingLabels{v1alpha1.LabelOperation: o.Name}, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("listing the pods of operation %s: %w", o.Name, err)
+		}
+	}
+	complete, failed := Ended(job)
+	if there && failed == "" && (!complete || o.Status.Runner != nil) && !(cancelled(o) && !taken(o)) {
+		return j.note(ctx, o, job, pods.Items)
+	}
+	if !there && !cancelled(o) && !paused(o) {
+		return j.start(ctx, o.DeepCopy(), cloud, action)
+	}
+	now, err := j.store.unfinished(ctx, o)
+	if now == nil || err != nil {
+		return err
+	}
+	switch {
+	case failed != "":
+		// The caches of Jobs and pods follow the API server one by one: only what it answers now is sure to show how the last pod ended.
+		if err := j.store.direct.List(ctx, &pods, client.InNamespace(o.Namespace), client.MatchingLabels{v1alpha1.LabelOperation: o.Name}); err != nil {
+			return fmt.Errorf("listing the pods of operation %s: %w", o.Name, err)
+		}
+		return j.fail(ctx, now, cloud, failed, pods.Items)
+	case cancelled(now):
+		return j.end(ctx, now, ending{v1alpha1.OperationCancelled, errCancelled.Error()})
+	case paused(now):
+		return j.store.rest(ctx, now)
+	case there: // it was paused, and is to go on
+		return j.deleteJob(ctx, now)
+	}
+	return j.start(ctx, now, cloud, action)
+}
+
+// start creates the Job of an operation. The operation has its place among the others from then on. What the cache has may be old: the API server
+// refuses the write then, and the change brings the next pass.
+func (j *jobs) start(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, action Action) error {
+	job, err := j.jobFor(ctx, o, cloud, action)
+	if l := finding.Of(err); len(l) > 0 {
+		return j.refuse(ctx, o, l)
+	}
+	if err != nil {
+		return err
+	}
+	if job == nil {
+		return j.store.pend(ctx, o, "waits for CronJob "+scheduleOf(o).Name)
+	}
+	if err := j.store.take(ctx, o, cloud); err != nil {
+		return err
+	}
+	before, s := o.DeepCopy(), &o.Status
+	if !s.Phase.Active() || s.Phase == v1alpha1.OperationPaused {
+		s.Phase = v1alpha1.OperationPlanning
+	}
+	if !strings.HasPrefix(s.Message, noJob) { // what kept it is not shown anew each time
+		s.Message = waitsForPod
+	}
+	disown(s)
+	conditions(s, metav1.Now())
+	locked := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	err = j.store.client.Status().Patch(ctx, o, locked, client.FieldOwner(v1alpha1.ManagerOperator))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("writing the status of operation %s: %w", o.Name, err)
+	}
+	err = j.store.client.Create(ctx, job, client.FieldOwner(v1alpha1.ManagerOperator))
+	switch {
+	case apierrors.IsAlreadyExists(err): // the cache does not show it yet
+		return nil
+	case err != nil:
+		return errors.Join(fmt.Errorf("creating the Job of operation %s: %w", o.Name, err), j.store.say(ctx, o, noJob+err.Error()))
+	}
+	if err := j.store.say(ctx, o, waitsForPod); err != nil {
+		return err
+	}
+	j.store.events.Eventf(o, nil, corev1.EventTypeNormal, "Started", o.Spec.Action, "%s runs in Job %s", o.Spec.Action, o.Name)
+	j.log.Info("operation runs in a Job", "operation", o.Name, "namespace", o.Namespace, "cluster", o.Spec.Cloud, "action", o.Spec.Action)
+	return nil
+}
+
+// jobFor is the Job of an operation, nil if what it is made from is not there yet.
+func (j *jobs) jobFor(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, action Action) (*batchv1.Job, error) {
+	if asked(o) {
+		return j.backupNow(ctx, o, cloud, action)
+	}
+	how, err := action.Job(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return jobOf(o, cloud, how, j.image, action.timeout(o)), nil
+}
+
+// refuse ends an operation that cannot begin.
+func (j *jobs) refuse(ctx context.Context, o *v1alpha1.OnecloudOperation, why finding.List) error {
+	now := o.DeepCopy()
+	err := j.store.record(now).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Phase, s.Message, s.End, s.Findings = v1alpha1.OperationFailed, why[0].Code+" "+why[0].Error(), metav1.Now(), Findings(why)
+	})
+	if err == nil {
+		j.store.announce(o, now.Status)
+	}
+	return err
+}
+
+// end ends an operation for which nothing is to be done any more.
+func (j *jobs) end(ctx context.Context, o *v1alpha1.OnecloudOperation, how ending) error {
+	if err := j.deleteJob(ctx, o); err != nil {
+		return err
+	}
+	err := j.store.record(o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Phase, s.Message, s.End = how.phase, how.message, metav1.Now()
+		disown(s)
+	})
+	return errors.Join(err, j.store.release(ctx, o))
+}
+
+func (j *jobs) deleteJob(ctx context.Context, o *v1alpha1.OnecloudOperation) error {
+	if action, _ := find(j.actions, o.Spec.Action); !j.inJob(action, o) || j.without {
+		return nil
+	}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
+	err := j.store.client.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting the Job of operation %s: %w", o.Name, err)
+	}
+	return nil
+}
+
+// fail ends an operation whose Job has failed: its pods ended, or were lost, before it did.
+func (j *jobs) fail(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, why string, pods []corev1.Pod) error {
+	all, _ := seen(o, pods)
+	cause := why
+	if len(all) > 0 {
+		cause += "; " + all[len(all)-1]
+	}
+	f := finding.New("OCA-7624", "The Job of operation "+o.Name+" failed", cause,
+		"check its node and its image, then try again. All pods: ocadm operation show "+o.Name+" -o yaml")
+	if err := j.store.unmade(ctx, o, cloud, "its Job failed: "+cause); err != nil {
+		return err
+	}
+	return j.store.record(o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		setLost(s, all)
+		disown(s)
+		failRunning(s, cause)
+		s.Findings = Findings(finding.List{f})
+		s.Phase, s.Message, s.End = v1alpha1.OperationFailed, "its Job failed: "+cause, metav1.Now()
+	})
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/backup"
+	"yunion.io/x/ocadm/operatorctl/archive"
+)
+
+// store reads and writes the operations that the API server has.
+type store struct {
+	// client writes, and reads from the cache; direct reads past it.
+	client client.Client
+	direct client.Reader
+	events events.EventRecorder
+}
+
+// record writes the status of an operation, and changes o with it.
+func (st *store) record(o *v1alpha1.OnecloudOperation) *record {
+	return newRecord(st.client, st.events, o)
+}
+
+// unfinished is an operation as the API server has it, nil if it has ended or is another one by now: the cache may show it as it was before.
+func (st *store) unfinished(ctx context.Context, o *v1alpha1.OnecloudOperation) (*v1alpha1.OnecloudOperation, error) {
+	now := &v1alpha1.OnecloudOperation{}
+	if err := st.direct.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	if now.UID != o.UID || now.Status.Phase.Final() {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return now, nil
+}
+
+// set changes the status of an operation that others write, too. If it was written since it was read, the next reconcile sees that.
+func (st *store) set(ctx context.Context, o *v1alpha1.OnecloudOperation, change func(*v1alpha1.OnecloudOperationStatus)) error {
+	before := o.DeepCopy()
+	change(&o.Status)
+	conditions(&o.Status, metav1.Now())
+	err := st.client.Status().Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.ManagerOperator))
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("writing the status of operation %s: %w", o.Name, err)
+	}
+	return nil
+}
+
+// pend reports what an operation waits for.
+func (st *store) pend(ctx context.Context, o *v1alpha1.OnecloudOperation, why string) error {
+	if o.Status.Phase == v1alpha1.OperationPending && o.Status.Message == why {
+		return nil
+	}
+	return st.set(ctx, o.DeepCopy(), func(s *v1alpha1.OnecloudOperationStatus) { s.Phase, s.Message = v1alpha1.OperationPending, why })
+}
+
+// say writes what an operation waits for.
+func (st *store) say(ctx context.Context, o *v1alpha1.OnecloudOperation, message string) error {
+	if o.Status.Message == message {
+		return nil
+	}
+	return st.set(ctx, o, func(s *v1alpha1.OnecloudOperationStatus) { s.Message = message })
+}
+
+// rest notes that an operation that does not run is paused.
+func (st *store) rest(ctx context.Context, o *v1alpha1.OnecloudOperation) error {
+	if o.Status.Phase == v1alpha1.OperationPaused {
+		return nil
+	}
+	return st.record(o).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+		s.Phase, s.Message = v1alpha1.OperationPaused, "paused; to continue: ocadm operation resume "+o.Name
+	})
+}
+
+// take makes an operation one of its cloud: it is deleted with it, and not before it has ended.
+func (st *store) take(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster) error {
+	before := o.DeepCopy()
+	owner := ownerOf(cloud)
+	if !slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == owner.UID }) {
+		o.OwnerReferences = append(o.OwnerReferences, owner)
+	}
+	if o.DeletionTimestamp == nil {
+		controllerutil.AddFinalizer(o, v1alpha1.Finalizer)
+	}
+	if err := st.patch(ctx, o, before); err != nil {
+		return err
+	}
+	return st.number(ctx, o)
+}
+
+// number notes that an operation begins after all others of its cloud that have begun.
+func (st *store) number(ctx context.Context, o *v1alpha1.OnecloudOperation) error {
+	if o.Status.Turn != 0 {
+		return nil
+	}
+	all, err := Of(ctx, st.client, client.ObjectKey{Namespace: o.Namespace, Name: o.Spec.Cloud})
+	if err != nil {
+		return err
+	}
+	before := o.DeepCopy()
+	for _, other := range all {
+		o.Status.Turn = max(o.Status.Turn, other.Status.Turn+1)
+	}
+	locked := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := st.client.Status().Patch(ctx, o, locked, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+		return fmt.Errorf("numbering operation %s: %w", o.Name, err)
+	}
+	return nil
+}
+
+func (st *store) patch(ctx context.Context, after, before *v1alpha1.OnecloudOperation) error {
+	if slices.Equal(after.Finalizers, before.Finalizers) && len(after.OwnerReferences) == len(before.OwnerReferences) {
+		return nil
+	}
+	status := after.Status
+	if err := st.client.Patch(ctx, after, client.MergeFrom(before), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+		return fmt.Errorf("taking operation %s: %w", before.Name, err)
+	}
+	after.Status = status
+	return nil
+}
+
+// release lets Kubernetes delete an operation that has ended.
+func (st *store) release(ctx context.Context, o *v1alpha1.OnecloudOperation) error {
+	after := o.DeepCopy()
+	if !controllerutil.RemoveFinalizer(after, v1alpha1.Finalizer) {
+		return nil
+	}
+	if o.Status.Worker != nil {
+		st.announce(o, o.Status)
+	}
+	return client.IgnoreNotFound(st.patch(ctx, after, o))
+}
+
+// announce makes an event of the end of an operation.
+func (st *store) announce(o *v1alpha1.OnecloudOperation, end v1alpha1.OnecloudOperationStatus) {
+	kind := corev1.EventTypeNormal
+	if end.Phase != v1alpha1.OperationSucceeded {
+		kind = corev1.EventTypeWarning
+	}
+	st.events.Eventf(o, nil, kind, string(end.Phase), o.Spec.Action, "%s", Note(cmp.Or(end.Message, "done")))
+}
+
+// unmade records a backup that its program could not record.
+func (st *store) unmade(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, why string) error {
+	if o.Spec.Action != v1alpha1.ActionBackup || cloud == nil {
+		return nil
+	}
+	place := "the place of the schedule"
+	if o.Spec.Backup != nil {
+		place = o.Spec.Backup.Place
+	}
+	one := backup.Record{Place: place, Time: cmp.Or(o.Status.Start.Time, o.CreationTimestamp.Time).UTC(), Error: why}
+	return archive.AddRecord(ctx, st.client, v1alpha1.ManagerOperator, cloud, one)
+}
