@@ -40,7 +40,7 @@ func (m *making) whole(ctx context.Context, cr *v1alpha1.OnecloudCluster) error 
 	if m.half = unfinishedRestore(ctx, m.client, cr); m.half == "" || cr.Annotations[v1alpha1.AnnotationPaused] != "true" {
 		return nil
 	}
-	return finding.New("OCA-7426", "The last restore of the cloud did not end", fmt.Sprintf("operation %s has replaced databases, and did not succeed: they may be of both", m.half),
+	return finding.New("OCA-7426", "The last restore of the cloud was not completed", fmt.Sprintf("operation %s has replaced databases, and did not succeed: they may be of both", m.half),
 		"run the same restore again; or start the cloud as it is: ocadm cluster start")
 }
 
@@ -55,7 +55,7 @@ func (m *making) complete(ctx context.Context, cr *v1alpha1.OnecloudCluster) err
 
 // keepsOlder is the warning of a backup that removes no older ones.
 func (m *making) keepsOlder() finding.Finding {
-	return finding.Finding{Code: "OCA-7426", Severity: finding.Warning, What: "Older backups stay: the last restore of the cloud did not end",
+	return finding.Finding{Code: "OCA-7426", Severity: finding.Warning, What: "Older backups stay: the last restore of the cloud was not completed",
 		Cause:  fmt.Sprintf("operation %s has replaced databases, and did not succeed; the cloud was started all the same", m.half),
 		Remedy: "restore a good backup; or, if the cloud is as it should be, kubectl -n " + m.Key.Namespace + " delete oco " + m.half}
 }

@@ -163,7 +163,7 @@ func (x *moving) close() {
 
 func moveSteps() []workflow.Phase[*moving] {
 	return []workflow.Phase[*moving]{
-		{Name: "look", Short: "Look whether the cloud is as it was confirmed", ReadOnly: true, Run: step((*moving).look)},
+		{Name: "look", Short: "Check that the cloud is still as you confirmed it", ReadOnly: true, Run: step((*moving).look)},
 		{Name: "stop", Short: "Stop the services", Timeout: longStep, Run: step((*moving).stop)},
 		{Name: "copy", Short: "Copy the databases, and compare every row", Timeout: longStep, Run: step((*moving).copy)},
 		{Name: "switch", Short: "Make the new server that of the cloud", Run: step((*moving).change)},

@@ -93,7 +93,7 @@ func Control(ctx context.Context, c client.Client, key client.ObjectKey, value s
 		return false, nil
 	}
 	if half := operation.HalfRestored(&o.Status); half != "" && value == v1alpha1.OperationCancel {
-		return false, finding.New(operation.CodeHalfRestored, fmt.Sprintf("Operation %s cannot be given up", key.Name), half,
+		return false, finding.New(operation.CodeHalfRestored, fmt.Sprintf("Operation %s cannot be cancelled", key.Name), half,
 			"correct the cause that ocadm operation show "+key.Name+" names, then: ocadm operation resume "+key.Name)
 	}
 	problem := ""

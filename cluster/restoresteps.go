@@ -60,7 +60,7 @@ const stepDatabases = "databases"
 // inPlaceSteps restore into the cloud that the backup was made of.
 func inPlaceSteps() []workflow.Phase[*restoring] {
 	return []workflow.Phase[*restoring]{
-		{Name: "look", Short: "Look whether the cloud is as it was confirmed", ReadOnly: true, Run: step((*restoring).look)},
+		{Name: "look", Short: "Check that the cloud is still as you confirmed it", ReadOnly: true, Run: step((*restoring).look)},
 		{Name: "stop", Short: "Stop the services", Timeout: longStep, Run: locked((*restoring).stop)},
 		{
 			Name: "save", Short: "Save what is there now", Timeout: longStep, Run: locked((*restoring).save),

@@ -81,7 +81,7 @@ func (s *storeFlags) open(ctx context.Context, place string) (backup.Store, erro
 
 func isDirectory(place string) error {
 	if i, err := os.Stat(place); err != nil || !i.IsDir() {
-		return misused(fmt.Sprintf("%q is no directory", place), "give a directory that exists, or s3://BUCKET/PATH")
+		return misused(fmt.Sprintf("%q is not a directory", place), "give a directory that exists, or s3://BUCKET/PATH")
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func isDirectory(place string) error {
 func (s *storeFlags) s3(place string) (backup.S3Config, error) {
 	bucket, prefix, _ := strings.Cut(strings.TrimPrefix(place, bucketScheme), "/")
 	if !strings.HasPrefix(place, bucketScheme) || bucket == "" {
-		return backup.S3Config{}, misused(fmt.Sprintf("%q is no bucket", place), "for example s3://backups/cloud")
+		return backup.S3Config{}, misused(fmt.Sprintf("%q is not a bucket", place), "for example s3://backups/cloud")
 	}
 	if s.endpoint == "" {
 		return backup.S3Config{}, misused("the object store is not named", "for example --s3-endpoint s3.example.com")
@@ -111,7 +111,7 @@ func (s *storeFlags) s3(place string) (backup.S3Config, error) {
 func (s *storeFlags) file(ctx context.Context, file string) (backup.Store, string, error) {
 	if !strings.HasPrefix(file, bucketScheme) {
 		if i, err := os.Stat(file); err != nil || i.IsDir() {
-			return nil, "", misused(fmt.Sprintf("%q is no file", file), "ocadm cluster backup list --in DIRECTORY")
+			return nil, "", misused(fmt.Sprintf("%q is not a file", file), "ocadm cluster backup list --in DIRECTORY")
 		}
 		return backup.Dir(filepath.Dir(file)), filepath.Base(file), nil
 	}

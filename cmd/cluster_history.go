@@ -76,7 +76,7 @@ func newClusterDiff(a *app) *cobra.Command {
 			for _, arg := range args {
 				n, err := strconv.Atoi(arg)
 				if err != nil || n < 1 {
-					return misused(fmt.Sprintf("%q is no revision", arg), "ocadm cluster history")
+					return misused(fmt.Sprintf("%q is not a revision", arg), "ocadm cluster history")
 				}
 				revisions = append(revisions, n)
 			}

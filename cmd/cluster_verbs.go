@@ -264,7 +264,7 @@ func newClusterRollback(a *app) *cobra.Command {
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if revision < 0 {
-				return misused(fmt.Sprintf("--to %d is no revision", revision), "ocadm cluster history")
+				return misused(fmt.Sprintf("--to %d is not a revision", revision), "ocadm cluster history")
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
 				return a.operate(ctx, k, &f, &cluster.Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.name, Action: v1alpha1.ActionRollback,
@@ -278,7 +278,7 @@ func newClusterRollback(a *app) *cobra.Command {
 	c.Flags().BoolVar(&restoreDatabases, "restore-databases", false, "restore the databases whose tables have changed since")
 	c.Flags().BoolVar(&keepDatabases, "keep-databases", false, "leave the databases as they are, although tables have changed since")
 	c.MarkFlagsMutuallyExclusive("restore-databases", "keep-databases")
-	c.Flags().IntVar(&revision, "to", 0, "revision of the release (default the latest earlier one with other contents that no reverted update or rollback made)")
+	c.Flags().IntVar(&revision, "to", 0, "revision of the release (default: the latest earlier one with different contents, except those of a reverted update or rollback)")
 	addOnFailure(c.Flags(), &onFailure)
 	return c
 }
@@ -350,7 +350,7 @@ func (a *app) deleteCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 		return err
 	}
 	if !there {
-		return a.printResult(f, "not there")
+		return a.printResult(f, "not found")
 	}
 	if f.wait {
 		s := a.story()

@@ -83,7 +83,7 @@ func printEtcd(w io.Writer, s etcdphase.Status) error {
 	if s.Snapshots.Last != nil {
 		last = fmt.Sprintf("%d snapshots on this machine, the last of %s, revision %d", s.Snapshots.Count, s.Snapshots.Last.Time.Format(time.RFC3339), s.Snapshots.Last.Revision)
 	}
-	_, err := fmt.Fprintf(w, "\n%d more may be lost; %s\n", s.Tolerates, last)
+	_, err := fmt.Fprintf(w, "\n%d more member(s) may be lost; %s\n", s.Tolerates, last)
 	if err == nil && len(s.Problems) > 0 {
 		_, err = fmt.Fprintf(w, "\nProblems:\n  %s\n", strings.Join(s.Problems, "\n  "))
 	}

@@ -42,7 +42,7 @@ func newEtcdRestore(a *app) *cobra.Command {
 			"The databases of a cloud are not in etcd and do not go back. So each cloud of the snapshot, and each operation that had not ended then,\n" +
 			"is paused before the API server starts: the pods run as the snapshot has them, and the operator changes nothing until ocadm cluster\n" +
 			"start. The servers of an embedded database with a replica settle which one was the primary last. The command refuses a snapshot of\n" +
-			"another version of the cloud than runs now, and one of before the replica which is the primary now was added (OCA-4157), unless\n" +
+			"a cloud version other than the current one, and one from before the current primary was added as a replica (OCA-4157), unless\n" +
 			"--newer-databases is given. --dry-run shows the version of each cloud in the snapshot and now.\n\n" +
 			"With several control-plane nodes, first run ocadm etcd rejoin --after-restore ADDRESS on the others: they stop, wait, and join again\n" +
 			"when this one is restored.\n\n" +
@@ -111,7 +111,7 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer bool, from etcdSo
 			return err
 		}
 		if p.Holds() {
-			question += ". Pods run as the snapshot has them, on the databases of now; the clouds stay paused until ocadm cluster start"
+			question += ". Pods run as the snapshot has them, on the current databases; the clouds stay paused until ocadm cluster start"
 		}
 	}
 	if !f.dryRun {
@@ -153,7 +153,7 @@ func previewText(p etcdphase.Preview) string {
 		fmt.Fprintf(&b, "  What the clouds are now is unknown: %s\n", p.Unknown)
 	}
 	for _, u := range p.Unreadable {
-		fmt.Fprintf(&b, "  It cannot be read, and so not paused: %s\n", u)
+		fmt.Fprintf(&b, "  Cannot be read, and is therefore not paused: %s\n", u)
 	}
 	return b.String()
 }

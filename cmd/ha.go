@@ -59,7 +59,7 @@ func newHAStatus(a *app) *cobra.Command {
 			}
 			out := haStatus{Status: s}
 			if out.NotRedundant, err = spread.Once(c.Context(), k); err != nil {
-				out.NotRedundant = []string{fmt.Sprintf("what of the cluster and its clouds runs once is not known: %v", err)}
+				out.NotRedundant = []string{fmt.Sprintf("cannot determine what runs on one node only: %v", err)}
 			}
 			return ui.Print(a.Out, output.String(), out, func(w io.Writer) error { return printHA(w, out) })
 		},
@@ -85,12 +85,12 @@ func printHA(w io.Writer, s haStatus) error {
 	if err := ui.Table(w, []string{"NODE", "ADDRESS", "READY", "API SERVER", "ETCD", "VIRTUAL ADDRESS"}, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nendpoint %s; the control plane survives the loss of %d more\n", s.Endpoint, s.Tolerates)
+	_, err := fmt.Fprintf(w, "\nendpoint %s; the control plane survives the loss of %d more node(s)\n", s.Endpoint, s.Tolerates)
 	if err == nil && len(s.Problems) > 0 {
 		_, err = fmt.Fprintf(w, "\nProblems:\n  %s\n", strings.Join(s.Problems, "\n  "))
 	}
 	if err == nil && len(s.NotRedundant) > 0 {
-		_, err = fmt.Fprintf(w, "\nProblems of what runs on the control plane, which the loss of one node stops:\n  %s\n", strings.Join(s.NotRedundant, "\n  "))
+		_, err = fmt.Fprintf(w, "\nNot redundant:\n  %s\n", strings.Join(s.NotRedundant, "\n  "))
 	}
 	return err
 }

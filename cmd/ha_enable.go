@@ -47,7 +47,7 @@ func newHAEnable(a *app) *cobra.Command {
 			case address == "" && endpoint == "":
 				return misused("neither --high-availability-vip nor --control-plane-endpoint is given", "ocadm ha enable --high-availability-vip ADDRESS")
 			case address != "" && (err != nil || !ip.Is4()):
-				return misused(fmt.Sprintf("--high-availability-vip %s is no IPv4 address", address), "ocadm ha enable --high-availability-vip ADDRESS")
+				return misused(fmt.Sprintf("--high-availability-vip %s is not an IPv4 address", address), "ocadm ha enable --high-availability-vip ADDRESS")
 			}
 			if _, _, err := config.SplitEndpoint(endpoint, config.DefaultPort); err != nil {
 				return misused(err.Error(), "ocadm ha enable --control-plane-endpoint HOST:PORT")
@@ -73,7 +73,7 @@ func (a *app) enableHA(c *cobra.Command, address, endpoint string, f stepFlags) 
 	}
 	out := haEnabled{From: m.From, Endpoint: h.Config.Cluster.ControlPlaneEndpoint, Address: address, DryRun: f.dryRun}
 	if !f.dryRun {
-		question := fmt.Sprintf("This lets the cluster be reached at %s in place of %s, also its clouds", m.To, m.From)
+		question := fmt.Sprintf("This makes %s the address of the cluster and its clouds, in place of %s", m.To, m.From)
 		if err := a.confirm(c, f.yes, "Nothing was changed")(question); err != nil {
 			return err
 		}

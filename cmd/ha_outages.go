@@ -58,7 +58,7 @@ func newHATest(a *app) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return a.testHA(c, cut, f) },
 	}
 	f.add(c)
-	c.Flags().StringVar(&cut, "node", "", "control-plane node to cut off, not this one (default the one with the virtual address, if it is another)")
+	c.Flags().StringVar(&cut, "node", "", "control-plane node to cut off, not this one (default: the one with the virtual address, unless that is this node)")
 	return c
 }
 

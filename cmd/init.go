@@ -26,7 +26,7 @@ func newInit(a *app) *cobra.Command {
 		Use:   "init",
 		Short: "Make this machine the first node of a cluster and its cloud",
 		Long: "Turns a fresh machine into a Kubernetes control plane with pod network, storage, web access, database and operator. With\n" +
-			"--onecloud-version it also creates a cloud, with --restore-from the one of a backup. After a failure, run init again: it continues where\n" +
+			"--onecloud-version it also creates a cloud; with --restore-from it restores one from a backup. After a failure, run init again: it continues where\n" +
 			"it stopped. Running it again after success changes nothing.",
 		Example: `  # install everything on one machine
   ocadm init --onecloud-version v4.0.3

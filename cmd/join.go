@@ -25,7 +25,7 @@ func newJoin(a *app) *cobra.Command {
 		Short: "Join this machine to a cluster",
 		Long: "Turns a fresh machine into a worker of the cluster whose control plane answers at HOST[:PORT], by default on port 6443, or with\n" +
 			"--control-plane into a further control-plane node. On a control-plane node, \"ocadm token create --print-join-command\" prints the\n" +
-			"complete command, with --control-plane that of a control-plane node. After a failure, run join again: it continues where it stopped.",
+			"complete command; add --control-plane for a control-plane node. After a failure, run join again: it continues where it stopped.",
 		Example: `  # as printed on the control plane
   ocadm join 10.0.0.1:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:1234...
 

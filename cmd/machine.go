@@ -24,7 +24,7 @@ func newMachine(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "machine",
 		Short: "Join machines over SSH, watch them and remove them",
-		Long: "A machine is resource OnecloudMachine, short name ocm. The operator logs in to it over SSH, checks it, installs the node's software and\n" +
+		Long: "A machine is a resource of kind OnecloudMachine, short name ocm. The operator logs in to it over SSH, checks it, installs the node's software and\n" +
 			"joins it; when the resource is deleted, it drains the node and cleans the machine up. Work on a machine is an operation.",
 		Example: "  ocadm machine add worker-1 --address 192.0.2.21 --key ~/.ssh/id_ed25519 --roles compute --wait\n  ocadm machine list\n  ocadm machine remove worker-1 --wait",
 		Args:    cobra.ArbitraryArgs,
@@ -32,14 +32,14 @@ func newMachine(a *app) *cobra.Command {
 	}
 	c.AddCommand(newMachineList(a), newMachineGet(a), newMachineAdd(a), newMachinePrecheck(a),
 		newMachineRemove(a), newMachineBootstrapData(a), newMachineCallIn(a), newMachineProbe(a),
-		newMachineMark(a, "pause", "Do not join a machine for now",
+		newMachineMark(a, "pause", "Keep a machine from joining until it is resumed",
 			"The operator still creates bootstrap data and runs the prechecks that you request, but nothing else. It does not stop what is already running.",
 			"paused", cluster.PauseMachine),
 		newMachineMark(a, "resume", "Let a paused machine join", "Ends ocadm machine pause, and the pause of machines that were added for a precheck.",
 			"resumed", cluster.ResumeMachine),
 		newMachineMark(a, "retry", "Retry what failed on a machine",
 			"Use it after you have corrected the cause that a Failed machine reports. The operator retries temporary errors by itself.",
-			"is tried again", cluster.RetryMachine))
+			"will be retried", cluster.RetryMachine))
 	return c
 }
 
@@ -228,7 +228,7 @@ func newMachineBootstrapData(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "bootstrap-data NAME", Short: "Print the data with which a machine joins by itself",
 		Long: "Prints user data for the first boot of a machine: it downloads ocadm from the depot of the cluster, whose authority is in the data, and\n" +
-			"joins. The data hold a join token that lives two hours; the operator renews it until the machine has joined. Treat them as a secret.",
+			"joins. The data contains a join token that is valid for two hours; the operator renews it until the machine has joined. Treat it as a secret.",
 		Example: "  ocadm machine bootstrap-data worker-1 >user-data\n  ocadm machine bootstrap-data worker-1 --format ignition >worker-1.ign",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -91,7 +91,7 @@ func (a *app) move(c *cobra.Command, to string, follow bool, f stepFlags) error 
 		question := fmt.Sprintf("This moves node %s from %s to %s and restarts its kubelet", out.Node, m.From, m.To)
 		switch {
 		case follow:
-			question = fmt.Sprintf("This lets node %s ask the control plane at %s in place of %s, and restarts its kubelet", out.Node, m.To, m.From)
+			question = fmt.Sprintf("This points node %s to the control plane at %s in place of %s, and restarts its kubelet", out.Node, m.To, m.From)
 		case m.ControlPlane:
 			question += " and the control plane, which does not answer for about a minute"
 		}

@@ -27,7 +27,7 @@ func (a *app) moveVirtual(c *cobra.Command, to string, f stepFlags) error {
 		return a.printMoved(f, out, workflow.Result{})
 	}
 	if !f.dryRun {
-		question := fmt.Sprintf("This lets the cluster be reached at %s in place of %s, also its clouds", m.To, m.From)
+		question := fmt.Sprintf("This makes %s the address of the cluster and its clouds, in place of %s", m.To, m.From)
 		if err := a.confirm(c, f.yes, "Nothing was moved")(question); err != nil {
 			return err
 		}

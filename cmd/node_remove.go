@@ -209,7 +209,7 @@ func nextForDatabase(v removal.Volume, deleted bool) []string {
 	case v.Database && v.OtherDatabase == dbpair.RoleReplica:
 		return []string{"ocadm cluster database status -n " + namespace + "; if the primary is still the one on the node: ocadm cluster database promote -n " + namespace}
 	case v.Database && v.OtherDatabase == "" && deleted:
-		return []string{"ocadm cluster backup restore FILE: the database of the cloud was on the node"}
+		return []string{"ocadm cluster backup restore FILE --identity key.txt -n " + namespace + ": the database of the cloud was on the node"}
 	}
 	return nil
 }

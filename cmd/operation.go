@@ -25,7 +25,7 @@ func newOperation(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "operation",
 		Short: "Show, pause, resume and cancel the operations of clouds",
-		Long: "An operation changes a cloud in steps: resource OnecloudOperation, short name oco. The operator runs one at a time for each cloud,\n" +
+		Long: "An operation changes a cloud in steps. It is a resource of kind OnecloudOperation, short name oco. The operator runs one at a time for each cloud,\n" +
 			"records each step, and, if it is killed, continues where it stopped. Backups, restores and moves of databases run in the program that\n" +
 			"requests them, also one at a time. Operations of machines and renewals of certificates run beside these. Each cloud keeps its last 20\n" +
 			"operations and, in addition, its last 10 backups.",
@@ -200,7 +200,7 @@ func newOperationControl(a *app, name, value, short, long string) *cobra.Command
 				}
 				action := "unchanged"
 				if changed {
-					action = map[string]string{"pause": "is to pause", "resume": "continues", "cancel": "is cancelled"}[name]
+					action = map[string]string{"pause": "will pause after its current step", "resume": "continues", "cancel": "is cancelled"}[name]
 				}
 				r := created{Name: args[0], Namespace: f.namespace, Action: action}
 				return ui.Print(a.Out, f.output.String(), r, func(w io.Writer) error {

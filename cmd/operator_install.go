@@ -101,5 +101,9 @@ func afterInstall(cfg *config.Config) string {
 	case cfg.AsksForCloud():
 		return "\nTo create a cloud, run:\n\n  ocadm cluster create --version VERSION --wait\n\n"
 	}
-	return "\nTo create a cloud, run:\n\n  ocadm operator install --onecloud-version VERSION\n\n"
+	image := ""
+	if cfg.Cloud.OperatorImage != "" { // without the flag, the operator would get the image of the release
+		image = " --operator-image " + cfg.Cloud.OperatorImage
+	}
+	return "\nTo create a cloud, run:\n\n  ocadm operator install --onecloud-version VERSION" + image + "\n\n"
 }

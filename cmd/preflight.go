@@ -107,7 +107,7 @@ func newPreflightOf(a *app, kind preflight.Kind, command config.For, use string)
 	}
 	addSettings(c.Flags(), command)
 	addConfig(c.Flags(), &file)
-	c.Flags().StringSliceVar(&ignore, "ignore-preflight-errors", nil, "checks whose errors become warnings; all stands for every check")
+	c.Flags().StringSliceVar(&ignore, "ignore-preflight-errors", nil, "checks whose errors become warnings; \"all\" means every check")
 	c.Flags().StringVar(&rootfs, "rootfs", "", "directory that stands for the machine")
 	hide(c.Flags(), "rootfs")
 	c.Flags().VarP(output, "output", "o", "output format")

@@ -67,7 +67,7 @@ func addRunFlags(fs *pflag.FlagSet, f *runFlags) {
 	addConfig(fs, &f.config)
 	fs.BoolVar(&f.run.DryRun, "dry-run", false, "show what would be done; change nothing on the machine, in the cluster or in the database")
 	fs.StringSliceVar(&f.run.SkipPhases, "skip-phases", nil, "phases to skip; the name of a parent covers its children")
-	fs.StringSliceVar(&f.run.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors become warnings; all stands for every check")
+	fs.StringSliceVar(&f.run.IgnorePreflightErrors, "ignore-preflight-errors", nil, "checks whose errors become warnings; \"all\" means every check")
 	fs.Var(ui.NewChoice(&f.run.OnFailure, string(workflow.Keep), string(workflow.Rollback)), "on-failure",
 		"after a failure, keep what was done so that the next run continues, or roll it back")
 	fs.VarP(f.output, "output", "o", "output format: text, or one event per line on standard output")

@@ -21,7 +21,7 @@ func newSupport(a *app) *cobra.Command {
 	var file string
 	var recipients []string
 	c := &cobra.Command{
-		Use: "support", Short: "Collect logs and states, to find a cause on another machine",
+		Use: "support", Short: "Collect logs and states for diagnosis on another machine",
 		Long: "Writes a support bundle: the cloud, its operations, pods, events, volumes and nodes, the logs of all containers of the cloud and of what\n" +
 			"Kubernetes needs, and of every node that reports the disks and the journals of the kubelet and containerd. As root on a node, it also reads\n" +
 			"what that node alone knows: states of units, certificates, findings of \"ocadm node doctor\". \"ocadm why --from FILE\" finds causes in it\n" +

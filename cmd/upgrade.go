@@ -47,7 +47,7 @@ func (f *sourceFlags) add(c *cobra.Command, first bool) {
 	c.Flags().StringVar(&f.mirror, "mirror", "", "mirror of the projects' release pages")
 	if first {
 		c.Flags().StringVar(&f.version, "kubernetes-version", "", "version to download, without a bundle")
-		c.Flags().StringSliceVar(&f.ignore, "ignore-preflight-errors", nil, "checks whose errors become warnings; all stands for every check")
+		c.Flags().StringSliceVar(&f.ignore, "ignore-preflight-errors", nil, "checks whose errors become warnings; \"all\" means every check")
 		return
 	}
 	c.Flags().StringVar(&f.depot, "depot", "", "depot of the cluster, HOST[:PORT], if it is not where the control plane answers; none downloads instead")

@@ -32,16 +32,16 @@ func (a *app) printReport(w io.Writer, r why.Report) error {
 	case r.Healthy:
 		fmt.Fprintln(w, "Nothing is wrong.")
 	default:
-		fmt.Fprintln(w, "No cause is known. What it waits for: ocadm cluster status --watch. To ask for help: ocadm support")
+		fmt.Fprintln(w, "No cause is known. To see what the cloud waits for: ocadm cluster status --watch. To ask for help: ocadm support")
 	}
 	if len(r.Consequences) > 0 {
-		fmt.Fprintf(w, "It explains %d more:\n", len(r.Consequences))
+		fmt.Fprintf(w, "Also explained by this cause (%d):\n", len(r.Consequences))
 		for _, x := range r.Consequences {
 			fmt.Fprintf(w, "  %s: %s\n", x.Code, x.What)
 		}
 	}
 	if len(r.Others) > 0 {
-		fmt.Fprintln(w, "It does not explain:")
+		fmt.Fprintln(w, "Not explained by this cause:")
 		for _, x := range r.Others {
 			ui.Findings(w, program, finding.List{x.Finding})
 		}

@@ -82,7 +82,7 @@ func unreachable(base *url.URL, err error) error {
 	var certificate *tls.CertificateVerificationError
 	var pinned *otherCertificateError
 	if errors.As(err, &certificate) || errors.As(err, &pinned) {
-		return finding.Errorf("OCA-7631", "The REST API at "+base.Host+" shows another certificate than expected",
+		return finding.Errorf("OCA-7631", "The REST API at "+base.Host+" presents an unexpected certificate",
 			"is the address right? Give --api-ca-file FILE with its CA, or --api-fingerprint with what its administrator names", "%w", err)
 	}
 	return finding.Errorf("OCA-7630", "The REST API at "+base.Host+" does not answer",

@@ -160,7 +160,7 @@ func handOver() step {
 		Name: "hand-over", Short: "Hand the machine over to the operator", Timeout: 5 * time.Minute,
 		Skip: func(n *node) string {
 			if n.role == roleFirst && len(n.Spec.ControlPlanes) == 1 {
-				return "the operator can remove no only control-plane node"
+				return "the operator cannot remove the only control-plane node"
 			}
 			return ""
 		},

@@ -43,7 +43,7 @@ var codes = map[int]finding.Finding{
 	http.StatusPreconditionRequired:  finding.New("OCA-7617", "The version of the resource is missing", "", "read the resource, and send If-Match with its ETag"),
 	http.StatusConflict:              finding.New("OCA-7618", "The request conflicts with what is there", "", "read what is there; use another name or another Idempotency-Key"),
 	http.StatusTooManyRequests:       finding.New("OCA-7619", "Too many requests", "", "wait as long as Retry-After says"),
-	http.StatusNotFound:              finding.New("OCA-7620", "There is no such thing", "", "check the path and the name"),
+	http.StatusNotFound:              finding.New("OCA-7620", "The resource does not exist", "", "check the path and the name"),
 	http.StatusUnprocessableEntity:   finding.New("OCA-7621", "The request is not valid", "", "correct what the cause names; GET /openapi.json describes it"),
 	http.StatusRequestEntityTooLarge: finding.New("OCA-7621", "The request is too large", "", "send at most 1 MiB"),
 	0:                                finding.New("OCA-7622", "Kubernetes did not answer as expected", "", "try again; the log of the operator has more"),

@@ -201,7 +201,7 @@ func (s *server) machines(api huma.API) {
 		summary string
 		marks   func(time.Time) map[string]string
 	}{
-		"pause":   {"Do not join a machine for now", cluster.PauseMachine},
+		"pause":   {"Keep a machine from joining until it is resumed", cluster.PauseMachine},
 		"resume":  {"Let a paused machine join", cluster.ResumeMachine},
 		"retry":   {"Retry what failed on a machine", cluster.RetryMachine},
 		"abandon": {"Do nothing more on a machine itself that is being deleted", cluster.AbandonMachine},

@@ -17,7 +17,7 @@ func addressCauses() []Cause {
 	return []Cause{
 		{ID: "virtual-address-nowhere", Code: "OCA-4180", Layer: ControlPlane, Title: "No node has the virtual address",
 			What: "No node has the virtual address ${address}", Why: "the API server of ${node} is ready, and so keepalived should hold the address there: ${why}",
-			Next: "on ${node}: ls /etc/kubernetes/manifests/ocadm-vip.yaml; crictl ps -a --name keepalived; tail -n 30 /var/log/pods/kube-system_ocadm-vip-*/*/*.log",
+			Next: "on ${node}: ls /etc/kubernetes/manifests/ocadm-vip.yaml; pgrep -a keepalived; tail -n 30 /var/log/pods/kube-system_ocadm-vip-*/*/*.log",
 			When: (*facts).addressNowhere},
 		{ID: "virtual-address-twice", Code: "OCA-4181", Layer: ControlPlane, Title: "Several nodes have the virtual address",
 			What: "Several nodes have the virtual address ${address}", Why: "they do not hear each other: a firewall between them drops VRRP (IP protocol 112)",

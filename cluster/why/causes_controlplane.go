@@ -4,6 +4,7 @@ package why
 
 import (
 	"fmt"
+	"path"
 	"regexp"
 	"time"
 )
@@ -26,11 +27,11 @@ func controlPlaneCauses() []Cause {
 			When: func(f *facts) []Hit { return f.refused("OCA-4205") }},
 		{ID: "certificate-expired", Code: "OCA-4301", Layer: ControlPlane, Title: "A certificate of Kubernetes has expired",
 			What: "The certificate ${file} of ${node} has expired", Why: "kubeadm's certificates end after a year unless an upgrade or a command renews them",
-			Next: "on ${node}, and each other control-plane node: ocadm certs renew",
+			Next: "${next}",
 			When: func(f *facts) []Hit { return f.certificates(func(left time.Duration) bool { return left <= 0 }) }},
 		{ID: "certificate-expiring", Code: "OCA-4301", Layer: ControlPlane, Warning: true, Title: "A certificate of Kubernetes expires soon",
 			What: "The certificate ${file} of ${node} expires soon", Why: "kubeadm's certificates end after a year unless an upgrade or a command renews them",
-			Next: "on ${node}: ocadm certs renew",
+			Next: "${next}",
 			When: func(f *facts) []Hit {
 				return f.certificates(func(left time.Duration) bool { return left > 0 && left < certificateWarning })
 			}},
@@ -67,7 +68,7 @@ func controlPlaneCauses() []Cause {
 			}},
 		{ID: "controllers-silent", Code: "OCA-4305", Layer: ControlPlane, On: string(controlPlane), Title: "A controller of Kubernetes is silent",
 			What: "${lease} is silent", Why: "without it no pods are made, or none find a node",
-			Next: "kubectl -n kube-system get pods -l tier=control-plane; on the control-plane nodes: crictl ps",
+			Next: "kubectl -n kube-system get pods -l tier=control-plane; on the control-plane nodes: journalctl -u kubelet -n 50; ls /var/log/pods",
 			When: (*facts).silentControllers},
 		{ID: "webhook-down", Code: "OCA-4306", Layer: ControlPlane, On: "webhook/${webhook}", Title: "An admission webhook does not answer",
 			What: "The admission webhook ${webhook} does not answer", Why: "the API server refuses objects while it cannot ask a webhook whose failurePolicy is Fail",
@@ -115,12 +116,23 @@ func (f *facts) certificates(is func(left time.Duration) bool) []Hit {
 	for _, m := range f.Machines {
 		for _, c := range m.Certificates {
 			if is(c.NotAfter.Sub(f.Time)) {
-				out = append(out, Hit{On: nodeSubject(m.Node), Values: map[string]string{"file": c.File, "node": m.Node},
+				out = append(out, Hit{On: nodeSubject(m.Node), Values: map[string]string{"file": c.File, "node": m.Node, "next": renewal(m.Node, m.ControlPlane, c.File)},
 					Evidence: []string{fmt.Sprintf("%s ends at %s", c.File, c.NotAfter.UTC().Format(time.RFC3339))}})
 			}
 		}
 	}
 	return out
+}
+
+// renewal is how a certificate of a machine is renewed.
+func renewal(node string, controlPlane bool, file string) string {
+	switch name := path.Base(file); {
+	case !controlPlane: // its kubelet renews it while it runs
+		return "on a control-plane node: ocadm token create --print-join-command; then run that line on " + node + ", with the role flags it was joined with"
+	case name == "ca.crt" || name == "front-proxy-ca.crt":
+		return "on a control-plane node: ocadm certs rotate-ca --dry-run"
+	}
+	return "on " + node + ", and on each other control-plane node: ocadm certs renew"
 }
 
 // silentControllers compares the leases with the newest one: this machine's clock does not matter.

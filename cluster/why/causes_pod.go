@@ -36,7 +36,7 @@ func imageCauses() []Cause {
 			In: State | Event},
 		{ID: "registry-unreachable", Code: "OCA-2101", Layer: Image, Title: "A registry cannot be reached", What: "Node ${node} does not reach the registry of ${image}",
 			Why:  "DNS, a proxy or a firewall is in the way, or the site has no internet access",
-			Next: "on ${node}: crictl pull ${image}; offline: ocadm join phase images --bundle FILE",
+			Next: "on ${node}: ctr -n k8s.io images pull --hosts-dir /etc/containerd/certs.d ${image}; offline: ocadm join phase images --bundle FILE",
 			Says: regexp.MustCompile(pullState + `(dial tcp|i/o timeout|no such host|connection refused|Client\.Timeout|deadline exceeded|network is unreachable)`),
 			In:   State | Event},
 		{ID: "image-name", Code: "OCA-2501", Layer: Setting, Title: "The name of an image is invalid", What: "${image} of pod ${pod} is no name of an image",
@@ -127,7 +127,7 @@ func containerCauses() []Cause {
 		{ID: "panic", Code: "OCA-7518", Layer: Container, Title: "A service has crashed", What: "Container ${container} of pod ${pod} has crashed",
 			Why:  "a defect of the program: its log ends with a panic",
 			Next: logs + "; go back: ocadm cluster rollback", Says: regexp.MustCompile(`^panic: |runtime error: |SIGSEGV|\[signal `), In: LogLine},
-		{ID: "crash-loop", Code: "OCA-7519", Layer: Symptom, Title: "A container keeps ending", What: "Container ${container} of pod ${pod} keeps ending",
+		{ID: "crash-loop", Code: "OCA-7519", Layer: Symptom, Title: "A container keeps restarting", What: "Container ${container} of pod ${pod} keeps restarting",
 			Why: "its log says why", Next: logs,
 			Says: regexp.MustCompile(`CrashLoopBackOff|^ended with status`), In: State},
 		{ID: "never-ready", Code: "OCA-7513", Layer: Symptom, Title: "A pod runs and does not become ready", What: "Pod ${pod} runs and does not become ready",
@@ -139,7 +139,7 @@ func containerCauses() []Cause {
 					}
 					for _, c := range p.Status.ContainerStatuses {
 						if c.State.Running != nil && !c.Ready && f.Time.Sub(c.State.Running.StartedAt.Time) > notReadyAge {
-							return "container " + c.Name + " runs since " + c.State.Running.StartedAt.UTC().Format("15:04:05") + " and is not ready"
+							return "container " + c.Name + " has been running since " + c.State.Running.StartedAt.UTC().Format("15:04:05") + " and is not ready"
 						}
 					}
 					return ""

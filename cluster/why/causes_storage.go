@@ -39,7 +39,7 @@ func storageCauses() []Cause {
 			When: func(f *facts) []Hit {
 				return f.claimsWhere(func(c *corev1.PersistentVolumeClaim) string {
 					if c.Status.Phase == corev1.ClaimPending && f.Time.Sub(c.CreationTimestamp.Time) > eventAge/3 && f.wanted(c) {
-						return "it is Pending since " + c.CreationTimestamp.UTC().Format("15:04:05")
+						return "it has been Pending since " + c.CreationTimestamp.UTC().Format("15:04:05")
 					}
 					return ""
 				})

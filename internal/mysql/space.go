@@ -81,7 +81,7 @@ func (a *Admin) Room(ctx context.Context) (Room, error) {
 		return r, a.fail(op, err, "")
 	}
 	if a.info.Flavour != MariaDB {
-		r.Unknown = "MySQL does not say it"
+		r.Unknown = "MySQL does not report it"
 		return r, nil
 	}
 	all, err := a.disks(ctx)
@@ -95,7 +95,7 @@ func (a *Admin) Room(ctx context.Context) (Room, error) {
 	at, known := diskOf(all, r.Directory)
 	switch {
 	case len(all) == 0:
-		r.Unknown = "the server says it to accounts with the right FILE only"
+		r.Unknown = "the server reports it only to accounts with the FILE privilege"
 	case !known:
 		r.Unknown = "the server does not list the disk of " + r.Directory
 	default:

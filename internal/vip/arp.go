@@ -135,7 +135,7 @@ func listen(ctx context.Context, fd int, take func(packet []byte)) error {
 func arpProbe(mac net.HardwareAddr, address string) ([]byte, error) {
 	a, err := netip.ParseAddr(address)
 	if err != nil || !a.Is4() {
-		return nil, fmt.Errorf("%q is no IPv4 address", address)
+		return nil, fmt.Errorf("%q is not an IPv4 address", address)
 	}
 	out := make([]byte, 0, arpLength)
 	for _, n := range []uint16{ethernet, unix.ETH_P_IP, 6<<8 | 4, arpRequest} {

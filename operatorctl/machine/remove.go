@@ -56,7 +56,7 @@ func (w work) drain() operation.Step {
 				if err := kube.Cordon(ctx, w.Client, n.Name, v1alpha1.ManagerOperator); err != nil {
 					return err
 				}
-				report.Changed("no new pods on node %s", n.Name)
+				report.Changed("cordoned node %s", n.Name)
 			}
 			ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 			defer cancel()

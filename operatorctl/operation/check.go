@@ -215,7 +215,7 @@ func migratedSince(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster,
 	if err != nil {
 		return nil, fail(err)
 	}
-	lines = append(lines, fmt.Sprintf("databases %s as of %s; lost to the cloud, and saved beside:", strings.Join(changed, ", "), saved.Time.Format(time.RFC3339)))
+	lines = append(lines, fmt.Sprintf("databases %s as of %s; lost to the cloud, and saved separately:", strings.Join(changed, ", "), saved.Time.Format(time.RFC3339)))
 	lines = append(lines, since...)
 	if !p.RestoreDatabases {
 		one := finding.New("OCA-7066", "The databases were changed since that release", "tables of "+strings.Join(changed, ", ")+" are defined otherwise", remedy)

@@ -67,7 +67,7 @@ func (x *execution) do(ctx context.Context) error {
 			return x.finish(ctx, v1alpha1.OperationFailed, "given up while reverting: some of what was changed is not as it was before")
 		}
 		if x.run.Operation.Annotations[v1alpha1.AnnotationControl] != "" { // one that is deleted, and was resumed, goes on
-			return x.pause(ctx, fmt.Sprintf("it is not given up: %s; correct the cause, then: ocadm operation resume %s; see ocadm explain %s",
+			return x.pause(ctx, fmt.Sprintf("it cannot be cancelled: %s; correct the cause, then: ocadm operation resume %s; see ocadm explain %s",
 				half, x.run.Operation.Name, CodeHalfRestored))
 		}
 	}

@@ -98,7 +98,7 @@ func certificates(f facts) (out finding.List) {
 		if one.end.IsZero() || one.end.After(f.now.Add(certificateMargin)) {
 			continue
 		}
-		out = append(out, finding.New("OCA-7052", "A certificate of the cloud ends too soon", fmt.Sprintf("%s ends %s", one.what, one.end.UTC().Format(time.RFC3339)),
+		out = append(out, finding.New("OCA-7052", "A certificate of the cloud expires too soon", fmt.Sprintf("%s ends %s", one.what, one.end.UTC().Format(time.RFC3339)),
 			"ocadm cluster status shows why it was not renewed; to bring one of your own: docs/configure.md, Certificates of your own"))
 	}
 	return out

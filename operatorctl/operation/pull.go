@@ -57,7 +57,7 @@ func pull(next func(context.Context, *Run) (*release.Release, error), remedy str
 			var nodes corev1.NodeList
 			switch err := r.Direct.List(ctx, &nodes); {
 			case apierrors.IsForbidden(err):
-				return r.warn(ctx, report, finding.Warn("OCA-7070", "Images are not pulled ahead on some nodes", "the operator may not read nodes", "ocadm init phase operator"))
+				return r.warn(ctx, report, finding.Warn("OCA-7070", "Images are not pulled in advance on some nodes", "the operator may not read nodes", "ocadm init phase operator"))
 			case err != nil:
 				return fmt.Errorf("listing nodes: %w", err)
 			}
@@ -304,7 +304,7 @@ func (p *puller) conclude(ctx context.Context) error {
 	if len(parts) == 0 {
 		return nil
 	}
-	return p.warn(ctx, p.report, finding.Warn("OCA-7070", "Images are not pulled ahead on some nodes", strings.Join(parts, "; "),
+	return p.warn(ctx, p.report, finding.Warn("OCA-7070", "Images are not pulled in advance on some nodes", strings.Join(parts, "; "),
 		"kubectl get nodes; such a node pulls them when it is back"))
 }
 
@@ -337,7 +337,7 @@ func (p *puller) clean(ctx context.Context) error {
 // cannotPull says that nothing is known about the images.
 func cannotPull(err error) error {
 	if apierrors.IsForbidden(err) {
-		return finding.Errorf("OCA-7071", "The images of the release cannot be pulled ahead",
+		return finding.Errorf("OCA-7071", "The images of the release cannot be pulled in advance",
 			"allow the operator to make pods in the namespace of the cloud: kubectl get resourcequota; ocadm init phase operator", "%w", err)
 	}
 	return fmt.Errorf("creating a pod that pulls images: %w", err)

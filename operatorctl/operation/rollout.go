@@ -310,7 +310,7 @@ func (m mover) untilBack(ctx context.Context, components []string) error {
 // restore makes the contents of the release that the cloud came from its release again.
 func restore() Step {
 	return Step{
-		Name: "restore-release", Short: "Make the release of before the release in force", Timeout: releaseTimeout,
+		Name: "restore-release", Short: "Put the previous release into force again", Timeout: releaseTimeout,
 		Skip: func(r *Run) string {
 			if r.rollout() == nil {
 				return "it is in force"

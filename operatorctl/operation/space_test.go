@@ -16,7 +16,7 @@ func TestSpace(t *testing.T) {
 	room := func(free int64) mysql.Room { return mysql.Room{Directory: "/var/lib/mysql/", Free: free} }
 	logged := room(3 * size)
 	logged.Logged = true
-	unknown := mysql.Room{Directory: "/var/lib/mysql/", Unknown: "MySQL does not say it"}
+	unknown := mysql.Room{Directory: "/var/lib/mysql/", Unknown: "MySQL does not report it"}
 	for name, c := range map[string]struct {
 		server *server
 		update *v1alpha1.UpdateParameters
@@ -29,7 +29,7 @@ func TestSpace(t *testing.T) {
 		"what goes is free":           {&server{copies: size, old: size, room: room(size)}, nil, ""},
 		"what goes is free too late":  {&server{copies: size, old: 2 * size, room: room(size - 1)}, nil, "OCA-7073 error 100.0 MiB are free in /var/lib/mysql/, and up to 100.0 MiB are needed"},
 		"a binary log takes them too": {&server{copies: size, room: logged}, nil, "OCA-7073 error 300.0 MiB are free in /var/lib/mysql/, and up to 400.0 MiB are needed"},
-		"not known":                   {&server{copies: size, room: unknown}, nil, "OCA-7074 warning MySQL does not say it: make sure that 200.0 MiB are free in /var/lib/mysql/"},
+		"not known":                   {&server{copies: size, room: unknown}, nil, "OCA-7074 warning MySQL does not report it: make sure that 200.0 MiB are free in /var/lib/mysql/"},
 		"nothing is copied":           {&server{copies: size, room: room(0)}, &v1alpha1.UpdateParameters{NoBackup: true}, ""},
 		"another finding":             {&server{copies: size, room: room(0), err: errors.New("no right")}, nil, ""},
 	} {

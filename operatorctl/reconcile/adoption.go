@@ -107,7 +107,7 @@ func (a actor) adopt(ctx context.Context, s State, d *Desired) State {
 func (a actor) keepOptions(ctx context.Context, s State, d *Desired, c *target, cm *corev1.ConfigMap, options adopt.Options) error {
 	switch {
 	case options.Unclear:
-		a.event(s.Cloud, warning(subject(cm.Name), ReasonAdopted, "ConfigMap %s was edited (%s) and nothing shows which options: kept are %s; what else you chose, set again",
+		a.event(s.Cloud, warning(subject(cm.Name), ReasonAdopted, "ConfigMap %s was edited (%s) and nothing shows which options: %s were kept; set any other options of yours again",
 			cm.Name, options.Editor, options.List()))
 	case len(options.Kept) > 0 && c.Config.Plain == "":
 		a.event(s.Cloud, normal(subject(cm.Name), ReasonAdopted, "ConfigMap %s: kept as your options: %s", cm.Name, options.List()))

@@ -226,7 +226,7 @@ func (a actor) perform(ctx context.Context, m *cloud, s State, d *Desired, p Pla
 
 // repaired is the event of an effect that had been done as it is to be, and was not so any more.
 func repaired(e effects.Effect) pendingEvent {
-	note := "%s had been changed or lost outside the operator, and was put right"
+	note := "%s was changed or lost outside the operator, and has been repaired"
 	if e.Target == effects.MySQL || e.Target == effects.ClickHouse {
 		return warning(subject(e.Key), ReasonRepaired, note+"; a database that was lost is empty now: restore a backup, then restart the pods of %s", e.Key, e.Component)
 	}

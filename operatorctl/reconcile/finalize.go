@@ -252,7 +252,7 @@ func deletionBlockers(s State, all catalogue, left map[string][]client.Object) (
 	}
 	slices.Sort(names)
 	for _, pod := range names {
-		out = append(out, fmt.Sprintf("pod %s belongs to nothing that would end it (kubectl -n %s delete pod %s)", pod, s.Cloud.Namespace, pod))
+		out = append(out, fmt.Sprintf("pod %s has no controller that would delete it (kubectl -n %s delete pod %s)", pod, s.Cloud.Namespace, pod))
 	}
 	if len(out) == 0 {
 		return "", orphans

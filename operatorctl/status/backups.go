@@ -63,7 +63,7 @@ func judgeBackups(history backup.History, job *batchv1.CronJob, now time.Time) (
 	case proven == nil && job != nil && now.Before(since.Add(limit)) && (len(history) == 0 || history[0].Time.Before(since)):
 		return metav1.ConditionUnknown, ReasonNoBackup, "the first scheduled backup is still to come"
 	case len(history) == 0:
-		return bad, ReasonNoBackup, "no backup was made since it was scheduled " + stamp(since)
+		return bad, ReasonNoBackup, "no backup has been made since the schedule was set " + stamp(since)
 	}
 	last, latest := history[0], "none was ever proven"
 	if proven != nil {

@@ -51,10 +51,10 @@ func Conditions(previous []metav1.Condition, components []v1alpha1.ComponentStat
 	case len(degraded) > 0:
 		set(v1alpha1.ConditionReady, false, "ComponentsDegraded", count+"; degraded: "+strings.Join(degraded, ", "))
 	default:
-		set(v1alpha1.ConditionReady, false, "ComponentsProgressing", count+"; on their way: "+strings.Join(under, ", "))
+		set(v1alpha1.ConditionReady, false, "ComponentsProgressing", count+"; in progress: "+strings.Join(under, ", "))
 	}
 	if len(under) > 0 {
-		set(v1alpha1.ConditionProgressing, true, "ComponentsProgressing", "on their way: "+strings.Join(under, ", "))
+		set(v1alpha1.ConditionProgressing, true, "ComponentsProgressing", "in progress: "+strings.Join(under, ", "))
 	} else {
 		set(v1alpha1.ConditionProgressing, false, "NothingToDo", "")
 	}

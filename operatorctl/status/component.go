@@ -168,7 +168,7 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 	well, reason, message := v1alpha1.Available, ReasonConfigurations, ""
 	if r.Workload.Kind != component.NoWorkload {
 		if o.Workload == nil {
-			return v1alpha1.Progressing, ReasonNotMade, strings.ToLower(kind(r)) + " is being made"
+			return v1alpha1.Progressing, ReasonNotMade, strings.ToLower(kind(r)) + " is being created"
 		}
 		if well, reason, message = o.Workload.judge(); !well.Settled() {
 			return well, reason, message
@@ -196,7 +196,7 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 // copies is the state of the worst of them, "" if all run.
 func copies(all []Copy) (state v1alpha1.State, reason, message string) {
 	for _, t := range all {
-		is, why, says := v1alpha1.Progressing, ReasonNotMade, "is being made"
+		is, why, says := v1alpha1.Progressing, ReasonNotMade, "is being created"
 		if t.Workload != nil {
 			is, why, says = t.Workload.judge()
 		}
@@ -252,7 +252,7 @@ func effects(o Observed, before bool) (v1alpha1.State, string, string) {
 		case e.Waiting != "":
 			return v1alpha1.Waiting, ReasonEffectPending, e.Key + " waits for " + e.Waiting
 		default:
-			return v1alpha1.Provisioning, ReasonEffectPending, e.Key + " is being done"
+			return v1alpha1.Provisioning, ReasonEffectPending, e.Key + " is in progress"
 		}
 	}
 	return "", "", ""

@@ -96,13 +96,13 @@ func TestComponent(t *testing.T) {
 		{"bad block", status.Observed{Problem: "spec.glance.affinity: bad"}, nil, nil, v1alpha1.Degraded, status.ReasonInvalid, "spec.glance.affinity: bad"},
 		{"refused", status.Observed{Refused: "field is immutable"}, nil, nil, v1alpha1.Degraded, status.ReasonNotApplied, "field is immutable"},
 		{"effect runs", status.Observed{Effects: []status.Effect{{Key: "database/glance", Before: true}}}, nil, nil,
-			v1alpha1.Provisioning, status.ReasonEffectPending, "database/glance is being done"},
+			v1alpha1.Provisioning, status.ReasonEffectPending, "database/glance is in progress"},
 		{"effect waits", status.Observed{Effects: []status.Effect{{Key: "account/glance", Before: true, Waiting: "keystone"}}, BlockedBy: []string{"keystone"}}, nil, nil,
 			v1alpha1.Waiting, status.ReasonEffectPending, "account/glance waits for keystone"},
 		{"effect failed", status.Observed{Effects: []status.Effect{{Key: "database/glance", Before: true, Error: "access denied"}}}, nil, nil,
 			v1alpha1.Degraded, status.ReasonEffectFailed, "database/glance: access denied"},
 		{"blocked", status.Observed{BlockedBy: []string{"keystone", "region"}}, nil, nil, v1alpha1.Waiting, status.ReasonDependencies, "waiting for keystone, region"},
-		{"not made", status.Observed{}, nil, nil, v1alpha1.Progressing, status.ReasonNotMade, "deployment is being made"},
+		{"not made", status.Observed{}, nil, nil, v1alpha1.Progressing, status.ReasonNotMade, "deployment is being created"},
 		{"not seen yet", status.Observed{}, deployment(2, 1, 1, 1, 1, 1), nil, v1alpha1.Progressing, status.ReasonRollout, "the cluster has not looked at the change yet"},
 		{"rolling", status.Observed{}, deployment(2, 2, 2, 3, 1, 2), nil, v1alpha1.Progressing, status.ReasonRollout, "1 of 2 pods moved to the new version"},
 		{"old pod still serves", status.Observed{}, deployment(2, 2, 1, 2, 1, 1), nil, v1alpha1.Progressing, status.ReasonRollout, "0 of 1 pods ready"},
@@ -121,7 +121,7 @@ func TestComponent(t *testing.T) {
 			v1alpha1.Degraded, status.ReasonStalled, "1 of 2 pods ready; " + quota},
 		{"available", status.Observed{}, deployment(1, 1, 1, 1, 1, 1), nil, v1alpha1.Available, status.ReasonAvailable, ""},
 		{"available, endpoints to come", status.Observed{Effects: []status.Effect{{Key: "endpoints/glance"}}}, deployment(1, 1, 1, 1, 1, 1), nil,
-			v1alpha1.Provisioning, status.ReasonEffectPending, "endpoints/glance is being done"},
+			v1alpha1.Provisioning, status.ReasonEffectPending, "endpoints/glance is in progress"},
 		{"daemons", status.Observed{}, daemons(2, 2, 1), nil, v1alpha1.Progressing, status.ReasonRollout, "1 of 2 pods ready"},
 		{"no node for daemons", status.Observed{}, daemons(0, 0, 0), nil, v1alpha1.Idle, status.ReasonNoNodes, "no node has label onecloud.yunion.io/host=enable"},
 		{"as scheduled", status.Observed{Resolved: cron}, &batchv1.CronJob{}, nil, v1alpha1.Available, status.ReasonAsScheduled, "runs at 0 2 * * *"},
@@ -257,7 +257,7 @@ func TestConditionKeepsItsTime(t *testing.T) {
 			t.Errorf("%s: since %s, generation %d", k.Type, k.LastTransitionTime, k.ObservedGeneration)
 		}
 	}
-	if ready := c[0]; ready.Message != "1 of 2 components are Available; on their way: b" {
+	if ready := c[0]; ready.Message != "1 of 2 components are Available; in progress: b" {
 		t.Errorf("%+v", ready)
 	}
 }

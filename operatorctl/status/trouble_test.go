@@ -136,7 +136,7 @@ func TestTwins(t *testing.T) {
 		{"a copy crashes", see(1), []status.Copy{{Name: "zone2", Workload: see(0)}, {Name: "slave", Workload: crashes}},
 			v1alpha1.Degraded, "slave: 0 of 1 pods ready; container glance: CrashLoopBackOff"},
 		{"a copy starts", see(1), []status.Copy{{Name: "slave", Workload: see(0)}}, v1alpha1.Progressing, "slave: 0 of 1 pods ready"},
-		{"a copy is being made", see(1), []status.Copy{{Name: "slave"}}, v1alpha1.Progressing, "slave: is being made"},
+		{"a copy is being made", see(1), []status.Copy{{Name: "slave"}}, v1alpha1.Progressing, "slave: is being created"},
 		{"the first workload comes first", see(0), []status.Copy{{Name: "slave", Workload: crashes}}, v1alpha1.Progressing, "0 of 1 pods ready"},
 	} {
 		got := status.Component(status.Observed{Name: "glance", Resolved: service(), Workload: c.main, Copies: c.copies, Current: true, Now: t0})

@@ -100,7 +100,7 @@ func (t target) wait(ctx context.Context, c client.WithWatch, report func(string
 // manyRestarts is how often a container may end before waiting for it is given up.
 const manyRestarts = 5
 
-var errKeepsEnding = errors.New("its container keeps ending")
+var errKeepsEnding = errors.New("its container keeps restarting")
 
 // kubeProxy waits for kube-proxy of this node: without it no service has an address, cluster DNS and the API server included.
 func kubeProxy(h *host.Host) target {
@@ -161,7 +161,7 @@ func waitAll(ctx context.Context, c client.WithWatch, all []target, r workflow.R
 func notReady(t target, err error) error {
 	if errors.Is(err, errKeepsEnding) {
 		return finding.Finding{
-			Code: "OCA-5002", Severity: finding.Error, What: t.what + " keeps ending", Cause: wait.Why(err),
+			Code: "OCA-5002", Severity: finding.Error, What: t.what + " keeps crashing", Cause: wait.Why(err),
 			Remedy: "correct the cause and run the same command again: it continues from here", Err: err,
 		}
 	}

@@ -125,7 +125,7 @@ func TestHostNetworks(t *testing.T) {
 		"good":                     {network: "eth0/br0/192.0.2.10"},
 		"after the agent moved it": {network: "eth0/br0/192.0.2.10", change: func(i *host.Interface) { i.Prefixes, i.Master, i.MasterKind = nil, "ovs-system", kindSwitch }, more: []host.Interface{{Name: "br0", Kind: kindSwitch, Prefixes: own.Prefixes}}},
 		"no such interface":        {network: "eth1/br0/192.0.2.10", want: CodeNetwork, says: "no interface eth1, only eth0"},
-		"no such address":          {network: "eth0/br0/192.0.2.11", want: CodeNetwork, says: "not the address 192.0.2.11 but 192.0.2.10"},
+		"no such address":          {network: "eth0/br0/192.0.2.11", want: CodeNetwork, says: "not have the address 192.0.2.11, but 192.0.2.10"},
 		"a Linux bridge":           {network: "eth0/br0/192.0.2.10", more: []host.Interface{{Name: "br0", Kind: "bridge"}}, want: CodeNetwork, says: "not a bridge of Open vSwitch"},
 		"part of a bond":           {network: "eth0/br0/192.0.2.10", change: func(i *host.Interface) { i.Master, i.MasterKind = "bond0", "bond" }, want: CodeNetwork, says: "part of bond0"},
 		"loopback":                 {network: "lo/br0/192.0.2.10", more: []host.Interface{nic("lo", "192.0.2.10/32")}, want: CodeNetwork, says: "not an interface to the outside"},

@@ -128,7 +128,7 @@ func judge(f host.Facts, own string, n config.HostNetwork) (wrong, risky []strin
 	addresses := slices.Concat(globals(nic), globals(bridge))
 	for _, a := range []netip.Addr{n.Address, n.Address6} {
 		if a.IsValid() && !slices.Contains(addresses, a) {
-			bad("%s has not the address %s but %s", n.NIC, a, orNone(globals(nic)))
+			bad("%s does not have the address %s, but %s", n.NIC, a, orNone(globals(nic)))
 		}
 	}
 	if n.Wire != "" && len(globals(nic)) > 0 {

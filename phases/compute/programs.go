@@ -62,8 +62,12 @@ func Programs(h *host.Host) []finding.Finding {
 		for _, p := range list {
 			names, lines = append(names, p.name), append(lines, p.name+": "+p.why)
 		}
-		out = append(out, finding.Finding{Code: code, Severity: severity, What: what, Cause: strings.Join(lines, "; "),
-			Remedy: h.Facts.OS.Install(names...), Evidence: lines})
+		remedy := h.Facts.OS.Install(names...)
+		// The Red Hat family keeps its emulator where the host agent does not look, under a name without an architecture.
+		if e := emulator(h.Facts.Arch); slices.Contains(names, e) && slices.Contains(h.Facts.OS.Packages(e), "qemu-kvm") {
+			remedy += "; ln -s /usr/libexec/qemu-kvm /usr/bin/" + e
+		}
+		out = append(out, finding.Finding{Code: code, Severity: severity, What: what, Cause: strings.Join(lines, "; "), Remedy: remedy, Evidence: lines})
 	}
 	report(needed, CodeProgram, finding.Error, "Programs that a compute node needs are missing")
 	report(optional, CodeOptionalProgram, finding.Warning, "Programs that a compute node uses are missing")

@@ -75,4 +75,8 @@ func TestEmulatorOfTheArchitecture(t *testing.T) {
 	if f := Programs(m.Host); len(f) != 1 || f[0].Remedy != "apt-get install -y qemu-system-arm" {
 		t.Errorf("%+v", f)
 	}
+	m.Facts.Arch, m.Facts.OS = "amd64", host.OS{ID: "rocky"}
+	if f := Programs(m.Host); len(f) != 1 || f[0].Remedy != "dnf install -y qemu-kvm; ln -s /usr/libexec/qemu-kvm /usr/bin/qemu-system-x86_64" {
+		t.Errorf("on Rocky Linux: %+v", f)
+	}
 }

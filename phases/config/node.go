@@ -84,13 +84,13 @@ func KubernetesVersion(v string) error {
 func depot(n Node, command For) error {
 	switch host, _, err := SplitEndpoint(n.Depot, DepotPort); {
 	case n.Depot == None && n.Offline:
-		return errors.New("with --offline, images come from the depot alone; do not give none")
+		return errors.New("with --offline, images come only from the depot; \"none\" is not allowed")
 	case n.Depot == "" || n.Depot == None:
 		return nil
 	case err != nil:
 		return err
 	case host == "" || command&ForInit != 0:
-		return errors.New("init starts a depot on this machine; only none is accepted")
+		return errors.New("init starts a depot on this machine; the only accepted value is \"none\"")
 	}
 	return nil
 }

@@ -303,7 +303,7 @@ func (v *validation) join() {
 	}
 	v.token("join.token", j.Token)
 	if j.Timeout <= 0 {
-		v.add("join.timeout", "it is not longer than nothing")
+		v.add("join.timeout", "it must be longer than 0")
 	}
 	switch {
 	case !j.ControlPlane && j.CertificateKey != "":

@@ -79,7 +79,7 @@ func compare(then, now contents, known bool) Preview {
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(now.records)) {
 		if _, there := then.records[namespace]; known && !there && now.records[namespace].Primary != dbpair.First {
-			p.Misfits = append(p.Misfits, fmt.Sprintf("the embedded database of namespace %s is on %s, and the snapshot is of before it had a replica: %s would serve its old rows",
+			p.Misfits = append(p.Misfits, fmt.Sprintf("the embedded database of namespace %s is on %s, and the snapshot was taken before it had a replica: %s would serve its old rows",
 				namespace, dbpair.PodName(now.records[namespace].Primary), dbpair.PodName(dbpair.First)))
 		}
 	}
@@ -116,5 +116,5 @@ func (p Preview) Fits() error {
 	}
 	return finding.New("OCA-4157", "The databases do not fit the snapshot",
 		"a restore of etcd leaves the databases as they are: services of another version would start with them, or a server with old rows",
-		"ocadm etcd restore FILE with a snapshot of later; or back up the databases (ocadm cluster backup), then add "+NewerDatabases).With(p.Misfits...)
+		"ocadm etcd restore FILE with a later snapshot; or back up the databases (ocadm cluster backup), then add "+NewerDatabases).With(p.Misfits...)
 }

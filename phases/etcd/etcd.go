@@ -171,7 +171,7 @@ func Diagnose(h *host.Host, m kubernetes.EtcdMember, cause error) error {
 		seen = append(seen, derr.Error())
 	}
 	f := finding.Errorf("OCA-4147", "The member of etcd on this machine does not answer",
-		"crictl ps -a --name etcd; systemctl status kubelet; ocadm why", "%w", cause)
+		"tail -n 30 /var/log/pods/kube-system_etcd-*/etcd/*.log; systemctl status kubelet; ocadm why", "%w", cause)
 	f.Evidence = lines[max(0, len(lines)-5):]
 	if len(seen) == 0 {
 		return f

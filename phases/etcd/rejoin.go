@@ -158,7 +158,7 @@ func RejoinSteps() []RejoinStep {
 			Run:  func(ctx context.Context, r *Rejoin, rep workflow.Reporter) error { return startRest(ctx, r.Host, rep) },
 		},
 		{
-			Name: "finish", Short: "Note that the member is one again", Timeout: time.Minute, Plan: says(),
+			Name: "finish", Short: "Record the end of the rejoin", Timeout: time.Minute, Plan: says(),
 			Run: func(_ context.Context, r *Rejoin, _ workflow.Reporter) error { return forget(r.Host, rejoinName) },
 		},
 	}
@@ -193,7 +193,7 @@ func awaitCluster(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return err
 	}
-	return finding.Errorf("OCA-4153", "The restore on another control-plane node did not end", "run ocadm etcd restore at "+r.After+", then the same command here again", "%w", err)
+	return finding.Errorf("OCA-4153", "The restore on another control-plane node was not completed", "run ocadm etcd restore at "+r.After+", then the same command here again", "%w", err)
 }
 
 func clearData(_ context.Context, r *Rejoin, rep workflow.Reporter) error {

@@ -219,7 +219,7 @@ func RestoreSteps() []RestoreStep {
 			Run: func(ctx context.Context, r *Restore, rep workflow.Reporter) error { return startRest(ctx, r.Host, rep) },
 		},
 		{
-			Name: "finish", Short: "Note that the restore is over", Timeout: time.Minute,
+			Name: "finish", Short: "Record the end of the restore", Timeout: time.Minute,
 			Plan: func(context.Context, *Restore) ([]string, error) { return nil, nil },
 			Run:  func(_ context.Context, r *Restore, _ workflow.Reporter) error { return forget(r.Host, restoreName) },
 		},

@@ -149,7 +149,7 @@ func noRotation(authorities, what string) error {
 	if !rotates(authorities) {
 		return nil
 	}
-	return finding.New("OCA-4409", "The certificate authorities of the cluster are being rotated", what+" would take the wrong one",
+	return finding.New("OCA-4409", "The certificate authorities of the cluster are being rotated", what+" would use the wrong authority",
 		"on a control-plane node: ocadm certs rotate-ca --status; complete the rotation with --finish, or take it back with --revert, then run the command again")
 }
 

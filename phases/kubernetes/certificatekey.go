@@ -131,7 +131,7 @@ func CheckControlPlaneJoin(ctx context.Context, h *host.Host, d Discovered) erro
 	if endpoint := d.Cluster.ControlPlaneEndpoint; endpoint != "" && withPort(endpoint) != withPort(c.Join.Endpoint) {
 		if _, err := ask(ctx, pinned(d.CA), withPort(endpoint), "/version", ""); err != nil {
 			return finding.Finding{Code: "OCA-4135", Severity: finding.Error, What: "The endpoint of the cluster cannot be reached from this machine",
-				Cause: withPort(endpoint) + ": " + networkCause(err), Remedy: "curl -k https://" + withPort(endpoint) + "/version, and see to its name, routes and firewalls", Err: err}
+				Cause: withPort(endpoint) + ": " + networkCause(err), Remedy: "curl -k https://" + withPort(endpoint) + "/version, and check its name, routes and firewalls", Err: err}
 		}
 	}
 	if HasAuthorities(ctx, h) {

@@ -322,7 +322,7 @@ func kubeadmSignatures() []signature {
 		{"OCA-4106", regexp.MustCompile(`(?i)a Node with name "([^"]+)" and status "Ready" already exists`), "a Ready node named %s is in the cluster already",
 			"choose another name with --node-name, or on a control-plane node: kubectl delete node %s"},
 		{"OCA-4137", regexp.MustCompile(`(?i)too many learner members in cluster`), "another machine joins etcd, which takes one learner at a time",
-			"end the join of the other machine, or take it out with ocadm node remove if it is lost (on a control-plane node, ocadm etcd status names it); then run the command again"},
+			"complete the join of the other machine, or remove it with ocadm node remove if it is lost (on a control-plane node, ocadm etcd status names it); then run the command again"},
 		{"OCA-4004", regexp.MustCompile(`(?i)dial tcp ([^ :]+:\d+): connect: connection refused`), "nothing listens on %s", "systemctl status kubelet; journalctl -u kubelet -n 50"},
 		{"OCA-4005", regexp.MustCompile(`(?i)certificate has expired or is not yet valid`), "a certificate is not valid at this machine's time", "timedatectl"},
 	}

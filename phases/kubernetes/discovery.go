@@ -83,7 +83,7 @@ func joinSecrets(c *config.Config) (*bootstraptokenv1.BootstrapTokenString, *pub
 		return nil, nil, finding.Errorf("OCA-0303", "A hash of --discovery-token-ca-cert-hash is malformed", newToken, "%w", err)
 	}
 	if pins.Empty() && !c.Join.UnsafeSkipCAVerification {
-		return nil, nil, finding.New("OCA-0304", "Nothing says which cluster to trust",
+		return nil, nil, finding.New("OCA-0304", "The cluster to trust is not specified",
 			"neither --discovery-token-ca-cert-hash nor --discovery-token-unsafe-skip-ca-verification was given", newToken)
 	}
 	return token, pins, nil
@@ -111,12 +111,12 @@ func clusterInfo(ctx context.Context, endpoint string) (*corev1.ConfigMap, time.
 		return nil, 0, finding.Finding{Code: "OCA-4101", Severity: finding.Error,
 			What:   fmt.Sprintf("The control plane at %s cannot be reached", endpoint),
 			Cause:  networkCause(err),
-			Remedy: fmt.Sprintf("curl -k https://%s/version, and see to routes and firewalls between the two", endpoint), Err: err}
+			Remedy: fmt.Sprintf("curl -k https://%s/version, and check the routes and firewalls between the two", endpoint), Err: err}
 	}
 	var cm corev1.ConfigMap
 	if a.status != http.StatusOK || json.Unmarshal(a.body, &cm) != nil {
-		return nil, a.skew, finding.New("OCA-4105", fmt.Sprintf("What answers at %s is not a control plane that nodes can join", endpoint),
-			fmt.Sprintf("asked for cluster-info it answers %d", a.status), "compare the address with the one that this prints "+newToken)
+		return nil, a.skew, finding.New("OCA-4105", fmt.Sprintf("The server at %s is not a control plane that nodes can join", endpoint),
+			fmt.Sprintf("asked for cluster-info it answers %d", a.status), "compare the address with the one in the join command; print it "+newToken)
 	}
 	return &cm, a.skew, nil
 }

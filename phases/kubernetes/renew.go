@@ -153,7 +153,7 @@ func (n *Renewal) lines(kinds ...string) ([]string, error) {
 // RenewSteps renew the certificates of this machine and restart what reads them, one after the other.
 func RenewSteps() []RenewStep {
 	steps := []RenewStep{
-		{Name: "begin", Short: "Note what the renewal began with", Timeout: time.Minute,
+		{Name: "begin", Short: "Record the state before the renewal", Timeout: time.Minute,
 			Run: func(_ context.Context, n *Renewal, _ workflow.Reporter) error {
 				rec := noted{Expired: n.expired}
 				if n.All {
@@ -180,7 +180,7 @@ func RenewSteps() []RenewStep {
 	for _, pod := range StaticPods() {
 		steps = append(steps, takeStep(pod))
 	}
-	return append(steps, RenewStep{Name: "finish", Short: "Note that the renewal is over", Timeout: time.Minute,
+	return append(steps, RenewStep{Name: "finish", Short: "Record the end of the renewal", Timeout: time.Minute,
 		Skip: func(n *Renewal) string {
 			if n.Unattended {
 				return "nothing was noted"

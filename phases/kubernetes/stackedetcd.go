@@ -137,9 +137,9 @@ func AwaitLearners(ctx context.Context, own etcd.Member, c *etcd.Client, r workf
 	if err == nil || len(finding.Of(err)) > 0 || errors.Is(context.Cause(ctx), context.Canceled) {
 		return err
 	}
-	return finding.New("OCA-4137", "The join of another control-plane node did not end",
+	return finding.New("OCA-4137", "The join of another control-plane node was not completed",
 		fmt.Sprintf("etcd has a learner at %s, and takes one at a time", strings.Join(other.PeerURLs, ", ")),
-		"end the join of that machine: run its join command again there, or ocadm reset; if it is lost, on a control-plane node: ocadm node remove "+other.Node())
+		"complete the join of that machine: run its join command again there; or undo it: ocadm reset; if it is lost, on a control-plane node: ocadm node remove "+other.Node())
 }
 
 // otherLearner is the member of another machine whose join has not ended. This machine's own goes on.

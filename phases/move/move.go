@@ -140,7 +140,7 @@ func (m *Move) resume(to string, now time.Time) error {
 			command += "--follow "
 		}
 		return finding.New("OCA-4161", "Another move has not ended", fmt.Sprintf("it is from %s to %s", r.From, r.To),
-			fmt.Sprintf("end it: %s%s; or go back: %s%s", command, r.To, command, r.From))
+			fmt.Sprintf("complete it: %s%s; or go back: %s%s", command, r.To, command, r.From))
 	case r.To == to:
 		m.record = r
 	default: // back; what was restarted has to be again

@@ -30,7 +30,7 @@ const interval = time.Second
 func Steps() []Step {
 	return []Step{
 		{
-			Name: "begin", Short: "Note what moves", Timeout: time.Minute,
+			Name: "begin", Short: "Record the move", Timeout: time.Minute,
 			Check: func(_ context.Context, m *Move) (bool, error) { return m.Moved() || m.noted(), nil },
 			Plan:  func(context.Context, *Move) ([]string, error) { return nil, nil },
 			Run:   begin,
@@ -72,7 +72,7 @@ func Steps() []Step {
 		},
 		startStep(), etcdStep(), apiServerStep(), SettingsStep(), CloudStep(), nodeStep(), podsStep(), networkStep(), markStep(),
 		{
-			Name: "finish", Short: "Note that the move is over", Timeout: time.Minute,
+			Name: "finish", Short: "Record the end of the move", Timeout: time.Minute,
 			Check: func(_ context.Context, m *Move) (bool, error) { return !m.Host.Files.Exists(recordFile), nil },
 			Plan:  func(context.Context, *Move) ([]string, error) { return nil, nil },
 			Run: func(_ context.Context, m *Move, _ workflow.Reporter) error {
@@ -88,7 +88,7 @@ func Steps() []Step {
 // markStep notes on the Node that it has followed: a move of the virtual address looks there.
 func markStep() Step {
 	return Step{
-		Name: "mark", Short: "Note on the node where it looks for the control plane", Timeout: 2 * time.Minute,
+		Name: "mark", Short: "Record on the node where it looks for the control plane", Timeout: 2 * time.Minute,
 		Skip: func(m *Move) string {
 			if !m.Follow {
 				return "it looks where it did"

@@ -97,7 +97,7 @@ func direction(s vipgroup.Settings, to string) (record, error) {
 	a, err := netip.ParseAddr(to)
 	switch {
 	case err != nil || !a.Is4():
-		return record{}, refusedVirtual(to+" is no IPv4 address", "give a free IPv4 address of the network of the nodes")
+		return record{}, refusedVirtual(to+" is not an IPv4 address", "give a free IPv4 address of the network of the nodes")
 	case slices.Contains(s.Peers, to):
 		return record{}, refusedVirtual(to+" is the address of a control-plane node", "give a free IPv4 address of the network of the nodes")
 	case s.Address == to && s.Other.Address == "":
@@ -108,7 +108,7 @@ func direction(s vipgroup.Settings, to string) (record, error) {
 		return record{From: s.Address, To: to}, nil
 	}
 	return record{}, finding.New("OCA-4161", "Another move has not ended", fmt.Sprintf("it is of the virtual address, between %s and %s", s.Address, s.Other.Address),
-		fmt.Sprintf("end it: ocadm move --virtual-address %s; or the other way: ocadm move --virtual-address %s", s.Other.Address, s.Address))
+		fmt.Sprintf("complete it: ocadm move --virtual-address %s; or go back: ocadm move --virtual-address %s", s.Other.Address, s.Address))
 }
 
 func (m *Move) look(ctx context.Context, k client.Client) error {

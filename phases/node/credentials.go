@@ -56,7 +56,7 @@ func credentialsOf(h *host.Host) (registry.Credentials, error) {
 		c, err = registry.ParseCredentials(raw)
 	}
 	if err != nil {
-		return nil, finding.Errorf(CodeCredentials, "The registry credentials of this machine cannot be used", "see to "+kubeletCredentials, "%s: %w", kubeletCredentials, err)
+		return nil, finding.Errorf(CodeCredentials, "The registry credentials of this machine cannot be used", "check "+kubeletCredentials, "%s: %w", kubeletCredentials, err)
 	}
 	return c, nil
 }

@@ -51,7 +51,7 @@ func (g ImageGroup) phase() host.Phase {
 		Verify: func(ctx context.Context, h *host.Host) error {
 			todo, err := g.missing(ctx, h)
 			if err == nil && len(todo) > 0 && (h.Bundled() || !g.Optional) {
-				return finding.New(CodeImport, "images are missing after their import", strings.Join(todo, ", "),
+				return finding.New(CodeImport, "Images are missing after their import", strings.Join(todo, ", "),
 					"ctr -n k8s.io images ls, then run the same command again").With(todo...)
 			}
 			return err
@@ -179,7 +179,7 @@ func (g ImageGroup) run(ctx context.Context, h *host.Host, r workflow.Reporter) 
 		return err
 	}
 	if len(forbidden) > 0 && !g.Optional {
-		return finding.New(CodePull, "--offline does not allow images to be pulled that this machine lacks", "neither the bundle nor the depot has "+
+		return finding.New(CodePull, "Images are missing on this machine, and --offline does not allow pulling them", "neither the bundle nor the depot has "+
 			strings.Join(forbidden, ", "), "give a bundle that has them: add --bundle FILE to this command; or leave out --offline").With(forbidden...)
 	}
 	for _, i := range forbidden {
@@ -253,7 +253,7 @@ func importImages(ctx context.Context, h *host.Host, r workflow.Reporter, total 
 	case err != nil && canceled(ctx):
 		return context.Cause(ctx)
 	case err != nil:
-		return finding.Errorf(CodeImport, "images cannot be imported into containerd", "look at journalctl -u containerd -n 50 and df -h /var/lib/containerd", "%w", err)
+		return finding.Errorf(CodeImport, "Images cannot be imported into containerd", "look at journalctl -u containerd -n 50 and df -h /var/lib/containerd", "%w", err)
 	case errors.Is(werr, io.ErrClosedPipe): // ctr read no further than it needed
 		return nil
 	}

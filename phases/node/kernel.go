@@ -137,7 +137,7 @@ func runKernel(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		}
 		if err := h.Modprobe(ctx, m); err != nil {
 			if slices.Contains(neededModules(), m) && !kernel.Active(m) {
-				return finding.Errorf(CodeKernelFeature, "the kernel lacks "+m,
+				return finding.Errorf(CodeKernelFeature, "The kernel lacks "+m,
 					h.Facts.OS.InstallKernelModules(h.Facts.Kernel)+", or boot a kernel that has it", "%w", err)
 			}
 			continue // built in, or not needed on every node

@@ -272,6 +272,6 @@ func residueFound(left []string) error {
 	if len(left) == 0 {
 		return nil
 	}
-	return finding.New(CodeResidue, "something of the node is left on this machine", strings.Join(left, ", "),
+	return finding.New(CodeResidue, "Something is left on this machine after reset", strings.Join(left, ", "),
 		"run ocadm reset again; what stays then is gone after a reboot").With(left...)
 }

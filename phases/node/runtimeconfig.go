@@ -138,13 +138,13 @@ func RuntimeConfig(ctx context.Context, h *host.Host) error {
 		// bin_dir = '/opt/cni/bin' up to 2.0, bin_dirs = ['/opt/cni/bin'] since
 		noPlugins := strings.HasPrefix(line, "bin_dir") && strings.Contains(line, "/") && !strings.Contains(line, cniDir)
 		if off || noPlugins || strings.HasPrefix(line, "SystemdCgroup") && strings.HasSuffix(line, "false") {
-			f := finding.New(CodeRuntimeUnusable, "the containerd that was on this machine is not configured for Kubernetes",
+			f := finding.New(CodeRuntimeUnusable, "The containerd that was on this machine is not configured for Kubernetes",
 				containerdConfig+" has "+line,
 				fmt.Sprintf("keep yours: enable the CRI plugin with SystemdCgroup = true and bin_dirs = ['/opt/cni/bin'] in it, then "+
 					"systemctl restart containerd; take ocadm's: %s; then repeat the command",
 					takeOurs()))
 			if kind == configEdited {
-				f.What, f.Evidence = "the configuration of containerd was edited and does not fit Kubernetes", configDiff(h)
+				f.What, f.Evidence = "The configuration of containerd was edited and is not suitable for Kubernetes", configDiff(h)
 			}
 			return f
 		}

@@ -150,11 +150,11 @@ func checkTools(_ context.Context, m *machine) []finding.Finding {
 	}
 	var out []finding.Finding
 	if l := lacks(neededTools()...); len(l) > 0 {
-		out = append(out, finding.New("OCA-1014", "Programs are missing", "the kubelet or ocadm calls "+strings.Join(l, ", "),
+		out = append(out, finding.New("OCA-1014", "Required programs are missing", "the kubelet or ocadm calls "+strings.Join(l, ", "),
 			m.h.Facts.OS.Install(l...)))
 	}
 	if l := lacks(usefulTools()...); len(l) > 0 {
-		out = append(out, finding.Warn("OCA-1015", "Programs are missing", "some features may need "+strings.Join(l, ", "), m.h.Facts.OS.Install(l...)))
+		out = append(out, finding.Warn("OCA-1015", "Optional programs are missing", "some features may need "+strings.Join(l, ", "), m.h.Facts.OS.Install(l...)))
 	}
 	return out
 }

@@ -22,11 +22,11 @@ import (
 // linkChecks look at the machine's links, routes, packet filter and names. What cannot be read is given the benefit of the doubt.
 func linkChecks() []Check {
 	return []Check{
-		{Name: "MTU", Short: "the link of the node's address carries packets of the pod network", Codes: []string{"OCA-2013"}, run: checkMTU},
+		{Name: "MTU", Short: "the MTU of the node's interface is large enough for the pod network", Codes: []string{"OCA-2013"}, run: checkMTU},
 		{Name: "PathMTU", Short: "large packets reach the control plane", Codes: []string{"OCA-2014"},
 			Applies: func(k Kind, _ *config.Config) bool { return k == Join }, run: checkPathMTU},
 		{Name: "Routes", Short: "there is one default route", Codes: []string{"OCA-2015"}, run: checkRoutes},
-		{Name: "Lease", Short: "the node's address does not end", Codes: []string{"OCA-2016"}, run: checkLease},
+		{Name: "Lease", Short: "the node's address is not leased", Codes: []string{"OCA-2016"}, run: checkLease},
 		{Name: "KernelFamilies", Short: "the kernel has IPv6 if the pod network has", Codes: []string{"OCA-2017"}, run: checkIPv6},
 		{Name: "PacketPolicy", Short: "packet rules of others do not drop everything", Codes: []string{"OCA-2018"}, run: checkPacketPolicy},
 		{Name: "LeftRules", Short: "no packet rules of an earlier cluster", Codes: []string{"OCA-2019"}, run: checkLeftRules},
@@ -64,7 +64,7 @@ func checkMTU(_ context.Context, m *machine) []finding.Finding {
 	if mtu == 0 || mtu >= least+overlay || m.h.Config.Addons.CNI == config.None {
 		return nil
 	}
-	return []finding.Finding{finding.New("OCA-2013", "The link of the node is too narrow for the pod network",
+	return []finding.Finding{finding.New("OCA-2013", "The MTU of the node's interface is too small for the pod network",
 		fmt.Sprintf("%s carries packets of %d bytes; the pod network needs %d", name, mtu, least+overlay),
 		fmt.Sprintf("ip link set %s mtu 1500, and set it where the link is configured", name))}
 }
@@ -85,7 +85,7 @@ func checkPathMTU(ctx context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{finding.New("OCA-2014", "Large packets do not reach the control plane",
-		fmt.Sprintf("a packet of %d bytes to %s is lost, one of %d arrives: something on the way is narrower", mtu, target, small+headers),
+		fmt.Sprintf("a packet of %d bytes to %s is lost, one of %d arrives: something on the way has a smaller MTU", mtu, target, small+headers),
 		fmt.Sprintf("tracepath %s shows where; set the MTU of the link on every node to what it prints", target))}
 }
 
@@ -160,7 +160,7 @@ func checkLeftRules(ctx context.Context, m *machine) []finding.Finding {
 	}
 	return []finding.Finding{finding.Warn("OCA-2019", "Packet rules of an earlier cluster are left",
 		fmt.Sprintf("%d chains, the first is %s: they send services of the new cluster astray", len(found), found[0][1]),
-		"boot the machine, or reset the earlier cluster with its own tool")}
+		"reboot, or reset the earlier cluster with its own tool")}
 }
 
 func checkLeftLinks(_ context.Context, m *machine) []finding.Finding {
@@ -183,7 +183,7 @@ func checkLeftLinks(_ context.Context, m *machine) []finding.Finding {
 	}
 	return []finding.Finding{finding.Warn("OCA-2020", "Links of an earlier pod network are left",
 		strings.Join(left, ", ")+": a bridge that keeps its old address gets no pod of the new network",
-		"ip link delete "+left[0]+", and the others; or boot the machine")}
+		"ip link delete "+left[0]+", and the others; or reboot")}
 }
 
 func checkIPTables(ctx context.Context, m *machine) []finding.Finding {
@@ -212,7 +212,7 @@ func checkNetworkManager(ctx context.Context, m *machine) []finding.Finding {
 		}
 	}
 	return []finding.Finding{finding.Warn("OCA-2022", "NetworkManager may change the links of pods",
-		"it manages every link that no file excepts, and takes routes of cni0 and flannel away when it is restarted",
+		"it manages every link that no file excludes, and takes routes of cni0 and flannel away when it is restarted",
 		"printf '[keyfile]\\nunmanaged-devices=interface-name:cni*;interface-name:flannel*;interface-name:veth*\\n' "+
 			">/etc/NetworkManager/conf.d/90-pods.conf && systemctl reload NetworkManager")}
 }
@@ -222,7 +222,7 @@ func checkCloudRoutes(ctx context.Context, m *machine) []finding.Finding {
 		if _, enabled := m.output(ctx, "systemctl", "is-enabled", "--quiet", unit); enabled {
 			return []finding.Finding{finding.New("OCA-2023", "nm-cloud-setup would cut off pods",
 				unit+" is enabled: it adds rules of routing that send packets of pods out of the machine",
-				"systemctl disable --now nm-cloud-setup.service nm-cloud-setup.timer, then boot the machine")}
+				"systemctl disable --now nm-cloud-setup.service nm-cloud-setup.timer, then reboot")}
 		}
 	}
 	return nil

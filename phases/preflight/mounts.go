@@ -212,7 +212,7 @@ func checkLeftMounts(_ context.Context, m *machine) []finding.Finding {
 	}
 	return []finding.Finding{finding.New("OCA-1035", "Volumes of an earlier cluster are mounted",
 		fmt.Sprintf("%d below /var/lib/kubelet/pods, the first is %s", len(left), path.Base(left[0])),
-		"umount "+left[0]+" and the others (grep /var/lib/kubelet/pods /proc/mounts), or boot the machine")}
+		"umount "+left[0]+" and the others (grep /var/lib/kubelet/pods /proc/mounts), or reboot")}
 }
 
 func checkSwapAtBoot(_ context.Context, m *machine) []finding.Finding {

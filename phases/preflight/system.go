@@ -64,7 +64,7 @@ func checkMachineID(_ context.Context, m *machine) []finding.Finding {
 		return nil
 	}
 	return []finding.Finding{finding.New("OCA-1038", "The machine has no identity", fmt.Sprintf("%s holds %q; DHCP, journald and the node's information use it", file, id),
-		"systemd-machine-id-setup, then boot the machine")}
+		"systemd-machine-id-setup, then reboot")}
 }
 
 // neededFlags are those of x86-64-v2, which the glibc of current images is built for.

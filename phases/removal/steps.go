@@ -100,7 +100,7 @@ func lossStep() Step {
 			return ""
 		},
 		Plan: func(context.Context, *Job) ([]string, error) {
-			return []string{"wait " + leaseSilence.String() + " for a sign of the kubelet, because the Node still passes for Ready"}, nil
+			return []string{"wait " + leaseSilence.String() + " for a sign of life from the kubelet, because the Node still counts as Ready"}, nil
 		},
 		Run: confirmLoss,
 	}
@@ -127,7 +127,7 @@ func confirmLoss(ctx context.Context, j *Job, r workflow.Reporter) error {
 			if why != said {
 				away = why
 			}
-			r.Waiting("a sign of "+j.Is.Node, why)
+			r.Waiting("a sign of life from "+j.Is.Node, why)
 		})
 		cancel()
 		runs, seen := err == nil, was

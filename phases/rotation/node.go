@@ -69,7 +69,7 @@ func NodeSteps() []NodeStep {
 		NodeStep{Name: "authorities", Short: "Write the certificate authorities", Run: func(_ context.Context, n *Node, r workflow.Reporter) error {
 			return kubernetes.WriteAuthorities(n.Host, r, n.trust)
 		}}.Todo(func(_ context.Context, n *Node) ([]string, error) { return kubernetes.AuthoritiesTodo(n.Host, n.trust) }),
-		NodeStep{Name: "kubeconfigs", Short: "Let the kubeconfigs trust them", Run: func(_ context.Context, n *Node, r workflow.Reporter) error {
+		NodeStep{Name: "kubeconfigs", Short: "Let the kubeconfigs trust the authorities", Run: func(_ context.Context, n *Node, r workflow.Reporter) error {
 			return kubernetes.WriteKubeconfigs(n.Host, r, n.trust)
 		}}.Todo(func(_ context.Context, n *Node) ([]string, error) { return kubernetes.KubeconfigsTodo(n.Host, n.trust) }),
 		NodeStep{Name: "certificates", Short: "Sign the certificates that another authority has signed", Timeout: signTimeout,
@@ -79,7 +79,7 @@ func NodeSteps() []NodeStep {
 		}.Todo(func(_ context.Context, n *Node) ([]string, error) { return kubernetes.SignTodo(n.Host, n.trust) }),
 		withEtcd(takeUp("etcd", kubernetes.EtcdFiles()), kubernetes.TakeUpEtcd),
 		withEtcd(takeUp("kube-apiserver", kubernetes.EtcdFiles()), nil),
-		{Name: "api-server", Short: "Wait until the API server takes them over", Timeout: signTimeout, Skip: onWorker,
+		{Name: "api-server", Short: "Wait until the API server uses the authorities", Timeout: signTimeout, Skip: onWorker,
 			Plan: func(context.Context, *Node) ([]string, error) { return nil, nil },
 			Check: func(ctx context.Context, n *Node) (bool, error) {
 				return kubernetes.APIServerTakes(ctx, n.Host, n.trust) == "", nil
@@ -87,7 +87,7 @@ func NodeSteps() []NodeStep {
 			Run: func(ctx context.Context, n *Node, r workflow.Reporter) error {
 				return kubernetes.AwaitAPIServer(ctx, n.Host, r, n.trust)
 			}},
-		NodeStep{Name: "signer", Short: "Let the controller manager sign with the right one", Skip: onWorker,
+		NodeStep{Name: "signer", Short: "Let the controller manager sign with the right authority", Skip: onWorker,
 			Run: func(_ context.Context, n *Node, r workflow.Reporter) error {
 				return kubernetes.WriteSigner(n.Host, r, n.trust)
 			},
@@ -99,7 +99,7 @@ func NodeSteps() []NodeStep {
 		}),
 		takeUp("kube-controller-manager", kubernetes.ManagerFiles()),
 		takeUp("kube-scheduler", kubernetes.SchedulerFiles()),
-		{Name: "depot", Short: "Let the depot take them over", Timeout: podTimeout, Skip: withoutDepot,
+		{Name: "depot", Short: "Let the depot use the authorities", Timeout: podTimeout, Skip: withoutDepot,
 			Plan:  func(context.Context, *Node) ([]string, error) { return nil, nil },
 			Check: func(ctx context.Context, n *Node) (bool, error) { return depot.Trusts(ctx, n.Host) },
 			Run:   func(ctx context.Context, n *Node, r workflow.Reporter) error { return depot.Trust(ctx, n.Host, r) }},

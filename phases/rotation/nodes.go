@@ -80,7 +80,7 @@ func (n *Rotation) has(node string, stage Stage) bool {
 
 // nodesStep lets every node take a stage over.
 func nodesStep(stage Stage) Step {
-	return Step{Name: "nodes", Short: "Let every node take them over", Patience: nodePatience, Skip: beyond(following(stage)),
+	return Step{Name: "nodes", Short: "Let every node use the authorities", Patience: nodePatience, Skip: beyond(following(stage)),
 		Check: underway(func(ctx context.Context, c client.WithWatch, n *Rotation) (bool, error) {
 			missing, err := n.missing(ctx, c, stage)
 			return len(missing) == 0 && err == nil, err

@@ -185,7 +185,7 @@ func (n *Rotation) Reversible() error {
 	case n.Record.Reverting:
 		return nil
 	case n.Record.Stage == Drop:
-		return finding.New("OCA-4413", "The rotation can no longer be taken back", "nodes no longer trust the old authorities", "complete it: ocadm certs rotate-ca --finish")
+		return finding.New("OCA-4413", "The rotation can no longer be reverted", "nodes no longer trust the old authorities", "complete it: ocadm certs rotate-ca --finish")
 	}
 	return nil
 }
@@ -285,7 +285,7 @@ func notReached(stage Stage, missing []string) error {
 
 // infoStep shows machines that join the authorities of a stage.
 func infoStep(stage Stage) Step {
-	return Step{Name: "join-info", Short: "Show them to machines that join", Timeout: time.Minute, Skip: beyond(following(stage)),
+	return Step{Name: "join-info", Short: "Publish the authorities for machines that join", Timeout: time.Minute, Skip: beyond(following(stage)),
 		Run: connected(func(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Reporter) error {
 			return kubernetes.WriteClusterInfo(ctx, c, r, n.material.bundle(stage, kubernetes.ClusterAuthority))
 		}),

@@ -37,7 +37,7 @@ const (
 
 // accountsStep waits until the controller manager has published the authorities of a stage in every namespace.
 func accountsStep(stage Stage) Step {
-	return Step{Name: "accounts", Short: "Wait until every namespace has them", Timeout: 5 * time.Minute, Skip: beyond(following(stage)),
+	return Step{Name: "accounts", Short: "Wait until every namespace has the authorities", Timeout: 5 * time.Minute, Skip: beyond(following(stage)),
 		Plan: func(context.Context, *Rotation) ([]string, error) {
 			return []string{"wait until ConfigMap " + rootMap + " of every namespace has the authorities of stage " + string(stage)}, nil
 		},

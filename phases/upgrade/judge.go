@@ -192,8 +192,8 @@ func judgeEtcd(f Facts, now time.Time) (out finding.List) {
 	for _, m := range f.Etcd {
 		switch {
 		case m.Learner: // also one that does not answer: it may never have started
-			out = append(out, finding.New("OCA-4137", "The join of another control-plane node did not end", m.Node()+" is a learner of etcd",
-				"end the join of that machine: run its join command again there, or ocadm reset; if it is lost, here: ocadm node remove "+m.Node()))
+			out = append(out, finding.New("OCA-4137", "The join of another control-plane node was not completed", m.Node()+" is a learner of etcd",
+				"complete the join of that machine: run its join command again there; or undo it: ocadm reset; if it is lost, here: ocadm node remove "+m.Node()))
 		case !m.Answers:
 			out = append(out, finding.New("OCA-4147", "A member of etcd does not answer", m.Node()+": "+m.Problem, "ocadm etcd status"))
 		case len(m.Alarms) > 0:

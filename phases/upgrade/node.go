@@ -112,7 +112,7 @@ func uncordonStep() Step {
 			if err := u.K.Patch(ctx, n, back, client.FieldOwner(kube.FieldManager)); err != nil {
 				return fmt.Errorf("letting pods run on node %s again: %w", n.Name, err)
 			}
-			r.Changed("let new pods run on this node again")
+			r.Changed("uncordoned this node")
 			return nil
 		},
 	}

@@ -100,7 +100,7 @@ func awaitTurn(ctx context.Context, own string, taken <-chan struct{}, holder <-
 			if errors.Is(context.Cause(ctx), context.Canceled) {
 				return context.Cause(ctx)
 			}
-			return finding.New("OCA-4505", "The upgrade of another control-plane node did not end", who+" has had its turn for "+turnPatience.String(),
+			return finding.New("OCA-4505", "The upgrade of another control-plane node was not completed", who+" has had its turn for "+turnPatience.String(),
 				"see how it goes there; if its command was ended, run it again there: it continues")
 		}
 	}

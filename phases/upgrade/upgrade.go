@@ -149,7 +149,7 @@ func NodeSteps() []Step {
 
 func beginStep() Step {
 	return Step{
-		Name: "begin", Short: "Note the upgrade, and keep the present kubelet", Timeout: 5 * time.Minute,
+		Name: "begin", Short: "Record the upgrade, and keep the current kubelet", Timeout: 5 * time.Minute,
 		Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
 		Run: func(_ context.Context, u *Upgrade, _ workflow.Reporter) error {
 			before, err := Unfinished(u.Host)
@@ -259,7 +259,7 @@ func podStep(name string) Step {
 
 func commitStep() Step {
 	return Step{
-		Name: "commit", Short: "Note that nothing is put back from here on", Timeout: time.Minute,
+		Name: "commit", Short: "Record that the upgrade can no longer be undone", Timeout: time.Minute,
 		Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
 		Run: func(_ context.Context, u *Upgrade, _ workflow.Reporter) error {
 			u.Record.Committed = true
@@ -308,7 +308,7 @@ func configurationStep() Step {
 
 func finishStep() Step {
 	return Step{
-		Name: "finish", Short: "Note that the upgrade of this node is over", Timeout: time.Minute,
+		Name: "finish", Short: "Record the end of this node's upgrade", Timeout: time.Minute,
 		Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
 		Run: func(_ context.Context, u *Upgrade, _ workflow.Reporter) error {
 			if err := kubernetes.NoteUpgrade(u.Host, u.Record.To); err != nil {

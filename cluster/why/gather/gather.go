@@ -135,7 +135,7 @@ func refusal(err error) *finding.Finding {
 		f.Err = nil
 		return &f
 	}
-	f := finding.New("OCA-4203", "The API server does not answer", err.Error(), "kubectl get --raw /livez; on a control-plane node: crictl ps, journalctl -u kubelet")
+	f := finding.New("OCA-4203", "The API server does not answer", err.Error(), "kubectl get --raw /livez; on a control-plane node: journalctl -u kubelet -n 50; ls /var/log/pods")
 	return &f
 }
 
