@@ -40,7 +40,8 @@ func (m *making) whole(ctx context.Context, cr *v1alpha1.OnecloudCluster) error 
 	if m.half = unfinishedRestore(ctx, m.client, cr); m.half == "" || cr.Annotations[v1alpha1.AnnotationPaused] != "true" {
 		return nil
 	}
-	return finding.New("OCA-7426", "The last restore of the cloud was not completed", fmt.Sprintf("operation %s has replaced databases, and did not succeed: they may be of both", m.half),
+	return finding.New("OCA-7426", "The last restore of the cloud was not completed",
+		fmt.Sprintf("operation %s has replaced databases, and did not succeed: they may be of both", m.half),
 		"run the same restore again; or start the cloud as it is: ocadm cluster start")
 }
 

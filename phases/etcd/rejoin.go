@@ -193,7 +193,8 @@ func awaitCluster(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		return err
 	}
-	return finding.Errorf("OCA-4153", "The restore on another control-plane node was not completed", "run ocadm etcd restore at "+r.After+", then the same command here again", "%w", err)
+	return finding.Errorf("OCA-4153", "The restore on another control-plane node was not completed",
+		"run ocadm etcd restore at "+r.After+", then the same command here again", "%w", err)
 }
 
 func clearData(_ context.Context, r *Rejoin, rep workflow.Reporter) error {
