@@ -20,7 +20,7 @@ func TestPrintHA(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text := out.String(); !strings.Contains(text, "survives the loss of 1 more") || strings.Contains(text, "\nProblems:\n") ||
-		!strings.Contains(text, "the loss of one node stops:\n  CoreDNS runs on one node, node1: kubectl -n kube-system delete pod a\n") {
+		!strings.Contains(text, "Not redundant:\n  CoreDNS runs on one node, node1: kubectl -n kube-system delete pod a\n") {
 		t.Error(text)
 	}
 	raw, err := json.Marshal(s)

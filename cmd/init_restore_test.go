@@ -112,7 +112,7 @@ func TestRestoreFromRefusesBeforeAnythingChanges(t *testing.T) {
 		"another key":     {file, other, "", "OCA-7404", "--identity"},
 		"cut off":         {short, key, "", "OCA-7405", "damaged"},
 		"another version": {file, key, "v4.0.4", "OCA-7148", "v4.0.3"},
-		"no file":         {file + "x", key, "", "OCA-0401", "is no file"},
+		"no file":         {file + "x", key, "", "OCA-0401", "is not a file"},
 		"no key file":     {file, key + "x", "", "OCA-0401", "age-keygen"},
 	} {
 		h := fresh()

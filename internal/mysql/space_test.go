@@ -72,7 +72,7 @@ func TestRoom(t *testing.T) {
 	run(t, a, "CREATE USER few@'%' IDENTIFIED BY 'x-1'", "GRANT SELECT ON *.* TO few@'%'")
 	cfg := root(t)
 	cfg.User, cfg.Password = "few", "x-1"
-	unknown(open(t, cfg), "right FILE")
+	unknown(open(t, cfg), "FILE privilege")
 
 	if err := a.Fit(t.Context(), "copying", 1<<20); err != nil {
 		t.Error(err)
