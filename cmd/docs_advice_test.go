@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/cmd"
 )
 
-// advice is a text of the program that may tell users to run ocadm.
+// advice is a text of the program that may advise a command.
 type advice struct {
 	file, text string
 	// remedy is set of the remedy of a finding: there, ocadm is followed by a command, and not by what it does.
@@ -41,7 +41,7 @@ var (
 	articles, predicates = []string{"the", "this", "that", "another", "an"}, []string{"installs", "on"}
 )
 
-// advices are the string constants of the program that name ocadm. Sums of strings are one text.
+// advices are the remedies of the program, and its other string constants that name ocadm. Sums of strings are one text.
 func advices(t *testing.T) (out []advice) {
 	t.Helper()
 	for _, dir := range []string{"cluster", "cmd", "internal", "operatorctl", "phases"} {
@@ -73,9 +73,9 @@ func advicesIn(file string, f *ast.File) (out []advice) {
 		if !ok {
 			return true
 		}
-		if strings.Contains(text, "ocadm ") {
-			within := func(r ast.Expr) bool { return r.Pos() <= e.Pos() && e.End() <= r.End() }
-			out = append(out, advice{file: file, text: verbs.ReplaceAllString(text, hole), remedy: slices.ContainsFunc(remedies, within)})
+		remedy := slices.ContainsFunc(remedies, func(r ast.Expr) bool { return r.Pos() <= e.Pos() && e.End() <= r.End() })
+		if remedy || strings.Contains(text, "ocadm ") {
+			out = append(out, advice{file: file, text: verbs.ReplaceAllString(text, hole), remedy: remedy})
 		}
 		return false
 	})
@@ -224,6 +224,21 @@ func TestAdvisedCommandsExist(t *testing.T) {
 		if wrong := misquoted(top, line, false); wrong != "" {
 			t.Errorf("internal/finding/catalogue.md: ocadm %s: %s", line, wrong)
 		}
+	}
+}
+
+// absent are programs that people use on nodes of Kubernetes, and that neither ocadm nor a distribution installs there.
+var absent = regexp.MustCompile(`\b(crictl|nerdctl|etcdctl|etcdutl|calicoctl|yq)\b`)
+
+// No remedy names a program that a node does not have.
+func TestAdvisedProgramsExist(t *testing.T) {
+	for _, a := range advices(t) {
+		if name := absent.FindString(a.text); a.remedy && name != "" {
+			t.Errorf("%s: no node has %s: %q", a.file, name, a.text)
+		}
+	}
+	if name := absent.FindString(read(t, "internal/finding/catalogue.md")); name != "" {
+		t.Errorf("internal/finding/catalogue.md: no node has %s", name)
 	}
 }
 
