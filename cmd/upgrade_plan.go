@@ -94,7 +94,8 @@ func newUpgradePlan(a *app) *cobra.Command {
 				return err
 			}
 			for _, f := range addons.Unusable(p.Installed) { // the nodes can be upgraded nevertheless
-				p.Findings = append(p.Findings, finding.Warn(f.Code, f.What, f.Cause, f.Remedy))
+				f.Severity = finding.Warning
+				p.Findings = append(p.Findings, f)
 			}
 			err = ui.Print(a.Out, output.String(), p, func(w io.Writer) error { return printUpgradePlan(w, p) })
 			if err != nil {

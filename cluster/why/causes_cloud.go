@@ -65,7 +65,7 @@ func operatorCauses() []Cause {
 		{ID: "operator-rights", Code: "OCA-7534", Layer: Operator, Title: "The operator lacks a right", What: "The operator lacks a right that ${component} needs",
 			Why: "its ClusterRole is of another release, or was edited", Next: "ocadm operator install",
 			Says: regexp.MustCompile(`is forbidden: User "system:serviceaccount:[^"]+" cannot`), In: Message},
-		{ID: "cloud-paused", Code: "OCA-7535", Layer: Setting, Warning: true, Title: "The cloud is paused", What: "The cloud is paused",
+		{ID: "cloud-paused", Code: "OCA-7535", Layer: Setting, Warning: true, Title: "The cloud is paused",
 			Why: "it has the annotation " + v1alpha1.AnnotationPaused + "; nothing is repaired meanwhile",
 			Next: "kubectl -n ${namespace} annotate oc ${cloud} " +
 				v1alpha1.AnnotationPaused + "- " + v1alpha1.AnnotationPausedBefore + "- " + v1alpha1.AnnotationStoppedBy + "-",

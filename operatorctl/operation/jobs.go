@@ -98,22 +98,17 @@ func (j *jobs) start(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *
 	if err := j.store.take(ctx, o, cloud); err != nil {
 		return err
 	}
-	before, s := o.DeepCopy(), &o.Status
-	if !s.Phase.Active() || s.Phase == v1alpha1.OperationPaused {
-		s.Phase = v1alpha1.OperationPlanning
-	}
-	if !strings.HasPrefix(s.Message, noJob) { // what kept it is not shown anew each time
-		s.Message = waitsForPod
-	}
-	disown(s)
-	conditions(s, metav1.Now())
-	locked := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	err = j.store.client.Status().Patch(ctx, o, locked, client.FieldOwner(v1alpha1.ManagerOperator))
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("writing the status of operation %s: %w", o.Name, err)
+	written, err := j.store.write(ctx, o, func(s *v1alpha1.OnecloudOperationStatus) {
+		if !s.Phase.Active() || s.Phase == v1alpha1.OperationPaused {
+			s.Phase = v1alpha1.OperationPlanning
+		}
+		if !strings.HasPrefix(s.Message, noJob) { // what kept it is not shown anew each time
+			s.Message = waitsForPod
+		}
+		disown(s)
+	})
+	if err != nil || !written {
+		return err
 	}
 	err = j.store.client.Create(ctx, job, client.FieldOwner(v1alpha1.ManagerOperator))
 	switch {

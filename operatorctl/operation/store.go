@@ -47,17 +47,23 @@ func (st *store) unfinished(ctx context.Context, o *v1alpha1.OnecloudOperation) 
 
 // set changes the status of an operation that others write, too. If it was written since it was read, the next reconcile sees that.
 func (st *store) set(ctx context.Context, o *v1alpha1.OnecloudOperation, change func(*v1alpha1.OnecloudOperationStatus)) error {
+	_, err := st.write(ctx, o, change)
+	return err
+}
+
+// write does that, too, and reports whether it was written.
+func (st *store) write(ctx context.Context, o *v1alpha1.OnecloudOperation, change func(*v1alpha1.OnecloudOperationStatus)) (bool, error) {
 	before := o.DeepCopy()
 	change(&o.Status)
 	conditions(&o.Status, metav1.Now())
 	err := st.client.Status().Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.ManagerOperator))
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil
+	switch {
+	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("writing the status of operation %s: %w", o.Name, err)
 	}
-	if err != nil {
-		return fmt.Errorf("writing the status of operation %s: %w", o.Name, err)
-	}
-	return nil
+	return true, nil
 }
 
 // pend reports what an operation waits for.

@@ -44,7 +44,7 @@ type Installed struct {
 	addon   Addon
 	images  []string
 	objects []*unstructured.Unstructured
-	lost    error // of its settings
+	lost    bool // its settings; Left names them
 }
 
 // lostError names an object with settings of an addon that the cluster has lost.
@@ -72,7 +72,7 @@ func FindInstalled(ctx context.Context, c client.Client, cfg *config.Config, lea
 		default:
 			err := i.compare(ctx, c, cfg, template)
 			if gone := lostError(""); errors.As(err, &gone) {
-				i.Left, i.lost, i.objects = gone.Error(), gone, nil
+				i.Left, i.lost, i.objects = gone.Error(), true, nil
 			} else if err != nil {
 				return nil, err
 			}
@@ -208,8 +208,8 @@ func (i Installed) Images() []string { return i.images }
 // Unusable are the addons that cannot be upgraded, because the cluster has lost their settings.
 func Unusable(all []Installed) (out finding.List) {
 	for _, i := range all {
-		if i.lost != nil {
-			out = append(out, finding.New("OCA-4517", "The settings of addon "+i.Name+" cannot be taken over", i.lost.Error(),
+		if i.lost {
+			out = append(out, finding.New("OCA-4517", "The settings of addon "+i.Name+" cannot be taken over", i.Left,
 				fmt.Sprintf("create it again, or --skip %s to leave this addon as it is", i.Name)))
 		}
 	}
