@@ -53,7 +53,8 @@ func newOperatorRunCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			cfg.UserAgent = "ocadm-operator/" + version.Version
+			operator := rest.CopyConfig(cfg) // the REST API in the same process has another name
+			operator.UserAgent = "ocadm-operator/" + version.Version
 			o.Log = slog.Default()
 			if elect {
 				o.Lease = lease
@@ -67,7 +68,7 @@ func newOperatorRunCommand(a *app) *cobra.Command {
 			serve.Config, serve.Log, serve.Metrics = cfg, o.Log, metrics.Registry
 			all, ctx := errgroup.WithContext(c.Context())
 			all.Go(func() error { return restapi.Serve(ctx, serve) })
-			all.Go(func() error { return operatorctl.Run(ctx, cfg, o) })
+			all.Go(func() error { return operatorctl.Run(ctx, operator, o) })
 			return all.Wait()
 		},
 	}

@@ -115,8 +115,9 @@ func (f *facts) certificates(is func(left time.Duration) bool) []Hit {
 	var out []Hit
 	for _, m := range f.Machines {
 		for _, c := range m.Certificates {
-			if is(c.NotAfter.Sub(f.Time)) {
-				out = append(out, Hit{On: nodeSubject(m.Node), Values: map[string]string{"file": c.File, "node": m.Node, "next": renewal(m.Node, m.ControlPlane, c.File)},
+			if left := c.NotAfter.Sub(f.Time); is(left) {
+				next := renewal(m.Node, m.ControlPlane, left <= 0, c.File)
+				out = append(out, Hit{On: nodeSubject(m.Node), Values: map[string]string{"file": c.File, "node": m.Node, "next": next},
 					Evidence: []string{fmt.Sprintf("%s ends at %s", c.File, c.NotAfter.UTC().Format(time.RFC3339))}})
 			}
 		}
@@ -125,12 +126,14 @@ func (f *facts) certificates(is func(left time.Duration) bool) []Hit {
 }
 
 // renewal is how a certificate of a machine is renewed.
-func renewal(node string, controlPlane bool, file string) string {
+func renewal(node string, controlPlane, expired bool, file string) string {
 	switch name := path.Base(file); {
-	case !controlPlane: // its kubelet renews it while it runs
-		return "on a control-plane node: ocadm token create --print-join-command; then run that line on " + node + ", with the role flags it was joined with"
 	case name == "ca.crt" || name == "front-proxy-ca.crt":
 		return "on a control-plane node: ocadm certs rotate-ca --dry-run"
+	case !controlPlane && expired:
+		return "on a control-plane node: ocadm token create --print-join-command; then run that line on " + node + ", with the role flags it was joined with"
+	case !controlPlane: // its kubelet should have renewed it; a join refuses while the node is Ready
+		return "on " + node + ": systemctl restart kubelet; journalctl -u kubelet -n 50"
 	}
 	return "on " + node + ", and on each other control-plane node: ocadm certs renew"
 }

@@ -345,15 +345,18 @@ func TestPrintable(t *testing.T) {
 // TestRenewal: what renews a certificate depends on the machine and on the file.
 func TestRenewal(t *testing.T) {
 	for _, c := range []struct {
-		controlPlane bool
-		file, want   string
+		controlPlane, expired bool
+		file, want            string
 	}{
-		{true, "/etc/kubernetes/pki/apiserver.crt", "on n1, and on each other control-plane node: ocadm certs renew"},
-		{true, "/etc/kubernetes/pki/ca.crt", "ocadm certs rotate-ca"},
-		{true, "/etc/kubernetes/pki/etcd/ca.crt", "ocadm certs rotate-ca"},
-		{false, "/var/lib/kubelet/pki/kubelet-client-current.pem", "ocadm token create --print-join-command; then run that line on n1"},
+		{true, true, "/etc/kubernetes/pki/apiserver.crt", "on n1, and on each other control-plane node: ocadm certs renew"},
+		{true, false, "/etc/kubernetes/pki/apiserver.crt", "on n1, and on each other control-plane node: ocadm certs renew"},
+		{true, true, "/etc/kubernetes/pki/ca.crt", "ocadm certs rotate-ca"},
+		{true, true, "/etc/kubernetes/pki/etcd/ca.crt", "ocadm certs rotate-ca"},
+		{false, true, "/etc/kubernetes/pki/ca.crt", "ocadm certs rotate-ca"},
+		{false, false, "/var/lib/kubelet/pki/kubelet-client-current.pem", "on n1: systemctl restart kubelet"},
+		{false, true, "/var/lib/kubelet/pki/kubelet-client-current.pem", "ocadm token create --print-join-command; then run that line on n1"},
 	} {
-		if got := renewal("n1", c.controlPlane, c.file); !strings.Contains(got, c.want) {
+		if got := renewal("n1", c.controlPlane, c.expired, c.file); !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s", c.file, got)
 		}
 	}
