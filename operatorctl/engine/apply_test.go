@@ -138,7 +138,7 @@ func TestDeletingAgainAndAgainIsAConflict(t *testing.T) {
 	for range 2 * conflictBudget {
 		last, _ = b.one(config("ours"))
 		_ = b.api.Delete(t.Context(), config(""))
-		b.Forget(KeyOf(config("")))
+		b.Forget(KeyOf(config("")), "")
 	}
 	if last.Conflict == nil || !strings.Contains(last.Conflict.Error(), "deletes it again and again") || b.writes > conflictBudget+1 {
 		t.Errorf("%v, %d writes", last.Conflict, b.writes)

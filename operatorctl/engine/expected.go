@@ -38,5 +38,7 @@ func (a *Applier) Behind(ctx context.Context, namespace string) (behind bool, un
 	return behind, until, nil
 }
 
-// Forget drops what is known of an object that a watch has shown to be deleted, but not how often others have deleted it.
-func (a *Applier) Forget(key Key) { a.records.deleted(key) }
+// Forget drops what is known of an object that a watch has shown to be deleted in a version, but not how often others have deleted it.
+// What was written after that version stays expected: a cache lacks an object a moment before its watch reports that, and a reconcile in
+// that moment has made the object anew.
+func (a *Applier) Forget(key Key, version string) { a.records.deleted(key, version) }

@@ -54,7 +54,13 @@ func TestCacheIsBehindUntilItShowsTheWrite(t *testing.T) {
 			t.Errorf("until %s at %s", until, b.clock)
 		}
 	}
-	// Neither is one that was deleted.
-	b.Forget(KeyOf(config("")))
+	// A deletion before our write does not undo it: the write stays expected.
+	b.Forget(KeyOf(old), old.GetResourceVersion())
+	behind("onecloud", true)
+	// One after it does.
+	if err := b.api.Get(t.Context(), client.ObjectKeyFromObject(old), old); err != nil {
+		t.Fatal(err)
+	}
+	b.Forget(KeyOf(config("")), old.GetResourceVersion())
 	behind("onecloud", false)
 }

@@ -34,11 +34,11 @@ func (r *records) drop(key Key) {
 	delete(r.of, key)
 }
 
-// deleted drops what is known of an object, but not how often others have deleted it.
-func (r *records) deleted(key Key) {
+// deleted drops what is known of an object up to the version that deleted it, but not how often others have deleted it.
+func (r *records) deleted(key Key, version string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if one, known := r.of[key]; known {
+	if one, known := r.of[key]; known && !Older(version, one.expected) {
 		r.of[key] = record{drift: one.drift}
 	}
 }

@@ -235,10 +235,10 @@ func (r *Reconciler) CloudOf(o client.Object) string {
 	return name
 }
 
-// Deleted drops everything that is remembered of an object.
+// Deleted drops everything that is remembered of an object that is gone.
 func (r *Reconciler) Deleted(o client.Object) {
 	if gvk, err := apiutil.GVKForObject(o, r.acts.client.Scheme()); err == nil {
-		r.acts.applier.Forget(engine.Key{GVK: gvk, Namespace: o.GetNamespace(), Name: o.GetName()})
+		r.acts.applier.Forget(engine.Key{GVK: gvk, Namespace: o.GetNamespace(), Name: o.GetName()}, o.GetResourceVersion())
 	}
 }
 
