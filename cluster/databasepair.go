@@ -109,7 +109,7 @@ func DatabaseLine(ctx context.Context, c client.Client, key client.ObjectKey) (s
 	}
 	s, err := EmbeddedDatabase(ctx, c, key.Namespace)
 	if err != nil {
-		return "unknown: " + err.Error(), nil //nolint:nilerr // the line says so; an account may lack the rights
+		return "unknown: " + err.Error(), nil //nolint:nilerr // the line says so; an account may lack the privileges
 	}
 	return map[bool]string{true: "redundant: ", false: "not redundant: "}[s.Redundant] + s.Message, nil
 }

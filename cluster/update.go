@@ -39,7 +39,7 @@ type Update struct {
 	OperatorImage string
 	// OperatorOnly leaves the cloud as it is.
 	OperatorOnly bool
-	// Manifests of the operator for an image. If this program has the wanted version, it has the matching CRD and rights and applies them. nil:
+	// Manifests of the operator for an image. If this program has the wanted version, it has the matching CRD and permissions and applies them. nil:
 	// only the image is set.
 	Manifests func(image string) ([]*unstructured.Unstructured, error)
 	// Bring makes an image available to the nodes before the operator runs from it; nil: a registry has it.

@@ -183,7 +183,7 @@ func newCertsTake(a *app) *cobra.Command {
 		Use: "take-authorities STAGE", Short: "Take over a stage of a rotation on this node", Hidden: true,
 		Long: "Writes the certificate authorities of a stage of a rotation to this machine, signs certificates again where the stage requires it, and\n" +
 			"restarts what does not reread them by itself. The pods of ocadm certs rotate-ca run it; they need the processes of the machine and all\n" +
-			"rights.",
+			"permissions.",
 		Example: "  ocadm certs take-authorities trust --from /rotation\n  ocadm certs take-authorities sign --from /rotation --report /dev/termination-log",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) (err error) {

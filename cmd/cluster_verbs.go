@@ -30,7 +30,7 @@ func newClusterCreate(a *app) *cobra.Command {
 		Short: "Create the cloud",
 		Long: "Creates the OnecloudCluster from the settings that init saved (ConfigMap onecloud/ocadm-cloud) and the flags.\n" +
 			"If the cloud exists, nothing changes; if it differs from the flags, the command lists the differences and fails. In another namespace\n" +
-			"(--namespace) a cloud has its own settings, and the operator gets rights there.",
+			"(--namespace) a cloud has its own settings, and the operator gets permissions there.",
 		Example: "  ocadm cluster create --version v4.0.3 --wait\n  ocadm cluster create --version v4.0.3 --edition ee",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -209,7 +209,7 @@ func (a *app) updateCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 		}
 		return a.bringOperator(ctx, s, image)
 	}
-	if u.OperatorVersion == version.Version { // this program has the matching CRD and rights
+	if u.OperatorVersion == version.Version { // this program has the matching CRD and permissions
 		u.Manifests = func(image string) ([]*unstructured.Unstructured, error) {
 			return operatorphase.ObjectsFor(ctx, k, image)
 		}

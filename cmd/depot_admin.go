@@ -244,7 +244,7 @@ func podImages(k client.Client, node string) func(context.Context) ([]string, er
 // apiTimeout bounds a request to an API server that may be down.
 const apiTimeout = 10 * time.Second
 
-// otherDepots finds the depots of other control-plane nodes by the addresses of their API servers, with the rights of this node.
+// otherDepots finds the depots of other control-plane nodes by the addresses of their API servers, with the permissions of this node.
 func otherDepots(k client.Client, connect func(address string) *depot.Client, port string) func(context.Context) ([]*depot.Client, error) {
 	endpoints := &unstructured.Unstructured{}
 	endpoints.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Endpoints"}) // nodes may not read EndpointSlices

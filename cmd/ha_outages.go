@@ -172,7 +172,7 @@ func newHAFault() *cobra.Command {
 	c := &cobra.Command{
 		Use: "fault KIND", Short: "Break a part of this node for a while", Hidden: true,
 		Long: "Breaks a part of the control-plane node for a while, as a transient unit of its systemd. The pod ocadm-ha-test runs it; it needs the\n" +
-			"processes of the machine and all rights.",
+			"processes of the machine and all permissions.",
 		Example: "  ocadm ha fault pause-etcd --for 15s\n  ocadm ha fault cut-node --for 45s",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -20,7 +20,7 @@ func newOperatorManifests(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "manifests",
 		Short: "Print what install applies, or write a Helm chart or a kustomization",
-		Long: "Prints the definition, the rights and the Deployment of the operator, in an order in which they can be applied. It contacts nothing.\n" +
+		Long: "Prints the definition, the permissions and the Deployment of the operator, in an order in which they can be applied. It contacts nothing.\n" +
 			"--chart and --kustomization write the same objects to a directory instead, for Helm and Kustomize.",
 		Example: `  ocadm operator manifests --operator-image registry.example.org/you/ocadm:v1 | kubectl apply --server-side -f -
   ocadm operator manifests --chart ./ocadm && helm install ocadm ./ocadm --namespace onecloud --create-namespace

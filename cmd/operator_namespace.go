@@ -20,8 +20,8 @@ func newOperatorNamespace(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "namespace",
 		Short: "List, add and remove the namespaces in which the operator manages clouds",
-		Long: "The operator manages clouds in its own namespace and in those added here, and has rights nowhere else. Adding or removing a namespace\n" +
-			"changes the rights of the operator and restarts it; clouds keep running.",
+		Long: "The operator manages clouds in its own namespace and in those added here, and has permissions nowhere else. Adding or removing a namespace\n" +
+			"changes the permissions of the operator and restarts it; clouds keep running.",
 		Example: "  ocadm operator namespace list\n  ocadm operator namespace add tenant-b",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    groupRunE,
@@ -51,7 +51,7 @@ func newNamespaceAdd(a *app, use string) *cobra.Command {
 	return newNamespaceCommand(a, &cobra.Command{
 		Use:   use,
 		Short: "Add namespaces in which the operator manages clouds",
-		Long: "Creates each namespace that does not exist, gives the operator rights there, creates the service accounts of the components, and\n" +
+		Long: "Creates each namespace that does not exist, gives the operator permissions there, creates the service accounts of the components, and\n" +
 			"restarts the operator.",
 		Example: "  ocadm operator namespace add tenant-b\n  ocadm operator namespace add tenant-b tenant-c",
 		Args:    arguments(cobra.MinimumNArgs(1)),
@@ -62,7 +62,7 @@ func newNamespaceRemove(a *app) *cobra.Command {
 	return newNamespaceCommand(a, &cobra.Command{
 		Use:   "remove NAMESPACE...",
 		Short: "Stop managing clouds in namespaces",
-		Long: "Removes the rights of the operator and the service accounts of the components from each namespace, and restarts the operator.\n" +
+		Long: "Removes the permissions of the operator and the service accounts of the components from each namespace, and restarts the operator.\n" +
 			"The namespace itself stays. A namespace that still holds a cloud is refused: delete the cloud first.",
 		Example: "  ocadm operator namespace remove tenant-b\n  ocadm operator namespace remove tenant-b tenant-c",
 		Args:    arguments(cobra.MinimumNArgs(1)),

@@ -42,8 +42,8 @@ func newOperatorRunCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Run the operator",
-		Long: "Watches OnecloudCluster resources in the given namespaces and makes each cloud match its spec. The operator needs rights only in these\n" +
-			"namespaces. It skips a namespace without rights until it gets them. In a pod it uses the service account.\n\n" +
+		Long: "Watches OnecloudCluster resources in the given namespaces and makes each cloud match its spec. The operator needs permissions only in these\n" +
+			"namespaces. It skips a namespace without permissions until it gets them. In a pod it uses the service account.\n\n" +
 			"Every flag is also a setting: it is read from an OCADM_* variable or the file of --config if it is not given.",
 		Example: "  # in the cluster, as the Deployment of init does\n  ocadm operator run --leader-elect\n\n" +
 			"  # on a developer's machine\n  ocadm operator run --kubeconfig ~/.kube/config --namespaces onecloud",

@@ -30,7 +30,7 @@ func newOperatorUninstall(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove the operator from a cluster and keep all data",
-		Long: "Removes what install created: the operator, its rights, the definition of OnecloudCluster, the embedded database, the roles of nodes, and\n" +
+		Long: "Removes what install created: the operator, its permissions, the definition of OnecloudCluster, the embedded database, the roles of nodes, and\n" +
 			"the namespaces if nothing else is in them. Everything else stays. While the cluster holds a cloud, the command refuses and names the\n" +
 			"command that deletes it.\n\n" +
 			"The volume and the password of the embedded database and the settings of the cloud stay, too, and install uses them again.\n" +

@@ -33,7 +33,7 @@ func newUI(a *app) *cobra.Command {
 			if err := loopback(address); err != nil {
 				return err
 			}
-			file, err := f.file("serves the page with the rights of a kubeconfig, and the REST API serves that page itself")
+			file, err := f.file("serves the page with the permissions of a kubeconfig, and the REST API serves that page itself")
 			if err != nil {
 				return err
 			}

@@ -47,7 +47,7 @@ func updateDefinition(ctx context.Context, c client.Client, kind string, built *
 	switch {
 	case ctx.Err() != nil:
 	case apierrors.IsForbidden(err):
-		log.Warn("no right to update the definition of "+kind+": a field that it lacks is refused; give it with ocadm init phase operator",
+		log.Warn("no permission to update the definition of "+kind+": a field that it lacks is refused; give it with ocadm init phase operator",
 			"error", err)
 	case apierrors.IsNotFound(err): // the operator may not create one; what depends on it says so
 	case err != nil:

@@ -13,7 +13,7 @@ import (
 
 // Options of a running operator.
 type Options struct {
-	// Namespaces whose clouds are looked after, the only ones where rights are needed; none means all.
+	// Namespaces whose clouds are looked after, the only ones where permissions are needed; none means all.
 	Namespaces []string
 	// Image is the operator's own, which the jobs of clouds run from, too.
 	Image string
@@ -41,7 +41,7 @@ type Addresses struct {
 	Metrics, Health, Profile string
 }
 
-// lacking is what the operator goes without, because it has no right to it, or because it is not defined. Run finds that out.
+// lacking is what the operator goes without, because it has no permission to it, or because it is not defined. Run finds that out.
 type lacking struct {
 	// nodes are not read: it cannot say which ones are lost.
 	nodes bool

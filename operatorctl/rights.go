@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// watched are the namespaces to watch, and those that were asked for and where there are no rights now.
+// watched are the namespaces to watch, and those that were asked for and where there are no permissions now.
 func watched(ctx context.Context, cfg *rest.Config, asked []string, log *slog.Logger) (watch, refused []string, err error) {
 	if len(asked) < 2 { // there are no others that it could stop
 		return asked, nil, nil
@@ -29,10 +29,10 @@ func watched(ctx context.Context, cfg *rest.Config, asked []string, log *slog.Lo
 	}
 	refused = slices.DeleteFunc(slices.Clone(asked), func(ns string) bool { return slices.Contains(watch, ns) })
 	for _, ns := range refused {
-		log.Warn("no rights in a namespace: its clouds are not looked at", "namespace", ns)
+		log.Warn("no permissions in a namespace: its clouds are not looked at", "namespace", ns)
 	}
 	if len(watch) == 0 {
-		return nil, nil, fmt.Errorf("the operator may not list clouds in any of its namespaces (%q): give it rights with ocadm init phase operator", asked)
+		return nil, nil, fmt.Errorf("the operator may not list clouds in any of its namespaces (%q): give it permissions with ocadm init phase operator", asked)
 	}
 	return watch, refused, nil
 }
@@ -48,21 +48,21 @@ type right struct {
 	without, gained string
 }
 
-// optional are those rights. A later one may depend on an earlier one.
+// optional are those permissions. A later one may depend on an earlier one.
 func optional() []right {
 	return []right{
 		{func(l *lacking) *bool { return &l.nodes },
-			mayWatchNodes, nil, "no right to watch nodes: lost ones cannot be reported", "watch nodes"},
+			mayWatchNodes, nil, "no permission to watch nodes: lost ones cannot be reported", "watch nodes"},
 		{func(l *lacking) *bool { return &l.operations }, mayOperate, nil,
-			"operations are not defined, or there is no right to run them: clouds stay at their versions", "run operations"},
+			"operations are not defined, or there is no permission to run them: clouds stay at their versions", "run operations"},
 		{func(l *lacking) *bool { return &l.machines }, mayJoin, nil,
-			"machines are not defined, or there is no right to join them: nodes are joined by hand", "join machines"},
+			"machines are not defined, or there is no permission to join them: nodes are joined by hand", "join machines"},
 		{func(l *lacking) *bool { return &l.jobs }, mayCreateJobs, func(o Options) bool { return o.without.machines || o.Image == "" },
-			"no right to create Jobs: the operator itself works on machines", "create Jobs"},
+			"no permission to create Jobs: the operator itself works on machines", "create Jobs"},
 	}
 }
 
-// lookUp records in the options which of the rights the operator lacks, and logs what it cannot do. lacking is true if another try may find more.
+// lookUp records in the options which of the permissions the operator lacks, and logs what it cannot do. lacking is true if another try may find more.
 func lookUp(ctx context.Context, cfg *rest.Config, o *Options) (lacking bool, err error) {
 	for _, r := range optional() {
 		yes, err := r.may(ctx, cfg, *o)
@@ -77,10 +77,10 @@ func lookUp(ctx context.Context, cfg *rest.Config, o *Options) (lacking bool, er
 	return lacking, nil
 }
 
-// rightsInterval is how often namespaces without rights are asked about again.
+// rightsInterval is how often namespaces without permissions are asked about again.
 const rightsInterval = time.Minute
 
-// granted ends the operator once it has rights in a namespace where it had none, or those that it lacks by its options: only a new one can
+// granted ends the operator once it has permissions in a namespace where it had none, or those that it lacks by its options: only a new one can
 // watch that, too.
 func granted(cfg *rest.Config, refused []string, o Options) func(context.Context) error {
 	return func(ctx context.Context) error {
@@ -94,7 +94,7 @@ func granted(cfg *rest.Config, refused []string, o Options) func(context.Context
 			}
 			// An API server that does not answer now is asked again.
 			if now, err := allowed(ctx, cfg, refused); err == nil && len(now) > 0 {
-				return fmt.Errorf("starting again to watch namespaces %q, where there are rights now", now)
+				return fmt.Errorf("starting again to watch namespaces %q, where there are permissions now", now)
 			}
 			for _, r := range optional() {
 				if !*r.missing(&o.without) {
@@ -108,7 +108,7 @@ func granted(cfg *rest.Config, refused []string, o Options) func(context.Context
 	}
 }
 
-// allowed are those of the namespaces in which the operator may list clouds. A watch of a namespace where it has no rights never
+// allowed are those of the namespaces in which the operator may list clouds. A watch of a namespace where it has no permissions never
 // begins, and would keep the operator from starting: a namespace that was deleted must not stop the clouds of all others.
 func allowed(ctx context.Context, cfg *rest.Config, namespaces []string) (out []string, err error) {
 	for _, ns := range namespaces {
@@ -171,7 +171,7 @@ func mayWatch(ctx context.Context, cfg *rest.Config, namespaces []string, resour
 	return mayInAll(ctx, cfg, namespaces, authorizationv1.ResourceAttributes{Verb: "watch", Group: v1alpha1.Group, Resource: resource})
 }
 
-// mayInAll reports whether the operator has a right in each of some namespaces; none means all there are.
+// mayInAll reports whether the operator has a permission in each of some namespaces; none means all there are.
 func mayInAll(ctx context.Context, cfg *rest.Config, namespaces []string, right authorizationv1.ResourceAttributes) (bool, error) {
 	if len(namespaces) == 0 {
 		namespaces = []string{""}
@@ -184,16 +184,16 @@ func mayInAll(ctx context.Context, cfg *rest.Config, namespaces []string, right 
 	return true, nil
 }
 
-// may reports whether the operator has a right.
+// may reports whether the operator has a permission.
 func may(ctx context.Context, cfg *rest.Config, right authorizationv1.ResourceAttributes) (bool, error) {
 	c, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
-		return false, fmt.Errorf("asking for rights: %w", err)
+		return false, fmt.Errorf("asking for permissions: %w", err)
 	}
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &right}}
 	answer, err := c.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
-		return false, fmt.Errorf("asking for the right to %s %s in namespace %q: %w", right.Verb, right.Resource, right.Namespace, err)
+		return false, fmt.Errorf("asking for the permission to %s %s in namespace %q: %w", right.Verb, right.Resource, right.Namespace, err)
 	}
 	return answer.Status.Allowed, nil
 }

@@ -104,7 +104,7 @@ func (s *server) register(mux *http.ServeMux) *huma.OpenAPI {
 	c.OpenAPIPath, c.DocsPath, c.SchemasPath = "", "", ""
 	c.CreateHooks = nil // no $schema in answers
 	c.RejectUnknownQueryParameters = true
-	c.Info.Description = "Clouds, their components, releases, operations and machines. Log in with a token of Kubernetes; its rights decide."
+	c.Info.Description = "Clouds, their components, releases, operations and machines. Log in with a token of Kubernetes; its permissions decide."
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer", Description: "token of a service account or user of Kubernetes"}}
 	c.Security = []map[string][]string{{"token": {}}}
 	api := humago.New(mux, c)
@@ -150,7 +150,7 @@ func (s *server) client(cfg *rest.Config) (client.WithWatch, error) {
 
 type sessionKey struct{}
 
-// of is the client of a request, which has the rights of its sender.
+// of is the client of a request, which has the permissions of its sender.
 func of(ctx context.Context) client.WithWatch {
 	c, _ := ctx.Value(sessionKey{}).(client.WithWatch)
 	return c

@@ -120,7 +120,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// clientOf is a client with the rights of a token. It calls knows when the API server lets the token in.
+// clientOf is a client with the permissions of a token. It calls knows when the API server lets the token in.
 func (s *server) clientOf(token string, knows func()) (client.WithWatch, error) {
 	if s.Local != "" {
 		if subtle.ConstantTimeCompare([]byte(token), []byte(s.Local)) == 1 {

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ServeLocal serves the interface and the page on a loopback address, without TLS, until ctx ends. Who has the link has the rights of o.Config; its
+// ServeLocal serves the interface and the page on a loopback address, without TLS, until ctx ends. Who has the link has the permissions of o.Config; its
 // token changes with each start. ready gets the link when the server listens.
 func ServeLocal(ctx context.Context, o Options, namespace string, ready func(link string)) error {
 	o.Local = rand.Text()

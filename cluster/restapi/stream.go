@@ -29,7 +29,7 @@ const (
 	messageTimeout = 10 * time.Second
 	// beat keeps proxies from closing a stream on which nothing happens.
 	beat = 15 * time.Second
-	// longest stream: the client comes again, and its rights are asked for again.
+	// longest stream: the client comes again, and its permissions are asked for again.
 	longest = time.Hour
 )
 
@@ -79,7 +79,7 @@ func streaming(run func(stream) error) *huma.StreamResponse {
 
 func (s *server) streams(api huma.API) {
 	events := describe("stream-events", http.MethodGet, "/namespaces/{namespace}/events", "events", "Follow clouds, operations and machines")
-	events.Description = "First one message for each that is there, then one for each change. Without watch rights on all three, name those that you may watch."
+	events.Description = "First one message for each that is there, then one for each change. Without watch permissions on all three, name those that you may watch."
 	log := describe("stream-log", http.MethodGet, "/namespaces/{namespace}/operations/{name}/log", "operations", "Follow the log of an operation")
 	log.Description = "A message \"line\" for each line, an event of package workflow in JSON; at its end a message \"end\" with the phase of the operation. " +
 		"With follow=false it ends at once."

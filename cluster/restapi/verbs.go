@@ -90,7 +90,7 @@ type moveInput struct {
 	}
 }
 
-// releases are read with the rights of the operator, because they are Secrets: who may read the cloud may know which releases it had.
+// releases are read with the permissions of the operator, because they are Secrets: who may read the cloud may know which releases it had.
 func (s *server) releases(ctx context.Context, in *Named) (*list[cluster.Release], error) {
 	if _, err := cluster.Get(ctx, of(ctx), in.key()); err != nil {
 		return nil, failed(err)

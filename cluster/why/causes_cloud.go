@@ -62,7 +62,7 @@ func operatorCauses() []Cause {
 				}
 				return []Hit{{On: operator, Evidence: []string{fmt.Sprintf("generation %d, observed %d", f.Cloud.Generation, f.Cloud.Status.ObservedGeneration)}}}
 			}},
-		{ID: "operator-rights", Code: "OCA-7534", Layer: Operator, Title: "The operator lacks a right", What: "The operator lacks a right that ${component} needs",
+		{ID: "operator-rights", Code: "OCA-7534", Layer: Operator, Title: "The operator lacks a permission", What: "The operator lacks a permission that ${component} needs",
 			Why: "its ClusterRole is of another release, or was edited", Next: "ocadm operator install",
 			Says: regexp.MustCompile(`is forbidden: User "system:serviceaccount:[^"]+" cannot`), In: Message},
 		{ID: "cloud-paused", Code: "OCA-7535", Layer: Setting, Warning: true, Title: "The cloud is paused",

@@ -23,7 +23,7 @@ func controlPlaneCauses() []Cause {
 			When: func(f *facts) []Hit { return f.refused("OCA-4203") }},
 		{ID: "api-credentials", Code: "OCA-4204", Layer: ControlPlane, Title: "The API server rejects the kubeconfig", What: "${what}", Why: "${why}", Next: "${next}",
 			When: func(f *facts) []Hit { return f.refused("OCA-4204") }},
-		{ID: "api-forbidden", Code: "OCA-4205", Layer: ControlPlane, Title: "The account of the kubeconfig lacks rights", What: "${what}", Why: "${why}", Next: "${next}",
+		{ID: "api-forbidden", Code: "OCA-4205", Layer: ControlPlane, Title: "The account of the kubeconfig lacks permissions", What: "${what}", Why: "${why}", Next: "${next}",
 			When: func(f *facts) []Hit { return f.refused("OCA-4205") }},
 		{ID: "certificate-expired", Code: "OCA-4301", Layer: ControlPlane, Title: "A certificate of Kubernetes has expired",
 			What: "The certificate ${file} of ${node} has expired", Why: "kubeadm's certificates end after a year unless an upgrade or a command renews them",

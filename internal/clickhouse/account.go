@@ -22,7 +22,7 @@ type Account struct {
 // fromMySQL lets an account read tables of MySQL: services take over the log of operations that they had there.
 const fromMySQL = "MYSQL"
 
-// privileges are what a service gets on its database. They are named one by one: ALL holds rights over accounts and collections too, and
+// privileges are what a service gets on its database. They are named one by one: ALL holds privileges over accounts and collections too, and
 // an administrator who has not all of those himself cannot give it.
 var privileges = []string{
 	"SHOW", "SELECT", "INSERT", "ALTER", "CREATE TABLE", "CREATE VIEW", "CREATE DICTIONARY", "DROP TABLE", "DROP VIEW", "DROP DICTIONARY",

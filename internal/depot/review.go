@@ -38,7 +38,7 @@ type reviewer struct {
 	valid map[[sha256.Size]byte]time.Time // when a token was valid, by its digest
 }
 
-// Reviewed is for Access.Tokens: it shows a token to an API server and asks who that is. So the depot has no right to read Secrets. A token
+// Reviewed is for Access.Tokens: it shows a token to an API server and asks who that is. So the depot has no permission to read Secrets. A token
 // that was valid stays so for a minute, and for a day while the API server does not answer. Of server, only address and authority are used.
 func Reviewed(server *rest.Config) func(context.Context, string) error {
 	r := &reviewer{server: rest.AnonymousClientConfig(server), now: time.Now, valid: map[[sha256.Size]byte]time.Time{}}

@@ -186,7 +186,7 @@ func (a *Admin) MakeDatabases(ctx context.Context, names []string) error {
 	return nil
 }
 
-// AccountStatements returns the statements that make all accounts but the server's own and root, with their rights. They hold hashes of passwords.
+// AccountStatements returns the statements that make all accounts but the server's own and root, with their privileges. They hold hashes of passwords.
 func (a *Admin) AccountStatements(ctx context.Context) ([]string, error) {
 	const op = "reading the accounts"
 	accounts, err := a.Accounts(ctx)

@@ -70,7 +70,7 @@ func (r Room) Lacks(bytes int64) bool { return r.Unknown == "" && r.Takes(bytes)
 // unknownTable is the server's error for a table of information_schema that no plugin provides.
 const unknownTable = 1109
 
-// Room reads how much space the server has. MariaDB says it where its plugin disks is loaded, to accounts with the right FILE; MySQL never does. A data directory
+// Room reads how much space the server has. MariaDB says it where its plugin disks is loaded, to accounts with the privilege FILE; MySQL never does. A data directory
 // that is a symbolic link is taken for a directory.
 func (a *Admin) Room(ctx context.Context) (Room, error) {
 	const op = "reading the free space"

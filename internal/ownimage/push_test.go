@@ -106,7 +106,7 @@ func TestPushFails(t *testing.T) {
 		insecure   bool
 	}{
 		{"no account", "docker login", httptest.NewServer(answer(http.StatusUnauthorized)), true},
-		{"no right", "docker login", httptest.NewServer(answer(http.StatusForbidden)), true},
+		{"no permission", "docker login", httptest.NewServer(answer(http.StatusForbidden)), true},
 		{"no project", "create the project", httptest.NewServer(answer(http.StatusNotFound)), true},
 		{"private CA", "SSL_CERT_FILE", httptest.NewTLSServer(newRegistry()), false},
 		{"nobody there", "see that the registry", gone, true},

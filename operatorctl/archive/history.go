@@ -47,7 +47,7 @@ func AddRecord(ctx context.Context, c client.Client, by client.FieldOwner, cloud
 			return c.Create(ctx, cm, by)
 		}
 		err = c.Patch(ctx, cm, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), by)
-		if apierrors.IsForbidden(err) { // the rights of the pods of component backup are those of an earlier release
+		if apierrors.IsForbidden(err) { // the permissions of the pods of component backup are those of an earlier release
 			err = c.Update(ctx, cm, by)
 		}
 		return err

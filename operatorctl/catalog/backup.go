@@ -66,7 +66,7 @@ func placed(c *corev1.Container, place string) {
 	c.Env = append(c.Env, corev1.EnvVar{Name: "OCADM_PLACE", Value: place})
 }
 
-// backupRights: directories of nodes and of most provisioners are root's. It needs no right beyond writing there.
+// backupRights: directories of nodes and of most provisioners are root's. It needs no permission beyond writing there.
 func backupRights() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		RunAsUser: new(int64(0)), AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),

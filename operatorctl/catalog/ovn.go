@@ -46,7 +46,7 @@ func ovsImage() component.Component {
 	})
 }
 
-// pullsSwitch is a container that does nothing and has no rights.
+// pullsSwitch is a container that does nothing and has no permissions.
 func pullsSwitch() component.Workload {
 	w := openvswitch("image", "")
 	w.Command, w.GracePeriod = []string{"sleep", "2147483647"}, 1

@@ -195,7 +195,7 @@ type Workload struct {
 	DNSOptions  []corev1.PodDNSConfigOption
 	// CPU and Memory requests of the main container ("10m", "64Mi" by default), measured: what the service uses at rest.
 	CPU, Memory string
-	// Security of the main container, where not all rights are taken from it.
+	// Security of the main container, where not all permissions are taken from it.
 	Security *corev1.SecurityContext
 }
 

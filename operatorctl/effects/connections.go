@@ -32,7 +32,7 @@ type Options struct {
 	OnStatement func(verb string)
 }
 
-// Access is how one cloud's database and services are reached, and with which rights.
+// Access is how one cloud's database and services are reached, and with which permissions.
 type Access struct {
 	Cluster     component.Cluster
 	Credentials component.Credentials

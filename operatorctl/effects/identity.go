@@ -48,7 +48,7 @@ func asAdmin(do work) doing {
 	}
 }
 
-// withCatalog also reads the catalogue, which takes the right to do so.
+// withCatalog also reads the catalogue, which takes the permission to do so.
 func withCatalog(do work) doing {
 	return asAdmin(func(ctx context.Context, s session, in Input) (_ bool, err error) {
 		if s.catalog, err = s.Catalog(ctx); identity.IsForbidden(err) {
@@ -78,7 +78,7 @@ func each(writes ...write) (changed bool, err error) {
 // ensured is the result of a write whose record is of no further interest.
 func ensured(_ string, changed bool, err error) (bool, error) { return changed, err }
 
-// ensureAdminPolicy gives the administrator the right to everything. It is all that a fresh identity service allows him to do, and
+// ensureAdminPolicy gives the administrator permission for everything. It is all that a fresh identity service allows him to do, and
 // it takes effect some time later: until then this effect is Waiting.
 func ensureAdminPolicy(ctx context.Context, s session, _ Input) (bool, error) {
 	return each(

@@ -43,7 +43,7 @@ type cause int
 const (
 	// transient: the API server or the way to it; soon over.
 	transient cause = iota
-	// external: the way out lies outside, and is often taken: a quota, a webhook, a right.
+	// external: the way out lies outside, and is often taken: a quota, a webhook, a permission.
 	external
 	// terminal: the object itself is wrong; asking again the same changes nothing.
 	terminal

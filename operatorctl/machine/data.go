@@ -33,7 +33,7 @@ import (
 )
 
 // A join token lives for tokenTTL, and the data get another one when tokenMargin is left. It is short: the operator cannot take a token back,
-// because the right to delete one is the right to delete every Secret of kube-system.
+// because permission to delete one is permission to delete every Secret of kube-system.
 const (
 	tokenTTL    = 2 * time.Hour
 	tokenMargin = time.Hour

@@ -60,7 +60,7 @@ func (w work) drain() operation.Step {
 			}
 			ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 			defer cancel()
-			// There is no watch, also because the operator has no right to watch the pods of others.
+			// There is no watch, also because the operator has no permission to watch the pods of others.
 			left, err := kube.Evict(ctx, w.Direct, w.Client, n.Name, time.Second, 15*time.Second, report.Waiting)
 			if len(left) > 0 && wait.Interrupted(err) {
 				return fmt.Errorf("waiting for the pods of node %s: %s have not left", n.Name, strings.Join(left[:min(len(left), 5)], ", "))
@@ -147,7 +147,7 @@ func IsOnlyControlPlane(ctx context.Context, c client.Reader, m *v1alpha1.Oneclo
 // elsewhere is what a process that is not on a control-plane node cannot do.
 func elsewhere(machine string) error {
 	return finding.New("OCA-7627", "Machine "+machine+" is a control-plane node, and the operator cannot work on those",
-		"it needs a Job on a control-plane node, and it may not create Jobs or does not run in a pod", "let it run in the cluster with its rights: ocadm operator install")
+		"it needs a Job on a control-plane node, and it may not create Jobs or does not run in a pod", "let it run in the cluster with its permissions: ocadm operator install")
 }
 
 // worker is why a step of a control-plane node is skipped.

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// Account of the pods. It has no right, and they get no token of it.
+	// Account of the pods. It has no permission, and they get no token of it.
 	Account = "onecloud-node-certificates"
 	// LabelCloud of a Job holds the cloud that looks after the certificates, AnnotationNode the node.
 	LabelCloud     = "onecloud.yunion.io/certificates-of"
@@ -85,7 +85,7 @@ func job(name string, cloud *v1alpha1.OnecloudCluster, node string, pod corev1.P
 }
 
 // podOn is a pod on one control-plane node. It runs as root, whose files these are, without any capability and without a token: with the files of the node, it has
-// the rights of an administrator anyway.
+// the permissions of an administrator anyway.
 func podOn(cloud *v1alpha1.OnecloudCluster, node, image string, args []string) corev1.PodSpec {
 	how := operation.Job{Account: Account, ControlPlane: true}
 	pod := how.Pod(cloud, image, append([]string{"operator", "node-certificates"}, args...))

@@ -84,7 +84,7 @@ func turns(ctx context.Context, r *operation.Run) (due []turn, away []string, er
 func plan(ctx context.Context, r *operation.Run, report workflow.Reporter, image string) error {
 	if image == "" {
 		return finding.New("OCA-7627", "The operator cannot work on control-plane nodes", "it may not create Jobs, or does not run in a pod",
-			"let it run in the cluster with its rights: ocadm operator install; or on each control-plane node: ocadm certs renew")
+			"let it run in the cluster with its permissions: ocadm operator install; or on each control-plane node: ocadm certs renew")
 	}
 	due, away, err := turns(ctx, r)
 	if err != nil {

@@ -98,7 +98,7 @@ func (l *log) write(ctx context.Context) {
 	}
 }
 
-// keep writes the log once, at its end. A program elsewhere needs no right to change a ConfigMap for that. A log that cannot be kept is lost.
+// keep writes the log once, at its end. A program elsewhere needs no permission to change a ConfigMap for that. A log that cannot be kept is lost.
 func (l *log) keep(ctx context.Context, c client.Client) {
 	if c == nil {
 		return

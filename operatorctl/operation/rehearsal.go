@@ -350,7 +350,7 @@ func cannotRehearse(err error) error {
 	if e, ok := errors.AsType[*mysql.Error](err); ok {
 		remedy = e.Remedy()
 	} else if apierrors.IsForbidden(err) {
-		remedy = "give the operator the rights of its release: ocadm init phase operator"
+		remedy = "give the operator the permissions of its release: ocadm init phase operator"
 	}
 	return finding.Errorf("OCA-7091", "The update cannot be rehearsed", remedy, "%w", err)
 }

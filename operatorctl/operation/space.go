@@ -66,7 +66,7 @@ func databases(f facts) finding.List {
 	if known := finding.Of(f.server.err); len(known) > 0 {
 		return known
 	}
-	return finding.List{finding.Errorf("OCA-7063", "The databases cannot be copied", "give the administrator of the database server the rights that "+
+	return finding.List{finding.Errorf("OCA-7063", "The databases cannot be copied", "give the administrator of the database server the privileges that "+
 		"docs/install.md lists, and make room on it", "%w", f.server.err)}
 }
 

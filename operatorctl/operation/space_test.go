@@ -31,7 +31,7 @@ func TestSpace(t *testing.T) {
 		"a binary log takes them too": {&server{copies: size, room: logged}, nil, "OCA-7073 error 300.0 MiB are free in /var/lib/mysql/, and up to 400.0 MiB are needed"},
 		"not known":                   {&server{copies: size, room: unknown}, nil, "OCA-7074 warning MySQL does not report it: make sure that 200.0 MiB are free in /var/lib/mysql/"},
 		"nothing is copied":           {&server{copies: size, room: room(0)}, &v1alpha1.UpdateParameters{NoBackup: true}, ""},
-		"another finding":             {&server{copies: size, room: room(0), err: errors.New("no right")}, nil, ""},
+		"another finding":             {&server{copies: size, room: room(0), err: errors.New("no permission")}, nil, ""},
 	} {
 		got := ""
 		for _, f := range space(facts{server: c.server, update: c.update}) {

@@ -38,7 +38,7 @@ type Options struct {
 	Components []component.Component
 	// Image is the operator's own.
 	Image string
-	// WithoutNodes keeps it from reading nodes: the operator has no right to.
+	// WithoutNodes keeps it from reading nodes: the operator has no permission to.
 	WithoutNodes bool
 	// Operations is true if operations may move clouds from one release to another, in waves.
 	Operations bool

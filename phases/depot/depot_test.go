@@ -217,7 +217,7 @@ func TestFillFromNode(t *testing.T) {
 	}
 }
 
-// The pod is complete, has no right that it does not need, and mounts files only.
+// The pod is complete, has no permission that it does not need, and mounts files only.
 func TestManifest(t *testing.T) {
 	h, rec := machine(t)
 	put(t, h, "/usr/local/bin/ctr", "x")

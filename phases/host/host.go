@@ -45,7 +45,7 @@ type Host struct {
 	Self string
 	// Own packs Self into an image, once.
 	Own func() (v1.Image, error)
-	// Kube gives a client of the cluster with admin rights; it fails before the API server answers. Kubeconfig() is its file.
+	// Kube gives a client of the cluster with admin permissions; it fails before the API server answers. Kubeconfig() is its file.
 	Kube func(ctx context.Context) (client.WithWatch, error)
 	REST func(ctx context.Context) (*rest.Config, error)
 }

@@ -180,12 +180,12 @@ func serverIn(h *host.Host, kubeconfig string) (url.URL, error) {
 	return *u, nil
 }
 
-// NodeClientAt has the kubelet's rights at another address of the API server.
+// NodeClientAt has the kubelet's permissions at another address of the API server.
 func NodeClientAt(h *host.Host, server string) (client.WithWatch, error) {
 	return clientAt(h, KubeletKubeconfig, "https://"+server)
 }
 
-// AdminClient has the rights of an administrator, with the kubeconfig as it is now.
+// AdminClient has the permissions of an administrator, with the kubeconfig as it is now.
 func AdminClient(h *host.Host) (client.WithWatch, error) { return clientOf(h, AdminKubeconfig) }
 
 // AddressedFiles are the files of kubeadm and the kubelet on this machine that may hold addresses of the control plane or of the node.

@@ -210,7 +210,7 @@ func diagnoseBootstrap(ctx context.Context, h *host.Host, cause error) finding.F
 	})
 }
 
-// registeredPhase waits until the cluster knows the node, with the kubelet's own rights.
+// registeredPhase waits until the cluster knows the node, with the kubelet's own permissions.
 func registeredPhase() host.Phase {
 	return host.Phase{
 		Name: "node-registered", Short: "Wait until the node is registered", Timeout: startPatience,
@@ -242,10 +242,10 @@ func registeredPhase() host.Phase {
 	}
 }
 
-// NodeClient is a client with the rights of this machine's kubelet, which may read and change its own node.
+// NodeClient is a client with the permissions of this machine's kubelet, which may read and change its own node.
 func NodeClient(h *host.Host) (client.WithWatch, error) { return clientOf(h, KubeletKubeconfig) }
 
-// clientOf is a client with the rights of a kubeconfig of this machine.
+// clientOf is a client with the permissions of a kubeconfig of this machine.
 func clientOf(h *host.Host, kubeconfig string) (client.WithWatch, error) {
 	return clientAt(h, kubeconfig, "")
 }

@@ -225,9 +225,9 @@ const (
 	ConfigFile = "/etc/ocadm/kubeadm.yaml"
 	// PatchesDir holds this node's patches for kubeadm.
 	PatchesDir = "/etc/ocadm/patches"
-	// AdminKubeconfig gives the rights of a cluster administrator; it exists on control-plane nodes only.
+	// AdminKubeconfig gives the permissions of a cluster administrator; it exists on control-plane nodes only.
 	AdminKubeconfig = kube.AdminKubeconfig
-	// KubeletKubeconfig gives the rights of this node.
+	// KubeletKubeconfig gives the permissions of this node.
 	KubeletKubeconfig = kubernetesDir + "/kubelet.conf"
 	// KubeletConfigFile has the settings of this node's kubelet.
 	KubeletConfigFile = kubeletDir + "/config.yaml"

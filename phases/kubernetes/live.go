@@ -102,11 +102,11 @@ func bootstrapTokenDone(ctx context.Context, c client.Client, h *host.Host) (boo
 // SuperAdminKubeconfig bypasses authorization; kubeadm keeps it for repairs.
 const SuperAdminKubeconfig = kubernetesDir + "/super-admin.conf"
 
-// administratorPhase gives the group in admin.conf its rights. kubeadm does that inside whichever phase asks the API server first; as
+// administratorPhase gives the group in admin.conf its permissions. kubeadm does that inside whichever phase asks the API server first; as
 // a step of its own, everything else may start as soon as it is done.
 func administratorPhase() host.Phase {
 	return host.Phase{
-		Name: "administrator", Short: "Grant the administrator's kubeconfig its rights", After: []string{apiServerReady},
+		Name: "administrator", Short: "Grant the administrator's kubeconfig its permissions", After: []string{apiServerReady},
 		Check: live(func(ctx context.Context, c client.Client, _ *host.Host) (bool, error) {
 			return true, c.Get(ctx, client.ObjectKey{Name: constants.ClusterAdminsGroupAndClusterRoleBinding}, &rbacv1.ClusterRoleBinding{})
 		}),

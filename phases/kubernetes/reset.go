@@ -74,7 +74,7 @@ func removeNodePhase() host.Phase {
 	}
 }
 
-// deleteNode deletes a Node with the rights of an administrator. The machine leaves also when that is not possible.
+// deleteNode deletes a Node with the permissions of an administrator. The machine leaves also when that is not possible.
 func deleteNode(ctx context.Context, c client.Client, name string, r workflow.Reporter) {
 	err := c.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	if err == nil {
@@ -84,7 +84,7 @@ func deleteNode(ctx context.Context, c client.Client, name string, r workflow.Re
 	}
 }
 
-// leaveNode reports to the cluster that the machine is gone, with the kubelet's rights, which do not include deleting a Node: its pods are
+// leaveNode reports to the cluster that the machine is gone, with the kubelet's permissions, which do not include deleting a Node: its pods are
 // replaced at once, and a machine of that name may join. Without it the Node would pass for Ready until the controllers miss it.
 func leaveNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	name := h.Config.Node.Name

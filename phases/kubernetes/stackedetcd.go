@@ -84,7 +84,7 @@ func EtcdTLS(files host.Files) (*tls.Config, error) {
 	return out, nil
 }
 
-// checkEtcdPhase is the last look before the machine becomes part of the cluster: with the administrator's rights that it has now, everything
+// checkEtcdPhase is the last look before the machine becomes part of the cluster: with the administrator's permissions that it has now, everything
 // that would make it harm the cluster can be seen.
 func checkEtcdPhase(after string) host.Phase {
 	return host.Phase{

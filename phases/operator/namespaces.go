@@ -25,7 +25,7 @@ import (
 	"yunion.io/x/ocadm/templates"
 )
 
-// Rights are what a namespace of clouds needs: the operator's rights there, and the accounts of services. It is pure.
+// Rights are what a namespace of clouds needs: the operator's permissions there, and the accounts of services. It is pure.
 func Rights(namespace string) ([]*unstructured.Unstructured, error) {
 	text, err := templates.RenderDir("operator/namespace", map[string]any{"Namespace": namespace, "Operator": Namespace})
 	if err != nil {
@@ -60,7 +60,7 @@ func installed(ctx context.Context, c client.Client) (*appsv1.Deployment, error)
 	return d, nil
 }
 
-// Serve lets the installed operator manage the clouds of a namespace: it grants the rights there and restarts the operator. If there is no
+// Serve lets the installed operator manage the clouds of a namespace: it grants the permissions there and restarts the operator. If there is no
 // operator, or it manages the namespace already, nothing happens.
 func Serve(ctx context.Context, c client.WithWatch, namespace string) (kube.ChangeSet, error) {
 	d, err := installed(ctx, c)
@@ -79,7 +79,7 @@ func Serve(ctx context.Context, c client.WithWatch, namespace string) (kube.Chan
 	return append(set, change), err
 }
 
-// Leave makes the installed operator stop managing the clouds of a namespace and takes its rights there away. The namespace stays. A
+// Leave makes the installed operator stop managing the clouds of a namespace and takes its permissions there away. The namespace stays. A
 // namespace that holds a cloud is a finding: the operator must finish its deletion first.
 func Leave(ctx context.Context, c client.WithWatch, namespace string) (kube.ChangeSet, error) {
 	d, err := installed(ctx, c)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package operator installs the operator into the cluster: definition, rights, Deployment. It installs by manifest and shares no code
+// Package operator installs the operator into the cluster: definition, permissions, Deployment. It installs by manifest and shares no code
 // with the operator. Applying it again with another version is the upgrade.
 package operator
 
@@ -80,7 +80,7 @@ func inOrder(objs []*unstructured.Unstructured) []*unstructured.Unstructured {
 	return objs
 }
 
-// Install applies the operator's definition, rights and Deployment, and does not wait for its pods; Ready does. In a cluster of ours, the operator looks after the
+// Install applies the operator's definition, permissions and Deployment, and does not wait for its pods; Ready does. In a cluster of ours, the operator looks after the
 // certificates of the control-plane nodes.
 func Install() host.Phase { return install(nil, nodeCertificates) }
 
@@ -101,7 +101,7 @@ func install(before func(context.Context, *host.Host, client.WithWatch, bool) (k
 	}}
 	return m.Phase(host.Phase{
 		Name: "operator", Short: "Install the operator",
-		Long: "Applies the definition of OnecloudCluster, the operator's rights, and Deployment onecloud/onecloud-operator (--operator-version,\n" +
+		Long: "Applies the definition of OnecloudCluster, the operator's permissions, and Deployment onecloud/onecloud-operator (--operator-version,\n" +
 			"by default this ocadm's own). The phase operator-ready waits for it.",
 	})
 }

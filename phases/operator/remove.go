@@ -107,11 +107,11 @@ func removable(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// managed are the namespaces in which the operator has rights. The Deployment that names them may be gone already.
+// managed are the namespaces in which the operator has permissions. The Deployment that names them may be gone already.
 func managed(ctx context.Context, c client.Client) ([]string, error) {
 	var list rbacv1.RoleBindingList
 	if err := c.List(ctx, &list, client.MatchingFields{"metadata.name": Name}); err != nil {
-		return nil, fmt.Errorf("listing the rights of the operator: %w", err)
+		return nil, fmt.Errorf("listing the permissions of the operator: %w", err)
 	}
 	var out []string
 	for _, b := range list.Items {
@@ -283,7 +283,7 @@ func (r Removal) Changes() kube.ChangeSet {
 	return set
 }
 
-// Apply deletes one object after the other and waits for each end, so that the operator has stopped before its rights go. It returns what it
+// Apply deletes one object after the other and waits for each end, so that the operator has stopped before its permissions go. It returns what it
 // did, also with an error; a repeated removal goes on from there.
 func (r Removal) Apply(ctx context.Context, c client.WithWatch, report func(what, why string)) (kube.ChangeSet, error) {
 	var set kube.ChangeSet

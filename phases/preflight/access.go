@@ -26,31 +26,31 @@ func checkAccess(ctx context.Context, m *machine) []finding.Finding {
 	const code, remedy = "OCA-4211", "use an administrator's kubeconfig: --kubeconfig FILE"
 	c, err := m.h.Kube(ctx)
 	if err != nil {
-		return []finding.Finding{finding.Errorf(code, "The rights of the kubeconfig's account cannot be read", remedy, "%w", err)}
+		return []finding.Finding{finding.Errorf(code, "The permissions of the kubeconfig's account cannot be read", remedy, "%w", err)}
 	}
 	all, err := may(ctx, c, authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"})
 	if err != nil {
-		return []finding.Finding{finding.Errorf(code, "The rights of the kubeconfig's account cannot be read", remedy, "%w", err)}
+		return []finding.Finding{finding.Errorf(code, "The permissions of the kubeconfig's account cannot be read", remedy, "%w", err)}
 	}
 	if all {
 		return nil
 	}
 	needs, err := needs(c, m)
 	if err != nil {
-		return []finding.Finding{finding.Errorf(code, "The rights that the operator needs cannot be determined", "report this as a bug", "%w", err)}
+		return []finding.Finding{finding.Errorf(code, "The permissions that the operator needs cannot be determined", "report this as a bug", "%w", err)}
 	}
 	missing, err := denied(ctx, c, needs)
 	if err != nil {
-		return []finding.Finding{finding.Errorf(code, "The rights of the kubeconfig's account cannot be read", remedy, "%w", err)}
+		return []finding.Finding{finding.Errorf(code, "The permissions of the kubeconfig's account cannot be read", remedy, "%w", err)}
 	}
 	if len(missing) == 0 {
 		return nil
 	}
 	return []finding.Finding{finding.New(code, "The account of the kubeconfig may not install the operator",
-		fmt.Sprintf("it lacks %d of %d rights: %s", len(missing), len(needs), strings.Join(missing[:min(len(missing), 3)], ", ")), remedy).With(missing...)}
+		fmt.Sprintf("it lacks %d of %d permissions: %s", len(missing), len(needs), strings.Join(missing[:min(len(missing), 3)], ", ")), remedy).With(missing...)}
 }
 
-// needs are the rights for every object of an installation. Whoever binds cluster-admin must be allowed to bind anything.
+// needs are the permissions for every object of an installation. Whoever binds cluster-admin must be allowed to bind anything.
 func needs(c client.Client, m *machine) ([]authorizationv1.ResourceAttributes, error) {
 	objs, err := operator.Objects(m.h.Config.OperatorImage(), m.h.Config.Cloud.Namespace)
 	if err != nil {
@@ -88,7 +88,7 @@ func needs(c client.Client, m *machine) ([]authorizationv1.ResourceAttributes, e
 	return out, nil
 }
 
-// denied are those of the rights that the account lacks, one line each.
+// denied are those of the permissions that the account lacks, one line each.
 func denied(ctx context.Context, c client.Client, rights []authorizationv1.ResourceAttributes) ([]string, error) {
 	lines, errs := make([]string, len(rights)), make([]error, len(rights))
 	var g sync.WaitGroup

@@ -277,7 +277,7 @@ func checkSameAddress(ctx context.Context, m *machine) []finding.Finding {
 	}
 	others, err := m.holders(ctx, link.Name, ip.String())
 	if err != nil || len(others[ip.String()]) == 0 {
-		return nil // without the right to ask, or on a link without ARP, nothing is known
+		return nil // without the permission to ask, or on a link without ARP, nothing is known
 	}
 	return []finding.Finding{finding.Warn("OCA-2026", "Another machine has the address "+ip.String()+" of this node",
 		"on "+link.Name+", MAC address "+strings.Join(others[ip.String()], ", ")+" answers for it",

@@ -2,7 +2,7 @@
 
 // Package preflight looks at a machine before anything on it is changed, and reports everything at once that would make init or join
 // fail, each with what to do about it. It changes nothing; the one exception is the throw-away schema that proves a database account's
-// rights, which is not made in a dry run.
+// permissions, which is not made in a dry run.
 package preflight
 
 import (

@@ -45,7 +45,7 @@ func Begin(ctx context.Context, h *host.Host) (*Rotation, error) {
 	return n, n.load(ctx)
 }
 
-// client has the rights of an administrator, with the kubeconfig as it is now: a step may have changed what it trusts.
+// client has the permissions of an administrator, with the kubeconfig as it is now: a step may have changed what it trusts.
 func (n *Rotation) client() (client.WithWatch, error) { return kubernetes.AdminClient(n.Host) }
 
 // connected gives the run of a step its client.

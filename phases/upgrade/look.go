@@ -75,7 +75,7 @@ type Deprecated struct {
 // pod networks, by the names of their DaemonSets.
 var networks = []string{"kube-flannel-ds", "calico-node", "cilium", "kube-ovn-cni", "kube-router"}
 
-// Look reads what the cluster runs, with the rights of an administrator.
+// Look reads what the cluster runs, with the permissions of an administrator.
 func Look(ctx context.Context, k client.Client, server *rest.Config, here string) (Inventory, error) {
 	var out Inventory
 	var err error

@@ -20,7 +20,7 @@ import (
 // Upgrade is what the steps of one machine share.
 type Upgrade struct {
 	Host *host.Host
-	// K has the rights of an administrator on a control-plane node, of the kubelet on a worker.
+	// K has the permissions of an administrator on a control-plane node, of the kubelet on a worker.
 	K      client.WithWatch
 	Record Record
 	// Target is where the software comes from.
@@ -300,7 +300,7 @@ func configurationStep() Step {
 					r.Changed("stored %s in ConfigMap kube-system/kubeadm-config", u.Record.To)
 					return nil
 				}},
-			{Name: "bootstrap-token", Short: "Bring the rights that joining needs up to date", Timeout: 2 * time.Minute,
+			{Name: "bootstrap-token", Short: "Bring the permissions that joining needs up to date", Timeout: 2 * time.Minute,
 				Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil }, Run: run("bootstrap-token")},
 		},
 	}

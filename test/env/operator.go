@@ -39,7 +39,7 @@ type Launch struct {
 // settle is how long a wave of an operation must serve in a test.
 const settle = 100 * time.Millisecond
 
-// StartOperator runs the operator as its service account: a right that it lacks is an error.
+// StartOperator runs the operator as its service account: a permission that it lacks is an error.
 func (e *Env) StartOperator(changes ...func(*Launch)) {
 	e.Helper()
 	e.operator.log = harness.Log{}
@@ -182,7 +182,7 @@ func (e *Env) Mark() harness.Mark {
 	return m
 }
 
-// Changes are the requests that change something, but for those that only report: events, statuses, reviews of rights.
+// Changes are the requests that change something, but for those that only report: events, statuses, reviews of permissions.
 func (w Work) Changes() []harness.Request {
 	return pick(w.Kubernetes, func(q harness.Request) bool {
 		reports := q.Resource == "events" || q.Resource == "selfsubjectaccessreviews" || q.Subresource == "status"

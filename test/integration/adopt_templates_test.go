@@ -27,7 +27,7 @@ var mayChange = []string{
 var mayChangeOf = map[string][]string{
 	"host": {"spec"}, "region-dns": {"spec"}, "web": {"spec.containers.ports"},
 	"glance": {"spec.containers.volumeMounts", "spec.initContainers"}, // its images lie in its claim
-	"region": {"spec.serviceAccount", "spec.serviceAccountName"},      // it reads nodes with rights of its own
+	"region": {"spec.serviceAccount", "spec.serviceAccountName"},      // it reads nodes with permissions of its own
 	"logger": {"spec.topologySpreadConstraints"},                      // the fixture runs two copies
 }
 

@@ -38,7 +38,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// apiTest is a test with the REST API and senders of different rights.
+// apiTest is a test with the REST API and senders of different permissions.
 type apiTest struct {
 	*cloudTest
 	test    *testing.T
@@ -123,7 +123,7 @@ func certificateFiles(t *testing.T) (certificate, key string, ca *x509.CertPool)
 	return certificate, key, ca
 }
 
-// sender makes a service account with rights and keeps a token of it.
+// sender makes a service account with permissions and keeps a token of it.
 func (f *apiTest) sender(name string, rules ...rbacv1.PolicyRule) {
 	f.Helper()
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: name}

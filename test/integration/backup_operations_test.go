@@ -104,7 +104,7 @@ func (b *backups) known() (fresh []string) {
 	return fresh
 }
 
-// pod runs what the pods of component backup run in their account, and compares the rights that it used with those that it has, both ways.
+// pod runs what the pods of component backup run in their account, and compares the permissions that it used with those that it has, both ways.
 func (b *backups) pod() {
 	b.Helper()
 	const account = "onecloud-backup"

@@ -51,7 +51,7 @@ func (n neighbour) wroteNothing(from harness.Mark) {
 			continue
 		}
 		changes++
-		// The recorder of events works in its own time, also when it reports what was before; reviews of rights change nothing.
+		// The recorder of events works in its own time, also when it reports what was before; reviews of permissions change nothing.
 		if q.Namespace == n.Namespace && q.Resource != "events" && q.Resource != "selfsubjectaccessreviews" {
 			n.Errorf("it wrote to the other cloud: %s", q)
 		}

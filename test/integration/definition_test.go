@@ -50,7 +50,7 @@ func TestDefinitionIsUpdated(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.StartOperator()
-	e.untilSaid("no right to update the definition")
+	e.untilSaid("no permission to update the definition")
 	e.untilSaid("Starting workers")
 	e.untilAccepted(false)
 }

@@ -86,7 +86,7 @@ func TestMachineJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.untilOperation("join-lost-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Worker.Number == 2 })
-	f.Eventually(func() (bool, string) { // the old process has no right to anything any more
+	f.Eventually(func() (bool, string) { // the old process has no permission to anything any more
 		return process.Process.Signal(syscall.Signal(0)) != nil, "the process of the lost node runs"
 	})
 	lost.let("")
@@ -174,7 +174,7 @@ func (f *machinesTest) cancelledJob() {
 	f.Get(&corev1.ConfigMap{}, "join-paused-1-log") // a log does not go with the Job
 }
 
-// secrecy: no secret is in an argument, the environment or a Job, and a Job has no right to the objects of others.
+// secrecy: no secret is in an argument, the environment or a Job, and a Job has no permission to the objects of others.
 func (f *machinesTest) secrecy() {
 	f.Helper()
 	all := f.jobs.Seen()

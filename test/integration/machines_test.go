@@ -190,7 +190,7 @@ func (f *machinesTest) pod(node string) {
 	f.Create(p)
 }
 
-// machineRights compares the rights that are for machines alone with those that were used.
+// machineRights compares the permissions that are for machines alone with those that were used.
 func (f *machinesTest) machineRights(from harness.Mark) {
 	f.Helper()
 	used := f.used(f.Requests(from, harness.Filter{User: env.OperatorUser, Watches: true, Leases: true}))
@@ -221,7 +221,7 @@ func (f *machinesTest) machineRights(from harness.Mark) {
 			}
 		}
 		if len(used) < 6 {
-			f.Errorf("%s used only %d rights", account, len(used))
+			f.Errorf("%s used only %d permissions", account, len(used))
 		}
 	}
 }

@@ -103,7 +103,7 @@ func (m *moves) refused() {
 	}
 	m.sql(m.to, "CREATE USER weak@'%' IDENTIFIED BY '"+m.to.RootPassword+"'", "GRANT CREATE, SELECT ON *.* TO weak@'%'")
 	if f := m.fails(append(m.args(m.to), "--database-user", "weak")...); f.Code != "OCA-7401" || !strings.Contains(f.Remedy+f.Cause, "GRANT") {
-		m.Errorf("an account without rights: %+v", f)
+		m.Errorf("an account without permissions: %+v", f)
 	}
 	for _, o := range m.operations() {
 		m.Errorf("there is operation %s", o.Name)

@@ -38,7 +38,7 @@ const (
 // withDatabases are the components of the cloud that have some; yunionconf makes its tables when it starts.
 var withDatabases = []string{"glance", "keystone", "logger", "region", "yunionconf"}
 
-// TestRehearsal rehearses an update: every migration runs, on copies, by the programs of the new release and with the rights of an account that
+// TestRehearsal rehearses an update: every migration runs, on copies, by the programs of the new release and with the privileges of an account that
 // can see nothing else. Then programs of that release are broken in each way, and the rehearsal names each of them.
 func TestRehearsal(t *testing.T) {
 	e := newCloudTest(t, env.Options{Workloads: env.Programs, Database: &mariadb.Options{GeneralLog: true, Args: []string{"--max-connections=2000"}}})

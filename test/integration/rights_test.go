@@ -40,7 +40,7 @@ func TestOptionalComponentsComeAndGo(t *testing.T) {
 	e.UntilReady()
 }
 
-// seldom reports whether a right is not used in an ordinary life; TestSeldomRights uses it. What is listed at once elsewhere is streamed by
+// seldom reports whether a permission is not used in an ordinary life; TestSeldomRights uses it. What is listed at once elsewhere is streamed by
 // a watch of this API server; passwords are updated when a release adds some; the finalizers are asked for by an admission plugin; a bare
 // pod is one of the earlier operator's etcd, or of a rehearsal (TestRehearsal); a definition is updated when it is an earlier one.
 func seldom(right string) bool {
@@ -48,7 +48,7 @@ func seldom(right string) bool {
 		right == finalizers
 }
 
-// elsewhere reports whether a right is needed only for machines, which TestMachines has, or for a rehearsal, which TestRehearsal makes.
+// elsewhere reports whether a permission is needed only for machines, which TestMachines has, or for a rehearsal, which TestRehearsal makes.
 func elsewhere(right string) bool {
 	return right == "create pods" || strings.Contains(right, "onecloudmachines") && !strings.HasPrefix(right, "watch ") || strings.HasSuffix(right, " nodes") && !strings.HasPrefix(right, "list ") &&
 		!strings.HasPrefix(right, "watch ") || strings.HasSuffix(right, " batch/jobs")
@@ -62,7 +62,7 @@ const finalizers = "update onecloud.yunion.io/onecloudclusters/finalizers"
 // everybody are requests that Kubernetes allows every account (system:basic-user, system:discovery).
 var everybody = []string{"create authorization.k8s.io/selfsubjectaccessreviews"}
 
-// TestOperatorUsesExactlyItsRights lets the operator do everything that it does in the ordinary life of a cloud, and compares the rights that
+// TestOperatorUsesExactlyItsRights lets the operator do everything that it does in the ordinary life of a cloud, and compares the permissions that
 // it used with those that it has, both ways.
 func TestOperatorUsesExactlyItsRights(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
@@ -97,11 +97,11 @@ func TestOperatorUsesExactlyItsRights(t *testing.T) {
 		}
 	}
 	if len(used) < 40 {
-		e.Errorf("only %d rights were used: is the audit log whole?", len(used))
+		e.Errorf("only %d permissions were used: is the audit log whole?", len(used))
 	}
 }
 
-// used are the rights that requests took. One that was refused is a failure.
+// used are the permissions that requests took. One that was refused is a failure.
 func (e *cloudTest) used(requests []harness.Request) map[string]string {
 	used := map[string]string{}
 	for _, q := range requests {
@@ -122,7 +122,7 @@ func (e *cloudTest) used(requests []harness.Request) map[string]string {
 	return used
 }
 
-// TestSeldomRights runs the operator where it takes the rights that it does not take elsewhere: with a namespace that was deleted, on an API server that does not stream
+// TestSeldomRights runs the operator where it takes the permissions that it does not take elsewhere: with a namespace that was deleted, on an API server that does not stream
 // lists and minds who may keep the owner of an object, and over a Secret of passwords that lacks some. There is no database: the cloud
 // gets no further than its first objects.
 func TestSeldomRights(t *testing.T) {
@@ -147,7 +147,7 @@ func TestSeldomRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.Create(etcd)
-	e.StartOperator(func(l *env.Launch) { l.Options.Namespaces = []string{"gone", namespace} }) // nobody gave it rights in the first
+	e.StartOperator(func(l *env.Launch) { l.Options.Namespaces = []string{"gone", namespace} }) // nobody gave it permissions in the first
 	e.UntilThere(&corev1.ConfigMap{}, "default-region")
 	e.UntilGone(&corev1.Pod{}, etcd.Name)
 	if pw := string(e.Credentials()["keystone.database-password"]); pw != "from-before" {
@@ -190,7 +190,7 @@ func ofKind(name, sub string) string {
 	return strings.TrimSuffix(name+"/"+sub, "/")
 }
 
-// narrowEnough reports whether the operator may have a right in the whole cluster.
+// narrowEnough reports whether the operator may have a permission in the whole cluster.
 func narrowEnough(rule rbacv1.PolicyRule) bool {
 	switch {
 	case slices.Equal(rule.Resources, []string{"nodes"}):
@@ -202,10 +202,10 @@ func narrowEnough(rule rbacv1.PolicyRule) bool {
 	return false
 }
 
-// granted are the rights that Roles give the operator. Those in the whole cluster must be narrowEnough.
+// granted are the permissions that Roles give the operator. Those in the whole cluster must be narrowEnough.
 func (e *cloudTest) granted() map[string]bool { return e.grantedTo("onecloud-operator", narrowEnough) }
 
-// grantedTo are the rights of an account. Those in the whole cluster must be narrow.
+// grantedTo are the permissions of an account. Those in the whole cluster must be narrow.
 func (e *cloudTest) grantedTo(account string, narrow func(rbacv1.PolicyRule) bool) map[string]bool {
 	e.Helper()
 	out := map[string]bool{}

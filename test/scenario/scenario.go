@@ -128,7 +128,7 @@ func (sc *Scenario) join(ctx context.Context, from, node int, kind, args []strin
 	})
 }
 
-// Kubectl runs kubectl on machine 1 with admin rights.
+// Kubectl runs kubectl on machine 1 with admin permissions.
 func (sc *Scenario) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return sc.On(ctx, 1, append([]string{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"}, args...)...)
 }

@@ -25,7 +25,7 @@ type Call struct {
 	context.Context
 	// User has logged in. Line is what he asked the shell to run, without the sudo that the server has answered for.
 	User, Line string
-	// Root reports whether the command has the rights of root.
+	// Root reports whether the command has the permissions of root.
 	Root bool
 	// Stdin has what follows the password of sudo.
 	Stdin          io.Reader

@@ -162,7 +162,7 @@ func TestLastingFailures(t *testing.T) {
 		{"another layer", CodeDigest, "--registry-mirror", changed("/v2/"), want},
 		{"another program", CodeDigest, "--mirror", changed("/m/"), want},
 		{"no account", CodeImage, "docker login " + s.host(), never(manifests, http.StatusUnauthorized), want},
-		{"no right", CodeImage, "docker login " + s.host(), never(manifests, http.StatusForbidden), want},
+		{"no permission", CodeImage, "docker login " + s.host(), never(manifests, http.StatusForbidden), want},
 		{"too many", CodeImage, "too many requests", never(manifests, http.StatusTooManyRequests), want},
 		{"out of service", CodeImage, "see what is wrong with " + s.host(), never(manifests, http.StatusBadGateway), want},
 		{"no layer", CodeDownload, "see that the version exists", never(func(r *http.Request) bool {

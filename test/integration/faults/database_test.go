@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/instant"
 )
 
-// dbUser is an administrator without the rights that would let him past a server that is read-only or full.
+// dbUser is an administrator without the privileges that would let him past a server that is read-only or full.
 const dbUser, dbPassword = "cloudadmin", "Cloudadmin-password"
 
 func (w *faulty) administrator(t testing.TB) {

@@ -58,7 +58,7 @@ func (c *Cluster) writeCredentials() error {
 }
 
 // Config is how a user reaches the API server, without client-side limits. Any user other than Admin is impersonated, so it has
-// exactly the rights that RBAC gives to its name and groups; the audit log names it as RequestUser.
+// exactly the permissions that RBAC gives to its name and groups; the audit log names it as RequestUser.
 func (c *Cluster) Config(user string, groups ...string) *rest.Config {
 	config := &rest.Config{
 		Host: c.URL, BearerToken: c.token, TLSClientConfig: rest.TLSClientConfig{CAData: c.ca}, QPS: -1,

@@ -45,7 +45,7 @@ func TestCluster(t *testing.T) {
 	t.Run("rbac", func(t *testing.T) {
 		_, err := client(t, c.ServiceAccount("onecloud", "onecloud-operator")).CoreV1().Secrets("default").List(t.Context(), metav1.ListOptions{})
 		if !apierrors.IsForbidden(err) {
-			t.Errorf("an account without rights may list secrets: %v", err)
+			t.Errorf("an account without permissions may list secrets: %v", err)
 		}
 	})
 	t.Run("kubeconfig", func(t *testing.T) {

@@ -48,7 +48,7 @@ const Agent = "program-kubelet"
 
 // Options of a kubelet.
 type Options struct {
-	// Config is how it reaches the API server, with all rights.
+	// Config is how it reaches the API server, with all permissions.
 	Config *rest.Config
 	// Namespace whose Deployments it runs.
 	Namespace string
