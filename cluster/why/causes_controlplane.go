@@ -7,6 +7,8 @@ import (
 	"path"
 	"regexp"
 	"time"
+
+	"yunion.io/x/ocadm/internal/etcdlog"
 )
 
 const (
@@ -53,7 +55,7 @@ func controlPlaneCauses() []Cause {
 		{ID: "etcd-damaged", Code: "OCA-4014", Layer: ControlPlane, On: string(controlPlane), Title: "The data of etcd is damaged, or another cluster's",
 			Why:  "/var/lib/etcd holds the data of another cluster, or was damaged by a power cut or a full disk",
 			Next: "on that machine: ocadm etcd status; with several control planes then ocadm etcd rejoin, with one ocadm etcd restore",
-			Says: regexp.MustCompile(`crc mismatch|cluster ID mismatch|wal: .*(broken|corrupt)|panic: .*(bbolt|freelist|page)|walpb: crc`), Of: notOwnEtcd},
+			Says: regexp.MustCompile(`cluster ID mismatch|` + etcdlog.Damage.String()), Of: notOwnEtcd},
 		{ID: "control-plane-pod", Code: "OCA-4304", Layer: Symptom, Title: "A part of the control plane does not run",
 			What: "${pod} does not run", Why: "a static pod of the control plane is not ready",
 			Next: "kubectl -n kube-system logs ${pod} --previous; kubectl -n kube-system describe pod ${pod}",

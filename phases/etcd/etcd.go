@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"net"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
+	"yunion.io/x/ocadm/internal/etcdlog"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/phases/host"
@@ -153,16 +153,12 @@ func (s *Status) judge(now time.Time) {
 	}
 }
 
-// damage is what an etcd logs whose files are not whole.
-var damage = regexp.MustCompile(`crc mismatch|wal: .*(broken|corrupt)|walpb: crc|panic: .*(bbolt|freelist|page|invalid)|database file.*(corrupt|invalid)|` +
-	`failed to (recover|open|load).*(db|backend|snapshot|wal)|data corruption|unexpected EOF|fault address|file is not a (bolt|bbolt)|invalid database`)
-
 // Diagnose explains why the member of this machine does not answer, and what a restore would lose.
 func Diagnose(h *host.Host, m kubernetes.EtcdMember, cause error) error {
 	lines := logLines(h)
 	var seen []string
 	for _, l := range lines {
-		if damage.MatchString(l) {
+		if etcdlog.Damage.MatchString(l) {
 			seen = append(seen, l[:min(len(l), 300)])
 		}
 	}

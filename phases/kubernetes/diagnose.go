@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"yunion.io/x/ocadm/internal/etcdlog"
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/host"
@@ -281,7 +282,7 @@ func podSignatures() []signature {
 			"the image %s can be neither found on this node nor pulled",
 			"give a bundle that holds it (--bundle), or make its registry reachable: ctr -n k8s.io images pull %s"},
 		{"OCA-4013", regexp.MustCompile(`(?i)no space left on device|disk quota exceeded`), "a disk is full", "df -h / /var/lib/etcd /var/lib/containerd"},
-		{"OCA-4014", regexp.MustCompile(`(?i)cluster ID mismatch|member count is unequal|has already been bootstrapped|crc mismatch|wal: .*(?:broken|corrupt)|invalid database`),
+		{"OCA-4014", regexp.MustCompile(`cluster ID mismatch|member count is unequal|has already been bootstrapped|` + etcdlog.Damage.String()),
 			"/var/lib/etcd holds the data of another cluster, or damaged data",
 			"ocadm etcd status; with several control-plane nodes then ocadm etcd rejoin, with one ocadm etcd restore; ocadm reset deletes the data"},
 		{"OCA-4015", regexp.MustCompile(`(?i)certificate has expired or is not yet valid`), "a certificate is not valid at this machine's time", "timedatectl"},
