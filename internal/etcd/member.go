@@ -13,6 +13,9 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
+// ErrOtherLearner is that a member joins already: etcd takes one at a time.
+var ErrOtherLearner error = rpctypes.ErrTooManyLearners
+
 // LostDisk reports whether the log of an etcd that ended says that it found no data although it was a member before.
 func LostDisk(log string) bool { return strings.Contains(log, "has already been bootstrapped") }
 

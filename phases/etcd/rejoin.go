@@ -13,12 +13,15 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/vip"
 )
 
 // Rejoin is what the steps share that make this machine's member a new one of its cluster.
@@ -158,6 +161,10 @@ func RejoinSteps() []RejoinStep {
 			Run:  func(ctx context.Context, r *Rejoin, rep workflow.Reporter) error { return startRest(ctx, r.Host, rep) },
 		},
 		{
+			Name: "node", Short: "Make the node one of the control plane", Timeout: 5 * time.Minute,
+			Plan: says("label the node as a control-plane node", "if the cluster has a virtual address: name this node as one that may hold it"), Run: asControlPlane,
+		},
+		{
 			Name: "finish", Short: "Record the end of the rejoin", Timeout: time.Minute, Plan: says(),
 			Run: func(_ context.Context, r *Rejoin, _ workflow.Reporter) error { return forget(r.Host, rejoinName) },
 		},
@@ -247,10 +254,7 @@ func addMember(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 		at = -1
 	}
 	if at < 0 {
-		if err := kubernetes.AwaitLearners(ctx, etcd.Member{PeerURL: r.Member.PeerURL}, c, rep); err != nil {
-			return err
-		}
-		if err := c.AddLearner(ctx, r.Member.Name, r.Member.PeerURL); err != nil {
+		if err := addLearner(ctx, c, etcd.Member{Name: r.Member.Name, PeerURL: r.Member.PeerURL}, rep); err != nil {
 			return err
 		}
 	}
@@ -305,4 +309,35 @@ func promote(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 		rep.Changed("member %s of etcd votes", r.Member.Name)
 	}
 	return awaitEtcd(ctx, r.Host, rep)
+}
+
+// addLearner adds the member when no other machine joins. Of two that have waited for the same restore, one comes second: it waits again.
+func addLearner(ctx context.Context, c *etcd.Client, own etcd.Member, rep workflow.Reporter) error {
+	for {
+		if err := kubernetes.AwaitLearners(ctx, etcd.Member{PeerURL: own.PeerURL}, c, rep); err != nil {
+			return err
+		}
+		if err := c.AddLearner(ctx, own.Name, own.PeerURL); !errors.Is(err, etcd.ErrOtherLearner) {
+			return err
+		}
+	}
+}
+
+// asControlPlane makes the Node one of the control plane, and the machine one that may hold the virtual address: a snapshot from before its join knows neither. A
+// machine that the others do not know, and that hears none of them, would take an address that another one has.
+func asControlPlane(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
+	k, err := kubernetes.AdminClient(r.Host)
+	if err != nil {
+		return err
+	}
+	return wait.Until(ctx, "the Node", time.Second, func(ctx context.Context) (bool, string, error) {
+		if err := vip.AddPeer(ctx, k, r.Host.Config.Node.AdvertiseAddress); err != nil {
+			return false, "", err
+		}
+		err := kubernetes.LabelControlPlane(ctx, k, r.Member.Name)
+		if apierrors.IsNotFound(err) { // the kubelet was restarted, and registers it
+			return false, "the kubelet has not registered Node " + r.Member.Name + " yet", nil
+		}
+		return err == nil, "", err
+	}, func(why string) { rep.Waiting("the Node", why) })
 }

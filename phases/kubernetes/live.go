@@ -51,16 +51,21 @@ func inSystem(o client.Object, name string) check {
 // and host-health does not start without their addresses.
 const labelMaster = "node-role.kubernetes.io/master"
 
-// labelMasterNode labels this node. A kubelet may not give itself a label with that prefix.
+// labelMasterNode labels this node.
 func labelMasterNode(ctx context.Context, h *host.Host, _ workflow.Reporter) error {
 	c, err := h.Kube(ctx)
 	if err != nil {
 		return err
 	}
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Config.Node.Name}}
-	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:""}}}`, labelMaster)
+	return LabelControlPlane(ctx, c, h.Config.Node.Name)
+}
+
+// LabelControlPlane gives a Node the labels of a control-plane node: those of kubeadm, and labelMaster. A kubelet may not give itself such labels.
+func LabelControlPlane(ctx context.Context, c client.Client, name string) error {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"",%q:"",%q:""}}}`, constants.LabelNodeRoleControlPlane, constants.LabelExcludeFromExternalLB, labelMaster)
 	if err := c.Patch(ctx, n, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(kube.FieldManager)); err != nil {
-		return fmt.Errorf("labelling node %s %s: %w", n.Name, labelMaster, err)
+		return fmt.Errorf("labelling node %s: %w", name, err)
 	}
 	return nil
 }

@@ -217,6 +217,12 @@ func Change(ctx context.Context, k client.Client, to func(vip.Settings) vip.Sett
 	}
 }
 
+// AddPeer takes a control-plane node into the group again; a cluster without a virtual address has none.
+func AddPeer(ctx context.Context, k client.Client, address string) error {
+	_, err := Change(ctx, k, func(s vip.Settings) vip.Settings { return s.With(address) })
+	return client.IgnoreNotFound(err)
+}
+
 // RemovePeer takes a control-plane node out of the group; a cluster without a virtual address has none.
 func RemovePeer(ctx context.Context, k client.Client, address string) error {
 	_, err := Change(ctx, k, func(s vip.Settings) vip.Settings { return s.Without(address) })
