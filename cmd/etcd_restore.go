@@ -23,6 +23,8 @@ type etcdRestored struct {
 	// Snapshot is what was restored; without one, the member's own data.
 	Snapshot *snapshot.Info `json:"snapshot,omitempty"`
 	Loses    string         `json:"loses,omitempty"`
+	// Silent are the addresses of other control-plane nodes, which do not answer.
+	Silent []string `json:"silent,omitempty"`
 	// Preview is what the snapshot brings back of clouds.
 	Preview *etcdphase.Preview `json:"preview,omitempty"`
 	DryRun  bool               `json:"dryRun,omitempty"`
@@ -100,6 +102,11 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer bool, from etcdSo
 	}
 	fmt.Fprintf(a.Err, "This restores %s.\nIt loses %s.\n", what, out.Loses)
 	question := "The control plane on this machine stops for about a minute"
+	if len(r.Silent) > 0 {
+		fmt.Fprintf(a.Err, "Control-plane nodes %[1]s do not answer. If they run and only cannot be reached from here, they continue as another cluster.\n"+
+			"Make sure that they are off, or that ocadm etcd rejoin waits there.\n", strings.Join(r.Silent, ", "))
+		out.Silent = r.Silent
+	}
 	if r.File != "" {
 		p, err := r.Preview(ctx)
 		if err != nil {
@@ -131,7 +138,8 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer bool, from etcdSo
 	}
 	out.Steps = stepsDone(res)
 	own, _ := url.Parse(r.Member.ClientURL) // the manifest has it, and etcd ran with it
-	out.Next = []string{"ocadm etcd status", "on other control-plane nodes: ocadm etcd rejoin --after-restore " + own.Hostname(),
+	out.Next = []string{"ocadm etcd status", "on other control-plane nodes: ocadm etcd rejoin --after-restore " + own.Hostname() +
+		" (those that are off: turn on one, run it there, then the next; two that start together continue as the former cluster)",
 		"on workers: systemctl restart kubelet, and restart what holds watches for weeks"}
 	if out.Preview != nil {
 		out.Next = append(out.Next, nextOfClouds(*out.Preview)...)

@@ -32,6 +32,8 @@ type Restore struct {
 	From string
 	// Info is of the snapshot that was verified.
 	Info snapshot.Info
+	// Silent are the addresses of other control-plane nodes, none of which answers. One that only cannot be reached from here continues with the former etcd.
+	Silent []string
 
 	earlier
 }
@@ -97,37 +99,37 @@ func PlanRestore(ctx context.Context, h *host.Host, file string, own, alone bool
 		return nil, err
 	}
 	if err := r.hasData(); own && rec.Before == "" && err != nil {
-		if others := noneRuns(ctx, h, m, true); others != nil { // they may have what is missing here
+		if _, others := noneRuns(ctx, h, m, true); others != nil { // they may have what is missing here
 			return nil, others
 		}
 		return nil, finding.Errorf("OCA-4150", "The data of this member cannot be restored",
 			"if an etcd rejoin was begun here, move the directory member of the newest "+m.DataDir+"/"+beforeDir+"* to "+m.DataDir+
 				", then run the same command again; otherwise: ocadm etcd restore", "%w", err)
 	}
-	if err := noneRuns(ctx, h, m, alone); err != nil {
+	if r.Silent, err = noneRuns(ctx, h, m, alone); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// noneRuns is a finding while other control-plane nodes run, and without alone also while that is not known.
-func noneRuns(ctx context.Context, h *host.Host, m kubernetes.EtcdMember, alone bool) error {
+// noneRuns are the other control-plane nodes, none of which answers. It is a finding while one does, and without alone also while that is not known.
+func noneRuns(ctx context.Context, h *host.Host, m kubernetes.EtcdMember, alone bool) (silent []string, err error) {
 	others, sure := known(ctx, h, m)
 	u, err := url.Parse(m.ClientURL)
 	if err != nil {
-		return fmt.Errorf("reading the address of the member of etcd: %w", err)
+		return nil, fmt.Errorf("reading the address of the member of etcd: %w", err)
 	}
 	if busy := running(ctx, others, cmp.Or(h.Config.Node.BindPort, config.DefaultPort)); len(busy) > 0 {
-		return finding.New("OCA-4151", "Other control-plane nodes still run", strings.Join(busy, ", ")+" would continue with the present etcd, beside the restored one",
+		return nil, finding.New("OCA-4151", "Other control-plane nodes still run", strings.Join(busy, ", ")+" would continue with the present etcd, beside the restored one",
 			"if etcd works there, here instead: ocadm etcd rejoin; to give up what they have, on each of them: ocadm etcd rejoin --after-restore "+u.Hostname()+
-				", which waits for this one; or turn them off").With(busy...)
+				", which waits for this one").With(busy...)
 	}
 	if !sure && !alone {
-		return finding.New("OCA-4156", "It is not known whether other control-plane nodes run",
+		return nil, finding.New("OCA-4156", "It is not known whether other control-plane nodes run",
 			"the database of etcd on this machine cannot be read, and the endpoint of the cluster is not this machine; another one would continue beside the restored etcd",
 			"make sure that no other control-plane node runs, then run the same command with "+Alone)
 	}
-	return nil
+	return others, nil
 }
 
 func size(file string) int64 {
