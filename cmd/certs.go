@@ -62,7 +62,11 @@ func newCertsCheck(a *app) *cobra.Command {
 			err = ui.Print(a.Out, output.String(), list, func(w io.Writer) error {
 				var rows [][]string
 				for _, c := range list {
-					rows = append(rows, []string{c.Name, c.Kind, c.NotAfter.Format(time.RFC3339), strconv.Itoa(c.DaysLeft), c.State, c.File})
+					end, days := c.NotAfter.Format(time.RFC3339), strconv.Itoa(c.DaysLeft)
+					if c.State == kubernetes.CertificateDamaged {
+						end, days = "-", "-"
+					}
+					rows = append(rows, []string{c.Name, c.Kind, end, days, c.State, c.File})
 				}
 				return ui.Table(w, []string{"NAME", "KIND", "EXPIRES", "DAYS", "STATE", "FILE"}, rows)
 			})

@@ -27,7 +27,7 @@ type Certificate struct {
 	Kind     string    `json:"kind"`
 	NotAfter time.Time `json:"notAfter"`
 	DaysLeft int       `json:"daysLeft"`
-	// State is "valid", "expires-soon" or "expired".
+	// State is "valid", "expires-soon", "expired", or "damaged" where the file cannot be read; then the times are zero.
 	State string `json:"state"`
 	// External is set where the authority's key is not on this machine: only its owner can renew.
 	External bool `json:"external,omitempty"`
@@ -54,6 +54,7 @@ const (
 	CertificateValid   = "valid"
 	CertificateSoon    = "expires-soon"
 	CertificateExpired = "expired"
+	CertificateDamaged = "damaged"
 )
 
 const (
@@ -83,7 +84,8 @@ func renewer(h *host.Host) (*renewal.Manager, error) {
 	return m, nil
 }
 
-// Certificates are those of a control-plane node with their ends, the next first. Those that do not exist are left out.
+// Certificates are those of a control-plane node with their ends, the next first. Those that do not exist are left out. It is a finding if one cannot be read that
+// "certs renew" cannot make again.
 func Certificates(h *host.Host, now time.Time, soon time.Duration) ([]Certificate, error) {
 	m, err := renewer(h)
 	if err != nil {
@@ -114,7 +116,7 @@ func Certificates(h *host.Host, now time.Time, soon time.Duration) ([]Certificat
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", c.File, err)
+			return nil, unreadable(c.File, err)
 		}
 		c.External = !h.Files.Exists(pkiDir + "/" + r.CABaseName + ".key")
 		add(c, cert)
@@ -124,12 +126,25 @@ func Certificates(h *host.Host, now time.Time, soon time.Duration) ([]Certificat
 		{Name: "depot", Kind: kindDepot, File: depotServing}, {Name: "ca", Kind: kindAuthority, File: pkiDir + "/ca.crt"},
 		{Name: "etcd-ca", Kind: kindAuthority, File: pkiDir + "/etcd/ca.crt"}, {Name: "front-proxy-ca", Kind: kindAuthority, File: pkiDir + "/front-proxy-ca.crt"},
 	} {
-		if cert, err := readCertificate(h, c.File); err == nil {
+		switch cert, err := readCertificate(h, c.File); {
+		case err == nil:
 			add(c, cert)
+		case errors.Is(err, fs.ErrNotExist) || c.Kind == kindDepot: // the depot makes its own again
+		case c.Kind == kindKubelet:
+			c.State = CertificateDamaged
+			out = append(out, c)
+		default:
+			return nil, unreadable(c.File, err)
 		}
 	}
 	slices.SortFunc(out, func(a, b Certificate) int { return cmp.Or(a.NotAfter.Compare(b.NotAfter), cmp.Compare(a.Name, b.Name)) })
 	return out, nil
+}
+
+// unreadable is the finding of a file that holds no certificate, such as one that a power cut has emptied.
+func unreadable(file string, err error) error {
+	return finding.Errorf("OCA-4422", "A certificate on this machine cannot be read",
+		"restore "+file+" from a copy of /etc/kubernetes; without one, and with other control-plane nodes: ocadm reset, here, and join the machine again", "%s: %w", file, err)
 }
 
 func readCertificate(h *host.Host, file string) (*x509.Certificate, error) {
@@ -155,9 +170,18 @@ const (
 	buildAnew  = "back up the cloud's databases, create the cluster again, and restore: docs/backup.md"
 )
 
-// Expiry is a finding if a certificate has expired, or will soon; nil if all are valid.
+// End says when the certificate ends.
+func (c Certificate) End() string {
+	if c.State == CertificateDamaged {
+		return "cannot be read"
+	}
+	return "ends " + c.NotAfter.Format(time.RFC3339)
+}
+
+// Expiry is a finding if a certificate has expired, or will soon, or cannot be read; nil if all are valid.
 func Expiry(list []Certificate, node string) error {
 	for _, judged := range []struct{ state, code, title, authority string }{
+		{CertificateDamaged, "OCA-4422", "Certificates of Kubernetes cannot be read", buildAnew},
 		{CertificateExpired, "OCA-4301", "Certificates of Kubernetes have expired", buildAnew},
 		{CertificateSoon, "OCA-4401", "Certificates of Kubernetes expire soon", rotateThem},
 	} {
@@ -167,7 +191,7 @@ func Expiry(list []Certificate, node string) error {
 			if c.State != judged.state {
 				continue
 			}
-			names = append(names, fmt.Sprintf("%s ends %s", c.File, c.NotAfter.Format(time.RFC3339)))
+			names = append(names, c.File+" "+c.End())
 			if c.Kind == kindAuthority {
 				next = judged.authority
 			}

@@ -9,6 +9,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -128,6 +129,9 @@ func (n *Renewal) due(c Certificate, now time.Time) bool {
 	if c.Kind == kindAuthority || c.Kind == kindDepot { // the depot renews its own
 		return false
 	}
+	if c.State == CertificateDamaged { // the operator does not restart kubelets
+		return !n.Unattended
+	}
 	older := n.All && c.notBefore.Before(n.Since.Add(-backdate))
 	if n.Unattended {
 		// A kubelet renews its client certificate itself, and would have to be restarted for another one.
@@ -145,7 +149,7 @@ func (n *Renewal) lines(kinds ...string) ([]string, error) {
 	list, err := n.dueOf(kinds...)
 	var out []string
 	for _, c := range list {
-		out = append(out, fmt.Sprintf("renew %s, which ends %s", c.File, c.NotAfter.Format(time.RFC3339)))
+		out = append(out, fmt.Sprintf("renew %s, which %s", c.File, c.End()))
 	}
 	return out, err
 }
@@ -244,7 +248,10 @@ func renewKubelet(ctx context.Context, n *Renewal, r workflow.Reporter) error {
 	h := n.Host
 	for _, c := range list {
 		sign := signKubeletClient
-		if c.File == kubeletServing {
+		switch {
+		case c.File == kubeletServing && c.State == CertificateDamaged:
+			sign = dropKubeletServing
+		case c.File == kubeletServing:
 			sign = signKubeletServing
 		}
 		if err := sign(h, time.Now()); err != nil {
@@ -293,18 +300,37 @@ func signKubeletServing(h *host.Host, now time.Time) error {
 	return h.Files.Replace(kubeletServing, pkiutil.EncodeCertPEM(cert), 0o644) // the mode that the kubelet gives it
 }
 
+// dropKubeletServing removes a serving certificate that cannot be read: the kubelet makes one when it starts.
+func dropKubeletServing(h *host.Host, _ time.Time) error {
+	return errors.Join(h.Files.Remove(kubeletServing), h.Files.Remove(kubeletServingKey))
+}
+
+// kubeletSubject is that of the present client certificate of the kubelet; if that cannot be read, the one that a kubelet of this name has. The member of etcd
+// has the name of the node.
+func kubeletSubject(h *host.Host) (pkix.Name, error) {
+	old, err := readCertificate(h, kubeletClientPEM)
+	if err == nil {
+		return old.Subject, nil
+	}
+	m, other := OwnEtcd(h)
+	if other != nil {
+		return pkix.Name{}, fmt.Errorf("reading the certificate of the kubelet: %w", err)
+	}
+	return pkix.Name{CommonName: constants.NodesUserPrefix + m.Name, Organization: []string{constants.NodesGroup}}, nil
+}
+
 // signKubeletClient signs a certificate with the subject of the present one, and links it as the kubelet does.
 func signKubeletClient(h *host.Host, now time.Time) error {
-	old, err := readCertificate(h, kubeletClientPEM)
+	is, err := kubeletSubject(h)
 	if err != nil {
-		return fmt.Errorf("reading the certificate of the kubelet: %w", err)
+		return err
 	}
 	ca, key, err := certs.LoadCertificateAuthority(h.Files.Path(pkiDir), constants.CACertAndKeyBaseName)
 	if err != nil {
 		return fmt.Errorf("reading the certificate authority: %w", err)
 	}
 	cert, private, err := pkiutil.NewCertAndKey(ca, key, &pkiutil.CertConfig{
-		Config: certutil.Config{CommonName: old.Subject.CommonName, Organization: old.Subject.Organization, NotBefore: now.Add(-constants.CertificateBackdate),
+		Config: certutil.Config{CommonName: is.CommonName, Organization: is.Organization, NotBefore: now.Add(-constants.CertificateBackdate),
 			Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
 		NotAfter: now.Add(validity(h)),
 	})
