@@ -180,7 +180,7 @@ func nextAfterRemoval(is removal.Inventory, volumes bool) []string {
 		next = append(next, "ocadm machine remove "+name+" --namespace "+namespace+" --abandon")
 	}
 	if !volumes && len(is.Volumes) > 0 {
-		next = append(next, fmt.Sprintf("ocadm node remove %s --delete-volumes, unless the disks of %s come back", is.Node, is.Node))
+		next = append(next, fmt.Sprintf("ocadm node remove %[1]s --delete-volumes, unless the disks of %[1]s come back; run it before a machine named %[1]s joins", is.Node))
 	}
 	for _, v := range is.Volumes {
 		next = append(next, nextForDatabase(v, volumes)...)

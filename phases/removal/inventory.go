@@ -192,6 +192,9 @@ func (i *Inventory) answers(ctx context.Context) bool {
 	return false
 }
 
+// etcdAnswers reports whether a machine whose kubelet does not answer runs all the same.
+func (i *Inventory) etcdAnswers() bool { return i.member != nil && i.member.Answers }
+
 func (i *Inventory) pods(ctx context.Context, k client.Client) error {
 	list, err := kube.PodsOn(ctx, k, i.Node)
 	for _, p := range list {

@@ -209,6 +209,23 @@ func TestConfirmLoss(t *testing.T) {
 	}
 }
 
+// A machine whose kubelet has ended, but not its containers, is not lost: its pods would run twice.
+func TestEtcdThatAnswersIsNoLoss(t *testing.T) {
+	for answers, code := range map[bool]string{true: "OCA-4142", false: ""} {
+		j := &Job{Is: Inventory{Node: "node3", Registered: true, member: &etcd.Observed{Name: "node3", Answers: answers}}}
+		step := lossStep()
+		if skipped := step.Skip(j); (skipped == "") != answers {
+			t.Errorf("etcd answers %t: skipped, because %q", answers, skipped)
+		}
+		if !answers {
+			continue
+		}
+		if got := finding.Of(step.Run(t.Context(), j, workflow.Discard{})); len(got) != 1 || got[0].Code != code || !strings.Contains(got[0].Remedy, "ocadm reset") {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
 // A machine of the same name that has joined meanwhile keeps its Node.
 func TestRemoveKeepsItsSuccessor(t *testing.T) {
 	new := lost()

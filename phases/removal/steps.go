@@ -94,7 +94,7 @@ func lossStep() Step {
 				return "the Node does not exist"
 			case j.Is.Alive:
 				return "the machine answers"
-			case !j.Is.ready:
+			case !j.Is.ready && !j.Is.etcdAnswers():
 				return "the Node is not Ready"
 			}
 			return ""
@@ -107,6 +107,11 @@ func lossStep() Step {
 }
 
 func confirmLoss(ctx context.Context, j *Job, r workflow.Reporter) error {
+	if j.Is.etcdAnswers() {
+		return finding.New("OCA-4142", "The machine of node "+j.Is.Node+" still runs",
+			"its kubelet does not answer at "+strings.Join(j.Is.Addresses, ", ")+" port "+kubeletPort+", but its member of etcd does: its containers run, too",
+			"on it: systemctl status kubelet, or ocadm reset; or turn it off; then run the same command again")
+	}
 	was, said := "", ""
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: j.Is.Node}}
 	renewed := func(o client.Object) (bool, string) {
