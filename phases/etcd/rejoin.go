@@ -14,6 +14,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
@@ -330,6 +331,10 @@ func asControlPlane(ctx context.Context, r *Rejoin, rep workflow.Reporter) error
 	if err != nil {
 		return err
 	}
+	return r.known(ctx, k, rep)
+}
+
+func (r *Rejoin) known(ctx context.Context, k client.Client, rep workflow.Reporter) error {
 	return wait.Until(ctx, "the Node", time.Second, func(ctx context.Context) (bool, string, error) {
 		if err := vip.AddPeer(ctx, k, r.Host.Config.Node.AdvertiseAddress); err != nil {
 			return false, "", err

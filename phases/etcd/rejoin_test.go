@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	settings "yunion.io/x/ocadm/internal/vip"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/vip"
+)
+
+// A snapshot from before this node joined has neither its Node nor its place in the group of the virtual address.
+func TestRejoinAfterAnEarlierSnapshot(t *testing.T) {
+	h := machine(t)
+	r := &Rejoin{Host: h, Member: own(t, h)}
+	h.Config.Node.AdvertiseAddress = "10.0.0.1"
+	group := settings.Settings{Address: "10.0.0.100", RouterID: 77, Password: "canary88", Peers: []string{"10.0.0.2", "10.0.0.3"}}
+	synctest.Test(t, func(t *testing.T) {
+		k := fake.NewClientBuilder().WithObjects(group.Secret()).Build()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		time.AfterFunc(10*time.Second, func() { // the kubelet registers it
+			if err := k.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.Member.Name}}); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := r.known(ctx, k, workflow.Discard{}); err != nil {
+			t.Fatal(err)
+		}
+		var n corev1.Node
+		if err := k.Get(t.Context(), client.ObjectKey{Name: r.Member.Name}, &n); err != nil {
+			t.Fatal(err)
+		}
+		if _, is := n.Labels[v1alpha1.LabelControlPlane]; !is {
+			t.Errorf("labels %v", n.Labels)
+		}
+		s, found, err := vip.Load(t.Context(), k)
+		if err != nil || !found || !slices.Equal(s.Peers, []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}) {
+			t.Errorf("%+v, %t, %v", s, found, err)
+		}
+		// A cluster without a virtual address has no group.
+		if err := k.Delete(t.Context(), group.Secret()); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.known(ctx, k, workflow.Discard{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
