@@ -190,11 +190,15 @@ func (w Work) Changes() []harness.Request {
 	})
 }
 
-// Writes are the Changes in words.
+// Writes are the Changes in words, with the status of those that were refused.
 func (w Work) Writes() []string {
 	var out []string
 	for _, q := range w.Changes() {
-		out = append(out, fmt.Sprintf("%s %s/%s", q.Verb, q.Resource, q.Name))
+		line := fmt.Sprintf("%s %s/%s", q.Verb, q.Resource, q.Name)
+		if q.Code >= http.StatusBadRequest {
+			line += fmt.Sprintf(" refused: %d", q.Code)
+		}
+		out = append(out, line)
 	}
 	return out
 }

@@ -171,7 +171,7 @@ func (a *appliers) selector() {
 		if err := a.c.Delete(a.t.Context(), o.DeepCopyObject().(client.Object)); err != nil {
 			a.t.Fatal(err)
 		}
-		a.Forget(engine.KeyOf(o))
+		a.Forget(engine.KeyOf(o), "")
 		a.one(o)
 	}
 }
