@@ -21,7 +21,7 @@ const (
 
 func controlPlaneCauses() []Cause {
 	return []Cause{
-		{ID: "api-unreachable", Code: "OCA-4203", Layer: ControlPlane, Title: "The API server does not answer", What: "${what}", Why: "${why}", Next: "${next}",
+		{ID: "api-unreachable", Code: "OCA-4203", Layer: Symptom, Title: "The API server does not answer", What: "${what}", Why: "${why}", Next: "${next}",
 			When: func(f *facts) []Hit { return f.refused("OCA-4203") }},
 		{ID: "api-credentials", Code: "OCA-4204", Layer: ControlPlane, Title: "The API server rejects the kubeconfig", What: "${what}", Why: "${why}", Next: "${next}",
 			When: func(f *facts) []Hit { return f.refused("OCA-4204") }},
@@ -48,10 +48,6 @@ func controlPlaneCauses() []Cause {
 			Why:  "its database has reached its quota (alarm NOSPACE)",
 			Next: "on a control-plane node: ocadm etcd defrag",
 			Says: regexp.MustCompile(`mvcc: database space exceeded|alarm:NOSPACE`), Of: notOwnEtcd},
-		{ID: "etcd-no-leader", Code: "OCA-4303", Layer: ControlPlane, On: string(controlPlane), Title: "etcd of Kubernetes has no leader",
-			Why:  "a majority of its members is needed, and their disks must not be slow",
-			Next: "on the control-plane nodes: ocadm etcd status",
-			Says: regexp.MustCompile(`etcdserver: (no leader|request timed out|leader changed)`), Of: notOwnEtcd},
 		{ID: "etcd-damaged", Code: "OCA-4014", Layer: ControlPlane, On: string(controlPlane), Title: "The data of etcd is damaged, or another cluster's",
 			Why:  "/var/lib/etcd holds the data of another cluster, or was damaged by a power cut or a full disk",
 			Next: "on that machine: ocadm etcd status; with several control planes then ocadm etcd rejoin, with one ocadm etcd restore",
@@ -68,6 +64,10 @@ func controlPlaneCauses() []Cause {
 				}
 				return out
 			}},
+		{ID: "etcd-no-leader", Code: "OCA-4303", Layer: ControlPlane, On: string(controlPlane), Title: "etcd of Kubernetes has no leader",
+			Why:  "a majority of its members is needed, and their disks must not be slow",
+			Next: "on the control-plane nodes: ocadm etcd status",
+			Says: regexp.MustCompile(`etcdserver: (no leader|request timed out|leader changed)`), Of: notOwnEtcd},
 		{ID: "controllers-silent", Code: "OCA-4305", Layer: ControlPlane, On: string(controlPlane), Title: "A controller of Kubernetes is silent",
 			What: "${lease} is silent", Why: "without it no pods are made, or none find a node",
 			Next: "kubectl -n kube-system get pods -l tier=control-plane; on the control-plane nodes: journalctl -u kubelet -n 50; ls /var/log/pods",

@@ -47,7 +47,9 @@ func networkCauses() []Cause {
 		{ID: "name-unresolved", Code: "OCA-5104", Layer: Network, Title: "A name does not resolve", What: "The name ${name} does not resolve",
 			Why:  "the DNS server does not know it, or cannot be reached",
 			Next: "kubectl -n kube-system logs -l k8s-app=kube-dns; look for a wrong host name in the configuration of ${component}", Says: cannotResolve,
-			In: Message | LogLine, Of: func(f *facts, t Text) bool { return !f.allUnwell(f.dnsPods()) && !pulling.MatchString(t.Line) }},
+			In: Message | LogLine, Of: func(f *facts, t Text) bool {
+				return ofService(t) && !f.allUnwell(f.dnsPods()) && !pulling.MatchString(t.Line)
+			}},
 		{ID: "flannel-subnet", Code: "OCA-5105", Layer: Network, On: "node/${node}", Title: "flannel does not run on a node", What: "flannel does not run on node ${node}",
 			Why:  "/run/flannel/subnet.env is missing: the flannel pod of the node has not started",
 			Next: "kubectl -n kube-flannel get pods -o wide; kubectl -n kube-flannel logs -l app=flannel",
@@ -84,7 +86,7 @@ func networkCauses() []Cause {
 			Why:  "what listens there does not run, or a firewall or kube-proxy drops the connection",
 			Next: "kubectl get svc,endpoints -A | grep ${address}; kubectl -n kube-system get pods -l k8s-app=kube-proxy -o wide",
 			Says: regexp.MustCompile(`dial tcp (?P<address>[^ ]+:\d+): (connect: )?(no route to host|network is unreachable|i/o timeout)`), In: LogLine,
-			Of: func(f *facts, t Text) bool { return !f.toDatabase(t.Line) }},
+			Of: func(f *facts, t Text) bool { return ofService(t) && !f.toDatabase(t.Line) }},
 		{ID: "proxy-down", Code: "OCA-5111", Layer: Network, On: "node/${node}", Title: "kube-proxy does not run on a node", What: "kube-proxy does not run on node ${node}",
 			Why: "without it the addresses of services lead nowhere on this node", Next: "kubectl -n kube-system logs ${pod}",
 			When: func(f *facts) []Hit { return f.agentDown("k8s-app", "kube-proxy") }},
@@ -99,6 +101,9 @@ var (
 		`[Cc]ould not resolve host:? ?(?P<name2>\S*)|Temporary failure in name resolution|Name or service not known)`)
 	pulling = regexp.MustCompile(`(?i)pull|/v2/`)
 )
+
+// ofService leaves out the static pods of the control plane: while the API server is down, the others log that it refuses them, which explains nothing.
+func ofService(t Text) bool { return t.On != controlPlane }
 
 // agentDown finds pods of a DaemonSet that do not run on their nodes.
 func (f *facts) agentDown(label, value string) []Hit {

@@ -112,7 +112,7 @@ func containerCauses() []Cause {
 			Next: "ocadm component options list ${component}; ocadm component options unset ${component} OPTION",
 			Says: regexp.MustCompile(`Unknown optional argument|unknown option|setStructFieldAt|cannot unmarshal|yaml: (line|unmarshal)|parse (config|options)`),
 			In:   LogLine},
-		{ID: "file-missing", Code: "OCA-7515", Layer: Setting, Title: "A service does not find a file", What: "${component} does not find a file",
+		{ID: "file-missing", Code: "OCA-7515", Layer: Setting, Title: "A service does not find a file", What: "${container} does not find a file",
 			Why:  "a path in its options is wrong, or a Secret lacks a key",
 			Next: logs, Says: regexp.MustCompile(`(?i)(open|stat|read|load) (?P<path>/[^ :]+): no such file or directory`), In: LogLine, Of: func(_ *facts, t Text) bool {
 				return !regexp.MustCompile(`serviceaccount|subnet\.env`).MatchString(t.Line)
@@ -123,7 +123,8 @@ func containerCauses() []Cause {
 			Says: regexp.MustCompile(`serviceaccount/token: no such file|serviceaccount .* not found`), In: LogLine | Event},
 		{ID: "service-refused", Code: "OCA-7517", Layer: Container, Title: "Another service refuses a connection", What: "${component} cannot connect to ${address}",
 			Why: "nothing listens there yet", Next: "kubectl get svc,endpointslices -A | grep ${address}; " + logs,
-			Says: regexp.MustCompile(`dial tcp (?P<address>[^ ]+:\d+): connect: connection refused`), In: LogLine, Of: func(f *facts, t Text) bool { return !f.toDatabase(t.Line) }},
+			Says: regexp.MustCompile(`dial tcp (?P<address>[^ ]+:\d+): connect: connection refused`), In: LogLine,
+			Of: func(f *facts, t Text) bool { return ofService(t) && !f.toDatabase(t.Line) }},
 		{ID: "panic", Code: "OCA-7518", Layer: Container, Title: "A service has crashed", What: "Container ${container} of pod ${pod} has crashed",
 			Why:  "a defect of the program: its log ends with a panic",
 			Next: logs + "; go back: ocadm cluster rollback", Says: regexp.MustCompile(`^panic: |runtime error: |SIGSEGV|\[signal `), In: LogLine},

@@ -165,12 +165,13 @@ func (f *facts) say() {
 				f.add(Journal, Subject("node/"+m.Node), "journal of "+unit+" on "+m.Node, line, map[string]string{"node": m.Node, "unit": unit})
 			}
 		}
-		if f.Refused == nil {
-			continue // pods say it
+		if f.Refused == nil || len(f.Pods) > 0 || m.APIServer == Ready {
+			continue // pods say it, or it is overcome
 		}
 		for _, name := range slices.Sorted(maps.Keys(m.StaticPods)) {
 			for _, line := range m.StaticPods[name] {
-				f.add(LogLine, controlPlane, "log of "+name+" on "+m.Node, line, map[string]string{"node": m.Node, "container": name})
+				f.add(LogLine, controlPlane, "log of "+name+" on "+m.Node, line,
+					map[string]string{"node": m.Node, "namespace": "kube-system", "pod": name + "-" + m.Node, "container": name})
 			}
 		}
 	}

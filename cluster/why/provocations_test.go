@@ -20,7 +20,7 @@ type provocation struct {
 }
 
 // provocations have one entry for each cause.
-func provocations() []provocation { return slices.Concat(addressed(), others()) }
+func provocations() []provocation { return slices.Concat(addressed(), unreachable(), others()) }
 
 func others() []provocation {
 	day := 24 * time.Hour
