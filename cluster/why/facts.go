@@ -184,7 +184,7 @@ func (f *facts) add(in Place, on Subject, source, line string, values map[string
 	for i := 0; i+1 < len(more); i += 2 {
 		values[more[i]] = more[i+1]
 	}
-	f.texts = append(f.texts, Text{In: in, On: on, Source: source, Line: line, Values: values})
+	f.texts = append(f.texts, Text{In: in, On: on, Source: source, Line: line, Values: values, lower: strings.ToLower(line)})
 }
 
 func (f *facts) cloudSays() {

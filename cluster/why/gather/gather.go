@@ -70,7 +70,7 @@ func Snapshot(ctx context.Context, c client.Reader, o Options) *why.Snapshot {
 		g.inside(ctx)
 	}
 	strip(s)
-	return Scrub(s, secretValues(g.secrets))
+	return Scrub(s, g.secrets)
 }
 
 // Refuse is the snapshot of a cluster that there is no way to.

@@ -4,11 +4,9 @@ package gather
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -16,44 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/internal/literal"
 )
-
-const (
-	// secretMin is the shortest value of a Secret that is taken out: what is shorter is a word such as "root".
-	secretMin = 8
-	// secretMax leaves out what no log holds: stored releases.
-	secretMax = 16 << 10
-	hidden    = Hidden
-)
-
-// secretValues are the values of Secrets, and their lines and base64 forms. Certificates are public.
-func secretValues(list []corev1.Secret) []string {
-	var out []string
-	add := func(v string) {
-		if v = strings.TrimSpace(v); len(v) >= secretMin && len(v) <= secretMax {
-			out = append(out, v, base64.StdEncoding.EncodeToString([]byte(v)))
-		}
-	}
-	for _, s := range list {
-		for _, v := range s.Data {
-			text := string(v)
-			if strings.Contains(text, "BEGIN CERTIFICATE") && !strings.Contains(text, "PRIVATE KEY") {
-				continue
-			}
-			add(text)
-			if strings.Contains(text, "PRIVATE KEY") {
-				for line := range strings.Lines(text) {
-					if !strings.HasPrefix(line, "-----") {
-						add(line)
-					}
-				}
-			}
-		}
-	}
-	// The longest first: a secret may be a part of another one.
-	slices.SortFunc(out, func(a, b string) int { return len(b) - len(a) })
-	return slices.Compact(out)
-}
 
 // strip drops what no cause needs and what may hold a copy of a secret.
 func strip(s *why.Snapshot) {
@@ -111,37 +73,44 @@ func clean(o metav1.Object) {
 	o.SetAnnotations(annotations)
 }
 
-var (
-	// secretKey names a field whose text is a secret.
-	secretKey = regexp.MustCompile(`(?i)(password|passwd|passphrase|token|secret_?key|access_?key|private_?key|credential|apikey)s?$`)
-	// These are secrets by their form, whoever wrote them.
-	patterns = []struct {
-		re *regexp.Regexp
-		to string
-	}{
-		{regexp.MustCompile(`(?i)((?:^|[^/])(?:password|passwd|passphrase|secret|token|api_?key|access_?key)["']?\s*[:=]\s*["']?)[^\s"',;&}]+`), "${1}" + hidden},
-		{regexp.MustCompile(`(://[^:/@\s]+:)[^@/\s]+@`), "${1}" + hidden + "@"},
-		{regexp.MustCompile(`(?i)\b(bearer|basic) [A-Za-z0-9._~+/=-]{16,}`), "${1} " + hidden},
-		{regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), hidden},
-		{regexp.MustCompile(`AGE-SECRET-KEY-[0-9A-Z]+`), hidden},
-		{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+`), hidden},
-	}
-)
+// words that a field or variable with a secret has in its name.
+const words = `password|passwd|passphrase|token|secret|secret[_-]?key|access[_-]?key|private[_-]?key|api[_-]?key`
 
-// Scrub takes the given secrets, and what has the form of one, out of every text of a snapshot.
-func Scrub(s *why.Snapshot, secrets []string) *why.Snapshot {
-	pairs := make([]string, 0, 2*len(secrets))
-	for _, v := range secrets {
-		pairs = append(pairs, v, hidden)
-	}
-	known := strings.NewReplacer(pairs...)
+// pattern is a secret by its form, whoever wrote it.
+type pattern struct {
+	re    *regexp.Regexp
+	to    string
+	parts literal.Set
+}
+
+func form(expression, to string) pattern {
+	re := regexp.MustCompile(expression)
+	return pattern{re, to, literal.Of(re)}
+}
+
+var patterns = []pattern{
+	form(`(?i)((?:^|[^/])(?:`+words+`)["']?\s*[:=]\s*["']?)[^\s"',;&}]+`, "${1}"+hidden),
+	form(`(?i)(--(?:[\w-]+-)?(?:`+words+`)\s+)[^\s-]\S{5,}`, "${1}"+hidden),
+	form(`(://[^:/@\s]+:)[^@/\s]+@`, "${1}"+hidden+"@"),
+	form(`(?i)\b(bearer|basic) [A-Za-z0-9._~+/=-]{16,}`, "${1} "+hidden),
+	form(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`, hidden),
+	form(`AGE-SECRET-KEY-[0-9A-Z]+`, hidden),
+	form(`\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+`, hidden),
+	form(`(?i)(identified\s+(?:with\s+\S+\s+)?(?:by|as)\s+(?:password\s+)?['"])[^'"]+`, "${1}"+hidden),
+	// The kubelet logs the whole container that it cannot start.
+	form(`(?i)(EnvVar\{Name:[^,]*(?:`+words+`)[^,]*,Value:)[^{}]*?(,ValueFrom:)`, "${1}"+hidden+"${2}"),
+	form(`(?i)(name\\?":\s*\\?"[^"]*(?:`+words+`)\\?",\s*\\?"value\\?":\s*\\?")[^"\\]+`, "${1}"+hidden),
+}
+
+// Scrub takes the values of the given Secrets, and what has the name or the form of a secret, out of every text of a snapshot.
+func Scrub(s *why.Snapshot, list []corev1.Secret) *why.Snapshot {
 	raw, err := json.Marshal(s)
 	if err == nil {
 		var tree any
 		d := json.NewDecoder(bytes.NewReader(raw))
 		d.UseNumber()
 		if err = d.Decode(&tree); err == nil {
-			if raw, err = json.Marshal(scrub(tree, known, false)); err == nil {
+			if raw, err = json.Marshal(scrub(tree, secretTextsOf(tree, list), false)); err == nil {
 				out := &why.Snapshot{}
 				if err = json.Unmarshal(raw, out); err == nil {
 					return out
@@ -153,23 +122,22 @@ func Scrub(s *why.Snapshot, secrets []string) *why.Snapshot {
 	return &why.Snapshot{Format: why.Format, Time: s.Time, Namespace: s.Namespace, Name: s.Name, Missing: []string{fmt.Sprintf("everything: %v", err)}}
 }
 
-// Hidden stands for a secret.
-const Hidden = "***"
+const (
+	// Hidden stands for a secret.
+	Hidden = "***"
+	hidden = Hidden
+)
 
 // Hide takes what has the name or the form of a secret out of a JSON value, which it changes.
-func Hide(v any) any { return scrub(v, strings.NewReplacer(), false) }
+func Hide(v any) any { return scrub(v, secretTexts{}, false) }
 
-func scrub(v any, known *strings.Replacer, secret bool) any {
+func scrub(v any, known secretTexts, secret bool) any {
 	switch v := v.(type) {
 	case string:
 		if secret && v != "" {
 			return hidden
 		}
-		v = known.Replace(v)
-		for _, p := range patterns {
-			v = p.re.ReplaceAllString(v, p.to)
-		}
-		return v
+		return formless(known.takeOut(v))
 	case []any:
 		for i := range v {
 			v[i] = scrub(v[i], known, secret)
@@ -178,8 +146,19 @@ func scrub(v any, known *strings.Replacer, secret bool) any {
 		name, _ := v["name"].(string)
 		for k, e := range v {
 			_, text := e.(string)
-			v[k] = scrub(e, known, text && (secretKey.MatchString(k) || k == "value" && secretKey.MatchString(name)))
+			v[k] = scrub(e, known, text && secretKey.MatchString(fieldOf(k, name)))
 		}
 	}
 	return v
+}
+
+// formless takes what has the form of a secret out of a text.
+func formless(text string) string {
+	lower := strings.ToLower(text)
+	for _, p := range patterns {
+		if p.parts.MayMatch(lower) {
+			text = p.re.ReplaceAllString(text, p.to)
+		}
+	}
+	return text
 }

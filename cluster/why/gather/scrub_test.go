@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gather
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster/why"
+)
+
+func secretNamed(name string, kind corev1.SecretType, data map[string]string) corev1.Secret {
+	s := corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: name}, Type: kind, Data: map[string][]byte{}}
+	for k, v := range data {
+		s.Data[k] = []byte(v)
+	}
+	return s
+}
+
+// namesakes are Secrets with values that are names in every cloud.
+func namesakes() []corev1.Secret {
+	return []corev1.Secret{
+		secretNamed("default-token", corev1.SecretTypeServiceAccountToken, map[string]string{"namespace": "onecloud", "token": "a-token-of-an-account"}),
+		secretNamed("main-credentials", "", map[string]string{"cloud-id": "7d0f2a9e-cloud", "keystone.database-user": "db-user-of-keystone",
+			"keystone.database-name": "identity-tables", "keystone.database-password": "keystone"}),
+		secretNamed("bad", "", map[string]string{"username": "administrator", "password": "onecloud"}),
+		secretNamed("worse", "", map[string]string{"password": "operator"}),
+	}
+}
+
+// Names survive, whatever Secrets hold: the Deployment of the operator is found, and the commands of a report name the namespace.
+func TestNamesSurvive(t *testing.T) {
+	one := int32(1)
+	list := append(objects(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "onecloud-operator"}, Spec: appsv1.DeploymentSpec{Replicas: &one}})
+	for _, s := range namesakes() {
+		list = append(list, &s)
+	}
+	list[0].SetUID("7d0f2a9e-cloud")
+	list[0].(*v1alpha1.OnecloudCluster).Status.Components = []v1alpha1.ComponentStatus{{Name: "keystone", State: v1alpha1.Available}}
+	o := options()
+	o.Log = func(_ context.Context, _, _ string, _ *corev1.PodLogOptions) ([]byte, error) {
+		return []byte("GET default-keystone.onecloud as db-user-of-keystone of identity-tables, administrator\npassword: onecloud\nmysql://u:keystone@db/x\n" +
+			"IDENTIFIED BY 'operator'\nauth --password onecloud with a-token-of-an-account"), nil
+	}
+	s := Snapshot(t.Context(), build(t, list, interceptor.Funcs{}), o)
+	if s.Namespace != "onecloud" || s.Cloud.UID != "7d0f2a9e-cloud" || len(s.Deployments) != 1 || s.Deployments[0].Name != "onecloud-operator" || len(s.Logs) == 0 {
+		t.Fatalf("%s %s %+v", s.Namespace, s.Cloud.UID, s.Deployments)
+	}
+	if r, _ := why.Diagnose(s, ""); slices.ContainsFunc(append(r.Others, r.Consequences...), func(x why.Found) bool { return x.ID == "operator-missing" }) {
+		t.Errorf("the operator is gone: %+v", r)
+	}
+	want := []string{"GET default-keystone.onecloud as db-user-of-keystone of identity-tables, administrator", "password: ***", "mysql://u:***@db/x",
+		"IDENTIFIED BY '***'", "auth --password *** with ***"}
+	if got := s.Logs[0].Lines; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
+// What is a secret by its name or form is taken out of every text, short ones where they are words, and those of the spec, too.
+func TestTakenOut(t *testing.T) {
+	secrets := []corev1.Secret{
+		secretNamed("short", "", map[string]string{"password": "Abc123", "mode": "strict", "root.password": "server", "tiny.password": "a1b2"}),
+		secretNamed("pull", corev1.SecretTypeDockerConfigJson, map[string]string{corev1.DockerConfigJsonKey: `{"auths":{"r":{"username":"puller","password":"registry-pw","auth":"cHVsbGVyOng="}}}`}),
+		secretNamed("odd", "", map[string]string{"password": `p@ss/w"ord`}),
+	}
+	for said, want := range map[string]string{
+		"login with Abc123, not xAbc1234":                   "login with ***, not xAbc1234",
+		"the server is strict":                              "the server is strict",
+		"a1b2 is too short":                                 "a1b2 is too short",
+		"pulling with registry-pw and cHVsbGVyOng=":         "pulling with *** and ***",
+		`as p@ss/w"ord, p%40ss%2Fw%22ord and "p@ss/w\"ord"`: `as ***, *** and "***"`,
+		"again inline-password":                             "again ***",
+		"and plain-in-a-pod":                                "and ***",
+		"at /etc/token/of/a/pod":                            "at /etc/token/of/a/pod",
+		`err="container &Container{Name:main,Env:[]EnvVar{EnvVar{Name:DB_PASSWORD,Value:from the kubelet,ValueFrom:nil,},EnvVar{Name:MODE,Value:x,ValueFrom:nil,},}"`://
+		`err="container &Container{Name:main,Env:[]EnvVar{EnvVar{Name:DB_PASSWORD,Value:***,ValueFrom:nil,},EnvVar{Name:MODE,Value:x,ValueFrom:nil,},}"`,
+		`env {"name":"S3_SECRET_KEY","value":"abcdefg"} {\"name\":\"A_TOKEN\",\"value\":\"xyz\"}`: `env {"name":"S3_SECRET_KEY","value":"***"} {\"name\":\"A_TOKEN\",\"value\":\"***\"}`,
+		"secret-key: wJalrXUtn": "secret-key: ***",
+	} {
+		s := &why.Snapshot{Cloud: &v1alpha1.OnecloudCluster{}, Logs: []why.Log{{Lines: []string{said}}},
+			Machines: []why.Machine{{Journals: map[string][]string{"kubelet": {said}}}},
+			Pods: []corev1.Pod{{Spec: corev1.PodSpec{Containers: []corev1.Container{{Env: []corev1.EnvVar{
+				{Name: "DB_PASSWORD", Value: "plain-in-a-pod"}, {Name: "API_TOKEN", Value: "/etc/token/of/a/pod"}}}}}}}}
+		s.Cloud.Spec.MySQL.Password = "inline-password"
+		s = Scrub(s, secrets)
+		if got := s.Logs[0].Lines[0]; got != want {
+			t.Errorf("%s: %s", said, got)
+		}
+		if got := s.Machines[0].Journals["kubelet"][0]; got != want {
+			t.Errorf("journal, %s: %s", said, got)
+		}
+	}
+}
