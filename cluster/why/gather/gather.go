@@ -89,6 +89,9 @@ type gathering struct {
 	secrets []corev1.Secret
 	// secretsOf are the namespaces whose Secrets were listed.
 	secretsOf []string
+	// share is how much of each log is read; hanging are the nodes that did not answer in time.
+	share   int
+	hanging sync.Map
 }
 
 // secretive are the namespaces whose pods know secrets of clouds. That of the operator may be the one of another cloud.

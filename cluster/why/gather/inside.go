@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,25 +22,23 @@ import (
 const (
 	// fewLines and manyLines are how much of the end of a log is read, for an answer and for a support bundle.
 	fewLines, manyLines = 80, 1000
-	logBytes            = 512 << 10
+	// leastLines are read whatever their length.
+	leastLines = 8
+	// logsBytes bounds all logs: taking the secrets out of 30 MB takes ten seconds. A log has its share of them, within logLeast and logMost.
+	logsBytes, logLeast, logMost = 32 << 20, 16 << 10, 512 << 10
+	// logTimeout bounds a request for a log: a kubelet that was lost a moment ago would hold it for half a minute.
+	logTimeout = 10 * time.Second
 )
 
-// inside reads what the kubelets know: logs and statistics.
+// inside reads what the kubelets know: statistics, journals and logs, those of pods that are not well first.
 func (g *gathering) inside(ctx context.Context) {
 	var all sync.WaitGroup
 	each := func(do func()) {
+		g.limit <- struct{}{} // here, so that they begin in order
 		all.Go(func() {
-			g.limit <- struct{}{}
 			defer func() { <-g.limit }()
 			do()
 		})
-	}
-	logs := make([][]why.Log, len(g.s.Pods))
-	for i := range g.s.Pods {
-		p := &g.s.Pods[i]
-		if g.o.Log != nil && (g.o.Everything || why.PodUnwell(p, g.s.Time) || why.OfKeepalived(p)) {
-			each(func() { logs[i] = g.logs(ctx, p) })
-		}
 	}
 	disks := make([][]why.Disk, len(g.s.Nodes))
 	for i, n := range g.s.Nodes {
@@ -53,6 +52,12 @@ func (g *gathering) inside(ctx context.Context) {
 			each(func() { machines[i] = g.machine(ctx, n.Name) })
 		}
 	}
+	logs := make([][]why.Log, len(g.s.Pods))
+	wanted := g.podsToRead()
+	g.share = min(logMost, max(logLeast, logsBytes/max(1, g.logsOf(wanted))))
+	for _, i := range wanted {
+		each(func() { logs[i] = g.logs(ctx, &g.s.Pods[i]) })
+	}
 	all.Wait()
 	for _, m := range machines {
 		if len(m.Journals) > 0 {
@@ -62,6 +67,57 @@ func (g *gathering) inside(ctx context.Context) {
 	g.s.Logs = append(g.s.Logs, slices.Concat(logs...)...)
 	g.s.Disks = append(g.s.Disks, slices.Concat(disks...)...)
 	slices.Sort(g.s.Missing)
+}
+
+// podsToRead are the indices of the pods whose logs are read, those that are not well first. The logs on a node that does not report cannot be read.
+func (g *gathering) podsToRead() []int {
+	if g.o.Log == nil {
+		return nil
+	}
+	silent, unread := map[string]bool{}, map[string]int{}
+	for _, n := range g.s.Nodes {
+		silent[n.Name] = !nodeReports(n)
+	}
+	var ill, well []int
+	for i := range g.s.Pods {
+		p := &g.s.Pods[i]
+		unwell := why.PodUnwell(p, g.s.Time)
+		switch {
+		case !g.o.Everything && !unwell && !why.OfKeepalived(p):
+		case silent[p.Spec.NodeName]:
+			unread[p.Spec.NodeName]++
+		case unwell:
+			ill = append(ill, i)
+		default:
+			well = append(well, i)
+		}
+	}
+	for node, pods := range unread {
+		g.missing(fmt.Sprintf("logs of %d pods on node %s", pods, node), errors.New("the node does not report"))
+	}
+	return append(ill, well...)
+}
+
+// logsOf is how many logs pods have.
+func (g *gathering) logsOf(pods []int) int {
+	n := 0
+	for _, i := range pods {
+		n += len(starts(&g.s.Pods[i]))
+	}
+	return n
+}
+
+// starts are the logs that the containers of a pod have: that of the current start, and that of the one before.
+func starts(p *corev1.Pod) []why.Log {
+	var out []why.Log
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		for _, previous := range []bool{true, false} {
+			if previous && s.RestartCount > 0 || !previous && (s.State.Running != nil || s.State.Terminated != nil) {
+				out = append(out, why.Log{Namespace: p.Namespace, Pod: p.Name, Container: s.Name, Previous: previous})
+			}
+		}
+	}
+	return out
 }
 
 // lookedAt reports whether a machine was looked at from within, which shows more.
@@ -99,37 +155,49 @@ func nodeReports(n corev1.Node) bool {
 
 func (g *gathering) logs(ctx context.Context, p *corev1.Pod) []why.Log {
 	var out []why.Log
-	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		for _, previous := range []bool{true, false} {
-			if previous && s.RestartCount == 0 || !previous && s.State.Running == nil && s.State.Terminated == nil {
-				continue
+	for _, l := range starts(p) {
+		what := fmt.Sprintf("log of container %s of pod %s/%s", l.Container, p.Namespace, p.Name)
+		if _, hangs := g.hanging.Load(p.Spec.NodeName); hangs {
+			g.missing(what, errors.New("node "+p.Spec.NodeName+" did not answer for another log"))
+			continue
+		}
+		var err error
+		if l.Lines, err = g.log(ctx, l); err != nil {
+			g.missing(what, err)
+			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+				g.hanging.Store(p.Spec.NodeName, true)
 			}
-			l := why.Log{Namespace: p.Namespace, Pod: p.Name, Container: s.Name, Previous: previous}
-			var err error
-			if l.Lines, err = g.log(ctx, l); err != nil {
-				g.missing(fmt.Sprintf("log of container %s of pod %s/%s", s.Name, p.Namespace, p.Name), err)
-				continue
-			}
-			if len(l.Lines) > 0 {
-				out = append(out, l)
-			}
+			continue
+		}
+		if len(l.Lines) > 0 {
+			out = append(out, l)
 		}
 	}
 	return out
 }
 
 func (g *gathering) log(ctx context.Context, l why.Log) ([]string, error) {
-	lines, limit := int64(fewLines), int64(logBytes)
+	ctx, cancel := context.WithTimeout(ctx, logTimeout)
+	defer cancel()
+	lines, limit := int64(fewLines), int64(logMost)
 	if g.o.Everything {
 		lines = manyLines
 	}
-	raw, err := g.o.Log(ctx, l.Namespace, l.Pod, &corev1.PodLogOptions{Container: l.Container, Previous: l.Previous, TailLines: &lines, LimitBytes: &limit})
+	var raw []byte
+	var err error
+	for ; ; lines /= 8 {
+		raw, err = g.o.Log(ctx, l.Namespace, l.Pod, &corev1.PodLogOptions{Container: l.Container, Previous: l.Previous, TailLines: &lines, LimitBytes: &limit})
+		if err != nil || int64(len(raw)) < limit || lines < leastLines {
+			break // else it was cut at its end, which says most
+		}
+	}
 	if apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) {
 		return nil, nil // the container started anew, or its pod ended, since it was listed
 	}
 	if err != nil {
 		return nil, err
 	}
+	raw = raw[max(0, len(raw)-g.share):]
 	text := strings.TrimRight(string(raw), "\n")
 	if text == "" {
 		return nil, nil

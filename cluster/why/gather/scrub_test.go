@@ -67,7 +67,9 @@ func TestNamesSurvive(t *testing.T) {
 func TestTakenOut(t *testing.T) {
 	secrets := []corev1.Secret{
 		secretNamed("short", "", map[string]string{"password": "Abc123", "mode": "strict", "root.password": "server", "tiny.password": "a1b2"}),
-		secretNamed("pull", corev1.SecretTypeDockerConfigJson, map[string]string{corev1.DockerConfigJsonKey: `{"auths":{"r":{"username":"puller","password":"registry-pw","auth":"cHVsbGVyOng="}}}`}),
+		secretNamed("pull", corev1.SecretTypeDockerConfigJson, map[string]string{
+			corev1.DockerConfigJsonKey: `{"auths":{"r":{"username":"puller","password":"registry-pw","auth":"cHVsbGVyOng="}}}`,
+		}),
 		secretNamed("odd", "", map[string]string{"password": `p@ss/w"ord`}),
 	}
 	for said, want := range map[string]string{
