@@ -18,17 +18,20 @@ import (
 
 func newSupport(a *app) *cobra.Command {
 	f := &cloudFlags{}
-	var file string
+	var file, rootfs string
 	var recipients []string
 	c := &cobra.Command{
 		Use: "support", Short: "Collect logs and states for diagnosis on another machine",
 		Long: "Writes a support bundle: the cloud, its operations, pods, events, volumes and nodes, the logs of all containers of the cloud and of what\n" +
 			"Kubernetes needs, and of every node that reports the disks and the journals of the kubelet and containerd. As root on a node, it also reads\n" +
-			"what that node alone knows: states of units, certificates, findings of \"ocadm node doctor\". \"ocadm why --from FILE\" finds causes in it\n" +
-			"on any machine. It takes less than a minute and changes nothing.\n\n" +
+			"what that node alone knows: states of units, certificates, findings of \"ocadm node doctor\". As root on a node without a kubeconfig, such\n" +
+			"as a worker, it collects that machine alone. \"ocadm why --from FILE\" finds causes in it on any machine. It takes less than a minute and\n" +
+			"changes nothing.\n\n" +
 			"The bundle holds no Secret. The values of the Secrets in the namespaces of the cloud and the operator, and what looks like a password or\n" +
-			"a token, are taken out of logs and objects. If your account may not list these Secrets, the bundle has no logs. It holds names and\n" +
-			"addresses of your site: look into it before you send it. With --recipient only the owner of that age or SSH key can read it.",
+			"a token, are taken out of logs and objects. A value that is also a name, such as that of the namespace, is taken out only where it looks\n" +
+			"like a password. If your account may not list these Secrets, the bundle has no logs. If the API server does not answer, what looks like a\n" +
+			"password is all that is taken out of the journals of the machine. It holds names and addresses of your site: look into it before you\n" +
+			"send it. With --recipient only the owner of that age or SSH key can read it.",
 		Example: "  ocadm support\n  ocadm support --file /tmp/support.tar.gz\n  ocadm support --recipient age1…\n\n  tar -tzf ocadm-support-*.tar.gz",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -36,7 +39,7 @@ func newSupport(a *app) *cobra.Command {
 			if err != nil {
 				return misused(err.Error(), "--recipient age1…, or an SSH public key")
 			}
-			s, _, err := a.snapshot(c.Context(), f, true)
+			s, _, err := a.snapshot(c.Context(), f, rootfs, true)
 			if err != nil {
 				return err
 			}
@@ -58,6 +61,8 @@ func newSupport(a *app) *cobra.Command {
 	}
 	f.add(a, c, nil)
 	c.Flags().StringVar(&file, "file", "", "file to write (default ocadm-support-NAME-TIME.tar.gz)")
+	c.Flags().StringVar(&rootfs, "rootfs", "", "directory that stands for the machine")
+	hide(c.Flags(), "rootfs")
 	c.Flags().StringArrayVar(&recipients, "recipient", nil, "encrypt for this age or SSH public key; may be repeated")
 	return c
 }

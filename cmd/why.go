@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"filippo.io/age"
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster/why"
@@ -33,6 +35,7 @@ import (
 type whyFlags struct {
 	cloudFlags
 	from, identity string
+	rootfs         string
 	list, fix, yes bool
 }
 
@@ -41,9 +44,10 @@ func newWhy(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "why [COMPONENT|NODE]", Short: "Find the cause of a problem",
 		Long: "Reads the cloud, its pods, their events and logs, the nodes, the volumes and, as root on a node, the kubelet and containerd of this\n" +
-			"machine. As root on a control-plane node, it asks the API server there if the endpoint of the cluster does not answer. It prints the cause\n" +
-			"that explains the symptom, with the evidence and the next command, and then what else is wrong. Without an argument, the symptom is\n" +
-			"the whole cloud. The argument is a component, a node, or control-plane, database, dns, identity or operator.\n\n" +
+			"machine. As root on a control-plane node, it asks the API server there if the endpoint of the cluster does not answer. As root on a node\n" +
+			"without a kubeconfig, such as a worker, it looks at that machine alone, and says so. It prints the cause that explains the symptom, with\n" +
+			"the evidence and the next command, and then what else is wrong. Without an argument, the symptom is the whole cloud. The argument is a\n" +
+			"component, a node, or control-plane, database, dns, identity or operator.\n\n" +
 			"--from reads a support bundle instead, on any machine. --fix offers repairs, each with the equivalent kubectl command, asks before each,\n" +
 			"and checks again that it is still needed. Forget a pod of a lost node only if that machine is off: if it is only cut off, the pod\n" +
 			"continues there, and a second one runs beside it. --yes does not ask, and then forgets pods of a node, or uncordons a node, only if you\n" +
@@ -67,6 +71,8 @@ func newWhy(a *app) *cobra.Command {
 	fs := c.Flags()
 	fs.StringVar(&f.from, "from", "", "read a support bundle instead of the cluster")
 	fs.StringVar(&f.identity, "identity-file", "", "secret key of an encrypted support bundle, as age-keygen writes it")
+	fs.StringVar(&f.rootfs, "rootfs", "", "directory that stands for the machine")
+	hide(fs, "rootfs")
 	fs.BoolVar(&f.list, "list", false, "list the causes that can be recognised")
 	fs.BoolVar(&f.fix, "fix", false, "offer repairs, and ask before each")
 	fs.BoolVar(&f.yes, "yes", false, "with --fix: do not ask; leaves what concerns a node unless that NODE is given")
@@ -106,7 +112,7 @@ func (a *app) seen(ctx context.Context, f *whyFlags) (*why.Snapshot, client.Clie
 		s, err := readSupport(f.from, f.identity)
 		return s, nil, err
 	}
-	return a.snapshot(ctx, &f.cloudFlags, false)
+	return a.snapshot(ctx, &f.cloudFlags, f.rootfs, false)
 }
 
 func readSupport(file, identity string) (*why.Snapshot, error) {
@@ -141,24 +147,24 @@ func readSupport(file, identity string) (*why.Snapshot, error) {
 // kubeletTimeout bounds a request to a kubelet.
 const kubeletTimeout = 10 * time.Second
 
-// snapshotTimeout bounds what is read for an answer.
-const snapshotTimeout = 50 * time.Second
+// snapshotTimeout bounds what is read for an answer. To take secrets out of the most that is read, to find causes in it and to write it takes a quarter of a
+// minute more (gather.logsBytes): together less than the minute that the help of support promises.
+const snapshotTimeout = 40 * time.Second
 
 // snapshot reads the cluster and, as root on a node, this machine. A cluster that does not answer is a snapshot, too.
-func (a *app) snapshot(ctx context.Context, f *cloudFlags, everything bool) (*why.Snapshot, client.Client, error) {
+func (a *app) snapshot(ctx context.Context, f *cloudFlags, rootfs string, everything bool) (*why.Snapshot, client.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
 	host, _ := os.Hostname() // "" is fine
 	o := gather.Options{Cloud: f.key(), Everything: everything, Now: time.Now(), Program: version.Version, Host: host}
-	h := thisMachine(ctx)
+	h := thisMachine(ctx, rootfs)
 	if h != nil {
 		o.Machines, o.Disks = lookAt(ctx, h)
 	}
-	file, err := f.file("reads all that is in the cluster, and logs")
-	if err != nil {
-		return nil, nil, err
+	cfg, err := f.config("reads all that is in the cluster, and logs")
+	if err != nil && len(o.Machines) > 0 && f.kubeconfig == "" && withoutKubeconfig(err) {
+		return gather.Refuse(o, err), nil, nil // a worker has none, and it alone knows why its kubelet does not run
 	}
-	cfg, err := kube.Config(file)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -194,21 +200,37 @@ func (a *app) snapshot(ctx context.Context, f *cloudFlags, everything bool) (*wh
 	return gather.Snapshot(ctx, k, o), k, nil
 }
 
-// thisMachine is the node that the command runs on, nil if it may not look at it.
-func thisMachine(ctx context.Context) *host.Host {
-	if os.Geteuid() != 0 {
-		return nil
+// config reads the kubeconfig of a command that cannot use the REST API, because it does what.
+func (f *cloudFlags) config(what string) (*rest.Config, error) {
+	file, err := f.file(what)
+	if err != nil {
+		return nil, err
 	}
+	return kube.Config(file)
+}
+
+// withoutKubeconfig reports whether there is no kubeconfig, or none that can be read.
+func withoutKubeconfig(err error) bool {
+	return slices.ContainsFunc(finding.Of(err), func(f finding.Finding) bool { return slices.Contains(why.NotAsked, f.Code) })
+}
+
+// thisMachine is the node that the command runs on, nil if it may not look at it.
+func thisMachine(ctx context.Context, rootfs string) *host.Host {
 	cfg := &config.Config{}
 	cfg.Run.DryRun = true
-	h, err := newHost(ctx, cfg, "")
+	h, err := newHost(ctx, cfg, rootfs) // it refuses whoever is not root
 	if err != nil {
 		return nil
 	}
 	return h
 }
 
+// machineTimeout bounds the look at this machine: one whose systemd hangs must leave time to ask the cluster.
+const machineTimeout = 20 * time.Second
+
 func lookAt(ctx context.Context, h *host.Host) ([]why.Machine, []why.Disk) {
+	ctx, cancel := context.WithTimeout(ctx, machineTimeout)
+	defer cancel()
 	m, disks, ok := doctor.Machine(ctx, h)
 	if !ok {
 		return nil, nil

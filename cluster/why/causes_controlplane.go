@@ -27,6 +27,10 @@ func controlPlaneCauses() []Cause {
 			When: func(f *facts) []Hit { return f.refused("OCA-4204") }},
 		{ID: "api-forbidden", Code: "OCA-4205", Layer: ControlPlane, Title: "The account of the kubeconfig lacks permissions", What: "${what}", Why: "${why}", Next: "${next}",
 			When: func(f *facts) []Hit { return f.refused("OCA-4205") }},
+		{ID: "no-kubeconfig", Code: "OCA-4201", Layer: Symptom, Title: "The cluster was not asked: there is no kubeconfig", What: "${what}", Why: "${why}", Next: "${next}",
+			When: func(f *facts) []Hit { return f.refused("OCA-4201") }},
+		{ID: "kubeconfig-unusable", Code: "OCA-4202", Layer: Symptom, Title: "The cluster was not asked: the kubeconfig cannot be used",
+			What: "${what}", Why: "${why}", Next: "${next}", When: func(f *facts) []Hit { return f.refused("OCA-4202") }},
 		{ID: "certificate-expired", Code: "OCA-4301", Layer: ControlPlane, Title: "A certificate of Kubernetes has expired",
 			What: "The certificate ${file} of ${node} has expired", Why: "kubeadm's certificates end after a year unless an upgrade or a command renews them",
 			Next: "${next}",
@@ -110,7 +114,11 @@ func (f *facts) refused(code string) []Hit {
 			evidence = append(evidence, "the API server of "+m.Node+": "+shorten(m.APIServer))
 		}
 	}
-	return []Hit{{On: controlPlane, Evidence: evidence, Values: map[string]string{"what": f.Refused.What, "why": f.Refused.Cause, "next": f.Refused.Remedy}}}
+	on := controlPlane
+	if f.notAsked() {
+		on, evidence = kubeconfig, nil // nothing on the machine explains that it has none
+	}
+	return []Hit{{On: on, Evidence: evidence, Values: map[string]string{"what": f.Refused.What, "why": f.Refused.Cause, "next": f.Refused.Remedy}}}
 }
 
 func (f *facts) certificates(is func(left time.Duration) bool) []Hit {

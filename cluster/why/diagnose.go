@@ -86,7 +86,7 @@ func Diagnose(s *Snapshot, name string) (r Report, ok bool) {
 	r.Cause = root(g, before, found)
 	state, well := f.state(symptom)
 	r.State, r.Healthy = state, well && (r.Cause == nil || r.Cause.Severity == finding.Warning)
-	if r.Cause != nil {
+	if r.Cause != nil && !f.notAsked() { // of a machine alone, no way leads to the cloud
 		r.Way = way(before, r.Cause.On)
 	}
 	for _, x := range found {
@@ -106,11 +106,12 @@ func Diagnose(s *Snapshot, name string) (r Report, ok bool) {
 const unsynchronised = "OCA-1018"
 
 // onMachines are the findings of "ocadm node doctor" about compute nodes. Agents of control planes leave files of a compute node there, too, so
-// the label of the role decides.
+// the label of the role decides; where the cluster was not asked, that the machine is a worker.
 func (f *facts) onMachines() []Found {
 	var out []Found
 	for _, m := range f.Machines {
-		if n := f.node(m.Node); n == nil || n.Labels[v1alpha1.NodeRolePrefix+"host"] != v1alpha1.Enable {
+		n := f.node(m.Node)
+		if compute := n != nil && n.Labels[v1alpha1.NodeRolePrefix+"host"] == v1alpha1.Enable; !compute && (!f.notAsked() || m.ControlPlane) {
 			continue
 		}
 		for _, x := range m.Findings {
@@ -183,6 +184,8 @@ func explains(g graph, cause, other Found) bool {
 func (f *facts) state(s Subject) (string, bool) {
 	kind, name := s.split()
 	switch {
+	case f.notAsked():
+		return "only this machine was looked at, and the cluster was not asked", false
 	case f.Refused != nil:
 		return f.Refused.What, false
 	case kind == "component":

@@ -21,6 +21,7 @@ const (
 	database     Subject = "database"
 	dns          Subject = "dns"
 	identity     Subject = "identity"
+	kubeconfig   Subject = "kubeconfig"
 )
 
 func componentSubject(name string) Subject        { return Subject("component/" + name) }

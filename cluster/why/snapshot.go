@@ -9,6 +9,7 @@
 package why
 
 import (
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -60,6 +61,13 @@ type Snapshot struct {
 	Machines []Machine `json:"machines,omitempty"`
 	// Missing says what could not be read, and why.
 	Missing []string `json:"missing,omitempty"`
+}
+
+// NotAsked are the codes of Refused with which only the machine that ocadm ran on was looked at: a worker has no kubeconfig.
+var NotAsked = []string{"OCA-4201", "OCA-4202"}
+
+func (s *Snapshot) notAsked() bool {
+	return s.Refused != nil && slices.Contains(NotAsked, s.Refused.Code)
 }
 
 // Log is the end of what a container logged.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"yunion.io/x/ocadm/internal/finding"
 )
 
 // unreachable makes the API server silent. What is known then is what ocadm saw as root on a node.
@@ -15,6 +17,15 @@ func (s *Snapshot) unreachable(change func(*Machine)) {
 	s.Machines = machines
 	s.Machines[0].APIServer = "https://10.0.0.1:6443/readyz refuses connections"
 	change(&s.Machines[0])
+}
+
+// alone leaves of a snapshot the worker that ocadm ran on.
+func (s *Snapshot) alone(code string) *Machine {
+	machines := s.Machines
+	s.refuse(code)
+	s.Machines = machines
+	s.Machines[0].ControlPlane = false
+	return &s.Machines[0]
 }
 
 // What the other static pods log while the API server is down, which is no cause.
@@ -43,6 +54,10 @@ func unreachable() []provocation {
 			s.unreachable(func(m *Machine) { m.Certificates[0].NotAfter = s.Time.Add(-time.Hour) })
 		}},
 		{"kubelet-stopped", func(s *Snapshot) { s.unreachable(func(m *Machine) { m.Units["kubelet"] = "failed" }) }},
+		{"no-kubeconfig", func(s *Snapshot) { s.alone("OCA-4201") }},
+		{"kubeconfig-unusable", func(s *Snapshot) { s.alone("OCA-4202") }},
+		{"kubelet-stopped", func(s *Snapshot) { s.alone("OCA-4201").Units["containerd"] = "failed" }},
+		{"doctor-7102", func(s *Snapshot) { s.alone("OCA-4201").Findings = finding.List{doctor()} }},
 	}
 }
 
@@ -55,6 +70,22 @@ func TestUnreachableFollows(t *testing.T) {
 	r, _ := Diagnose(s, "")
 	if r.Cause == nil || r.Cause.ID != "etcd-damaged" || !slices.ContainsFunc(r.Consequences, func(x Found) bool { return x.ID == "api-unreachable" }) {
 		t.Errorf("%+v", r)
+	}
+}
+
+// The cause on a worker is named without a way from the cloud, which was not asked; that is a finding of its own. Agents of a control plane are not examined.
+func TestWorkerAlone(t *testing.T) {
+	s := healthy(t)
+	s.alone("OCA-4201").Units["kubelet"] = "failed"
+	r, _ := Diagnose(s, "")
+	if len(r.Way) > 0 || r.Healthy || len(r.Consequences) > 0 || len(r.Others) != 1 || r.Others[0].ID != "no-kubeconfig" || r.Err() == nil {
+		t.Errorf("%+v", r)
+	}
+	s = healthy(t)
+	m := s.alone("OCA-4201")
+	m.ControlPlane, m.Findings = true, finding.List{doctor()}
+	if r, _ := Diagnose(s, ""); r.Cause == nil || r.Cause.ID != "no-kubeconfig" || len(r.Others) > 0 {
+		t.Errorf("a control plane: %+v", r)
 	}
 }
 

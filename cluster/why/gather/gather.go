@@ -68,15 +68,26 @@ func Snapshot(ctx context.Context, c client.Reader, o Options) *why.Snapshot {
 			g.keepQuiet()
 		}
 		g.inside(ctx)
+	} else if o.Everything {
+		s.Missing = append(s.Missing, withoutValues)
 	}
 	strip(s)
 	return Scrub(s, g.secrets)
 }
 
+// withoutValues says what a support bundle may hold that no Secret could be read for.
+const withoutValues = "Secrets: the cluster could not be read, so only what looks like a password was taken out of journals and logs"
+
 // Refuse is the snapshot of a cluster that there is no way to.
 func Refuse(o Options, err error) *why.Snapshot {
 	s := &why.Snapshot{Format: why.Format, Time: o.Now.UTC(), Program: o.Program, Host: o.Host, Namespace: o.Cloud.Namespace, Name: o.Cloud.Name,
 		Machines: o.Machines, Disks: o.Disks, Refused: refusal(err)}
+	if slices.Contains(why.NotAsked, s.Refused.Code) {
+		s.Missing = append(s.Missing, "the cluster: it was not asked, because "+s.Refused.Cause)
+	}
+	if o.Everything {
+		s.Missing = append(s.Missing, withoutValues)
+	}
 	return Scrub(s, nil)
 }
 

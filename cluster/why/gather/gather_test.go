@@ -237,8 +237,31 @@ func TestRefused(t *testing.T) {
 		return errors.New("dial tcp: connection refused")
 	}})
 	s := Snapshot(t.Context(), down, options())
+	if len(s.Missing) > 0 {
+		t.Errorf("%q", s.Missing)
+	}
+	everything := options()
+	everything.Everything = true
+	if s := Snapshot(t.Context(), down, everything); !slices.Equal(s.Missing, []string{withoutValues}) {
+		t.Errorf("%q", s.Missing)
+	}
 	if r, _ := why.Diagnose(s, ""); r.Cause == nil || r.Cause.ID != "api-unreachable" || r.Healthy {
 		t.Errorf("%+v", r)
+	}
+}
+
+// A machine alone, and a support bundle without Secrets, say what is missing.
+func TestRefuse(t *testing.T) {
+	for code, want := range map[string]string{"OCA-4201": "the cluster: it was not asked, because none is there", "OCA-4203": ""} {
+		for _, everything := range []bool{false, true} {
+			o := options()
+			o.Everything, o.Machines = everything, []why.Machine{{Node: "n1", Journals: map[string][]string{"kubelet": {"password=hunter22"}}}}
+			s := Refuse(o, finding.New(code, "No kubeconfig found", "none is there", ""))
+			if s.Refused.Code != code || s.Machines[0].Journals["kubelet"][0] != "password=***" || strings.Contains(strings.Join(s.Missing, "\n"), "not asked") != (want != "") ||
+				want != "" && s.Missing[0] != want || slices.Contains(s.Missing, withoutValues) != everything {
+				t.Errorf("%s, everything %t: %+v", code, everything, s)
+			}
+		}
 	}
 }
 
