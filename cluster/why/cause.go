@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"regexp"
 	"slices"
+	"sync"
 
 	"yunion.io/x/ocadm/internal/agentlog"
 	"yunion.io/x/ocadm/internal/finding"
@@ -59,6 +60,8 @@ type Cause struct {
 	When func(*facts) []Hit
 	// Fix repairs it; nil if only a person can.
 	Fix *Fix
+	// parts are literals of Says.
+	parts literal.Set
 }
 
 // Place is where a text comes from; places add up.
@@ -104,6 +107,18 @@ func Causes() []Cause {
 	return slices.Concat(addressCauses(), controlPlaneCauses(), machineCauses(), nodeCauses(), networkCauses(), storageCauses(), databaseCauses(), identityCauses(),
 		imageCauses(), schedulingCauses(), containerCauses(), operatorCauses(), cloudCauses(), agentCauses())
 }
+
+// searched are the causes with the literals of their expressions: a support bundle of a cloud that is down has 100000 lines, and a hundred expressions on each
+// take a minute.
+var searched = sync.OnceValue(func() []Cause {
+	out := Causes()
+	for i := range out {
+		if says := out[i].Says; says != nil {
+			out[i].parts = literal.Of(says)
+		}
+	}
+	return out
+})
 
 // Found is a cause with what was seen of it.
 type Found struct {
@@ -161,9 +176,8 @@ func (c Cause) said(f *facts) []Hit {
 		return nil
 	}
 	var out []Hit
-	parts := literal.Of(c.Says) // a support bundle of a cloud that is down has 100000 lines: a hundred expressions on each take a minute
 	for _, t := range f.texts {
-		if c.In != 0 && t.In&c.In == 0 || !parts.MayMatch(t.lower) || c.Of != nil && !c.Of(f, t) {
+		if c.In != 0 && t.In&c.In == 0 || !c.parts.MayMatch(t.lower) || c.Of != nil && !c.Of(f, t) {
 			continue
 		}
 		at := c.Says.FindStringSubmatchIndex(t.Line)

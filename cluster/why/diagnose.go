@@ -79,7 +79,7 @@ func Diagnose(s *Snapshot, name string) (r Report, ok bool) {
 	default:
 		return r, false
 	}
-	found := append(find(f, Causes()), f.onMachines()...)
+	found := append(find(f, searched()), f.onMachines()...)
 	g := graphOf(f, found)
 	r = Report{Symptom: symptom, Missing: s.Missing}
 	before := g.reach(symptom)

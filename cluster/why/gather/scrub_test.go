@@ -100,3 +100,12 @@ func TestTakenOut(t *testing.T) {
 		}
 	}
 }
+
+// Without literals, a pattern is tried on every line of a support bundle.
+func TestPatternsHaveLiterals(t *testing.T) {
+	for _, p := range patterns {
+		if len(p.parts) == 0 {
+			t.Errorf("%s has none", p.re)
+		}
+	}
+}
