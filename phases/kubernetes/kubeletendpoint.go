@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/client-go/discovery"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -46,6 +47,9 @@ func WriteKubeletEndpoint(h *host.Host, endpoint string) error {
 	})
 }
 
+// volumesPatience bounds the wait for volumes. One that cannot be mounted stays wanted for ever, and an exchange without the wait only takes longer.
+const volumesPatience = time.Minute
+
 // AwaitVolumes waits until the kubelet, which was restarted, has found the volumes of all its pods again. A static pod that is replaced earlier stays for two
 // minutes: the kubelet waits for volumes of a pod that it does not want any more.
 func AwaitVolumes(ctx context.Context, h *host.Host, r workflow.Reporter) error {
@@ -57,19 +61,36 @@ func AwaitVolumes(ctx context.Context, h *host.Host, r workflow.Reporter) error 
 	if err != nil {
 		return fmt.Errorf("making a client of the API server: %w", err)
 	}
-	least := staticVolumes(h)
-	return await(ctx, h, r, "kubelet", func(ctx context.Context, _ *host.Host) string {
+	return awaitVolumes(ctx, h, r, staticVolumes(h), func(ctx context.Context) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 		defer cancel()
 		raw, err := d.RESTClient().Get().AbsPath("/api/v1/nodes", h.Config.Node.Name, "proxy/metrics").DoRaw(ctx)
+		return string(raw), err
+	})
+}
+
+func awaitVolumes(ctx context.Context, h *host.Host, r workflow.Reporter, least int, metrics func(context.Context) (string, error)) error {
+	limited, cancel := context.WithTimeout(ctx, volumesPatience)
+	defer cancel()
+	lacking := "" // as the kubelet said last, "" if it said nothing
+	err := await(limited, h, r, "kubelet", func(ctx context.Context, _ *host.Host) string {
+		text, err := metrics(ctx)
 		if err != nil {
+			lacking = ""
 			return err.Error()
 		}
-		if wanted, found := volumesIn(string(raw)); found < wanted || wanted < least {
-			return "it has not found the volumes of all its pods again"
+		wanted, found := volumesIn(text)
+		if found >= wanted && wanted >= least {
+			return ""
 		}
-		return ""
+		lacking = fmt.Sprintf("%d of %d", found, max(wanted, least))
+		return "it has not found the volumes of all its pods again"
 	}, hopelessKubelet, diagnoseKubelet)
+	if err == nil || lacking == "" || limited.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	r.Info("going on although only %s volumes of the pods of this node are mounted; see why: kubectl get events -A --field-selector reason=FailedMount", lacking)
+	return nil
 }
 
 // staticVolumes counts those of the static pods, which are among the first that the kubelet looks for.
