@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 )
 
 // Options describe a new cloud. What is empty is left to the operator.
@@ -163,4 +164,36 @@ func LoadSettings(ctx context.Context, c client.Client, namespace string) (Optio
 		return o, fmt.Errorf("reading the settings of the cloud in ConfigMap %s/%s: %w", namespace, SettingsName, err)
 	}
 	return o, nil
+}
+
+// MoveSettings lets later clouds be reached at another address: it changes the settings that init kept, in every namespace, where they name the former one.
+// It returns the names of the ConfigMaps that it changed; a dry run only names them.
+func MoveSettings(ctx context.Context, c client.Client, from, to string, dryRun bool) (changed []string, _ error) {
+	var list corev1.ConfigMapList
+	if err := c.List(ctx, &list, client.MatchingFields{"metadata.name": SettingsName}); err != nil {
+		return nil, fmt.Errorf("listing the settings of clouds: %w", err)
+	}
+	for i := range list.Items {
+		cm := &list.Items[i]
+		var o Options
+		if yaml.UnmarshalStrict([]byte(cm.Data[settingsKey]), &o) != nil || o.LoadBalancerEndpoint != from { // cluster create says what it cannot read
+			continue
+		}
+		name := cm.Namespace + "/" + cm.Name
+		if !dryRun {
+			before := cm.DeepCopy()
+			o.LoadBalancerEndpoint = to
+			text, err := yaml.Marshal(o)
+			if err != nil {
+				return changed, fmt.Errorf("writing the settings of the cloud: %w", err)
+			}
+			cm.Data[settingsKey] = string(text)
+			patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+			if err := c.Patch(ctx, cm, patch, client.FieldOwner(kube.FieldManager)); err != nil {
+				return changed, fmt.Errorf("changing ConfigMap %s: %w", name, err)
+			}
+		}
+		changed = append(changed, name)
+	}
+	return changed, nil
 }

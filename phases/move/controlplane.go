@@ -5,6 +5,7 @@ package move
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -232,53 +233,66 @@ func (m *Move) restartProxy(ctx context.Context, c client.Client, r workflow.Rep
 }
 
 // clouds are those that are reached at the former address.
-func (m *Move) clouds(ctx context.Context) (client.Client, []v1alpha1.OnecloudCluster, error) {
-	c, err := kubernetes.AdminClient(m.Host)
-	if err != nil {
-		return nil, nil, err
-	}
+func (m *Move) clouds(ctx context.Context, c client.Client) ([]v1alpha1.OnecloudCluster, error) {
 	list, err := cluster.All(ctx, c)
-	if err != nil {
-		return nil, nil, err
-	}
-	var out []v1alpha1.OnecloudCluster
-	for _, o := range list {
-		if o.Spec.LoadBalancerEndpoint == m.From {
-			out = append(out, o)
-		}
-	}
-	return c, out, nil
+	return slices.DeleteFunc(list, func(o v1alpha1.OnecloudCluster) bool { return o.Spec.LoadBalancerEndpoint != m.From }), err
 }
 
-// CloudStep changes where clouds are reached. Their operators change endpoints and certificates.
+// CloudStep changes where clouds are reached, also those that are created later. Their operators change endpoints and certificates.
 func CloudStep() Step {
 	return Step{
 		Name: "cloud", Short: "Write the new address into the clouds that are reached there", Timeout: 2 * time.Minute, Skip: ownControlPlane,
 		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
-			c, list, err := m.clouds(ctx)
+			c, err := kubernetes.AdminClient(m.Host)
 			if err != nil {
 				return err
 			}
-			for _, o := range list {
-				patch := fmt.Sprintf(`{"spec":{"loadBalancerEndpoint":%q}}`, m.To)
-				if err := c.Patch(ctx, &o, client.RawPatch("application/merge-patch+json", []byte(patch)), client.FieldOwner(kube.FieldManager)); err != nil {
-					return fmt.Errorf("changing cloud %s/%s: %w", o.Namespace, o.Name, err)
-				}
-				r.Changed("changed spec.loadBalancerEndpoint of cloud %s/%s", o.Namespace, o.Name)
-			}
-			return nil
+			return m.moveClouds(ctx, c, r)
 		},
 	}.Todo(func(ctx context.Context, m *Move) ([]string, error) {
 		if m.Moved() {
 			return nil, nil
 		}
-		_, list, err := m.clouds(ctx)
-		var out []string
-		for _, o := range list {
-			out = append(out, "change spec.loadBalancerEndpoint of cloud "+o.Namespace+"/"+o.Name)
+		c, err := kubernetes.AdminClient(m.Host)
+		if err != nil {
+			return nil, err
 		}
-		return out, err
+		return m.cloudsToMove(ctx, c)
 	})
+}
+
+func (m *Move) moveClouds(ctx context.Context, c client.Client, r workflow.Reporter) error {
+	list, err := m.clouds(ctx, c)
+	if err != nil {
+		return err
+	}
+	for _, o := range list {
+		patch := fmt.Sprintf(`{"spec":{"loadBalancerEndpoint":%q}}`, m.To)
+		if err := c.Patch(ctx, &o, client.RawPatch("application/merge-patch+json", []byte(patch)), client.FieldOwner(kube.FieldManager)); err != nil {
+			return fmt.Errorf("changing cloud %s/%s: %w", o.Namespace, o.Name, err)
+		}
+		r.Changed("changed spec.loadBalancerEndpoint of cloud %s/%s", o.Namespace, o.Name)
+	}
+	settings, err := cluster.MoveSettings(ctx, c, m.From, m.To, false)
+	for _, name := range settings {
+		r.Changed("changed ConfigMap %s", name)
+	}
+	return err
+}
+
+func (m *Move) cloudsToMove(ctx context.Context, c client.Client) (out []string, _ error) {
+	list, err := m.clouds(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range list {
+		out = append(out, "change spec.loadBalancerEndpoint of cloud "+o.Namespace+"/"+o.Name)
+	}
+	settings, err := cluster.MoveSettings(ctx, c, m.From, m.To, true)
+	for _, name := range settings {
+		out = append(out, "change ConfigMap "+name)
+	}
+	return out, err
 }
 
 // Others are the nodes that have to follow a control plane with a new address.

@@ -16,7 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 	vipgroup "yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
@@ -312,5 +314,46 @@ func TestFilesOfAVirtualAddress(t *testing.T) {
 	}
 	if err := PartSteps("x", "10.0.0.100", "10.0.0.200")[0].Run(t.Context(), h, quiet{}); err == nil {
 		t.Error("an unknown part is done")
+	}
+}
+
+// Clouds that exist, and the settings for those that are created later, get the new address if they name the former one.
+func TestMoveClouds(t *testing.T) {
+	const from, to, other = "10.0.0.1", "10.0.0.2", "cloud.example"
+	objects := []client.Object{
+		&v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "a"}, Spec: v1alpha1.OnecloudClusterSpec{LoadBalancerEndpoint: from}},
+		&v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "b"}, Spec: v1alpha1.OnecloudClusterSpec{LoadBalancerEndpoint: other}},
+	}
+	for namespace, endpoint := range map[string]string{"onecloud": from, "elsewhere": other} {
+		kept, err := cluster.Settings(cluster.Options{Name: "default", Namespace: namespace, Region: "r1", LoadBalancerEndpoint: endpoint}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range kept {
+			objects = append(objects, o)
+		}
+	}
+	named := func(o client.Object) []string { return []string{o.GetName()} }
+	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithIndex(&corev1.ConfigMap{}, "metadata.name", named).WithObjects(objects...).Build()
+	m := &Move{ControlPlane: true, record: record{From: from, To: to}}
+	todo, err := m.cloudsToMove(t.Context(), c)
+	if want := []string{"change spec.loadBalancerEndpoint of cloud onecloud/a", "change ConfigMap onecloud/ocadm-cloud"}; err != nil || !slices.Equal(todo, want) {
+		t.Errorf("to do: %q, %v", todo, err)
+	}
+	if err := m.moveClouds(t.Context(), c, quiet{}); err != nil {
+		t.Fatal(err)
+	}
+	for namespace, want := range map[string]string{"onecloud": to, "elsewhere": other} {
+		o, err := cluster.LoadSettings(t.Context(), c, namespace)
+		if err != nil || o.LoadBalancerEndpoint != want || o.Region != "r1" {
+			t.Errorf("settings in %s: %+v, %v", namespace, o, err)
+		}
+	}
+	list, err := cluster.All(t.Context(), c)
+	if err != nil || len(list) != 2 || list[0].Spec.LoadBalancerEndpoint != other || list[1].Spec.LoadBalancerEndpoint != to {
+		t.Errorf("clouds: %+v, %v", list, err)
+	}
+	if todo, err := m.cloudsToMove(t.Context(), c); err != nil || len(todo) > 0 {
+		t.Errorf("left to do: %q, %v", todo, err)
 	}
 }
