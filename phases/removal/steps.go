@@ -167,7 +167,9 @@ func drainStep() Step {
 			}
 			return ""
 		},
-		Run: func(ctx context.Context, j *Job, r workflow.Reporter) error { return Drain(ctx, j.K, j.Is.Node, r) },
+		Run: func(ctx context.Context, j *Job, r workflow.Reporter) error {
+			return Drain(ctx, j.K, j.Is.Node, "or turn the machine off, then run the same command again", r)
+		},
 	}.Todo(func(ctx context.Context, j *Job) ([]string, error) {
 		if gone, err := j.gone(ctx); gone || err != nil {
 			return nil, err
@@ -187,15 +189,16 @@ func Evictions(ctx context.Context, k client.Client, node string) (lines []strin
 	return lines, err
 }
 
-// Drain keeps new pods from a node and evicts those that can run elsewhere, as far as disruption budgets allow it.
-func Drain(ctx context.Context, k client.Client, node string, r workflow.Reporter) error {
+// Drain keeps new pods from a node and evicts those that can run elsewhere, as far as disruption budgets allow it. otherwise is what else a person can do if
+// they do not.
+func Drain(ctx context.Context, k client.Client, node, otherwise string, r workflow.Reporter) error {
 	if err := kube.Cordon(ctx, k, node, kube.FieldManager); err != nil {
 		return err
 	}
 	left, err := kube.Evict(ctx, k, k, node, 500*time.Millisecond, 10*time.Second, r.Waiting)
 	if err != nil && wait.Interrupted(err) && !errors.Is(context.Cause(ctx), context.Canceled) {
 		return finding.New("OCA-4143", "Pods do not leave node "+node, strings.Join(left, ", "),
-			"kubectl get poddisruptionbudgets -A; or turn the machine off, then run the same command again")
+			"kubectl get poddisruptionbudgets -A; "+otherwise)
 	}
 	if err == nil {
 		r.Changed("no pods that can run elsewhere on node %s", node)

@@ -88,7 +88,7 @@ func drainStep() Step {
 					return err
 				}
 			}
-			return removal.Drain(ctx, u.K, n.Name, r)
+			return removal.Drain(ctx, u.K, n.Name, "or run the same command again without --drain: the pods then keep running", r)
 		},
 	}
 }

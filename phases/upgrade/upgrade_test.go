@@ -12,6 +12,13 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -223,5 +230,23 @@ func TestForeignKubelet(t *testing.T) {
 		if got := foreignKubelet(h, target); got != c.want {
 			t.Errorf("%s %s: %q", c.path, c.version, got)
 		}
+	}
+}
+
+// Where a disruption budget blocks the drain, the upgrade goes on without it: this machine is not to be turned off.
+func TestDrainBlocked(t *testing.T) {
+	h := machine(t)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "web"}, Spec: corev1.PodSpec{NodeName: "node1"}}
+	k := fake.NewClientBuilder().WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}, pod).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithInterceptorFuncs(interceptor.Funcs{SubResourceCreate: func(context.Context, client.Client, string, client.Object, client.Object, ...client.SubResourceCreateOption) error {
+			return apierrors.NewTooManyRequests("a budget forbids it", 1)
+		}}).Build()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	err := drainStep().Run(ctx, &Upgrade{Host: h, K: k, Drain: true, Record: Record{To: target}}, workflow.Discard{})
+	f := finding.Of(err)
+	if len(f) != 1 || f[0].Code != "OCA-4143" || !strings.Contains(f[0].Remedy, "without --drain") || strings.Contains(f[0].Remedy, "off") {
+		t.Errorf("%v", err)
 	}
 }
