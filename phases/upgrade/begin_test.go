@@ -197,3 +197,25 @@ func TestThisOcadm(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// What an earlier upgrade left that was cut off at its end is not taken for what this one keeps.
+func TestBeginAfterLeftovers(t *testing.T) {
+	h := machine(t)
+	place(t, h, before, "etcd", "v1.34.1")
+	place(t, h, live, "etcd", old)
+	for name, text := range map[string]string{keptKubelet: "of v1.34.1", kubeletFile: "of " + old} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(h.Files.Path(name)), 0o755), os.WriteFile(h.Files.Path(name), []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u := &Upgrade{Host: h, Record: Record{From: old, To: target}}
+	if err := beginStep().Run(t.Context(), u, nil); err != nil {
+		t.Fatal(err)
+	}
+	if h.Files.Exists(before) || h.Files.Text(keptKubelet) != "of "+old {
+		t.Errorf("previous manifests %t, kept kubelet %q", h.Files.Exists(before), h.Files.Text(keptKubelet))
+	}
+	if r, err := Unfinished(h); err != nil || r == nil || r.To != target {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

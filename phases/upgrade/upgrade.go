@@ -156,10 +156,14 @@ func beginStep() Step {
 			if err != nil {
 				return err
 			}
-			if before != nil && before.To != u.Record.To {
-				if err := before.clear(u.Host); err != nil {
-					return err
-				}
+			switch {
+			case before == nil: // what an upgrade left that was cut off while it removed what it had kept is of other versions
+				err = forget(u.Host)
+			case before.To != u.Record.To:
+				err = before.clear(u.Host)
+			}
+			if err != nil {
+				return err
 			}
 			if err := u.Record.save(u.Host); err != nil {
 				return err
