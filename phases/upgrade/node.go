@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
@@ -33,6 +34,9 @@ const (
 	keptKubelet   = kubernetes.UpgradeDir + "/kubelet"
 	keptConfig    = kubernetes.UpgradeDir + "/kubelet-config.yaml"
 
+	// snapshotDir is apart from the hourly snapshots, which push each other out within a day. The last two stay.
+	snapshotDir = etcd.Dir + "/before-upgrade"
+
 	drainTimeout    = 30 * time.Minute
 	kubeletTimeout  = 5 * time.Minute
 	kubeletPatience = 3 * time.Minute
@@ -46,14 +50,14 @@ func snapshotStep() Step {
 			return u.Record.Snapshot != "" && u.Host.Files.Exists(u.Record.Snapshot), nil
 		},
 		Plan: func(context.Context, *Upgrade) ([]string, error) {
-			return []string{"save a snapshot of etcd in " + etcd.Dir}, nil
+			return []string{"save a snapshot of etcd in " + snapshotDir}, nil
 		},
 		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
 			m, err := kubernetes.OwnEtcd(u.Host)
 			if err != nil {
 				return err
 			}
-			info, err := etcd.Take(ctx, u.Host.Files, m.ClientURL, etcd.Dir, etcd.DefaultKeep)
+			info, err := etcd.Take(ctx, u.Host.Files, m.ClientURL, snapshotDir, snapshot.Keep{Last: 2})
 			if err != nil {
 				return err
 			}

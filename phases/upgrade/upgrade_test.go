@@ -5,6 +5,7 @@ package upgrade
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
+	etcdphase "yunion.io/x/ocadm/phases/etcd"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -248,5 +250,28 @@ func TestDrainBlocked(t *testing.T) {
 	f := finding.Of(err)
 	if len(f) != 1 || f[0].Code != "OCA-4143" || !strings.Contains(f[0].Remedy, "without --drain") || strings.Contains(f[0].Remedy, "off") {
 		t.Errorf("%v", err)
+	}
+}
+
+// The snapshot from before an upgrade is not among those that are pruned every hour.
+func TestSnapshotStays(t *testing.T) {
+	lines, err := snapshotStep().Plan(t.Context(), nil)
+	if err != nil || len(lines) != 1 {
+		t.Fatal(lines, err)
+	}
+	dir := t.TempDir()
+	kept := filepath.Join(dir, strings.TrimPrefix(lines[0], "save a snapshot of etcd in "), "etcd-20261101T000000Z-r1.db")
+	files := []string{kept}
+	for i := range 30 {
+		files = append(files, filepath.Join(dir, etcdphase.Dir, fmt.Sprintf("etcd-202611%02dT000000Z-r%d.db", i+1, i+2)))
+	}
+	for _, f := range files {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(f), 0o700), os.WriteFile(f, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone, err := etcdphase.DefaultKeep.Prune(filepath.Join(dir, etcdphase.Dir))
+	if _, kerr := os.Stat(kept); err != nil || len(gone) == 0 || kerr != nil {
+		t.Errorf("%d were pruned, %v, %v", len(gone), err, kerr)
 	}
 }

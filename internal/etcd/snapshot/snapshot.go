@@ -301,12 +301,14 @@ func bumpOf(file string, t Target) (uint64, error) {
 	if former, err := LastRevision(Database(filepath.Dir(t.Dir))); err == nil { // else there is none, or it is damaged: the reason for the restore
 		seen = max(seen, former)
 	}
-	beside, err := List(filepath.Dir(file))
-	if err != nil {
-		return 0, err
-	}
-	if len(beside) > 0 {
-		seen = max(seen, beside[0].Revision)
+	for _, dir := range []string{filepath.Dir(file), filepath.Dir(filepath.Dir(file))} { // one from before an upgrade lies in a directory below the others
+		list, err := List(dir)
+		if err != nil {
+			return 0, err
+		}
+		if len(list) > 0 {
+			seen = max(seen, list[0].Revision)
+		}
 	}
 	return uint64(seen - own + RevisionBump), nil //nolint:gosec // seen is not less than own
 }

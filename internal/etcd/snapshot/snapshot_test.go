@@ -204,12 +204,14 @@ func TestRestoreTwice(t *testing.T) {
 	if twice := restore(filepath.Join(first, "second")); twice < once+RevisionBump {
 		t.Errorf("the second restore has revision %d after %d", twice, once)
 	}
-	later := once + 500
-	if err := os.WriteFile(filepath.Join(dir, "etcd-20261123T070000Z-r"+strconv.FormatInt(later, 10)+".db"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if third := restore(filepath.Join(t.TempDir(), "third")); third < later+RevisionBump {
-		t.Errorf("a restore beside a snapshot of revision %d has revision %d", later, third)
+	for i, where := range []string{dir, filepath.Dir(dir)} { // the second is of the hourly ones, for one from before an upgrade
+		later := once + 500*int64(i+1)
+		if err := os.WriteFile(filepath.Join(where, "etcd-20261123T070000Z-r"+strconv.FormatInt(later, 10)+".db"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := restore(filepath.Join(t.TempDir(), "third")); got < later+RevisionBump {
+			t.Errorf("a restore with a snapshot of revision %d in %s has revision %d", later, where, got)
+		}
 	}
 }
 
