@@ -102,7 +102,7 @@ func (a *app) move(c *cobra.Command, to string, follow bool, f stepFlags) error 
 	inputs := map[string]string{"from": out.From, "to": out.To, "--follow": fmt.Sprint(follow)}
 	res, err := runSteps(ctx, a, h, "move", inputs, move.Steps(), m, f)
 	if err != nil {
-		return err
+		return m.Explain(err)
 	}
 	out.Steps = stepsDone(res)
 	if m.ControlPlane && m.Endpoint {

@@ -38,7 +38,7 @@ func (a *app) moveVirtual(c *cobra.Command, to string, f stepFlags) error {
 	inputs := map[string]string{"from": out.From, "to": out.To, "--virtual-address": "true"}
 	res, err := runSteps(ctx, a, h, "move", inputs, move.VirtualSteps(), m, f)
 	if err != nil {
-		return err
+		return m.Explain(err)
 	}
 	out.Steps, out.Next = stepsDone(res), m.Followers()
 	return a.printMoved(f, out, res)

@@ -296,3 +296,20 @@ func (m *Move) Done(ctx context.Context) bool {
 
 // Moved reports whether there is nothing to move.
 func (m *Move) Moved() bool { return m.From == m.To }
+
+// Explain makes one finding, with both ways on, of an error that ended a move half-way. A move that has begun nothing or was interrupted, and a finding, which
+// says itself what to do, stay as they are.
+func (m *Move) Explain(err error) error {
+	begun, flag := m.Host.Files.Exists(recordFile), ""
+	switch {
+	case m.virtual != nil:
+		begun, flag = m.virtual.settings.Other.Address != "", "--virtual-address "
+	case m.Follow:
+		flag = "--follow "
+	}
+	if err == nil || !begun || len(finding.Of(err)) > 0 || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return finding.Errorf("OCA-4169", "The move has not ended", fmt.Sprintf("correct the cause, then run the same command again, which continues: ocadm move %[1]s%[2]s; "+
+		"or go back: ocadm move %[1]s%[3]s", flag, m.To, m.From), "%w", err)
+}

@@ -3,6 +3,9 @@
 package move
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -355,5 +358,38 @@ func TestMoveClouds(t *testing.T) {
 	}
 	if todo, err := m.cloudsToMove(t.Context(), c); err != nil || len(todo) > 0 {
 		t.Errorf("left to do: %q, %v", todo, err)
+	}
+}
+
+// A move that ends half-way says how it goes on and how it goes back. Nothing is said of one that has begun nothing, that a finding explains, or that was
+// interrupted.
+func TestExplain(t *testing.T) {
+	failed := errors.New("giving up after 5m0s, still waiting for etcd")
+	other := finding.New("OCA-3010", "x", "", "y")
+	h := worker(t)
+	own, follow := Move{Host: h, record: record{From: "10.0.0.7", To: "10.0.0.8"}}, Move{Host: h, Follow: true, record: record{From: "10.0.0.1", To: "10.0.0.2"}}
+	address := own
+	address.virtual = &virtual{settings: vipgroup.Settings{Address: "10.0.0.7"}}
+	if err := own.Explain(failed); !errors.Is(err, failed) || len(finding.Of(err)) > 0 {
+		t.Errorf("before it began: %v", err)
+	}
+	if err := own.save(); err != nil {
+		t.Fatal(err)
+	}
+	if err := address.Explain(failed); len(finding.Of(err)) > 0 {
+		t.Errorf("the virtual address, before it began: %v", err)
+	}
+	address.virtual.settings.Other.Address = "10.0.0.8"
+	for on, m := range map[string]Move{"": own, "--follow ": follow, "--virtual-address ": address} {
+		l := finding.Of(m.Explain(failed))
+		if len(l) != 1 || l[0].Code != "OCA-4169" || !strings.Contains(l[0].Remedy, "ocadm move "+on+m.To) || !strings.Contains(l[0].Remedy, "ocadm move "+on+m.From) {
+			t.Errorf("%q: %+v", on, l)
+		}
+	}
+	if l := finding.Of(own.Explain(fmt.Errorf("phase x: %w", other))); len(l) != 1 || l[0].Code != other.Code {
+		t.Errorf("a finding: %+v", l)
+	}
+	if err := own.Explain(context.Canceled); len(finding.Of(err)) > 0 {
+		t.Errorf("interrupted: %v", err)
 	}
 }
