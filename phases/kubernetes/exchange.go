@@ -133,32 +133,67 @@ func renewFor(h *host.Host, r workflow.Reporter, name string) error {
 	return nil
 }
 
-// PutBack puts the previous manifest of a static pod back and waits until it is well. Of an etcd of another minor version that works, it keeps the new one: etcd
-// does not go back by itself.
+// PutBack puts the previous manifest of a static pod back and waits until it is well. etcd and the API server, without which no other is, go back first if they
+// are not well.
 func PutBack(ctx context.Context, h *host.Host, r workflow.Reporter, name string) error {
+	var names []string
+	for _, below := range []struct {
+		name string
+		is   probe
+	}{{constants.Etcd, probeEtcd}, {constants.KubeAPIServer, probeAPIServer}} {
+		if below.name == name {
+			break
+		}
+		if below.is(ctx, h) != "" {
+			names = append(names, below.name)
+		}
+	}
+	return PutAllBack(ctx, h, r, append(names, name)...)
+}
+
+// PutAllBack puts the previous manifests of static pods back, and only then waits until one after the other is well: what is broken may be the last of them.
+func PutAllBack(ctx context.Context, h *host.Host, r workflow.Reporter, names ...string) error {
+	var back []string
+	for _, name := range names {
+		switch exchanged, err := putBack(ctx, h, r, name); {
+		case err != nil:
+			return err
+		case exchanged:
+			back = append(back, name)
+		}
+	}
+	for _, name := range back {
+		if err := awaitSettled(ctx, h, r, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putBack puts one back, and reports whether it has to be waited for. Of an etcd of another minor version that works, it keeps the new one: etcd does not go back
+// by itself.
+func putBack(ctx context.Context, h *host.Host, r workflow.Reporter, name string) (bool, error) {
 	before := path.Join(beforeDir, name+".yaml")
 	if !h.Files.Exists(before) {
-		return nil
+		return false, nil
 	}
 	old, err := readPod(h, before)
 	if err != nil {
-		return err
+		return false, err
 	}
 	now, err := readPod(h, manifest(name))
 	switch {
 	case err == nil && samePod(old, now):
 	case err == nil && name == constants.Etcd && otherMinor(Tag(old.Spec.Containers[0].Image), Tag(now.Spec.Containers[0].Image)) && probeEtcd(ctx, h) == "":
 		r.Info("etcd stays at %s: it does not go back to another minor version", Tag(now.Spec.Containers[0].Image))
-		return nil
+		return false, nil
 	default:
 		if err := h.Files.Copy(before, manifest(name)); err != nil {
-			return fmt.Errorf("putting the manifest of %s back: %w", name, err)
+			return false, fmt.Errorf("putting the manifest of %s back: %w", name, err)
 		}
 		r.Changed("put %s %s back", name, Tag(old.Spec.Containers[0].Image))
 	}
-	ctx, cancel := context.WithTimeout(ctx, ExchangePatience)
-	defer cancel()
-	return awaitSettled(ctx, h, r, name)
+	return true, nil
 }
 
 func otherMinor(a, b string) bool {

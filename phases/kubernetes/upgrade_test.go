@@ -3,14 +3,18 @@
 package kubernetes
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/internal/version"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -143,5 +147,46 @@ volume_manager_selinux_volumes_admitted_total{plugin_name="x",state="actual_stat
 `)
 	if wanted != 19 || found != 14 {
 		t.Errorf("%d wanted, %d found", wanted, found)
+	}
+}
+
+// While nothing is well, the previous manifests of all that a static pod needs are back before the first wait: the wait would never end.
+func TestPutBack(t *testing.T) {
+	pod := func(name, version string) string {
+		return "spec: {containers: [{name: " + name + ", image: \"registry/" + name + ":" + version + "\"}]}"
+	}
+	for name, c := range map[string]struct {
+		back func(context.Context, *host.Host) error
+		want []string
+	}{
+		"the scheduler, at the rollback of a run": {func(ctx context.Context, h *host.Host) error {
+			return PutBack(ctx, h, workflow.Discard{}, "kube-scheduler")
+		}, []string{"etcd", "kube-apiserver", "kube-scheduler"}},
+		"the API server": {func(ctx context.Context, h *host.Host) error {
+			return PutBack(ctx, h, workflow.Discard{}, "kube-apiserver")
+		}, []string{"etcd", "kube-apiserver"}},
+		"all": {func(ctx context.Context, h *host.Host) error {
+			return PutAllBack(ctx, h, workflow.Discard{}, StaticPods()...)
+		}, StaticPods()},
+	} {
+		h := fakeHost(t, &host.Recorder{})
+		for _, p := range StaticPods() {
+			write(t, h, beforeDir+"/"+p+".yaml", pod(p, "v1"))
+			write(t, h, manifest(p), pod(p, "v2"))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if err := c.back(ctx, h); err == nil {
+			t.Errorf("%s: it did not wait", name)
+		}
+		cancel()
+		var got []string
+		for _, p := range StaticPods() {
+			if IsBack(h, p) {
+				got = append(got, p)
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q are back, want %q", name, got, c.want)
+		}
 	}
 }

@@ -325,10 +325,8 @@ func finishStep() Step {
 
 // Recover puts the previous static pods back when the API server does not answer in the middle of an exchange, so that nothing can go on.
 func Recover(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-	for _, name := range slices.Backward(kubernetes.StaticPods()) {
-		if err := kubernetes.PutBack(ctx, h, r, name); err != nil {
-			return err
-		}
+	if err := kubernetes.PutAllBack(ctx, h, r, kubernetes.StaticPods()...); err != nil {
+		return err
 	}
 	before, err := Unfinished(h)
 	if err == nil && before != nil {
