@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -57,6 +58,24 @@ func All(ctx context.Context, c client.Reader) ([]v1alpha1.OnecloudCluster, erro
 		return nil, fmt.Errorf("listing clouds: %w", err)
 	}
 	return list.Items, nil
+}
+
+// InUse is why the Kubernetes cluster of a first node must not be taken apart with that node: there are other nodes, or a cloud. "" if there are none.
+func InUse(ctx context.Context, c client.Reader, first string) (string, error) {
+	var nodes corev1.NodeList
+	if err := c.List(ctx, &nodes); err != nil {
+		return "", fmt.Errorf("listing nodes: %w", err)
+	}
+	for _, n := range nodes.Items {
+		if n.Name != first {
+			return "node " + n.Name + " has joined the cluster of this machine", nil
+		}
+	}
+	clouds, err := All(ctx, c)
+	if err != nil || len(clouds) == 0 {
+		return "", err
+	}
+	return "cloud " + clouds[0].Namespace + "/" + clouds[0].Name + " was there before this run", nil
 }
 
 // gvk of a cloud.

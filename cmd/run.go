@@ -151,7 +151,7 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	if err := note(renderer, p.name, journal, &opts); err != nil {
 		return err
 	}
-	if err := keepCompletedNode(renderer, p.name, journal, h, &opts); err != nil {
+	if err := keepCompletedNode(ctx, renderer, p.name, journal, h, &opts); err != nil {
 		return err
 	}
 	runner := workflow.Runner[*host.Host]{Plan: p.name, Phases: p.phases, Journal: journal, Sink: a.redacted(ui.Tee(renderer, log))}
