@@ -189,7 +189,7 @@ func (a *app) applyUpgrade(c *cobra.Command, h *host.Host, f upgradeFlags) error
 		out := upgraded{Node: h.Config.Node.Name, To: p.To, Steps: []stepDone{}, Next: next()}
 		return a.printUpgraded(f.stepFlags, out, workflow.Result{}, fmt.Sprintf("Nothing to do: this node runs Kubernetes %s, and %s has nothing newer", p.To, p.Source.Name))
 	case p.From == p.To && !u.Record.First:
-		return finding.New("OCA-4504", "The first control-plane node has been upgraded", "the cluster is at "+p.To+", and this node is not",
+		return finding.New("OCA-4504", "The first control-plane node has been upgraded", "the cluster is at "+p.To+", and work is left on this node",
 			"here and on the other nodes: ocadm upgrade node")
 	}
 	u.Record.First = true

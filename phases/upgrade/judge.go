@@ -4,6 +4,7 @@ package upgrade
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,32 +51,47 @@ func (n Node) podsAt(version string) bool {
 	return true
 }
 
+// proxyBehind reports whether kube-proxy has another version. It follows with CoreDNS, whose versions are others.
+func proxyBehind(addons []Addon, version string) bool {
+	return slices.ContainsFunc(addons, func(a Addon) bool { return a.Name == proxyName && a.Version != version })
+}
+
 // Left is the work that is left, in the order in which it is done.
 func Left(i Inventory, t Target) (out []Work) {
-	planes := 0
-	for _, n := range i.Nodes {
-		if n.ControlPlane {
+	planes, last := 0, 0 // last is the last control-plane node that has work; without any, the first one does what is left of the addons
+	for n, is := range i.Nodes {
+		if is.ControlPlane {
 			planes++
+			if !is.done(t.Version) {
+				last = n
+			}
 		}
 	}
-	begun := i.Version == t.Version
-	for _, n := range i.Nodes {
-		if n.done(t.Version) {
+	begun, behind := i.Version == t.Version, proxyBehind(i.Addons, t.Version)
+	for n, is := range i.Nodes {
+		addons := behind && is.ControlPlane && n == last
+		if is.done(t.Version) && !addons {
 			continue
 		}
-		w := Work{Node: n.Name, Command: "ocadm upgrade node", Interrupts: "nothing: its pods keep running; the kubelet restarts (with --drain, its pods move first)"}
-		if n.ControlPlane {
+		w := Work{Node: is.Name, Command: "ocadm upgrade node", Interrupts: "nothing: its pods keep running; the kubelet restarts (with --drain, its pods move first)"}
+		switch {
+		case is.done(t.Version):
+			w.Interrupts = "nothing: kube-proxy restarts once on every node, and connections stay"
+		case is.ControlPlane:
 			w.Interrupts = "its API server restarts: clients of this one reconnect to the others; its pods keep running"
 			if planes == 1 {
 				w.Interrupts = "the API server is away for up to a minute: kubectl and the operator wait; pods and virtual machines keep running"
 			}
-			if !begun {
-				w.Command, begun = "ocadm upgrade apply", true
-			}
-			w.Does = append(w.Does, podsLeft(n, t.Version)...)
+			w.Does = append(w.Does, podsLeft(is, t.Version)...)
 		}
-		if n.Kubelet != t.Version {
-			w.Does = append(w.Does, fmt.Sprintf("kubelet %s to %s, and the container runtime and CNI plugins if the source has others", n.Kubelet, t.Version))
+		if is.ControlPlane && !begun {
+			w.Command, begun = "ocadm upgrade apply", true
+		}
+		if is.Kubelet != t.Version {
+			w.Does = append(w.Does, fmt.Sprintf("kubelet %s to %s, and the container runtime and CNI plugins if the source has others", is.Kubelet, t.Version))
+		}
+		if addons {
+			w.Does = append(w.Does, "CoreDNS and kube-proxy to those of "+t.Version)
 		}
 		out = append(out, w)
 	}

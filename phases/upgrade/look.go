@@ -72,6 +72,8 @@ type Deprecated struct {
 	Removed string `json:"removedIn"`
 }
 
+const proxyName = "kube-proxy"
+
 // pod networks, by the names of their DaemonSets.
 var networks = []string{"kube-flannel-ds", "calico-node", "cilium", "kube-ovn-cni", "kube-router"}
 
@@ -154,7 +156,7 @@ func addonsOf(ctx context.Context, k client.Client) (out []Addon, _ error) {
 		return nil, fmt.Errorf("listing DaemonSets: %w", err)
 	}
 	for _, d := range daemons.Items {
-		if d.Namespace == metav1.NamespaceSystem && d.Name == "kube-proxy" || slices.Contains(networks, d.Name) {
+		if d.Namespace == metav1.NamespaceSystem && d.Name == proxyName || slices.Contains(networks, d.Name) {
 			add(d.Name, d.Spec.Template)
 		}
 	}

@@ -301,7 +301,7 @@ func addonsStep() Step {
 			if err := kubernetes.WriteUpgradeConfig(u.Host, u.Record.To); err != nil {
 				return err
 			}
-			for _, addon := range []string{"coredns", "kube-proxy"} {
+			for _, addon := range []string{"coredns", proxyName} {
 				if err := kubernetes.KubeadmUpgrade(ctx, u.Host, r, u.Record.First, "addon", addon); err != nil {
 					return err
 				}
@@ -339,7 +339,7 @@ func planesBehind(ctx context.Context, u *Upgrade) (behind []string, _ error) {
 // proxyIs returns why kube-proxy is not at the version everywhere.
 func proxyIs(ctx context.Context, u *Upgrade) string {
 	var d appsv1.DaemonSet
-	if err := u.K.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kube-proxy"}, &d); err != nil {
+	if err := u.K.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: proxyName}, &d); err != nil {
 		if client.IgnoreNotFound(err) == nil { // another one serves Services
 			return ""
 		}
@@ -359,10 +359,10 @@ func proxyIs(ctx context.Context, u *Upgrade) string {
 func awaitAddons(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
 	limited, cancel := context.WithTimeout(ctx, addonsPatience)
 	defer cancel()
-	err := wait.Until(limited, "kube-proxy", time.Second, func(ctx context.Context) (bool, string, error) {
+	err := wait.Until(limited, proxyName, time.Second, func(ctx context.Context) (bool, string, error) {
 		why := proxyIs(ctx, u)
 		return why == "", why, nil
-	}, func(why string) { r.Waiting("kube-proxy", why) })
+	}, func(why string) { r.Waiting(proxyName, why) })
 	if err != nil && ctx.Err() == nil {
 		r.Info("kube-proxy is not everywhere yet: %s; follow it with kubectl -n kube-system rollout status daemonset/kube-proxy", proxyIs(ctx, u))
 		return nil

@@ -159,7 +159,18 @@ func (u *Upgrade) Done(ctx context.Context) bool {
 		return true
 	}
 	own := kubernetes.StaticVersions(u.Host)
-	return !slices.ContainsFunc(kubernetes.StaticPods()[1:], func(name string) bool { return own[name] != u.Record.To })
+	return !slices.ContainsFunc(kubernetes.StaticPods()[1:], func(name string) bool { return own[name] != u.Record.To }) && !u.addonsLeft(ctx)
+}
+
+// addonsLeft reports whether CoreDNS and kube-proxy are still to follow the control plane: its last node with the former version may have been replaced. What is
+// not known is not left.
+func (u *Upgrade) addonsLeft(ctx context.Context) bool {
+	list, err := addonsOf(ctx, u.K)
+	if err != nil || !proxyBehind(list, u.Record.To) {
+		return false
+	}
+	behind, err := planesBehind(ctx, u)
+	return err == nil && len(behind) == 0
 }
 
 // MayFollow returns a finding if it is not this node's turn yet: the first control-plane node comes before the others, and all of them before the workers.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,6 +50,10 @@ func plane(name, version string) Node {
 
 func follower(name, version string) Node { return Node{Name: name, Ready: true, Kubelet: version} }
 
+func proxy(version string) []Addon {
+	return []Addon{{Name: "coredns", Version: "v1.12.3"}, {Name: proxyName, Version: version}}
+}
+
 func TestLeft(t *testing.T) {
 	half := plane("node1", target)
 	half.Kubelet = old
@@ -63,10 +68,18 @@ func TestLeft(t *testing.T) {
 		"first is done":   {Inventory{Version: target, Nodes: []Node{plane("node1", target), plane("node2", old)}}, []string{"node2 node"}},
 		"kubelet is left": {Inventory{Version: target, Nodes: []Node{half}}, []string{"node1 node"}},
 		"half-way":        {Inventory{Version: old, Nodes: []Node{pods}}, []string{"node1 apply"}},
+		"addons are left": {Inventory{Version: target, Nodes: []Node{plane("node1", target), follower("node2", target)}, Addons: proxy(old)}, []string{"node1 node addons"}},
+		"addons come last": {Inventory{Version: target, Nodes: []Node{plane("node1", target), plane("node2", old), follower("node3", old)}, Addons: proxy(old)},
+			[]string{"node2 node addons", "node3 node"}},
+		"addons are done": {Inventory{Version: target, Nodes: []Node{plane("node1", target)}, Addons: proxy(target)}, nil},
 	} {
 		var got []string
 		for _, w := range Left(c.is, Target{Version: target}) {
-			got = append(got, w.Node+" "+strings.TrimPrefix(w.Command, "ocadm upgrade "))
+			line := w.Node + " " + strings.TrimPrefix(w.Command, "ocadm upgrade ")
+			if slices.Contains(w.Does, "CoreDNS and kube-proxy to those of "+target) {
+				line += " addons"
+			}
+			got = append(got, line)
 			if len(w.Does) == 0 || w.Interrupts == "" {
 				t.Errorf("%s: %+v", name, w)
 			}
@@ -273,5 +286,38 @@ func TestSnapshotStays(t *testing.T) {
 	gone, err := etcdphase.DefaultKeep.Prune(filepath.Join(dir, etcdphase.Dir))
 	if _, kerr := os.Stat(kept); err != nil || len(gone) == 0 || kerr != nil {
 		t.Errorf("%d were pruned, %v, %v", len(gone), err, kerr)
+	}
+}
+
+// A control-plane node on which nothing is left of its own has the addons left, if the last one with the former version was replaced.
+func TestDoneAddons(t *testing.T) {
+	server := func(node, version string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-apiserver-" + node, Labels: map[string]string{"component": "kube-apiserver"}},
+			Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Image: "registry/kube-apiserver:" + version}}}}
+	}
+	proxy := func(version string) *appsv1.DaemonSet {
+		d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: proxyName}}
+		d.Spec.Template.Spec.Containers = []corev1.Container{{Image: "registry/kube-proxy:" + version}}
+		return d
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeletVersion: target},
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
+	for name, c := range map[string]struct {
+		has  []client.Object
+		want bool
+	}{
+		"they have the version":     {[]client.Object{server("node1", target), proxy(target)}, true},
+		"they are left":             {[]client.Object{server("node1", target), proxy(old)}, false},
+		"they follow with another":  {[]client.Object{server("node1", target), server("node2", old), proxy(old)}, true},
+		"another one serves (none)": {[]client.Object{server("node1", target)}, true},
+	} {
+		h := machine(t)
+		for _, p := range kubernetes.StaticPods() {
+			place(t, h, live, p, target)
+		}
+		k := fake.NewClientBuilder().WithObjects(append(c.has, node)...).Build()
+		if got := (&Upgrade{Host: h, K: k, ControlPlane: true, Record: Record{To: target}}).Done(t.Context()); got != c.want {
+			t.Errorf("%s: done %t", name, got)
+		}
 	}
 }
