@@ -109,7 +109,9 @@ func podsLeft(n Node, version string) (lines []string) {
 
 // Facts are what only the machine knows that the command runs on.
 type Facts struct {
-	Etcd []etcd.Observed
+	// CutOff is set in the middle of an exchange that was cut off here. Etcd is then without the member of this machine.
+	CutOff bool
+	Etcd   []etcd.Observed
 	// EtcdProblem is why it cannot be asked.
 	EtcdProblem string
 	// Snapshot is when the newest snapshot of etcd was taken; the zero time if there is none.
@@ -134,7 +136,7 @@ func Judge(i Inventory, t Target, f Facts, now time.Time) finding.List {
 	if why := kubernetes.Skew(i.Version, t.Version, kubelets); why != "" {
 		out = append(out, finding.New("OCA-4501", fmt.Sprintf("Kubernetes %s cannot be upgraded to %s", i.Version, t.Version), why, skewRemedy(i.Version)))
 	}
-	out = append(out, judgeNodes(i)...)
+	out = append(out, judgeNodes(i, f.CutOff)...)
 	out = append(out, judgeEtcd(f, now)...)
 	if f.Certificates != nil {
 		for _, c := range finding.Of(f.Certificates) {
@@ -180,10 +182,11 @@ func ForeignKubelet(file string) finding.Finding {
 		"upgrade it with the package manager that brought it, to the new version; then run the same command again").With(file)
 }
 
-func judgeNodes(i Inventory) (out finding.List) {
+func judgeNodes(i Inventory, cutOff bool) (out finding.List) {
 	var down, workers []string
 	for _, n := range i.Nodes {
 		switch {
+		case cutOff && n.Here:
 		case !n.Ready && n.ControlPlane:
 			down = append(down, n.Name)
 		case !n.Ready:

@@ -39,9 +39,9 @@ func NotControlPlane() error {
 
 // GatherFacts reads what only this machine knows. It changes nothing.
 func GatherFacts(ctx context.Context, h *host.Host, t Target) (Facts, error) {
-	var f Facts
+	f := Facts{CutOff: cutOff(h)}
 	var err error
-	if f.Etcd, err = kubernetes.ObserveOwnEtcd(ctx, h); err != nil {
+	if f.Etcd, err = members(ctx, h); err != nil {
 		f.EtcdProblem = err.Error()
 	}
 	list, err := snapshot.List(h.Files.Path(etcd.Dir))

@@ -65,7 +65,19 @@ func (r Record) save(h *host.Host) error {
 
 // nothingDone reports whether the upgrade was cut off before it replaced anything.
 func (r Record) nothingDone(h *host.Host) bool {
-	return !r.Committed && r.Earlier == "" && !slices.ContainsFunc(kubernetes.StaticPods(), func(name string) bool { return !kubernetes.IsBack(h, name) })
+	return !r.Committed && r.Earlier == "" && !exchanged(h)
+}
+
+// exchanged reports whether a static pod of this machine has another manifest than before the upgrade.
+func exchanged(h *host.Host) bool {
+	return slices.ContainsFunc(kubernetes.StaticPods(), func(name string) bool { return !kubernetes.IsBack(h, name) })
+}
+
+// cutOff reports whether an exchange of this machine's static pods was cut off. What is not well then is for the run to go on with, or to put back: neither this
+// node nor its member of etcd stands against that.
+func cutOff(h *host.Host) bool {
+	r, err := Unfinished(h)
+	return err == nil && r != nil && !r.Committed && exchanged(h)
 }
 
 // supersede makes the record of an unfinished upgrade one to a newer version. The kubelet that was kept, and who has cordoned the node, stay as they are. If

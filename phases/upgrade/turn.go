@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,9 +16,11 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 
+	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
@@ -120,7 +123,7 @@ func (u *Upgrade) othersWell(ctx context.Context, r workflow.Reporter) error {
 			}
 		}
 		if len(nodes) > 1 {
-			all, err := kubernetes.ObserveOwnEtcd(ctx, u.Host)
+			all, err := members(ctx, u.Host)
 			if err != nil {
 				return false, "", err
 			}
@@ -136,6 +139,31 @@ func (u *Upgrade) othersWell(ctx context.Context, r workflow.Reporter) error {
 		return err
 	}
 	return finding.Errorf("OCA-4502", "Other control-plane nodes are not healthy", "ocadm ha status; then run the same command again", "%w", err)
+}
+
+// members are those of etcd. After an exchange that was cut off here, they are the others, asked without the one of this machine.
+func members(ctx context.Context, h *host.Host) ([]etcd.Observed, error) {
+	if !cutOff(h) {
+		return kubernetes.ObserveOwnEtcd(ctx, h)
+	}
+	own, err := kubernetes.OwnEtcd(h)
+	if err != nil {
+		return nil, err
+	}
+	k, err := h.Kube(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, all, err := kubernetes.ObserveEtcd(ctx, func(ctx context.Context) (*etcd.Client, error) { return kubernetes.OpenEtcd(ctx, h, k) })
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return without(all, own.Name), nil
+}
+
+func without(all []etcd.Observed, own string) []etcd.Observed {
+	return slices.DeleteFunc(all, func(m etcd.Observed) bool { return m.Name == own })
 }
 
 // Close lets other nodes take their turn.

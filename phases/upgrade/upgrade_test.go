@@ -121,6 +121,8 @@ func TestJudge(t *testing.T) {
 		"other kubelet":      {func(_ *Inventory, f *Facts) { f.ForeignKubelet = "/usr/bin/kubelet" }, target, "OCA-4513:error"},
 		"expired":            {func(_ *Inventory, f *Facts) { f.Certificates = finding.New("OCA-4301", "x", "", "y") }, target, "OCA-4301:error"},
 		"expires soon":       {func(_ *Inventory, f *Facts) { f.Certificates = finding.New("OCA-4401", "x", "", "y") }, target, "OCA-4401:warning"},
+		"cut off here":       {func(i *Inventory, f *Facts) { f.CutOff, i.Nodes[0].Ready, i.Nodes[0].Here = true, false, true }, target, ""},
+		"cut off elsewhere":  {func(i *Inventory, f *Facts) { f.CutOff, i.Nodes[0].Ready = true, false }, target, "OCA-4502:error"},
 		"removed API":        {func(i *Inventory, _ *Facts) { i.Deprecated = []Deprecated{{"a/v1beta1 b", "1.36"}} }, target, "OCA-4510:error"},
 		"later removed API":  {func(i *Inventory, _ *Facts) { i.Deprecated = []Deprecated{{"a/v1beta1 b", "1.37"}} }, target, "OCA-4510:warning"},
 	} {
@@ -319,5 +321,44 @@ func TestDoneAddons(t *testing.T) {
 		if got := (&Upgrade{Host: h, K: k, ControlPlane: true, Record: Record{To: target}}).Done(t.Context()); got != c.want {
 			t.Errorf("%s: done %t", name, got)
 		}
+	}
+}
+
+// After an exchange that was cut off, etcd is asked through the cluster, not at the member of this machine: that one may be what has to go back.
+func TestMembersAfterCutOff(t *testing.T) {
+	asked := errors.New("the cluster was asked")
+	for name, c := range map[string]struct {
+		record *Record
+		live   string
+		want   bool
+	}{
+		"no upgrade":              {nil, "1", false},
+		"nothing was exchanged":   {&Record{From: old, To: target}, "1", false},
+		"a newer one took over":   {&Record{From: old, To: target, Earlier: "v1.36.2"}, "1", false},
+		"etcd was exchanged":      {&Record{From: old, To: target}, "2", true},
+		"all was exchanged, well": {&Record{From: old, To: target, Committed: true}, "2", false},
+	} {
+		h := machine(t)
+		h.Kube = func(context.Context) (client.WithWatch, error) { return nil, asked }
+		if c.record != nil {
+			if err := c.record.save(h); err != nil {
+				t.Fatal(err)
+			}
+		}
+		place(t, h, live, "etcd", c.live)
+		file := live + "/etcd.yaml"
+		text := strings.Replace(h.Files.Text(file), "name: etcd,", "name: etcd, command: [etcd, --name=node1, --data-dir=/x, \"--advertise-client-urls=https://127.0.0.1:1\", "+
+			"\"--initial-advertise-peer-urls=https://127.0.0.1:2\"],", 1)
+		was := strings.Replace(text, "etcd:"+c.live, "etcd:1", 1)
+		if err := errors.Join(h.Files.WriteFile(file, []byte(text), 0o600), h.Files.WriteFile(before+"/etcd.yaml", []byte(was), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := members(t.Context(), h); err == nil || errors.Is(err, asked) != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	all := []etcd.Observed{{Name: "node1"}, {Name: "node2", Answers: true}}
+	if left := without(all, "node1"); len(left) != 1 || left[0].Name != "node2" {
+		t.Errorf("%+v", left)
 	}
 }
