@@ -23,16 +23,19 @@ func quoted(argv []string) string {
 	return strings.Join(out, " ")
 }
 
+// initKills are the points at which an init is killed: what is there then.
+var initKills = []struct{ name, reached string }{
+	{"in the middle of a file", "[ -e /usr/local/bin/.containerd.ocadm ] || [ -e /usr/local/bin/containerd ]"},
+	{"before the kubelet starts", "[ -e /etc/kubernetes/manifests/kube-apiserver.yaml ]"},
+	{"while etcd starts", "[ -e /var/lib/etcd/member ]"},
+	{"while objects are applied", "kubectl --kubeconfig /etc/kubernetes/admin.conf get namespace kube-flannel >/dev/null 2>&1"},
+}
+
 // killed cuts "ocadm init" off at several points as a power cut would, each run going on where the one before it was killed. The init
 // that comes after this step must finish. While one works, a second one is refused.
 func (s *suite) killed(t *testing.T) {
 	command := quoted(s.initArgs(1, s.database(t, 1)...))
-	for _, point := range []struct{ name, reached string }{
-		{"in the middle of a file", "[ -e /usr/local/bin/.containerd.ocadm ] || [ -e /usr/local/bin/containerd ]"},
-		{"before the kubelet starts", "[ -e /etc/kubernetes/manifests/kube-apiserver.yaml ]"},
-		{"while etcd starts", "[ -e /var/lib/etcd/member ]"},
-		{"while objects are applied", "kubectl --kubeconfig /etc/kubernetes/admin.conf get namespace kube-flannel >/dev/null 2>&1"},
-	} {
+	for _, point := range initKills {
 		t.Run(point.name, func(t *testing.T) {
 			script := fmt.Sprintf(`%[1]s >/run/first.log 2>&1 & pid=$!
 until %[2]s; do kill -0 $pid || { cat /run/first.log; exit 1; }; done
