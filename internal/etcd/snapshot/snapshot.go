@@ -70,6 +70,11 @@ func Save(ctx context.Context, endpoint string, config *tls.Config, dir string, 
 	if free < size+Reserve {
 		return Info{}, fmt.Errorf("saving a snapshot of %d MiB to %s, which has %d MiB left, %d of them reserved: %w", size>>20, dir, free>>20, Reserve>>20, ErrNoSpace)
 	}
+	unlock, err := lock(ctx, dir)
+	if err != nil {
+		return Info{}, err
+	}
+	defer unlock()
 	temp := filepath.Join(dir, ".etcd.db"+partial)
 	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return Info{}, fmt.Errorf("removing an unfinished snapshot: %w", err)
@@ -88,6 +93,33 @@ func Save(ctx context.Context, endpoint string, config *tls.Config, dir string, 
 		return Info{}, fmt.Errorf("naming a snapshot: %w", err)
 	}
 	return info, nil
+}
+
+// lockInterval is how often a directory is tried that another save has locked.
+const lockInterval = 200 * time.Millisecond
+
+// lock keeps other saves from a directory, also those of the static pod that saves every hour: all have one temporary name, so that what one that was cut off has
+// left is removed.
+func lock(ctx context.Context, dir string) (unlock func(), err error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("locking the directory of snapshots: %w", err)
+	}
+	for {
+		err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = d.Close() }, nil // which unlocks it
+		}
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			select {
+			case <-time.After(lockInterval):
+				continue
+			case <-ctx.Done():
+				err = fmt.Errorf("another snapshot is being saved: %w", context.Cause(ctx))
+			}
+		}
+		return nil, errors.Join(fmt.Errorf("locking the directory of snapshots: %w", err), d.Close())
+	}
 }
 
 // removePartial removes what a failed save left: the client's own partial file has the suffix twice.

@@ -313,3 +313,23 @@ func TestKeep(t *testing.T) {
 		}
 	}
 }
+
+// The hourly snapshot and one that a person asks for do not remove each other's unfinished file.
+func TestOneSaveAtATime(t *testing.T) {
+	dir := t.TempDir()
+	unlock, err := lock(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 2*lockInterval)
+	defer cancel()
+	if _, err := lock(short, dir); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a second one: %v", err)
+	}
+	time.AfterFunc(lockInterval, unlock)
+	again, err := lock(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+}
