@@ -8,8 +8,8 @@ import "regexp"
 // Damage matches a line of the log of an etcd whose own files are damaged, or do not fit together, as after a power cut with a disk that loses what it has confirmed.
 // A torn end of the log that etcd has repaired ("repaired WAL", "unexpected EOF") is no damage: every power cut may leave one. Neither is a disk that is full.
 // The sentences are those of etcd 3.6.8, raft 3.6.0 and bbolt 1.4.3.
-var Damage = regexp.MustCompile(`walpb: crc|crc mismatch|wal: .*(broken|corrupt|mismatch|out of range|not found|do not increase)|failed to read WAL, cannot be repaired|failed to repair WAL|` +
-	`failed to (recover|load) .*(backend|snapshot|db)|"error":"(invalid database|checksum error|version mismatch)"|invalid database|file is not a (bolt|bbolt)|` +
+var Damage = regexp.MustCompile(`walpb: crc|crc mismatch|wal: .*(broken|corrupt|mismatch|out of range|not found|do not increase)|failed to read WAL, cannot be repaired|` +
+	`failed to repair WAL|failed to (recover|load) .*(backend|snapshot|db)|"error":"(invalid database|checksum error|version mismatch)"|invalid database|file is not a (bolt|bbolt)|` +
 	`panic: .*(bbolt|freelist|freepages|[Pp]age|invalid childAt|high water mark|bucket header)|fault address|` +
 	`(tocommit\(\d+\)|state\.commit \d+) is out of range|consistent_index\(\d+\) is older than|` +
 	`data corruption|data inconsistency with peers|checkInitialHashKV failed`)
