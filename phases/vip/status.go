@@ -150,7 +150,8 @@ func (s *Status) judge(members []etcd.Listed) {
 			problem("a learner of etcd at %s has not ended its join; if its machine is lost: ocadm node remove %s", strings.Join(m.PeerURLs, ", "), m.Node())
 			continue
 		case at < 0:
-			problem("member %s of etcd is no longer a node", m.Name)
+			problem("member %s of etcd has no control-plane Node: if its machine runs, there: systemctl restart kubelet, then its join command again; if it is lost: ocadm node remove %s",
+				m.Name, m.Name)
 		case s.Nodes[at].APIServer:
 			up++
 		}
@@ -158,10 +159,10 @@ func (s *Status) judge(members []etcd.Listed) {
 	}
 	for _, n := range s.Nodes {
 		if !n.Ready {
-			problem("node %s is not Ready", n.Name)
+			problem("node %s is not Ready: ocadm why %s", n.Name, n.Name)
 		}
 		if !n.APIServer {
-			problem("the API server of node %s does not answer", n.Name)
+			problem("the API server of node %s does not answer: on it, as root: ocadm why", n.Name)
 		}
 	}
 	s.Tolerates = max(0, up-(voters/2+1))

@@ -135,7 +135,7 @@ func TestJudge(t *testing.T) {
 		"one":           {[]NodeStatus{node("a", true)}, []etcd.Listed{member("a")}, 0, "three survive it"},
 		"three":         {[]NodeStatus{node("a", true), node("b", true), node("c", true)}, []etcd.Listed{member("a"), member("b"), member("c")}, 1, ""},
 		"one lost":      {[]NodeStatus{node("a", true), node("b", false), node("c", true)}, []etcd.Listed{member("a"), member("b"), member("c")}, 0, "node b is not Ready"},
-		"node deleted":  {[]NodeStatus{node("a", true), node("b", true)}, []etcd.Listed{member("a"), member("b"), member("c")}, 0, "member c of etcd is no longer a node"},
+		"node deleted":  {[]NodeStatus{node("a", true), node("b", true)}, []etcd.Listed{member("a"), member("b"), member("c")}, 0, "if it is lost: ocadm node remove c"},
 		"join not over": {[]NodeStatus{node("a", true)}, []etcd.Listed{member("a"), {PeerURLs: []string{"https://x:2380"}, Learner: true}}, 0, "https://x:2380"},
 	} {
 		s := Status{Nodes: tt.nodes}
