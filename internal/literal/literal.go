@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package literal tells quickly that a regular expression does not match: logs have tens of megabytes, and few of their lines match anything.
+// Package literal reports quickly that a regular expression does not match: logs have tens of megabytes, and few of their lines match anything.
 package literal
 
 import (

@@ -48,7 +48,7 @@ type shortSecret struct {
 // secretTextsOf are the values of Secrets and what the snapshot itself has in fields for passwords, as in the spec of a cloud.
 //
 // A value that is a part of a name in the snapshot is left: the password "onecloud", or a token's namespace of that name, would turn the name
-// of the operator into "***-operator", and every conclusion and command with it. Such a value is public as a name, and nothing tells a
+// of the operator into "***-operator", and every conclusion and command with it. Such a value is public as a name, and nothing shows a
 // reader that it is a password, too: where it stands as one, in a field, a URL or after "password:", its form takes it out.
 func secretTextsOf(tree any, list []corev1.Secret) secretTexts {
 	var names strings.Builder
