@@ -13,17 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/flock"
 )
 
 // CodeBusy is the finding of a depot in which something is stored while its garbage is to be removed.
 const CodeBusy = "OCA-2331"
 
-const (
-	// lockInterval is how often a lock is tried: flock cannot be waited for with an end.
-	lockInterval = 100 * time.Millisecond
-	// prunePatience is how long a prune waits for what is being stored.
-	prunePatience = 30 * time.Second
-)
+// prunePatience is how long a prune waits for what is being stored.
+const prunePatience = 30 * time.Second
 
 // Storing does what stores blobs and then the root that needs them. Garbage is not removed meanwhile, in no process. Several may store at the
 // same time.
@@ -54,20 +51,8 @@ func (s *Store) locked(ctx context.Context, how int, do func() error) error {
 		return fmt.Errorf("locking the depot: %w", err)
 	}
 	defer func() { _ = f.Close() }() // which unlocks it
-	tick := time.NewTicker(lockInterval)
-	defer tick.Stop()
-	for {
-		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
-		if err == nil {
-			return do()
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("locking the depot: %w", err)
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for the lock of the depot: %w", context.Cause(ctx))
-		case <-tick.C:
-		}
+	if err := flock.Take(ctx, f, how, nil); err != nil {
+		return fmt.Errorf("locking the depot: %w", err)
 	}
+	return do()
 }

@@ -27,6 +27,8 @@ import (
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/internal/flock"
 )
 
 // Info is a snapshot.
@@ -95,9 +97,6 @@ func Save(ctx context.Context, endpoint string, config *tls.Config, dir string, 
 	return info, nil
 }
 
-// lockInterval is how often a directory is tried that another save has locked.
-const lockInterval = 200 * time.Millisecond
-
 // lock keeps other saves from a directory, also those of the static pod that saves every hour: all have one temporary name, so that what one that was cut off has
 // left is removed.
 func lock(ctx context.Context, dir string) (unlock func(), err error) {
@@ -105,21 +104,10 @@ func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("locking the directory of snapshots: %w", err)
 	}
-	for {
-		err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { _ = d.Close() }, nil // which unlocks it
-		}
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			select {
-			case <-time.After(lockInterval):
-				continue
-			case <-ctx.Done():
-				err = fmt.Errorf("another snapshot is being saved: %w", context.Cause(ctx))
-			}
-		}
+	if err := flock.Take(ctx, d, unix.LOCK_EX, nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("locking the directory of snapshots: %w", err), d.Close())
 	}
+	return func() { _ = d.Close() }, nil
 }
 
 // removePartial removes what a failed save left: the client's own partial file has the suffix twice.

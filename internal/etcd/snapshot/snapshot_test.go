@@ -17,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"yunion.io/x/ocadm/internal/flock"
 	"yunion.io/x/ocadm/test/child"
 	"yunion.io/x/ocadm/test/freeport"
 	"yunion.io/x/ocadm/test/lab/binaries"
@@ -321,12 +322,12 @@ func TestOneSaveAtATime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	short, cancel := context.WithTimeout(t.Context(), 2*lockInterval)
+	short, cancel := context.WithTimeout(t.Context(), 2*flock.Interval)
 	defer cancel()
 	if _, err := lock(short, dir); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a second one: %v", err)
 	}
-	time.AfterFunc(lockInterval, unlock)
+	time.AfterFunc(flock.Interval, unlock)
 	again, err := lock(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"yunion.io/x/ocadm/internal/flock"
 )
 
 // Logf returns the person at the terminal what is going on.
@@ -24,9 +26,6 @@ type Logf func(format string, args ...any)
 
 // keyLength is enough hex digits to tell the handful of entries of one kind apart.
 const keyLength = 16
-
-// lockInterval is how often a held lock is tried again.
-const lockInterval = 200 * time.Millisecond
 
 // Dir is where entries lie: $XDG_CACHE_HOME/ocadm, else ~/.cache/ocadm.
 func Dir() (string, error) {
@@ -120,24 +119,10 @@ func Lock(ctx context.Context, path string, waiting func()) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the lock: %w", err)
 	}
-	for told := false; ; {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return f, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), f.Close())
-		}
-		if !told {
-			told = true
-			waiting()
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("waiting for the lock %s: %w", path, context.Cause(ctx)), f.Close())
-		case <-time.After(lockInterval):
-		}
+	if err := flock.Take(ctx, f, unix.LOCK_EX, waiting); err != nil {
+		return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), f.Close())
 	}
+	return f, nil
 }
 
 func exists(path string) bool {

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package flock waits for a lock of a file until a context ends, which flock(2) itself cannot.
+package flock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Interval is how often a lock is tried that another process holds.
+const Interval = 100 * time.Millisecond
+
+// Take locks a file; how is unix.LOCK_EX or unix.LOCK_SH. waiting, if it is not nil, is called once when another process holds the lock. Closing the file releases it.
+func Take(ctx context.Context, f *os.File, how int, waiting func()) error {
+	tick := time.NewTicker(Interval)
+	defer tick.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		if waiting != nil {
+			waiting()
+			waiting = nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for another process: %w", context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+}
