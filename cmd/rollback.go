@@ -4,16 +4,19 @@ package cmd
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/owned"
 )
 
 // keepCompletedNode disables the rollback of a node that init or join completed before this run, because a rollback removes Kubernetes entirely. An init that was
-// never repeated after an error may have left a cluster that is in use all the same.
+// never repeated after an error may have left a cluster that is in use all the same: the cluster is asked. One that answered an earlier run, and is silent
+// now, is kept.
 func keepCompletedNode(ctx context.Context, sink workflow.Sink, plan string, journal *workflow.FileJournal, h *host.Host, opts *workflow.Options) error {
 	if opts.OnFailure != workflow.Rollback || !owned.NodeOf(h).Made {
 		return nil
@@ -24,7 +27,9 @@ func keepCompletedNode(ctx context.Context, sink workflow.Sink, plan string, jou
 	}
 	why := "this machine is a node already"
 	if !completed {
-		why = inUse(ctx, h)
+		if why, err = inUse(ctx, journal, h); err != nil {
+			return err
+		}
 	}
 	if why == "" {
 		return nil
@@ -34,14 +39,23 @@ func keepCompletedNode(ctx context.Context, sink workflow.Sink, plan string, jou
 	return nil
 }
 
-// inUse asks the cluster that an earlier init began. One that does not answer, or has no administrator yet, says nothing.
-func inUse(ctx context.Context, h *host.Host) (why string) {
+// inUse asks the cluster that an earlier init began.
+func inUse(ctx context.Context, journal *workflow.FileJournal, h *host.Host) (why string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	if k, err := h.Kube(ctx); err == nil {
-		why, _ = cluster.InUse(ctx, k, h.Config.Node.Name) // "" with an error
+	k, err := h.Kube(ctx)
+	if err == nil {
+		if why, err = cluster.InUse(ctx, k, h.Config.Node.Name); err == nil {
+			return why, nil
+		}
 	}
-	return why
+	entries, err := journal.Entries()
+	if slices.ContainsFunc(entries, func(e workflow.Entry) bool {
+		return e.Plan == "init" && e.Phase == phases.APIServer && e.Event == string(workflow.PhaseDone)
+	}) {
+		why = "the API server of this machine answered an earlier run and does not answer now: what the cluster holds is not known"
+	}
+	return why, err
 }
 
 // rollBack takes back all that ocadm made on the machine.

@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -26,6 +27,7 @@ func TestRollbackKeepsWhatIsInUse(t *testing.T) {
 	node := func(name string) client.Object { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
 	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default"}}
 	began := workflow.Entry{Run: "x", Plan: "init", Event: string(workflow.RunStarted)}
+	answered := workflow.Entry{Run: "x", Plan: "init", Phase: phases.APIServer, Event: string(workflow.PhaseDone)}
 	ended := workflow.Entry{Run: "x", Plan: "init", Event: string(workflow.RunDone)}
 	for name, c := range map[string]struct {
 		plan    string
@@ -39,6 +41,7 @@ func TestRollbackKeepsWhatIsInUse(t *testing.T) {
 		"another node has joined":  {"init", began, []client.Object{node("node1"), node("node2")}, false, true},
 		"it has a cloud":           {"init", began, []client.Object{node("node1"), cloud}, false, true},
 		"nobody answers":           {"init", began, nil, true, false},
+		"it answered before":       {"init", answered, nil, true, true},
 		"a join among other nodes": {"join", began, []client.Object{node("node1"), node("node2")}, false, false},
 	} {
 		cfg := config.Default()

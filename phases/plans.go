@@ -21,8 +21,8 @@ import (
 	"yunion.io/x/ocadm/phases/vip"
 )
 
-// apiServer is the phase after which the API server answers us: everything is applied from then on, and waited for at the end.
-const apiServer = "wait-control-plane/administrator"
+// APIServer is the phase of init after which the API server answers us: everything is applied from then on, and waited for at the end.
+const APIServer = "wait-control-plane/administrator"
 
 // Init makes a control plane, what a cluster needs beside it, and a cloud. Certificates and manifests are made while software is
 // installed, and images are imported while the control plane starts. What has pods with addresses of the pod network is applied as soon as that
@@ -44,17 +44,17 @@ func Init() []host.Phase {
 		}),
 		[]host.Phase{
 			vip.Phase("kubeadm-config", "images/keepalived", "images/operator"),
-			vip.StorePhase(apiServer, vip.PhaseName),
-			after(addons.CNI(), apiServer, "images/addons"),
+			vip.StorePhase(APIServer, vip.PhaseName),
+			after(addons.CNI(), APIServer, "images/addons"),
 			after(addons.NetworkReady(), "cni"),
-			after(addons.Storage(), apiServer, "images/addons", addons.NetworkPhase),
-			after(addons.Ingress(), apiServer, "images/addons"),
-			after(cloud.Guarded(addons.Database()), apiServer, "images/addons", addons.NetworkPhase),
-			after(operator.Install(), apiServer, "images/operator", "images/cloud", addons.NetworkPhase),
+			after(addons.Storage(), APIServer, "images/addons", addons.NetworkPhase),
+			after(addons.Ingress(), APIServer, "images/addons"),
+			after(cloud.Guarded(addons.Database()), APIServer, "images/addons", addons.NetworkPhase),
+			after(operator.Install(), APIServer, "images/operator", "images/cloud", addons.NetworkPhase),
 			after(compute.LabelPhase(), "mark-control-plane"),
 			after(cloud.Guarded(cloud.Settings()), "operator", "database"),
-			depot.Phase(apiServer, imageOfTheOperator(), "images"),
-			etcd.Phase(nil, apiServer, "images/operator"),
+			depot.Phase(APIServer, imageOfTheOperator(), "images"),
+			etcd.Phase(nil, APIServer, "images/operator"),
 			node.Mirrors("kubelet-finalize", depot.PhaseName),
 			after(addons.Ready(), "cni", "storage", "ingress", "database", "kubelet-finalize", "mark-control-plane", "addon"),
 			after(operator.Ready(), "operator", "ready"),
