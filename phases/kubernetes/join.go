@@ -231,15 +231,37 @@ func registeredPhase() host.Phase {
 			if err != nil {
 				return err
 			}
-			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Config.Node.Name}}
-			registered := func(o client.Object) (bool, string) { return o != nil, "the kubelet registers it" }
-			err = kube.WaitFor(ctx, c, node, registered, func(why string) { r.Waiting("node "+node.Name, why) })
+			err = awaitNode(ctx, h, c, r)
 			if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 				return err
 			}
 			return explained(ctx, h, diagnoseKubelet, err)
 		},
 	}
+}
+
+// registerPatience is how long a kubelet may take to register its node before it is restarted. It repeats that every 7 s at the latest when it starts, and never
+// later: one that runs on after its Node was deleted, or after etcd went back to a snapshot without it, waits for ever. Source: kubelet, kubelet_node_status.go.
+const registerPatience = 25 * time.Second
+
+// awaitNode waits until the node is registered, and restarts the kubelet if it does not do that.
+func awaitNode(ctx context.Context, h *host.Host, c client.WithWatch, r workflow.Reporter) error {
+	wait := func(ctx context.Context) error {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Config.Node.Name}}
+		registered := func(o client.Object) (bool, string) { return o != nil, "the kubelet registers it" }
+		return kube.WaitFor(ctx, c, node, registered, func(why string) { r.Waiting("node "+node.Name, why) })
+	}
+	first, cancel := context.WithTimeout(ctx, registerPatience)
+	defer cancel()
+	err := wait(first)
+	if err == nil || ctx.Err() != nil || first.Err() == nil {
+		return err
+	}
+	r.Changed("restarting the kubelet, which registers its node only when it starts")
+	if err := h.Start(ctx, r, "kubelet", true); err != nil {
+		return err
+	}
+	return wait(ctx)
 }
 
 // NodeClient is a client with the permissions of this machine's kubelet, which may read and change its own node.

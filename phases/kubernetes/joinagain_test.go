@@ -3,13 +3,21 @@
 package kubernetes
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -72,5 +80,28 @@ func TestJoinAgainAfterExpiry(t *testing.T) {
 		if !done(name) {
 			t.Errorf("phase %s is not done", name)
 		}
+	}
+}
+
+// A kubelet registers its node only when it starts. One whose Node is gone is restarted, one that is only slow is not.
+func TestNodeIsRegisteredAgain(t *testing.T) {
+	for after, restarted := range map[time.Duration]bool{10 * time.Second: false, 40 * time.Second: true} {
+		synctest.Test(t, func(t *testing.T) {
+			rec := &host.Recorder{}
+			h := fakeHost(t, rec)
+			h.Config.Node.Name = "node4"
+			named := func(o client.Object) []string { return []string{o.GetName()} }
+			c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithIndex(&corev1.Node{}, "metadata.name", named).Build()
+			var created error
+			time.AfterFunc(after, func() { created = c.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node4"}}) })
+			ctx, cancel := context.WithTimeout(t.Context(), startPatience)
+			defer cancel()
+			if err := awaitNode(ctx, h, c, &reporter{}); err != nil || created != nil {
+				t.Errorf("registered after %s: %v, %v", after, err, created)
+			}
+			if is := slices.ContainsFunc(rec.Calls(), func(l string) bool { return strings.Contains(l, "restart kubelet") }); is != restarted {
+				t.Errorf("registered after %s: %q", after, rec.Calls())
+			}
+		})
 	}
 }
