@@ -52,9 +52,11 @@ func (c *Client) Replace(ctx context.Context, name string, allow func(context.Co
 }
 
 func (c *Client) remove(ctx context.Context, m member) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	if _, err := c.v3.MemberRemove(ctx, m.id); err != nil {
+	err := whenWell(ctx, func(ctx context.Context) error {
+		_, err := c.v3.MemberRemove(ctx, m.id)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("removing member %s of etcd: %w", m.name, err)
 	}
 	return nil
@@ -74,15 +76,24 @@ func (c *Client) adding(ctx context.Context, name string, add func(context.Conte
 	return nil
 }
 
-// whenWell changes the members, and tries again while etcd finds itself not well enough: it wants its other members connected for a few seconds.
+// whenWell changes the members, and tries again while etcd finds itself not well enough (it wants its other members connected for a few seconds) or does not
+// answer in time: of two changes at once it drops one, and never answers it. A change that was made unanswered is one that was made. Source: etcd,
+// EtcdServer.configure; raft, "ignoring conf change".
 func whenWell(ctx context.Context, change func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 6*askTimeout)
 	defer cancel()
+	unanswered := false
 	for {
-		err := change(ctx)
-		if !errors.Is(err, rpctypes.ErrUnhealthy) {
+		try, end := context.WithTimeout(ctx, askTimeout)
+		err := change(try)
+		end()
+		switch {
+		case unanswered && (errors.Is(err, rpctypes.ErrPeerURLExist) || errors.Is(err, rpctypes.ErrMemberNotFound)):
+			return nil
+		case !IsUnavailable(err):
 			return err
 		}
+		unanswered = unanswered || !errors.Is(err, rpctypes.ErrUnhealthy)
 		select {
 		case <-ctx.Done():
 			return err

@@ -59,7 +59,7 @@ func (c *Client) List(ctx context.Context) ([]Listed, error) {
 
 // Remove takes a member out of etcd for good: its data must not come back. It needs a majority.
 func (c *Client) Remove(ctx context.Context, m Listed) error {
-	return whenWell(ctx, func(ctx context.Context) error { return c.remove(ctx, member{id: m.ID, name: m.Name}) })
+	return c.remove(ctx, member{id: m.ID, name: m.Name})
 }
 
 // AddLearner adds a member that does not vote yet, and retries while etcd finds itself not well enough. It needs a majority.
@@ -106,7 +106,11 @@ func (c *Client) SetPeerURL(ctx context.Context, name, peer string) (changed boo
 	if slices.Equal(list[i].PeerURLs, []string{peer}) {
 		return false, nil
 	}
-	if _, err := c.v3.MemberUpdate(ctx, list[i].ID, []string{peer}); err != nil {
+	err = whenWell(ctx, func(ctx context.Context) error {
+		_, err := c.v3.MemberUpdate(ctx, list[i].ID, []string{peer})
+		return err
+	})
+	if err != nil {
 		return false, fmt.Errorf("changing the address of member %s of etcd: %w", name, err)
 	}
 	return true, nil
