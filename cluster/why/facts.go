@@ -168,6 +168,7 @@ func (f *facts) say() {
 		if f.Refused == nil || len(f.Pods) > 0 || m.APIServer == Ready {
 			continue // pods say it, or it is overcome
 		}
+		f.add(LogLine, controlPlane, "database of etcd on "+m.Node, m.EtcdDatabase, map[string]string{"node": m.Node, "namespace": "kube-system"})
 		for _, name := range slices.Sorted(maps.Keys(m.StaticPods)) {
 			for _, line := range m.StaticPods[name] {
 				f.add(LogLine, controlPlane, "log of "+name+" on "+m.Node, line,

@@ -28,6 +28,8 @@ type Machine struct {
 	APIServer string `json:"apiServer,omitempty"`
 	// VirtualAddress is what a control-plane node with keepalived sees of the virtual address; nil without one.
 	VirtualAddress *VirtualAddress `json:"virtualAddress,omitempty"`
+	// EtcdDatabase is what is wrong with the database of an etcd that does not run; empty if nothing is.
+	EtcdDatabase string `json:"etcdDatabase,omitempty"`
 	// EtcdSnapshots are those of a control-plane node with an etcd of its own.
 	EtcdSnapshots *EtcdSnapshots `json:"etcdSnapshots,omitempty"`
 	// Stopped are the static pods of the control plane whose manifests ocadm moved away, Unfinished the command that did so, nil if that is not known.

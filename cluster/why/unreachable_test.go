@@ -45,6 +45,9 @@ func unreachable() []provocation {
 	return []provocation{
 		static("api-unreachable", "kube-controller-manager", refusing...),
 		static("etcd-damaged", "etcd", "panic: crc mismatch in wal"),
+		{"etcd-damaged", func(s *Snapshot) { // before its container has said it
+			s.unreachable(func(m *Machine) { m.EtcdDatabase = "reading /var/lib/etcd/member/snap/db: invalid database" })
+		}},
 		static("etcd-no-leader", "kube-apiserver", `{"level":"warn","error":"rpc error: code = Unavailable desc = etcdserver: no leader"}`),
 		static("etcd-no-space", "kube-apiserver", "etcdserver: mvcc: database space exceeded"),
 		static("certificate-rejected", "kube-apiserver", "transport: authentication handshake failed: tls: x509: certificate has expired or is not yet valid"),

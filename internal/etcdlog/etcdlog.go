@@ -10,6 +10,7 @@ import "regexp"
 // The sentences are those of etcd 3.6.8, raft 3.6.0 and bbolt 1.4.3.
 var Damage = regexp.MustCompile(`walpb: crc|crc mismatch|wal: .*(broken|corrupt|mismatch|out of range|not found|do not increase)|failed to read WAL, cannot be repaired|` +
 	`failed to repair WAL|failed to (recover|load) .*(backend|snapshot|db)|"error":"(invalid database|checksum error|version mismatch)"|invalid database|file is not a (bolt|bbolt)|` +
+	`/snap/db: (it is damaged|checksum error|version mismatch)|` + // what ocadm says of the file
 	`panic: .*(bbolt|freelist|freepages|[Pp]age|invalid childAt|high water mark|bucket header)|fault address|` +
 	`(tocommit\(\d+\)|state\.commit \d+) is out of range|consistent_index\(\d+\) is older than|` +
 	`data corruption|data inconsistency with peers|checkInitialHashKV failed`)

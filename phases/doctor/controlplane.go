@@ -17,6 +17,8 @@ import (
 func controlPlane(ctx context.Context, h *host.Host, m *why.Machine) {
 	if m.APIServer = kubernetes.OwnAPIServer(ctx, h); m.APIServer == "" {
 		m.APIServer = why.Ready
+	} else {
+		m.EtcdDatabase = etcd.Damaged(h) // before its container has logged it
 	}
 	m.VirtualAddress = virtualAddress(ctx, h)
 	m.EtcdSnapshots = etcd.Kept(h, containerLog(h.Files, etcd.Pod, etcd.Container))

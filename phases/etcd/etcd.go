@@ -153,6 +153,19 @@ func (s *Status) judge(now time.Time) {
 	}
 }
 
+// Damaged is what is wrong with the database of the member of this machine, "" if nothing is, or if etcd holds it.
+func Damaged(h *host.Host) string {
+	m, err := kubernetes.OwnEtcd(h)
+	if err != nil {
+		return "" // it is no member
+	}
+	_, err = snapshot.LastRevision(h.Files.Path(snapshot.Database(m.DataDir)))
+	if err == nil || !etcdlog.Damage.MatchString(err.Error()) {
+		return ""
+	}
+	return err.Error()
+}
+
 // Diagnose explains why the member of this machine does not answer, and what a restore would lose.
 func Diagnose(h *host.Host, m kubernetes.EtcdMember, cause error) error {
 	lines := logLines(h)
@@ -163,7 +176,7 @@ func Diagnose(h *host.Host, m kubernetes.EtcdMember, cause error) error {
 		}
 	}
 	revision, derr := snapshot.LastRevision(h.Files.Path(snapshot.Database(m.DataDir)))
-	if derr != nil && (strings.Contains(derr.Error(), "damaged") || strings.Contains(derr.Error(), "invalid") || errors.Is(derr, fs.ErrNotExist)) {
+	if derr != nil && (etcdlog.Damage.MatchString(derr.Error()) || errors.Is(derr, fs.ErrNotExist)) {
 		seen = append(seen, derr.Error())
 	}
 	f := finding.Errorf("OCA-4147", "The member of etcd on this machine does not answer",

@@ -161,6 +161,9 @@ func (g *gathering) cloud(ctx context.Context) {
 		g.s.Cloud = &cr
 	case meta.IsNoMatchError(err):
 		f := finding.New("OCA-7005", "The operator is not installed in this cluster", "the cluster does not know the resource OnecloudCluster", "ocadm operator install")
+		if err := g.reads(ctx); err != nil {
+			f = *refusal(err)
+		}
 		g.s.Refused = &f
 	case apierrors.IsNotFound(err):
 		f := finding.New("OCA-7002", fmt.Sprintf("Cloud %s not found", g.o.Cloud), "no OnecloudCluster has this name in this namespace",
@@ -169,6 +172,20 @@ func (g *gathering) cloud(ctx context.Context) {
 	default:
 		g.s.Refused = refusal(err)
 	}
+}
+
+// readTimeout bounds one read of an API server that has answered already.
+const readTimeout = 10 * time.Second
+
+// reads returns an error if the API server cannot read from etcd. Without it, it still answers which resources there are, and knows none of the defined ones.
+func (g *gathering) reads(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	err := g.c.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &corev1.Namespace{})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil
+	}
+	return err
 }
 
 // objects lists everything at once.

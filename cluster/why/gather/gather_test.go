@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -247,6 +248,21 @@ func TestRefused(t *testing.T) {
 	}
 	if r, _ := why.Diagnose(s, ""); r.Cause == nil || r.Cause.ID != "api-unreachable" || r.Healthy {
 		t.Errorf("%+v", r)
+	}
+}
+
+// An API server without etcd knows none of the defined resources. That says nothing about the operator.
+func TestUndefined(t *testing.T) {
+	for want, of := range map[string]error{"OCA-7005": nil, "OCA-4203": context.DeadlineExceeded} {
+		c := build(t, nil, interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+			if _, is := o.(*v1alpha1.OnecloudCluster); is {
+				return &meta.NoKindMatchError{}
+			}
+			return of
+		}})
+		if s := Snapshot(t.Context(), c, options()); s.Refused == nil || s.Refused.Code != want {
+			t.Errorf("the API server reads with %v: %+v, want %s", of, s.Refused, want)
+		}
 	}
 }
 
