@@ -122,10 +122,29 @@ func install(ctx context.Context, o machine.Options, controlPlanes int, version 
 		_, err := sc.On(ctx, 1, scenario.Ocadm, "cluster", "create", "--version", version, "--wait")
 		return err
 	})
+	if err == nil && controlPlanes > 1 {
+		err = spread(ctx, sc)
+	}
 	if err != nil {
 		return err
 	}
 	return show(ctx, sc, os.Stdout)
+}
+
+// spread makes the cloud as redundant as the control plane, as docs/high-availability.md says to. The database is a server outside the cluster.
+func spread(ctx context.Context, sc *scenario.Scenario) error {
+	err := sc.Timed("two copies of the cloud", func() error {
+		_, err := sc.On(ctx, 1, scenario.Ocadm, "cluster", "update", "--profile", "ha", "--wait")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	status, err := sc.HAStatus(ctx, 1)
+	if err == nil && len(status.Problems)+len(status.NotRedundant) > 0 {
+		err = fmt.Errorf("the loss of one node would stop: %s", strings.Join(append(status.Problems, status.NotRedundant...), "; "))
+	}
+	return err
 }
 
 // show looks at what came of it, as a person would.
