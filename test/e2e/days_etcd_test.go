@@ -71,16 +71,10 @@ func (s *suite) marks(t *testing.T) string {
 	return strings.TrimSpace(strings.ReplaceAll(out, "kube-root-ca.crt", ""))
 }
 
-// restoreSnapshot takes a snapshot, makes a change, and goes back: the restore is killed on its way, and continues.
-func (s *suite) restoreSnapshot(t *testing.T) {
-	ctx := t.Context()
-	for _, node := range controlPlanes {
-		if e := s.etcdStatus(t, node); len(e.Members) != 3 || e.Snapshots.Count < 1 || len(e.Problems) > 0 {
-			t.Errorf("etcd status on node %d: %+v", node, e)
-		}
-	}
-	s.mark(t, "before")
-	out, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "snapshot", "-o", "json")
+// snapshot saves one and returns its file.
+func (s *suite) snapshot(t *testing.T, node int) string {
+	t.Helper()
+	out, err := s.On(t.Context(), node, scenario.Ocadm, "etcd", "snapshot", "-o", "json")
 	var info struct{ File string }
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &info)
@@ -88,8 +82,35 @@ func (s *suite) restoreSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return info.File
+}
+
+// restoreSnapshot takes a snapshot, makes a change, and goes back: the restore is killed on its way, and continues.
+func (s *suite) restoreSnapshot(t *testing.T) {
+	for _, node := range controlPlanes {
+		if e := s.etcdStatus(t, node); len(e.Members) != 3 || e.Snapshots.Count < 1 || len(e.Problems) > 0 {
+			t.Errorf("etcd status on node %d: %+v", node, e)
+		}
+	}
+	s.mark(t, "before")
+	file := s.snapshot(t, 1)
 	s.mark(t, "after")
-	s.refused(t, 1, "OCA-4151", "etcd", "restore", info.File, "--yes")
+	s.refused(t, 1, "OCA-4151", "etcd", "restore", file, "--yes")
+	s.restoredOn1(t, file, func() {
+		if out, err := s.On(t.Context(), 1, "timeout", "-s", "KILL", "8", scenario.Ocadm, "etcd", "restore", file, "--yes"); err == nil {
+			t.Errorf("the restore ended before it was killed: %s", out)
+		}
+	})
+	if got := s.marks(t); got != "before" {
+		t.Errorf("after the restore there are %q", got)
+	}
+	s.mark(t, "again")
+}
+
+// restoredOn1 restores a snapshot on node 1, whose content all three control-plane nodes have afterwards. Once the others have stopped, it calls first.
+func (s *suite) restoredOn1(t *testing.T, file string, first func()) {
+	t.Helper()
+	ctx := t.Context()
 	begun := time.Now()
 	own := s.Lab.Node(1).Address.String()
 	var others sync.WaitGroup
@@ -100,18 +121,16 @@ func (s *suite) restoreSnapshot(t *testing.T) {
 			errs <- err
 		})
 	}
-	err = wait.Until(ctx, "the others to stop", 2*time.Second, func(context.Context) (bool, string, error) {
-		_, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "restore", info.File, "--dry-run")
+	err := wait.Until(ctx, "the others to stop", 2*time.Second, func(context.Context) (bool, string, error) {
+		_, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "restore", file, "--dry-run")
 		return err == nil, "", err
 	}, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := s.On(ctx, 1, "timeout", "-s", "KILL", "8", scenario.Ocadm, "etcd", "restore", info.File, "--yes"); err == nil {
-		t.Errorf("the restore ended before it was killed: %s", out)
-	}
-	if err := s.Timed("etcd restore on node 1, continued", func() error {
-		_, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "restore", info.File, "--yes", "-o", "json")
+	first()
+	if err := s.Timed("etcd restore on node 1", func() error {
+		_, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "restore", file, "--yes", "-o", "json")
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -125,11 +144,25 @@ func (s *suite) restoreSnapshot(t *testing.T) {
 		}
 	}
 	s.whole(t, 1)
-	if got := s.marks(t); got != "before" {
+	t.Logf("from a snapshot to three control planes with its content in %.1f s", time.Since(begun).Seconds())
+}
+
+// restoreOlder goes back to the snapshot from when node 3 was removed, and the worker had not joined. Node 3 becomes one of the control plane again without
+// help, and the worker with its join command.
+func (s *suite) restoreOlder(t *testing.T) {
+	ctx := t.Context()
+	s.joinSleeper(t)
+	s.restoredOn1(t, s.older, func() {})
+	if got := s.marks(t); got != "" {
 		t.Errorf("after the restore there are %q", got)
 	}
-	s.mark(t, "again")
-	t.Logf("from a snapshot to three control planes with its content in %.1f s", time.Since(begun).Seconds())
+	if out, err := s.Kubectl(ctx, "get", "nodes", "-l", "node-role.kubernetes.io/control-plane", "-o", "name"); err != nil || strings.Count(out, "node/") != 3 {
+		t.Errorf("the nodes of the control plane: %s, %v", out, err)
+	}
+	if out, err := s.On(ctx, 1, scenario.Ocadm, "ha", "status"); err != nil || strings.Count(out, s.Lab.Node(3).Address.String()) == 0 {
+		t.Errorf("ha status: %s, %v", out, err)
+	}
+	s.joinSleeper(t)
 }
 
 // damage damages the data of a member, and waits until that is seen.
@@ -200,5 +233,42 @@ func (s *suite) majorityLost(t *testing.T) {
 	}
 	if got, err := s.HAStatus(ctx, 1); err != nil || len(got.Nodes) != 1 {
 		t.Errorf("the survivor: %+v, %v", got, err)
+	}
+}
+
+// onlyMemberDamaged damages the data of the only member. The last good snapshot is offered with what would be lost, and one command goes back to it. With a
+// virtual address a machine cannot see that it is the only one, and has to be told.
+func (s *suite) onlyMemberDamaged(t *testing.T, flags ...string) {
+	ctx := t.Context()
+	file := s.snapshot(t, 1)
+	s.mark(t, "lost")
+	s.damage(t, 1)
+	if _, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "status"); err == nil || !strings.Contains(err.Error(), "ocadm etcd restore "+file+", which loses every change since") {
+		t.Errorf("etcd status: %v; want the snapshot %s", err, file)
+	}
+	why, _ := s.On(ctx, 1, scenario.Ocadm, "why", "-o", "json") // it fails, because something is wrong
+	var said struct {
+		Cause struct{ ID, Remedy string }
+	}
+	if err := json.Unmarshal([]byte(why), &said); err != nil || said.Cause.ID != "etcd-damaged" || !strings.Contains(said.Cause.Remedy, "etcd restore") {
+		t.Errorf("why: %s, %v", why, err)
+	}
+	s.refused(t, 1, "OCA-4152", "etcd", "rejoin", "--yes") // nothing but this machine has the data
+	if len(flags) > 0 {
+		s.refused(t, 1, "OCA-4156", "etcd", "restore", "--yes")
+	}
+	restore := append([]string{scenario.Ocadm, "etcd", "restore", "-o", "json"}, flags...)
+	if dry, err := s.On(ctx, 1, append(restore, "--dry-run")...); err != nil || !strings.Contains(dry, file) {
+		t.Errorf("etcd restore --dry-run: %s, %v; want %s", dry, err, file)
+	}
+	if err := s.Timed("etcd restore of the only member", func() error {
+		_, err := s.On(ctx, 1, append(restore, "--yes")...)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.mark(t, "back")
+	if got := s.marks(t); strings.Contains(got, "lost") {
+		t.Errorf("after the restore there are %q", got)
 	}
 }

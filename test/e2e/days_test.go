@@ -17,7 +17,7 @@ import (
 )
 
 // TestControlPlaneDays makes a cluster of three control-plane nodes and lives through the bad days of one: a machine is lost and
-// replaced, etcd goes back to a snapshot, a member is damaged, certificates expire, a majority is lost.
+// replaced, etcd goes back to snapshots, a member is damaged, certificates expire, a majority is lost, and then the last member is damaged.
 func TestControlPlaneDays(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_DAYS") == "" {
@@ -30,9 +30,11 @@ func TestControlPlaneDays(t *testing.T) {
 		step{"the directory of a volume is missing", s.directoryMissing},
 		step{"a firewall drops the packets of the pod network", s.tunnelCut},
 		step{"etcd goes back to a snapshot", s.restoreSnapshot},
+		step{"etcd goes back to a snapshot from before two nodes joined", s.restoreOlder},
 		step{"the data of a member is damaged", s.rejoinDamaged},
 		step{"all certificates have expired", s.sleptPastExpiry},
 		step{"a majority is lost", s.majorityLost},
+		step{"the data of the only member is damaged", func(t *testing.T) { s.onlyMemberDamaged(t, "--alone") }},
 	)
 }
 
@@ -114,6 +116,7 @@ func (s *suite) replaceLost(t *testing.T) {
 	if _, err := s.Kubectl(ctx, "rollout", "status", "statefulset/held", "--timeout=240s"); err != nil {
 		t.Errorf("the pod of a lost volume: %v", err)
 	}
+	s.older = s.snapshot(t, 1)
 	s.comesBack(t, 3)
 	t.Logf("a lost control plane was replaced, with the boot and the reset of its machine, in %.1f s (goal %.0f s)", time.Since(begun).Seconds(), replaceGoal.Seconds())
 }

@@ -39,6 +39,8 @@ type suite struct {
 	joined map[string]string
 	// left is a child of node 2's executor that still runs when the cloud is gone.
 	left process
+	// older is a snapshot of etcd on node 1, from when fewer nodes had joined.
+	older string
 	// running is the test or the step of it that runs.
 	running atomic.Pointer[testing.T]
 }
