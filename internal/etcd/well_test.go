@@ -32,7 +32,7 @@ func TestWhenWell(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tries := 0
 			err := whenWell(t.Context(), func(ctx context.Context) error {
-				if tries++; c.answers[tries-1] != silent {
+				if tries++; !errors.Is(c.answers[tries-1], silent) {
 					return c.answers[tries-1]
 				}
 				<-ctx.Done()

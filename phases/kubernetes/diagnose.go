@@ -4,6 +4,7 @@ package kubernetes
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -219,24 +220,30 @@ func kubeadmFailed(ctx context.Context, args []string, err error) error {
 	}
 	name := strings.Join(args[:phaseWords(args)], " ")
 	out, _ := exec.Output(err)
-	lines := slices.DeleteFunc(strings.Split(out, "\n"), func(l string) bool {
-		return strings.TrimSpace(l) == "" || strings.HasPrefix(l, "To see the stack trace")
-	})
-	cause := err.Error()
-	for i := len(lines) - 1; i >= 0; i-- {
-		if l := strings.TrimSpace(lines[i]); l != "" {
-			cause = strings.TrimPrefix(l, "error: ")
-			break
-		}
-	}
 	return explain(kubeadmSignatures(), finding.Finding{
 		Code: "OCA-4001", Severity: finding.Error,
 		What:     "kubeadm " + name + " failed",
-		Cause:    cause,
+		Cause:    cmp.Or(kubeadmCause(out), err.Error()),
 		Remedy:   "read the evidence, repair, and run the same command again: it continues where it stopped",
-		Evidence: last("kubeadm: ", lines, kubeletLines),
+		Evidence: last("kubeadm: ", kubeadmLines(out), kubeletLines),
 		Err:      err,
 	})
+}
+
+// kubeadmLines are the lines of its output that say something.
+func kubeadmLines(out string) []string {
+	return slices.DeleteFunc(strings.Split(out, "\n"), func(l string) bool {
+		return strings.TrimSpace(l) == "" || strings.HasPrefix(l, "To see the stack trace")
+	})
+}
+
+// kubeadmCause is the last one, which is its error.
+func kubeadmCause(out string) string {
+	lines := kubeadmLines(out)
+	if len(lines) == 0 {
+		return ""
+	}
+	return strings.TrimPrefix(strings.TrimSpace(lines[len(lines)-1]), "error: ")
 }
 
 func phaseWords(args []string) int {

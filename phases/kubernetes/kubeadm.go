@@ -11,6 +11,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -149,13 +150,33 @@ func kubeadm(ctx context.Context, h *host.Host, r workflow.Reporter, args ...str
 	return kubeadmWith(ctx, h, r, nil, args...)
 }
 
+// busy matches the error of kubeadm when an API server, or etcd behind it, was once too slow. It gives up after one request of 10 s, each of its phases may be
+// repeated, and what it asks is up. Sources: net/http, etcd.
+var busy = regexp.MustCompile(`Client\.Timeout exceeded|TLS handshake timeout|http2: client connection lost|etcdserver: (request timed out|leader changed)`)
+
+const (
+	kubeadmTries = 3
+	busyPause    = 3 * time.Second
+)
+
 // kubeadmWith is kubeadm with more variables in its environment.
 func kubeadmWith(ctx context.Context, h *host.Host, r workflow.Reporter, env []string, args ...string) error {
-	_, err := h.Exec.Run(ctx, exec.Command{Path: h.Self, Args: append([]string{"kubeadm"}, args...), Env: append(noProxy(), env...), OnLine: r.Output, Bound: true})
-	if err != nil {
-		return kubeadmFailed(ctx, args, err)
+	for try := 1; ; try++ {
+		_, err := h.Exec.Run(ctx, exec.Command{Path: h.Self, Args: append([]string{"kubeadm"}, args...), Env: append(noProxy(), env...), OnLine: r.Output, Bound: true})
+		if err == nil {
+			return nil
+		}
+		out, _ := exec.Output(err)
+		if try == kubeadmTries || !busy.MatchString(kubeadmCause(out)) {
+			return kubeadmFailed(ctx, args, err)
+		}
+		r.Waiting("the API server", "it did not answer in time; kubeadm runs again")
+		select {
+		case <-ctx.Done():
+			return kubeadmFailed(ctx, args, err)
+		case <-time.After(busyPause):
+		}
 	}
-	return nil
 }
 
 // noProxy hides the proxies of this process. kubeadm would write them, with their passwords, into the pods of the control plane and of

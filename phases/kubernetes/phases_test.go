@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -87,6 +88,35 @@ func TestKubeadmGetsNoProxy(t *testing.T) {
 	}
 	if len(last) == 0 || last["HTTPS_PROXY"] != "" || last["http_proxy"] != "" {
 		t.Errorf("kubeadm runs with %v", last)
+	}
+}
+
+// A request of kubeadm that the API server did not answer in time does not end a join. Any other error does.
+func TestKubeadmRunsAgain(t *testing.T) {
+	const slow = "error: execution phase certs: Get \"https://10.0.0.1:6443/api/v1\": net/http: request canceled (Client.Timeout exceeded while awaiting headers)\n"
+	for name, c := range map[string]struct {
+		outputs []string
+		runs    int
+		fails   bool
+	}{
+		"slow once":   {[]string{slow, ""}, 2, false},
+		"slow":        {[]string{slow, slow, slow}, 3, true},
+		"other error": {[]string{slow + "error: the file exists\n"}, 1, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			rec := &host.Recorder{}
+			rec.Answer = func(exec.Command) (exec.Result, error) {
+				out := c.outputs[len(rec.Calls())-1]
+				if out == "" {
+					return exec.Result{}, nil
+				}
+				return exec.Result{ExitCode: 1}, &exec.Error{ExitCode: 1, Output: out, Err: errors.New("exit status 1")}
+			}
+			err := kubeadm(t.Context(), fakeHost(t, rec), &reporter{}, "join", "phase", "control-plane-prepare", "certs")
+			if n := len(rec.Calls()); n != c.runs || (err != nil) != c.fails {
+				t.Errorf("%s: it ran %d times: %v", name, n, err)
+			}
+		})
 	}
 }
 
