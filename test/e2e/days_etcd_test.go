@@ -236,9 +236,8 @@ func (s *suite) majorityLost(t *testing.T) {
 	}
 }
 
-// onlyMemberDamaged damages the data of the only member. The last good snapshot is offered with what would be lost, and one command goes back to it. With a
-// virtual address a machine cannot see that it is the only one, and has to be told.
-func (s *suite) onlyMemberDamaged(t *testing.T, flags ...string) {
+// onlyMemberDamaged damages the data of the only member. The last good snapshot is offered with what would be lost, and one command goes back to it.
+func (s *suite) onlyMemberDamaged(t *testing.T) {
 	ctx := t.Context()
 	file := s.snapshot(t, 1)
 	s.mark(t, "lost")
@@ -254,15 +253,11 @@ func (s *suite) onlyMemberDamaged(t *testing.T, flags ...string) {
 		t.Errorf("why: %s, %v", why, err)
 	}
 	s.refused(t, 1, "OCA-4152", "etcd", "rejoin", "--yes") // nothing but this machine has the data
-	if len(flags) > 0 {
-		s.refused(t, 1, "OCA-4156", "etcd", "restore", "--yes")
-	}
-	restore := append([]string{scenario.Ocadm, "etcd", "restore", "-o", "json"}, flags...)
-	if dry, err := s.On(ctx, 1, append(restore, "--dry-run")...); err != nil || !strings.Contains(dry, file) {
+	if dry, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "restore", "--dry-run", "-o", "json"); err != nil || !strings.Contains(dry, file) {
 		t.Errorf("etcd restore --dry-run: %s, %v; want %s", dry, err, file)
 	}
 	if err := s.Timed("etcd restore of the only member", func() error {
-		_, err := s.On(ctx, 1, append(restore, "--yes")...)
+		_, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "restore", "--yes", "-o", "json")
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ func TestControlPlaneDays(t *testing.T) {
 		step{"the data of a member is damaged", s.rejoinDamaged},
 		step{"all certificates have expired", s.sleptPastExpiry},
 		step{"a majority is lost", s.majorityLost},
-		step{"the data of the only member is damaged", func(t *testing.T) { s.onlyMemberDamaged(t, "--alone") }},
+		step{"the data of the only member is damaged", s.onlyMemberDamaged},
 	)
 }
 

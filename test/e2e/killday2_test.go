@@ -215,7 +215,12 @@ func (k *day2) upgradeBack(t *testing.T) {
 
 func (k *day2) sweptUpgrade(t *testing.T, node int, argv []string) {
 	k.selected(t, "upgrade")
-	list := spread(k.stepsOf(t, node, argv), k.limit)
+	all := k.stepsOf(t, node, argv)
+	if at := slices.Index(all, point{event: workflow.PhaseStarted, phase: "commit"}); at > 0 {
+		// It takes no time, and is skipped once it was begun: a signal just before it may come after it.
+		all = slices.Concat(all[:at-1], all[at:at+1], all[at+2:])
+	}
+	list := spread(all, k.limit)
 	for _, p := range list {
 		k.killedAtEntry(t, node, p, argv...)
 		t.Logf("killed: %s", p)

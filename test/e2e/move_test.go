@@ -43,7 +43,7 @@ func TestMove(t *testing.T) {
 		{"the control plane moves, the worker follows", func(t *testing.T) { s.controlPlaneMoves(t, was[1], other[1], true) }},
 		{"the control plane moves back", func(t *testing.T) { s.controlPlaneMoves(t, other[1], was[1], false) }},
 		{"the worker moves back", func(t *testing.T) { s.moves(t, 2, other[2], was[2], false) }},
-		{"the data of the only member is damaged", func(t *testing.T) { s.onlyMemberDamaged(t) }},
+		{"the data of the only member is damaged", s.onlyMemberDamaged},
 	} {
 		if !t.Run(step.name, step.run) {
 			break
