@@ -81,7 +81,7 @@ type record struct {
 	Since    time.Time `json:"since"`
 	// Restarted is when the kubelet began to run with the new files.
 	Restarted time.Time `json:"restarted,omitzero"`
-	// Pods are those in the host's network from before, by UID: they have the former address.
+	// Pods are those in the host's network from before, by UID: they have the former address. None are noted while the API server does not answer.
 	Pods []types.UID `json:"pods,omitempty"`
 }
 

@@ -3,6 +3,7 @@
 package move
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/kube"
@@ -130,19 +132,24 @@ func (m *Move) noted() bool {
 	return m.Host.Files.Exists(recordFile) && other.resume(m.To, time.Time{}) == nil && !other.Since.IsZero()
 }
 
-// begin notes the move, and which pods have the former address. Without an API server it takes none: they were started anew when the machine was.
+// begin notes the move, and which pods have the former address. The API server may not answer, such as that of the only control-plane node, which lost its
+// address while it ran: then the step of the pods notes them.
 func begin(ctx context.Context, m *Move, r workflow.Reporter) error {
 	if !m.Follow {
 		pods, err := m.hostPods(ctx)
 		if err != nil {
-			r.Info("the pods of this node are not known: %v", err)
+			r.Info("the pods of this node are not known yet: %v", err)
 		}
-		m.Pods = nil
-		for _, p := range pods {
-			m.Pods = append(m.Pods, p.UID)
-		}
+		m.Pods = uids(pods)
 	}
 	return m.save()
+}
+
+func uids(pods []corev1.Pod) (out []types.UID) {
+	for _, p := range pods {
+		out = append(out, p.UID)
+	}
+	return out
 }
 
 // hostPods are the pods in the network of this machine that are no static pods.
@@ -227,6 +234,12 @@ func podsStep() Step {
 			if err != nil {
 				return err
 			}
+			if len(m.Pods) == 0 { // those that come in their place are other ones, whatever the clock says
+				m.Pods = uids(old)
+				if err := m.save(); err != nil {
+					return err
+				}
+			}
 			c, err := kubernetes.NodeClient(m.Host)
 			if err != nil {
 				return err
@@ -261,7 +274,16 @@ func (m *Move) oldPods(ctx context.Context) ([]corev1.Pod, error) {
 	if !m.noted() {
 		return all, err
 	}
-	return slices.DeleteFunc(all, func(p corev1.Pod) bool { return !slices.Contains(m.Pods, p.UID) }), err
+	return slices.DeleteFunc(all, func(p corev1.Pod) bool { return !m.isOld(&p) }), err
+}
+
+// isOld reports whether a pod was started with the former address. If begin could not note those pods, they are the ones that a kubelet without the new address
+// has started. Its clock is that of this machine.
+func (m *Move) isOld(p *corev1.Pod) bool {
+	if len(m.Pods) > 0 {
+		return slices.Contains(m.Pods, p.UID)
+	}
+	return p.Status.StartTime != nil && p.Status.StartTime.Time.Before(cmp.Or(m.Restarted, m.Since))
 }
 
 // flannelAddress is where flannel on other nodes finds this one. Source: flannel-io/flannel pkg/subnet/kube/annotations.go.

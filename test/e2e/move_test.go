@@ -17,7 +17,7 @@ import (
 )
 
 // TestMove gives a worker, and then the only control-plane node, another address and takes the former one from the machine; the worker follows. The
-// command is killed at every step. Then everything moves back, and the data of etcd is damaged.
+// command is killed at every step. Then everything moves back from machines that have lost the former address before, as by DHCP, and the data of etcd is damaged.
 func TestMove(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_MOVE") == "" {
@@ -39,10 +39,10 @@ func TestMove(t *testing.T) {
 		name string
 		run  func(*testing.T)
 	}{
-		{"the worker moves", func(t *testing.T) { s.moves(t, 2, was[2], other[2], true) }},
-		{"the control plane moves, the worker follows", func(t *testing.T) { s.controlPlaneMoves(t, was[1], other[1], true) }},
-		{"the control plane moves back", func(t *testing.T) { s.controlPlaneMoves(t, other[1], was[1], false) }},
-		{"the worker moves back", func(t *testing.T) { s.moves(t, 2, other[2], was[2], false) }},
+		{"the worker moves", func(t *testing.T) { s.moves(t, 2, was[2], other[2], formerKept) }},
+		{"the control plane moves, the worker follows", func(t *testing.T) { s.controlPlaneMoves(t, was[1], other[1], formerKept) }},
+		{"the control plane moves back", func(t *testing.T) { s.controlPlaneMoves(t, other[1], was[1], formerLost) }},
+		{"the worker moves back", func(t *testing.T) { s.moves(t, 2, other[2], was[2], formerLost) }},
 		{"the data of the only member is damaged", s.onlyMemberDamaged},
 	} {
 		if !t.Run(step.name, step.run) {
@@ -60,32 +60,48 @@ func (s *suite) beside(last int) string {
 	return fmt.Sprintf("%d.%d.%d.%d", octets[0], octets[1], octets[2], last)
 }
 
+// former is what becomes of the former address of a machine that moves.
+type former int
+
+const (
+	formerKept former = iota // until it has moved; the command is killed at every step
+	formerLost               // before it moves, while everything runs
+)
+
 // moves gives a machine another address, and takes the former one away.
-func (s *suite) moves(t *testing.T, node int, from, to string, killed bool) {
+func (s *suite) moves(t *testing.T, node int, from, to string, f former) {
 	t.Helper()
 	s.address(t, node, "add", to)
-	if killed {
+	if f == formerLost {
+		s.address(t, node, "del", from)
+	} else {
 		s.killedMove(t, node, "move", to, "--yes")
 	}
 	s.moved(t, node, "move", to, "--yes")
-	s.address(t, node, "del", from)
+	if f == formerKept {
+		s.address(t, node, "del", from)
+	}
 	s.nothingAt(t, node, from)
 	s.works(t)
 }
 
-func (s *suite) controlPlaneMoves(t *testing.T, from, to string, killed bool) {
+func (s *suite) controlPlaneMoves(t *testing.T, from, to string, f former) {
 	t.Helper()
 	s.address(t, 1, "add", to)
 	s.refused(t, 2, "OCA-4166", "move", "--follow", s.beside(99), "--yes")
-	if killed {
+	if f == formerLost {
+		s.address(t, 1, "del", from)
+	} else {
 		s.killedMove(t, 1, "move", to, "--yes")
 	}
 	s.moved(t, 1, "move", to, "--yes")
-	if killed {
+	if f == formerKept {
 		s.killedMove(t, 2, "move", "--follow", to, "--yes")
 	}
 	s.moved(t, 2, "move", "--follow", to, "--yes")
-	s.address(t, 1, "del", from)
+	if f == formerKept {
+		s.address(t, 1, "del", from)
+	}
 	for _, node := range []int{1, 2} {
 		s.nothingAt(t, node, from)
 	}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package move
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// podServer is an API server that has pods alone. One that is deleted is replaced at once, as that of a DaemonSet; the clock of its node was set back.
+type podServer struct {
+	mu      sync.Mutex
+	pods    []corev1.Pod
+	deleted []string
+	failed  error
+}
+
+func (s *podServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	var answer any
+	switch {
+	case r.URL.Path == "/api":
+		answer = metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}
+	case r.URL.Path == "/apis":
+		answer = metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
+	case r.URL.Path == "/api/v1":
+		answer = metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "v1",
+			APIResources: []metav1.APIResource{{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: []string{"list", "delete"}}}}
+	case r.Method == http.MethodDelete:
+		raw, err := io.ReadAll(r.Body)
+		var o metav1.DeleteOptions
+		if err == nil {
+			_, _, err = scheme.Codecs.UniversalDeserializer().Decode(raw, nil, &o)
+		}
+		i := slices.IndexFunc(s.pods, func(p corev1.Pod) bool { return p.Name == path.Base(r.URL.Path) })
+		if err != nil || i < 0 || o.Preconditions == nil || o.Preconditions.UID == nil || *o.Preconditions.UID != s.pods[i].UID {
+			s.failed = err
+			http.Error(w, "{}", http.StatusConflict)
+			return
+		}
+		s.deleted = append(s.deleted, s.pods[i].Name)
+		s.pods[i].UID += "-again"
+		answer = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess}
+	default:
+		answer = corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: s.pods}
+	}
+	if err := json.NewEncoder(w).Encode(answer); err != nil {
+		s.failed = err
+	}
+}
+
+// ask lets the kubelet of a machine ask a server.
+func ask(t *testing.T, h *host.Host, server string) {
+	t.Helper()
+	if err := h.Files.WriteFile("/etc/kubernetes/kubelet.conf", []byte(strings.ReplaceAll(kubelet, "https://10.0.0.1:6443", server)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The API server of the only control-plane node does not answer at an address that the machine has lost. The pods that were started with that address are found
+// once it answers at the new one, also by a command that is repeated; they are restarted once.
+func TestPodsOfALostAddress(t *testing.T) {
+	restarted := since.Add(time.Minute)
+	pod := func(name string, started time.Time, hostNetwork bool, annotations map[string]string) corev1.Pod {
+		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name, UID: types.UID(name), Annotations: annotations},
+			Spec: corev1.PodSpec{HostNetwork: hostNetwork}, Status: corev1.PodStatus{StartTime: &metav1.Time{Time: started}}}
+	}
+	waits := pod("waits", since, true, nil)
+	waits.Status.StartTime = nil
+	api := &podServer{pods: []corev1.Pod{
+		pod("flannel", since.Add(-time.Hour), true, nil), pod("begun-meanwhile", since.Add(time.Second), true, nil),
+		pod("kube-proxy", restarted.Add(time.Second), true, nil), waits, pod("coredns", since.Add(-time.Hour), false, nil),
+		pod("etcd", since.Add(-time.Hour), true, map[string]string{corev1.MirrorPodAnnotationKey: "x"}),
+	}}
+	server := httptest.NewServer(api)
+	t.Cleanup(server.Close)
+	silent := httptest.NewServer(api)
+	silent.Close()
+	h := worker(t)
+	ask(t, h, silent.URL)
+	m := begun(t, h, "10.0.0.8", false)
+	if err := begin(t.Context(), m, workflow.Discard{}); err != nil {
+		t.Fatal(err)
+	}
+	m.Restarted = restarted
+	if err := m.save(); err != nil {
+		t.Fatal(err)
+	}
+	ask(t, h, server.URL)
+	m = begun(t, h, "10.0.0.8", false) // it is repeated
+	want := []string{"restart pod kube-system/flannel", "restart pod kube-system/begun-meanwhile"}
+	if todo, err := podsStep().Plan(t.Context(), m); err != nil || !slices.Equal(todo, want) {
+		t.Errorf("to do: %q, %v", todo, err)
+	}
+	for range 2 {
+		if err := podsStep().Run(t.Context(), m, workflow.Discard{}); err != nil {
+			t.Fatal(err)
+		}
+		m = begun(t, h, "10.0.0.8", false)
+	}
+	if done, err := podsStep().Check(t.Context(), m); err != nil || !done {
+		t.Errorf("done: %v, %v", done, err)
+	}
+	if !slices.Equal(api.deleted, []string{"flannel", "begun-meanwhile"}) || api.failed != nil {
+		t.Errorf("deleted %q, %v", api.deleted, api.failed)
+	}
+}
