@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"slices"
@@ -31,7 +33,9 @@ type EtcdMember struct {
 	// Cluster are the members that it was started with, NAME=URL.
 	Cluster []string
 
-	pod corev1.Pod
+	// loopback is where it listens for clients on this machine alone, host:port; "" if it does not.
+	loopback string
+	pod      corev1.Pod
 }
 
 // OwnEtcd reads the manifest of this machine's member, which may be stopped.
@@ -51,6 +55,8 @@ func OwnEtcd(h *host.Host) (EtcdMember, error) {
 			m.PeerURL, _, _ = strings.Cut(value, ",")
 		case "advertise-client-urls":
 			m.ClientURL, _, _ = strings.Cut(value, ",")
+		case "listen-client-urls":
+			m.loopback = loopbackOf(value)
 		case "data-dir":
 			m.DataDir = value
 		case "initial-cluster":
@@ -61,6 +67,30 @@ func OwnEtcd(h *host.Host) (EtcdMember, error) {
 		return m, finding.New("OCA-4146", "No member of etcd is on this machine", "its manifest lacks a name, an address or a directory", "restore "+manifest(constants.Etcd))
 	}
 	return m, nil
+}
+
+// loopbackOf is the address, host:port, among the URLs that only this machine reaches, "" if there is none.
+func loopbackOf(urls string) string {
+	for one := range strings.SplitSeq(urls, ",") {
+		if u, err := url.Parse(one); err == nil {
+			if a, err := netip.ParseAddr(u.Hostname()); err == nil && a.IsLoopback() {
+				return u.Host
+			}
+		}
+	}
+	return ""
+}
+
+// dial connects to this machine's member at its loopback address, where kubeadm lets it listen, too, and to any other where it is. The machine may have lost the
+// address that its member advertises, and another machine may have got it. The certificate is that for the advertised address in both cases.
+func (m EtcdMember) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var d net.Dialer
+	if u, err := url.Parse(m.ClientURL); err == nil && u.Host == address && m.loopback != "" {
+		if conn, err := d.DialContext(ctx, network, m.loopback); err == nil {
+			return conn, nil
+		}
+	}
+	return d.DialContext(ctx, network, address)
 }
 
 // Others are the addresses at which the members were that it was started with, apart from its own.
@@ -142,7 +172,7 @@ func OpenOwnEtcd(ctx context.Context, h *host.Host, all bool) (*etcd.Client, err
 	if err != nil {
 		return nil, err
 	}
-	c := etcd.Config{Members: []etcd.Member{m.Member}}
+	c := etcd.Config{Members: []etcd.Member{m.Member}, Dial: m.dial}
 	if c.TLS, err = EtcdTLS(h.Files); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"path"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -121,5 +123,42 @@ func TestPodsOfALostAddress(t *testing.T) {
 	}
 	if !slices.Equal(api.deleted, []string{"flannel", "begun-meanwhile"}) || api.failed != nil {
 		t.Errorf("deleted %q, %v", api.deleted, api.failed)
+	}
+}
+
+// A control-plane node whose etcd cannot be asked is not moved in place: it gets back the address that it has lost, on the link and in the network of the new one.
+func TestLostAddressIsGivenBack(t *testing.T) {
+	const command = "ip address add 10.0.0.7/23 dev eth1"
+	for name, c := range map[string]struct {
+		prefixes []string
+		lost     bool
+	}{
+		"it has the new one": {[]string{"10.0.0.8/23"}, true},
+		"it has both":        {[]string{"10.0.0.7/23", "10.0.0.8/23"}, false},
+	} {
+		h := worker(t)
+		var has []netip.Prefix
+		for _, p := range c.prefixes {
+			has = append(has, netip.MustParsePrefix(p))
+		}
+		h.Facts.Interfaces = []host.Interface{{Name: "eth0", Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.9/24")}}, {Name: "eth1", Prefixes: has}}
+		for file, text := range map[string]string{
+			"/etc/kubernetes/admin.conf": strings.ReplaceAll(kubelet, "10.0.0.1:6443", "cloud.example:1"), "/etc/kubernetes/manifests/etcd.yaml": etcdPod,
+		} {
+			if err := h.Files.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := Begin(t.Context(), h, "10.0.0.8", false, since)
+		l := finding.Of(err)
+		if len(l) != 1 || l[0].Code != "OCA-4165" || strings.Contains(l[0].Remedy, command+"; then run the same command again") != c.lost {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, several := range []int{1, 3} {
+		l := finding.Of(inPlace(several, true, false, command))
+		if len(l) != 1 || !strings.Contains(l[0].Remedy, command+"; then ") || strings.Contains(l[0].Remedy, "run the same command again") {
+			t.Errorf("%d members: %+v", several, l)
+		}
 	}
 }

@@ -194,7 +194,7 @@ func (m *Move) canMove(ctx context.Context) error {
 	if _, err := kubernetes.OwnEtcd(m.Host); err != nil {
 		return err
 	}
-	if err := inPlace(members(ctx, m.Host), m.Host.Files.Exists(vip.ConfigFile), kubernetes.EndpointIsHere(m.Host)); err != nil {
+	if err := inPlace(members(ctx, m.Host), m.Host.Files.Exists(vip.ConfigFile), kubernetes.EndpointIsHere(m.Host), m.giveBack()); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -205,8 +205,9 @@ func (m *Move) canMove(ctx context.Context) error {
 }
 
 // inPlace refuses a node that others know by its address. several is how many members etcd has, 0 if it cannot be asked: then a cluster that is reached at
-// this node has no other. Whoever resets the only control-plane node ends its cluster, so that is advised only where another one is known. It is pure.
-func inPlace(several int, virtual, reachedHere bool) error {
+// this node has no other. Whoever resets the only control-plane node ends its cluster, so that is advised only where another one is known. giveBack is the command
+// that gives the machine the address that it has lost, "" if it has it: without that, members do not reach each other, and the other commands may fail. It is pure.
+func inPlace(several int, virtual, reachedHere bool, giveBack string) error {
 	if !virtual && (several == 1 || several == 0 && reachedHere) {
 		return nil
 	}
@@ -224,7 +225,30 @@ func inPlace(several int, virtual, reachedHere bool) error {
 	if virtual {
 		remedy += "; for another virtual address: ocadm move --virtual-address ADDRESS"
 	}
+	switch {
+	case giveBack != "" && several == 0:
+		remedy = "give it its former address for the time being: " + giveBack + "; then run the same command again; if that does not help: " + remedy
+	case giveBack != "":
+		remedy = "give it its former address for the time being: " + giveBack + "; then " + remedy
+	}
 	return finding.New("OCA-4165", "A control-plane node among several, or with a virtual address, is not moved in place", cause, remedy)
+}
+
+// giveBack is the command that gives this machine its former address again, beside the new one, "" if it has it.
+func (m *Move) giveBack() string {
+	var dev string
+	var bits int
+	for _, i := range m.Host.Facts.Interfaces {
+		for _, p := range i.Prefixes {
+			switch p.Addr().String() {
+			case m.From:
+				return ""
+			case m.To:
+				dev, bits = i.Name, p.Bits()
+			}
+		}
+	}
+	return fmt.Sprintf("ip address add %s/%d dev %s", m.From, bits, dev)
 }
 
 // members is how many etcd has, 0 if it cannot be asked.

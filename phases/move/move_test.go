@@ -151,7 +151,7 @@ func TestInPlace(t *testing.T) {
 		"not known, and it has the address": {0, true, true, "ocadm etcd status"},
 		"not known, a load balancer":        {0, false, false, "ocadm etcd status"},
 	} {
-		l := finding.Of(inPlace(c.members, c.virtual, c.here))
+		l := finding.Of(inPlace(c.members, c.virtual, c.here, ""))
 		if c.first == "" {
 			if len(l) != 0 {
 				t.Errorf("%s: %v", name, l)
