@@ -44,7 +44,7 @@ func newCertsCheck(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "check", Short: "Show when the certificates of this machine expire",
 		Long: "Lists the certificates, kubeconfigs and authorities of this control-plane node and of its kubelet, the next to expire first. The exit\n" +
-			"status is 0 if all are valid, 44 if one expires within --days, and 43 if one has expired. It needs no API server.",
+			"status is 0 if all are valid, 44 if one expires within --days or its file is damaged, and 43 if one has expired. It needs no API server.",
 		Example: "  ocadm certs check\n  ocadm certs check --days 90 -o json",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -99,6 +99,7 @@ func newCertsRenew(a *app) *cobra.Command {
 			"and the API server read new certificates while they run. The controller manager and the scheduler restart, each when the one before it\n" +
 			"is healthy. The command needs no API server. It also works when everything has expired: then it restarts all four. Run it on each\n" +
 			"control-plane node, one after the other. If all have expired, it ends on the first one before etcd answers: continue on the next one.\n\n" +
+			"What cannot be read, for example because a power cut has emptied its file, is made anew if its authority is whole.\n\n" +
 			"In a cloud, the operator renews certificates in time. --all-nodes asks it to renew everything on all control-plane nodes now, and waits.\n" +
 			"Authorities are not renewed. If the command is interrupted, run it again: it continues.",
 		Example: "  # show what would be renewed\n  ocadm certs renew --dry-run\n\n  ocadm certs renew\n\n  # also what is valid for long\n  ocadm certs renew --all --yes\n\n" +

@@ -313,6 +313,10 @@ func unsigned(h *host.Host, t Trust) (out []Certificate, err error) {
 		if t.Certs[authority] == nil {
 			continue
 		}
+		if c.cert == nil { // it cannot be read, and is made anew
+			out = append(out, c)
+			continue
+		}
 		if good, err := signedByFirst(h, c.cert, authority); err != nil || !good {
 			out = append(out, c)
 		}

@@ -34,6 +34,8 @@ func reported(c Certificate) certreport.Certificate {
 	out := certreport.Certificate{Name: c.Name, Ends: c.NotAfter, RenewAt: certreport.RenewAt(c.notBefore, c.NotAfter).UTC()}
 	lifetime := c.NotAfter.Sub(c.notBefore)
 	switch {
+	case c.State == CertificateDamaged && c.Kind == kindKubelet:
+		out.Unable = "it cannot be read, and the operator does not restart kubelets: ocadm certs renew, on the node"
 	case c.Kind == kindAuthority:
 		out.RenewAt, out.Unable = c.NotAfter.Add(-min(authorityAhead, lifetime/late)), "it is an authority"
 	case c.External:

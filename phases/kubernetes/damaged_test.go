@@ -46,8 +46,8 @@ func TestRenewDamagedKubelet(t *testing.T) {
 	if h.Files.Exists(kubeletServing) || h.Files.Exists(kubeletServingKey) {
 		t.Error("the kubelet would start with an empty serving certificate")
 	}
-	write(t, h, pkiDir+"/apiserver.crt", "")
-	if _, err := Certificates(h, time.Now(), 30*day); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4422" {
-		t.Errorf("an empty certificate of the API server: %v", err)
+	write(t, h, pkiDir+"/ca.crt", "")
+	if _, err := Certificates(h, time.Now(), 30*day); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-4422" || !strings.Contains(finding.Of(err)[0].Remedy, "never reset the only one") {
+		t.Errorf("an empty authority: %v", err)
 	}
 }

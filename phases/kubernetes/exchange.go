@@ -70,7 +70,7 @@ func Exchange(ctx context.Context, h *host.Host, r workflow.Reporter, name, vers
 		return err
 	}
 	if !same {
-		if err := exchange(h, r, name); err != nil {
+		if err := exchange(ctx, h, r, name); err != nil {
 			return err
 		}
 	}
@@ -88,7 +88,7 @@ func Exchange(ctx context.Context, h *host.Host, r workflow.Reporter, name, vers
 	return nil
 }
 
-func exchange(h *host.Host, r workflow.Reporter, name string) error {
+func exchange(ctx context.Context, h *host.Host, r workflow.Reporter, name string) error {
 	what, err := ExchangePlan(h, name)
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func exchange(h *host.Host, r workflow.Reporter, name string) error {
 			return fmt.Errorf("keeping the manifest of %s: %w", name, err)
 		}
 	}
-	if err := renewFor(h, r, name); err != nil {
+	if err := renewFor(ctx, h, r, name); err != nil {
 		return err
 	}
 	if err := h.Files.Copy(path.Join(stagedDir, name+".yaml"), manifest(name)); err != nil {
@@ -111,7 +111,7 @@ func exchange(h *host.Host, r workflow.Reporter, name string) error {
 
 // renewFor renews the certificates that a static pod reads. Those of an authority whose key is elsewhere stay. Keys stay, too, so that each certificate is one file
 // that is replaced at once: kubeadm writes a key and then its certificate, and after a loss of power between them neither etcd nor the API server would start.
-func renewFor(h *host.Host, r workflow.Reporter, name string) error {
+func renewFor(ctx context.Context, h *host.Host, r workflow.Reporter, name string) error {
 	list, err := Certificates(h, time.Now(), 0)
 	if err != nil {
 		return err
@@ -120,9 +120,12 @@ func renewFor(h *host.Host, r workflow.Reporter, name string) error {
 		if c.pod != name || c.External {
 			continue
 		}
-		if c.Kind == kindKubeconfig {
+		switch {
+		case c.State == CertificateDamaged:
+			err = renewOne(ctx, h, c)
+		case c.Kind == kindKubeconfig:
 			err = signKubeconfig(h, c.File, c.authority)
-		} else {
+		default:
 			err = signWith(h, c.File, c.authority, nil)
 		}
 		if err != nil {

@@ -27,7 +27,7 @@ type Certificate struct {
 	Kind     string    `json:"kind"`
 	NotAfter time.Time `json:"notAfter"`
 	DaysLeft int       `json:"daysLeft"`
-	// State is "valid", "expires-soon", "expired", or "damaged" where the file cannot be read; then the times are zero.
+	// State is "valid", "expires-soon", "expired", or "damaged" where the file or its key cannot be read; then the times are zero.
 	State string `json:"state"`
 	// External is set where the authority's key is not on this machine: only its owner can renew.
 	External bool `json:"external,omitempty"`
@@ -37,7 +37,8 @@ type Certificate struct {
 	pod string
 	// authority has signed it; "" where kubeadm does not know.
 	authority string
-	cert      *x509.Certificate
+	// cert is nil where it cannot be read.
+	cert *x509.Certificate
 }
 
 // The kinds of certificates.
@@ -84,8 +85,8 @@ func renewer(h *host.Host) (*renewal.Manager, error) {
 	return m, nil
 }
 
-// Certificates are those of a control-plane node with their ends, the next first. Those that do not exist are left out. It is a finding if one cannot be read that
-// "certs renew" cannot make again.
+// Certificates are those of a control-plane node with their ends, the next first. Those that do not exist are left out. What cannot be read and "certs renew"
+// can make again is damaged; it is a finding if an authority cannot be read.
 func Certificates(h *host.Host, now time.Time, soon time.Duration) ([]Certificate, error) {
 	m, err := renewer(h)
 	if err != nil {
@@ -115,10 +116,17 @@ func Certificates(h *host.Host, now time.Time, soon time.Duration) ([]Certificat
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			return nil, unreadable(c.File, err)
-		}
 		c.External = !h.Files.Exists(pkiDir + "/" + r.CABaseName + ".key")
+		if err == nil {
+			err = pairProblem(h, c)
+		}
+		if err != nil {
+			if err := authorityWhole(h, c.authority); err != nil {
+				return nil, err
+			}
+			out = append(out, c.damaged(cert))
+			continue
+		}
 		add(c, cert)
 	}
 	for _, c := range []Certificate{
@@ -141,10 +149,11 @@ func Certificates(h *host.Host, now time.Time, soon time.Duration) ([]Certificat
 	return out, nil
 }
 
-// unreadable is the finding of a file that holds no certificate, such as one that a power cut has emptied.
+// unreadable is the finding of an authority that cannot be read, such as one that a power cut has emptied. Nothing makes it again.
 func unreadable(file string, err error) error {
 	return finding.Errorf("OCA-4422", "A certificate on this machine cannot be read",
-		"restore "+file+" from a copy of /etc/kubernetes; without one, and with other control-plane nodes: ocadm reset, here, and join the machine again", "%s: %w", file, err)
+		"restore "+file+" from a copy of /etc/kubernetes; without one, if the cluster has other control-plane nodes: ocadm reset, here, and join the machine again; "+
+			"never reset the only one, the cluster ends with it: "+buildAnew, "%s: %w", file, err)
 }
 
 func readCertificate(h *host.Host, file string) (*x509.Certificate, error) {
@@ -166,13 +175,17 @@ func kubeconfigCertificate(h *host.Host, file string) (*x509.Certificate, error)
 // remedies of certificates that have ended or will soon.
 const (
 	renewThem  = "ocadm certs renew; the same on the other control-plane nodes"
+	makeThem   = "ocadm certs renew, on this machine, which makes them anew"
 	rotateThem = "ocadm certs rotate-ca replaces authorities, with --etcd also that of etcd; what else ends soon: ocadm certs renew"
 	buildAnew  = "back up the cloud's databases, create the cluster again, and restore: docs/backup.md"
 )
 
 // End says when the certificate ends.
 func (c Certificate) End() string {
-	if c.State == CertificateDamaged {
+	switch {
+	case c.State == CertificateDamaged && c.cert != nil:
+		return "has no usable key"
+	case c.State == CertificateDamaged:
 		return "cannot be read"
 	}
 	return "ends " + c.NotAfter.Format(time.RFC3339)
@@ -186,6 +199,9 @@ func Expiry(list []Certificate, node string) error {
 		{CertificateSoon, "OCA-4401", "Certificates of Kubernetes expire soon", rotateThem},
 	} {
 		next := renewThem
+		if judged.state == CertificateDamaged {
+			next = makeThem
+		}
 		var names []string
 		for _, c := range list {
 			if c.State != judged.state {

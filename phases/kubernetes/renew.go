@@ -45,6 +45,8 @@ type Renewal struct {
 	Alone bool
 	// expired reports whether certificates had expired when the renewal began, which may have been cut off since.
 	expired bool
+	// anew is set when the certificate of the API server was made anew: the names of the cluster may be missing in it.
+	anew bool
 }
 
 // RenewStep is a step of a renewal.
@@ -111,7 +113,15 @@ func (n *Renewal) refuse(now time.Time) error {
 			return finding.New("OCA-4403", "A certificate authority has expired", c.File+" ended at "+c.NotAfter.Format(time.RFC3339),
 				buildAnew)
 		}
-		if c.External && !n.Unattended && n.due(c, now) {
+		if !n.due(c, now) {
+			continue
+		}
+		if c.authority != "" && !c.External {
+			if err := authorityWhole(h, c.authority); err != nil {
+				return err
+			}
+		}
+		if c.External && !n.Unattended {
 			return finding.New("OCA-4404", "The key of a certificate authority is not on this machine", c.File+" cannot be signed here",
 				"ocadm kubeadm certs generate-csr, let the owner of the authority sign, and put the certificates in place").With(c.File)
 		}
@@ -130,7 +140,7 @@ func (n *Renewal) due(c Certificate, now time.Time) bool {
 		return false
 	}
 	if c.State == CertificateDamaged { // the operator does not restart kubelets
-		return !n.Unattended
+		return !n.Unattended || c.Kind != kindKubelet && !c.External
 	}
 	older := n.All && c.notBefore.Before(n.Since.Add(-backdate))
 	if n.Unattended {
@@ -149,7 +159,11 @@ func (n *Renewal) lines(kinds ...string) ([]string, error) {
 	list, err := n.dueOf(kinds...)
 	var out []string
 	for _, c := range list {
-		out = append(out, fmt.Sprintf("renew %s, which %s", c.File, c.End()))
+		do := "renew"
+		if c.State == CertificateDamaged {
+			do = "make anew"
+		}
+		out = append(out, fmt.Sprintf("%s %s, which %s", do, c.File, c.End()))
 	}
 	return out, err
 }
@@ -184,7 +198,7 @@ func RenewSteps() []RenewStep {
 	for _, pod := range StaticPods() {
 		steps = append(steps, takeStep(pod))
 	}
-	return append(steps, RenewStep{Name: "finish", Short: "Record the end of the renewal", Timeout: time.Minute,
+	return append(steps, nameStep(), RenewStep{Name: "finish", Short: "Record the end of the renewal", Timeout: time.Minute,
 		Skip: func(n *Renewal) string {
 			if n.Unattended {
 				return "nothing was noted"
@@ -200,14 +214,18 @@ func RenewSteps() []RenewStep {
 		}})
 }
 
-func renewControlPlane(_ context.Context, n *Renewal, r workflow.Reporter) error {
+func renewControlPlane(ctx context.Context, n *Renewal, r workflow.Reporter) error {
 	list, err := n.dueOf(kindControlPlane, kindKubeconfig)
 	if err != nil {
 		return err
 	}
 	for _, c := range list {
-		if err := renewOne(n.Host, c); err != nil {
+		if err := renewOne(ctx, n.Host, c); err != nil {
 			return err
+		}
+		n.anew = n.anew || c.Name == APIServerCertificate && c.cert == nil
+		if c.File == AdminKubeconfig && c.State == CertificateDamaged {
+			n.Host.Reopen() // the next steps ask with it
 		}
 		r.Changed("renewed %s", c.File)
 	}
@@ -216,7 +234,7 @@ func renewControlPlane(_ context.Context, n *Renewal, r workflow.Reporter) error
 
 // renewOne signs a certificate or kubeconfig of the control plane anew. kubeadm empties a file before it writes the new content: a full disk would leave
 // nothing of it, so it must have room for more than that first.
-func renewOne(h *host.Host, c Certificate) error {
+func renewOne(ctx context.Context, h *host.Host, c Certificate) error {
 	const room, bytes = pkiDir + "/.ocadm-room", 64 << 10
 	err := h.Files.Replace(room, make([]byte, bytes), 0o600)
 	if err == nil {
@@ -224,6 +242,9 @@ func renewOne(h *host.Host, c Certificate) error {
 	}
 	if err != nil {
 		return fmt.Errorf("renewing %s: making sure that it fits on the disk: %w", c.File, err)
+	}
+	if c.cert == nil { // kubeadm renews with the names of the present one
+		return makeAnew(ctx, h, c)
 	}
 	m, err := renewer(h)
 	if err != nil {

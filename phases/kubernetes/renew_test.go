@@ -166,7 +166,7 @@ func TestRenewForKeepsKeys(t *testing.T) {
 	write(t, h, scheduler, string(text))
 	before := h.Files.Text(pkiDir + "/apiserver.key")
 	for _, pod := range []string{"kube-apiserver", "kube-scheduler"} {
-		if err := renewFor(h, &reporter{}, pod); err != nil {
+		if err := renewFor(t.Context(), h, &reporter{}, pod); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -57,7 +57,7 @@ func SignAnew(ctx context.Context, h *host.Host, r workflow.Reporter, t Trust) e
 		case c.Kind == kindKubelet:
 			err = errors.Join(requestKubeletClient(ctx, h, time.Now()), markKubelet(h))
 		default:
-			err = renewOne(h, c)
+			err = renewOne(ctx, h, c)
 		}
 		if err != nil {
 			return err
