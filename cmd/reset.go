@@ -16,22 +16,20 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/compute"
 	"yunion.io/x/ocadm/phases/config"
 	etcdphase "yunion.io/x/ocadm/phases/etcd"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
 	"yunion.io/x/ocadm/phases/owned"
 )
 
 func newReset(a *app) *cobra.Command {
 	var f runFlags
-	p := plan{name: "reset", command: config.ForReset, phases: phases.Reset(), prepare: confirmReset, finish: finishReset}
+	var of resetting
+	p := plan{name: "reset", command: config.ForReset, phases: phases.Reset(), prepare: of.confirm, finish: of.finish}
 	c := &cobra.Command{
 		Use:   "reset",
 		Short: "Remove this machine from its cluster and clean it up",
@@ -39,6 +37,8 @@ func newReset(a *app) *cobra.Command {
 			"Everything else stays, such as files and firewall rules of other programs. Reset lists what it removes and what stays, and asks first.\n" +
 			"Each phase verifies its result and fails if anything is left. You can repeat reset. Data in volumes is kept. The Node object of a worker\n" +
 			"stays, too: delete it on a control-plane node with kubectl delete node NAME.\n\n" +
+			"If the cluster goes on without this node, reset first shows the volumes on the node's disk, whether the database of the cloud is among\n" +
+			"them, and the commands that keep it in service. Pods that use these volumes wait until a machine of the same name joins again.\n\n" +
 			"On a compute node the node's address is usually on a bridge of Open vSwitch, which stops: the machine can lose its network. Virtual\n" +
 			"machines keep running, but nothing manages them. Reset warns about this before it asks.\n\n" +
 			"To reset the last control-plane node of a cluster that holds a cloud, type the name of the cloud or give --yes. One of several is not\n" +
@@ -82,9 +82,15 @@ func otherNode(named, is string) error {
 // resetAskTimeout bounds the requests to a cluster that may no longer answer.
 const resetAskTimeout = 8 * time.Second
 
-// confirmReset refuses a node that ocadm did not install. It lists what reset removes and what stays, and asks for confirmation unless
-// nothing of value would be removed.
-func confirmReset(ctx context.Context, a *app, h *host.Host) error {
+// resetting is one reset.
+type resetting struct {
+	// lost is what the cluster loses with this machine.
+	lost stake
+}
+
+// confirm refuses a node that ocadm did not install. It shows which volumes the cluster loses, also to those who have confirmed in advance. It lists what reset
+// removes and what stays, and asks for confirmation unless nothing of value would be removed.
+func (of *resetting) confirm(ctx context.Context, a *app, h *host.Host) error {
 	if foreign := owned.Foreign(h); len(foreign) > 0 && len(h.Ledger.Created()) == 0 {
 		return finding.Finding{Code: "OCA-0413", Severity: finding.Error, What: "This machine is a Kubernetes node that ocadm did not install",
 			Cause:  "found " + strings.Join(foreign, ", ") + ", but no ledger in " + host.LedgerFile,
@@ -98,6 +104,8 @@ func confirmReset(ctx context.Context, a *app, h *host.Host) error {
 	for _, line := range compute.Leaving(h) {
 		a.warn("%s", line)
 	}
+	of.lost = stakeOf(ctx, h)
+	of.lost.show(a.redact.Writer(a.Err))
 	if h.Config.Run.Force || h.Config.Run.DryRun {
 		return nil
 	}
@@ -106,18 +114,13 @@ func confirmReset(ctx context.Context, a *app, h *host.Host) error {
 		return err
 	}
 	question, word := "This removes the machine from its cluster and deletes its containers. Continue? [y/N]", "yes"
-	if h.Files.Exists(kube.AdminKubeconfig) {
-		clouds, last, err := lastControlPlane(ctx, h)
-		switch {
-		case err != nil:
-			a.warn("cannot determine what would be lost: %v", err)
-		case last && len(clouds) > 0:
-			word = clouds[0]
-			question = fmt.Sprintf("This is the last control-plane node of a cluster that holds the cloud %s. Reset destroys the cloud.\nType the name of the cloud to continue:",
-				strings.Join(clouds, ", "))
-		case last:
-			question = "This is the last control-plane node. Reset destroys the cluster. Continue? [y/N]"
-		}
+	switch clouds := of.lost.clouds; {
+	case of.lost.last && len(clouds) > 0:
+		word = clouds[0]
+		question = fmt.Sprintf("This is the last control-plane node of a cluster that holds the cloud %s. Reset destroys the cloud.\nType the name of the cloud to continue:",
+			strings.Join(clouds, ", "))
+	case of.lost.last:
+		question = "This is the last control-plane node. Reset destroys the cluster. Continue? [y/N]"
 	}
 	for _, part := range []struct {
 		title string
@@ -130,32 +133,8 @@ func confirmReset(ctx context.Context, a *app, h *host.Host) error {
 	return a.ask(ctx, question, word, "Nothing was reset", "ocadm reset --yes")
 }
 
-// lastControlPlane returns the clouds of the cluster and reports whether this is its only control-plane node.
-func lastControlPlane(ctx context.Context, h *host.Host) (clouds []string, last bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, resetAskTimeout)
-	defer cancel()
-	c, err := h.Kube(ctx)
-	if err != nil {
-		return nil, false, err
-	}
-	nodes, err := kubernetes.ControlPlanes(ctx, c)
-	if err != nil {
-		return nil, false, err
-	}
-	last = true
-	for _, n := range nodes {
-		last = last && n.Name == h.Config.Node.Name
-	}
-	if list, err := cluster.All(ctx, c); err == nil {
-		for _, cr := range list {
-			clouds = append(clouds, cr.Name)
-		}
-	}
-	return clouds, last, nil
-}
-
-// finishReset removes ocadm's own records. The logs stay.
-func finishReset(_ context.Context, a *app, h *host.Host, f runFlags) error {
+// finish removes ocadm's own records. The logs stay.
+func (of *resetting) finish(_ context.Context, a *app, h *host.Host, f runFlags) error {
 	if left, err := h.Files.Glob("/etc/kubernetes/manifests/*"); err == nil && len(f.run.SkipPhases) > 0 && len(left) > 0 {
 		return nil // a partial reset still needs the records
 	}
@@ -174,7 +153,11 @@ func finishReset(_ context.Context, a *app, h *host.Host, f runFlags) error {
 		}
 	}
 	if f.output.String() == "jsonl" {
-		return printResult(a, "reset", map[string]string{"logs": logDir})
+		data := map[string]string{"logs": logDir}
+		if claims := of.lost.claims(); claims != "" {
+			data["volumes"] = claims
+		}
+		return printResult(a, "reset", data)
 	}
 	if f.quiet {
 		return nil

@@ -32,7 +32,7 @@ func TestPartialResetKeepsWhatItIsToRestore(t *testing.T) {
 	var said bytes.Buffer
 	f := runFlags{output: ui.NewFormat("text", "jsonl")}
 	f.run.SkipPhases = []string{"undo-files", "residue"}
-	if err := finishReset(t.Context(), newApp(Streams{Out: &said, Err: &said}), h, f); err != nil || said.Len() > 0 {
+	if err := new(resetting).finish(t.Context(), newApp(Streams{Out: &said, Err: &said}), h, f); err != nil || said.Len() > 0 {
 		t.Errorf("%v, said %q", err, said.String())
 	}
 	e, _ := h.Ledger.Get(host.KindFile, theirs)

@@ -216,19 +216,17 @@ func (i *Inventory) volumes(ctx context.Context, k client.Client) error {
 		if !onlyOn(&v, i.Node) {
 			continue
 		}
-		one := Volume{Name: v.Name, Path: pathOf(&v)}
-		if size, ok := v.Spec.Capacity[corev1.ResourceStorage]; ok {
-			one.Size = size.String()
-		}
+		var claim client.ObjectKey
 		if c := v.Spec.ClaimRef; c != nil && v.Status.Phase == corev1.VolumeBound {
-			one.Claim = c.Namespace + "/" + c.Name
-			if server := databaseServer(c.Name); server != "" {
-				other, err := otherDatabase(ctx, k, c.Namespace, server)
-				if err != nil {
-					return err
-				}
-				one.Database, one.OtherDatabase = true, other
+			claim = client.ObjectKey{Namespace: c.Namespace, Name: c.Name}
+		}
+		one := describe(&v, claim)
+		if one.Database {
+			other, err := otherDatabase(ctx, k, claim.Namespace, databaseServer(claim.Name))
+			if err != nil {
+				return err
 			}
+			one.OtherDatabase = other
 		}
 		i.Volumes = append(i.Volumes, one)
 	}

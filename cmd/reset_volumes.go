@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/dbpair"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/removal"
+)
+
+// stake is what the cluster says that it loses with this machine.
+type stake struct {
+	node string
+	// last reports whether this is the only control-plane node: the cluster ends, with its clouds.
+	last   bool
+	clouds []string
+	// volumes are on the disks of this node. The cluster goes on without them.
+	volumes []removal.Volume
+	// worker is set where only the kubelet of the node could be asked with: other claims may have volumes here, too.
+	worker bool
+	// unknown is why the cluster could not be asked.
+	unknown error
+}
+
+// stakeOf asks the cluster, once and for a few seconds only: reset has to work when it does not answer. The machine of a cluster that has no other control-plane
+// node takes all of it away, and is not asked for volumes.
+func stakeOf(ctx context.Context, h *host.Host) stake {
+	s := stake{node: h.Config.Node.Name}
+	ctx, cancel := context.WithTimeout(ctx, resetAskTimeout)
+	defer cancel()
+	switch {
+	case h.Files.Exists(kube.AdminKubeconfig):
+		s.unknown = s.askAsAdministrator(ctx, h)
+	case h.Files.Exists(kubernetes.KubeletKubeconfig):
+		s.worker = true
+		k, err := kubernetes.NodeClient(h)
+		if err == nil {
+			s.volumes, err = removal.VolumesInUse(ctx, k, s.node)
+		}
+		s.unknown = err
+	}
+	return s
+}
+
+func (s *stake) askAsAdministrator(ctx context.Context, h *host.Host) error {
+	k, err := h.Kube(ctx)
+	if err != nil {
+		return err
+	}
+	nodes, err := kubernetes.ControlPlanes(ctx, k)
+	if err != nil {
+		return err
+	}
+	s.last = true
+	for _, n := range nodes {
+		s.last = s.last && n.Name == s.node
+	}
+	if list, err := cluster.All(ctx, k); err == nil {
+		for _, cr := range list {
+			s.clouds = append(s.clouds, cr.Name)
+		}
+	}
+	if s.last {
+		return nil
+	}
+	s.volumes, err = removal.VolumesOn(ctx, k, s.node)
+	return err
+}
+
+// show prints the volumes that the cluster loses, what that means, and the commands that avoid it.
+func (s *stake) show(w io.Writer) {
+	say := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) } // only the display can fail
+	if s.unknown != nil {
+		say("warning: it is not known which volumes of the cluster are on this node, and whether the database of the cloud is: the cluster does not answer: %v", s.unknown)
+	}
+	if len(s.volumes) == 0 {
+		return
+	}
+	say("These volumes are on this node. Their data stays on its disk, and their pods wait until a machine named %s joins again:", s.node)
+	for _, v := range s.volumes {
+		line := fmt.Sprintf("%s, %s, %s", cmp.Or(v.Claim, v.Name+" (no claim)"), v.Size, v.Path)
+		if v.Database {
+			line += ": " + s.databaseLost(v)
+		}
+		say("  %s", line)
+	}
+	if s.worker {
+		say("A worker sees the volumes of its pods only. All of them, on a control-plane node: ocadm node remove %s --dry-run", s.node)
+	}
+	for _, next := range s.before() {
+		say("Before you reset this node: %s", next)
+	}
+	say("To give up the volumes after the reset, on a control-plane node: ocadm node remove %s --delete-volumes", s.node)
+}
+
+// databaseLost says what a volume of the embedded database is to the cloud.
+func (s *stake) databaseLost(v removal.Volume) string {
+	switch {
+	case s.worker:
+		return "a server of the cloud's database; without another one, the cloud stops"
+	case v.OtherDatabase == dbpair.RolePrimary:
+		return "the replica of the cloud's database; the primary on the other node goes on alone"
+	case v.OtherDatabase == dbpair.RoleReplica:
+		return "the primary of the cloud's database"
+	}
+	return "the only copy of the cloud's database: the cloud stops"
+}
+
+// before are the commands that keep the database of a cloud in service.
+func (s *stake) before() []string {
+	var out []string
+	for _, v := range s.volumes {
+		if !v.Database || v.OtherDatabase == dbpair.RolePrimary {
+			continue
+		}
+		namespace, _, _ := strings.Cut(v.Claim, "/")
+		add, promote := "ocadm cluster database add-replica -n "+namespace, "ocadm cluster database promote -n "+namespace
+		line := add + ", then " + promote
+		switch {
+		case s.worker:
+			line = "on a control-plane node: ocadm cluster database status -n " + namespace + "; if this is the only copy: " + line + "; if it is the primary: " + promote
+		case v.OtherDatabase == dbpair.RoleReplica:
+			line = promote
+		}
+		if !slices.Contains(out, line) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// claims names the volumes in one line.
+func (s *stake) claims() string {
+	var out []string
+	for _, v := range s.volumes {
+		out = append(out, cmp.Or(v.Claim, v.Name))
+	}
+	return strings.Join(out, ", ")
+}
