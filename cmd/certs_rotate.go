@@ -145,7 +145,11 @@ func (a *app) printRotated(ctx context.Context, n *rotation.Rotation, f stepFlag
 func printRotation(w io.Writer, out rotated) error {
 	s := out.Status
 	if !s.Underway {
-		_, err := fmt.Fprintln(w, "No rotation of the certificate authorities is underway")
+		text := "No rotation of the certificate authorities is underway"
+		if s.TwoAuthorities {
+			text += ", but this machine trusts two authorities: see ocadm explain OCA-4415"
+		}
+		_, err := fmt.Fprintln(w, text)
 		return err
 	}
 	state := "stage " + string(s.Record.Stage)

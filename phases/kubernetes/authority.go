@@ -34,6 +34,8 @@ const (
 	FrontProxyAuthority = "front-proxy-ca"
 	// EtcdAuthority can be replaced, too, but etcd and the API servers read it at their start only.
 	EtcdAuthority = "etcd/ca"
+	// ClusterAuthorityFile holds the authorities of the cluster that this machine trusts.
+	ClusterAuthorityFile = pkiDir + "/ca.crt"
 	// signerFile holds the authority that signs, alone, while ca.crt holds two: the controller manager signs with a file of one certificate only.
 	signerFile  = pkiDir + "/ca-signer.crt"
 	signingFlag = "--cluster-signing-cert-file="
@@ -136,13 +138,23 @@ func rotates(authorities string) bool {
 	return err == nil && len(list) > 1 && list[0].CheckSignatureFrom(list[1]) != nil
 }
 
-// NoRotation is a finding while the authorities of the cluster are being rotated. Before a kubelet belongs to a cluster, the user may have put a chain
+// Rotating reports whether the files of this machine are of a rotation of the authorities. Before a kubelet belongs to a cluster, the user may have put a chain
 // of authorities there, of which none signs yet.
+func Rotating(h *host.Host) bool {
+	return h.Files.Exists(KubeletKubeconfig) && rotates(h.Files.Text(ClusterAuthorityFile))
+}
+
+// RotatingEtcd reports whether they are of one that replaces the authority of etcd, too.
+func RotatingEtcd(h *host.Host) bool {
+	return Rotating(h) && rotates(h.Files.Text(pkiDir+"/"+EtcdAuthority+".crt"))
+}
+
+// NoRotation is a finding while the authorities of the cluster are being rotated.
 func NoRotation(h *host.Host, what string) error {
-	if !h.Files.Exists(KubeletKubeconfig) {
+	if !Rotating(h) {
 		return nil
 	}
-	return noRotation(h.Files.Text(pkiDir+"/ca.crt"), what)
+	return noRotation(h.Files.Text(ClusterAuthorityFile), what)
 }
 
 func noRotation(authorities, what string) error {

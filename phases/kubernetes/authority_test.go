@@ -251,3 +251,41 @@ func TestNewAuthority(t *testing.T) {
 	}
 	_ = h
 }
+
+// A rotation whose record was lost in any stage ends with a new one: that needs only the authority which signs, and its pair replaces both.
+func TestAuthoritiesAnew(t *testing.T) {
+	for _, lost := range []string{"trust", "sign"} {
+		h, stages := rotating(t)
+		take(t, h, stages["trust"])
+		if lost == "sign" {
+			take(t, h, stages["sign"])
+		}
+		anew := map[string]Trust{}
+		for _, stage := range []string{"trust", "sign", "drop"} {
+			anew[stage] = Trust{Certs: map[string][]byte{}, Keys: map[string][]byte{}}
+		}
+		for _, name := range []string{ClusterAuthority, FrontProxyAuthority, EtcdAuthority} {
+			signs, key, err := Authority(h, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next, nextKey, err := NewAuthority(h, name, "2", time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			anew["trust"].Certs[name], anew["trust"].Keys[name] = slices.Concat(signs, next), key
+			anew["sign"].Certs[name], anew["sign"].Keys[name] = slices.Concat(next, signs), nextKey
+			anew["drop"].Certs[name], anew["drop"].Keys[name] = next, nextKey
+		}
+		for _, stage := range []string{"trust", "sign", "drop"} {
+			take(t, h, anew[stage])
+		}
+		if Rotating(h) || RotatingEtcd(h) || count(t, h, pkiDir+"/ca.crt") != 1 || h.Files.Exists(signerFile) {
+			t.Errorf("lost in stage %s: %d authorities", lost, count(t, h, pkiDir+"/ca.crt"))
+		}
+		cluster, _, err := loadKubeconfig(h, "/etc/kubernetes/kept.conf")
+		if err != nil || string(cluster.CertificateAuthorityData) != string(anew["drop"].Certs[ClusterAuthority]) {
+			t.Errorf("lost in stage %s: the kubeconfig trusts others, %v", lost, err)
+		}
+	}
+}

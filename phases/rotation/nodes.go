@@ -278,7 +278,7 @@ func (n *Rotation) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	s := Status{Underway: n.Record != nil, Record: n.Record, Next: "ocadm certs rotate-ca", TwoAuthorities: n.Record == nil && kubernetes.TwoAuthorities(n.Host)}
+	s := Status{Underway: n.Record != nil, Record: n.Record, Next: "ocadm certs rotate-ca", TwoAuthorities: n.Record == nil && kubernetes.Rotating(n.Host)}
 	done := true
 	for _, m := range all {
 		row := Row{Node: m.name, ControlPlane: m.controlPlane, Ready: m.ready}

@@ -181,7 +181,7 @@ func noCheck(n *Rotation) string {
 func (n *Rotation) Reversible() error {
 	switch {
 	case n.Record == nil:
-		return NotUnderway()
+		return NotUnderway(n.Host)
 	case n.Record.Reverting:
 		return nil
 	case n.Record.Stage == Drop:
@@ -193,7 +193,7 @@ func (n *Rotation) Reversible() error {
 // Finishable is a finding when the new authorities do not sign everywhere yet.
 func (n *Rotation) Finishable() error {
 	if n.Record == nil {
-		return NotUnderway()
+		return NotUnderway(n.Host)
 	}
 	if n.Record.Reverting || reached(n.Record.Stage, Drop) {
 		return nil
@@ -203,12 +203,6 @@ func (n *Rotation) Finishable() error {
 			"ocadm certs rotate-ca, and when it is done: ocadm certs rotate-ca --finish")
 	}
 	return nil
-}
-
-// NotUnderway is the finding of a cluster whose authorities are not being rotated.
-func NotUnderway() error {
-	return finding.New("OCA-4415", "No rotation of the certificate authorities is underway", "the cluster has no Secret kube-system/"+secretName,
-		"ocadm certs rotate-ca --dry-run shows what one would do")
 }
 
 func begin(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Reporter) (err error) {
