@@ -3,9 +3,11 @@
 package cmd
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +27,7 @@ type etcdRestored struct {
 	Loses    string         `json:"loses,omitempty"`
 	// Silent are the addresses of other control-plane nodes, which do not answer.
 	Silent []string `json:"silent,omitempty"`
-	// Preview is what the snapshot brings back of clouds.
+	// Preview is what comes back of clouds, and how old the member's own data is.
 	Preview *etcdphase.Preview `json:"preview,omitempty"`
 	DryRun  bool               `json:"dryRun,omitempty"`
 	Steps   []stepDone         `json:"steps"`
@@ -35,7 +37,7 @@ type etcdRestored struct {
 func newEtcdRestore(a *app) *cobra.Command {
 	f := stepFlags{onFailure: workflow.Rollback}
 	var from etcdSource
-	var newer bool
+	var newer, forget bool
 	c := &cobra.Command{
 		Use: "restore [FILE]", Short: "Restore etcd from a snapshot, with this machine as its only member",
 		Long: "Restores the last good snapshot of this machine, or FILE. It first prints what will be lost: everything since the snapshot, in\n" +
@@ -51,7 +53,10 @@ func newEtcdRestore(a *app) *cobra.Command {
 			"FILE may also be a snapshot that the nightly backup has stored beside a backup (….ocadm-etcd), on this machine or in a bucket, as\n" +
 			"s3://BUCKET/PATH/NAME with --s3-endpoint. --identity decrypts it into a directory that only root can enter, and that is removed\n" +
 			"afterwards.\n\n" +
-			"--from-data uses the present data of this member and loses none of it. Use it on the last survivor when the majority is lost for good.\n\n" +
+			"--from-data uses the present data of this member and loses none of it. Use it on the last survivor when the majority is lost for good.\n" +
+			"What the other members accepted while this one did not run is lost: the command prints from when the newest entry here is, and pauses\n" +
+			"the clouds if that is more than five minutes ago.\n\n" +
+			"If the certificate authorities are being rotated and what is restored has no record of that, the command refuses (OCA-4158).\n\n" +
 			"If the command fails, it puts the former data back and starts the control plane with it. If it is killed, run it again: it continues.",
 		Example: "  # show what would be lost\n  ocadm etcd restore --dry-run\n\n  ocadm etcd restore\n\n" +
 			"  # a snapshot that was stored with the backups\n" +
@@ -68,7 +73,7 @@ func newEtcdRestore(a *app) *cobra.Command {
 			if err := from.store.fit(from.file); err != nil {
 				return err
 			}
-			return a.restoreEtcd(c, f, newer, from)
+			return a.restoreEtcd(c, f, newer, forget, from)
 		},
 	}
 	f.add(c)
@@ -79,10 +84,12 @@ func newEtcdRestore(a *app) *cobra.Command {
 		"continue although ocadm cannot find out whether other control-plane nodes run; use it only if none does")
 	c.Flags().BoolVar(&newer, strings.TrimPrefix(etcdphase.NewerDatabases, "--"), false,
 		"continue although the databases are of a later version, or on another server, than what the snapshot brings back")
+	c.Flags().BoolVar(&forget, strings.TrimPrefix(etcdphase.ForgetRotation, "--"), false,
+		"continue although the record of a rotation of the certificate authorities is lost; begin a new one afterwards")
 	return c
 }
 
-func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer bool, from etcdSource) error {
+func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer, forget bool, from etcdSource) error {
 	ctx := c.Context()
 	h, err := controlPlaneHost(ctx, f.dryRun)
 	if err != nil {
@@ -107,19 +114,22 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer bool, from etcdSo
 			"Make sure that they are off, or that ocadm etcd rejoin waits there.\n", strings.Join(r.Silent, ", "))
 		out.Silent = r.Silent
 	}
-	if r.File != "" {
-		p, err := r.Preview(ctx)
-		if err != nil {
-			return err
-		}
-		out.Preview = &p
-		fmt.Fprint(a.Err, previewText(p))
-		if err := p.Fits(); err != nil && !newer {
-			return err
-		}
-		if p.Holds() {
-			question += ". Pods run as the snapshot has them, on the current databases; the clouds stay paused until ocadm cluster start"
-		}
+	p, err := r.Preview(ctx)
+	if err != nil {
+		return err
+	}
+	out.Preview = &p
+	fmt.Fprint(a.Err, previewText(p))
+	if err := p.Fits(); err != nil && !newer {
+		return err
+	}
+	r.ForgetRotation = forget
+	if err := r.KeepsRotation(ctx); err != nil {
+		return err
+	}
+	if p.Holds() {
+		question += ". Pods run as " + map[bool]string{true: "the snapshot", false: "this member"}[p.Own == nil] +
+			" has them, on the current databases; the clouds stay paused until ocadm cluster start"
 	}
 	if !f.dryRun {
 		if err := a.confirm(c, f.yes, "Nothing was restored")(question); err != nil {
@@ -127,7 +137,8 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer bool, from etcdSo
 		}
 	}
 	inputs := map[string]string{"file": r.Named()}
-	for flag, given := range map[string]bool{etcdphase.NewerDatabases: newer, etcdphase.Alone: from.alone} { // whoever takes the run up again needs them
+	flags := map[string]bool{etcdphase.NewerDatabases: newer, etcdphase.Alone: from.alone, etcdphase.ForgetRotation: forget}
+	for flag, given := range flags { // whoever takes the run up again needs them
 		if given {
 			inputs[flag] = "true"
 		}
@@ -141,16 +152,35 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer bool, from etcdSo
 	out.Next = []string{"ocadm etcd status", "on other control-plane nodes: ocadm etcd rejoin --after-restore " + own.Hostname() +
 		" (those that are off: turn on one, run it there, then the next; two that start together continue as the former cluster)",
 		"on workers: systemctl restart kubelet, and restart what holds watches for weeks"}
-	if out.Preview != nil {
-		out.Next = append(out.Next, nextOfClouds(*out.Preview)...)
-	}
+	out.Next = append(out.Next, nextOfClouds(paused(ctx, r, out))...)
 	out.Next = append(out.Next, "when the cluster works: rm -r "+r.Member.DataDir+"/ocadm-before-*")
 	return a.printRestored(f, out, res)
+}
+
+// paused is what was paused. Of the member's own data that may be known only afterwards: while etcd ran without a majority, it could not be read.
+func paused(ctx context.Context, r *etcdphase.Restore, out etcdRestored) etcdphase.Preview {
+	switch done := slices.ContainsFunc(out.Steps, func(s stepDone) bool { return s.Name == etcdphase.HoldStep && s.State != workflow.Skipped }); {
+	case !done:
+		return etcdphase.Preview{}
+	case out.Preview.Own == nil || out.Preview.Own.Unread == "" || out.DryRun:
+		return *out.Preview
+	}
+	again, err := r.Preview(ctx)
+	if err != nil || again.Own.Unread != "" {
+		return etcdphase.Preview{} // the clouds say themselves that they are paused
+	}
+	return again
 }
 
 // previewText says what becomes of the clouds.
 func previewText(p etcdphase.Preview) string {
 	var b strings.Builder
+	if p.Own != nil {
+		fmt.Fprintf(&b, "%s.\n", p.Own)
+		if !p.Own.Pauses {
+			return b.String()
+		}
+	}
 	for _, c := range p.Clouds {
 		fmt.Fprintf(&b, "  %s\n", c)
 	}

@@ -22,7 +22,7 @@ import (
 var stopping = map[string]func(inputs map[string]string) (command, back string){
 	"etcd restore": func(in map[string]string) (string, string) {
 		command := "ocadm etcd restore " + cmp.Or(in["file"], "--from-data")
-		for _, flag := range []string{etcd.NewerDatabases, etcd.Alone} {
+		for _, flag := range []string{etcd.NewerDatabases, etcd.Alone, etcd.ForgetRotation} {
 			if in[flag] != "" {
 				command += " " + flag
 			}

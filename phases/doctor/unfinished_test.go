@@ -34,6 +34,8 @@ func TestUnfinished(t *testing.T) {
 		"restore alone":       {begin("etcd restore", map[string]string{"--alone": "true"}), why.Unfinished{Command: "ocadm etcd restore --from-data --alone"}},
 		"newer databases": {begin("etcd restore", map[string]string{"file": "/x/a.db", "--newer-databases": "true"}),
 			why.Unfinished{Command: "ocadm etcd restore /x/a.db --newer-databases"}},
+		"forgotten rotation": {begin("etcd restore", map[string]string{"file": "/x/a.db", "--forget-rotation": "true"}),
+			why.Unfinished{Command: "ocadm etcd restore /x/a.db --forget-rotation"}},
 		"restore of data": {begin("etcd restore", nil), why.Unfinished{Command: "ocadm etcd restore --from-data"}},
 		"rejoin":          {begin("etcd rejoin", nil), why.Unfinished{Command: "ocadm etcd rejoin"}},
 		"rejoin that waits": {begin("etcd rejoin", map[string]string{"--after-restore": "10.0.0.1"}), why.Unfinished{Command: "ocadm etcd rejoin --after-restore 10.0.0.1",

@@ -21,6 +21,8 @@ type Preview struct {
 	Misfits []string `json:"misfits,omitempty"`
 	// Unknown is why it is not known what there is now.
 	Unknown string `json:"unknown,omitempty"`
+	// Own is how old the member's own data is, if that is restored. There is nothing to compare it with then.
+	Own *OwnData `json:"ownData,omitempty"`
 	// Unreadable are keys of the snapshot that cannot be read, and so not paused.
 	Unreadable []string `json:"unreadable,omitempty"`
 }
@@ -33,10 +35,10 @@ type CloudChange struct {
 	Now       *Cloud `json:"now,omitempty"`
 }
 
-// Preview reads what the snapshot has of clouds, and compares it with the present. There is nothing to compare if the member's own data stays.
+// Preview reads what the snapshot has of clouds, and compares it with the present.
 func (r *Restore) Preview(ctx context.Context) (Preview, error) {
 	if r.File == "" {
-		return Preview{}, nil
+		return r.previewOwn(ctx)
 	}
 	then, err := readContents(r.File)
 	if err != nil {
@@ -86,9 +88,10 @@ func compare(then, now contents, known bool) Preview {
 	return p
 }
 
-// Holds reports whether the snapshot has something that is paused.
+// Holds reports whether there is something that is paused.
 func (p Preview) Holds() bool {
-	return len(p.Operations) > 0 || slices.ContainsFunc(p.Clouds, func(c CloudChange) bool { return c.Snapshot != nil })
+	there := len(p.Operations) > 0 || slices.ContainsFunc(p.Clouds, func(c CloudChange) bool { return c.Snapshot != nil })
+	return there && (p.Own == nil || p.Own.Pauses)
 }
 
 // String says of one cloud what becomes of it.

@@ -12,6 +12,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,9 +22,11 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/dbpair"
+	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/rotation"
 )
 
 // Where the API server keeps what a restore looks at.
@@ -140,8 +143,11 @@ func leaseOf(raw []byte) (*coordinationv1.Lease, error) {
 // protobufPrefix begins what the API server stores as protobuf. The rest is JSON.
 var protobufPrefix = []byte("k8s\x00")
 
+// deserializer is made once: a cluster has a Lease of each node.
+var deserializer = sync.OnceValue(func() runtime.Decoder { return serializer.NewCodecFactory(kube.Scheme()).UniversalDeserializer() })
+
 func decode(raw []byte) (runtime.Object, error) {
-	o, _, err := serializer.NewCodecFactory(kube.Scheme()).UniversalDeserializer().Decode(raw, nil, nil)
+	o, _, err := deserializer().Decode(raw, nil, nil)
 	return o, err
 }
 
@@ -158,7 +164,7 @@ func encode(o runtime.Object, stored []byte) ([]byte, error) {
 
 // read are the contents of a snapshot, or of the database of a member that does not run.
 func readContents(file string) (contents, error) {
-	values, err := snapshot.Values(file, clouds, operations, leases)
+	values, err := snapshot.Values(file, looked()...)
 	if err != nil {
 		return contents{}, err
 	}
@@ -179,15 +185,27 @@ func (r *Restore) present(ctx context.Context) (contents, error) {
 		return readContents(r.Host.Files.Path(snapshot.Database(r.Member.DataDir)))
 	}
 	defer c.Close()
+	values, err := entriesOf(ctx, c)
+	if err != nil {
+		return contents{}, err
+	}
+	return contentsOf(values), nil
+}
+
+// looked are the prefixes of the keys that a restore looks at.
+func looked() []string { return []string{clouds, operations, leases, rotation.StoredAt} }
+
+// entriesOf are those of an etcd that runs.
+func entriesOf(ctx context.Context, c *etcd.Client) (map[string][]byte, error) {
 	values := map[string][]byte{}
-	for _, prefix := range []string{clouds, operations, leases} {
+	for _, prefix := range looked() {
 		entries, err := c.Entries(ctx, prefix)
 		if err != nil {
-			return contents{}, err
+			return nil, err
 		}
 		for _, e := range entries {
 			values[e.Key] = e.Value
 		}
 	}
-	return contentsOf(values), nil
+	return values, nil
 }

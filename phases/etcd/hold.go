@@ -27,12 +27,15 @@ type edit struct {
 	what   string
 }
 
+// HoldStep is the name of the step of a restore that pauses what comes back.
+const HoldStep = "clouds"
+
 // holdStep is the step of a restore that does so.
 func holdStep() RestoreStep {
 	return RestoreStep{
-		Name: "clouds", Short: "Pause the clouds of the snapshot and their operations", Timeout: 5 * time.Minute,
+		Name: HoldStep, Short: "Pause the clouds of an earlier time and their operations", Timeout: 5 * time.Minute,
 		Skip: func(r *Restore) string {
-			return map[bool]string{true: "the present data of this member is of no earlier time"}[r.File == ""]
+			return map[bool]string{true: "the data of this member is of the last minutes"}[r.isFresh()]
 		},
 		Check: func(_ context.Context, r *Restore) (bool, error) {
 			rec, err := r.record()

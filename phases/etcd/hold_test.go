@@ -223,7 +223,7 @@ func TestPauseCloud(t *testing.T) {
 	}
 }
 
-// The step belongs to a restore from a snapshot, between etcd and the API server, and is not repeated once clouds may have been started again.
+// The step belongs to a restore of an earlier time, between etcd and the API server, and is not repeated once clouds may have been started again.
 func TestHoldStep(t *testing.T) {
 	steps := RestoreSteps()
 	at := slices.IndexFunc(steps, func(s RestoreStep) bool { return s.Name == "clouds" })
@@ -232,8 +232,13 @@ func TestHoldStep(t *testing.T) {
 	}
 	h := machine(t)
 	r := &Restore{Host: h, Member: own(t, h)}
-	if steps[at].Skip(r) == "" {
-		t.Error("with --from-data, clouds are paused")
+	for _, fresh := range []bool{false, true} {
+		if err := (record{Source: r.source(), Prepared: true, Fresh: fresh}).save(h, restoreName); err != nil {
+			t.Fatal(err)
+		}
+		if skipped := steps[at].Skip(r) != ""; skipped != fresh {
+			t.Errorf("with --from-data of data that is fresh (%t), it is skipped (%t)", fresh, skipped)
+		}
 	}
 	r.File, r.Info.Digest = "x.db", "sha256:x"
 	if why := steps[at].Skip(r); why != "" {

@@ -21,7 +21,8 @@ type record struct {
 	Before   string `json:"before,omitempty"` // the directory of the former data
 	Prepared bool   `json:"prepared,omitempty"`
 	Swapped  bool   `json:"swapped,omitempty"`
-	Held     bool   `json:"held,omitempty"` // what the snapshot brings back is paused
+	Held     bool   `json:"held,omitempty"`  // what the snapshot brings back is paused
+	Fresh    bool   `json:"fresh,omitempty"` // the member's own data passes for the present
 	Added    bool   `json:"added,omitempty"`
 }
 

@@ -26,7 +26,7 @@ import (
 type Restore struct {
 	Host   *host.Host
 	Member kubernetes.EtcdMember
-	// File is the snapshot; "" restores from the member's own data, and loses nothing of that.
+	// File is the snapshot; "" restores from the member's own data, and loses nothing of that, but what the others accepted after it.
 	File string
 	// From is what the user named, if File is only a copy of what is in it.
 	From string
@@ -34,6 +34,13 @@ type Restore struct {
 	Info snapshot.Info
 	// Silent are the addresses of other control-plane nodes, none of which answers. One that only cannot be reached from here continues with the former etcd.
 	Silent []string
+	// ForgetRotation gives up the record of a rotation of the certificate authorities.
+	ForgetRotation bool
+
+	// began is when it was planned: the age of data counts until then.
+	began time.Time
+	// fresh is what the preview found out of the member's own data.
+	fresh bool
 
 	earlier
 }
@@ -71,7 +78,7 @@ func PlanRestore(ctx context.Context, h *host.Host, file string, own, alone bool
 	if err != nil {
 		return nil, err
 	}
-	r := &Restore{Host: h, Member: m, File: file}
+	r := &Restore{Host: h, Member: m, File: file, began: time.Now()}
 	switch {
 	case own:
 		r.Info.Size = size(h.Files.Path(snapshot.Database(m.DataDir)))
@@ -143,7 +150,7 @@ func size(file string) int64 {
 // Loses says what the restore loses.
 func (r *Restore) Loses(now time.Time) string {
 	if r.File == "" {
-		return "nothing that this member has"
+		return "nothing that this member has, but what the other members accepted after its newest entry"
 	}
 	revision, err := snapshot.LastRevision(r.Host.Files.Path(snapshot.Database(r.Member.DataDir)))
 	if err != nil {
@@ -260,13 +267,20 @@ func prepare(_ context.Context, r *Restore, rep workflow.Reporter) error {
 	file, raw := r.File, false
 	if file == "" {
 		file, raw = r.Host.Files.Path(snapshot.Database(r.Member.DataDir)), true
+		if rec.Fresh, err = r.settle(file, rep); err != nil {
+			return err
+		}
 	}
 	if err := snapshot.Restore(file, raw, snapshot.Target{Name: r.Member.Name, PeerURL: r.Member.PeerURL, Dir: to}); err != nil {
-		return finding.Errorf("OCA-4150", "The snapshot cannot be restored", "ocadm etcd restore with another file; those of this machine are in "+Dir, "%w", err)
+		return unrestorable(err)
 	}
 	rec.Prepared, rec.Held = true, false
 	rep.Changed("made the data of a new etcd of member %s alone", r.Member.Name)
 	return rec.save(r.Host, restoreName)
+}
+
+func unrestorable(err error) error {
+	return finding.Errorf("OCA-4150", "The snapshot cannot be restored", "ocadm etcd restore with another file; those of this machine are in "+Dir, "%w", err)
 }
 
 func swap(_ context.Context, r *Restore, rep workflow.Reporter) error {

@@ -7,8 +7,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,14 +21,34 @@ import (
 // Write writes a snapshot with one key into a directory, with the name and the digest of a whole one.
 func Write(t testing.TB, dir string, at time.Time, revision int64) (file string) {
 	t.Helper()
+	return WriteWith(t, dir, at, revision, map[string][]byte{"/registry/secrets/n/s": []byte("secret")})
+}
+
+// WriteWith writes one with these values by key.
+func WriteWith(t testing.TB, dir string, at time.Time, revision int64, values map[string][]byte) (file string) {
+	t.Helper()
 	file = filepath.Join(dir, fmt.Sprintf("etcd-%s-r%d.db", at.UTC().Format("20060102T150405Z"), revision))
-	if err := write(file, revision); err != nil {
+	Database(t, file, revision, values)
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(content)
+	if err := os.WriteFile(file, append(content, sum[:]...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return file
 }
 
-func write(file string, revision int64) error {
+// Database writes the database of a member, which has no digest. The revision is that of the last key.
+func Database(t testing.TB, file string, revision int64, values map[string][]byte) {
+	t.Helper()
+	if err := database(file, revision, values); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func database(file string, revision int64, values map[string][]byte) error {
 	db, err := bbolt.Open(file, 0o600, nil)
 	if err != nil {
 		return err
@@ -39,23 +61,21 @@ func write(file string, revision int64) error {
 		if err != nil {
 			return err
 		}
-		kv, err := (&mvccpb.KeyValue{Key: []byte("/registry/secrets/n/s"), Value: []byte("secret")}).Marshal()
-		if err != nil {
-			return err
+		keys := slices.Sorted(maps.Keys(values))
+		for i, name := range keys {
+			kv, err := (&mvccpb.KeyValue{Key: []byte(name), Value: values[name]}).Marshal()
+			if err != nil {
+				return err
+			}
+			key := binary.BigEndian.AppendUint64(nil, uint64(revision-int64(len(keys)-1-i)))
+			if err := b.Put(binary.BigEndian.AppendUint64(append(key, '_'), 0), kv); err != nil {
+				return err
+			}
 		}
-		key := binary.BigEndian.AppendUint64(nil, uint64(revision))
-		return b.Put(binary.BigEndian.AppendUint64(append(key, '_'), 0), kv)
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if err := db.Close(); err != nil {
-		return err
-	}
-	content, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	sum := sha256.Sum256(content)
-	return os.WriteFile(file, append(content, sum[:]...), 0o600)
+	return db.Close()
 }

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/internal/etcd/snapshot"
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/kubernetes"
+	"yunion.io/x/ocadm/phases/rotation"
+)
+
+// ForgetRotation is the flag of a restore that gives up the record of a rotation of the certificate authorities.
+const ForgetRotation = "--forget-rotation"
+
+// KeepsRotation is a finding if this machine is amid a rotation of the certificate authorities, and what is restored has no record of it. The files of the machine do
+// not go back: it would trust two authorities, which keeps upgrades and joins from running, and nothing could complete or revert that.
+func (r *Restore) KeepsRotation(ctx context.Context) error {
+	if r.ForgetRotation || !kubernetes.Rotating(r.Host) {
+		return nil
+	}
+	if r.File != "" {
+		values, err := snapshot.Values(r.File, looked()...)
+		if err != nil {
+			return err
+		}
+		return r.keepsRotation(values)
+	}
+	values, err := r.readOwn(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // it is looked at when etcd has stopped
+	}
+	return r.keepsRotation(values)
+}
+
+func (r *Restore) keepsRotation(values map[string][]byte) error {
+	if r.ForgetRotation || !kubernetes.Rotating(r.Host) {
+		return nil
+	}
+	lacks := "it has no Secret " + rotation.Secret
+	if raw, there := values[rotation.StoredAt]; there {
+		o, err := decode(raw)
+		s, is := o.(*corev1.Secret)
+		if err != nil || !is || rotation.IsOf(r.Host, s.Data) { // one that is encrypted is there, at least
+			return nil
+		}
+		lacks = "its Secret " + rotation.Secret + " is of another rotation"
+	}
+	return finding.New("OCA-4158", "What is to be restored has no record of the rotation of the certificate authorities",
+		"this machine trusts two authorities, and "+lacks+": the keys in it would be lost, and the rotation could neither be completed nor reverted",
+		"if the API server answers: ocadm certs rotate-ca --revert, then run the same command again; otherwise ocadm etcd restore FILE with a snapshot from during the rotation; "+
+			"if there is none, add "+ForgetRotation+", and afterwards begin a new rotation, which ends this one: ocadm certs rotate-ca")
+}

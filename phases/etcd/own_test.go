@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"maps"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/test/snapshotfile"
+)
+
+// renewed are Leases of nodes, renewed so long ago.
+func renewed(t *testing.T, now time.Time, ago ...time.Duration) map[string][]byte {
+	t.Helper()
+	out := map[string][]byte{}
+	for i, d := range ago {
+		at := metav1.NewMicroTime(now.Add(-d))
+		name := string(rune('a' + i))
+		out[leases+"kube-node-lease/"+name] = stored(t, coordinationv1.SchemeGroupVersion, "Lease",
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "kube-node-lease"}, Spec: coordinationv1.LeaseSpec{RenewTime: &at}})
+	}
+	return out
+}
+
+// The data of a member is as old as the Lease that was renewed last. What does not say so is not taken for fresh.
+func TestAge(t *testing.T) {
+	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		values map[string][]byte
+		age    string // "" if it is not known
+		fresh  bool
+	}{
+		"a majority that was lost just now": {renewed(t, now, 72*time.Hour, 40*time.Second, time.Minute), "40s", true},
+		"at the limit":                      {renewed(t, now, freshFor), "5m0s", true},
+		"beyond it":                         {renewed(t, now, freshFor+time.Second), "5m1s", false},
+		"two days":                          {renewed(t, now, 48*time.Hour, 49*time.Hour), "48h0m0s", false},
+		"a node whose clock is ahead":       {renewed(t, now, -26*time.Hour, 48*time.Hour), "48h0m0s", false},
+		"clocks that differ by seconds":     {renewed(t, now, -5*time.Second), "0s", true},
+		"the clock here is behind":          {renewed(t, now, -26*time.Hour), "", false},
+		"no Lease":                          {map[string][]byte{clouds + "onecloud/default": cloudJSON("", "v1")}, "", false},
+		"Leases that are encrypted":         {map[string][]byte{leases + "kube-node-lease/a": []byte("k8s:enc:aescbc:v1:key1:x")}, "", false},
+	} {
+		own, fresh := (&Restore{began: now}).age(c.values)
+		if own.Age != c.age || fresh != c.fresh || own.Pauses == c.fresh || (own.Newest == nil) != (c.age == "") {
+			t.Errorf("%s: %+v, fresh %t", name, own, fresh)
+		}
+		if text := own.String(); strings.Contains(text, "are paused") == c.fresh || !strings.Contains(text, c.age) {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+}
+
+// survivor is a machine whose member has a cloud, and nodes that renewed their Leases so long ago.
+func survivor(t *testing.T, ago time.Duration) *Restore {
+	t.Helper()
+	h := machine(t)
+	values := snapshotOf(t)
+	maps.Copy(values, renewed(t, time.Now(), ago))
+	database(t, h, values)
+	return &Restore{Host: h, Member: own(t, h), began: time.Now()}
+}
+
+func database(t *testing.T, h *host.Host, values map[string][]byte) {
+	t.Helper()
+	file := h.Files.Path("/var/lib/etcd/member/snap/db")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	snapshotfile.Database(t, file, 100, values)
+}
+
+// A survivor that was down while the others went on brings back an earlier time, as a snapshot does: the clouds are paused. One that was there to the end goes
+// on at once.
+func TestOwnDataOfAnEarlierTime(t *testing.T) {
+	for ago, held := range map[time.Duration]bool{time.Minute: false, 48 * time.Hour: true} {
+		r := survivor(t, ago)
+		p, err := r.Preview(t.Context())
+		if err != nil || p.Own == nil || p.Own.Newest == nil || p.Own.Pauses != held || p.Holds() != held || len(p.Clouds) != 1 || len(p.Misfits) > 0 {
+			t.Errorf("%s: %+v, %+v, %v", ago, p, p.Own, err)
+		}
+		step := holdStep()
+		if skipped := step.Skip(r) != ""; skipped == held {
+			t.Errorf("%s: before the stop, the step is skipped: %t", ago, skipped)
+		}
+		if err := prepare(t.Context(), r, workflow.Discard{}); err != nil {
+			t.Fatal(err)
+		}
+		later := &Restore{Host: r.Host, Member: r.Member, began: time.Now().Add(time.Hour)} // it was killed, and goes on
+		if skipped := step.Skip(later) != ""; skipped == held {
+			t.Errorf("%s: after an interruption, the step is skipped: %t", ago, skipped)
+		}
+		if p, err := later.Preview(t.Context()); err != nil || p.Own.Pauses != held {
+			t.Errorf("%s: after an interruption: %+v, %v", ago, p.Own, err)
+		}
+	}
+}
+
+// While etcd holds its file and does not answer, the age is not known, and nothing passes for fresh.
+func TestOwnDataUnread(t *testing.T) {
+	r := survivor(t, time.Minute)
+	if err := os.WriteFile(r.Host.Files.Path("/var/lib/etcd/member/snap/db"), []byte("locked"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := r.Preview(t.Context())
+	if err != nil || p.Own.Unread == "" || p.Holds() || holdStep().Skip(r) != "" {
+		t.Errorf("%+v, %v", p.Own, err)
+	}
+	if text := p.Own.String(); !strings.Contains(text, "becomes known when etcd has stopped") {
+		t.Error(text)
+	}
+	if found := finding.Of(prepare(t.Context(), r, workflow.Discard{})); len(found) != 1 || found[0].Code != "OCA-4150" {
+		t.Errorf("data that is damaged: %+v", found)
+	}
+}
