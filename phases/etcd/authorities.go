@@ -29,11 +29,10 @@ func (r *Restore) KeepsRotation(ctx context.Context) error {
 		}
 		return r.keepsRotation(values)
 	}
-	values, err := r.readOwn(ctx)
-	if err != nil {
-		return nil //nolint:nilerr // it is looked at when etcd has stopped
+	if values, err := r.readOwn(ctx); err == nil { // otherwise it is looked at when etcd has stopped
+		return r.keepsRotation(values)
 	}
-	return r.keepsRotation(values)
+	return nil
 }
 
 func (r *Restore) keepsRotation(values map[string][]byte) error {
@@ -42,9 +41,8 @@ func (r *Restore) keepsRotation(values map[string][]byte) error {
 	}
 	lacks := "it has no Secret " + rotation.Secret
 	if raw, there := values[rotation.StoredAt]; there {
-		o, err := decode(raw)
-		s, is := o.(*corev1.Secret)
-		if err != nil || !is || rotation.IsOf(r.Host, s.Data) { // one that is encrypted is there, at least
+		o, _ := decode(raw) // one that is encrypted cannot be decoded, and is there, at least
+		if s, is := o.(*corev1.Secret); !is || rotation.IsOf(r.Host, s.Data) {
 			return nil
 		}
 		lacks = "its Secret " + rotation.Secret + " is of another rotation"

@@ -110,7 +110,7 @@ func (r *Restore) previewOwn(ctx context.Context) (Preview, error) {
 	}
 	values, err := r.readOwn(ctx)
 	if err != nil {
-		return Preview{Own: &OwnData{Unread: err.Error(), Pauses: rec.Prepared && !rec.Fresh}}, nil //nolint:nilerr // the preview says that it is not known
+		return Preview{Own: &OwnData{Unread: err.Error(), Pauses: rec.Prepared && !rec.Fresh}}, nil
 	}
 	p := compare(contentsOf(values), contents{}, false)
 	own, fresh := r.age(values)

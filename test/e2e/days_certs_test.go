@@ -78,6 +78,35 @@ func (s *suite) sleptPastExpiry(t *testing.T) {
 	s.wakeSleeper(t)
 }
 
+// emptied leaves empty files of certificates, a key and a kubeconfig on two nodes, as a power cut may. The static pods that read them end; one command makes the
+// files anew.
+func (s *suite) emptied(t *testing.T) {
+	ctx := t.Context()
+	for node, files := range map[int]string{2: "pki/apiserver.crt admin.conf", 3: "pki/etcd/peer.key pki/apiserver-etcd-client.crt scheduler.conf"} {
+		script := "cd /etc/kubernetes; for f in " + files + "; do : >$f; done; systemctl stop kubelet; pkill -9 -x kube-apiserver; pkill -9 -x etcd; systemctl start kubelet; true"
+		if _, err := s.On(ctx, node, "sh", "-c", script); err != nil {
+			t.Fatal(err)
+		}
+		out, err := s.On(ctx, node, scenario.Ocadm, "certs", "check")
+		if err == nil || !strings.Contains(out, "damaged") {
+			t.Errorf("certs check on node %d: %s, %v", node, out, err)
+		}
+		if err := s.Timed("certs renew with empty files", func() error {
+			_, err := s.On(ctx, node, scenario.Ocadm, "certs", "renew", "--yes", "-o", "json")
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		s.whole(t, 1)
+		if _, err := s.On(ctx, node, scenario.Ocadm, "certs", "check"); err != nil {
+			t.Errorf("certs check on node %d: %v", node, err)
+		}
+		if _, err := s.On(ctx, node, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "get", "nodes"); err != nil {
+			t.Errorf("node %d: %v", node, err)
+		}
+	}
+}
+
 // joinSleeper joins the worker, or joins it again: it needs little on the disk that the machines share.
 func (s *suite) joinSleeper(t *testing.T) {
 	t.Helper()

@@ -33,6 +33,7 @@ func TestControlPlaneDays(t *testing.T) {
 		step{"etcd goes back to a snapshot from before two nodes joined", s.restoreOlder},
 		step{"the data of a member is damaged", s.rejoinDamaged},
 		step{"all certificates have expired", s.sleptPastExpiry},
+		step{"certificates are empty", s.emptied},
 		step{"a majority is lost", s.majorityLost},
 		step{"the data of the only member is damaged", s.onlyMemberDamaged},
 	)
