@@ -127,7 +127,7 @@ func TestResetOfTheLastControlPlaneAsksForTheCloud(t *testing.T) {
 	}
 }
 
-// The events of a reset end with the claims whose volumes the machine had. A worker is told to ask for the rest.
+// The events of a reset end with the claims whose volumes the machine had. A worker names the command that lists the rest.
 func TestResetReportsVolumes(t *testing.T) {
 	of := resetting{lost: stake{node: "node4", worker: true, volumes: []removal.Volume{{Name: "pvc-1", Claim: "onecloud/" + dbpair.ClaimName(dbpair.First), Database: true}, {Name: "pvc-2"}}}}
 	cfg := config.Default()

@@ -25,7 +25,6 @@ import (
 	"yunion.io/x/ocadm/internal/etcd"
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/rotation"
 )
 
@@ -173,19 +172,7 @@ func readContents(file string) (contents, error) {
 
 // present are the contents of the etcd that is to be replaced, of its member here.
 func (r *Restore) present(ctx context.Context) (contents, error) {
-	rec, err := r.record()
-	if err != nil {
-		return contents{}, err
-	}
-	if before := snapshot.Database(r.path(rec.Before)); rec.Before != "" && exists(before) {
-		return readContents(before)
-	}
-	c, err := kubernetes.OpenOwnEtcd(ctx, r.Host, false)
-	if err != nil {
-		return readContents(r.Host.Files.Path(snapshot.Database(r.Member.DataDir)))
-	}
-	defer c.Close()
-	values, err := entriesOf(ctx, c)
+	values, err := r.readOwn(ctx)
 	if err != nil {
 		return contents{}, err
 	}

@@ -33,7 +33,7 @@ import (
 )
 
 // A power cut can empty a certificate, its key or a kubeconfig. kubeadm's renewal signs what it can read; its init makes what does not exist, and would need the
-// file moved away first, after which nothing tells that it was there. So what kubeadm would make is made here and replaces the file at once: a command that is cut
+// file moved away first, after which nothing shows that it was there. So what kubeadm would make is made here and replaces the file at once: a command that is cut
 // off finds it damaged again.
 
 // pairProblem is why the key of a certificate that can be read does not fit, nil if it does. Keys of another authority than ours are not looked at: they may

@@ -169,7 +169,7 @@ func TestEmptiedFilesOfANodeThatJoined(t *testing.T) {
 	n := &Renewal{Host: h, Within: 30 * day}
 	err := renewControlPlane(t.Context(), n, workflow.Discard{})
 	if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-4422" || !strings.Contains(f[0].Remedy, "from another control-plane node") {
-		t.Errorf("nobody knows the address of the cluster: %v", err)
+		t.Errorf("the address of the cluster is not known: %v", err)
 	}
 	write(t, h, SuperAdminKubeconfig, "")
 	if err := errors.Join(h.Files.Remove(AdminKubeconfig), h.Files.Remove(SuperAdminKubeconfig)); err != nil {
