@@ -57,8 +57,10 @@ func configOf(h *host.Host) configKind {
 	return configOurs
 }
 
-// fromTemplate reports whether a configuration is ocadm's template with any values, in this release's form or the first one's, which
-// had no imports.
+// later are the lines of the template that the first release did not have.
+var later = regexp.MustCompile(`^(imports = |  # containerd reads |  stats_collect_period = )`)
+
+// fromTemplate reports whether a configuration is ocadm's template with any values, in this release's form or the first one's.
 func fromTemplate(text string) bool {
 	raw, err := unitFiles.ReadFile("units/config.toml")
 	if err != nil {
@@ -67,7 +69,7 @@ func fromTemplate(text string) bool {
 	var pattern strings.Builder
 	for line := range strings.Lines(string(raw)) {
 		p := placeholder.ReplaceAllString(regexp.QuoteMeta(line), `[^'\n]*`)
-		if strings.HasPrefix(line, "imports = ") {
+		if later.MatchString(line) {
 			p = "(" + p + ")?"
 		}
 		pattern.WriteString(p)

@@ -35,7 +35,20 @@ const nvidia = "\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nv
 // asFirstRelease makes what Units did look as the first release left it.
 func (m *machine) asFirstRelease(t *testing.T) {
 	t.Helper()
-	m.edit(t, containerdConfig, "imports = ['/etc/containerd/conf.d/*.toml']\n", "")
+	raw, err := m.Files.ReadFile(containerdConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed := 0
+	for line := range strings.Lines(string(raw)) {
+		if later.MatchString(line) {
+			m.edit(t, containerdConfig, line, "")
+			removed++
+		}
+	}
+	if removed != 3 {
+		t.Fatalf("%d lines removed", removed)
+	}
 	if err := m.Ledger.Forget(host.KindContent, containerdConfig); err != nil {
 		t.Fatal(err)
 	}
