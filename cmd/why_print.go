@@ -26,7 +26,11 @@ func (a *app) printReport(w io.Writer, r why.Report) error {
 			for _, s := range r.Way {
 				steps = append(steps, string(s))
 			}
-			fmt.Fprintln(w, "because: "+strings.Join(steps, " → "))
+			word := "because"
+			if r.Healthy {
+				word = "warning"
+			}
+			fmt.Fprintln(w, word+": "+strings.Join(steps, " → "))
 		}
 		ui.Findings(w, program, finding.List{r.Cause.Finding})
 	case r.Healthy:

@@ -121,7 +121,7 @@ func containerCauses() []Cause {
 			Why:  "its pod has no token of a service account",
 			Next: "ocadm cluster update, which recreates the pod; kubectl -n ${namespace} get serviceaccounts",
 			Says: regexp.MustCompile(`serviceaccount/token: no such file|serviceaccount .* not found`), In: LogLine | Event},
-		{ID: "service-refused", Code: "OCA-7517", Layer: Container, Title: "Another service refuses a connection", What: "${component} cannot connect to ${address}",
+		{ID: "service-refused", Code: "OCA-7517", Layer: Container, Title: "Another service refuses a connection", What: "Pod ${pod} cannot connect to ${address}",
 			Why: "nothing listens there yet", Next: "kubectl get svc,endpointslices -A | grep ${address}; " + logs,
 			Says: regexp.MustCompile(`dial tcp (?P<address>[^ ]+:\d+): connect: connection refused`), In: LogLine,
 			Of: func(f *facts, t Text) bool { return ofService(t) && !f.toDatabase(t.Line) }},

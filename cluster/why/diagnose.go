@@ -86,6 +86,9 @@ func Diagnose(s *Snapshot, name string) (r Report, ok bool) {
 	r.Cause = root(g, before, found)
 	state, well := f.state(symptom)
 	r.State, r.Healthy = state, well && (r.Cause == nil || r.Cause.Severity == finding.Warning)
+	if well && !r.Healthy {
+		r.State += " by its status, but something is wrong"
+	}
 	if r.Cause != nil && !f.notAsked() { // of a machine alone, no way leads to the cloud
 		r.Way = way(before, r.Cause.On)
 	}

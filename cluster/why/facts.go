@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,8 @@ const (
 	// restartAge is how long a container that runs again counts as one that keeps ending, after restartsFrom restarts.
 	restartAge   = 5 * time.Minute
 	restartsFrom = 2
+	// longerRun is how much longer than its last run a container must run to have overcome what ended that.
+	longerRun = 30 * time.Second
 )
 
 // facts are a snapshot with what follows from it.
@@ -48,12 +51,24 @@ func PodUnwell(p *corev1.Pod, now time.Time) bool {
 		return true
 	}
 	for _, c := range containers(p) {
-		last := c.LastTerminationState.Terminated
-		if last != nil && c.RestartCount >= restartsFrom && now.Sub(last.FinishedAt.Time) < restartAge {
+		if c.RestartCount >= restartsFrom && keepsEnding(c, now) {
 			return true
 		}
 	}
 	return !kube.PodReady(p)
+}
+
+// keepsEnding reports whether a container has ended in the last minutes, and has not yet run longer than before. After a fault that is over, all containers
+// of a cloud run again, and their restarts of earlier days mean nothing.
+func keepsEnding(c corev1.ContainerStatus, now time.Time) bool {
+	last, running := c.LastTerminationState.Terminated, c.State.Running
+	if last == nil || now.Sub(last.FinishedAt.Time) >= restartAge {
+		return false
+	}
+	if running == nil || running.StartedAt.IsZero() || last.StartedAt.IsZero() {
+		return true
+	}
+	return now.Sub(running.StartedAt.Time) < last.FinishedAt.Sub(last.StartedAt.Time)+longerRun
 }
 
 func containers(p *corev1.Pod) []corev1.ContainerStatus {
@@ -255,9 +270,15 @@ func (f *facts) eventsSay(unwell map[Subject]*corev1.Pod) {
 			continue
 		}
 		values["reason"] = e.Reason
+		if m := eventContainer.FindStringSubmatch(e.InvolvedObject.FieldPath); m != nil {
+			values["container"] = m[1]
+		}
 		f.add(Event, on, fmt.Sprintf("event of %s %s", e.InvolvedObject.Kind, e.InvolvedObject.Name), e.Reason+": "+e.Message, values)
 	}
 }
+
+// eventContainer is the container of an event, in the form of the kubelet: spec.containers{NAME}.
+var eventContainer = regexp.MustCompile(`^spec\.(?:init|ephemeral)?[cC]ontainers\{([^}]+)\}$`)
 
 func eventTime(e *corev1.Event) time.Time {
 	t := e.LastTimestamp.Time

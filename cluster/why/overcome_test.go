@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ran makes a container that runs since a time, and whose run before that lasted for another.
+func (s *Snapshot) ran(c *corev1.ContainerStatus, since, before time.Duration) {
+	started := s.Time.Add(-since)
+	c.RestartCount = 3
+	c.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(started)}
+	c.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error",
+		StartedAt: metav1.NewTime(started.Add(-time.Second - before)), FinishedAt: metav1.NewTime(started.Add(-time.Second))}
+}
+
+// TestOvercome: minutes after a fault that restarted everything, a container that runs longer than before is no symptom, and what it logged then no cause.
+func TestOvercome(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		since, before time.Duration
+		well          bool
+	}{
+		{"runs longer than before", 2 * time.Minute, time.Minute, true},
+		{"ends every two minutes", time.Minute, 2 * time.Minute, false},
+		{"began a moment ago", 10 * time.Second, time.Second, false},
+		{"ended long ago", 6 * time.Minute, time.Hour, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := healthy(t)
+			for i := range s.Pods {
+				for j := range s.Pods[i].Status.ContainerStatuses {
+					s.ran(&s.Pods[i].Status.ContainerStatuses[j], tt.since, tt.before)
+				}
+				s.Logs = append(s.Logs, Log{Namespace: s.Pods[i].Namespace, Pod: s.Pods[i].Name, Container: "main", Previous: true,
+					Lines: []string{"dial tcp 127.0.0.1:2379: connect: connection refused"}})
+			}
+			r, _ := Diagnose(s, "")
+			if tt.well != (r.Healthy && r.Cause == nil && len(r.Others) == 0) {
+				t.Errorf("state %q, cause %+v", r.State, r.Cause)
+			}
+			if !tt.well && !strings.HasSuffix(r.State, "is healthy by its status, but something is wrong") {
+				t.Errorf("state %q", r.State)
+			}
+		})
+	}
+}
+
+// TestContainerOfAnEvent: the finding names the container that the kubelet ended, and the pod of a program that belongs to no component.
+func TestContainerOfAnEvent(t *testing.T) {
+	s := healthy(t)
+	p := s.addPod("kube-system", "kube-scheduler-n1", "n1", map[string]string{"component": "kube-scheduler", "tier": "control-plane"})
+	p.Status.Conditions = nil // it is not ready
+	s.Logs = append(s.Logs, Log{Namespace: p.Namespace, Pod: p.Name, Container: "main", Lines: []string{"dial tcp 10.0.0.9:6443: connect: connection refused"}})
+	s.Events = append(s.Events, corev1.Event{Type: corev1.EventTypeWarning, Reason: "Unhealthy", Message: "Liveness probe failed: HTTP 500", LastTimestamp: metav1.NewTime(s.Time),
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, FieldPath: "spec.containers{scheduler}"}})
+	r, _ := Diagnose(s, "")
+	all := append(r.Others, r.Consequences...)
+	if r.Cause != nil {
+		all = append(all, *r.Cause)
+	}
+	want := map[string]string{"probe-failed": "Container scheduler of pod kube-scheduler-n1 was ended because it did not answer",
+		"service-refused": "Pod kube-scheduler-n1 cannot connect to 10.0.0.9:6443"}
+	for _, x := range all {
+		if what, there := want[x.ID]; there && x.What != what {
+			t.Errorf("%s: %q", x.ID, x.What)
+		}
+		delete(want, x.ID)
+	}
+	if len(want) > 0 {
+		t.Errorf("not found: %v", want)
+	}
+}
