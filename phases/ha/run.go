@@ -22,6 +22,9 @@ import (
 
 // run makes a fault and measures it, until all is whole again. When it is cut off, it ends the fault at once; if it is killed, the node does that.
 func (t *Test) run(ctx context.Context, r workflow.Reporter, f fault) (err error) {
+	if err := t.settle(ctx, r); err != nil {
+		return err
+	}
 	node, err := f.node(ctx, t)
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ const (
 	cutFor = 45 * time.Second
 	// wholeTimeout is how long the control plane may take to be whole again.
 	wholeTimeout = 5 * time.Minute
-	faultTimeout = cutFor + podSpare + wholeTimeout + 2*time.Minute
+	faultTimeout = settleTimeout + cutFor + podSpare + wholeTimeout + 2*time.Minute
 	interval     = time.Second
 	namespace    = nodepod.Namespace
 	// name is that of what a test leaves in the cluster while it runs: the pod that makes a fault, and the ConfigMap that is written to meanwhile.
@@ -65,6 +65,8 @@ type Test struct {
 	Cut string
 
 	Outcomes []Outcome
+	// unready are the pods that were not ready before the first fault.
+	unready []string
 }
 
 // Outcome is what a fault did. Times are in seconds.
