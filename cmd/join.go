@@ -13,6 +13,7 @@ import (
 	"yunion.io/x/ocadm/phases"
 	"yunion.io/x/ocadm/phases/compute"
 	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/doctor"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/spread"
 )
@@ -25,7 +26,8 @@ func newJoin(a *app) *cobra.Command {
 		Short: "Join this machine to a cluster",
 		Long: "Turns a fresh machine into a worker of the cluster whose control plane answers at HOST[:PORT], by default on port 6443, or with\n" +
 			"--control-plane into a further control-plane node. On a control-plane node, \"ocadm token create --print-join-command\" prints the\n" +
-			"complete command; add --control-plane for a control-plane node. After a failure, run join again: it continues where it stopped.",
+			"complete command; add --control-plane for a control-plane node. After a failure, run join again: it continues where it stopped.\n\n" +
+			"At the end, join tries the pod network to each other node, and warns (OCA-5112) if packets do not get there and back.",
 		Example: `  # as printed on the control plane
   ocadm join 10.0.0.1:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:1234...
 
@@ -49,11 +51,15 @@ func newJoin(a *app) *cobra.Command {
 
 // finishJoin prints the next steps.
 func finishJoin(ctx context.Context, a *app, h *host.Host, f runFlags) error {
-	once := a.notRedundant(ctx, h)
+	once, unreached := a.notRedundant(ctx, h), doctor.Unreached(ctx, h)
+	a.warnOf(unreached)
 	if f.output.String() == "jsonl" {
 		data := withNetworks(h, map[string]string{"node": h.Config.Node.Name})
 		if len(once) > 0 {
 			data["notRedundant"] = strings.Join(once, "\n")
+		}
+		if unreached != nil {
+			data["podNetwork"] = unreached.Error()
 		}
 		return printResult(a, "join", data)
 	}

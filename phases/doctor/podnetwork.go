@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/cluster/why"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -53,6 +54,23 @@ func podNetwork(ctx context.Context, h *host.Host) []why.Tunnel {
 	}
 	_ = g.Wait() // none fails
 	return slices.DeleteFunc(tried, func(t why.Tunnel) bool { return t.To == "" })
+}
+
+// Unreached is a warning if packets of the pod network do not get to other nodes and back, nil if they do, or while flannel has not made its routes. The cluster
+// is not asked which nodes run.
+func Unreached(ctx context.Context, h *host.Host) error {
+	var evidence []string
+	for _, t := range podNetwork(ctx, h) {
+		if t.Problem != "" {
+			evidence = append(evidence, t.Problem)
+		}
+	}
+	if len(evidence) == 0 {
+		return nil
+	}
+	return finding.Warn("OCA-5112", "Packets of the pod network do not get from this node to others and back",
+		"a firewall or security group drops UDP 8472, the network carries smaller packets than flannel sends, or the other nodes are down",
+		"let UDP 8472 through between this node and the others, both ways; then: ocadm why").With(evidence...)
 }
 
 // through is why no TLS server answers at an address, "" if one does or refuses: then packets went both ways.

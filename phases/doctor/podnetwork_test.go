@@ -8,6 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/phases/config"
+	"yunion.io/x/ocadm/phases/host"
 )
 
 func TestTunnelEnds(t *testing.T) {
@@ -47,5 +51,38 @@ func TestThrough(t *testing.T) {
 		if got := through(t.Context(), c.address); c.want == "" && got != "" || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q", name, got)
 		}
+	}
+}
+
+// A join warns of the nodes that it cannot reach, and says nothing of those that answer or while there are no routes.
+func TestUnreached(t *testing.T) {
+	h, err := host.Fake(t.Context(), t.TempDir(), &config.Config{}, &host.Recorder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Unreached(t.Context(), h); err != nil {
+		t.Errorf("without routes: %v", err)
+	}
+	// 127.0.0.1 refuses; 127.0.0.2 accepts and stays silent, as behind a network that drops large packets.
+	silent, err := net.Listen("tcp", "127.0.0.2:10250")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	route := func(gateway string) string {
+		return "flannel.1\t" + gateway + "\t" + gateway + "\t0003\t0\t0\t0\t00FFFFFF\n"
+	}
+	if err := h.Files.WriteFile("/proc/net/route", []byte(route("0100007F")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := Unreached(t.Context(), h); err != nil {
+		t.Errorf("with a node that answers: %v", err)
+	}
+	if err := h.Files.WriteFile("/proc/net/route", []byte(route("0100007F")+route("0200007F")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f := finding.Of(Unreached(t.Context(), h))
+	if len(f) != 1 || f[0].Code != "OCA-5112" || f[0].Severity != finding.Warning || len(f[0].Evidence) != 1 || !strings.Contains(f[0].Evidence[0], "127.0.0.2:10250") {
+		t.Errorf("%+v", f)
 	}
 }
