@@ -51,7 +51,12 @@ func newJoin(a *app) *cobra.Command {
 
 // finishJoin prints the next steps.
 func finishJoin(ctx context.Context, a *app, h *host.Host, f runFlags) error {
-	once, unreached := a.notRedundant(ctx, h), doctor.Unreached(ctx, h)
+	once := a.notRedundant(ctx, h)
+	unreached := doctor.Unreached(ctx, h, func(why string) {
+		if !f.quiet {
+			fmt.Fprintln(a.Err, "waiting for the pod network: "+why)
+		}
+	})
 	a.warnOf(unreached)
 	if f.output.String() == "jsonl" {
 		data := withNetworks(h, map[string]string{"node": h.Config.Node.Name})

@@ -19,6 +19,7 @@ import (
 
 	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -33,6 +34,10 @@ const (
 	// tunnelsTime bounds all of them: what else ocadm why reads is worth more. tunnelsAtOnce bounds what a large cluster costs.
 	tunnelsTime   = 8 * time.Second
 	tunnelsAtOnce = 256
+	// routesWithin is how long a node that has just joined may take to start flannel, whose image it has.
+	routesWithin   = 20 * time.Second
+	routesInterval = 250 * time.Millisecond
+	cniConf        = "/etc/cni/net.d/*.conf*"
 )
 
 // podNetwork tries flannel's tunnels to the other nodes from this one. At the other end of each is a kubelet: its certificate comes in packets of full size, which
@@ -56,9 +61,14 @@ func podNetwork(ctx context.Context, h *host.Host) []why.Tunnel {
 	return slices.DeleteFunc(tried, func(t why.Tunnel) bool { return t.To == "" })
 }
 
-// Unreached is a warning if packets of the pod network do not get to other nodes and back, nil if they do, or while flannel has not made its routes. The cluster
-// is not asked which nodes run.
-func Unreached(ctx context.Context, h *host.Host) error {
+// Unreached is a warning if packets of the pod network do not get to other nodes and back, nil if they do, or if flannel makes no routes in 20 seconds or is not
+// the pod network. The cluster is not asked which nodes run. waiting is called if flannel has not made them yet.
+func Unreached(ctx context.Context, h *host.Host, waiting func(why string)) error {
+	limited, cancel := context.WithTimeout(ctx, routesWithin)
+	defer cancel()
+	_ = wait.Until(limited, "the pod network", routesInterval, func(context.Context) (bool, string, error) {
+		return len(tunnelEnds(h.Files.Text("/proc/net/route"))) > 0 || otherCNI(h.Files), "flannel has not made its routes yet", nil
+	}, waiting) // without routes, nothing is tried
 	var evidence []string
 	for _, t := range podNetwork(ctx, h) {
 		if t.Problem != "" {
@@ -71,6 +81,12 @@ func Unreached(ctx context.Context, h *host.Host) error {
 	return finding.Warn("OCA-5112", "Packets of the pod network do not get from this node to others and back",
 		"a firewall or security group drops UDP 8472, the network carries smaller packets than flannel sends, or the other nodes are down",
 		"let UDP 8472 through between this node and the others, both ways; then: ocadm why").With(evidence...)
+}
+
+// otherCNI reports whether the network of pods is configured, and not by flannel.
+func otherCNI(files host.Files) bool {
+	names, err := files.Glob(cniConf)
+	return err == nil && len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, "flannel") })
 }
 
 // through is why no TLS server answers at an address, "" if one does or refuses: then packets went both ways.

@@ -54,15 +54,23 @@ func TestThrough(t *testing.T) {
 	}
 }
 
-// A join warns of the nodes that it cannot reach, and says nothing of those that answer or while there are no routes.
+// A join warns of the nodes that it cannot reach, and says nothing of those that answer. It waits for the routes of flannel, and for no other pod network.
 func TestUnreached(t *testing.T) {
 	h, err := host.Fake(t.Context(), t.TempDir(), &config.Config{}, &host.Recorder{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Unreached(t.Context(), h); err != nil {
-		t.Errorf("without routes: %v", err)
+	put := func(name, text string) {
+		t.Helper()
+		if err := h.Files.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
+	put("/etc/cni/net.d/10-calico.conflist", "{}")
+	if err := Unreached(t.Context(), h, func(string) { t.Error("it waits for flannel, which is not there") }); err != nil {
+		t.Errorf("with another pod network: %v", err)
+	}
+	put("/etc/cni/net.d/10-flannel.conflist", "{}")
 	// 127.0.0.1 refuses; 127.0.0.2 accepts and stays silent, as behind a network that drops large packets.
 	silent, err := net.Listen("tcp", "127.0.0.2:10250")
 	if err != nil {
@@ -72,16 +80,15 @@ func TestUnreached(t *testing.T) {
 	route := func(gateway string) string {
 		return "flannel.1\t" + gateway + "\t" + gateway + "\t0003\t0\t0\t0\t00FFFFFF\n"
 	}
-	if err := h.Files.WriteFile("/proc/net/route", []byte(route("0100007F")), 0o644); err != nil {
-		t.Fatal(err)
+	waited := false
+	if err := Unreached(t.Context(), h, func(string) {
+		waited = true
+		put("/proc/net/route", route("0100007F"))
+	}); err != nil || !waited {
+		t.Errorf("with a node that answers: %v, waited %v", err, waited)
 	}
-	if err := Unreached(t.Context(), h); err != nil {
-		t.Errorf("with a node that answers: %v", err)
-	}
-	if err := h.Files.WriteFile("/proc/net/route", []byte(route("0100007F")+route("0200007F")), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	f := finding.Of(Unreached(t.Context(), h))
+	put("/proc/net/route", route("0100007F")+route("0200007F"))
+	f := finding.Of(Unreached(t.Context(), h, func(string) { t.Error("it waits although there are routes") }))
 	if len(f) != 1 || f[0].Code != "OCA-5112" || f[0].Severity != finding.Warning || len(f[0].Evidence) != 1 || !strings.Contains(f[0].Evidence[0], "127.0.0.2:10250") {
 		t.Errorf("%+v", f)
 	}
