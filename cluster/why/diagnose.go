@@ -86,7 +86,7 @@ func Diagnose(s *Snapshot, name string) (r Report, ok bool) {
 	r.Cause = root(g, before, found)
 	state, well := f.state(symptom)
 	r.State, r.Healthy = state, well && (r.Cause == nil || r.Cause.Severity == finding.Warning)
-	if well && !r.Healthy {
+	if well && !r.Healthy && !slices.Contains(parts, symptom) { // parts have no status
 		r.State += " by its status, but something is wrong"
 	}
 	if r.Cause != nil && !f.notAsked() { // of a machine alone, no way leads to the cloud

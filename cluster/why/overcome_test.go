@@ -48,6 +48,9 @@ func TestOvercome(t *testing.T) {
 			if !tt.well && !strings.HasSuffix(r.State, "is healthy by its status, but something is wrong") {
 				t.Errorf("state %q", r.State)
 			}
+			if part, _ := Diagnose(s, string(dns)); part.State != "dns has no state of its own" {
+				t.Errorf("state %q", part.State)
+			}
 		})
 	}
 }
