@@ -150,8 +150,7 @@ func ending(ctx context.Context, c client.Client, namespace string, of []*metav1
 			return "", fmt.Errorf("reading a selector of pods: %w", err)
 		}
 		for _, p := range pods.Items {
-			over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-			if !over && p.Spec.NodeName != "" && selector.Matches(labels.Set(p.Labels)) {
+			if !kube.PodEnded(&p) && p.Spec.NodeName != "" && selector.Matches(labels.Set(p.Labels)) {
 				return fmt.Sprintf("pod %s is still ending on node %s", p.Name, p.Spec.NodeName), nil
 			}
 		}

@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/owned"
 )
 
 const (
@@ -37,7 +38,6 @@ const (
 	// routesWithin is how long a node that has just joined may take to start flannel, whose image it has.
 	routesWithin   = 20 * time.Second
 	routesInterval = 250 * time.Millisecond
-	cniConf        = "/etc/cni/net.d/*.conf*"
 )
 
 // podNetwork tries flannel's tunnels to the other nodes from this one. At the other end of each is a kubelet: its certificate comes in packets of full size, which
@@ -85,8 +85,8 @@ func Unreached(ctx context.Context, h *host.Host, waiting func(why string)) erro
 
 // otherCNI reports whether the network of pods is configured, and not by flannel.
 func otherCNI(files host.Files) bool {
-	names, err := files.Glob(cniConf)
-	return err == nil && len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, "flannel") })
+	names := owned.CNIConfigs(files)
+	return len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, "flannel") })
 }
 
 // through is why no TLS server answers at an address, "" if one does or refuses: then packets went both ways.

@@ -50,8 +50,7 @@ func notReady(pods []corev1.Pod) []string {
 	var out []string
 	for i := range pods {
 		p := &pods[i]
-		done := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || p.DeletionTimestamp != nil
-		if !done && p.Name != name && !kube.PodReady(p) {
+		if !kube.PodEnded(p) && p.DeletionTimestamp == nil && p.Name != name && !kube.PodReady(p) {
 			out = append(out, p.Namespace+"/"+p.Name)
 		}
 	}

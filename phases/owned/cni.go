@@ -24,6 +24,20 @@ const (
 	podNamespaceIn = "K8S_POD_NAMESPACE"
 )
 
+// CNIConfigs are the files from which containerd chooses the network of pods, by name. Source: go-cni opts.go, loadFromConfDir.
+func CNIConfigs(files host.Files) []string {
+	var out []string
+	for _, extension := range []string{"conf", "conflist", "json"} {
+		found, err := files.Glob(cniConfigDir + "/*." + extension)
+		if err != nil {
+			continue // only a malformed pattern
+		}
+		out = append(out, found...)
+	}
+	slices.Sort(out)
+	return out
+}
+
 // cniCandidates are the pod network's files whose names alone say whose they are.
 func cniCandidates(h *host.Host) []string {
 	return slices.DeleteFunc([]string{path.Join(cniStateDir, "networks", network), Conflist, flannelSubnet},

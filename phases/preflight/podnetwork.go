@@ -29,21 +29,14 @@ func podNetworkChecks() []Check {
 func checkCNI(_ context.Context, m *machine) []finding.Finding {
 	var others []string
 	present := m.h.Files.Exists(owned.Conflist)
-	for _, extension := range []string{"conf", "conflist", "json"} { // those that libcni reads
-		found, err := m.h.Files.Glob(path.Dir(owned.Conflist) + "/*." + extension)
-		if err != nil {
-			continue // only a malformed pattern
-		}
-		for _, f := range found {
-			if f < owned.Conflist || f > owned.Conflist && !present {
-				others = append(others, f)
-			}
+	for _, f := range owned.CNIConfigs(m.h.Files) {
+		if f < owned.Conflist || f > owned.Conflist && !present {
+			others = append(others, f)
 		}
 	}
 	if len(others) == 0 {
 		return nil
 	}
-	slices.Sort(others)
 	f := finding.New("OCA-2009", "Pods would be connected to a network of another program",
 		fmt.Sprintf("containerd uses the first file of %s, and there is %s", path.Dir(owned.Conflist), strings.Join(others, ", ")),
 		"if no program needs it, move it away: mv "+strings.Join(others, " ")+" /root/; for a pod network of your own: ocadm init --cni none")
