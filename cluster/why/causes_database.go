@@ -72,13 +72,18 @@ func databaseCauses() []Cause {
 		{ID: "database-full", Code: "OCA-6106", Layer: Database, On: string(database), Title: "The database server has no space", Why: "the disk of its data is full",
 			Next: "on the machine of the server: df -h; PURGE BINARY LOGS",
 			Says: regexp.MustCompile(`Error (1021|1114)\b|The table '[^']+' is full|Disk full`), In: LogLine | Message},
-		{ID: "database-down", Code: "OCA-6107", Layer: Symptom, Title: "The embedded database does not run", Why: "its pod is not ready",
+		{ID: "database-down", Code: "OCA-6107", Layer: Symptom, Title: "The embedded database does not run", What: "${what}", Why: "its pod is not ready",
 			Next: "kubectl -n ${namespace} logs ${pod} --previous; kubectl -n ${namespace} describe pod ${pod}",
 			When: func(f *facts) []Hit {
 				var out []Hit
-				for _, p := range f.databasePods() {
+				pods := f.databasePods()
+				for _, p := range pods {
+					what := "The embedded database does not run"
+					if !f.allUnwell(pods) {
+						what = "A server of the embedded database does not run: pod " + p.Name
+					}
 					if f.unwell(p) {
-						out = append(out, Hit{On: podSubject(p), Evidence: []string{f.podLine(p)}})
+						out = append(out, Hit{On: podSubject(p), Evidence: []string{f.podLine(p)}, Values: map[string]string{"what": what}})
 					}
 				}
 				return out

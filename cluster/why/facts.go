@@ -23,11 +23,6 @@ const (
 	eventAge = 15 * time.Minute
 	// endAge is how long ago the end of a container may be: one that keeps ending is started again every few minutes.
 	endAge = time.Hour
-	// restartAge is how long a container that runs again counts as one that keeps ending, after restartsFrom restarts.
-	restartAge   = 5 * time.Minute
-	restartsFrom = 2
-	// longerRun is how much longer than its last run a container must run to have overcome what ended that.
-	longerRun = 30 * time.Second
 )
 
 // facts are a snapshot with what follows from it.
@@ -51,24 +46,11 @@ func PodUnwell(p *corev1.Pod, now time.Time) bool {
 		return true
 	}
 	for _, c := range containers(p) {
-		if c.RestartCount >= restartsFrom && keepsEnding(c, now) {
+		if loops, _ := kube.Looping(c, now); loops {
 			return true
 		}
 	}
 	return !kube.PodReady(p)
-}
-
-// keepsEnding reports whether a container has ended in the last minutes, and has not yet run longer than before. After a fault that is over, all containers
-// of a cloud run again, and their restarts of earlier days mean nothing.
-func keepsEnding(c corev1.ContainerStatus, now time.Time) bool {
-	last, running := c.LastTerminationState.Terminated, c.State.Running
-	if last == nil || now.Sub(last.FinishedAt.Time) >= restartAge {
-		return false
-	}
-	if running == nil || running.StartedAt.IsZero() || last.StartedAt.IsZero() {
-		return true
-	}
-	return now.Sub(running.StartedAt.Time) < last.FinishedAt.Sub(last.StartedAt.Time)+longerRun
 }
 
 func containers(p *corev1.Pod) []corev1.ContainerStatus {

@@ -29,8 +29,9 @@ func TestOvercome(t *testing.T) {
 	}{
 		{"runs longer than before", 2 * time.Minute, time.Minute, true},
 		{"ends every two minutes", time.Minute, 2 * time.Minute, false},
-		{"began a moment ago", 10 * time.Second, time.Second, false},
-		{"ended long ago", 6 * time.Minute, time.Hour, true},
+		{"began a moment ago", 3 * time.Second, time.Second, false},
+		{"runs twice as long as before", 40 * time.Second, 20 * time.Second, true},
+		{"had run for long", 6 * time.Minute, time.Hour, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := healthy(t)
@@ -78,5 +79,19 @@ func TestContainerOfAnEvent(t *testing.T) {
 	}
 	if len(want) > 0 {
 		t.Errorf("not found: %v", want)
+	}
+}
+
+// TestOneOfTwoDatabaseServers: while one server of the embedded database works, the database runs.
+func TestOneOfTwoDatabaseServers(t *testing.T) {
+	s := healthy(t)
+	s.addPod(s.Namespace, "ocadm-mysql-2-0", "n2", map[string]string{"app": "ocadm-mysql"})
+	for _, want := range []string{"A server of the embedded database does not run: pod ocadm-mysql-2-0", "The embedded database does not run"} {
+		s.ill("ocadm-mysql-2-0", "", "")
+		r, _ := Diagnose(s, "")
+		if r.Cause == nil || r.Cause.ID != "database-down" || r.Cause.What != want {
+			t.Errorf("%+v, want %q", r.Cause, want)
+		}
+		s.ill("ocadm-mysql-0", "", "")
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"yunion.io/x/ocadm/internal/kube"
 )
 
 // answer is what pulling an image has brought.
@@ -43,7 +45,7 @@ func (a answer) over() bool { return a.state > pullFails }
 const pullAgain = time.Minute
 
 // have are the reasons for which a container waits although its image is there.
-var have = []string{"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"}
+var have = []string{"CreateContainerConfigError", "CreateContainerError", "RunContainerError", kube.CrashLoop}
 
 // What registries and runtimes answer if trying again is of no use, and what a full disk says.
 var (

@@ -9,15 +9,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
 )
 
-// crashLoop is how a kubelet calls the wait before it starts a container again that keeps ending.
-const crashLoop = "CrashLoopBackOff"
-
 // hopeless are waiting reasons that time alone does not cure.
 var hopeless = []string{
-	crashLoop, "CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff",
+	kube.CrashLoop, "CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff",
 	"InvalidImageName", "RunContainerError", "OOMKilled", "Unschedulable",
 }
 
@@ -30,7 +28,7 @@ func Trouble(p corev1.Pod, now time.Time) string {
 		return words
 	}
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		if loops, _ := loop(s, now); loops {
+		if loops, _ := kube.Looping(s, now); loops {
 			return ended(s)
 		}
 		w := s.State.Waiting
@@ -63,7 +61,7 @@ func looping(p corev1.Pod, now time.Time) (words []string, due time.Time) {
 		return nil, due
 	}
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		loops, until := loop(s, now)
+		loops, until := kube.Looping(s, now)
 		if !loops {
 			continue
 		}
@@ -71,43 +69,6 @@ func looping(p corev1.Pod, now time.Time) (words []string, due time.Time) {
 		due = wait.Earliest(due, until)
 	}
 	return words, due
-}
-
-// A container keeps ending if it was restarted at least loopFrom times and ran less than longRun before it ended last; a kubelet forgets
-// its back-off after as long. It has recovered when it has run twice as long as then, and no less than shortRun.
-const (
-	loopFrom = 2
-	longRun  = 10 * time.Minute
-	shortRun = 5 * time.Second
-)
-
-// loop reports whether a container keeps ending. It stays so in all rounds of the loop: while it waits for its next start, and while it runs,
-// ready or not, until it has run for longer than last time. until is when that will be, if it runs.
-func loop(s corev1.ContainerStatus, now time.Time) (yes bool, until time.Time) {
-	last := s.LastTerminationState.Terminated
-	switch {
-	case s.State.Waiting != nil:
-		return s.State.Waiting.Reason == crashLoop, until
-	case s.State.Terminated != nil:
-		return s.RestartCount >= loopFrom && s.State.Terminated.ExitCode != 0, until
-	case s.State.Running == nil || last == nil || s.RestartCount < loopFrom || lost(last):
-		return false, until
-	}
-	ran := last.FinishedAt.Sub(last.StartedAt.Time)
-	if last.StartedAt.IsZero() {
-		ran = 0 // it could not even be started
-	}
-	if ran >= longRun {
-		return false, until
-	}
-	until = s.State.Running.StartedAt.Add(max(2*ran, shortRun))
-	return now.Before(until), until
-}
-
-// lost reports whether a container did not end by itself but with its node: containerd and the kubelet make up an exit for one that they find no more. After two
-// losses of power, a service has not kept ending.
-func lost(t *corev1.ContainerStateTerminated) bool {
-	return t.Reason == "Unknown" || t.Reason == "ContainerStatusUnknown" // unknownExitReason of containerd's CRI; convertToAPIContainerStatuses of the kubelet
 }
 
 // LastWords is the end of the log of a container that keeps ending and waits for its next start, "" if there is none.
@@ -125,7 +86,7 @@ func LastWords(p corev1.Pod) string {
 
 // ended says how a container ended last, in the same words in every round of a loop.
 func ended(s corev1.ContainerStatus) string {
-	what := fmt.Sprintf("container %s: %s", s.Name, crashLoop)
+	what := fmt.Sprintf("container %s: %s", s.Name, kube.CrashLoop)
 	t := s.State.Terminated
 	if t == nil {
 		t = s.LastTerminationState.Terminated

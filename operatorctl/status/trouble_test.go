@@ -50,6 +50,8 @@ func TestACrashLoopIsDegradedThroughout(t *testing.T) {
 		{"it has run as long as last time", running(3, 40*s, ended(1, "error: no key", 0, 30*s)), 1, 70 * s, v1alpha1.Degraded, why, 100 * s},
 		{"it has just ended", justEnded, 0, 30 * s, v1alpha1.Degraded, "0 of 1 pods ready; " + why, 0},
 		{"it has run twice as long", running(3, 40*s, ended(1, "error: no key", 0, 30*s)), 1, 100 * s, v1alpha1.Available, "", 0},
+		{"it has run half a minute longer", running(3, 400*s, ended(1, "error: no key", 0, 300*s)), 1, 730 * s, v1alpha1.Available, "", 0},
+		{"it has not", running(3, 400*s, ended(1, "error: no key", 0, 300*s)), 1, 729 * s, v1alpha1.Degraded, why, 730 * s},
 		{"it could not be started", running(3, 40*s, &corev1.ContainerStateTerminated{ExitCode: 128}), 1, 42 * s,
 			v1alpha1.Degraded, "container glance: CrashLoopBackOff, last exit 128", 45 * s},
 		{"it ended once", running(1, 40*s, ended(1, "error: no key", 0, 30*s)), 1, 41 * s, v1alpha1.Available, "", 0},
