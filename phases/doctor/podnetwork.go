@@ -38,6 +38,10 @@ const (
 	// routesWithin is how long a node that has just joined may take to start flannel, whose image it has.
 	routesWithin   = 20 * time.Second
 	routesInterval = 250 * time.Millisecond
+	// flannelWithin is how long it may take to get flannel's pod, where another program has a network for containers.
+	flannelWithin = 5 * time.Second
+	// flannelLogs is the directory that the kubelet makes for the pod. Source: templates/addons/flannel; kubelet kuberuntime BuildPodLogsDirectory.
+	flannelLogs = "/var/log/pods/kube-flannel_*"
 )
 
 // podNetwork tries flannel's tunnels to the other nodes from this one. At the other end of each is a kubelet: its certificate comes in packets of full size, which
@@ -66,8 +70,10 @@ func podNetwork(ctx context.Context, h *host.Host) []why.Tunnel {
 func Unreached(ctx context.Context, h *host.Host, waiting func(why string)) error {
 	limited, cancel := context.WithTimeout(ctx, routesWithin)
 	defer cancel()
+	began := time.Now()
 	_ = wait.Until(limited, "the pod network", routesInterval, func(context.Context) (bool, string, error) {
-		return len(tunnelEnds(h.Files.Text("/proc/net/route"))) > 0 || otherCNI(h.Files), "flannel has not made its routes yet", nil
+		other := time.Since(began) >= flannelWithin && otherCNI(h.Files)
+		return other || len(tunnelEnds(h.Files.Text("/proc/net/route"))) > 0, "flannel has not made its routes yet", nil
 	}, waiting) // without routes, nothing is tried
 	var evidence []string
 	for _, t := range podNetwork(ctx, h) {
@@ -83,10 +89,10 @@ func Unreached(ctx context.Context, h *host.Host, waiting func(why string)) erro
 		"let UDP 8472 through between this node and the others, both ways; then: ocadm why").With(evidence...)
 }
 
-// otherCNI reports whether the network of pods is configured, and not by flannel.
+// otherCNI reports whether a network for containers is configured here, and flannel does not run: it may be that of the pods, or of a program such as podman.
 func otherCNI(files host.Files) bool {
-	names := owned.CNIConfigs(files)
-	return len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, "flannel") })
+	flannel, err := files.Glob(flannelLogs)
+	return err == nil && len(flannel) == 0 && !files.Exists(owned.Conflist) && len(owned.CNIConfigs(files)) > 0
 }
 
 // through is why no TLS server answers at an address, "" if one does or refuses: then packets went both ways.
