@@ -185,6 +185,19 @@ func startAgain(ctx context.Context, c client.Client, key client.ObjectKey, by s
 	return started, err
 }
 
+// restoredHold is how long a cloud has to stay ready that a restore of etcd stopped. Until then, pods have the status of the snapshot: a kubelet that lost the
+// API server lists its pods again within a minute (client-go waits 30 s between two attempts, and up to twice that with its jitter).
+const restoredHold = time.Minute
+
+// Hold returns how long a cloud that is stopped has to stay ready after its start until it counts as running, see WaitHeld.
+func Hold(ctx context.Context, c client.Client, key client.ObjectKey) (time.Duration, error) {
+	u, err := get(ctx, c, key)
+	if err != nil || u.GetAnnotations()[v1alpha1.AnnotationStoppedBy] != v1alpha1.StoppedByRestore {
+		return 0, err
+	}
+	return restoredHold, nil
+}
+
 // Start lets the operator start the services of a cloud again that Stop ended.
 func Start(ctx context.Context, c client.WithWatch, key client.ObjectKey) error {
 	return operation.Start(ctx, c, key, kube.FieldManager)

@@ -51,6 +51,25 @@ func WaitSeen(ctx context.Context, c client.WithWatch, key client.ObjectKey, see
 	return err
 }
 
+// WaitHeld is Wait for a cloud that has to stay ready for as long as hold.
+func WaitHeld(ctx context.Context, c client.WithWatch, key client.ObjectKey, hold time.Duration, report func(Status)) error {
+	for {
+		if err := Wait(ctx, c, key, report); err != nil || hold == 0 {
+			return err
+		}
+		holding, cancel := context.WithTimeout(ctx, hold)
+		err := follow(holding, c, key, report, func(_ *unstructured.Unstructured, s Status) bool { return !s.Ready })
+		held := errors.Is(holding.Err(), context.DeadlineExceeded) && ctx.Err() == nil
+		cancel()
+		switch {
+		case held && errors.Is(err, context.DeadlineExceeded):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
 // Watch calls report from one goroutine with the status of a cloud after each change. It ends with ctx, or when the cloud is deleted.
 func Watch(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(Status)) error {
 	return follow(ctx, c, key, report, func(*unstructured.Unstructured, Status) bool { return false })

@@ -167,13 +167,13 @@ func (s story) Progress(done, total int64, unit string) {
 
 // waitForCloud waits until the cloud is ready, reporting progress, and then prints its status.
 func (a *app) waitForCloud(ctx context.Context, k client.WithWatch, f *cloudFlags) error {
-	return a.waitSeen(ctx, k, f, func(cluster.Status) bool { return true })
+	return a.waitFor(ctx, k, f, func(report func(cluster.Status)) error { return cluster.Wait(ctx, k, f.key(), report) })
 }
 
-// waitSeen is waitForCloud after a change that the resource of the cloud does not show, see cluster.WaitSeen.
-func (a *app) waitSeen(ctx context.Context, k client.WithWatch, f *cloudFlags, seen func(cluster.Status) bool) error {
+// waitFor reports the progress of a wait for the cloud, and then prints the status of the cloud.
+func (a *app) waitFor(ctx context.Context, k client.WithWatch, f *cloudFlags, wait func(report func(cluster.Status)) error) error {
 	s := a.story()
-	err := cluster.WaitSeen(ctx, k, f.key(), seen, cloud.Report(s))
+	err := wait(cloud.Report(s))
 	s.Close()
 	if err != nil {
 		return err

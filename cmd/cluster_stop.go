@@ -49,18 +49,26 @@ func newClusterStart(a *app) *cobra.Command {
 		Use:   "start",
 		Short: "Start the services of the cloud again",
 		Long: "Has the operator start the services that ocadm cluster stop, or an interrupted restore or move, has stopped. If the cloud was paused\n" +
-			"before, it is paused again.",
+			"before, it is paused again. With --wait after a restore of etcd, the cloud has to stay ready for a minute: until then, pods may have the\n" +
+			"status of the snapshot.",
 		Example: "  ocadm cluster start\n  ocadm cluster start --wait",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+				hold, err := cluster.Hold(ctx, k, f.key())
+				if err != nil {
+					return err
+				}
 				if err := cluster.Start(ctx, k, f.key()); err != nil {
 					return err
 				}
-				if f.wait {
-					return a.waitForCloud(ctx, k, &f)
+				if !f.wait {
+					return a.printResult(&f, "started")
 				}
-				return a.printResult(&f, "started")
+				if hold > 0 {
+					fmt.Fprintf(a.Err, "The cloud was restored with etcd: it has to stay ready for %s, until no pod has the status of the snapshot\n", hold)
+				}
+				return a.waitFor(ctx, k, &f, func(report func(cluster.Status)) error { return cluster.WaitHeld(ctx, k, f.key(), hold, report) })
 			})
 		},
 	}

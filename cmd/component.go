@@ -154,7 +154,7 @@ func newComponentRestart(a *app) *cobra.Command {
 				for _, line := range lines {
 					fmt.Fprintln(a.Err, line)
 				}
-				return a.waitSeen(ctx, k, &f, seen)
+				return a.waitFor(ctx, k, &f, func(report func(cluster.Status)) error { return cluster.WaitSeen(ctx, k, f.key(), seen, report) })
 			})
 		},
 	}

@@ -13,8 +13,10 @@ const (
 	AnnotationPaused = "onecloud.yunion.io/paused"
 	// AnnotationPausedBefore on a cloud that was stopped holds what AnnotationPaused held before, "" for nothing: a start brings it back.
 	AnnotationPausedBefore = "onecloud.yunion.io/paused-before"
-	// AnnotationStoppedBy on a cloud that was stopped names the operation that did it; absent if a person did.
+	// AnnotationStoppedBy on a cloud that was stopped names the operation that did it, or is StoppedByRestore; absent if a person did.
 	AnnotationStoppedBy = "onecloud.yunion.io/stopped-by"
+	// StoppedByRestore says that a restore of etcd brought the cloud back and stopped it. No operation can have this name.
+	StoppedByRestore = "etcd restore"
 )
 
 // AnnotationAbandon "databases" on a cloud that is being deleted leaves its databases and accounts where they are, whatever the policy.

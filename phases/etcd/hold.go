@@ -135,8 +135,7 @@ func pauseCloud(raw []byte) (edit, error) {
 	}
 	if a[v1alpha1.AnnotationPaused] != "true" {
 		before, _ := a[v1alpha1.AnnotationPaused].(string)
-		a[v1alpha1.AnnotationPaused], a[v1alpha1.AnnotationPausedBefore] = "true", before
-		delete(a, v1alpha1.AnnotationStoppedBy)
+		a[v1alpha1.AnnotationPaused], a[v1alpha1.AnnotationPausedBefore], a[v1alpha1.AnnotationStoppedBy] = "true", before, v1alpha1.StoppedByRestore
 	}
 	what := fmt.Sprintf("paused cloud %s/%s", m["namespace"], m["name"])
 	if asks {

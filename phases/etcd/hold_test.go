@@ -123,7 +123,8 @@ func TestHold(t *testing.T) {
 	if err := json.Unmarshal(s.values[clouds+"onecloud/default"], &cloud); err != nil {
 		t.Fatal(err)
 	}
-	if before, there := cloud.Annotations[v1alpha1.AnnotationPausedBefore]; cloud.Annotations[v1alpha1.AnnotationPaused] != "true" || !there || before != "" {
+	if before, there := cloud.Annotations[v1alpha1.AnnotationPausedBefore]; cloud.Annotations[v1alpha1.AnnotationPaused] != "true" || !there || before != "" ||
+		cloud.Annotations[v1alpha1.AnnotationStoppedBy] != v1alpha1.StoppedByRestore {
 		t.Errorf("the cloud: %v", cloud.Annotations)
 	}
 	if text := string(s.values[clouds+"onecloud/default"]); !strings.Contains(text, "9007199254740993") || !strings.Contains(text, "a<b") || !strings.Contains(text, `"generation":12`) {

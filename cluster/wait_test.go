@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
+)
+
+// watchUnstructured makes the watch of the fake client return what that of a real one does for an unstructured list.
+func watchUnstructured(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) (watch.Interface, error) {
+	w, err := c.Watch(ctx, list, o...)
+	if err != nil {
+		return nil, err
+	}
+	return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+		m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(e.Object)
+		e.Object = &unstructured.Unstructured{Object: m}
+		return e, err == nil
+	}), nil
+}
+
+// A cloud that is ready by the status of a snapshot, and degrades when the kubelets have reported, is not ready until it stays so.
+func TestWaitHeld(t *testing.T) {
+	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: DefaultName}}
+	be := func(ready bool) {
+		c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "Pods", Message: "glance starts"}
+		if ready {
+			c.Status, c.Message = metav1.ConditionTrue, ""
+		}
+		meta.SetStatusCondition(&cloud.Status.Conditions, c)
+	}
+	be(true)
+	k := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).
+		WithIndex(cloud, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
+		WithInterceptorFuncs(interceptor.Funcs{Watch: watchUnstructured}).Build()
+	set := func(ready bool) {
+		if err := k.Get(t.Context(), client.ObjectKeyFromObject(cloud), cloud); err != nil {
+			t.Error(err)
+		}
+		be(ready)
+		if err := k.Update(t.Context(), cloud); err != nil {
+			t.Error(err)
+		}
+	}
+	var seen []bool
+	report := func(s Status) {
+		switch seen = append(seen, s.Ready); len(seen) {
+		case 2: // the first look of the hold
+			set(false)
+		case 4: // the first look of the next wait
+			set(true)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := WaitHeld(ctx, k, client.ObjectKeyFromObject(cloud), 200*time.Millisecond, report); err != nil {
+		t.Fatal(err)
+	}
+	if want := []bool{true, true, false, false, true, true}; !slices.Equal(seen, want) {
+		t.Errorf("seen %v, want %v", seen, want)
+	}
+	seen = nil
+	if err := WaitHeld(ctx, k, client.ObjectKeyFromObject(cloud), 0, report); err != nil || !slices.Equal(seen, []bool{true}) {
+		t.Errorf("without a hold: seen %v, %v", seen, err)
+	}
+}
