@@ -56,6 +56,6 @@ func WaitGone(ctx context.Context, c client.WithWatch, key client.ObjectKey, rep
 	}
 	return finding.Finding{
 		Code: "OCA-7009", Severity: finding.Error, What: fmt.Sprintf("Cloud %s was not deleted in time", key), Cause: wait.Why(err),
-		Remedy: fmt.Sprintf("kubectl -n %s logs deployment/%s", DefaultNamespace, OperatorName), Err: err,
+		Remedy: fmt.Sprintf("kubectl -n %s logs -l app=%s --prefix --tail=-1", DefaultNamespace, OperatorName), Err: err,
 	}
 }

@@ -109,6 +109,7 @@ func Join() []host.Phase {
 			node.Mirrors("kubelet-wait-bootstrap", depot.PhaseName),
 			after(compute.LabelPhase(), "node-registered"),
 			spread.DNS("mark-control-plane", "images", node.MirrorsPhase, depot.PhaseName),
+			spread.Operator(spread.PhaseName),
 		},
 	)
 }

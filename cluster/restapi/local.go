@@ -7,8 +7,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
+	"slices"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -62,19 +64,40 @@ func (m *operatorMetrics) Gather() ([]*dto.MetricFamily, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looking for the operator: %w", err)
 	}
-	if len(pods.Items) == 0 {
-		return nil, errors.New("the operator does not run")
+	err = errors.New("the operator does not run")
+	var waits []*dto.MetricFamily
+	for i := range pods.Items {
+		families, failed := m.of(ctx, &pods.Items[i])
+		switch {
+		case failed != nil:
+			err = failed
+		case leads(families):
+			return families, nil
+		default:
+			waits = families
+		}
 	}
-	r, err := m.pods.CoreV1().Pods(m.namespace).ProxyGet("http", pods.Items[0].Name, metricsPort, "/metrics", nil).Stream(ctx)
+	if waits != nil { // none works now
+		return waits, nil
+	}
+	return nil, err
+}
+
+// of reads the metrics of one copy of the operator.
+func (m *operatorMetrics) of(ctx context.Context, pod *corev1.Pod) ([]*dto.MetricFamily, error) {
+	r, err := m.pods.CoreV1().Pods(m.namespace).ProxyGet("http", pod.Name, metricsPort, "/metrics", nil).Stream(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("reading the metrics of %s: %w", client.ObjectKeyFromObject(&pods.Items[0]), err)
+		return nil, fmt.Errorf("reading the metrics of %s: %w", client.ObjectKeyFromObject(pod), err)
 	}
 	defer func() { _ = r.Close() }()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(r)
-	var out []*dto.MetricFamily
-	for _, f := range families {
-		out = append(out, f)
-	}
-	return out, err
+	return slices.Collect(maps.Values(families)), err
+}
+
+// leads reports whether these are the metrics of the copy that holds the lease: only that one counts what the clouds do.
+func leads(families []*dto.MetricFamily) bool {
+	return slices.ContainsFunc(families, func(f *dto.MetricFamily) bool {
+		return f.GetName() == "leader_election_master_status" && slices.ContainsFunc(f.GetMetric(), func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 1 })
+	})
 }

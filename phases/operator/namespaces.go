@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -164,7 +165,7 @@ func markNamespaces(ctx context.Context, h *host.Host, c client.WithWatch, look 
 }
 
 // ObjectsFor renders the operator for a cluster that may have one: it watches the given namespaces in addition to those it watches already, and keeps
-// its registry credentials.
+// its registry credentials and the number of its copies.
 func ObjectsFor(ctx context.Context, c client.Client, image string, namespaces ...string) ([]*unstructured.Unstructured, error) {
 	d, err := installed(ctx, c)
 	if err != nil {
@@ -182,7 +183,14 @@ func ObjectsFor(ctx context.Context, c client.Client, image string, namespaces .
 		secrets = append(secrets, map[string]any{"name": s.Name})
 	}
 	for _, o := range objs {
-		if o.GetKind() != "Deployment" || len(secrets) == 0 {
+		if o.GetKind() != "Deployment" {
+			continue
+		}
+		replicas := max(1, int64(ptr.Deref(d.Spec.Replicas, 1)))
+		if err := unstructured.SetNestedField(o.Object, replicas, "spec", "replicas"); err != nil {
+			return nil, fmt.Errorf("keeping the number of operators: %w", err)
+		}
+		if len(secrets) == 0 {
 			continue
 		}
 		if err := unstructured.SetNestedSlice(o.Object, secrets, "spec", "template", "spec", "imagePullSecrets"); err != nil {

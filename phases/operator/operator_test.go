@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/yaml"
 
@@ -171,6 +172,7 @@ func TestObjectsFor(t *testing.T) {
 	live := deployment()
 	live.Spec.Template.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: cluster.PullSecret}}
 	live.Spec.Template.Spec.Containers = []corev1.Container{{Name: Name, Args: []string{cluster.NamespacesFlag + Namespace + ",other"}}}
+	live.Spec.Replicas = ptr.To[int32](2)
 	objs, err := ObjectsFor(t.Context(), fake.NewClientBuilder().WithObjects(live).Build(), "registry.example.org/ocadm:v2", "third")
 	if err != nil {
 		t.Fatal(err)
@@ -182,6 +184,9 @@ func TestObjectsFor(t *testing.T) {
 	}
 	if got := d.Spec.Template.Spec.ImagePullSecrets; !slices.Equal(got, live.Spec.Template.Spec.ImagePullSecrets) {
 		t.Errorf("credentials %v", got)
+	}
+	if *d.Spec.Replicas != 2 {
+		t.Errorf("%d copies", *d.Spec.Replicas)
 	}
 	if got := cluster.WatchedBy(&d); !slices.Equal(got, []string{Namespace, "other", "third"}) {
 		t.Errorf("namespaces %v", got)

@@ -26,9 +26,9 @@ const dnsName = "coredns"
 // dnsLabels are the selector of kubeadm's CoreDNS. That of another installer has more.
 func dnsLabels() map[string]string { return map[string]string{"k8s-app": "kube-dns"} }
 
-// dns is the CoreDNS of a cluster, and the nodes that it can run on.
-type dns struct {
-	// ours is false in a cluster whose DNS is not kubeadm's.
+// copies are the pods of a Deployment whose copies should not share a node, and the nodes that they can run on.
+type copies struct {
+	// ours is false if there is no such Deployment, or if it is another installer's.
 	ours bool
 	// replicas is how many pods are wanted, pods are those that are there and are not being deleted, by name.
 	replicas int32
@@ -36,35 +36,40 @@ type dns struct {
 	nodes    []corev1.Node
 }
 
-// readDNS reads it.
-func readDNS(ctx context.Context, k client.Reader) (dns, error) {
+// readDNS reads the copies of CoreDNS.
+func readDNS(ctx context.Context, k client.Reader) (copies, error) {
+	return read(ctx, k, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: dnsName}, dnsLabels())
+}
+
+// read returns the copies of a Deployment that is ours if its selector is these labels, and nothing else manages it.
+func read(ctx context.Context, k client.Reader, key client.ObjectKey, selector map[string]string) (copies, error) {
 	var d appsv1.Deployment
-	err := k.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: dnsName}, &d)
+	err := k.Get(ctx, key, &d)
 	if apierrors.IsNotFound(err) {
-		return dns{}, nil
+		return copies{}, nil
 	}
 	if err != nil {
-		return dns{}, fmt.Errorf("reading CoreDNS: %w", err)
+		return copies{}, fmt.Errorf("reading Deployment %s: %w", key.Name, err)
 	}
-	out := dns{replicas: 1}
+	out := copies{replicas: 1}
 	if d.Spec.Replicas != nil {
 		out.replicas = *d.Spec.Replicas
 	}
-	out.ours = d.Spec.Selector != nil && len(d.Spec.Selector.MatchExpressions) == 0 && maps.Equal(d.Spec.Selector.MatchLabels, dnsLabels()) &&
+	out.ours = d.Spec.Selector != nil && len(d.Spec.Selector.MatchExpressions) == 0 && maps.Equal(d.Spec.Selector.MatchLabels, selector) &&
 		len(d.OwnerReferences) == 0 && d.Labels[v1alpha1.LabelManagedBy] == ""
 	if !out.ours {
 		return out, nil
 	}
 	var pods corev1.PodList
-	if err := k.List(ctx, &pods, client.InNamespace(d.Namespace), client.MatchingLabels(dnsLabels())); err != nil {
-		return dns{}, fmt.Errorf("listing the pods of CoreDNS: %w", err)
+	if err := k.List(ctx, &pods, client.InNamespace(d.Namespace), client.MatchingLabels(selector)); err != nil {
+		return copies{}, fmt.Errorf("listing the pods of Deployment %s: %w", key.Name, err)
 	}
 	out.pods = slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool {
 		return p.DeletionTimestamp != nil || kube.PodEnded(&p)
 	})
 	slices.SortFunc(out.pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	if out.nodes, err = controlPlanes(ctx, k); err != nil {
-		return dns{}, err
+		return copies{}, err
 	}
 	return out, nil
 }
@@ -78,7 +83,7 @@ func controlPlanes(ctx context.Context, k client.Reader) ([]corev1.Node, error) 
 }
 
 // node is the one that all pods run on, "" if they do not.
-func (d dns) node() string {
+func (d copies) node() string {
 	name := ""
 	for _, p := range d.pods {
 		if p.Spec.NodeName == "" || name != "" && name != p.Spec.NodeName {
@@ -90,7 +95,7 @@ func (d dns) node() string {
 }
 
 // others are the control-plane nodes besides that one to which a pod may move, once they are Ready.
-func (d dns) others() []corev1.Node {
+func (d copies) others() []corev1.Node {
 	return slices.DeleteFunc(slices.Clone(d.nodes), func(n corev1.Node) bool { return n.Name == d.node() || !takesPods(n) })
 }
 
@@ -104,10 +109,10 @@ func takesPods(n corev1.Node) bool {
 }
 
 // onOneNode reports whether all pods share a node, and another one could take some.
-func (d dns) onOneNode() bool { return d.ours && d.node() != "" && len(d.others()) > 0 }
+func (d copies) onOneNode() bool { return d.ours && d.node() != "" && len(d.others()) > 0 }
 
 // done reports whether there is nothing to spread.
-func (d dns) done() bool {
+func (d copies) done() bool {
 	switch {
 	case !d.ours || d.replicas < 2:
 		return true
@@ -118,7 +123,7 @@ func (d dns) done() bool {
 }
 
 // unready is why not all pods answer, "" if they do.
-func (d dns) unready() string {
+func (d copies) unready() string {
 	for _, p := range d.pods {
 		if !kube.PodReady(&p) {
 			return "pod " + p.Name + " is not ready"
@@ -131,7 +136,7 @@ func (d dns) unready() string {
 }
 
 // next is the pod to move now, or why none is: one may go only while the others answer.
-func (d dns) next() (pod *corev1.Pod, why string) {
+func (d copies) next() (pod *corev1.Pod, why string) {
 	if why := d.unready(); why != "" {
 		return nil, why
 	}

@@ -33,6 +33,11 @@ func Once(ctx context.Context, k client.Client) ([]string, error) {
 		return nil, err
 	}
 	out := d.once()
+	o, err := readOperator(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, o.operatorOnce()...)
 	clouds, err := cluster.All(ctx, k)
 	if err != nil {
 		return nil, err
@@ -50,7 +55,7 @@ func Once(ctx context.Context, k client.Client) ([]string, error) {
 }
 
 // once says that all pods of CoreDNS run on one node.
-func (d dns) once() []string {
+func (d copies) once() []string {
 	switch {
 	case !d.onOneNode():
 		return nil
@@ -111,6 +116,13 @@ func Runs(ctx context.Context, k client.Reader, node string) ([]string, error) {
 	var out []string
 	if d.ours && d.node() == node {
 		out = append(out, "all pods of CoreDNS")
+	}
+	o, err := readOperator(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	if o.ours && o.node() == node {
+		out = append(out, "the operator")
 	}
 	clouds, err := cluster.All(ctx, k)
 	if err != nil {

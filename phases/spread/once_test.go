@@ -49,6 +49,11 @@ func TestOnce(t *testing.T) {
 			[]string{"cloud blue has profile small: its services run once: ocadm cluster update --profile ha --wait --name blue"}},
 		"all is there twice":  {slices.Concat(two, []client.Object{pod("a", "n1", true), pod("b", "n2", true), cloud("default", "db.example.org", "ha")}), nil},
 		"profile ha does not": {slices.Concat(two, []client.Object{lacks}), []string{"cloud default: etcd has 1 member: ocadm cluster status"}},
+		"one operator":        {slices.Concat(two, operator(1, "n1")), []string{"the operator has one copy: kubectl -n onecloud scale deployment onecloud-operator --replicas=2"}},
+		"both operators on one node": {slices.Concat(two, operator(2, "n1", "n1")),
+			[]string{"the copies of the operator run on one node, n1: kubectl -n onecloud delete pod onecloud-operator-0"}},
+		"an operator on each": {slices.Concat(two, operator(2, "n1", "n2")), nil},
+		"a user stopped it":   {slices.Concat(two, operator(0)), nil},
 		"one control plane":   {slices.Concat(databaseOn("n1"), []client.Object{node("n1", true), cloud("default", "ocadm-mysql", "small")}), nil},
 	} {
 		got, err := Once(t.Context(), (&api{}).client(c.has...))
@@ -68,10 +73,10 @@ func TestRuns(t *testing.T) {
 	has := slices.Concat(databaseOn("n1"), []client.Object{coreDNS(2), node("n1", true), node("n2", true), pod("a", "n1", true), pod("b", "n1", true),
 		cloud("default", "ocadm-mysql", "small"), service("k1", "keystone", "n1", "ReplicaSet"), service("g1", "glance", "n1", "ReplicaSet"),
 		service("r1", "region", "n1", "ReplicaSet"), service("r2", "region", "n2", "ReplicaSet"), service("h1", "host", "n1", "DaemonSet"),
-		service("w1", "webconsole", "n2", "ReplicaSet")})
+		service("w1", "webconsole", "n2", "ReplicaSet")}, operator(1, "n2"))
 	for on, want := range map[string][]string{
 		"n1": {"all pods of CoreDNS", "the only copy of the database of cloud default", "of cloud default: glance, keystone"},
-		"n2": {"of cloud default: webconsole"},
+		"n2": {"the operator", "of cloud default: webconsole"},
 		"n3": nil,
 	} {
 		got, err := Runs(t.Context(), (&api{}).client(has...), on)

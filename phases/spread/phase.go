@@ -35,33 +35,43 @@ func DNS(after ...string) host.Phase {
 		Long: "init places all pods of CoreDNS on the only node, and Kubernetes leaves them there: without that node, the cluster has no DNS until they are\n" +
 			"replaced. This phase evicts one of them once another control-plane node is Ready; the others answer meanwhile. It never fails a join, and\n" +
 			"does nothing if the pods are on several nodes, or if CoreDNS is not kubeadm's.",
-		Skip: kubernetes.NotControlPlane,
-		Check: func(ctx context.Context, h *host.Host) (bool, error) {
-			k, err := h.Kube(ctx)
-			if err != nil {
-				return false, nil //nolint:nilerr // the phase runs, and says why
-			}
-			d, err := readDNS(ctx, k)
-			return err == nil && d.done(), nil
-		},
+		Skip:  kubernetes.NotControlPlane,
+		Check: check(readDNS, copies.done),
 		Plan: func(context.Context, *host.Host) ([]string, error) {
 			return []string{"if all pods of CoreDNS share one node: evict one of them"}, nil
 		},
-		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-			k, err := h.Kube(ctx)
-			if err == nil {
-				limited, cancel := context.WithTimeout(ctx, patience)
-				defer cancel()
-				err = move(limited, k, interval, r)
-			}
-			if errors.Is(context.Cause(ctx), context.Canceled) {
-				return context.Cause(ctx)
-			}
-			if err != nil {
-				r.Info("CoreDNS may still depend on one node, see ocadm ha status: %v", err)
-			}
-			return nil
-		},
+		Run: run(move, "CoreDNS may still depend on one node"),
+	}
+}
+
+// check makes a check that a failure to read does not fail: the phase runs then, and says why.
+func check(read func(context.Context, client.Reader) (copies, error), done func(copies) bool) func(context.Context, *host.Host) (bool, error) {
+	return func(ctx context.Context, h *host.Host) (bool, error) {
+		k, err := h.Kube(ctx)
+		if err != nil {
+			return false, nil //nolint:nilerr // see above
+		}
+		c, err := read(ctx, k)
+		return err == nil && done(c), nil
+	}
+}
+
+// run makes a phase that fails no join: what it could not do is left, and reported.
+func run(do func(ctx context.Context, k client.Client, every time.Duration, r workflow.Reporter) error, left string) func(context.Context, *host.Host, workflow.Reporter) error {
+	return func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+		k, err := h.Kube(ctx)
+		if err == nil {
+			limited, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			err = do(limited, k, interval, r)
+		}
+		if errors.Is(context.Cause(ctx), context.Canceled) {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			r.Info("%s, see ocadm ha status: %v", left, err)
+		}
+		return nil
 	}
 }
 

@@ -293,7 +293,7 @@ func (s *suite) cloud(t *testing.T) {
 func (s *suite) explain(t *testing.T) {
 	for _, argv := range [][]string{
 		{"get", "pods", "-A", "-o", "wide"}, {"-n", "onecloud", "get", "oc", "default", "-o", "jsonpath={.status}"},
-		{"-n", "onecloud", "logs", "deployment/onecloud-operator", "--tail=60"}, {"-n", "onecloud", "get", "events", "--sort-by=.lastTimestamp"},
+		{"-n", "onecloud", "logs", "-l", "app=onecloud-operator", "--prefix", "--tail=60"}, {"-n", "onecloud", "get", "events", "--sort-by=.lastTimestamp"},
 	} {
 		out, err := s.Kubectl(context.WithoutCancel(t.Context()), argv...)
 		t.Logf("$ kubectl %s\n%s%v", strings.Join(argv, " "), out, err)

@@ -366,7 +366,7 @@ func (s *suite) explainMachines(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	for _, argv := range [][]string{
 		{"-n", "onecloud", "get", "ocm", "-o", "wide"}, {"-n", "onecloud", "get", "onecloudoperations", "-o", "wide"}, {"get", "nodes", "-o", "wide"},
-		{"-n", "onecloud", "logs", "deployment/onecloud-operator", "--tail=60"},
+		{"-n", "onecloud", "logs", "-l", "app=onecloud-operator", "--prefix", "--tail=60"},
 	} {
 		out, err := s.Kubectl(ctx, argv...)
 		t.Logf("$ kubectl %s\n%s%v", strings.Join(argv, " "), out, err)

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spread
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/cluster"
+	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
+	"yunion.io/x/ocadm/phases/kubernetes"
+)
+
+const (
+	// OperatorPhaseName is that of the phase Operator.
+	OperatorPhaseName = "spread-operator"
+	// operators is how many copies of the operator a cluster of several control-plane nodes has. One holds the lease and works, the other waits for it.
+	operators = 2
+)
+
+func operatorKey() client.ObjectKey {
+	return client.ObjectKey{Namespace: cluster.DefaultNamespace, Name: cluster.OperatorName}
+}
+
+func readOperator(ctx context.Context, k client.Reader) (copies, error) {
+	return read(ctx, k, operatorKey(), map[string]string{"app": cluster.OperatorName})
+}
+
+// Operator adds a copy of the operator when a second control-plane node joins. It fails no join.
+func Operator(after ...string) host.Phase {
+	return host.Phase{
+		Name: OperatorPhaseName, Short: "Run a second copy of the operator if several control-plane nodes are ready", After: after, Timeout: patience + time.Minute,
+		Long: "init runs one operator, on the only node. This phase adds a copy once another control-plane node is Ready. The copy waits, and takes over when\n" +
+			"the first one is lost. It never fails a join, and does nothing if there is no operator, or if the operator was scaled before.",
+		Skip:  kubernetes.NotControlPlane,
+		Check: check(readOperator, copies.scaled),
+		Plan: func(context.Context, *host.Host) ([]string, error) {
+			return []string{"if the operator has one copy: add another one"}, nil
+		},
+		Run: run(addOperator, "the operator still has one copy"),
+	}
+}
+
+// scaled reports whether the number of operators is not the phase's to change: it did, a user did, or there is none.
+func (d copies) scaled() bool { return !d.ours || d.replicas != 1 }
+
+// addOperator adds a copy once two control-plane nodes can run one: before that, both would share a node.
+func addOperator(ctx context.Context, k client.Client, every time.Duration, r workflow.Reporter) error {
+	const what = "a second node for the operator"
+	var refused error
+	err := wait.Until(ctx, what, every, func(ctx context.Context) (bool, string, error) {
+		o, err := readOperator(ctx, k)
+		switch {
+		case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+			refused = err
+			return true, "", nil
+		case err != nil:
+			return false, "", err
+		case o.scaled():
+			return true, "", nil
+		}
+		ready := 0
+		for _, n := range o.nodes {
+			if takesPods(n) && kube.NodeReady(&n) {
+				ready++
+			}
+		}
+		if ready < operators {
+			return false, fmt.Sprintf("%d of %d control-plane nodes are Ready", ready, len(o.nodes)), nil
+		}
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: operatorKey().Namespace, Name: operatorKey().Name}}
+		if err := kube.Merge(ctx, k, d, kube.FieldManager, map[string]any{"spec": map[string]any{"replicas": operators}}); err != nil {
+			return false, "", fmt.Errorf("adding a copy of the operator: %w", err)
+		}
+		r.Changed("the operator has %d copies: one works, the other takes over when its node is lost", operators)
+		return true, "", nil
+	}, func(why string) { r.Waiting(what, why) })
+	r.Waiting(what, "")
+	return errors.Join(refused, err)
+}
+
+// operatorOnce says that the operator ends with one node.
+func (d copies) operatorOnce() []string {
+	on := "kubectl -n " + cluster.DefaultNamespace
+	switch {
+	case !d.ours || d.replicas == 0:
+		return nil
+	case d.replicas < operators:
+		return []string{fmt.Sprintf("the operator has one copy: %s scale deployment %s --replicas=%d", on, cluster.OperatorName, operators)}
+	case len(d.pods) >= operators && d.onOneNode():
+		return []string{fmt.Sprintf("the copies of the operator run on one node, %s: %s delete pod %s", d.node(), on, d.pods[0].Name)}
+	}
+	return nil
+}
