@@ -59,12 +59,12 @@ func WaitHeld(ctx context.Context, c client.WithWatch, key client.ObjectKey, hol
 		}
 		holding, cancel := context.WithTimeout(ctx, hold)
 		err := follow(holding, c, key, report, func(_ *unstructured.Unstructured, s Status) bool { return !s.Ready })
-		held := errors.Is(holding.Err(), context.DeadlineExceeded) && ctx.Err() == nil
 		cancel()
 		switch {
-		case held && errors.Is(err, context.DeadlineExceeded):
+		case err == nil: // it is not ready any more
+		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
 			return nil
-		case err != nil:
+		default:
 			return err
 		}
 	}

@@ -77,14 +77,16 @@ func databaseCauses() []Cause {
 			When: func(f *facts) []Hit {
 				var out []Hit
 				pods := f.databasePods()
+				all := f.allUnwell(pods)
 				for _, p := range pods {
+					if !f.unwell(p) {
+						continue
+					}
 					what := "The embedded database does not run"
-					if !f.allUnwell(pods) {
+					if !all {
 						what = "A server of the embedded database does not run: pod " + p.Name
 					}
-					if f.unwell(p) {
-						out = append(out, Hit{On: podSubject(p), Evidence: []string{f.podLine(p)}, Values: map[string]string{"what": what}})
-					}
+					out = append(out, Hit{On: podSubject(p), Evidence: []string{f.podLine(p)}, Values: map[string]string{"what": what}})
 				}
 				return out
 			}},

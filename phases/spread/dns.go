@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package spread keeps what a cluster needs from depending on one node: it moves a pod of the cluster's DNS when a control-plane node joins, and says what
-// else ends with a node.
+// Package spread keeps what a cluster needs from depending on one node: when a control-plane node joins, it moves a pod of the cluster's DNS and adds a copy of the
+// operator. It says what else ends with a node.
 package spread
 
 import (
@@ -104,7 +104,7 @@ func takesPods(n corev1.Node) bool {
 	return n.DeletionTimestamp == nil && !n.Spec.Unschedulable && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		keeps := t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
 		passes := t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeNetworkUnavailable
-		return keeps && !passes && t.Key != v1alpha1.LabelControlPlane // which CoreDNS tolerates
+		return keeps && !passes && t.Key != v1alpha1.LabelControlPlane // which CoreDNS and the operator tolerate
 	})
 }
 

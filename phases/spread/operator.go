@@ -22,8 +22,6 @@ import (
 )
 
 const (
-	// OperatorPhaseName is that of the phase Operator.
-	OperatorPhaseName = "spread-operator"
 	// operators is how many copies of the operator a cluster of several control-plane nodes has. One holds the lease and works, the other waits for it.
 	operators = 2
 )
@@ -39,7 +37,7 @@ func readOperator(ctx context.Context, k client.Reader) (copies, error) {
 // Operator adds a copy of the operator when a second control-plane node joins. It fails no join.
 func Operator(after ...string) host.Phase {
 	return host.Phase{
-		Name: OperatorPhaseName, Short: "Run a second copy of the operator if several control-plane nodes are ready", After: after, Timeout: patience + time.Minute,
+		Name: "spread-operator", Short: "Run a second copy of the operator if several control-plane nodes are ready", After: after, Timeout: patience + time.Minute,
 		Long: "init runs one operator, on the only node. This phase adds a copy once another control-plane node is Ready. The copy waits, and takes over when\n" +
 			"the first one is lost. It never fails a join, and does nothing if there is no operator, or if the operator was scaled before.",
 		Skip:  kubernetes.NotControlPlane,
