@@ -124,8 +124,9 @@ powercuts: ## Kill all lab machines of a cloud with CONTROL_PLANES=1 at once, RO
 
 .PHONY: e2e
 e2e: ## On lab machines: init, join, cloud, delete, reset, bad input
-	sum=$$(scripts/tool.sh test gotestsum gotest.tools/gotestsum) && \
-	OCADM_TEST_REQUIRE=1 "$$sum" --format standard-verbose --hide-summary=skipped -- -count=1 -v -timeout 40m ./test/e2e/...
+	mkdir -p bin && sum=$$(scripts/tool.sh test gotestsum gotest.tools/gotestsum) && \
+	OCADM_TEST_REQUIRE=1 "$$sum" --format standard-verbose --hide-summary=skipped,output --jsonfile=bin/e2e.json --post-run-command='go run ./scripts/failures' -- \
+		-count=1 -v -timeout 40m ./test/e2e/...
 	OCADM_TEST_REQUIRE=1 go test -count=1 -run TestSameAsTheLab ./internal/bundle/collect
 
 .PHONY: distributions

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -84,13 +83,6 @@ func needRoot(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Skip(err)
-	}
-}
-
-func logf(t *testing.T) func(string, ...any) {
-	start := time.Now()
-	return func(format string, args ...any) {
-		t.Logf("[%5.1f s] "+format, append([]any{time.Since(start).Seconds()}, args...)...)
 	}
 }
 
@@ -184,14 +176,6 @@ func newSuite(t *testing.T, l *machine.Lab) *suite {
 	s.running.Store(t)
 	s.Scenario = &scenario.Scenario{Lab: l, Story: testWriter{&s.running}}
 	return s
-}
-
-// testWriter passes the story on to the log of the running step, where it stands with the step's errors.
-type testWriter struct{ running *atomic.Pointer[testing.T] }
-
-func (w testWriter) Write(p []byte) (int, error) {
-	w.running.Load().Log(strings.TrimRight(string(p), "\n"))
-	return len(p), nil
 }
 
 // database are the flags of the external database; the password goes through a file.
