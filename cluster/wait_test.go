@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 )
 
@@ -77,5 +79,11 @@ func TestWaitHeld(t *testing.T) {
 	seen = nil
 	if err := WaitHeld(ctx, k, client.ObjectKeyFromObject(cloud), 0, report); err != nil || !slices.Equal(seen, []bool{true}) {
 		t.Errorf("without a hold: seen %v, %v", seen, err)
+	}
+	short, cancelShort := context.WithTimeout(t.Context(), time.Second)
+	defer cancelShort()
+	err := WaitHeld(short, k, client.ObjectKeyFromObject(cloud), time.Minute, func(Status) {})
+	if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7004" || !strings.Contains(f[0].Cause, "stay so for 1m0s") {
+		t.Errorf("a timeout in the hold: %v", err)
 	}
 }
