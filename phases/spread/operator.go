@@ -4,27 +4,22 @@ package spread
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-const (
-	// operators is how many copies of the operator a cluster of several control-plane nodes has. One holds the lease and works, the other waits for it.
-	operators = 2
-)
+// operators is how many copies of the operator a cluster of several control-plane nodes has. One holds the lease and works, the other waits for it.
+const operators = 2
 
 func operatorKey() client.ObjectKey {
 	return client.ObjectKey{Namespace: cluster.DefaultNamespace, Name: cluster.OperatorName}
@@ -54,18 +49,10 @@ func (d copies) scaled() bool { return !d.ours || d.replicas != 1 }
 
 // addOperator adds a copy once two control-plane nodes can run one: before that, both would share a node.
 func addOperator(ctx context.Context, k client.Client, every time.Duration, r workflow.Reporter) error {
-	const what = "a second node for the operator"
-	var refused error
-	err := wait.Until(ctx, what, every, func(ctx context.Context) (bool, string, error) {
+	return until(ctx, "a second node for the operator", every, r, func(ctx context.Context) (bool, string, error) {
 		o, err := readOperator(ctx, k)
-		switch {
-		case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
-			refused = err
-			return true, "", nil
-		case err != nil:
-			return false, "", err
-		case o.scaled():
-			return true, "", nil
+		if err != nil || o.scaled() {
+			return err == nil, "", err
 		}
 		ready := 0
 		for _, n := range o.nodes {
@@ -82,9 +69,7 @@ func addOperator(ctx context.Context, k client.Client, every time.Duration, r wo
 		}
 		r.Changed("the operator has %d copies: one works, the other takes over when its node is lost", operators)
 		return true, "", nil
-	}, func(why string) { r.Waiting(what, why) })
-	r.Waiting(what, "")
-	return errors.Join(refused, err)
+	})
 }
 
 // operatorOnce says that the operator ends with one node.

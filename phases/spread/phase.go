@@ -75,29 +75,37 @@ func run(do func(ctx context.Context, k client.Client, every time.Duration, r wo
 	}
 }
 
+// until repeats step until it is done, which it also is with an error that no later step would mend, or until the API forbids it.
+func until(ctx context.Context, what string, every time.Duration, r workflow.Reporter, step func(context.Context) (bool, string, error)) error {
+	var last error
+	err := wait.Until(ctx, what, every, func(ctx context.Context) (bool, string, error) {
+		done, why, err := step(ctx)
+		if done || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			last = err
+			return true, "", nil
+		}
+		return done, why, err
+	}, func(why string) { r.Waiting(what, why) })
+	r.Waiting(what, "")
+	return errors.Join(last, err)
+}
+
 // move moves one pod, once, and waits until its successor is ready on another node.
 func move(ctx context.Context, k client.Client, every time.Duration, r workflow.Reporter) error {
-	const what = "CoreDNS"
-	m := mover{k: k, r: r}
-	err := wait.Until(ctx, what, every, m.step, func(why string) { r.Waiting(what, why) })
-	r.Waiting(what, "")
-	return errors.Join(m.refused, err)
+	return until(ctx, "CoreDNS", every, r, (&mover{k: k, r: r}).step)
 }
 
 type mover struct {
 	k client.Client
 	r workflow.Reporter
-	// moved is set once a pod was evicted, refused once it is clear that none will be.
-	moved   bool
-	refused error
+	// moved is set once a pod was evicted.
+	moved bool
 }
 
 // step does what is next, and reports whether it was the last, or what it waits for.
 func (m *mover) step(ctx context.Context) (bool, string, error) {
 	d, err := readDNS(ctx, m.k)
 	switch {
-	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
-		return m.refuse(err)
 	case err != nil:
 		return false, "", err
 	case d.done():
@@ -114,7 +122,7 @@ func (m *mover) step(ctx context.Context) (bool, string, error) {
 		return false, why, nil
 	}
 	if m.moved {
-		return m.refuse(fmt.Errorf("the new pod came to node %s, too", d.node()))
+		return true, "", fmt.Errorf("the new pod came to node %s, too", d.node())
 	}
 	err = kube.EvictPod(ctx, m.k, pod)
 	switch {
@@ -123,14 +131,9 @@ func (m *mover) step(ctx context.Context) (bool, string, error) {
 	case apierrors.IsNotFound(err):
 		return false, "pod " + pod.Name + " is gone", nil
 	case err != nil:
-		return m.refuse(fmt.Errorf("evicting pod %s: %w", pod.Name, err))
+		return true, "", fmt.Errorf("evicting pod %s: %w", pod.Name, err)
 	}
 	m.moved = true
 	m.r.Changed("evicted pod %s of CoreDNS, which shared node %s with the others", pod.Name, d.node())
 	return false, "a new pod starts", nil
-}
-
-func (m *mover) refuse(err error) (bool, string, error) {
-	m.refused = err
-	return true, "", nil
 }
