@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -63,6 +64,9 @@ func PlanRejoin(ctx context.Context, h *host.Host, after string) (*Rejoin, error
 		return nil, err
 	}
 	if after != "" {
+		if err := r.restorable(ctx); err != nil {
+			return nil, err
+		}
 		r.others = []etcd.Member{{ClientURL: "https://" + net.JoinHostPort(after, "2379")}}
 		return r, nil
 	}
@@ -81,6 +85,25 @@ func PlanRejoin(ctx context.Context, h *host.Host, after string) (*Rejoin, error
 		}
 	}
 	return r, nil
+}
+
+// restorable is a finding if no other control-plane node has the address that is to be waited for: no restore could end that wait. A name is taken as it is,
+// and so is any address once the data here is given up, or if the others are not known for certain.
+func (r *Rejoin) restorable(ctx context.Context) error {
+	at, err := netip.ParseAddr(r.After)
+	if rec, recorded := r.record(); err != nil || recorded != nil || rec.Swapped {
+		return recorded
+	}
+	others, sure := known(ctx, r.Host, r.Member)
+	if !sure || slices.ContainsFunc(others, func(a string) bool { o, err := netip.ParseAddr(a); return err != nil || o == at }) {
+		return nil
+	}
+	cause, remedy := "this is the only control-plane node", "here: ocadm etcd restore"
+	if len(others) > 0 {
+		cause = "the others have " + strings.Join(others, ", ")
+		remedy = "ocadm etcd rejoin --after-restore " + others[0] + "   # or another of them: the one on which you run ocadm etcd restore"
+	}
+	return finding.New("OCA-4159", "No other control-plane node has the address "+r.After, cause, remedy)
 }
 
 // Works reports whether the member votes and answers: there is nothing to replace.

@@ -5,6 +5,7 @@ package etcd
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,8 +16,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/finding"
 	settings "yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/vip"
 )
 
@@ -57,4 +60,44 @@ func TestRejoinAfterAnEarlierSnapshot(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A wait for a restore at an address that no control-plane node has would never end.
+func TestRejoinAfterARestoreNowhere(t *testing.T) {
+	for name, c := range map[string]struct {
+		after, peers string
+		prepare      func(t *testing.T, h *host.Host)
+		refused      string
+	}{
+		"another control-plane node": {after: "10.0.0.2", peers: "10.0.0.1,10.0.0.2,10.0.0.3"},
+		"nobody":                     {after: "10.0.9.9", peers: "10.0.0.1,10.0.0.2,10.0.0.3", refused: "10.0.0.2, 10.0.0.3"},
+		"this machine":               {after: "10.0.0.1", peers: "10.0.0.1,10.0.0.2,10.0.0.3", refused: "10.0.0.2, 10.0.0.3"},
+		"a name":                     {after: "controller2.example.org", peers: "10.0.0.1,10.0.0.2"},
+		"the data is given up": {after: "10.0.9.9", peers: "10.0.0.1,10.0.0.2", prepare: func(t *testing.T, h *host.Host) {
+			t.Helper()
+			write(t, h, "/etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/etcd.yaml", etcdManifest)
+			if err := h.Files.Remove("/etc/kubernetes/manifests/etcd.yaml"); err != nil {
+				t.Fatal(err)
+			}
+			if err := (record{Source: "after 10.0.9.9", Swapped: true}).save(h, rejoinName); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := machine(t)
+			write(t, h, settings.SettingsFile, "peers: "+c.peers+"\n")
+			if c.prepare != nil {
+				c.prepare(t, h)
+			}
+			_, err := PlanRejoin(t.Context(), h, c.after)
+			f := finding.Of(err)
+			if c.refused == "" && err == nil {
+				return
+			}
+			if len(f) != 1 || c.refused == "" || f[0].Code != "OCA-4159" || !strings.Contains(f[0].Cause, c.refused) {
+				t.Errorf("%v, want %q", err, c.refused)
+			}
+		})
+	}
 }

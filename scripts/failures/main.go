@@ -26,55 +26,41 @@ func main() {
 	}
 }
 
-// event is a line of go test -json. Source: go doc test2json.
-type event struct{ Action, Package, Test, Output string }
-
+// print reads go test -json (see go doc test2json): a test's output is before its end.
 func print(out io.Writer, in io.Reader) error {
-	var order []string
-	said, failed := map[string][]string{}, map[string]bool{}
+	said := map[string][]string{}
 	for d := json.NewDecoder(in); ; {
-		var e event
+		var e struct{ Action, Package, Test, Output string }
 		if err := d.Decode(&e); err == io.EOF {
-			break
+			return nil
 		} else if err != nil {
 			return err
 		}
 		test := strings.TrimSpace(e.Package + " " + e.Test)
-		switch e.Action {
-		case "output":
-			said[test] = append(said[test], e.Output)
-		case "fail":
-			failed[test] = true
-			order = append(order, test)
+		if said[test] = append(said[test], e.Output); e.Action == "fail" {
+			fmt.Fprint(out, reported(test, said[test]))
 		}
 	}
-	for _, test := range order {
-		if lines := reported(said[test]); len(lines) > 0 {
-			fmt.Fprintf(out, "=== %s reported:\n%s", test, strings.Join(lines, ""))
-		}
-	}
-	return nil
 }
 
 var (
 	logged = regexp.MustCompile(`^ +([\w.-]+_test\.go):\d+: `)
-	frame  = regexp.MustCompile(`^\s*(=== |--- |ok\s|FAIL|PASS|exit status)`)
+	frame  = regexp.MustCompile(`^\s*(=== |--- |ok\s|FAIL|PASS|exit status|$)`)
 )
 
-// reported are the lines of a test without go test's own and those of stories. The further lines of a message follow its first.
-func reported(output []string) []string {
-	var lines []string
-	story := false
+// reported is what a test printed, without go test's own lines and those of stories. The further lines of a message follow its first.
+func reported(test string, output []string) string {
+	text, story := "", false
 	for _, line := range output {
-		if frame.MatchString(line) {
-			continue
-		}
 		if m := logged.FindStringSubmatch(line); m != nil {
 			story = m[1] == "story_test.go"
 		}
-		if !story {
-			lines = append(lines, line)
+		if !story && !frame.MatchString(line) {
+			text += line
 		}
 	}
-	return lines
+	if text == "" {
+		return ""
+	}
+	return "=== " + test + " reported:\n" + text
 }
