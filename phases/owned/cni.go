@@ -21,6 +21,7 @@ const (
 	// network is the name of the pod network in flannel's configuration (templates/addons/flannel).
 	network        = "cbr0"
 	flannelSubnet  = "/run/flannel/subnet.env"
+	flannelPartial = "/run/flannel/.subnet.env" // while flannel writes it: pkg/subnet/subnet.go
 	podNamespaceIn = "K8S_POD_NAMESPACE"
 )
 
@@ -40,7 +41,7 @@ func CNIConfigs(files host.Files) []string {
 
 // cniCandidates are the pod network's files whose names alone say whose they are.
 func cniCandidates(h *host.Host) []string {
-	return slices.DeleteFunc([]string{path.Join(cniStateDir, "networks", network), Conflist, flannelSubnet},
+	return slices.DeleteFunc([]string{path.Join(cniStateDir, "networks", network), Conflist, flannelSubnet, flannelPartial},
 		func(p string) bool { return !h.Files.Exists(p) })
 }
 

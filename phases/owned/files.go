@@ -35,7 +35,8 @@ func names(isControlPlane bool) []string {
 		in(kubeletDir, "config.yaml", "kubeadm-flags.env", "instance-config.yaml", "pods", "plugins", "plugins_registry", "pod-resources",
 			"device-plugins", "checkpoints", "cpu_manager_state", "memory_manager_state", "dra_manager_state", "actuated_pods_state",
 			"allocated_pods_state", "pod_status_manager_state", "image_manager", "pki/kubelet-client-*.pem", "pki/kubelet-server-*.pem",
-			"pki/kubelet.crt", "pki/kubelet.key", "kubelet.sock"),
+			"pki/kubelet.crt", "pki/kubelet.key", "kubelet.sock",
+			".[0-9]*"), // a state file that the kubelet was writing when it was stopped: pkg/kubelet/util/store/filestore.go
 		in("/var/lib/ocadm", "upgrade"),
 	)
 	if !isControlPlane {

@@ -67,7 +67,7 @@ func machine(t *testing.T, role string, firstRelease bool, files ...string) (*ho
 func foreign() []string {
 	return []string{
 		"/var/lib/etcd/default/member/snap/db=a standalone etcd", "/etc/kubernetes/other.conf=x", "/etc/kubernetes/pki/mine.crt=x",
-		"/etc/kubernetes/manifests/mine.yaml=x", "/var/lib/kubelet/config.json=credentials", "/var/lib/kubelet/seccomp/mine.json=x",
+		"/etc/kubernetes/manifests/mine.yaml=x", "/var/lib/kubelet/config.json=credentials", "/var/lib/kubelet/seccomp/mine.json=x", "/var/lib/kubelet/.dockerconfigjson=x",
 		"/var/lib/cni/networks/mynet/10.4.0.2=abc", "/etc/cni/net.d/87-podman.conflist=x", "/var/log/pods/notes.txt=x",
 		`/var/lib/cni/results/mynet-abc-eth0={"kind":"cniCacheV1","networkName":"mynet","cniArgs":[["IgnoreUnknown","1"]]}`,
 		`/var/lib/cni/flannel/theirs={"name":"other"}`,
@@ -78,7 +78,8 @@ func foreign() []string {
 func nodes() (worker, more []string) {
 	worker = []string{
 		"/etc/kubernetes/kubelet.conf=x", "/etc/kubernetes/pki/ca.crt=x", "/var/lib/kubelet/config.yaml=x", "/var/lib/kubelet/pods/1/etc-hosts=x",
-		"/var/lib/kubelet/pki/kubelet-client-current.pem=x", "/var/lib/kubelet/pki/.kubelet-client-2026-11-26-02-21-02.pem.ocadm=half", "/var/lib/cni/networks/cbr0/10.40.0.2=abc", "/etc/cni/net.d/10-flannel.conflist=x",
+		"/var/lib/kubelet/pki/kubelet-client-current.pem=x", "/var/lib/kubelet/pki/.kubelet-client-2026-11-26-02-21-02.pem.ocadm=half",
+		"/var/lib/kubelet/.1753224078=half", "/run/flannel/.subnet.env=half", "/var/lib/cni/networks/cbr0/10.40.0.2=abc", "/etc/cni/net.d/10-flannel.conflist=x",
 		"/var/log/pods/kube-system_kube-proxy-x_0d9d0b7e-3f11-4d63-9bb6-7a7b44c2c2e5/c/0.log=x", "/run/flannel/subnet.env=FLANNEL_NETWORK=10.40.0.0/16\n",
 		`/var/lib/cni/results/cbr0-def-eth0={"kind":"cniCacheV1","networkName":"cbr0","cniArgs":[["K8S_POD_NAMESPACE","default"]]}`,
 		`/var/lib/cni/flannel/def={"name":"cbr0"}`,
