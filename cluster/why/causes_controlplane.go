@@ -68,7 +68,7 @@ func controlPlaneCauses() []Cause {
 				}
 				return out
 			}},
-		{ID: "etcd-no-leader", Code: "OCA-4303", Layer: ControlPlane, On: string(controlPlane), Title: "etcd of Kubernetes has no leader",
+		{ID: "etcd-no-leader", Code: "OCA-4303", Layer: ControlPlane, On: string(controlPlane), Title: "etcd of Kubernetes lost its leader, or was slow",
 			Why:  "a majority of its members is needed, and their disks must not be slow",
 			Next: "on the control-plane nodes: ocadm etcd status",
 			Says: regexp.MustCompile(`etcdserver: (no leader|request timed out|leader changed)`), Of: notOwnEtcd},
