@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -37,7 +38,9 @@ func watchUnstructured(ctx context.Context, c client.WithWatch, list client.Obje
 }
 
 // A cloud that is ready by the status of a snapshot, and degrades when the kubelets have reported, is not ready until it stays so.
-func TestWaitHeld(t *testing.T) {
+func TestWaitHeld(t *testing.T) { synctest.Test(t, held) }
+
+func held(t *testing.T) {
 	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: DefaultName}}
 	be := func(ready bool) {
 		c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "Pods", Message: "glance starts"}
@@ -68,9 +71,9 @@ func TestWaitHeld(t *testing.T) {
 			set(true)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	if err := WaitHeld(ctx, k, client.ObjectKeyFromObject(cloud), 200*time.Millisecond, report); err != nil {
+	if err := WaitHeld(ctx, k, client.ObjectKeyFromObject(cloud), time.Minute, report); err != nil {
 		t.Fatal(err)
 	}
 	if want := []bool{true, true, false, false, true, true}; !slices.Equal(seen, want) {
@@ -80,7 +83,7 @@ func TestWaitHeld(t *testing.T) {
 	if err := WaitHeld(ctx, k, client.ObjectKeyFromObject(cloud), 0, report); err != nil || !slices.Equal(seen, []bool{true}) {
 		t.Errorf("without a hold: seen %v, %v", seen, err)
 	}
-	short, cancelShort := context.WithTimeout(t.Context(), time.Second)
+	short, cancelShort := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancelShort()
 	err := WaitHeld(short, k, client.ObjectKeyFromObject(cloud), time.Minute, func(Status) {})
 	if f := finding.Of(err); len(f) != 1 || f[0].Code != "OCA-7004" || !strings.Contains(f[0].Cause, "stay so for 1m0s") {

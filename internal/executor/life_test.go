@@ -203,7 +203,7 @@ func TestProcessOfAClientThatIsGone(t *testing.T) {
 // A process whose client is connected is left alone, however long it takes.
 func TestProcessOfAConnectedClient(t *testing.T) {
 	e := connect(t, serve(t, Options{AbandonAfter: time.Nanosecond}))
-	sn := register(t, e, "sleep", "0.2")
+	sn := register(t, e, "sleep", "2") // longer than Wait may need to come
 	res, err := e.Start(t.Context(), &apis.StartInput{Sn: sn.GetSn()})
 	if status.Code(err) == codes.NotFound {
 		t.Skip("the number was forgotten before the start")

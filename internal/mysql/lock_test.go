@@ -34,7 +34,7 @@ func (g gone) Close() error {
 
 // TestLock: a lock outlives no holder whose machine is gone, and stays with one that does nothing but hold it.
 func TestLock(t *testing.T) {
-	const idle, short = 2 * time.Second, time.Second
+	const idle, short = 5 * time.Second, time.Second
 	cfg := root(t)
 	var off atomic.Bool
 	lost := cfg
@@ -78,7 +78,7 @@ func (a asleep) Write(b []byte) (int, error) {
 
 // TestHold: one that waits learns who holds the lock, and a process that sleeps until another one has the lock changes nothing when it wakes.
 func TestHold(t *testing.T) {
-	const idle = 2 * time.Second
+	const idle = 5 * time.Second
 	cfg := root(t)
 	var sleep sync.RWMutex
 	slow := cfg

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
@@ -25,9 +26,12 @@ import (
 // CodeCannotLook is the finding when a program that shows what is left is missing or fails.
 const CodeCannotLook = "OCA-9003"
 
-// podLinks are the network links that flannel, kube-proxy and the CNI plugins make; veths on cni0 go with it.
+// bridge is the link of the CNI plugins to which those of pods are attached.
+const bridge = "cni0"
+
+// podLinks are the network links that flannel, kube-proxy and the CNI plugins make.
 func podLinks() []string {
-	return []string{"cni0", "flannel.1", "flannel-v6.1", "kube-ipvs0", "nodelocaldns"}
+	return []string{bridge, "flannel.1", "flannel-v6.1", "kube-ipvs0", "nodelocaldns"}
 }
 
 // podTables are the nftables tables of kube-proxy and flannel.
@@ -38,8 +42,10 @@ func podTables() []string {
 // Network is the network state of the node's pods on this machine.
 type Network struct {
 	namespaces, links, tables []string
-	hostports                 []string // rules of pods in a table that others share, as nft names them
-	rules                     []packetRules
+	// ports are the links of pods on the bridge that the plugins have not removed. The kernel removes them with their name spaces, some time later.
+	ports     []string
+	hostports []string // rules of pods in a table that others share, as nft names them
+	rules     []packetRules
 }
 
 // packetRules is what goes from one of the kernel's two packet filters.
@@ -56,6 +62,7 @@ func (n Network) List() []string {
 			out = append(out, prefix+s)
 		}
 	}
+	add("link ", n.ports)
 	add("link ", n.links)
 	add("network name space ", n.namespaces)
 	add("nftables table ", n.tables)
@@ -70,8 +77,11 @@ func (n Network) List() []string {
 // Summary is List with one line for all rules of a packet filter: kube-proxy makes thousands.
 func (n Network) Summary() []string {
 	few := n
-	few.rules = nil
+	few.rules, few.ports = nil, nil
 	out := few.List()
+	if len(n.ports) > 0 {
+		out = append(out, fmt.Sprintf("%d links of pods on %s", len(n.ports), bridge))
+	}
 	for _, r := range n.rules {
 		if len(r.what) > 0 {
 			out = append(out, fmt.Sprintf("%d rules and chains in %s", len(r.what), r.program))
@@ -109,6 +119,9 @@ func NetworkOf(ctx context.Context, h *host.Host) (Network, error) {
 		}
 	}
 	shared := otherCNI(h)
+	if slices.Contains(n.links, bridge) && !shared {
+		n.ports = portsOf(h, bridge)
+	}
 	if err := keep(n.lookForTables(ctx, h, shared)); err != nil {
 		return n, err
 	}
@@ -202,6 +215,18 @@ func presentLinks(h *host.Host) []string {
 	return slices.DeleteFunc(podLinks(), func(l string) bool { return !h.Files.Exists("/sys/class/net/" + l) })
 }
 
+// portsOf are the links that are attached to a bridge.
+func portsOf(h *host.Host, name string) []string {
+	found, err := h.Files.Glob("/sys/class/net/" + name + "/brif/*")
+	if err != nil {
+		return nil // only a malformed pattern
+	}
+	for i := range found {
+		found[i] = path.Base(found[i])
+	}
+	return found
+}
+
 // ownLink reports whether a link with a pod network's name is the node's: it was not there before, and where flannel says which network
 // it serves, its addresses are in it. cni0 is what every bridge of the CNI plugins is called by default.
 func ownLink(h *host.Host, name string) (bool, error) {
@@ -209,7 +234,7 @@ func ownLink(h *host.Host, name string) (bool, error) {
 		return false, nil
 	}
 	pods, ok := podNetwork(h)
-	if !ok || h.Files.Root != "" || name != "cni0" && name != "flannel.1" {
+	if !ok || h.Files.Root != "" || name != bridge && name != "flannel.1" {
 		return true, nil
 	}
 	l, err := netlink.LinkByName(name)
@@ -277,7 +302,7 @@ func RemoveNetwork(ctx context.Context, h *host.Host, r workflow.Reporter) error
 	for _, ns := range n.namespaces {
 		try(removeNamespace(h, ns), "removed the network name space %s", path.Base(ns))
 	}
-	for _, l := range n.links {
+	for _, l := range slices.Concat(n.ports, n.links) {
 		try(removeLink(h, l), "removed the link %s", l)
 	}
 	for _, t := range n.tables {
@@ -303,13 +328,13 @@ func removeLink(h *host.Host, name string) error {
 		return fmt.Errorf("removing the link %s: %w", name, host.ErrDryRun)
 	}
 	l, err := netlink.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("removing the link %s: %w", name, err)
+	if err == nil {
+		err = netlink.LinkDel(l)
 	}
-	if err := netlink.LinkDel(l); err != nil {
-		return fmt.Errorf("removing the link %s: %w", name, err)
+	if err == nil || errors.As(err, &netlink.LinkNotFoundError{}) || errors.Is(err, unix.ENODEV) { // the kernel removes that of a pod with its name space
+		return nil
 	}
-	return nil
+	return fmt.Errorf("removing the link %s: %w", name, err)
 }
 
 func removeNamespace(h *host.Host, file string) error {

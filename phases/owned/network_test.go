@@ -5,6 +5,7 @@ package owned
 import (
 	"errors"
 	osexec "os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -97,6 +98,28 @@ func TestTablesOfTheNodeGo(t *testing.T) {
 	}
 	if strings.Contains(calls, "inet filter") || strings.Contains(calls, "kube-proxy2") || strings.Contains(calls, "legacy") {
 		t.Errorf("ran\n%s", calls)
+	}
+}
+
+// The links of pods that the plugins did not remove go before the bridge, unless others use it, too.
+func TestLinksOfPodsGo(t *testing.T) {
+	const port = "/sys/class/net/cni0/brif/veth1="
+	for name, c := range map[string]struct {
+		others []string
+		links  []string
+	}{
+		"the node's alone":    {nil, []string{"link veth1", "link cni0"}},
+		"others use CNI, too": {[]string{"/var/lib/cni/networks/podman/10.88.0.2=theirs"}, []string{"link cni0"}},
+	} {
+		h, _ := machine(t, worker, true, append(c.others, port)...)
+		n, err := NetworkOf(t.Context(), h)
+		links := slices.DeleteFunc(n.List(), func(l string) bool { return !strings.HasPrefix(l, "link ") })
+		if err != nil || !slices.Equal(links, c.links) {
+			t.Errorf("%s: %q, %v", name, links, err)
+		}
+		if summary := strings.Join(n.Summary(), "\n"); strings.Contains(summary, "veth1") || strings.Contains(summary, "1 links of pods on cni0") != (len(c.links) > 1) {
+			t.Errorf("%s: %s", name, summary)
+		}
 	}
 }
 

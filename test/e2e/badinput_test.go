@@ -112,7 +112,7 @@ func (s *suite) badInput(t *testing.T) {
 			want: []string{"OCA-60", s.Lab.Host().String()}},
 		{name: "account without grant option", argv: s.initArgs(1, "--mysql-host", s.db.Host, "--mysql-port", port, "--mysql-user", "nogrant", "--mysql-password-file", pw),
 			want: []string{"OCA-60", "nogrant", "WITH GRANT OPTION"}},
-		{name: "port taken", argv: s.initArgs(1, db...), prepare: "systemd-run --quiet --collect --unit=squatter socat TCP-LISTEN:6443,fork /dev/null; sleep 0.5",
+		{name: "port taken", argv: s.initArgs(1, db...), prepare: "systemd-run --quiet --collect --unit=squatter socat TCP-LISTEN:6443,fork /dev/null; until ss -Hltn 'sport = :6443' | grep -q .; do sleep 0.1; done",
 			restore: "systemctl stop squatter", want: []string{"6443"}},
 		{name: "not root", argv: append([]string{"setpriv", "--reuid=65534", "--clear-groups"}, s.initArgs(1)...), want: []string{"root"}},
 		{name: "unknown phase", argv: s.initArgs(1, "--skip-phases", "preflihgt"), want: []string{"preflihgt", "preflight"}, exit: 4},
@@ -234,7 +234,7 @@ func (s *suite) badJoins(t *testing.T) {
 	})
 	t.Run("init on a node of a cluster", func(t *testing.T) {
 		// The pod network writes its files meanwhile.
-		if _, err := s.Kubectl(t.Context(), "wait", "node/node2", "--for=condition=Ready", "--timeout=120s"); err != nil {
+		if _, err := s.Kubectl(t.Context(), "wait", "node/node2", "--for=condition=Ready", "--timeout=600s"); err != nil {
 			t.Fatal(err)
 		}
 		s.refuse(t, 2, refused{running: true, argv: s.initArgs(2), want: []string{"OCA-1006", "ocadm reset"}})

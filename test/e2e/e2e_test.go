@@ -315,7 +315,7 @@ func (s *suite) deleteCloud(t *testing.T) {
 	}
 	// The garbage collector takes Services and the like away after the cloud itself is gone.
 	_, err = s.Kubectl(t.Context(), "-n", "onecloud", "wait", "--for=delete", "deployments,statefulsets,daemonsets,services",
-		"-l", "app.kubernetes.io/name=onecloud-cluster", "--timeout=120s")
+		"-l", "app.kubernetes.io/name=onecloud-cluster", "--timeout=600s")
 	if err != nil {
 		t.Errorf("left of the cloud: %v", err)
 	}

@@ -51,7 +51,7 @@ kill -9 $pid; wait $pid; test $? = 137`, command, point.reached)
 
 // dryRunAfter compares the machine, the database and the cluster before and after the dry runs of every command that has one.
 func (s *suite) dryRunAfter(t *testing.T) {
-	alive := []string{"/var/lib/containerd", "/var/lib/etcd", "/var/lib/kubelet"}
+	alive := []string{"/var/lib/containerd", "/var/lib/etcd", "/var/lib/kubelet", "/var/lib/ocadm/etcd"}
 	before, objects, database := s.look(t, 1, alive...), s.objects(t), s.schemata(t)
 	for _, argv := range [][]string{
 		s.initArgs(1, append(s.database(t, 1), "--onecloud-version", version, "--dry-run")...),

@@ -56,9 +56,9 @@ func (s *suite) images(t *testing.T) {
 		if _, err := s.Kubectl(ctx, "-n", "onecloud", "scale", "deployment", "default-glance", "--replicas="+replicas); err != nil {
 			t.Fatal(err)
 		}
-		wait := []string{"-n", "onecloud", "wait", "pod", "-l", "app=glance", "--for=delete", "--timeout=120s"}
+		wait := []string{"-n", "onecloud", "wait", "pod", "-l", "app=glance", "--for=delete", "--timeout=600s"}
 		if replicas == "1" {
-			wait = []string{"-n", "onecloud", "rollout", "status", "deployment", "default-glance", "--timeout=120s"}
+			wait = []string{"-n", "onecloud", "rollout", "status", "deployment", "default-glance", "--timeout=600s"}
 		}
 		if _, err := s.Kubectl(ctx, wait...); err != nil {
 			t.Fatal(err)
@@ -103,7 +103,7 @@ func (s *suite) reclaim(t *testing.T) {
 		t.Fatalf("reclaim policy %q, %v", policy, err)
 	}
 	for _, argv := range [][]string{
-		{"-n", "onecloud", "delete", "pvc", claim, "--timeout=120s"}, {"wait", "pv/" + pv, "--for=delete", "--timeout=120s"},
+		{"-n", "onecloud", "delete", "pvc", claim, "--timeout=600s"}, {"wait", "pv/" + pv, "--for=delete", "--timeout=600s"},
 	} {
 		if _, err := s.Kubectl(ctx, argv...); err != nil {
 			t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 // joinKills needs twice as many phases in the dry run of the join; a worker that runs virtual machines has about seventeen.
 const joinKills = 6
 
-// sampled kills a command at n points, spread over the phases of its dry run: at the start of one, then at the end of another. At the last one it has not ended.
+// sampled kills a command at n points, spread over the phases of its dry run: at the start of one, then at the end of another.
 func (s *suite) sampled(t *testing.T, node, n int, argv ...string) {
 	t.Helper()
 	var phases []point
@@ -35,6 +35,7 @@ func (s *suite) sampled(t *testing.T, node, n int, argv ...string) {
 			list[i].event = workflow.PhaseDone
 		}
 	}
+	list[n-1].late = true
 	s.kills(t, node, list, argv...)
 }
 

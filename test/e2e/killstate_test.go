@@ -66,7 +66,7 @@ func (s *suite) state(t *testing.T, node int) map[string]string {
 }
 
 // settleTime is how long the programs of a node may take until they have written and started everything.
-const settleTime = 4 * time.Minute
+const settleTime = 15 * time.Minute
 
 // settled is a state once it is the same twice, and good.
 func settled(t *testing.T, state func() map[string]string, good func() error) (last map[string]string) {

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -165,9 +164,8 @@ func goesBack(t *testing.T, c client.WithWatch, h *host.Host, kubelet *harness.K
 	edit(t, c, traefik(), `{"spec":{"template":{"spec":{"containers":[{"name":"traefik","image":"docker.io/library/traefik:v3.0.0"}]}}}}`, kube.FieldManager)
 	p := installed(t, c)[1].Phase()
 	kubelet.Hold("Pod", "traefik", "*")
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	r := releasing{release: func() { kubelet.Release(t.Context(), "Pod", "traefik", "*") }}
+	ctx, expire := context.WithCancelCause(t.Context())
+	r := releasing{release: func() { kubelet.Release(t.Context(), "Pod", "traefik", "*") }, expire: func() { expire(context.DeadlineExceeded) }}
 	err := p.Run(ctx, h, &r)
 	var f finding.Finding
 	if !errors.As(err, &f) || f.Code != "OCA-4516" || !strings.HasSuffix(f.Cause, "the previous version is back") {
@@ -183,10 +181,16 @@ func goesBack(t *testing.T, c client.WithWatch, h *host.Host, kubelet *harness.K
 	}
 }
 
-// releasing lets pods become ready as soon as something is put back.
+// releasing ends the time when a pod is waited for, and lets pods become ready as soon as something is put back.
 type releasing struct {
 	reporter
-	release func()
+	release, expire func()
+}
+
+func (r *releasing) Waiting(what, why string) {
+	if why != "" {
+		r.expire()
+	}
 }
 
 func (r *releasing) Changed(f string, a ...any) {

@@ -26,7 +26,7 @@ const (
 	// resolves is after how long two holders that hear each other are a defect: VRRP settles it with the next advertisement, which comes every second.
 	resolves = 4 * time.Second
 	// settles bounds how long the address may be with nobody, or with two, after a fault was taken back, on a busy machine.
-	settles = time.Minute
+	settles = 5 * time.Minute
 )
 
 // group are the machines and what is seen of them.

@@ -90,14 +90,12 @@ func TestMachines(t *testing.T) {
 		ping(t, first, second, true)
 	})
 	t.Run("mounts stay inside", func(t *testing.T) {
-		before, err := os.ReadFile("/proc/self/mountinfo")
+		_, _, err := first.Exec(t.Context(), "sh", "-c", "mkdir -p /var/lib/kubelet/only-inside && mount -t tmpfs tmpfs /var/lib/kubelet/only-inside")
 		must(t, err)
-		_, _, err = first.Exec(t.Context(), "sh", "-c", "mkdir -p /var/lib/kubelet/x && mount -t tmpfs tmpfs /var/lib/kubelet/x")
+		mounts, err := os.ReadFile("/proc/self/mountinfo")
 		must(t, err)
-		after, err := os.ReadFile("/proc/self/mountinfo")
-		must(t, err)
-		if string(before) != string(after) {
-			t.Errorf("a mount of a machine shows on the host:\n%s", after)
+		if strings.Contains(string(mounts), "/only-inside") {
+			t.Errorf("a mount of a machine shows on the host:\n%s", mounts)
 		}
 	})
 }
