@@ -260,9 +260,7 @@ func (s *suite) cloud(t *testing.T) {
 		s.explain(t)
 		t.Fatal(err)
 	}
-	if err := s.AllAvailable(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s.available(t)
 	out, err := s.Kubectl(t.Context(), "get", "oc", "-n", "onecloud")
 	if err != nil || !strings.Contains(out, "keystone:"+version) {
 		t.Errorf("kubectl get oc: %q, %v", out, err)
@@ -271,6 +269,15 @@ func (s *suite) cloud(t *testing.T) {
 	if _, err := s.On(t.Context(), 1, scenario.Ocadm, "cluster", "create", "--version", version, "--wait"); err != nil {
 		t.Error(err)
 	}
+}
+
+// available waits for every component: a probe of a busy machine may fail for a moment after a command has waited for the cloud.
+func (s *suite) available(t *testing.T) {
+	t.Helper()
+	s.until(t, "all components", func(ctx context.Context) (bool, string, error) {
+		err := s.AllAvailable(ctx)
+		return err == nil, "", err
+	})
 }
 
 // explain prints what helps to understand a cloud that does not come up.

@@ -46,10 +46,7 @@ func TestExistingCluster(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	status, err := s.Status(t.Context())
-	if err != nil || !status.Ready {
-		t.Fatalf("%+v, %v", status, err)
-	}
+	s.available(t)
 	generation := s.kubectl(t, "-n", "onecloud", "get", "deployment,statefulset,oc", "-o", "jsonpath={range .items[*]}{.metadata.name} {.metadata.generation}{\"\\n\"}{end}")
 	operator(install...)
 	if again := s.kubectl(t, "-n", "onecloud", "get", "deployment,statefulset,oc", "-o", "jsonpath={range .items[*]}{.metadata.name} {.metadata.generation}{\"\\n\"}{end}"); again != generation {

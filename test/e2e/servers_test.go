@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -18,20 +19,17 @@ func (s *suite) agents(t *testing.T) {
 	for _, name := range []string{
 		"host", "host-image", "host-health", "host-sdnagent", "host-ovs-image", "host-ovsdb-server", "host-ovs-vswitchd", "host-ovn-controller", "host-deployer",
 	} {
-		out, err := s.Kubectl(t.Context(), "-n", "onecloud", "get", "pods", "-l", "app.kubernetes.io/component="+name, "-o",
-			`jsonpath={range .items[*]}{.spec.nodeName}={.status.conditions[?(@.type=="Ready")].status} {end}`)
-		if err != nil {
-			t.Fatal(err)
-		}
-		where := strings.Fields(out)
-		slices.Sort(where)
 		want := []string{"node2=True"}
 		if name == "host-deployer" { // it also serves glance on controller nodes
 			want = []string{"node1=True", "node2=True"}
 		}
-		if !slices.Equal(where, want) {
-			t.Errorf("pods of %s: %v, want %v", name, where, want)
-		}
+		s.until(t, fmt.Sprintf("pods of %s: %v", name, want), func(ctx context.Context) (bool, string, error) {
+			out, err := s.Kubectl(ctx, "-n", "onecloud", "get", "pods", "-l", "app.kubernetes.io/component="+name, "-o",
+				`jsonpath={range .items[*]}{.spec.nodeName}={.status.conditions[?(@.type=="Ready")].status} {end}`)
+			where := strings.Fields(out)
+			slices.Sort(where)
+			return slices.Equal(where, want), out, err
+		})
 	}
 }
 
