@@ -71,7 +71,7 @@ func (s *suite) servers(t *testing.T) {
 	defer cancel()
 	err = wait.Until(answers, "the executor", time.Second, func(ctx context.Context) (bool, string, error) {
 		if err := cloud.StopServer(ctx, 2, "survivor"); err != nil && s.born(t, started.pid) != "" { // it may stop it, and answer too late
-			return false, err.Error(), nil //nolint:nilerr // the reason to wait on
+			return false, err.Error(), nil
 		}
 		return true, "", nil
 	}, func(string) {})

@@ -7,7 +7,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -63,7 +63,7 @@ func (s *suite) support(t *testing.T) {
 			out, err := s.On(ctx, 1, append(append([]string{scenario.Ocadm}, argv...), "-o", "json")...)
 			var r why.Report
 			if jerr := json.Unmarshal([]byte(out), &r); err != nil || jerr != nil || !r.Healthy || r.Cause != nil || len(r.Others) > 0 {
-				return false, fmt.Sprintf("ocadm %s: %v %v %s", strings.Join(argv, " "), err, jerr, out), nil
+				return false, "ocadm " + strings.Join(argv, " ") + ": " + out, errors.Join(err, jerr)
 			}
 		}
 		return true, "", nil
