@@ -64,11 +64,12 @@ func held(t *testing.T) {
 	}
 	var seen []bool
 	report := func(s Status) {
+		later := func(ready bool) { time.AfterFunc(time.Second, func() { set(ready) }) } // the fake client has no events from before its watch
 		switch seen = append(seen, s.Ready); len(seen) {
 		case 2: // the first look of the hold
-			set(false)
+			later(false)
 		case 4: // the first look of the next wait
-			set(true)
+			later(true)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
