@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,7 +38,9 @@ func TestUncorrected(t *testing.T) {
 }
 
 // The wait goes on as long as the operator has not seen the latest change, and begins anew when something moves.
-func TestWaitForAPerson(t *testing.T) {
+func TestWaitForAPerson(t *testing.T) { synctest.Test(t, waitsForAPerson) }
+
+func waitsForAPerson(t *testing.T) {
 	var ended error
 	done := make(chan struct{})
 	w := &uncorrected{end: func(err error) { ended = err; close(done) }}

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/test/freeport"
 )
 
 // bucket is an object store that answers every request in one way.
@@ -48,12 +49,11 @@ func bucket(t *testing.T, status int, code string, secure bool) (*httptest.Serve
 
 // TestProblemsOfBuckets: each problem that a user can solve has its own finding, over a real connection. No error has the secret key.
 func TestProblemsOfBuckets(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Take("127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	silent := closed.Addr().String()
-	closed.Close()
+	silent := fmt.Sprintf("127.0.0.1:%d", port)
 	trusted, secure := bucket(t, http.StatusOK, "", true)
 	_, plain := bucket(t, http.StatusOK, "", false)
 	_, refused := bucket(t, http.StatusForbidden, "SignatureDoesNotMatch", false)

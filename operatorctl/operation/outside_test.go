@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/archive"
@@ -17,9 +18,11 @@ import (
 // announce is what a program does first, and with it each time it gives a sign.
 func (fx *fixture) announce(name string) {
 	fx.Helper()
-	o := fx.get(name)
-	o.Status.Runner = &v1alpha1.OperationRunner{Name: "host", Renewed: metav1.NowMicro()}
-	if err := fx.client.Status().Update(fx.Context(), o); err != nil {
+	if err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the operator writes, too
+		o := fx.get(name)
+		o.Status.Runner = &v1alpha1.OperationRunner{Name: "host", Renewed: metav1.NowMicro()}
+		return fx.client.Status().Update(fx.Context(), o)
+	}); err != nil {
 		fx.Fatal(err)
 	}
 }

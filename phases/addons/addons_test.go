@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/yaml"
 
@@ -319,12 +320,15 @@ func TestKubeProxyThatKeepsEnding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := kube.Scheme()
-	c := fake.NewClientBuilder().WithScheme(s).WithObjects(ds, pod("kube-proxy-a", "node1", good), pod("kube-proxy-b", "node2", bad)).Build()
+	with := func(a, b corev1.PodStatus) client.WithWatch {
+		return fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(ds, pod("kube-proxy-a", "node1", a), pod("kube-proxy-b", "node2", b)).
+			WithIndex(ds, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
+	}
+	c := with(good, bad)
 	if !kubeProxy(h).ready(t.Context(), c) {
 		t.Error("kube-proxy of node1 is ready, and that of node2 is none of its business")
 	}
-	c = fake.NewClientBuilder().WithScheme(s).WithObjects(ds, pod("kube-proxy-a", "node1", bad), pod("kube-proxy-b", "node2", good)).Build()
+	c = with(bad, good)
 	log := "/var/log/pods/kube-system_kube-proxy-a_0b1c/kube-proxy/5.log"
 	line := `2026-11-22T07:01:00.2Z stderr F E1122 07:01:00.200000 1 run.go:72] "command failed" err="kube-proxy in nftables mode requires kernel 5.13 or later"`
 	if err := h.Files.WriteFile(log, []byte(line+"\n"), 0o644); err != nil {
