@@ -105,7 +105,7 @@ func TestRenewGoesOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		ends  map[string]end
 		asked string
-		told  string // the nodes of the findings
+		named string // the nodes of the findings
 	}{
 		"all well":                 {map[string]end{"a": {true, true}, "b": {true, true}}, "a b", ""},
 		"it cannot run on one":     {map[string]end{"a": {}, "b": {true, true}, "c": {}}, "a b c", "a c"},
@@ -122,13 +122,13 @@ func TestRenewGoesOn(t *testing.T) {
 				r := &operation.Run{Operation: o, Client: k, Direct: k}
 				r.Pods = k
 				err := renew(t.Context(), r, silent{}, "image:1")
-				var told []string
+				var named []string
 				for _, f := range finding.Of(err) {
-					told = append(told, strings.Fields(strings.TrimPrefix(f.What, "The certificates of node "))[0])
+					named = append(named, strings.Fields(strings.TrimPrefix(f.What, "The certificates of node "))[0])
 				}
-				slices.Sort(told)
-				if strings.Join(asked, " ") != c.asked || strings.Join(told, " ") != c.told || (err == nil) != (c.told == "") {
-					t.Errorf("asked %v, told %v: %v", asked, told, err)
+				slices.Sort(named)
+				if strings.Join(asked, " ") != c.asked || strings.Join(named, " ") != c.named || (err == nil) != (c.named == "") {
+					t.Errorf("asked %v, named %v: %v", asked, named, err)
 				}
 			})
 		})

@@ -90,9 +90,13 @@ func PlanRejoin(ctx context.Context, h *host.Host, after string) (*Rejoin, error
 // restorable is a finding if no other control-plane node has the address that is to be waited for: no restore could end that wait. A name is taken as it is,
 // and so is any address once the data here is given up, or if the others are not known for certain.
 func (r *Rejoin) restorable(ctx context.Context) error {
+	rec, err := r.record()
+	if err != nil || rec.Swapped {
+		return err
+	}
 	at, err := netip.ParseAddr(r.After)
-	if rec, recorded := r.record(); err != nil || recorded != nil || rec.Swapped {
-		return recorded
+	if err != nil {
+		return nil //nolint:nilerr // a name
 	}
 	others, sure := known(ctx, r.Host, r.Member)
 	if !sure || slices.ContainsFunc(others, func(a string) bool { o, err := netip.ParseAddr(a); return err != nil || o == at }) {

@@ -70,7 +70,7 @@ func TestRejoinAfterARestoreNowhere(t *testing.T) {
 		refused      string
 	}{
 		"another control-plane node": {after: "10.0.0.2", peers: "10.0.0.1,10.0.0.2,10.0.0.3"},
-		"nobody":                     {after: "10.0.9.9", peers: "10.0.0.1,10.0.0.2,10.0.0.3", refused: "10.0.0.2, 10.0.0.3"},
+		"no node":                    {after: "10.0.9.9", peers: "10.0.0.1,10.0.0.2,10.0.0.3", refused: "10.0.0.2, 10.0.0.3"},
 		"this machine":               {after: "10.0.0.1", peers: "10.0.0.1,10.0.0.2,10.0.0.3", refused: "10.0.0.2, 10.0.0.3"},
 		"a name":                     {after: "controller2.example.org", peers: "10.0.0.1,10.0.0.2"},
 		"the data is given up": {after: "10.0.9.9", peers: "10.0.0.1,10.0.0.2", prepare: func(t *testing.T, h *host.Host) {

@@ -58,18 +58,11 @@ func removeNodePhase() host.Phase {
 			return []string{"delete Node " + h.Config.Node.Name + " if the API server answers"}, nil
 		},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-			worker := !h.Files.Exists(AdminKubeconfig)
-			if worker {
-				// A kubelet that runs would take the report back. It may need longer to stop than the API server gets to answer.
-				if _, err := h.Systemctl(ctx, "stop", "kubelet"); err != nil {
-					r.Info("the kubelet could not be stopped: %v", err)
-				}
+			if !h.Files.Exists(AdminKubeconfig) {
+				return leaveNode(ctx, h, r)
 			}
 			ctx, cancel := context.WithTimeout(ctx, removalTimeout)
 			defer cancel()
-			if worker {
-				return leaveNode(ctx, h, r)
-			}
 			c, err := h.Kube(ctx)
 			if err != nil {
 				r.Info("the API server does not answer: its cluster goes away with it, or keeps Node %s", h.Config.Node.Name)
@@ -95,6 +88,12 @@ func deleteNode(ctx context.Context, c client.Client, name string, r workflow.Re
 // replaced at once, and a machine of that name may join. Without it the Node would pass for Ready until the controllers miss it.
 func leaveNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	name := h.Config.Node.Name
+	// A kubelet that runs would take it back. It may need longer to stop than the API server gets to answer.
+	if _, err := h.Systemctl(ctx, "stop", "kubelet"); err != nil {
+		r.Info("the kubelet could not be stopped: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
+	defer cancel()
 	c, err := NodeClient(h)
 	if err == nil {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}

@@ -120,7 +120,7 @@ func NetworkOf(ctx context.Context, h *host.Host) (Network, error) {
 	}
 	shared := otherCNI(h)
 	if slices.Contains(n.links, bridge) && !shared {
-		n.ports = portsOf(h, bridge)
+		n.ports = bridgePorts(h)
 	}
 	if err := keep(n.lookForTables(ctx, h, shared)); err != nil {
 		return n, err
@@ -215,9 +215,9 @@ func presentLinks(h *host.Host) []string {
 	return slices.DeleteFunc(podLinks(), func(l string) bool { return !h.Files.Exists("/sys/class/net/" + l) })
 }
 
-// portsOf are the links that are attached to a bridge.
-func portsOf(h *host.Host, name string) []string {
-	found, err := h.Files.Glob("/sys/class/net/" + name + "/brif/*")
+// bridgePorts are the links that are attached to the bridge.
+func bridgePorts(h *host.Host) []string {
+	found, err := h.Files.Glob("/sys/class/net/" + bridge + "/brif/*")
 	if err != nil {
 		return nil // only a malformed pattern
 	}

@@ -75,7 +75,7 @@ func run(do func(ctx context.Context, k client.Client, every time.Duration, r wo
 	}
 }
 
-// until repeats step until it is done, which it also is with an error that no later step would mend, or until the API forbids it.
+// until repeats step until it is done or the API server forbids it. A step that is done may have failed: another try would not help.
 func until(ctx context.Context, what string, every time.Duration, r workflow.Reporter, step func(context.Context) (bool, string, error)) error {
 	var last error
 	err := wait.Until(ctx, what, every, func(ctx context.Context) (bool, string, error) {

@@ -18,7 +18,7 @@ func main() {
 	f, err := os.Open(os.Getenv("GOTESTSUM_JSONFILE"))
 	if err == nil {
 		defer f.Close()
-		err = print(os.Stdout, f)
+		err = list(os.Stdout, f)
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "reading what the tests reported: %v\n", err)
@@ -26,8 +26,8 @@ func main() {
 	}
 }
 
-// print reads go test -json (see go doc test2json): a test's output is before its end.
-func print(out io.Writer, in io.Reader) error {
+// list reads go test -json (see go doc test2json): a test's output is before its end.
+func list(out io.Writer, in io.Reader) error {
 	said := map[string][]string{}
 	for d := json.NewDecoder(in); ; {
 		var e struct{ Action, Package, Test, Output string }

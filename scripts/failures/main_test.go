@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestPrint(t *testing.T) {
+func TestList(t *testing.T) {
 	const events = `{"Action":"run","Package":"p","Test":"TestA"}
 {"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}
 {"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:3: of a test that passes\n"}
@@ -32,10 +32,10 @@ func TestPrint(t *testing.T) {
 panic: test timed out
 `
 	var out strings.Builder
-	if err := print(&out, strings.NewReader(events)); err != nil || out.String() != want {
+	if err := list(&out, strings.NewReader(events)); err != nil || out.String() != want {
 		t.Errorf("printed %v:\n%s\nwant:\n%s", err, out.String(), want)
 	}
-	if err := print(&out, strings.NewReader(events+"{cut")); err == nil {
+	if err := list(&out, strings.NewReader(events+"{cut")); err == nil {
 		t.Error("a file that is cut is read without an error")
 	}
 }

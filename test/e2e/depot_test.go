@@ -244,10 +244,7 @@ func (s *suite) powerOff(t *testing.T) {
 	}
 	kubectl("uncordon", "node1")
 	kubectl("delete", "node", "node2")
-	s.until(t, "the cloud", func(ctx context.Context) (bool, string, error) {
-		err := s.AllAvailable(ctx)
-		return err == nil, "", err
-	})
+	s.available(t)
 	if _, err := s.Login(ctx); err != nil {
 		t.Errorf("logging in after the loss of a machine: %v", err)
 	}

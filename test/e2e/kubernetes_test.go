@@ -5,8 +5,6 @@
 package e2e
 
 import (
-	"context"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -49,10 +47,7 @@ func TestEarlierKubernetes(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.versions(t)
-	s.until(t, "the components on the second node", func(ctx context.Context) (bool, string, error) {
-		err := s.AllAvailable(ctx)
-		return err == nil, fmt.Sprint(err), nil
-	})
+	s.available(t)
 	// A second init changes nothing.
 	if out, err := s.On(t.Context(), 1, append([]string{scenario.Ocadm, "init", "--bundle", scenario.Bundle, "--node-ip", l.Node(1).Address.String(),
 		"--kubernetes-version", binaries.Earlier, "--onecloud-version", version}, scenario.MachineFlags()...)...); err != nil {

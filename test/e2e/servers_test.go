@@ -8,9 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/test/scenario"
 )
 
@@ -67,17 +65,12 @@ func (s *suite) servers(t *testing.T) {
 		s.lives(t, started, c.what)
 	}
 	// The new agent still commands it. The agents' client dials for half a minute, in which systemd starts a killed executor again.
-	answers, cancel := context.WithTimeout(ctx, arrival)
-	defer cancel()
-	err = wait.Until(answers, "the executor", time.Second, func(ctx context.Context) (bool, string, error) {
+	s.until(t, "the executor", func(ctx context.Context) (bool, string, error) {
 		if err := cloud.StopServer(ctx, 2, "survivor"); err != nil && s.born(t, started.pid) != "" { // it may stop it, and answer too late
-			return false, err.Error(), nil
+			return false, "", err
 		}
 		return true, "", nil
-	}, func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	// This one is left until node 1 is reset.
 	s.left = s.start(t, cloud, "left")
 }

@@ -57,13 +57,13 @@ func newWire(t *testing.T) (wire, []Member) {
 		}
 	}
 	w := wire{t}
-	clear := func() { // what a killed run left is in the way
+	remove := func() { // what a killed run left is in the way
 		for _, name := range []string{"a", "b", "c", "bridge"} {
 			_ = exec.Command("ip", "netns", "delete", space(name)).Run()
 		}
 	}
-	clear()
-	t.Cleanup(clear)
+	remove()
+	t.Cleanup(remove)
 	w.run("ip", "netns", "add", space("bridge"))
 	w.in("bridge", "ip", "link", "add", "br0", "type", "bridge")
 	w.in("bridge", "ip", "link", "set", "br0", "up")
