@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// OnecloudCluster is one cloud.
+// OnecloudCluster describes one cloud.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -36,39 +36,39 @@ type OnecloudClusterList struct {
 	Items           []OnecloudCluster `json:"items"`
 }
 
-// DatabaseServer is a database server and the account that the operator administers it with.
+// DatabaseServer names a database server and the account with which the operator administers it.
 type DatabaseServer struct {
-	// Name or address of the server. For spec.mysql, ocadm cluster move-database changes it; else it cannot change while the cloud exists.
+	// Name or address of the server. In spec.mysql, only ocadm cluster move-database changes it. Elsewhere it cannot change while the cloud exists.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9.:_-]*$`
 	Host string `json:"host,omitempty"`
-	// Port of the server; 3306 for MySQL and 9000 for ClickHouse when absent. It cannot change either.
+	// Port of the server; 3306 for MySQL and 9000 for ClickHouse by default. The rules of host apply to it too.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
-	// Account that creates databases and accounts; root for MySQL and default for ClickHouse when absent.
+	// Account that creates databases and accounts; root for MySQL and default for ClickHouse by default.
 	// +kubebuilder:validation:MaxLength=80
 	Username string `json:"username,omitempty"`
-	// Password of that account, in clear text. Prefer passwordSecretRef.
+	// Password of that account, in plain text. Prefer passwordSecretRef.
 	// +kubebuilder:validation:MaxLength=256
 	Password string `json:"password,omitempty"`
 	// Key of a Secret in the namespace of the cloud that holds the password. Set either this or password.
 	// +nullable
 	PasswordSecretRef *SecretKeyRef `json:"passwordSecretRef,omitempty"`
-	// Encryption of the connections; for spec.mysql only.
+	// Encryption of the connections; only for spec.mysql.
 	TLS DatabaseTLS `json:"tls,omitzero"`
-	// Host that the databases were moved from; for spec.mysql only. host and port can change only in one step with it. ocadm cluster move-database sets
-	// it for that step.
+	// Host that the databases were moved from; only for spec.mysql. host and port can change only together with it. ocadm cluster move-database sets it
+	// when it changes them.
 	// +kubebuilder:validation:MaxLength=253
 	MovedFrom string `json:"movedFrom,omitempty"`
 }
 
-// DatabaseTLS is the encryption of connections to a database server.
+// DatabaseTLS configures the encryption of connections to a database server.
 type DatabaseTLS struct {
 	// Mode, as in MySQL's own clients. When empty, the operator prefers TLS and the services do not use it.
 	// +kubebuilder:validation:Enum="";disabled;preferred;required;verify-ca;verify-identity
 	Mode string `json:"mode,omitempty"`
-	// CA certificates in PEM, for verify-ca and verify-identity. When empty, the CAs of the system are trusted.
+	// PEM-encoded CA certificates, for verify-ca and verify-identity. When empty, the system's CAs are trusted.
 	// +kubebuilder:validation:MaxLength=65536
 	CA string `json:"ca,omitempty"`
 }
@@ -80,14 +80,14 @@ type SecretKeyRef struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Key in the Secret. Its value is used as is, including a newline at its end.
+	// Key in the Secret. Its value is used as is, including a trailing newline.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Key string `json:"key"`
 }
 
-// MinioSpec is an object store that kubeserver installs for images.
+// MinioSpec configures an object store for images, which kubeserver installs.
 type MinioSpec struct {
 	// Install the object store.
 	Enable bool `json:"enable,omitempty"`
@@ -96,7 +96,7 @@ type MinioSpec struct {
 	Mode string `json:"mode,omitempty"`
 }
 
-// NamedService is accepted from existing files and ignored.
+// NamedService holds an entry of a list in existing files, which is ignored.
 type NamedService struct {
 	// Ignored.
 	Name string `json:"name,omitempty"`
@@ -104,18 +104,18 @@ type NamedService struct {
 	Type string `json:"type,omitempty"`
 }
 
-// CloudMachines is what the machines of a cloud have in common.
+// CloudMachines holds the settings shared by all machines of a cloud.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.settings) || !has(self.settings.ip)",message="an address belongs to one machine: set it in spec.settings of the OnecloudMachine",fieldPath=".settings"
 type CloudMachines struct {
-	// Settings of ocadm join on each OnecloudMachine of the cloud. A setting of the machine itself replaces that of the cloud.
+	// Settings of ocadm join for each OnecloudMachine of the cloud. The machine's own settings take precedence.
 	Settings MachineSettings `json:"settings,omitzero"`
 }
 
-// DeletionPolicy decides what becomes of a cloud's data when the cloud is deleted.
+// DeletionPolicy decides what happens to a cloud's data when the cloud is deleted.
 type DeletionPolicy string
 
-// The deletion policies; absent means Retain.
+// The deletion policies; Retain is the default.
 const (
 	Retain DeletionPolicy = "Retain"
 	Delete DeletionPolicy = "Delete"
@@ -162,10 +162,10 @@ const (
 // +kubebuilder:validation:XValidation:rule=`!has(self.apiGateway) || !has(self.apiGateway.corsHosts) || self.apiGateway.corsHosts.all(x, x.matches(r'^[^\s,]+$'))`,message="each entry is one host, without spaces or commas",fieldPath=".apiGateway.corsHosts"
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || !has(self.backup.schedule) || self.backup.schedule.matches(r'^(@(annually|yearly|monthly|weekly|daily|midnight|hourly)|@every [0-9a-z.]+|[0-9*,/?LW#a-zA-Z-]+( +[0-9*,/?LW#a-zA-Z-]+){4})?$')",message="give minute, hour, day, month and weekday: 0 2 * * *",fieldPath=".backup.schedule"
 type OnecloudClusterSpec struct {
-	// The MySQL or MariaDB server that holds the databases of the services.
+	// MySQL or MariaDB server that holds the databases of the services.
 	// +required
 	MySQL DatabaseServer `json:"mysql"`
-	// A ClickHouse server for records of operations.
+	// ClickHouse server for operation logs.
 	Clickhouse DatabaseServer `json:"clickhouse,omitzero"`
 	// Ignored; Dameng is not supported.
 	// +kubebuilder:validation:Schemaless
@@ -176,40 +176,40 @@ type OnecloudClusterSpec struct {
 	// +kubebuilder:validation:MaxLength=16
 	DBEngine string `json:"db_engine,omitempty"`
 
-	// Release of the cloud: the tag of every image that has no version of its own. The tag latest when absent.
+	// Release of the cloud: the tag of every image without a version of its own; latest by default.
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$`
 	Version string `json:"version,omitempty"`
-	// Registry and path of every image, without a scheme or a tag. Default registry.cn-beijing.aliyuncs.com/yunionio.
+	// Registry and path of every image, without a scheme or a tag; registry.cn-beijing.aliyuncs.com/yunionio by default.
 	// +kubebuilder:validation:MaxLength=255
 	// +kubebuilder:validation:Pattern=`^\S*$`
 	ImageRepository string `json:"imageRepository,omitempty"`
-	// Secrets of type kubernetes.io/dockerconfigjson for pulling the images of all components. A component may have its own.
+	// Secrets of type kubernetes.io/dockerconfigjson for pulling the images of all components. A component can have its own.
 	// +nullable
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
-	// Storage class of every volume for which the component names none; local-path when absent. It cannot change while the cloud exists.
+	// Storage class of the volumes of components that do not set their own; local-path by default. It cannot change while the cloud exists.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$`
 	StorageClassName string `json:"storageClassName,omitempty"`
-	// Ingress class of the cloud's Ingresses; the default class of the cluster when absent.
+	// Ingress class of the cloud's Ingresses; by default the default class of the cluster.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$`
 	IngressClassName string `json:"ingressClassName,omitempty"`
 	// Set of components: FullStack (default), CMP, Edge, LightEdge or AI.
 	// +kubebuilder:validation:MaxLength=32
 	ProductVersion string `json:"productVersion,omitempty"`
-	// How many copies of the services run: small (default) is one of each, ha two of those that may have several, on different nodes, and three
+	// Size of the cloud: small (default) runs one copy of each service; ha runs two copies of the services that support it, on different nodes, and three
 	// members of etcd.
 	// +kubebuilder:validation:Enum="";small;ha
 	Profile string `json:"profile,omitempty"`
 	// Run most components from one combined image, cloudpods.
 	UseHyperImage bool `json:"useHyperImage,omitempty"`
 
-	// Name of the region; region0 when absent. It cannot change.
+	// Name of the region; region0 by default. It cannot change.
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^([a-zA-Z0-9][a-zA-Z0-9_.-]*)?$`
 	Region string `json:"region,omitempty"`
-	// Name of the first zone; zone0 when absent. It cannot change.
+	// Name of the first zone; zone0 by default. It cannot change.
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^([a-zA-Z0-9][a-zA-Z0-9_.-]*)?$`
 	Zone string `json:"zone,omitempty"`
@@ -218,7 +218,7 @@ type OnecloudClusterSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=64
 	CustomZones []string `json:"customZones,omitempty"`
-	// Address or name at which users and hosts reach the cloud, without a port. By default the address of a controller node.
+	// Address or name at which users and hosts reach the cloud, without a port; by default the address of a controller node.
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9.:-]*$`
 	LoadBalancerEndpoint string `json:"loadBalancerEndpoint,omitempty"`
@@ -228,7 +228,7 @@ type OnecloudClusterSpec struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	CertSANs []string `json:"certSANs,omitempty"`
 
-	// Give the components no resource requests and limits.
+	// Omit resource requests and limits of the components.
 	DisableResourceManagement bool `json:"disableResourceManagement,omitempty"`
 	// Run no local VPC: no OVN and no VPC agent.
 	DisableLocalVpc bool `json:"disableLocalVpc,omitempty"`
@@ -243,13 +243,13 @@ type OnecloudClusterSpec struct {
 	// +kubebuilder:validation:Enum="";Retain;Delete
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
-	// What the machines of the cloud have in common.
+	// Settings shared by all machines of the cloud.
 	Machines CloudMachines `json:"machines,omitzero"`
 
 	// Ignored.
 	// +nullable
 	Services []NamedService `json:"services,omitempty"`
-	// An object store for images.
+	// Object store for images.
 	Minio MinioSpec `json:"minio,omitzero"`
 
 	Etcd                    EtcdSpec            `json:"etcd,omitzero"`

@@ -8,25 +8,25 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ContainerSpec is the image and the resources of a container.
+// ContainerSpec holds the image and the resources of a container.
 type ContainerSpec struct {
-	// Complete image reference. A value that you set pins the image; otherwise it shows the image that runs.
+	// Complete image reference. Set it to pin the image; otherwise it shows the current image.
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^\S*$`
 	Image string `json:"image,omitempty"`
-	// Registry and path of the image, in place of spec.imageRepository.
+	// Registry and path of the image; replaces spec.imageRepository.
 	// +kubebuilder:validation:MaxLength=255
 	// +kubebuilder:validation:Pattern=`^([^\s:]|:[^/:\s])*$`
 	Repository string `json:"repository,omitempty"`
-	// Name of the image, in place of the name of the component.
+	// Name of the image; the name of the component by default.
 	// +kubebuilder:validation:MaxLength=255
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]*([._/-]+[a-z0-9]+)*$`
 	ImageName string `json:"imageName,omitempty"`
-	// Tag, or a digest sha256:..., in place of spec.version.
+	// Tag, or a digest sha256:...; replaces spec.version.
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^(\w[\w.-]*)?$|^@?sha256:[a-f\d]{64}$`
 	Tag string `json:"tag,omitempty"`
-	// Pull policy. By default Always for tags that move, such as latest, and IfNotPresent for others.
+	// Pull policy; by default Always for moving tags such as latest, and IfNotPresent for others.
 	// +kubebuilder:validation:Enum="";Always;IfNotPresent;Never
 	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
 	// Resource requests; requests.storage is the size of the volume.
@@ -37,9 +37,9 @@ type ContainerSpec struct {
 	Limits *ResourceList `json:"limits,omitempty"`
 }
 
-// ResourceList is an amount of resources.
+// ResourceList holds amounts of resources.
 type ResourceList struct {
-	// Processors, for example 500m.
+	// CPU, for example 500m.
 	// +nullable
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:XIntOrString
@@ -51,34 +51,34 @@ type ResourceList struct {
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:Pattern=`^\d+(\.\d+)?([numkMGTPE]|[KMGTPE]i|e\d+)?$`
 	Memory *resource.Quantity `json:"memory,omitempty"`
-	// Size of the volume, in requests only, for example 100Gi.
+	// Size of the volume, for example 100Gi; only in requests.
 	// +kubebuilder:validation:Pattern=`^(\d+(\.\d+)?([EPTGMk]i?|Ki|m)?)?$`
 	Storage string `json:"storage,omitempty"`
 }
 
-// ServiceSpec is how a port of a component is published.
+// ServiceSpec configures how a port of a component is published.
 type ServiceSpec struct {
 	// Publish the port in the cluster only, not on the nodes.
 	InternalOnly bool `json:"internalOnly,omitempty"`
-	// The port of the Service, of the nodes, and of the listener.
+	// Port of the Service, of the nodes and of the listener.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
 	NodePort int32 `json:"nodePort,omitempty"`
 }
 
-// ComponentSpec is the block of one component. A field that does not apply to the component is reported in condition FieldsIgnored.
+// ComponentSpec configures one component. Condition FieldsIgnored reports fields that do not apply to it.
 type ComponentSpec struct {
 	ContainerSpec `json:",inline"`
 
 	// Stop the component. Its database, account and volume are kept.
 	// +nullable
 	Disable *bool `json:"disable,omitempty"`
-	// Number of pods of a Deployment or StatefulSet. 0 and absent mean one; to stop a component, set disable.
+	// Number of pods of a Deployment or StatefulSet; 1 by default. 0 means 1 too; to stop a component, set disable.
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Number of read-only replicas; for keystone, regionServer and glance.
+	// Number of read-only replicas; only for keystone, regionServer and glance.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	SlaveReplicas int32 `json:"slave_replicas,omitempty"`
@@ -103,21 +103,21 @@ type ComponentSpec struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	DNSConfig *runtime.RawExtension `json:"dnsConfig,omitempty"`
 
-	// The port of the component.
+	// Port of the component.
 	Service ServiceSpec `json:"service,omitzero"`
 	// Only mysql is accepted.
 	// +kubebuilder:validation:Enum="";mysql
 	DBEngine string `json:"db_engine,omitempty"`
-	// Storage class of the volume; spec.storageClassName by default. Another class means a new volume.
+	// Storage class of the volume; spec.storageClassName by default. Another class creates a new volume.
 	StorageClassName string `json:"storageClassName,omitempty"`
-	// Zones of spec.customZones in which the component runs a copy of its own; for baremetalagent and esxiagent.
+	// Zones of spec.customZones in which the component runs a separate copy; only for baremetalagent and esxiagent.
 	// +nullable
 	Zones []string `json:"zones,omitempty"`
 
 	// Update strategy of a DaemonSet.
 	// +kubebuilder:validation:Enum="";RollingUpdate;OnDelete
 	UpdateStrategy string `json:"updateStrategy,omitempty"`
-	// How many pods of a DaemonSet may be replaced at a time; 1 by default.
+	// Number of pods of a DaemonSet that may be replaced at a time; 1 by default.
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
 	MaxUnavailable *int32 `json:"maxUnavailable,omitempty"`
@@ -130,26 +130,26 @@ type ComponentSpec struct {
 	Schedule string `json:"schedule,omitempty"`
 }
 
-// KeystoneSpec is the identity service.
+// KeystoneSpec configures the identity service.
 type KeystoneSpec struct {
 	ComponentSpec `json:",inline"`
 
 	// Ignored; the identity service always uses TLS.
 	DisableTLS bool `json:"disableTLS,omitempty"`
-	// Public port, 30500.
+	// Public port; 30500 by default.
 	PublicService ServiceSpec `json:"publicService,omitzero"`
-	// Administration port, 30357.
+	// Administration port; 30357 by default.
 	AdminService ServiceSpec `json:"adminService,omitzero"`
-	// Password of sysadmin, in clear text. When absent, it is generated into Secret CLOUD-credentials.
+	// Password of sysadmin, in plain text. By default the operator generates one in Secret CLOUD-credentials.
 	// +kubebuilder:validation:MaxLength=256
 	BootstrapPassword string `json:"bootstrapPassword,omitempty"`
 }
 
-// RegionSpec is the compute service.
+// RegionSpec configures the compute service.
 type RegionSpec struct {
 	ComponentSpec `json:",inline"`
 
-	// Name servers of virtual machines, separated by commas. By default spec.loadBalancerEndpoint.
+	// Name servers of virtual machines, separated by commas; spec.loadBalancerEndpoint by default.
 	// +kubebuilder:validation:MaxLength=255
 	DNSServer string `json:"dnsServer,omitempty"`
 	// DNS domain of virtual machines.
@@ -157,18 +157,18 @@ type RegionSpec struct {
 	DNSDomain string `json:"dnsDomain,omitempty"`
 }
 
-// RegionDNSSpec is the name server of the cloud.
+// RegionDNSSpec configures the name server of the cloud.
 type RegionDNSSpec struct {
 	ComponentSpec `json:",inline"`
 
-	// Seconds that answers are cached; 300 by default.
+	// Cache lifetime of answers, in seconds; 300 by default.
 	// +kubebuilder:validation:Minimum=0
 	CacheTTL int32 `json:"cache_ttl,omitempty"`
-	// Name servers for names outside the cloud. By default 114.114.114.114 and 223.5.5.5.
+	// Name servers for names outside the cloud; 114.114.114.114 and 223.5.5.5 by default.
 	// +nullable
 	// +kubebuilder:validation:MaxItems=64
 	Proxies []DNSProxy `json:"proxies,omitempty"`
-	// Answer only machines of the cloud.
+	// Answer only queries from machines of the cloud.
 	InCloudOnly bool `json:"in_cloud_only,omitempty"`
 }
 
@@ -184,21 +184,21 @@ type DNSProxy struct {
 	To []string `json:"to,omitempty"`
 }
 
-// GlanceSpec is the image service.
+// GlanceSpec configures the image service.
 type GlanceSpec struct {
 	ComponentSpec `json:",inline"`
 
-	// Keep the images in the object store of spec.minio.
+	// Store the images in the object store of spec.minio.
 	SwitchToS3 bool `json:"switchToS3,omitempty"`
 }
 
-// WebSpec is the web console.
+// WebSpec configures the web console.
 type WebSpec struct {
 	ComponentSpec `json:",inline"`
 
-	// Serve plain HTTP on port 80, for a proxy that ends TLS.
+	// Serve plain HTTP on port 80, behind a proxy that terminates TLS.
 	UseHTTP bool `json:"useHTTP,omitempty"`
-	// Listen on ports 80 and 443 of the nodes that run the console. init sets it with --ingress none.
+	// Listen on ports 80 and 443 of the nodes that run the console. ocadm init --ingress none sets it.
 	HostPorts bool `json:"hostPorts,omitempty"`
 	// Container with the overview pages.
 	Overview ContainerSpec `json:"Overview,omitzero"`
@@ -206,7 +206,7 @@ type WebSpec struct {
 	Docs ContainerSpec `json:"Docs,omitzero"`
 }
 
-// WebconsoleSpec serves remote consoles.
+// WebconsoleSpec configures the service for remote consoles.
 type WebconsoleSpec struct {
 	ComponentSpec `json:",inline"`
 
@@ -214,7 +214,7 @@ type WebconsoleSpec struct {
 	Guacd ContainerSpec `json:"Guacd,omitzero"`
 }
 
-// NotifySpec sends messages.
+// NotifySpec configures the notification service.
 type NotifySpec struct {
 	ComponentSpec `json:",inline"`
 
@@ -222,7 +222,7 @@ type NotifySpec struct {
 	Plugins ContainerSpec `json:"plugins,omitzero"`
 }
 
-// CloudmonSpec pulls metrics of public clouds.
+// CloudmonSpec configures the collector of public cloud metrics.
 type CloudmonSpec struct {
 	ComponentSpec `json:",inline"`
 
@@ -231,7 +231,7 @@ type CloudmonSpec struct {
 	CloudmonPingDuration int64 `json:"CloudmonPingDuration,omitempty"`
 }
 
-// HostAgentSpec is shared by the agents of a compute node.
+// HostAgentSpec configures the agents of compute nodes.
 type HostAgentSpec struct {
 	ComponentSpec `json:",inline"`
 
@@ -247,7 +247,7 @@ type HostAgentSpec struct {
 	DisableSecurityGroup bool `json:"disableSecurityGroup,omitempty"`
 	// Let the host agent configure NTP on the node.
 	ManageNtpConfiguration bool `json:"manageNtpConfiguration,omitempty"`
-	// Show the processor of the node to virtual machines; true by default.
+	// Pass the CPU model of the node through to virtual machines; true by default.
 	// +nullable
 	HostCPUPassthrough *bool `json:"hostCpuPassthrough,omitempty"`
 	// Version of QEMU that the agents use; 10.0.7 by default, 4.2.0 before v4.0.0.
@@ -255,25 +255,25 @@ type HostAgentSpec struct {
 	DefaultQemuVersion string `json:"defaultQemuVersion,omitempty"`
 }
 
-// OvnNorthSpec is the OVN databases and ovn-northd.
+// OvnNorthSpec configures the OVN databases and ovn-northd.
 type OvnNorthSpec struct {
 	ComponentSpec `json:",inline"`
 
-	// Port of the northbound database, 32241.
+	// Port of the northbound database; 32241 by default.
 	NorthService ServiceSpec `json:"northService,omitzero"`
-	// Port of the southbound database, 32242.
+	// Port of the southbound database; 32242 by default.
 	SouthService ServiceSpec `json:"southService,omitzero"`
 }
 
-// LbagentSpec is the load balancer agent.
+// LbagentSpec configures the load balancer agent.
 type LbagentSpec struct {
 	ComponentSpec `json:",inline"`
 
-	// Ignored; the controller is that of spec.hostagent.OvnController.
+	// Ignored; spec.hostagent.OvnController applies.
 	OvnController ContainerSpec `json:"OvnController,omitzero"`
 }
 
-// TelegrafSpec collects metrics of nodes.
+// TelegrafSpec configures the collector of node metrics.
 type TelegrafSpec struct {
 	ComponentSpec `json:",inline"`
 
@@ -288,56 +288,55 @@ type TelegrafSpec struct {
 	TelegrafRaid ContainerSpec `json:"TelegrafRaid,omitzero"`
 }
 
-// VictoriaMetricsSpec stores metrics.
+// VictoriaMetricsSpec configures the metrics store.
 type VictoriaMetricsSpec struct {
 	ComponentSpec `json:",inline"`
 
-	// Days that metrics are kept; 93 by default. The key is misspelt, as in existing files.
+	// Retention of metrics, in days; 93 by default. The key is misspelled because existing files use it.
 	// +kubebuilder:validation:Minimum=0
 	RetentionPeriodDays int32 `json:"rententionPeriodDays,omitempty"`
 }
 
-// APIGatewaySpec is the API gateway of the web console.
+// APIGatewaySpec configures the API gateway of the web console.
 type APIGatewaySpec struct {
 	ComponentSpec `json:",inline"`
 
-	// API port, 30300.
+	// API port; 30300 by default.
 	APIService ServiceSpec `json:"apiService,omitzero"`
-	// Websocket port, 30443.
+	// WebSocket port; 30443 by default.
 	WSService ServiceSpec `json:"wsService,omitzero"`
-	// Hosts whose pages may call the API from a browser.
+	// Hosts whose pages may call the API from a browser (CORS).
 	// +nullable
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MaxLength=253
 	CorsHosts []string `json:"corsHosts,omitempty"`
 }
 
-// BackupSpec is the nightly backup of the cloud.
+// BackupSpec configures the nightly backup of the cloud.
 type BackupSpec struct {
 	ComponentSpec `json:",inline"`
 
-	// Number of backups that are kept; 7 by default, 0 keeps all.
+	// Number of backups to keep; 7 by default, 0 keeps all.
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	Keep *int32 `json:"keep,omitempty"`
-	// Public keys that backups are encrypted for: age1… as age-keygen prints them, or ssh-ed25519 and ssh-rsa keys. Without any, backups are not
-	// encrypted.
+	// Public keys to encrypt backups for: age1… as printed by age-keygen, or ssh-ed25519 and ssh-rsa keys. Without keys, backups are not encrypted.
 	// +nullable
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	// +kubebuilder:validation:items:MaxLength=2000
 	Recipients []string `json:"recipients,omitempty"`
-	// Bucket of an object store for the backups, in place of a volume.
+	// Object store bucket for the backups, instead of a volume.
 	// +nullable
 	S3 *BackupS3 `json:"s3,omitempty"`
-	// Directory of the node for the backups, in place of a volume.
+	// Directory on the node for the backups, instead of a volume.
 	// +kubebuilder:validation:MaxLength=4096
 	// +kubebuilder:validation:Pattern=`^(/.*)?$`
 	HostPath string `json:"hostPath,omitempty"`
 }
 
-// BackupS3 is a bucket of an object store that speaks S3.
+// BackupS3 names a bucket of an S3-compatible object store.
 type BackupS3 struct {
 	// Host, or host:port, of the object store.
 	// +required
@@ -352,12 +351,12 @@ type BackupS3 struct {
 	// Path of the backups in the bucket.
 	// +kubebuilder:validation:MaxLength=1024
 	Prefix string `json:"prefix,omitempty"`
-	// Region of the bucket, where the object store has regions.
+	// Region of the bucket, if the object store has regions.
 	// +kubebuilder:validation:MaxLength=64
 	Region string `json:"region,omitempty"`
-	// Talk HTTP instead of HTTPS.
+	// Use HTTP instead of HTTPS.
 	Plain bool `json:"plain,omitempty"`
-	// Certificates in PEM to trust beside those of public authorities.
+	// PEM-encoded CA certificates to trust in addition to the system's.
 	// +kubebuilder:validation:MaxLength=65536
 	CA string `json:"ca,omitempty"`
 	// Secret in the namespace of the cloud with the keys access-key and secret-key.
@@ -367,7 +366,7 @@ type BackupS3 struct {
 	Secret string `json:"secret"`
 }
 
-// The keys of the Secret of an object store.
+// Keys of the Secret with the credentials of an object store.
 const (
 	BackupAccessKey = "access-key"
 	BackupSecretKey = "secret-key"

@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// SpecKeys are the JSON keys of the fields of a spec.
+// SpecKeys returns the JSON keys of the fields of a spec.
 var SpecKeys = sync.OnceValue(func() map[string]bool {
 	keys := map[string]bool{}
 	for f := range reflect.TypeFor[OnecloudClusterSpec]().Fields() {
@@ -20,7 +20,7 @@ var SpecKeys = sync.OnceValue(func() map[string]bool {
 	return keys
 })
 
-// KeysBelow are the JSON keys of the fields that the value at a path below spec has, such as "mysql.tls"; none if there is no such path.
+// KeysBelow returns the JSON keys of the fields at a path below spec, such as "mysql.tls", or nil if there is no such path.
 func KeysBelow(path string) []string {
 	t := reflect.TypeFor[OnecloudClusterSpec]()
 	for key := range strings.SplitSeq(path, ".") {
@@ -32,7 +32,7 @@ func KeysBelow(path string) []string {
 	return slices.Sorted(maps.Keys(fieldsOf(t)))
 }
 
-// fieldsOf are the types of the fields of a struct, or of the structs in a pointer or a list, by JSON key.
+// fieldsOf returns the field types of a struct by JSON key. Pointers and lists stand for their element.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -49,9 +49,9 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	return fields
 }
 
-// Component returns the block of a component by its JSON key, or nil if there is no such key. A key "a.b" is a container's block within
-// a block: its scheduling is that of a, its image that of b. A key without a field of its own is looked up in spec.components.
-// The result is a copy where it is composed; treat it as read-only.
+// Component returns the block of a component by its JSON key, or nil if there is no such key. A key "a.b" names a container b in block a: the result
+// has the scheduling of a and the image of b. A key without a field of its own is looked up in spec.components.
+// The result may be a copy; treat it as read-only.
 func (s *OnecloudClusterSpec) Component(key string) *ComponentSpec {
 	outer, inner, nested := strings.Cut(key, ".")
 	block := s.block(outer)
@@ -67,7 +67,7 @@ func (s *OnecloudClusterSpec) Component(key string) *ComponentSpec {
 	return &merged
 }
 
-// Container returns the block of a further container within a component's block, or nil.
+// Container returns the block of an additional container in a component's block, or nil.
 func (s *OnecloudClusterSpec) Container(key string) *ContainerSpec {
 	outer, inner, nested := strings.Cut(key, ".")
 	if !nested {
@@ -100,7 +100,7 @@ func (s *OnecloudClusterSpec) block(key string) *ComponentSpec {
 	return nil
 }
 
-// blocks is the table of the spec's blocks by JSON key; a test compares it with the fields.
+// blocks returns the spec's blocks by JSON key. A test compares this table with the fields.
 func (s *OnecloudClusterSpec) blocks() map[string]*ComponentSpec {
 	return map[string]*ComponentSpec{
 		"etcd":                    &s.Etcd.ComponentSpec,

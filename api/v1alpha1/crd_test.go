@@ -25,7 +25,7 @@ import (
 
 const crdFile = "../../templates/operator/crds/onecloud.yunion.io_onecloudclusters.yaml"
 
-// definition is the CRD as an API server takes it.
+// definition is the CRD as an API server reads it.
 type definition struct {
 	internal   *apiextensions.CustomResourceDefinition
 	structural *schema.Structural
@@ -67,7 +67,7 @@ func load(t *testing.T) definition {
 	return d
 }
 
-// refuse returns what an API server would say to an object, old being what is stored.
+// refuse returns the errors with which an API server would reject an object. old is the stored object.
 func (d definition) refuse(t *testing.T, obj, old map[string]any) string {
 	t.Helper()
 	errs := validation.ValidateCustomResource(nil, obj, d.schema)
@@ -93,7 +93,7 @@ func TestDefinitionIsAccepted(t *testing.T) {
 	}
 }
 
-// object makes a CR of YAML; spec only.
+// object returns a CR with a spec in YAML.
 func object(t *testing.T, spec string) map[string]any {
 	t.Helper()
 	o := map[string]any{
@@ -103,7 +103,7 @@ func object(t *testing.T, spec string) map[string]any {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Through the API machinery's JSON, so that numbers are what they are there.
+	// The API machinery's JSON decoder, so that numbers have the same types.
 	u := map[string]any{}
 	if err := utiljson.Unmarshal(b, &u); err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestUsualIsAccepted(t *testing.T) {
 	}
 }
 
-// earlier is a CR as the earlier operator writes it back: every field of every block, with nulls, empty strings and zeros.
+// earlier returns a CR as the earlier operator writes it back: every field of every block, with nulls, empty strings and zeros.
 func earlier(t *testing.T) map[string]any {
 	t.Helper()
 	o := object(t, mysql+`
@@ -275,7 +275,7 @@ func TestEarlierResourceApplies(t *testing.T) {
 	}
 }
 
-// The table of blocks and the fields of the spec say the same.
+// The table of blocks matches the fields of the spec.
 func TestBlocksMatchFields(t *testing.T) {
 	spec := &v1alpha1.OnecloudClusterSpec{}
 	block := reflect.TypeFor[v1alpha1.ComponentSpec]()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1alpha1 holds the OnecloudCluster resource: one object describes one cloud, and its JSON names are those that existing YAML
-// uses. The types say what a person may write; what is left out is filled in by package resolve, never by this one.
+// Package v1alpha1 defines the resources OnecloudCluster, OnecloudOperation and OnecloudMachine. The JSON names of OnecloudCluster are those of existing
+// YAML files. The types define what a user may write. Defaults come from package resolve, never from this package.
 //
 // +kubebuilder:object:generate=true
 // +kubebuilder:validation:Optional

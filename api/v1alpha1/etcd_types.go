@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// EtcdSpec is the cloud's own etcd.
+// EtcdSpec configures the cloud's own etcd.
 type EtcdSpec struct {
 	ComponentSpec `json:",inline"`
 
@@ -14,10 +14,10 @@ type EtcdSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=9
 	Size int32 `json:"size,omitempty"`
-	// Tag of the image, which spec.version does not change.
+	// Tag of the image; spec.version does not affect it.
 	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$`
 	Version string `json:"version,omitempty"`
-	// Ignored; pause etcd with the annotation of the cloud.
+	// Ignored; to pause etcd, use the annotation onecloud.yunion.io/paused.
 	Paused bool `json:"paused,omitempty"`
 	// Ignored.
 	// +nullable
@@ -42,7 +42,7 @@ type EtcdSpec struct {
 	EtcdBackendQuotaSize int64 `json:"etcdBackendQuotaSize,omitempty"`
 }
 
-// MonitorStackSpec is Grafana, Loki, Prometheus and Thanos, installed by kubeserver.
+// MonitorStackSpec configures Grafana, Loki, Prometheus and Thanos, which kubeserver installs.
 type MonitorStackSpec struct {
 	// Set to false to install the stack.
 	// +nullable

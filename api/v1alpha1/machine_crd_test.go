@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// TestMachineDefinition compares the definition of machines with what docs/reference/cluster-api.md promises.
+// TestMachineDefinition compares the CRD of machines with docs/reference/cluster-api.md.
 func TestMachineDefinition(t *testing.T) {
 	text, err := os.ReadFile("../../templates/operator/crds/onecloud.yunion.io_onecloudmachines.yaml")
 	if err != nil {

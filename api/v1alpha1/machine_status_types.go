@@ -8,31 +8,31 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// MachinePhase is a machine in one word.
+// MachinePhase summarizes the state of a machine in one word.
 type MachinePhase string
 
-// The phases, as in Cluster API. "" is unknown.
+// The phases, as in Cluster API; "" means unknown.
 const (
-	// MachinePending machines wait for something before anything was changed on them.
+	// MachinePending machines are waiting; nothing has been changed on them yet.
 	MachinePending MachinePhase = "Pending"
-	// MachineProvisioning machines join.
+	// MachineProvisioning machines are joining.
 	MachineProvisioning MachinePhase = "Provisioning"
-	// MachineProvisioned machines have joined, and their Node is not Ready.
+	// MachineProvisioned machines have joined, but their Node is not Ready.
 	MachineProvisioned MachinePhase = "Provisioned"
-	// MachineRunning machines have a Node that is Ready.
+	// MachineRunning machines have a Ready Node.
 	MachineRunning  MachinePhase = "Running"
 	MachineDeleting MachinePhase = "Deleting"
-	// MachineDeleted machines are out of the cluster.
+	// MachineDeleted machines have left the cluster.
 	MachineDeleted MachinePhase = "Deleted"
-	// MachineFailed machines need attention: failureReason and failureMessage say why.
+	// MachineFailed machines need attention; see failureReason and failureMessage.
 	MachineFailed MachinePhase = "Failed"
 )
 
 // The condition types of a machine.
 const (
-	// ConditionInfrastructureReady is true when the cluster can take the machine, and nothing else has its address.
+	// ConditionInfrastructureReady is true when the cluster can accept the machine and its address is not in use elsewhere.
 	ConditionInfrastructureReady = "InfrastructureReady"
-	// ConditionBootstrapDataReady is true while there are data with which the machine can join.
+	// ConditionBootstrapDataReady is true while valid bootstrap data exists.
 	ConditionBootstrapDataReady = "BootstrapDataReady"
 	// ConditionHostReachable is true when the last login succeeded.
 	ConditionHostReachable = "HostReachable"
@@ -40,13 +40,13 @@ const (
 	ConditionPrecheckPassed = "PrecheckPassed"
 	// ConditionJoined is true when the machine has a Node.
 	ConditionJoined = "Joined"
-	// ConditionNodeReady is that of the Node.
+	// ConditionNodeReady is the Ready condition of the Node.
 	ConditionNodeReady = "NodeReady"
-	// ConditionAgentsReady is true when the pods of the cloud on the Node are ready.
+	// ConditionAgentsReady is true when the cloud's pods on the Node are ready.
 	ConditionAgentsReady = "AgentsReady"
 )
 
-// MachineNodeRef is the Node of a machine.
+// MachineNodeRef identifies the Node of a machine.
 type MachineNodeRef struct {
 	// Name of the Node.
 	Name string `json:"name"`
@@ -54,76 +54,76 @@ type MachineNodeRef struct {
 	UID types.UID `json:"uid,omitempty"`
 }
 
-// MachineInitialization is how far a machine came the first time. What is true stays true.
+// MachineInitialization records which steps of the first join have completed. A field that is true stays true.
 type MachineInitialization struct {
-	// It has joined.
+	// The machine has joined.
 	Provisioned bool `json:"provisioned,omitempty"`
-	// Its bootstrap data were made.
+	// The bootstrap data was created.
 	DataSecretCreated bool `json:"dataSecretCreated,omitempty"`
 }
 
-// MachineRequest is what an annotation asked for.
+// MachineRequest records a request made with the annotation onecloud.yunion.io/operation.
 type MachineRequest struct {
-	// The word: creating, prechecking or deleting.
+	// Request: creating, prechecking or deleting.
 	Operation string `json:"operation"`
-	// How it ended: create-finished and the like. Empty while it goes on.
+	// Result, such as create-finished; empty while the request is being processed.
 	Result string `json:"result,omitempty"`
-	// Operation that does it.
+	// Name of the operation that carries it out.
 	Name string `json:"name,omitempty"`
-	// Why it failed.
+	// Reason for a failure.
 	Message string `json:"message,omitempty"`
-	// When it was asked for.
+	// Time of the request.
 	Time metav1.Time `json:"time,omitzero"`
 }
 
-// OnecloudMachineStatus is how far a machine is.
+// OnecloudMachineStatus holds the observed state of a machine.
 type OnecloudMachineStatus struct {
-	// How far it came the first time, as in Cluster API.
+	// Completed steps of the first join, as in Cluster API.
 	Initialization MachineInitialization `json:"initialization,omitzero"`
-	// The machine in one word.
+	// State of the machine in one word.
 	Phase MachinePhase `json:"phase,omitempty"`
-	// What it waits for.
+	// What the machine is waiting for.
 	Message string `json:"message,omitempty"`
-	// Generation of the spec that this status was determined for.
+	// Generation of the spec that this status describes.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Its Node.
+	// Node of the machine.
 	// +nullable
 	NodeRef *MachineNodeRef `json:"nodeRef,omitempty"`
-	// ID of its Node.
+	// Provider ID of the Node.
 	ProviderID string `json:"providerID,omitempty"`
-	// Addresses of its Node.
+	// Addresses of the Node.
 	// +listType=atomic
 	Addresses []corev1.NodeAddress `json:"addresses,omitempty"`
-	// Secret with the data with which it joins.
+	// Secret with the bootstrap data.
 	DataSecretName string `json:"dataSecretName,omitempty"`
-	// Key that the machine showed at the first contact. It is pinned from then on, unless the spec names one.
+	// Host key that the machine presented at the first contact. It is pinned from then on, unless the spec sets one.
 	HostKey string `json:"hostKey,omitempty"`
-	// Where it was shown: address and port, and those of the jump host. The key is not used once the spec says another place.
+	// Address and port at which the key was presented, and those of the jump host. If the spec changes them, the key is no longer used.
 	HostKeyAddress string `json:"hostKeyAddress,omitempty"`
-	// The same of the jump host.
+	// Host key of the jump host.
 	JumpHostKey string `json:"jumpHostKey,omitempty"`
-	// Where it was shown.
+	// Address and port at which it was presented.
 	JumpHostKeyAddress string `json:"jumpHostKeyAddress,omitempty"`
-	// Where a join has begun to change something. The removal of a machine without a Node resets what is there, and nothing elsewhere.
+	// Address and port at which a join began to make changes, and those of the jump host. Removing a machine without a Node resets only the machine there.
 	JoinBegun string `json:"joinBegun,omitempty"`
-	// Last operation on it.
+	// Last operation on the machine.
 	Operation string `json:"operation,omitempty"`
-	// Number of operations that the operator has created for it.
+	// Number of operations that the operator has created for the machine.
 	Tries int `json:"tries,omitempty"`
-	// How many of them there were since a user last changed something.
+	// Number of operations since the last change by a user.
 	Attempts int `json:"attempts,omitempty"`
-	// Time before which it is not tried again.
+	// Earliest time of the next attempt.
 	RetryAfter metav1.Time `json:"retryAfter,omitzero"`
-	// What the last try was made for: generation, retry and abandon annotations. If that changes, it is tried again at once.
+	// Generation, retry annotation and abandon annotation at the last attempt. A change to them causes an immediate retry.
 	Retry string `json:"retry,omitempty"`
-	// What annotation onecloud.yunion.io/operation asked for last, and what became of it.
+	// Last request made with the annotation onecloud.yunion.io/operation, and its result.
 	// +nullable
 	Request *MachineRequest `json:"request,omitempty"`
-	// Code of the finding for which it needs attention.
+	// Code of the finding that needs attention.
 	FailureReason string `json:"failureReason,omitempty"`
-	// The finding, and what to do.
+	// The finding and its remedy.
 	FailureMessage string `json:"failureMessage,omitempty"`
-	// The steps on its way, for kubectl wait.
+	// Conditions of the machine, for kubectl wait.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`

@@ -9,42 +9,43 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Names of the resource of a machine.
+// Kind and resource name of a machine.
 const (
 	MachineKind     = "OnecloudMachine"
 	MachineResource = "onecloudmachines"
 )
 
 const (
-	// LabelMachine on a Node holds the UID of the machine that it is.
+	// LabelMachine on a Node holds the UID of its machine.
 	LabelMachine = "onecloud.yunion.io/machine"
-	// MachineFinalizer keeps a machine until it is out of the cluster.
+	// MachineFinalizer keeps a machine until it has left the cluster.
 	MachineFinalizer = "onecloud.yunion.io/machine"
-	// AnnotationAbandonMachine "true" on a machine that is being deleted leaves what is on it as it is: it does not answer any more.
+	// AnnotationAbandonMachine "true" on a machine that is being deleted skips the cleanup on it, because it no longer responds.
 	AnnotationAbandonMachine = "onecloud.yunion.io/abandon-machine"
-	// AnnotationRetry on a machine lets the operator try again what failed, each time that its value changes.
+	// AnnotationRetry on a machine makes the operator retry whenever its value changes.
 	AnnotationRetry = "onecloud.yunion.io/retry"
 )
 
-// Names of Cluster API.
+// Names from Cluster API.
 const (
 	// LabelClusterName on the Secret with bootstrap data holds the name of the cloud.
 	LabelClusterName = "cluster.x-k8s.io/cluster-name"
-	// AnnotationPausedByClusterAPI on a machine, with any value, keeps it from joining, as AnnotationPaused "true" does.
+	// AnnotationPausedByClusterAPI on a machine, with any value, prevents its join, like AnnotationPaused "true".
 	AnnotationPausedByClusterAPI = "cluster.x-k8s.io/paused"
 )
 
-// What annotation AnnotationOperation on a machine may ask for. The operator writes the word with -finished or -failed in its place when that has ended.
+// Values of AnnotationOperation on a machine. When the request has ended, the operator replaces the value, for example with create-finished or
+// create-failed.
 const (
-	// RequestCreating asks for the join of a machine, at once and although it is paused.
+	// RequestCreating requests the join of a machine, immediately and even if it is paused.
 	RequestCreating = "creating"
-	// RequestChecking asks for the checks of a machine.
+	// RequestChecking requests the checks of a machine.
 	RequestChecking = "prechecking"
-	// RequestDeleting asks for the removal of a machine.
+	// RequestDeleting requests the removal of a machine.
 	RequestDeleting = "deleting"
 )
 
-// Keys of the Secret with the credentials of a machine. SecretKeyPrivate is that of type kubernetes.io/ssh-auth.
+// Keys of the Secret with the credentials of a machine. SecretKeyPrivate is the key of type kubernetes.io/ssh-auth.
 const (
 	SecretKeyPrivate      = "ssh-privatekey"
 	SecretKeyPassphrase   = "passphrase"
@@ -52,12 +53,12 @@ const (
 	SecretKeySudoPassword = "sudo-password"
 )
 
-// Keys of the Secret with the bootstrap data of a machine. The first two are those of Cluster API.
+// Keys of the Secret with the bootstrap data of a machine. The first two are from Cluster API.
 const (
-	// BootstrapValue holds user data for cloud-init, BootstrapFormat the word cloud-config.
+	// BootstrapValue holds the user data for cloud-init, BootstrapFormat the word cloud-config.
 	BootstrapValue  = "value"
 	BootstrapFormat = "format"
-	// BootstrapScript holds the script of sh that the user data runs.
+	// BootstrapScript holds the shell script that the user data runs.
 	BootstrapScript = "script"
 )
 
@@ -94,7 +95,7 @@ type OnecloudMachineList struct {
 	Items           []OnecloudMachine `json:"items"`
 }
 
-// MachineRole is what a machine does for the cloud.
+// MachineRole is a role of a machine in the cloud.
 //
 // +kubebuilder:validation:Enum=compute;controller;controlplane;baremetal;lbagent
 type MachineRole string
@@ -107,13 +108,13 @@ const (
 	RoleController MachineRole = "controller"
 	// RoleBaremetal runs the bare metal agent.
 	RoleBaremetal MachineRole = "baremetal"
-	// RoleLBAgent runs the agent of load balancers.
+	// RoleLBAgent runs the load balancer agent.
 	RoleLBAgent MachineRole = "lbagent"
-	// RoleControlPlane is a further control-plane node of Kubernetes. It runs the services of the cloud, too.
+	// RoleControlPlane is an additional control-plane node of Kubernetes. It also runs the services of the cloud.
 	RoleControlPlane MachineRole = "controlplane"
 )
 
-// OnecloudMachineSpec is what a machine is to be.
+// OnecloudMachineSpec holds the desired state of a machine.
 type OnecloudMachineSpec struct {
 	// Name of the cloud, in the namespace of the machine. It cannot change.
 	// +required
@@ -121,35 +122,35 @@ type OnecloudMachineSpec struct {
 	// +kubebuilder:validation:MaxLength=30
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a machine cannot move to another cloud: remove it and add it again"
 	Cloud string `json:"cloud"`
-	// What the machine does for the cloud; nothing when empty. It cannot change once the machine joins.
+	// Roles of the machine in the cloud. They cannot change once the machine starts to join.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=5
 	Roles []MachineRole `json:"roles,omitempty"`
-	// Additional labels of its Node.
+	// Additional labels of the Node.
 	// +kubebuilder:validation:MaxProperties=32
 	Labels map[string]string `json:"labels,omitempty"`
-	// Taints of its Node.
+	// Taints of the Node.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Taints []MachineTaint `json:"taints,omitempty"`
-	// Networks of virtual machines, NIC/BRIDGE/ADDRESS each, as in --host-networks of ocadm join.
+	// Networks for virtual machines, each NIC/BRIDGE/ADDRESS, as in ocadm join --host-networks.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=128
 	HostNetworks []string `json:"hostNetworks,omitempty"`
-	// Settings of ocadm join on the machine. What is absent comes from spec.machines.settings of the cloud.
+	// Settings of ocadm join for the machine. spec.machines.settings of the cloud provides the defaults.
 	Settings MachineSettings `json:"settings,omitzero"`
-	// Where the data are with which the machine joins.
+	// Location of the bootstrap data.
 	Bootstrap MachineBootstrap `json:"bootstrap,omitzero"`
-	// How the machine is reached.
+	// How to reach the machine.
 	// +required
 	Infrastructure MachineInfrastructure `json:"infrastructure"`
-	// ID that its Node gets. The operator writes ocadm://NAMESPACE/NAME when it is empty. It cannot change once the Node has it.
+	// Provider ID of the Node; ocadm://NAMESPACE/NAME by default. It cannot change once the Node has it.
 	// +kubebuilder:validation:MaxLength=253
 	ProviderID string `json:"providerID,omitempty"`
 }
 
-// MachineTaint is a taint of a Node.
+// MachineTaint describes a taint of a Node.
 type MachineTaint struct {
 	// Key of the taint.
 	// +required
@@ -159,43 +160,43 @@ type MachineTaint struct {
 	// Value of the taint.
 	// +kubebuilder:validation:MaxLength=63
 	Value string `json:"value,omitempty"`
-	// What becomes of pods that do not tolerate it.
+	// Effect on pods that do not tolerate the taint.
 	// +required
 	// +kubebuilder:validation:Enum=NoSchedule;PreferNoSchedule;NoExecute
 	Effect corev1.TaintEffect `json:"effect"`
 }
 
-// MachineSettings are settings of a node, as ocadm join has them under node. What is empty is decided on the machine.
+// MachineSettings holds the settings of a node, as under node in the configuration of ocadm join. The machine chooses the defaults of empty fields.
 type MachineSettings struct {
-	// Address of the node for the kubelet and the cloud, as --node-ip.
+	// Address of the node for the kubelet and the cloud, as with --node-ip.
 	// +kubebuilder:validation:MaxLength=45
 	IP string `json:"ip,omitempty"`
-	// Images come from the depot alone, as with --offline.
+	// Use only images from the depot, as with --offline.
 	// +nullable
 	Offline *bool `json:"offline,omitempty"`
-	// Mirror of the projects' release pages, as --mirror.
+	// Mirror of the projects' release pages, as with --mirror.
 	// +kubebuilder:validation:MaxLength=253
 	Mirror string `json:"mirror,omitempty"`
-	// Servers that are asked for images before their registry, REGISTRY=URL each, as --registry-mirror.
+	// Registry mirrors, each REGISTRY=URL, as with --registry-mirror.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=512
 	// +kubebuilder:validation:items:Pattern=`^[^=]+=https?://[^@]+$`
 	RegistryMirrors []string `json:"registryMirrors,omitempty"`
-	// Proxy for http of ocadm and containerd, as --http-proxy. One with a password belongs in the environment of the machine.
+	// HTTP proxy of ocadm and containerd, as with --http-proxy. Set a proxy with a password in the environment of the machine instead.
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^[^@]*$`
 	HTTPProxy string `json:"httpProxy,omitempty"`
-	// Proxy for https, as --https-proxy.
+	// HTTPS proxy, as with --https-proxy.
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^[^@]*$`
 	HTTPSProxy string `json:"httpsProxy,omitempty"`
-	// Addresses, networks and domains that need no proxy, as --no-proxy.
+	// Addresses, networks and domains to reach without a proxy, as with --no-proxy.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
 	NoProxy []string `json:"noProxy,omitempty"`
-	// Directories for the disks of virtual machines, as --host-local-image-path.
+	// Directories for the disks of virtual machines, as with --host-local-image-path.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=512
@@ -203,45 +204,45 @@ type MachineSettings struct {
 	// Huge pages for virtual machines.
 	// +kubebuilder:validation:Enum="";transparent;disable;native
 	Hugepages string `json:"hugepages,omitempty"`
-	// Let the kubelet run on cgroup v1.
+	// Allow the kubelet to run on cgroup v1.
 	// +nullable
 	AllowCgroupV1 *bool `json:"allowCgroupV1,omitempty"`
-	// Tracked connections per core; 0 keeps the kernel's value.
+	// Maximum number of tracked connections per core; 0 keeps the kernel's value.
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
 	ConntrackMaxPerCore *int32 `json:"conntrackMaxPerCore,omitempty"`
 }
 
-// MachineBootstrap is where the data are with which a machine joins.
+// MachineBootstrap locates the bootstrap data of a machine.
 type MachineBootstrap struct {
-	// Name of the Secret that the operator writes them to; NAME-bootstrap when empty.
+	// Name of the Secret for the bootstrap data; NAME-bootstrap by default.
 	// +kubebuilder:validation:MaxLength=253
 	DataSecretName string `json:"dataSecretName,omitempty"`
 }
 
-// MachineInfrastructure is how a machine is reached.
+// MachineInfrastructure describes how to reach a machine.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.ssh) != has(self.callback)",message="give either ssh or callback"
 type MachineInfrastructure struct {
-	// The operator logs in to the machine.
+	// SSH access, with which the operator logs in to the machine.
 	SSH MachineSSH `json:"ssh,omitzero"`
-	// The machine boots by itself with its bootstrap data and calls in. Nothing logs in to it.
+	// The machine boots with its bootstrap data and calls in. Nothing logs in to it.
 	// +nullable
 	Callback *MachineCallback `json:"callback,omitempty"`
 }
 
-// MachineCallback is a machine that calls in.
+// MachineCallback describes a machine that calls in.
 type MachineCallback struct{}
 
-// MachineSSH is how to log in to a machine.
+// MachineSSH describes how to log in to a machine.
 type MachineSSH struct {
 	MachineLogin `json:",inline"`
-	// Machine through which the connection goes.
+	// Jump host for the connection.
 	// +nullable
 	JumpHost *MachineLogin `json:"jumpHost,omitempty"`
 }
 
-// MachineLogin is a machine with SSH and a user of it.
+// MachineLogin describes an SSH server and a user on it.
 type MachineLogin struct {
 	// Name or IP address.
 	// +required
@@ -249,35 +250,35 @@ type MachineLogin struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?$`
 	Address string `json:"address"`
-	// Port; 22 when absent.
+	// Port; 22 by default.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
-	// User; root when absent. Another one uses sudo.
+	// User; root by default. Other users need sudo.
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_][A-Za-z0-9_.@-]*$`
 	User string `json:"user,omitempty"`
-	// Secret with ssh-privatekey (and passphrase) or password, and with sudo-password if sudo asks for another one.
+	// Secret with ssh-privatekey (and passphrase) or password, and with sudo-password if sudo requires a different password.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	CredentialsSecretName string `json:"credentialsSecretName"`
-	// Key that the machine must show: TYPE BASE64, or its fingerprint SHA256:BASE64. When empty, the key of the first contact is pinned.
+	// Host key that the machine must present: TYPE BASE64, or the fingerprint SHA256:BASE64. When empty, the key of the first contact is pinned.
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:Pattern=`^(SHA256:[A-Za-z0-9+/]{43}|[a-z0-9@.-]+ [A-Za-z0-9+/=]+( .*)?)$`
 	HostKey string `json:"hostKey,omitempty"`
 }
 
-// ControlPlane reports whether the machine is to be a control-plane node.
+// ControlPlane reports whether the machine has the control-plane role.
 func (m *OnecloudMachine) ControlPlane() bool { return slices.Contains(m.Spec.Roles, RoleControlPlane) }
 
-// CallsIn reports whether the machine boots by itself: nothing logs in to it.
+// CallsIn reports whether the machine calls in instead of being reached over SSH.
 func (m *OnecloudMachine) CallsIn() bool { return m.Spec.Infrastructure.Callback != nil }
 
-// CallIn is the name of the ConfigMap in which a machine that calls in reports how far its join is.
+// CallIn returns the name of the ConfigMap in which a machine that calls in reports the progress of its join.
 func (m *OnecloudMachine) CallIn() string { return m.Name + "-call-in" }
 
-// NodeProviderID is the ID that the Node of a machine gets.
+// NodeProviderID returns the provider ID for the Node of the machine.
 func (m *OnecloudMachine) NodeProviderID() string {
 	if m.Spec.ProviderID != "" {
 		return m.Spec.ProviderID
@@ -285,7 +286,7 @@ func (m *OnecloudMachine) NodeProviderID() string {
 	return "ocadm://" + m.Namespace + "/" + m.Name
 }
 
-// BootstrapSecret is the name of the Secret with the data with which a machine joins.
+// BootstrapSecret returns the name of the Secret with the machine's bootstrap data.
 func (m *OnecloudMachine) BootstrapSecret() string {
 	if m.Spec.Bootstrap.DataSecretName != "" {
 		return m.Spec.Bootstrap.DataSecretName

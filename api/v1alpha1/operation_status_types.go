@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RollbackTarget is the release that a rollback goes back to.
+// RollbackTarget identifies the release that a rollback restores.
 type RollbackTarget struct {
 	// Revision of the release.
 	Revision int `json:"revision"`
@@ -14,86 +14,86 @@ type RollbackTarget struct {
 	Version string `json:"version,omitempty"`
 }
 
-// Rollout is how far an operation has moved a cloud from one release to another. The operator keeps every component of a wave that is not
-// reached at the release From.
+// Rollout records the progress of an operation that moves a cloud from one release to another. Components of waves that have not been reached stay at
+// the release From.
 type Rollout struct {
-	// Revision of the release in force when the operation began; 0 until the operator holds the cloud at it.
+	// Revision of the release that was current when the operation began; 0 until the operator holds the cloud at it.
 	From int `json:"from"`
 	// Revision of the release that the cloud moves to; 0 until it exists.
 	To int `json:"to,omitempty"`
-	// Revision of the release whose contents the next release repeats; 0 if it is rendered.
+	// Revision of the release whose contents the next release copies; 0 if it is rendered.
 	Of int `json:"of,omitempty"`
-	// True while no release is made.
+	// True while the operator must not create a release.
 	Hold bool `json:"hold,omitempty"`
-	// How often the operation has changed any of this.
+	// Number of times that the operation has changed this rollout.
 	Steer int64 `json:"steer,omitempty"`
-	// Number of waves that are reached.
+	// Number of waves that have been reached.
 	Reached int `json:"reached,omitempty"`
-	// Largest number of waves that were reached.
+	// Highest value that reached has had.
 	Moved int `json:"moved,omitempty"`
-	// Waves in their order.
+	// Waves in order.
 	// +listType=atomic
 	Waves []Wave `json:"waves,omitempty"`
 	// Components that are stopped while their databases are replaced.
 	// +listType=atomic
 	Stopped []string `json:"stopped,omitempty"`
-	// Merge patch that brings back what the operation changed in the cloud.
+	// Merge patch that reverts the operation's changes to the cloud.
 	Undo string `json:"undo,omitempty"`
 }
 
-// Wave is the components that move together.
+// Wave lists components that move together.
 type Wave struct {
 	// Name of the wave.
 	Name string `json:"name"`
-	// Components that change.
+	// Components of the wave.
 	// +listType=atomic
 	Components []string `json:"components,omitempty"`
 }
 
-// RolloutStatus is what the operator has seen of a rollout when it determined the status of a cloud.
+// RolloutStatus holds the state of a rollout on which the status of a cloud is based.
 type RolloutStatus struct {
 	// Name of the operation.
 	Operation string `json:"operation"`
-	// Revision of the release whose contents the release in force repeats; 0 if it was rendered.
+	// Revision of the release whose contents the current release copies; 0 if it was rendered.
 	Of int `json:"of,omitempty"`
-	// True while no release is made.
+	// True while the operator must not create a release.
 	Hold bool `json:"hold,omitempty"`
-	// How often the operation had changed its rollout.
+	// Number of times that the operation had changed its rollout.
 	Steer int64 `json:"steer,omitempty"`
-	// Number of waves that are reached.
+	// Number of waves that have been reached.
 	Reached int `json:"reached,omitempty"`
 	// Components that are stopped.
 	// +listType=atomic
 	Stopped []string `json:"stopped,omitempty"`
 }
 
-// OperationDatabases is what an operation has done with the databases of the cloud.
+// OperationDatabases records what an operation has done with the databases of the cloud.
 type OperationDatabases struct {
-	// Copies that were made before something moved.
+	// Copies made before any component moved.
 	// +nullable
 	Saved *DatabaseCopies `json:"saved,omitempty"`
 	// Databases that are being replaced by their copies.
 	// +listType=atomic
 	Restoring []string `json:"restoring,omitempty"`
-	// Databases that were replaced by their copies.
+	// Databases that have been replaced by their copies.
 	// +listType=atomic
 	Restored []string `json:"restored,omitempty"`
-	// What the replaced databases held before.
+	// Copies of the previous contents of the replaced databases.
 	// +listType=atomic
 	Replaced []DatabaseCopies `json:"replaced,omitempty"`
-	// Components that had neither a database nor an account on the server before something moved.
+	// Components that had neither a database nor an account on the server before any component moved.
 	// +listType=atomic
 	Absent []string `json:"absent,omitempty"`
-	// Components whose databases and accounts were removed, because this operation made them and was reverted.
+	// Components whose databases and accounts were removed because this operation created them and was reverted.
 	// +listType=atomic
 	Removed []string `json:"removed,omitempty"`
 }
 
-// DatabaseCopies are copies of databases on the server of the databases.
+// DatabaseCopies describes a set of database copies on the same server.
 type DatabaseCopies struct {
 	// Name of the set.
 	Set string `json:"set"`
-	// What the name of each copy begins with; the name of the database follows.
+	// Prefix of the name of each copy; the name of the database follows.
 	Prefix string `json:"prefix"`
 	// Time of the copies.
 	Time metav1.Time `json:"time,omitzero"`
@@ -102,29 +102,29 @@ type DatabaseCopies struct {
 	Databases []string `json:"databases,omitempty"`
 }
 
-// OperationPhase is an operation in one word.
+// OperationPhase summarizes the state of an operation in one word.
 type OperationPhase string
 
 // The phases. The last four are final.
 const (
-	// OperationPending operations wait for another one of the same cloud.
+	// OperationPending operations wait for another operation on the same cloud.
 	OperationPending OperationPhase = "Pending"
-	// OperationPlanning operations check whether they can run, and have changed nothing.
+	// OperationPlanning operations check whether they can run and have changed nothing.
 	OperationPlanning OperationPhase = "Planning"
 	OperationRunning  OperationPhase = "Running"
 	OperationPaused   OperationPhase = "Paused"
-	// OperationReverting operations take back what they changed.
+	// OperationReverting operations are reverting their changes.
 	OperationReverting OperationPhase = "Reverting"
 	OperationSucceeded OperationPhase = "Succeeded"
-	// OperationFailed operations have changed nothing, or could not take back what they changed: the message says which.
+	// OperationFailed operations changed nothing, or could not revert their changes; the message says which.
 	OperationFailed OperationPhase = "Failed"
-	// OperationReverted operations failed, and what they changed is as it was before.
+	// OperationReverted operations failed, and their changes were reverted.
 	OperationReverted OperationPhase = "Reverted"
-	// OperationCancelled operations were ended by a user, and what they changed is as it was before.
+	// OperationCancelled operations were cancelled by a user, and their changes were reverted.
 	OperationCancelled OperationPhase = "Cancelled"
 )
 
-// Final reports whether nothing more is to come.
+// Final reports whether the operation has ended.
 func (p OperationPhase) Final() bool {
 	return p == OperationSucceeded || p == OperationFailed || p == OperationReverted || p == OperationCancelled
 }
@@ -136,13 +136,13 @@ func (p OperationPhase) Active() bool {
 
 // The condition types of an operation, for kubectl wait.
 const (
-	// ConditionComplete is true when an operation has ended, however it did.
+	// ConditionComplete is true when an operation has ended, whatever the result.
 	ConditionComplete = "Complete"
-	// ConditionSucceeded is true when it has done what was asked for, false when it has ended otherwise.
+	// ConditionSucceeded is true when an operation has succeeded and false when it has ended otherwise.
 	ConditionSucceeded = "Succeeded"
 )
 
-// StepState is how far a step is.
+// StepState is the state of a step.
 type StepState string
 
 // The states of a step.
@@ -155,49 +155,49 @@ const (
 	StepFailed    StepState = "Failed"
 )
 
-// Over reports whether the step has ended well and need not run again.
+// Over reports whether the step has succeeded or need not run.
 func (s StepState) Over() bool { return s == StepDone || s == StepUnchanged || s == StepSkipped }
 
-// OperationStep is one step of an operation.
+// OperationStep describes one step of an operation.
 type OperationStep struct {
 	// Name of the step.
 	// +required
 	Name string `json:"name"`
 	// What the step does.
 	Short string `json:"short,omitempty"`
-	// How far it is.
+	// State of the step.
 	State StepState `json:"state,omitempty"`
-	// True if the step takes back what others did.
+	// True if the step reverts other steps.
 	Revert bool `json:"revert,omitempty"`
-	// Time at which it started.
+	// Start time.
 	Start metav1.Time `json:"start,omitzero"`
 	// Time at which it ended.
 	End metav1.Time `json:"end,omitzero"`
-	// What it waits for, why it was skipped, or why it failed.
+	// What the step is waiting for, why it was skipped, or why it failed.
 	Message string `json:"message,omitempty"`
-	// How much of Total is done.
+	// Completed part of Total.
 	Done int64 `json:"done,omitempty"`
-	// How much there is to do.
+	// Total amount of work.
 	Total int64 `json:"total,omitempty"`
-	// What Done and Total count; B for bytes.
+	// Unit of Done and Total; B for bytes.
 	Unit string `json:"unit,omitempty"`
-	// What it changed or found, a line each.
+	// What the step changed or found, one entry each.
 	// +listType=atomic
 	Evidence []string `json:"evidence,omitempty"`
 }
 
-// OperationRunner is the program that runs an operation which the operator does not run. Actions Backup, Restore and MoveDatabase have one.
+// OperationRunner identifies the program that runs an operation instead of the operator. Actions Backup, Restore and MoveDatabase have one.
 type OperationRunner struct {
-	// Machine or pod, and process.
+	// Machine or pod, and process ID.
 	// +required
 	Name string `json:"name"`
-	// Last sign of the program, by its own clock. The operator ends an operation whose program gives none.
+	// Last heartbeat of the program, by its own clock. The operator ends an operation without heartbeats.
 	Renewed metav1.MicroTime `json:"renewed,omitzero"`
-	// True once it can only go on to its end: cancelling it does nothing any more.
+	// True once the operation can only be completed, and can no longer be cancelled.
 	Final bool `json:"final,omitempty"`
 }
 
-// OperationBackup is the file that a backup made.
+// OperationBackup describes the file of a backup.
 type OperationBackup struct {
 	// Name of the file.
 	Name string `json:"name,omitempty"`
@@ -205,93 +205,93 @@ type OperationBackup struct {
 	Place string `json:"place,omitempty"`
 	// Size in bytes.
 	Size int64 `json:"size,omitempty"`
-	// Tables in it.
+	// Number of tables in it.
 	Tables int `json:"tables,omitempty"`
-	// Rows in it.
+	// Number of rows in it.
 	Rows int64 `json:"rows,omitempty"`
-	// Time at which it had been restored into scratch databases and compared.
+	// Time at which a trial restore into scratch databases and its comparison succeeded.
 	Proven metav1.Time `json:"proven,omitzero"`
-	// Why it could not be proven.
+	// Reason why the trial restore failed.
 	Problem string `json:"problem,omitempty"`
 }
 
-// OperationWorker is the pod that runs the steps of an operation on a machine. Only that pod reports on the steps.
+// OperationWorker identifies the pod that runs the steps of an operation on a machine. Only that pod reports on the steps.
 type OperationWorker struct {
-	// Name of the pod that began last.
+	// Name of the pod that started last.
 	Pod string `json:"pod,omitempty"`
-	// Number of pods that have begun.
+	// Number of pods that have started.
 	Number int `json:"number,omitempty"`
-	// Pods that ended before the operation did, and why.
+	// Pods that ended before the operation did, with the reason.
 	// +listType=atomic
 	Lost []string `json:"lost,omitempty"`
 }
 
-// OperationMachine is what an operation has seen of its machine.
+// OperationMachine records what an operation has observed on its machine.
 type OperationMachine struct {
-	// Key that the machine showed.
+	// Host key that the machine presented.
 	HostKey string `json:"hostKey,omitempty"`
-	// Where it was shown: address and port, and those of the jump host.
+	// Address and port at which it was presented, and those of the jump host.
 	Address string `json:"address,omitempty"`
-	// Key that the jump host showed.
+	// Host key that the jump host presented.
 	JumpHostKey string `json:"jumpHostKey,omitempty"`
-	// Where it was shown.
+	// Address and port at which it was presented.
 	JumpAddress string `json:"jumpAddress,omitempty"`
-	// Which ways between machines action CompareMachines has tried.
+	// Connections between machines that action CompareMachines has tested.
 	Ways string `json:"ways,omitempty"`
 }
 
-// OnecloudOperationStatus is how far an operation is.
+// OnecloudOperationStatus holds the observed state of an operation.
 type OnecloudOperationStatus struct {
-	// The operation in one word.
+	// State of the operation in one word.
 	Phase OperationPhase `json:"phase,omitempty"`
-	// What it waits for, or how it ended.
+	// What the operation is waiting for, or how it ended.
 	Message string `json:"message,omitempty"`
-	// Why it reverts, or has reverted, what it did.
+	// Why it is reverting, or has reverted, its changes.
 	Cause string `json:"cause,omitempty"`
-	// Step that runs, or ran last.
+	// Current or last step.
 	Step string `json:"step,omitempty"`
-	// What it will do, a line each.
+	// Planned changes, one entry each.
 	// +listType=atomic
 	Plan []string `json:"plan,omitempty"`
-	// Release that a rollback goes back to, as its check has chosen it.
+	// Release that a rollback restores, as chosen by its check.
 	// +nullable
 	Target *RollbackTarget `json:"target,omitempty"`
-	// How far the cloud has moved to another release.
+	// Progress of the cloud to another release.
 	// +nullable
 	Rollout *Rollout `json:"rollout,omitempty"`
 	// Copies of databases.
 	// +nullable
 	Databases *OperationDatabases `json:"databases,omitempty"`
-	// Program that runs it; absent if that is the operator.
+	// Program that runs the operation; absent if the operator runs it.
 	// +nullable
 	Runner *OperationRunner `json:"runner,omitempty"`
-	// What action Backup made.
+	// Result of action Backup.
 	// +nullable
 	Backup *OperationBackup `json:"backup,omitempty"`
-	// Its steps, in order. Those that revert come last.
+	// Steps in order. Those that revert come last.
 	// +listType=atomic
 	Steps []OperationStep `json:"steps,omitempty"`
-	// What a rehearsal found out, one entry for each component with databases.
+	// Results of a rehearsal, one entry for each component with databases.
 	// +listType=map
 	// +listMapKey=component
 	Rehearsal []Rehearsed `json:"rehearsal,omitempty"`
-	// Why a check refused it or a step failed.
+	// Why a check rejected the operation or a step failed.
 	// +listType=atomic
 	Findings []OperationFinding `json:"findings,omitempty"`
-	// Number of the operation among those of its cloud, in the order in which they began.
+	// Sequence number of the operation among those of its cloud.
 	Turn int64 `json:"turn,omitempty"`
-	// Time at which it began.
+	// Start time.
 	Start metav1.Time `json:"start,omitzero"`
-	// How long it has run since it began or was resumed, in seconds. The time without an operator does not count.
+	// Running time since the operation began or was resumed, in seconds, without the time in which no operator was running.
 	RanSeconds int64 `json:"ranSeconds,omitempty"`
 	// Time at which it ended.
 	End metav1.Time `json:"end,omitzero"`
 	// ConfigMap with its log.
 	Log string `json:"log,omitempty"`
-	// Pod that runs it; none if the operator does.
+	// Pod that runs the operation; absent if the operator runs it.
 	// +nullable
 	Worker *OperationWorker `json:"worker,omitempty"`
-	// What it has seen of its machine.
+	// What the operation has observed on its machine.
 	// +nullable
 	Machine *OperationMachine `json:"machine,omitempty"`
 	// Complete and Succeeded, for kubectl wait.
@@ -300,50 +300,50 @@ type OnecloudOperationStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// OperationFinding is a reason that a user can act on.
+// OperationFinding describes a problem that a user can act on.
 type OperationFinding struct {
-	// Code of the finding; ocadm explain CODE says more.
+	// Code of the finding; see ocadm explain CODE.
 	Code string `json:"code,omitempty"`
-	// True if it does not keep the operation from running.
+	// True if it does not prevent the operation.
 	Warning bool `json:"warning,omitempty"`
 	// What was found.
 	What string `json:"what,omitempty"`
-	// Why.
+	// Cause of the problem.
 	Cause string `json:"cause,omitempty"`
 	// What to do next.
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// RehearsalResult is how a rehearsed migration ended.
+// RehearsalResult is the result of a rehearsed migration.
 type RehearsalResult string
 
 // The results.
 const (
-	// RehearsalPassed migrations came to their end.
+	// RehearsalPassed migrations completed.
 	RehearsalPassed RehearsalResult = "Passed"
-	// RehearsalFailed migrations did not: an update would fail there.
+	// RehearsalFailed migrations did not complete; an update would fail there.
 	RehearsalFailed RehearsalResult = "Failed"
-	// RehearsalSkipped migrations were not tried; the message says why.
+	// RehearsalSkipped migrations were not run; the message says why.
 	RehearsalSkipped RehearsalResult = "Skipped"
 )
 
-// Rehearsed is what a component of the release to come did to a copy of its databases.
+// Rehearsed records how a component of the new release migrated a copy of its databases.
 type Rehearsed struct {
 	// Name of the component.
 	// +required
 	Component string `json:"component"`
 	// Image that ran.
 	Image string `json:"image,omitempty"`
-	// How it ended.
+	// Result of the migration.
 	Result RehearsalResult `json:"result"`
 	// Why it failed or was skipped.
 	Message string `json:"message,omitempty"`
 	// Databases that were copied.
 	// +listType=atomic
 	Databases []string `json:"databases,omitempty"`
-	// Rows in these databases.
+	// Number of rows in these databases.
 	Rows int64 `json:"rows,omitempty"`
-	// Time that the migration took, for example 1.5s.
+	// Duration of the migration, for example 1.5s.
 	Duration string `json:"duration,omitempty"`
 	// Size of the copies before the migration, in bytes, as the server estimates it.
 	BytesBefore int64 `json:"bytesBefore,omitempty"`

@@ -6,31 +6,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Names of the resource of an operation.
+// Kind and resource name of an operation.
 const (
 	OperationKind     = "OnecloudOperation"
 	OperationResource = "onecloudoperations"
 )
 
-// AnnotationControl on an operation pauses it (OperationPause) or cancels it (OperationCancel). Without it, the operation goes on. The spec of an
-// operation never changes.
+// AnnotationControl on an operation pauses it (OperationPause) or cancels it (OperationCancel). Removing the annotation resumes a paused operation.
+// The spec of an operation never changes.
 const AnnotationControl = "onecloud.yunion.io/control"
 
 // The values of AnnotationControl.
 const (
-	// OperationPause ends the operation after the step that runs, until the annotation is removed.
+	// OperationPause pauses the operation after the current step, until the annotation is removed.
 	OperationPause = "pause"
-	// OperationCancel ends it now and reverts what it changed. It is final.
+	// OperationCancel stops the operation now and reverts its changes. It is final.
 	OperationCancel = "cancel"
 )
 
 // LabelOperationCloud on an operation holds the name of its cloud.
 const LabelOperationCloud = "onecloud.yunion.io/cloud"
 
-// LabelOperation on a Job and its pods holds the name of the operation that they run.
+// LabelOperation on a Job and its pods holds the name of their operation.
 const LabelOperation = "onecloud.yunion.io/work-of"
 
-// OnecloudOperation is something that changes a cloud in steps, once.
+// OnecloudOperation is a one-time change of a cloud that runs in steps.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -61,10 +61,10 @@ type OnecloudOperationList struct {
 	Items           []OnecloudOperation `json:"items"`
 }
 
-// OnFailure says what becomes of an operation of which a step fails.
+// OnFailure decides what happens to an operation when a step fails.
 type OnFailure string
 
-// Rollback reverts what the operation changed; Pause leaves everything as it is until the operation is resumed or cancelled.
+// Rollback reverts the operation's changes. Pause keeps them until the operation is resumed or cancelled.
 const (
 	OnFailureRollback OnFailure = "rollback"
 	OnFailurePause    OnFailure = "pause"
@@ -76,21 +76,21 @@ const (
 	ActionUpdate   = "Update"
 	ActionRollback = "Rollback"
 	ActionRehearse = "Rehearse"
-	// Those that the program runs which asks for them, not the operator.
+	// The client that requests these actions runs them, not the operator.
 	ActionBackup       = "Backup"
 	ActionRestore      = "Restore"
 	ActionMoveDatabase = "MoveDatabase"
-	// That of the control-plane nodes.
+	// This action works on the control-plane nodes.
 	ActionRenewCertificates = "RenewCertificates"
-	// Those of one machine.
+	// These actions work on one machine.
 	ActionPrecheckMachine = "PrecheckMachine"
 	ActionJoinMachine     = "JoinMachine"
 	ActionRemoveMachine   = "RemoveMachine"
-	// That of several machines.
+	// This action works on several machines.
 	ActionCompareMachines = "CompareMachines"
 )
 
-// UpdateParameters are what an update changes. What is empty stays; with nothing, the cloud is brought to what the operator renders now.
+// UpdateParameters holds the values that an update changes. Empty fields keep their value. If all are empty, the operator renders the cloud again.
 type UpdateParameters struct {
 	// Release of the cloud.
 	// +kubebuilder:validation:MaxLength=128
@@ -101,39 +101,39 @@ type UpdateParameters struct {
 	// Edition of the cloud.
 	// +kubebuilder:validation:Enum="";ce;"ce/support";ee
 	Edition string `json:"edition,omitempty"`
-	// Whether requests and limits of the components are left out.
+	// Omit resource requests and limits of the components.
 	DisableResourceManagement *bool `json:"disableResourceManagement,omitempty"`
-	// Move to an earlier release although its services change the databases back, and may lose data.
+	// Allow an update to an earlier release, whose services change the databases back and may lose data.
 	AllowDowngrade bool `json:"allowDowngrade,omitempty"`
-	// Copies of the services: small is one of each, ha two on different nodes.
+	// Copies of the services: small runs one of each, ha two on different nodes.
 	// +kubebuilder:validation:Enum="";small;ha
 	Profile string `json:"profile,omitempty"`
-	// Do without copies of the databases. If the update fails then, its services go back and what they changed in the databases stays.
+	// Do not copy the databases first. If the update fails, the services roll back, but their changes in the databases remain.
 	NoBackup bool `json:"noBackup,omitempty"`
 }
 
-// RollbackParameters are what a rollback goes back to.
+// RollbackParameters selects the target of a rollback.
 type RollbackParameters struct {
-	// Revision of the release. When absent, the latest before the one in force that has other contents, and that no operation made which went back.
+	// Revision of the release. By default the latest release before the current one that has different contents and was not created by a rollback.
 	// +kubebuilder:validation:Minimum=1
 	Revision int `json:"revision,omitempty"`
-	// Bring back the databases whose tables were changed since, from the copies that the update away from that release made. What was written
-	// since is lost to the cloud; it is saved beside.
+	// Restore the databases whose tables have changed since, from the copies made by the update away from that release. The cloud loses what was
+	// written since; a copy of it is kept.
 	RestoreDatabases bool `json:"restoreDatabases,omitempty"`
-	// Leave the databases as they are, although their tables were changed since.
+	// Keep the databases as they are, although their tables have changed since.
 	KeepDatabases bool `json:"keepDatabases,omitempty"`
 }
 
-// BackupParameters are what a backup goes to.
+// BackupParameters holds the destination of a backup.
 type BackupParameters struct {
-	// Directory or bucket that the file goes to, or - for a stream.
+	// Directory or bucket for the file, or - for a stream.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048
 	Place string `json:"place"`
 }
 
-// RestoreParameters are what a restore reads.
+// RestoreParameters names the backup to restore.
 type RestoreParameters struct {
 	// Name of the file.
 	// +required
@@ -145,7 +145,7 @@ type RestoreParameters struct {
 	Place string `json:"place,omitempty"`
 }
 
-// MoveDatabaseParameters are where the databases of a cloud go.
+// MoveDatabaseParameters holds the destination of a cloud's databases.
 type MoveDatabaseParameters struct {
 	// Host and port of the new server.
 	// +required
@@ -154,29 +154,29 @@ type MoveDatabaseParameters struct {
 	To string `json:"to"`
 }
 
-// RenewCertificatesParameters are what a renewal of the certificates of the control-plane nodes renews.
+// RenewCertificatesParameters selects which certificates of the control-plane nodes to renew.
 type RenewCertificatesParameters struct {
-	// Renew also what is valid for long.
+	// Renew all certificates, even those that are not due.
 	All bool `json:"all,omitempty"`
 }
 
-// MachineParameters are what an operation on a machine works on.
+// MachineParameters selects the machine of an operation.
 type MachineParameters struct {
 	// Name of the OnecloudMachine.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=40
 	Name string `json:"name"`
-	// The machine is, or becomes, a control-plane node: one of them joins or leaves at a time.
+	// The machine is, or becomes, a control-plane node. Control-plane nodes join and leave one at a time.
 	ControlPlane bool `json:"controlPlane,omitempty"`
-	// Other OnecloudMachines with which action CompareMachines compares it.
+	// Other OnecloudMachines that action CompareMachines compares it with.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=40
 	Others []string `json:"others,omitempty"`
 }
 
-// OnecloudOperationSpec is what an operation does. It cannot change.
+// OnecloudOperationSpec describes the task of an operation. It cannot change.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.update) || self.action in ['Check', 'Update', 'Rehearse']",message="update belongs to actions Check, Update and Rehearse",fieldPath=".update"
 // +kubebuilder:validation:XValidation:rule="!has(self.rollback) || self.action == 'Rollback'",message="rollback belongs to action Rollback",fieldPath=".rollback"
@@ -193,18 +193,18 @@ type OnecloudOperationSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=30
 	Cloud string `json:"cloud"`
-	// What to do.
+	// Action to run.
 	// +required
 	// +kubebuilder:validation:Enum=Check;Update;Rollback;Rehearse;Backup;Restore;MoveDatabase;RenewCertificates;PrecheckMachine;CompareMachines;JoinMachine;RemoveMachine
 	Action string `json:"action"`
-	// Time after which it counts as failed, for example 2h; each action has a default.
+	// Time limit, for example 2h, after which the operation fails; each action has a default.
 	// +kubebuilder:validation:MaxLength=30
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="give a positive duration, for example 2h"
 	Timeout string `json:"timeout,omitempty"`
-	// User or program that asked for it.
+	// User or program that requested the operation.
 	// +kubebuilder:validation:MaxLength=253
 	Requester string `json:"requester,omitempty"`
-	// What becomes of it if a step fails: rollback (the default) or pause.
+	// What to do when a step fails: rollback (the default) or pause.
 	// +kubebuilder:validation:Enum=rollback;pause
 	OnFailure OnFailure `json:"onFailure,omitempty"`
 	// Parameters of actions Update and Rehearse.
@@ -213,7 +213,7 @@ type OnecloudOperationSpec struct {
 	// Parameters of action Rollback.
 	// +nullable
 	Rollback *RollbackParameters `json:"rollback,omitempty"`
-	// Parameters of action Backup. Without them the operator makes the backup that the schedule of the cloud makes.
+	// Parameters of action Backup. Without them the operator makes the same backup as the cloud's schedule.
 	// +nullable
 	Backup *BackupParameters `json:"backup,omitempty"`
 	// Parameters of action Restore.
@@ -222,15 +222,15 @@ type OnecloudOperationSpec struct {
 	// Parameters of action MoveDatabase.
 	// +nullable
 	MoveDatabase *MoveDatabaseParameters `json:"moveDatabase,omitempty"`
-	// Parameters of action RenewCertificates. Without them it renews what is to be renewed by now.
+	// Parameters of action RenewCertificates. Without them it renews the certificates that are due.
 	// +nullable
 	RenewCertificates *RenewCertificatesParameters `json:"renewCertificates,omitempty"`
-	// Machine of the actions PrecheckMachine, CompareMachines, JoinMachine and RemoveMachine.
+	// Machine for the actions PrecheckMachine, CompareMachines, JoinMachine and RemoveMachine.
 	// +nullable
 	Machine *MachineParameters `json:"machine,omitempty"`
 }
 
-// MachineName is the machine that the operation works on, "" if it works on the cloud.
+// MachineName returns the name of the operation's machine, or "" if the operation works on the cloud.
 func (o *OnecloudOperation) MachineName() string {
 	if o.Spec.Machine == nil {
 		return ""

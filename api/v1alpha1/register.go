@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Names of the resource.
+// Group, version, kind and resource name of a cloud.
 const (
 	Group    = "onecloud.yunion.io"
 	Version  = "v1alpha1"
@@ -16,7 +16,7 @@ const (
 	Resource = "onecloudclusters"
 )
 
-// GroupVersion of the resource.
+// GroupVersion of the resources.
 var GroupVersion = schema.GroupVersion{Group: Group, Version: Version}
 
 // AddToScheme registers the types.

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Phase is the whole cloud in one word.
+// Phase summarizes the state of a cloud in one word.
 type Phase string
 
 // The phases.
@@ -15,7 +15,7 @@ const (
 	PhaseCreating  Phase = "Creating"
 	PhaseRunning   Phase = "Running"
 	PhaseUpgrading Phase = "Upgrading"
-	// PhaseRollingBack clouds go back to an earlier release.
+	// PhaseRollingBack clouds are returning to an earlier release.
 	PhaseRollingBack Phase = "RollingBack"
 	PhaseFailed      Phase = "Failed"
 	PhaseDeleting    Phase = "Deleting"
@@ -28,57 +28,57 @@ const (
 	ConditionDegraded    = "Degraded"
 	// ConditionNodesReady reports whether the nodes of the cloud are Ready. It is absent if the operator may not read nodes.
 	ConditionNodesReady = "NodesReady"
-	// ConditionIgnored is there only where fields of the spec have no effect.
+	// ConditionIgnored is present only if fields of the spec have no effect.
 	ConditionIgnored = "FieldsIgnored"
 	// ConditionUpdateAvailable reports whether an update would change the cloud, because another build of the operator rendered its release.
 	ConditionUpdateAvailable = "UpdateAvailable"
-	// ConditionUpdateFailed is there only where the last operation that was to move the cloud to another release did not: it was refused, or reverted.
+	// ConditionUpdateFailed is present only if the last operation to move the cloud to another release was rejected or reverted.
 	ConditionUpdateFailed = "UpdateFailed"
-	// ConditionHighlyAvailable reports whether a cloud of profile ha survives the loss of a node. Other clouds do not have it.
+	// ConditionHighlyAvailable reports whether a cloud with profile ha survives the loss of a node. Other clouds do not have it.
 	ConditionHighlyAvailable = "HighlyAvailable"
-	// ConditionBackupProven reports whether a fresh backup was restored on trial. It is Unknown where no backup is known or scheduled.
+	// ConditionBackupProven reports whether a trial restore of a recent backup succeeded. It is Unknown if no backup is known or scheduled.
 	ConditionBackupProven = "BackupProven"
-	// ConditionDatabaseRedundant reports whether the embedded database survives the loss of a node. A cloud with a server of its own does not have it.
+	// ConditionDatabaseRedundant reports whether the embedded database survives the loss of a node. It is absent with an external database server.
 	ConditionDatabaseRedundant = "DatabaseRedundant"
-	// ConditionNodeCertificates reports whether the certificates of the control-plane nodes are valid and renewed in time. It is absent where the operator
-	// does not look after them.
+	// ConditionNodeCertificates reports whether the certificates of the control-plane nodes are valid and renewed in time. It is absent if the operator
+	// does not manage them.
 	ConditionNodeCertificates = "NodeCertificates"
 )
 
-// State is a component in one word.
+// State summarizes the state of a component in one word.
 type State string
 
 // The states.
 const (
-	// Disabled components are not to run.
+	// Disabled components should not run.
 	Disabled State = "Disabled"
-	// Waiting components have everything but something that others must bring first.
+	// Waiting components wait for something else, such as another component.
 	Waiting State = "Waiting"
-	// Provisioning components have their database, account or certificates made.
+	// Provisioning components wait for their database, account or certificates to be created.
 	Provisioning State = "Provisioning"
-	// Progressing components have pods on their way.
+	// Progressing components are starting or replacing pods.
 	Progressing State = "Progressing"
-	// Available components run what was asked for.
+	// Available components run as configured.
 	Available State = "Available"
 	// Idle components have nothing to do: no node has the role they run on.
 	Idle State = "Idle"
-	// Degraded components do not get there without a change from outside.
+	// Degraded components cannot recover without intervention.
 	Degraded State = "Degraded"
 )
 
 // Settled reports whether the component has reached a final state: it runs as configured, should not run, or has no node to run on.
 func (s State) Settled() bool { return s == Available || s == Disabled || s == Idle }
 
-// Settled reports whether nothing more is to come of a component.
+// Settled reports whether the component is in a final state and not outdated.
 func (c ComponentStatus) Settled() bool { return c.State.Settled() && !c.Outdated }
 
-// ReasonInvalidOption is the reason of a component that keeps its configuration until an option in its ConfigMap is corrected.
+// ReasonInvalidOption means that a component keeps its old configuration until an option in its ConfigMap is corrected.
 const ReasonInvalidOption = "InvalidOption"
 
-// ReasonWave is the reason of a component that serves as it did, until an operation moves it.
+// ReasonWave means that a component stays at its release until an operation moves it.
 const ReasonWave = "WaitsForWave"
 
-// ComponentStatus is the status of one component.
+// ComponentStatus holds the status of one component.
 type ComponentStatus struct {
 	// Name of the component.
 	// +required
@@ -87,32 +87,32 @@ type ComponentStatus struct {
 	// State of the component.
 	// +required
 	State State `json:"state"`
-	// Release that it runs, read from the tag of its image.
+	// Current release, from the tag of the image.
 	Version string `json:"version,omitempty"`
-	// Image of its first container.
+	// Image of the first container.
 	Image string `json:"image,omitempty"`
-	// True if the image was set by a user and updates do not change it.
+	// True if a user set the image, so that updates do not change it.
 	Pinned bool `json:"pinned,omitempty"`
-	// True while it serves what it had, and waits for other components to move first.
+	// True while it stays at its old release until other components have moved.
 	Outdated bool `json:"outdated,omitempty"`
 	// Reason for the state, in one word.
 	Reason string `json:"reason,omitempty"`
 	// Reason for the state, as a sentence.
 	Message string `json:"message,omitempty"`
-	// Time at which it entered the state.
+	// Time at which the component entered the state.
 	Since metav1.Time `json:"since,omitzero"`
 	// Components that must become Available first.
 	// +listType=set
 	BlockedBy []string `json:"blockedBy,omitempty"`
-	// Number of pods that it should have.
+	// Desired number of pods.
 	Replicas int32 `json:"replicas,omitempty"`
-	// Number of pods that are ready.
+	// Number of ready pods.
 	Ready int32 `json:"ready,omitempty"`
-	// Generation of the resource that the state was determined for.
+	// Generation of the resource that the state describes.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
-// ImageStatus is an image and its parts.
+// ImageStatus holds an image reference and its parts.
 type ImageStatus struct {
 	// Complete reference.
 	Image string `json:"image,omitempty"`
@@ -132,7 +132,7 @@ const (
 	WorkloadUpgrade = "Upgrade"
 )
 
-// WorkloadStatus is what older tools read of a component: status.<key>.imageStatus and status.<key>.phase.
+// WorkloadStatus holds the fields of a component that older tools read: status.<key>.imageStatus and status.<key>.phase.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 // +structType=atomic
@@ -141,23 +141,23 @@ type WorkloadStatus struct {
 	ImageStatus *ImageStatus `json:"imageStatus,omitempty"`
 }
 
-// BackupsStatus is what is known of the backups of a cloud.
+// BackupsStatus holds the status of the backups of a cloud.
 type BackupsStatus struct {
 	// Time of the last attempt.
 	Last metav1.Time `json:"last,omitzero"`
-	// Time of the latest backup that was restored on trial and compared.
+	// Time of the latest backup that passed a trial restore and its comparison.
 	Proven metav1.Time `json:"proven,omitzero"`
-	// Name of its file.
+	// Name of the file of that backup.
 	Name string `json:"name,omitempty"`
-	// Place where it lies.
+	// Directory or bucket of that file.
 	Place string `json:"place,omitempty"`
 }
 
-// CertificatesStatus is the status of the certificates of a cloud.
+// CertificatesStatus holds the status of the certificates of a cloud.
 type CertificatesStatus struct {
-	// Expiry of the certificate of the services.
+	// Expiry time of the certificate of the services.
 	NotAfter metav1.Time `json:"notAfter,omitzero"`
-	// Expiry of the CA that signed it.
+	// Expiry time of the CA that signed it.
 	CANotAfter metav1.Time `json:"caNotAfter,omitzero"`
 	// Time at which the operator next renews one of them.
 	RenewAt metav1.Time `json:"renewAt,omitzero"`
@@ -167,23 +167,23 @@ type CertificatesStatus struct {
 	Message string `json:"message,omitempty"`
 }
 
-// ReleaseStatus is which of its releases a cloud runs.
+// ReleaseStatus identifies the release that a cloud runs.
 type ReleaseStatus struct {
-	// Revision of the release in force.
+	// Revision of the current release.
 	Revision int `json:"revision,omitempty"`
-	// Revision of the last release that every component served.
+	// Revision of the last release that every component ran.
 	Good int `json:"good,omitempty"`
-	// Version of the release in force.
+	// Version of the current release.
 	Version string `json:"version,omitempty"`
 }
 
-// OnecloudClusterStatus is the observed state of a cloud.
+// OnecloudClusterStatus holds the observed state of a cloud.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type OnecloudClusterStatus struct {
-	// Generation of the resource that the status was determined for.
+	// Generation of the resource that the status describes.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// The cloud in one word.
+	// State of the cloud in one word.
 	Phase Phase `json:"phase,omitempty"`
 	// Release of the cloud. It changes when the last component has been updated.
 	Version string `json:"version,omitempty"`
@@ -196,14 +196,14 @@ type OnecloudClusterStatus struct {
 	Components []ComponentStatus `json:"components,omitempty"` // atomic: field ownership of fifty components would be 9 KB in every object
 	// Status of the certificates.
 	Certificates CertificatesStatus `json:"certificates,omitzero"`
-	// What is known of its backups.
+	// Status of the backups.
 	// +nullable
 	Backups *BackupsStatus `json:"backups,omitempty"`
-	// What was done outside Kubernetes: the hash of each effect, by its key.
+	// Effects outside Kubernetes: the hash of each effect by its key.
 	// +mapType=atomic
 	Effects map[string]string `json:"effects,omitempty"`
 
-	// Release in force.
+	// Current release.
 	Release ReleaseStatus `json:"release,omitzero"`
 
 	// Operation that moves the cloud to another release.
@@ -213,15 +213,15 @@ type OnecloudClusterStatus struct {
 	// Values of the fields that cannot change, as last applied.
 	Fixed map[string]string `json:"fixed,omitempty"`
 
-	// What older tools read, by the JSON key of the component.
+	// Fields that older tools read, by the JSON key of the component.
 	Legacy `json:",inline"`
 }
 
-// EffectServed is the key of the first effect in which the identity service takes part.
+// EffectServed is the key of the first effect that needs the identity service.
 const EffectServed = "identity/policy"
 
-// HasRun reports whether users may depend on the cloud: its identity service has served once. That is so long before every component is Available,
-// and stays so.
+// HasRun reports whether the identity service has ever served, so that users may depend on the cloud. This is the case long before every component is
+// Available, and remains so.
 func (s *OnecloudClusterStatus) HasRun() bool {
 	return s.Version != "" || s.Effects[EffectServed] != ""
 }
@@ -269,7 +269,7 @@ type Legacy struct {
 	VictoriaMetrics *WorkloadStatus `json:"victoriaMetrics,omitempty"`
 }
 
-// Workload returns the place of a component's WorkloadStatus by its JSON key, or nil if older tools know no such component.
+// Workload returns a pointer to a component's WorkloadStatus by its JSON key, or nil if older tools do not know the component.
 func (l *Legacy) Workload(key string) **WorkloadStatus {
 	return map[string]**WorkloadStatus{
 		"keystone": &l.Keystone, "region": &l.Region, "glance": &l.Glance, "scheduler": &l.Scheduler, "webconsole": &l.Webconsole,
