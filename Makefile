@@ -3,7 +3,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 
-# The same flags everywhere, so that every build shares one cache.
+# Use the same flags everywhere, so that all builds share one cache.
 export GOFLAGS := -trimpath -buildvcs=false
 export CGO_ENABLED := 0
 
@@ -16,7 +16,7 @@ NODES ?= 2
 CONTROL_PLANES ?= 1
 NODE ?= 1
 DISTRO ?= bookworm
-# The lab that lab-up, lab-shell and lab-down mean; "quickstart" is the quickstart's.
+# The lab of lab-up, lab-shell and lab-down; "quickstart" is the lab of the quickstart.
 LAB ?= default
 CLOUD_VERSION ?= v4.0.3
 RELEASE_DIR ?= dist/release
@@ -24,21 +24,21 @@ RELEASE_DIR ?= dist/release
 ##@ Start here
 
 .PHONY: help
-help: ## Show what can be made
+help: ## Show the targets
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: quickstart
-quickstart: ## Two machines, a real cluster and a running cloud on them (root, Linux; says what it does)
+quickstart: ## Start two machines with a real cluster and a running cloud (root, Linux; prints its progress)
 	@scripts/gobuild.sh bin/quickstart ./test/quickstart
 	bin/quickstart up --nodes $(NODES) --control-planes $(CONTROL_PLANES) --version $(CLOUD_VERSION) $(if $(LAB_SERVICE_IMAGES),--service-images "$(LAB_SERVICE_IMAGES)")
 
 .PHONY: quickstart-down
-quickstart-down: ## Take the quickstart's machines away; leaves no mount, namespace, bridge or process
+quickstart-down: ## Remove the quickstart's machines with all mounts, namespaces, bridges and processes
 	@scripts/gobuild.sh bin/quickstart ./test/quickstart
 	bin/quickstart down
 
 .PHONY: test
-test: lint unit integration e2e ## Everything CI runs
+test: lint unit integration e2e ## Run everything that CI runs
 
 ##@ Build
 
@@ -50,183 +50,183 @@ bin/ocadm:
 	@scripts/gobuild.sh $@ ./cmd/ocadm -ldflags '$(LDFLAGS)'
 
 .PHONY: bundle
-bundle: ## Build the lab's bundle (node software and every image) from Go modules and Debian packages
+bundle: ## Build the lab's bundle (node software and all images) from Go modules and Debian packages
 	go run ./test/lab bundle --version $(CLOUD_VERSION) -o dist/ocadm.bundle $(if $(KUBERNETES),--kubernetes-version $(KUBERNETES)) $(if $(LAB_SERVICE_IMAGES),--service-images "$(LAB_SERVICE_IMAGES)")
 
 .PHONY: release
-release: ## The files of a release, for amd64 and arm64, in dist/release; RPM_KEY and APK_KEY sign packages: make release VERSION=v0.1.0
+release: ## Build a release for amd64 and arm64 in dist/release; RPM_KEY and APK_KEY sign packages: make release VERSION=v0.1.0
 	LDFLAGS='$(LDFLAGS)' scripts/release/release.sh $(VERSION) $(RELEASE_DIR)
 
 .PHONY: release-twice
-release-twice: ## Make the files of a release in two checkouts with caches of their own, and compare them (half an hour or more)
+release-twice: ## Build a release in two checkouts with separate caches and compare the files (half an hour or more)
 	LDFLAGS='$(LDFLAGS)' scripts/release/twice.sh $(VERSION)
 
 .PHONY: generate
-generate: ## Regenerate deepcopy code, the CRD and the CLI reference
+generate: ## Regenerate deepcopy code, the CRDs and the reference documentation
 	scripts/generate.sh
 
 .PHONY: golden
-golden: ## Rewrite the golden files from what the code renders now; review the diff
+golden: ## Update the golden files; review the diff
 	UPDATE=1 go test ./operatorctl/... ./phases/... ./cmd/...
 
 ##@ Test
 
 .PHONY: unit
-unit: ## Unit, golden and command-line tests
+unit: ## Run unit, golden and command-line tests
 	go test -timeout 60m ./api/... ./cluster/... ./cmd/... ./docs/... ./internal/... ./operatorctl/... ./phases/... ./templates/... ./scripts/... ./test/lab/... ./test/fakecloud/... ./test/scenario/...
 	cd test/alerts && go test ./...
 	cd test/charts && go test ./...
 	cd test/ignition && go test ./...
 
 .PHONY: integration
-integration: ## Against a real etcd, kube-apiserver and MariaDB on loopback
+integration: ## Run the tests with a real etcd, kube-apiserver and MariaDB on loopback
 	OCADM_TEST_REQUIRE=1 go test -count=1 -timeout 80m ./test/integration/...
 
 .PHONY: test-mysql
-test-mysql: ## The database tests against Oracle's MySQL, fetched from Debian unstable, instead of MariaDB
+test-mysql: ## Run the database tests with Oracle's MySQL from Debian unstable instead of MariaDB
 	dir=$$(scripts/mysql.sh) && OCADM_TEST_MYSQL=$$dir OCADM_TEST_REQUIRE=1 go test -count=1 -timeout 30m ./internal/mysql/... ./internal/identity ./operatorctl/effects ./test/integration
 
-# Parts of the sweep that run for minutes to hours each; make -k sweep goes on after one that failed.
+# The parts of the sweep take minutes to hours each. make -k sweep continues after a failed part.
 .PHONY: sweep
 sweep: ROUNDS = 20
 sweep: CONTROL_PLANES = 3
-sweep: sweep-operator sweep-address killsweep move powercuts ## Everything below: the operator, every command killed at every step, 20 power cuts (several hours)
+sweep: sweep-operator sweep-address killsweep move powercuts ## Run all sweeps below: the operator, every command killed at every step, 20 power cuts (several hours)
 
 .PHONY: sweep-address
-sweep-address: ## 50 rounds of kills and partitions of the holders of the virtual address (seven minutes)
+sweep-address: ## Kill or partition the holder of the virtual address 50 times (seven minutes)
 	OCADM_SWEEP=all OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m ./test/integration/virtualaddress/
 
 .PHONY: sweep-operator
-sweep-operator: ## Kill the operator at every side effect, and the long faults (half an hour or more)
+sweep-operator: ## Kill the operator at every side effect and run the long faults (half an hour or more)
 	OCADM_SWEEP=all OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 120m ./test/integration/faults/
 	OCADM_SWEEP=all go test -count=1 -v -timeout 60m -run TestDiffIsExact ./operatorctl/reconcile/
 
 .PHONY: killsweep
-killsweep: ## Kill init, join, reset, etcd restore, move, upgrade and restore before and after every step on lab machines, and go back (hours)
+killsweep: ## Kill init, join, reset, etcd restore, move, upgrade and restore before and after every step on lab machines, and roll back (hours)
 	OCADM_TEST_KILLSWEEP=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 180m -run 'TestKillSweep$$' ./test/e2e/
 	OCADM_TEST_KILLSWEEP=1 OCADM_TEST_UPGRADE=$(or $(FROM),v1.36.2) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 180m -run 'TestKillSweepDay2$$' ./test/e2e/
 
 .PHONY: move
-move: ## Give a worker and the only control-plane node on lab machines another address, killed at every step, and back (some minutes)
+move: ## Change the addresses of a worker and of the only control-plane node on lab machines, killed at every step, and change them back (some minutes)
 	OCADM_TEST_MOVE=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run 'TestMove$$' ./test/e2e/
 
 .PHONY: certificates
-certificates: ## Let the operator renew certificates that last 15 minutes, for DURATION, on CONTROL_PLANES lab machines, while clients ask
+certificates: ## Let the operator renew 15-minute certificates for DURATION on CONTROL_PLANES lab machines while clients send requests
 	OCADM_TEST_CERTIFICATES=$(CONTROL_PLANES) OCADM_TEST_DURATION=$(or $(DURATION),20m) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 24h -run 'TestCertificates$$' ./test/e2e/
 
 .PHONY: ca-rotation
-ca-rotation: ## Replace the certificate authorities of a cluster of CONTROL_PLANES lab machines and a worker, killed in the middle, while clients ask
+ca-rotation: ## Rotate the CAs of a cluster of CONTROL_PLANES lab machines and a worker, killed in the middle, while clients send requests
 	OCADM_TEST_CA_ROTATION=$(CONTROL_PLANES) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run 'TestCARotation$$' ./test/e2e/
 
 .PHONY: powercuts
-powercuts: ## Kill all lab machines of a cloud with CONTROL_PLANES=1 at once, ROUNDS=10 times, under load and during updates (half an hour)
+powercuts: ## Kill all lab machines of a cloud with CONTROL_PLANES=1 at the same time, ROUNDS=10 times, under load and during updates (half an hour)
 	OCADM_TEST_POWERCUTS=1 OCADM_POWERCUTS_ROUNDS=$(or $(ROUNDS),10) OCADM_POWERCUTS_CONTROL_PLANES=$(CONTROL_PLANES) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 180m -run TestPowerCuts ./test/e2e/
 
 .PHONY: e2e
-e2e: ## On lab machines: init, join, cloud, delete, reset, bad input
+e2e: ## Test init, join, a cloud, delete, reset and bad input on lab machines
 	mkdir -p bin && sum=$$(scripts/tool.sh test gotestsum gotest.tools/gotestsum) && \
 	OCADM_TEST_REQUIRE=1 "$$sum" --format standard-verbose --hide-summary=skipped,output --jsonfile=bin/e2e.json --post-run-command='go run ./scripts/failures' -- \
 		-count=1 -v -timeout 80m ./test/e2e/...
 	OCADM_TEST_REQUIRE=1 go test -count=1 -run TestSameAsTheLab ./internal/bundle/collect
 
 .PHONY: distributions
-distributions: ## A cluster on lab machines of Debian 11 and 13, with IPv4 and IPv6 (some minutes for each)
+distributions: ## Test a cluster on lab machines with Debian 11 and 13, with IPv4 and IPv6 (some minutes each)
 	OCADM_TEST_DISTRIBUTIONS=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run TestDistributions ./test/e2e/
 
 .PHONY: earlier-kubernetes
-earlier-kubernetes: ## A cluster and a cloud of the minor version of Kubernetes before the linked one (the first time it builds that: half an hour)
+earlier-kubernetes: ## Test a cluster and a cloud on the minor version of Kubernetes before the linked one (the first run builds it: half an hour)
 	OCADM_TEST_KUBERNETES=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 90m -run TestEarlierKubernetes ./test/e2e/
 
 .PHONY: upgrade
-upgrade: ## Kubernetes on lab machines is upgraded from FROM=v1.36.2 to the linked version under a running cloud: a broken static pod, a killed command (a quarter of an hour)
+upgrade: ## Upgrade Kubernetes on lab machines from FROM=v1.36.2 to the linked version under a running cloud, with a broken static pod and a killed command (a quarter of an hour)
 	OCADM_TEST_UPGRADE=$(or $(FROM),v1.36.2) OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run TestUpgrade ./test/e2e/
 
 .PHONY: online
-online: ## An install without a bundle and with a user's defaults, from a mirror under the projects' names (some minutes)
+online: ## Test an installation without a bundle and with a user's defaults, from a mirror under the projects' names (some minutes)
 	OCADM_TEST_ONLINE=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestOnlineDefaults ./test/e2e/
 
 .PHONY: ha
-ha: ## A cluster gets a virtual address and three control-plane nodes on lab machines; each part is taken down, a machine lost, and outages measured; then the address moves (twenty minutes; OCADM_TEST_HA=address only moves it)
+ha: ## Enable HA on three lab machines, stop each part, lose a machine, measure the outages, then move the virtual address (twenty minutes; OCADM_TEST_HA=address only moves it)
 	OCADM_TEST_HA=$${OCADM_TEST_HA:-1} OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestHighAvailability ./test/e2e/
 
 .PHONY: days
-days: ## Three control-plane nodes on lab machines; one is lost and replaced, and the time measured (some minutes)
+days: ## Lose and replace one of three control-plane nodes on lab machines and measure the time (some minutes)
 	OCADM_TEST_DAYS=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestControlPlaneDays ./test/e2e/
 
 .PHONY: balancer
-balancer: ## Three control-plane nodes on lab machines behind a load balancer: damaged data, a reset that would end the cluster, a lost machine (some minutes)
+balancer: ## Test three control-plane nodes behind a load balancer: damaged data, a reset that would destroy the cluster, a lost machine (some minutes)
 	OCADM_TEST_BALANCER=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestLoadBalancer ./test/e2e/
 
 .PHONY: replica
-replica: ## Two lab machines; the one with the primary of the embedded database is lost, and the outage and the lost rows are measured (some minutes)
+replica: ## Lose the lab machine with the primary of the embedded database and measure the outage and lost rows (some minutes)
 	OCADM_TEST_REPLICA=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestReplica ./test/e2e/
 
 .PHONY: disaster
-disaster: ## All lab machines are lost; the cloud comes back from a backup file on others, and the time is measured (some minutes)
+disaster: ## Lose all lab machines, restore the cloud from a backup file on others, and measure the time (some minutes)
 	OCADM_TEST_DISASTER=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestDisaster ./test/e2e/
 
 .PHONY: poller
-poller: ## Update and roll back a cloud on lab machines while clients ask: with two copies, no request fails (a quarter of an hour)
+poller: ## Update and roll back a cloud on lab machines while clients send requests: with two copies, no request fails (a quarter of an hour)
 	OCADM_TEST_POLLER=$${OCADM_TEST_POLLER:-1} OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run TestPoller ./test/e2e/
 
 .PHONY: machines
-machines: ## The operator joins lab machines over SSH, three at once; bad ones, a loss of power, removal, cloud-init (some minutes)
+machines: ## Let the operator join lab machines over SSH, three at a time, with bad machines, a power cut, removal and cloud-init (some minutes)
 	OCADM_TEST_MACHINES=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run TestMachinesJoin ./test/e2e/
 
 .PHONY: fleet
-fleet: ## One file makes a cluster of six lab machines over SSH; bad ones, a loss of power, a killed ocadm, removal (some minutes)
+fleet: ## Build a cluster of six lab machines from one file over SSH, with bad machines, a power cut, a killed ocadm and removal (some minutes)
 	OCADM_TEST_FLEET=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 40m -run 'TestFleet$$' ./test/e2e/
 
 .PHONY: fleet-ha
-fleet-ha: ## One file makes three control-plane nodes and a worker; the operator removes and joins control-plane nodes, also a lost one (a quarter of an hour)
+fleet-ha: ## Build three control-plane nodes and a worker from one file; the operator removes and joins control-plane nodes, including a lost one (a quarter of an hour)
 	OCADM_TEST_FLEET=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 60m -run 'TestFleetOfThree$$' ./test/e2e/
 
 .PHONY: arm64
-arm64: ## The release for arm64 on this machine, by QEMU (the first build takes half an hour)
+arm64: ## Test the arm64 release on this machine with QEMU (the first build takes half an hour)
 	OCADM_TEST_ARM64=1 OCADM_TEST_REQUIRE=1 go test -count=1 -v -timeout 120m -run TestARM64 ./test/e2e/
 
 .PHONY: lint
-lint: ## golangci-lint with the import rules of docs/architecture.md
+lint: ## Run golangci-lint with the import rules of docs/architecture.md
 	scripts/lint.sh
 
 .PHONY: verify
-verify: generate ## Generated files are up to date
+verify: generate ## Check that generated files are up to date
 	git diff --exit-code -- api templates docs/reference
 
 ##@ Lab
 
 .PHONY: lab-up
-lab-up: bin/ocadm bundle ## Start NODES=2 fresh machines of DISTRO=bookworm (bullseye, trixie)
+lab-up: bin/ocadm bundle ## Start NODES=2 new machines with DISTRO=bookworm (bullseye, trixie)
 	go run ./test/lab up --name $(LAB) --nodes $(NODES) --distro $(DISTRO) --ocadm bin/ocadm --bundle dist/ocadm.bundle
 
 .PHONY: lab-down
-lab-down: ## Remove the machines and everything they left
+lab-down: ## Remove the machines and everything that belongs to them
 	go run ./test/lab down --name $(LAB)
 
 .PHONY: lab-shell
-lab-shell: ## A shell on NODE=1 of LAB=default (LAB=quickstart: of the quickstart)
+lab-shell: ## Open a shell on NODE=1 of LAB=default (LAB=quickstart for the quickstart)
 	go run ./test/lab shell --name $(LAB) --node $(NODE)
 
 .PHONY: apiserver
-apiserver: ## Start etcd and kube-apiserver on loopback, print the kubeconfig, stop with Ctrl-C
+apiserver: ## Start etcd and kube-apiserver on loopback and print the kubeconfig; stop with Ctrl-C
 	go run ./test/integration/apiserver
 
 ##@ Measure
 
 .PHONY: bench
-bench: ## Go benchmarks of the engine
+bench: ## Run the Go benchmarks of the engine
 	go test -run '^$$' -bench . ./operatorctl/... ./internal/...
 
 .PHONY: bench-init
-bench-init: bin/ocadm bundle ## ocadm init beside plain kubeadm init with the same manifests, on identical machines
+bench-init: bin/ocadm bundle ## Compare ocadm init with plain kubeadm init with the same manifests on identical machines
 	go run ./test/quickstart bench-init
 
 .PHONY: bench-operator
-bench-operator: bin/ocadm ## What the operator costs: requests, times, memory, CPU, each beside its goal (about 20 minutes)
+bench-operator: bin/ocadm ## Measure the operator's requests, times, memory and CPU, and compare them with the goals (about 20 minutes)
 	go run ./test/benchoperator -ocadm bin/ocadm
 
 .PHONY: bench-machines
-bench-machines: bin/ocadm ## 500 machines with SSH join at once: time, requests for each, memory of the operator (about 10 minutes)
+bench-machines: bin/ocadm ## Join 500 machines over SSH at the same time: time, requests per machine, operator memory (about 10 minutes)
 	go run ./test/benchoperator -ocadm bin/ocadm -only machines
 
 ##@ Develop
@@ -241,5 +241,5 @@ image-push: bin/ocadm ## Push the operator's image: make image-push REGISTRY=hos
 	bin/ocadm image push $(REGISTRY)/ocadm:$(VERSION)
 
 .PHONY: deploy-dev
-deploy-dev: bin/ocadm ## Run the present source as the operator of a running lab: make deploy-dev LAB=quickstart
+deploy-dev: bin/ocadm ## Run the current source as the operator of a running lab: make deploy-dev LAB=quickstart
 	go run ./test/lab deploy --name $(LAB) --ocadm bin/ocadm --repository $(REGISTRY)/ocadm

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Writes the deepcopy code and the CRD from the types in api/, the executor's protocol from its .proto file, and docs/reference from the commands and types.
+# Writes the deepcopy code and the CRDs from the types in api/, the executor's protocol from its .proto file, and docs/reference from the commands and types.
 # The generators are pinned in scripts/tools/gen/go.mod and built once into the user's cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,7 +10,7 @@ protoc_go=$(scripts/tool.sh gen protoc-gen-go google.golang.org/protobuf/cmd/pro
 protoc_grpc=$(scripts/tool.sh gen protoc-gen-go-grpc google.golang.org/grpc/cmd/protoc-gen-go-grpc)
 "$protoc" internal/executor/apis/executor.proto "$protoc_go" "$protoc_grpc"
 "$gen" object paths=./api/... output:object:dir=api/v1alpha1
-# Descriptions are for the Go reader; in the CRD they would cost more than the schema itself.
+# Descriptions are for readers of the Go code. In the CRD they would take more space than the schema itself.
 crds=templates/operator/crds
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs "go build -o OUTPUT FLAGS... PACKAGE" and reports on standard error what it does, from the first second on.
+# Runs "go build -o OUTPUT FLAGS... PACKAGE" and reports its progress on standard error from the first second on.
 # Usage: scripts/gobuild.sh OUTPUT PACKAGE [FLAGS...]
 set -uo pipefail
 output=$1 package=$2
@@ -28,7 +28,7 @@ done
 wait "$build"
 status=$?
 if [ "$status" -ne 0 ]; then
-	# Lines of -v are bare package paths; everything else explains the failure.
+	# Lines from -v are bare package paths. Everything else is part of the error.
 	grep -vE '^(go: downloading .*|[A-Za-z0-9_./~-]+)$' "$log" >&2
 	say "go build failed after $((SECONDS - began)) s"
 	exit "$status"

@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Downloads ocadm, compares it with the checksums of its release, and installs the program. Nothing is installed unless all of that succeeds.
+# Downloads ocadm, verifies it against the checksums of its release, and installs it. Nothing is installed unless all of that succeeds.
 #   sh install.sh
-# From the environment:
+# Environment variables:
 #   OCADM_VERSION      the release, such as v0.1.0
-#   OCADM_URL          where releases are: OCADM_URL/VERSION/FILE
-#   OCADM_ALLOW_HTTP   1 accepts an OCADM_URL without TLS: the checksums come from the same place, so whoever is in between can replace both
-#   OCADM_INSTALL_DIR  where the program goes (default /usr/local/bin)
+#   OCADM_URL          base URL of the releases: OCADM_URL/VERSION/FILE
+#   OCADM_ALLOW_HTTP   1 accepts an OCADM_URL without TLS; somebody on the network path can then replace the program and its checksums
+#   OCADM_INSTALL_DIR  directory for the program (default /usr/local/bin)
 set -eu
 version=${OCADM_VERSION:-}
 url=${OCADM_URL:-}
@@ -59,7 +59,7 @@ awk -v file="$name.tar.gz" '$2 == file' "$tmp/SHA256SUMS" >"$tmp/sum"
 (cd "$tmp" && sha256sum -c sum >/dev/null 2>&1) || fail "$name.tar.gz is not the file of the release: its SHA-256 differs. Nothing was installed; try again"
 gzip -dc "$tmp/$name.tar.gz" | tar -x -f - -C "$tmp" "$name/ocadm" || fail "$name.tar.gz holds no ocadm"
 
-# A rename replaces a program that runs; writing into it would fail.
+# A rename can replace a running program; writing to it would fail.
 new=$dir/.ocadm.$$
 if ! { cp "$tmp/$name/ocadm" "$new" && chmod 0755 "$new" && mv -f "$new" "$dir/ocadm"; }; then
 	fail "$dir/ocadm cannot be written"

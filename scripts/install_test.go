@@ -20,7 +20,7 @@ import (
 
 const installed = "#!/bin/sh\necho v9.9.9\n"
 
-// archive is that of a release. The program in it prints a version.
+// archive returns a release archive whose program prints a version.
 func archive(t *testing.T, arch string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -41,7 +41,7 @@ func archive(t *testing.T, arch string) []byte {
 	return b.Bytes()
 }
 
-// path is a directory for PATH with what the script needs and these programs; a text becomes a script.
+// path returns a directory for PATH with the programs that the script needs and those given. A text becomes a shell script.
 func path(t *testing.T, programs map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -91,9 +91,9 @@ func TestInstall(t *testing.T) {
 		files    map[string]any
 		programs map[string]string
 		env      []string
-		want     string // what standard error holds
+		want     string // expected on standard error
 		ok       bool
-		dir      string // where to install, if not in a new directory
+		dir      string // installation directory; a new one by default
 	}{
 		"x86_64":               {files: good, programs: x86, want: "Installed v9.9.9 as ", ok: true},
 		"aarch64":              {files: with("ocadm-v9.9.9-linux-arm64.tar.gz", arm64), programs: map[string]string{"uname": `[ "$1" = -s ] && echo Linux || echo aarch64`}, want: "Installed v9.9.9", ok: true},
@@ -153,7 +153,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// serve serves the files of the release v9.9.9: texts, bytes, and handlers.
+// serve serves the files of release v9.9.9: texts, bytes and handlers.
 func serve(t *testing.T, files map[string]any) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -172,7 +172,7 @@ func serve(t *testing.T, files map[string]any) string {
 	return s.URL
 }
 
-// unprivileged runs a command without root, which may write everywhere. The directories of the test are then out of reach.
+// unprivileged makes a command run without root, which may write anywhere. It cannot access the test's directories.
 func unprivileged(cmd *exec.Cmd) {
 	if os.Geteuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}

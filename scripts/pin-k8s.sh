@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Pins everything that follows the version of k8s.io/kubernetes: its staging modules in go.mod and in the lab's module, the constant in
-# internal/version and the linker flags in the Makefile. May be repeated.
+# Pins everything that depends on the version of k8s.io/kubernetes: its staging modules in go.mod and in the lab's module, the constant in
+# internal/version and the linker flags in the Makefile. It is idempotent.
 # Usage: scripts/pin-k8s.sh [--check] [VERSION]
-# VERSION (v1.36.3) is the one that go.mod requires unless given. --check changes nothing and fails where something differs.
+# VERSION, such as v1.36.3, defaults to the version in go.mod. --check changes nothing and fails if anything differs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 usage() { echo "usage: scripts/pin-k8s.sh [--check] [VERSION]" >&2; exit 2; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds a tool at the version that scripts/tools/SET/go.mod pins, once, into the user's cache, and prints its path.
+# Builds a tool once, at the version pinned in scripts/tools/SET/go.mod, into the user's cache, and prints its path.
 # Usage: scripts/tool.sh SET NAME PACKAGE
 set -euo pipefail
 cd "$(dirname "$0")/tools/$1"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Prints the version of a build from this checkout: what VERSION says on a commit with that tag, else VERSION-dev.gCOMMIT, and .dirty with
-# changes that are not committed. It is a valid image tag and sorts before the release. "version.sh --commit" prints the whole commit.
+# Prints the version of a build from this checkout: the content of VERSION on a commit with that tag, otherwise VERSION-dev.gCOMMIT, plus .dirty with
+# uncommitted changes. It is a valid image tag and sorts before the release. "version.sh --commit" prints the full commit ID.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$(cat VERSION)

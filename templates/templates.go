@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package templates holds every text that ocadm fills in: manifests, configuration files, the table of images. It only holds and fills
-// them; what they mean is known to their users.
+// Package templates holds all texts that ocadm fills in: manifests, configuration files, the table of images. It only holds and fills them; only their users
+// know their meaning.
 package templates
 
 import (
@@ -19,13 +19,13 @@ import (
 //go:embed images.yaml addons operator units
 var files embed.FS
 
-// Files are the texts, unfilled.
+// Files returns the unfilled texts.
 func Files() fs.FS { return files }
 
-// Render fills in one file. A name that data lacks is an error.
+// Render fills in one file. It returns an error if data lacks a name.
 func Render(name string, data any) ([]byte, error) { return RenderFS(files, name, data) }
 
-// RenderFS is Render for the files of another package.
+// RenderFS is like Render, for the files of another package.
 func RenderFS(from fs.FS, name string, data any) ([]byte, error) {
 	text, err := fs.ReadFile(from, name)
 	if err != nil {
@@ -42,12 +42,12 @@ func RenderFS(from fs.FS, name string, data any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// RenderDir fills in every YAML file of a directory, in the order of their names, as one stream of documents.
+// RenderDir fills in all YAML files of a directory, ordered by name, as one stream of documents.
 func RenderDir(dir string, data any) ([]byte, error) {
 	return stream(dir, func(name string) ([]byte, error) { return Render(name, data) })
 }
 
-// ReadDir returns the YAML files of a directory as they are, as one stream of documents.
+// ReadDir returns the YAML files of a directory unchanged, as one stream of documents.
 func ReadDir(dir string) ([]byte, error) { return stream(dir, files.ReadFile) }
 
 func stream(dir string, read func(name string) ([]byte, error)) ([]byte, error) {
@@ -71,12 +71,12 @@ func stream(dir string, read func(name string) ([]byte, error)) ([]byte, error) 
 
 func funcs() template.FuncMap {
 	return template.FuncMap{
-		// quote makes a string that is one in JSON and in YAML.
+		// quote formats a value as a string that is valid in JSON and YAML.
 		"quote": func(v any) (string, error) {
 			b, err := json.Marshal(fmt.Sprint(v))
 			return string(b), err
 		},
-		// json is a value as JSON, which is YAML too.
+		// json formats a value as JSON, which is also YAML.
 		"json": func(v any) (string, error) {
 			b, err := json.Marshal(v)
 			return string(b), err

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Crdpack rewrites a CRD read from standard input so that every property of spec and status takes one line of flow YAML: a diff stays
-// readable, and the file is half as large. It adds rules to the spec of a cloud that follow from the table of components, and the revision by which an operator knows
-// whether the definition in a cluster is older than its own: that of the file named by the argument, plus one if anything else changed. It leaves out what says
-// nothing new.
+// Crdpack rewrites a CRD from standard input so that every property of spec and status takes one line of flow YAML. This keeps diffs readable and halves
+// the size of the file. It adds the rules that follow from the table of components to the spec of a cloud. It also sets the revision, by which an operator
+// recognizes a CRD older than its own: the revision of the file named by the argument, plus one if anything else changed. It removes redundant formats.
 package main
 
 import (
@@ -28,7 +27,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// depth at which a value is written on one line: spec.versions[].schema.openAPIV3Schema.properties.spec.properties.NAME.
+// depth is the level from which values are written on one line: spec.versions[].schema.openAPIV3Schema.properties.spec.properties.NAME.
 const depth = 8
 
 func main() {
@@ -75,7 +74,7 @@ func pack(r io.Reader, w io.Writer, before []byte) error {
 	return out.Flush()
 }
 
-// bounded takes the format from numbers with a minimum and a maximum: what the API server checks of it follows from these. It is in half of all blocks.
+// bounded removes the format of numbers with a minimum and a maximum, which imply what the API server checks. Half of all blocks have such a number.
 func bounded(v any) {
 	switch t := v.(type) {
 	case map[string]any:
@@ -92,7 +91,7 @@ func bounded(v any) {
 	}
 }
 
-// number gives the definition its revision.
+// number sets the revision of the CRD.
 func number(crd map[string]any, before []byte) error {
 	var old map[string]any
 	if err := yaml.Unmarshal(before, &old); err != nil {
@@ -100,7 +99,7 @@ func number(crd map[string]any, before []byte) error {
 	}
 	path := []string{"metadata", "annotations", v1alpha1.AnnotationRevision}
 	text, _, _ := unstructured.NestedString(old, path...)
-	last, _ := strconv.Atoi(text) // 0 where there is none
+	last, _ := strconv.Atoi(text) // 0 if there is none
 	if err := unstructured.SetNestedField(crd, text, path...); err != nil {
 		return err
 	}
@@ -110,7 +109,7 @@ func number(crd map[string]any, before []byte) error {
 	return unstructured.SetNestedField(crd, strconv.Itoa(last+1), path...)
 }
 
-// plain is a value as it is when it has been written and read again.
+// plain returns a value after a round trip through YAML.
 func plain(v map[string]any) (out map[string]any) {
 	data, err := yaml.Marshal(v)
 	if err != nil || yaml.Unmarshal(data, &out) != nil {
@@ -119,8 +118,8 @@ func plain(v map[string]any) (out map[string]any) {
 	return out
 }
 
-// addRules adds to the schema of spec the rules that follow from the table of components and the blocks of the spec. The other rules are
-// markers of the types.
+// addRules adds the rules that follow from the table of components and the blocks of the spec to the schema of spec. The other rules are markers on the
+// types.
 func addRules(crd map[string]any) error {
 	versions, _, err := unstructured.NestedSlice(crd, "spec", "versions")
 	if err != nil || len(versions) == 0 {
@@ -149,7 +148,7 @@ func addRules(crd map[string]any) error {
 	return unstructured.SetNestedSlice(crd, versions, "spec", "versions")
 }
 
-// blockRule refuses spec.components.NAME for a component that has a block of its own.
+// blockRule returns a rule that rejects spec.components.NAME for components with a block of their own.
 func blockRule(keys []string) map[string]any {
 	keys = slices.DeleteFunc(keys, func(key string) bool { return (&v1alpha1.OnecloudClusterSpec{}).Component(key) == nil })
 	return map[string]any{
@@ -159,7 +158,7 @@ func blockRule(keys []string) map[string]any {
 	}
 }
 
-// portRule refuses a port that a spec opens on every node for two services.
+// portRule returns a rule that rejects a node port used by two services.
 func portRule() map[string]any {
 	var list []string
 	for _, c := range catalog.All() {
@@ -185,7 +184,7 @@ func portRule() map[string]any {
 	}
 }
 
-// optional is a path in CEL whose parts may be absent.
+// optional returns a CEL expression for a path whose parts may be absent.
 func optional(field, otherwise string) string {
 	return "self.?" + strings.ReplaceAll(field, ".", ".?") + ".orValue(" + otherwise + ")"
 }

@@ -12,7 +12,7 @@ metadata: {name: x, annotations: {by: generator}}
 spec: {versions: [{schema: {openAPIV3Schema: {properties: {spec: {type: object}}}}}]}
 `
 
-// The revision counts changes: packed again without one, the file stays as it is.
+// The revision counts changes: packing an unchanged CRD again leaves the file as it is.
 func TestRevision(t *testing.T) {
 	pack := func(in, before string) string {
 		t.Helper()
@@ -38,7 +38,7 @@ func TestRevision(t *testing.T) {
 	revision(pack(generated, changed), "3")
 }
 
-// TestBounded: the format goes where a minimum and a maximum say more than it, and nowhere else.
+// TestBounded checks that the format is removed only where a minimum and a maximum are stricter.
 func TestBounded(t *testing.T) {
 	number := func(more string) string { return "{type: integer, format: int32" + more + "}" }
 	in := strings.ReplaceAll(generated, "{type: object}", "{properties: {a: "+number(", minimum: 0, maximum: 100")+", b: "+number(", minimum: 0")+", c: {items: "+

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command failures prints what the failed tests reported, from the file of go test -json that gotestsum names in GOTESTSUM_JSONFILE to
-// its --post-run-command. The stories of commands, which a test logs from a file named story_test.go, are left out: an end-to-end test has
-// thousands of lines of them, in which the one that says what was wrong cannot be found.
+// Command failures prints the messages of failed tests. It reads the output of go test -json from the file that gotestsum names in GOTESTSUM_JSONFILE for
+// its --post-run-command. It omits the logs of commands, which tests write from a file named story_test.go: an end-to-end test has thousands of such
+// lines, which would hide the relevant one.
 package main
 
 import (
@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// list reads go test -json (see go doc test2json): a test's output is before its end.
+// list reads the output of go test -json (see go doc test2json), in which a test's output precedes its end.
 func list(out io.Writer, in io.Reader) error {
 	said := map[string][]string{}
 	for d := json.NewDecoder(in); ; {
@@ -48,7 +48,7 @@ var (
 	frame  = regexp.MustCompile(`^\s*(=== |--- |ok\s|FAIL|PASS|exit status|$)`)
 )
 
-// reported is what a test printed, without go test's own lines and those of stories. The further lines of a message follow its first.
+// reported returns a test's output without the lines of go test itself and of stories. A message may span several lines.
 func reported(test string, output []string) string {
 	text, story := "", false
 	for _, line := range output {

@@ -11,7 +11,7 @@ import (
 	"yunion.io/x/ocadm/cluster/restapi"
 )
 
-// apiPaths is the page of the paths of the REST API.
+// apiPaths returns the page that lists the paths of the REST API.
 func apiPaths() (string, error) {
 	text, err := restapi.Document()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 )
 
-// field is one row of the reference: a key of the resource, its type, the values it takes, and its description.
+// field is one row of the reference: a key of the resource, its type, its accepted values, and its description.
 type field struct{ key, kind, values, text string }
 
 // structure is a struct of the API with its fields in order.
@@ -27,7 +27,7 @@ type structure struct {
 	fields []field
 }
 
-// resource is a kind of the API with a page of its own.
+// resource is a kind of the API that has its own page.
 type resource struct{ page, kind, text string }
 
 var resources = []resource{
@@ -39,7 +39,7 @@ var resources = []resource{
 		"[Machines](../machines.md). `ocadm operator crd` prints the definition.\n"},
 }
 
-// fields writes the reference of a kind from the types in api/v1alpha1.
+// fields returns the reference page of a kind, made from the types in api/v1alpha1.
 func (r resource) fields(dir string) (string, error) {
 	types, err := structures(filepath.Join(dir, "..", "api", "v1alpha1"))
 	if err != nil {
@@ -94,7 +94,7 @@ func (r resource) fields(dir string) (string, error) {
 	return b.String(), nil
 }
 
-// componentsByBlock are the names of the components that read a block of the spec.
+// componentsByBlock returns the names of the components that read each block of the spec.
 func componentsByBlock() map[string][]string {
 	out := map[string][]string{}
 	for _, c := range catalog.All() {
@@ -104,7 +104,7 @@ func componentsByBlock() map[string][]string {
 	return out
 }
 
-// link is a type's name, as a link where the page has a section about it.
+// link returns the name of a type, as a link if the page has a section for it.
 func link(kind string, types map[string]structure) string {
 	name := base(kind)
 	if _, ok := types[name]; !ok {
@@ -175,7 +175,7 @@ func describeStruct(name string, doc *ast.CommentGroup, body *ast.StructType) st
 	return s
 }
 
-// prose is a comment without its markers, as one line, and the markers.
+// prose returns the text of a comment as one line, and its markers.
 func prose(doc *ast.CommentGroup) (string, map[string]string) {
 	marks := map[string]string{}
 	if doc == nil {
@@ -196,7 +196,7 @@ func prose(doc *ast.CommentGroup) (string, map[string]string) {
 	return strings.Join(lines, " "), marks
 }
 
-// values describes the markers that limit a field.
+// values describes the validation markers of a field.
 func values(marks map[string]string) string {
 	var out []string
 	if _, ok := marks["required"]; ok {

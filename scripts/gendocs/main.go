@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Gendocs writes two parts of docs/reference: the command line (cli), an index and a page for each command of the first level with the text
-// of its --help, and the fields of the resources, from the comments of the types in api/v1alpha1. "gendocs shell DIR" writes the manual
-// pages and shell completion of a release.
+// Gendocs writes two parts of docs/reference: the command line (cli), as an index and one page for each top-level command with its help text, and the
+// fields of the resources, from the comments of the types in api/v1alpha1. "gendocs shell DIR" writes the manual pages and shell completions of a
+// release.
 package main
 
 import (
@@ -35,9 +35,9 @@ func main() {
 	}
 }
 
-// commands are those of ocadm, without what this process's environment would change in their help.
+// commands returns the commands of ocadm, with help text that does not depend on this process's environment.
 func commands() *cobra.Command {
-	_ = os.Unsetenv("POD_NAMESPACE") // the default of a flag; it cannot fail
+	_ = os.Unsetenv("POD_NAMESPACE") // the default of a flag; this cannot fail
 	return cmd.New(cmd.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard})
 }
 
@@ -101,7 +101,7 @@ func write(dir string, root *cobra.Command) error {
 
 func shown(c *cobra.Command) bool { return c.IsAvailableCommand() && c.Name() != "help" }
 
-// list writes the rows of a command and of those below it. The phases of a plan are in the plan's own text.
+// list writes the rows of a command and its subcommands, without the phases of a plan, which its own help lists.
 func list(w io.Writer, c *cobra.Command, page string) {
 	fmt.Fprintf(w, "| [%s](%s#%s) | %s |\n", c.CommandPath(), page, strings.ReplaceAll(c.CommandPath(), " ", "-"), c.Short)
 	for _, sub := range c.Commands() {
@@ -122,7 +122,7 @@ func describe(w io.Writer, c *cobra.Command, heading string) {
 	}
 }
 
-// text writes what --help prints: prose, tables as they are, and the usage without the flags of every command.
+// text writes the help text: prose, tables unchanged, and the usage without the global flags.
 func text(w io.Writer, c *cobra.Command) {
 	for block := range strings.SplitSeq(strings.TrimSpace(c.Long), "\n\n") {
 		if strings.HasPrefix(block, "  ") {

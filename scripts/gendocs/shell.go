@@ -14,8 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 )
 
-// shell writes what a package gives to a shell: manual pages below man, completion below completion. The pages have the date that
-// SOURCE_DATE_EPOCH says.
+// shell writes the files for a package: manual pages below man, completions below completion. The pages carry the date in SOURCE_DATE_EPOCH.
 func shell(dir string, root *cobra.Command) error {
 	man, completion := filepath.Join(dir, "man"), filepath.Join(dir, "completion")
 	for _, d := range []string{man, completion} {
@@ -35,8 +34,8 @@ func shell(dir string, root *cobra.Command) error {
 	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "ocadm " + version.Version, Manual: "ocadm"}, man)
 }
 
-// readable turns the help of a command into Markdown, which manual pages are made of: a table there is a block that is indented by four. The
-// phases of a plan are in the plan's own page.
+// readable turns the help of a command into Markdown, the source of manual pages. It indents tables by four, as code blocks, and omits the phases of a
+// plan, which its own page lists.
 func readable(c *cobra.Command) {
 	blocks := strings.Split(c.Long, "\n\n")
 	for i, block := range blocks {

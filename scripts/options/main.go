@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command options writes the table of the options that the cloud's services know, templates/services/options, from the sources of the
-// services: names, types, defaults and choices, nothing else. It reads struct definitions and runs nothing. Options that are in the table
-// but not in the sources stay, because the operator runs releases of several years. -replace starts from an empty table.
+// Command options writes the table of options that the cloud's services support, templates/services/options, from the sources of the services: only names,
+// types, defaults and choices. It reads struct definitions and runs nothing. Options that are in the table but not in the sources stay, because the
+// operator runs releases from several years. -replace starts from an empty table.
 //
 //	go run ./scripts/options -src yunion.io/x/onecloud=../cloudpods -src yunion.io/x/structarg=../structarg \
 //	    -src yunion.io/x/cloudmux=../cloudmux
@@ -27,10 +27,10 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 )
 
-// structs says which struct a table is made of. A struct that is itself a table is included, not repeated.
+// structs maps each table to the struct that it is generated from. A struct that has its own table is included by reference.
 type structs map[string]ref
 
-// known reads from the tables what each was made of, and adds the services of the catalogue that have no table yet.
+// known reads the source struct of each table, and adds the services of the catalogue that have no table yet.
 func known(src sources, out string) (structs, error) {
 	all := structs{}
 	err := filepath.WalkDir(out, func(path string, d fs.DirEntry, err error) error {
@@ -121,7 +121,7 @@ func run(src, commits sources, out string, replace bool) error {
 	return nil
 }
 
-// write is a table as people read it.
+// write formats a table for readers.
 func write(r ref, t options.File) []byte {
 	var b strings.Builder
 	b.WriteString("# SPDX-License-Identifier: Apache-2.0\n")
@@ -166,8 +166,8 @@ func one(o options.Option) string {
 	return "{" + strings.Join(parts, ", ") + "}"
 }
 
-// snake is a field's name as the services write it in their files: a new word begins at the first capital, and at the last of three or
-// more that a small letter follows ("DBChecksum" is "db_checksum", but "VMs" is "vms"). What is no letter or digit parts words.
+// snake returns the name that the services use for a field in their files: a new word begins at the first capital, and at the last of three or more
+// capitals if a lower-case letter follows ("DBChecksum" is "db_checksum", but "VMs" is "vms"). Other characters separate words.
 func snake(name string) string {
 	var words []string
 	var word []rune

@@ -104,7 +104,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// field is the only field of a struct.
+// field parses the only field of a struct.
 func field(t *testing.T, text string) *ast.Field {
 	t.Helper()
 	e, err := parser.ParseExpr("struct{ " + text + " }")
@@ -153,7 +153,7 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// tree writes sources and returns where they lie.
+// tree writes sources and returns their directory.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -214,7 +214,7 @@ func TestCollectTellsWhatIsMissing(t *testing.T) {
 	}
 }
 
-// What the table has stays unless it is to be forgotten, and what is written reads as what was meant.
+// Existing entries stay unless -replace is given, and a written table reads back the same.
 func TestRun(t *testing.T) {
 	const old = "source: yunion.io/x/onecloud/pkg/image/options SImageOptions\ncommits: [aaa]\noptions:\n  gone: text\n  a: int\nextra:\n  b: {type: text, from: a release}\n  mine: {type: bool, from: the manual}\n"
 	for _, replace := range []bool{false, true} {
@@ -250,7 +250,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// An ordinary service needs no line anywhere: its table follows from the catalogue and the sources.
+// An ordinary service needs no configuration: its table follows from the catalogue and the sources.
 func TestOrdinaryServiceGetsATable(t *testing.T) {
 	src := sources{cloud: tree(t, map[string]string{
 		"pkg/aiproxy/options/options.go":  "package options\n\ntype SAiProxyOptions struct{ A int }\n\nvar (\n\tOptions SAiProxyOptions\n)\n",

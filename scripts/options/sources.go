@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/options"
 )
 
-// sources are directories by module.
+// sources maps modules to directories.
 type sources map[string]string
 
 func (s sources) String() string { return fmt.Sprint(map[string]string(s)) }
@@ -33,10 +33,10 @@ func (s sources) Set(v string) error {
 	return nil
 }
 
-// never are structs whose options make no sense in a file: the file's own name, --help.
+// never lists structs whose options make no sense in a file, such as the file's own name and --help.
 var never = []ref{{"yunion.io/x/structarg", "", "BaseOptions"}}
 
-// collect adds the options of a struct to a table; embedded structs that are tables themselves are included.
+// collect adds the options of a struct to a table. Embedded structs that have their own table are included by reference.
 func (s sources) collect(all structs, table string, r ref, t *options.File) error {
 	if t.Options == nil {
 		t.Options = map[string]options.Option{}
@@ -71,7 +71,7 @@ func (s sources) collect(all structs, table string, r ref, t *options.File) erro
 	return nil
 }
 
-// tableOf is the table that a struct is, "" if it is none.
+// tableOf returns the table of a struct, or "" if it has none.
 func (all structs) tableOf(r ref) string {
 	for name, have := range all {
 		if have == r {
@@ -81,7 +81,7 @@ func (all structs) tableOf(r ref) string {
 	return ""
 }
 
-// add adds a field. Fields that cannot be set from outside the package are no options.
+// add adds a field to a table. Unexported fields are not options.
 func add(t *options.File, name string, f *ast.Field) error {
 	if !ast.IsExported(name) {
 		return nil
@@ -124,7 +124,7 @@ func add(t *options.File, name string, f *ast.Field) error {
 	return nil
 }
 
-// defaultOf is the default in a tag as the text of an option.
+// defaultOf returns the default in a tag, formatted as an option value.
 func defaultOf(kind options.Type, text string) string {
 	if text == "" || kind != options.List && kind != options.Ints {
 		return text
@@ -162,7 +162,7 @@ func typeOf(e ast.Expr) (options.Type, bool) {
 	return "", false
 }
 
-// embedded is the struct that a field without a name stands for.
+// embedded returns the struct of an embedded field.
 func embedded(e ast.Expr, at ref, imports map[string]string) ref {
 	if star, ok := e.(*ast.StarExpr); ok {
 		e = star.X
@@ -179,7 +179,7 @@ func embedded(e ast.Expr, at ref, imports map[string]string) ref {
 	return ref{}
 }
 
-// split parts an import path into module and directory; modules of the cloud have three elements.
+// split splits an import path into module and directory. Modules of the cloud have three elements.
 func split(importPath string) (module, dir string) {
 	parts := strings.SplitN(importPath, "/", 4)
 	if len(parts) < 4 {
@@ -188,10 +188,10 @@ func split(importPath string) (module, dir string) {
 	return strings.Join(parts[:3], "/"), parts[3]
 }
 
-// ordinary is where the options of most services are: the type of the variable Options, or else the struct Options, in pkg/NAME/options.
+// ordinary returns the struct with the options of most services: the type of the variable Options, or else the struct Options, in pkg/NAME/options.
 func (s sources) ordinary(name string) (ref, bool) {
 	r := ref{cloud, "pkg/" + name + "/options", "Options"}
-	files, _ := filepath.Glob(filepath.Join(s[cloud], r.dir, "*.go")) // the pattern is good
+	files, _ := filepath.Glob(filepath.Join(s[cloud], r.dir, "*.go")) // the pattern is valid
 	for _, path := range files {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 		if err != nil {
@@ -209,10 +209,10 @@ func (s sources) ordinary(name string) (ref, bool) {
 	return r, len(files) > 0 && s[cloud] != ""
 }
 
-// errNoStruct: the sources are of a release without it.
+// errNoStruct means that the sources belong to a release without the struct.
 var errNoStruct = errors.New("no struct")
 
-// find reads the declaration of a struct and the imports of its file by the name they have there.
+// find reads the declaration of a struct and the imports of its file, by their local names.
 func (s sources) find(r ref) (*ast.StructType, map[string]string, error) {
 	root, have := s[r.module]
 	if !have {

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes the archive and the deb, rpm and apk packages of one program. All files in them have the time SOURCE_DATE_EPOCH, so the same program
-# gives the same files.
+# Builds the archive and the deb, rpm and apk packages of one program. All files in them have the time SOURCE_DATE_EPOCH, so the same program produces the
+# same files.
 # Usage: scripts/release/package.sh VERSION ARCH PROGRAM SHELL OUTPUT
-# ARCH is amd64 or arm64; SHELL is what "gendocs shell" wrote; OUTPUT is a directory.
-# From the environment: RPM_KEY, a file with a PGP secret key, and APK_KEY, one with an RSA private key in PEM, sign those packages;
-# NFPM_RPM_PASSPHRASE and NFPM_APK_PASSPHRASE are their passphrases. Without a key a package is not signed. A PGP signature has a time, so a signed
-# rpm package is not the same twice.
+# ARCH is amd64 or arm64; SHELL is the output directory of "gendocs shell"; OUTPUT is a directory.
+# Environment variables: RPM_KEY, a file with a PGP secret key, and APK_KEY, a file with an RSA private key in PEM, sign the packages. Their passphrases are
+# NFPM_RPM_PASSPHRASE and NFPM_APK_PASSPHRASE. Without a key a package is not signed. A PGP signature contains its time, so signed rpm packages are not
+# reproducible.
 set -euo pipefail
 [ $# = 5 ] || { echo "usage: package.sh VERSION ARCH PROGRAM SHELL OUTPUT" >&2; exit 2; }
 export VERSION=$1 ARCH=$2 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:?the time of every file}

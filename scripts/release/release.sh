@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes the files of a release in OUTPUT, which is replaced: archives, packages, bills of materials, install.sh and SHA256SUMS. The same commit
-# gives the same files on every machine with the same Go.
+# Builds the files of a release in OUTPUT, which it replaces: archives, packages, bills of materials, install.sh and SHA256SUMS. The same commit produces
+# the same files on every machine with the same Go release.
 # Usage: LDFLAGS=... scripts/release/release.sh VERSION OUTPUT
-# From the environment: RPM_KEY and APK_KEY, with which package.sh signs; LDFLAGS of the Makefile; ARCHS (amd64 arm64); RELEASE_URL, below which VERSION/FILE will be downloaded.
-# A VERSION that is no development version must be that of the file VERSION, have a section in CHANGELOG.md, and have no uncommitted change.
+# Environment variables: RPM_KEY and APK_KEY, see package.sh; LDFLAGS as in the Makefile; ARCHS (amd64 arm64); RELEASE_URL, the base URL of VERSION/FILE.
+# A VERSION that is not a development version must match the file VERSION, have a section in CHANGELOG.md, and have no uncommitted changes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ $# = 2 ] || { echo "usage: release.sh VERSION OUTPUT" >&2; exit 2; }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes the files of a release in two checkouts of HEAD in different directories, each with a build cache of its own, and fails where they differ.
+# Builds a release in two checkouts of HEAD in different directories, each with its own build cache, and fails if the files differ.
 # Usage: LDFLAGS=... scripts/release/twice.sh VERSION
-# From the environment: ARCHS, as for release.sh. SHARED_CACHE=1 uses the user's build cache, which compares linking and packing only.
+# Environment variables: ARCHS, see release.sh. SHARED_CACHE=1 uses the user's build cache, so that only linking and packaging are compared.
 set -euo pipefail
 [ $# = 1 ] || { echo "usage: twice.sh VERSION" >&2; exit 2; }
 cd "$(dirname "$0")/../.."

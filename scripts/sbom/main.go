@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Sbom prints the software bill of materials of a Go program, from what the linker recorded in it: the Go release and every module.
+// Sbom prints the software bill of materials of a Go program from its build information: the Go release and every module.
 package main
 
 import (
@@ -57,5 +57,5 @@ func write(w io.Writer, program, version, created string) error {
 	return spdx.Write(w, d)
 }
 
-// goURL is the package URL of a Go module.
+// goURL returns the package URL of a Go module.
 func goURL(path, version string) string { return "pkg:golang/" + path + "@" + url.QueryEscape(version) }

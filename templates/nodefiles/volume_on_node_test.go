@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// volumeTest runs the script in a mount namespace of its own, as its container does, and does step once the volume is visible at dir.
-// It runs in a mount namespace that vanishes with it, so nothing stays mounted.
+// volumeTest runs the script in its own mount namespace, as its container does, and runs step once the volume is visible at dir. The namespace ends with
+// the script, so nothing stays mounted.
 func volumeTest(t *testing.T, volume, dir, step string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -80,7 +80,7 @@ if mountpoint -q "$D"; then echo "still mounted"; fi
 	}
 }
 
-// The process of a pod can be killed before it unmounts; its successor must not mount the same volume a second time.
+// The process of a pod can be killed before it unmounts. Its successor must not mount the same volume a second time.
 func TestVolumeIsMountedOnce(t *testing.T) {
 	top := t.TempDir()
 	volume, dir := filepath.Join(top, "pvc"), filepath.Join(top, "glance")
@@ -96,7 +96,7 @@ echo "afterwards: $(grep -c " $D " /proc/self/mountinfo || true)"
 	}
 }
 
-// A volume whose mount was left behind, and which was deleted then, makes room for the next one.
+// A deleted volume whose mount was left behind makes room for the next one.
 func TestVolumeThatIsGoneIsUnmounted(t *testing.T) {
 	top := t.TempDir()
 	old, volume, dir := filepath.Join(top, "pvc-old"), filepath.Join(top, "pvc"), filepath.Join(top, "glance")
@@ -115,7 +115,7 @@ run "$V" "$D"; echo "mounts: $(grep -c " $D " /proc/self/mountinfo)"; end
 	}
 }
 
-// What lies on the node from before the component had a volume goes into the volume, once, and the originals stay.
+// Files on the node from before the component had a volume are copied into the volume, once, and the originals stay.
 func TestFilesOfTheNodeAreCopiedIntoTheVolume(t *testing.T) {
 	top := t.TempDir()
 	volume, dir := filepath.Join(top, "pvc"), filepath.Join(top, "glance")
@@ -142,7 +142,7 @@ func TestFilesOfTheNodeAreCopiedIntoTheVolume(t *testing.T) {
 	}
 }
 
-// A copy that fails leaves everything where it is, and ends the container with the reason.
+// A failed copy changes nothing, and ends the container with the reason.
 func TestFailedCopyChangesNothing(t *testing.T) {
 	top := t.TempDir()
 	volume, dir := filepath.Join(top, "pvc"), filepath.Join(top, "glance")
@@ -161,7 +161,7 @@ if mountpoint -q "$D"; then echo "mounted all the same"; fi
 	}
 }
 
-// Where the provisioner made the volume in the very directory, there is nothing to copy and nothing to mount.
+// If the provisioner created the volume in that very directory, there is nothing to copy and nothing to mount.
 func TestVolumeThatIsTheDirectoryItself(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "glance")
 	put(t, filepath.Join(dir, "images", "a"), "1")
@@ -171,8 +171,8 @@ func TestVolumeThatIsTheDirectoryItself(t *testing.T) {
 	}
 }
 
-// The container that mounts the volume shares a directory with its node. What it mounts there reaches the node and the containers that share the
-// directory too, and goes when it ends. What a container without propagation mounts at the same place stays its own.
+// The container that mounts the volume shares a directory with its node. Its mounts there are visible on the node and in the containers that share the
+// directory, and end with it. Mounts of a container without propagation at the same place stay private.
 func TestVolumeReachesTheNodeAndItsAgents(t *testing.T) {
 	top := t.TempDir()
 	volume, dir := filepath.Join(top, "pvc"), filepath.Join(top, "cloud", "glance")

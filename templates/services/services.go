@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package services holds the configuration files of components that are not made of options: one template over component.Inputs each.
-// Directory options has the options that the services know: a file for each component, those that many share in options/shared.
+// Package services holds the configuration files of components that do not consist of options: one template over component.Inputs each. Directory options
+// holds the options that the services support: one file for each component, and those that many share in options/shared.
 package services
 
 import "embed"

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package setup holds records that a new cloud starts with.
+// Package setup holds the initial records of a new cloud.
 package setup
 
 import _ "embed"
 
-// Alerts are rules of the monitor service.
+// Alerts holds rules of the monitor service.
 //
 //go:embed alerts.yaml
 var Alerts []byte
 
-// Devtool are templates of devtool.
+// Devtool holds templates of devtool.
 //
 //go:embed devtool.yaml
 var Devtool []byte

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Program protoc compiles one .proto file and passes it to code generators, as Google's protoc does. It comes from the Go module proxy, so
-// generating needs no package of the distribution.
+// Program protoc compiles one .proto file and passes it to code generators, as Google's protoc does. It comes from the Go module proxy, so that generating
+// code needs no distribution package.
 //
 //	protoc FILE PLUGIN...
 //
-// Plugins write beside FILE.
+// Plugins write their output next to FILE.
 package main
 
 import (
