@@ -202,8 +202,8 @@ func values(marks map[string]string) string {
 	if _, ok := marks["required"]; ok {
 		out = append(out, "Required.")
 	}
-	if e := strings.Split(strings.Trim(marks["Enum"], `"`), ";"); marks["Enum"] != "" {
-		e = slices.DeleteFunc(e, func(s string) bool { return strings.Trim(s, `"`) == "" })
+	if e := strings.Split(strings.ReplaceAll(marks["Enum"], `"`, ""), ";"); marks["Enum"] != "" {
+		e = slices.DeleteFunc(e, func(s string) bool { return s == "" })
 		out = append(out, "One of `"+strings.Join(e, "`, `")+"`.")
 	}
 	from, to := marks["Minimum"], marks["Maximum"]
