@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -38,8 +39,24 @@ func parseFile(c component.Component, file []byte) (map[string]any, error) {
 	return all, nil
 }
 
-// OptionValue reads an option as it stands in a ConfigMap: its text is YAML. Numbers are float64, as JSON has them.
+// YAML reads a bare string as that string if no digit begins it, as in numbers and dates, if none of its characters has a meaning, and if it is no
+// keyword of YAML 1.1.
+var (
+	bareString = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9/_.-]*$`)
+	keyword    = regexp.MustCompile(`^(?i:y|n|yes|no|on|off|true|false|null)$`)
+)
+
+func isBare(s string) bool { return bareString.MatchString(s) && !keyword.MatchString(s) }
+
+// OptionValue returns the value of an option in a ConfigMap, which is YAML. Numbers are float64, as in JSON. Bare strings and flags skip the
+// parser: a cloud has thousands of options, and the parser allocates 10 KiB for each.
 func OptionValue(text string) (any, error) {
+	switch {
+	case text == "true" || text == "false":
+		return text == "true", nil
+	case isBare(text):
+		return text, nil
+	}
 	var value any
 	err := yaml.Unmarshal([]byte(text), &value)
 	return value, err
@@ -64,9 +81,15 @@ func same(a, b any) bool {
 	return bytes.Equal(x, y)
 }
 
-// OptionText is a value as it stands in the ConfigMap: YAML on one line where it can be.
+// OptionText returns an option's value as YAML for a ConfigMap, on one line where possible.
 func OptionText(value any) (string, error) {
-	switch value.(type) {
+	switch v := value.(type) {
+	case bool, int, int32, int64:
+		return fmt.Sprint(v), nil
+	case string:
+		if isBare(v) {
+			return v, nil
+		}
 	case []string, []any, map[string]any:
 		b, err := json.Marshal(value)
 		return string(b), err
