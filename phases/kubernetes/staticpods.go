@@ -110,6 +110,16 @@ func StartStaticPod(h *host.Host, r workflow.Reporter, name string) error {
 	return nil
 }
 
+// StartStaticPods does so with several, in this order.
+func StartStaticPods(h *host.Host, r workflow.Reporter, names ...string) error {
+	for _, name := range names {
+		if err := StartStaticPod(h, r, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // removeEmpty removes the directory of stopped manifests, and the one of kubeadm around it, when nothing is left in them.
 func removeEmpty(h *host.Host) {
 	for _, dir := range []string{stoppedDir, path.Dir(stoppedDir)} {
