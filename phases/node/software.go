@@ -228,13 +228,7 @@ func (p programSet) verify(ctx context.Context, h *host.Host) error {
 			if canceled(ctx) {
 				return context.Cause(ctx)
 			}
-			out = append(out, finding.Finding{
-				Code: CodeProgramBroken, Severity: finding.Error,
-				What:   fmt.Sprintf("%s does not run on this machine", file),
-				Cause:  err.Error(),
-				Remedy: file + " --version; then run the same command again",
-				Err:    err,
-			})
+			out = append(out, finding.Errorf(CodeProgramBroken, file+" does not run on this machine", file+" --version; then run the same command again", "%w", err))
 		}
 	}
 	return out.Err()
