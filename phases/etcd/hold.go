@@ -41,10 +41,8 @@ func holdStep() RestoreStep {
 			rec, err := r.record()
 			return rec.Held, err
 		},
-		Plan: func(context.Context, *Restore) ([]string, error) {
-			return []string{"pause each cloud, and each operation that had not ended", "let the servers of an embedded database settle which one was the primary last"}, nil
-		},
-		Run: hold,
+		Plan: workflow.Says[*Restore]("pause each cloud, and each operation that had not ended", "let the servers of an embedded database settle which one was the primary last"),
+		Run:  hold,
 	}
 }
 

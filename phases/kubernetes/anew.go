@@ -286,9 +286,7 @@ func nameStep() RenewStep {
 	return RenewStep{
 		Name: "names", Short: "Add the names of the cluster to the new certificate of the API server", Timeout: time.Minute,
 		Check: func(_ context.Context, n *Renewal) (bool, error) { return !n.anew, nil },
-		Plan: func(context.Context, *Renewal) ([]string, error) {
-			return []string{"add the names that the cluster has to " + pkiDir + "/apiserver.crt"}, nil
-		},
+		Plan:  workflow.Says[*Renewal]("add the names that the cluster has to " + pkiDir + "/apiserver.crt"),
 		Run: func(ctx context.Context, n *Renewal, r workflow.Reporter) error {
 			k, err := askForNames(ctx, n.Host)
 			if err != nil {

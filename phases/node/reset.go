@@ -30,7 +30,7 @@ func ResetPhases() []host.Phase {
 				}
 				return otherRuntime(h)
 			},
-			Plan: lines("stop every container of a pod"),
+			Plan: workflow.Says[*host.Host]("stop every container of a pod"),
 			Run:  stopContainers, Timeout: 2 * time.Minute,
 		},
 		undoPhase("undo-images", "Remove the imported images from a containerd that stays", undoImages, host.KindImage),
@@ -55,7 +55,7 @@ func ResetPhases() []host.Phase {
 			host.KindNode, host.KindData),
 		{
 			Name: "residue", Short: "Check that nothing is left",
-			Plan: lines("look at the ledger for what is left"),
+			Plan: workflow.Says[*host.Host]("look at the ledger for what is left"),
 			Run: func(_ context.Context, h *host.Host, _ workflow.Reporter) error {
 				return residueFound(Residue(h))
 			},
@@ -97,10 +97,6 @@ func prefixed(prefix string, list []string) []string {
 		out[i] = prefix + s
 	}
 	return out
-}
-
-func lines(l ...string) func(context.Context, *host.Host) ([]string, error) {
-	return func(context.Context, *host.Host) ([]string, error) { return l, nil }
 }
 
 // undoPhase takes back what is in the ledger of these kinds.
