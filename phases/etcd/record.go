@@ -3,6 +3,7 @@
 package etcd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -44,6 +45,14 @@ func (r record) save(h *host.Host, name string) error {
 		return fmt.Errorf("writing the record of a %s: %w", name, err)
 	}
 	return h.Files.ReplaceJSON(recordFile(name), r)
+}
+
+// did is a check that asks the record.
+func did[R interface{ record() (record, error) }](of func(record) bool) func(context.Context, R) (bool, error) {
+	return func(_ context.Context, r R) (bool, error) {
+		rec, err := r.record()
+		return of(rec), err
+	}
 }
 
 func forget(h *host.Host, name string) error {

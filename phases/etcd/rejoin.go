@@ -130,13 +130,6 @@ func (r *Rejoin) open(ctx context.Context) (*etcd.Client, error) {
 	return etcd.Open(ctx, etcd.Config{Members: r.others, TLS: t})
 }
 
-func did(of func(record) bool) func(context.Context, *Rejoin) (bool, error) {
-	return func(_ context.Context, r *Rejoin) (bool, error) {
-		rec, err := r.record()
-		return of(rec), err
-	}
-}
-
 // cleared reports whether the data of the former member was moved aside, and is still there: a person may have put it back to restore it.
 func cleared(_ context.Context, r *Rejoin) (bool, error) {
 	rec, err := r.record()
@@ -153,7 +146,7 @@ func RejoinSteps() []RejoinStep {
 	return []RejoinStep{
 		{
 			Name: "stop", Short: "Stop the control plane on this machine", Timeout: 5 * time.Minute, Plan: workflow.Says[*Rejoin]("stop " + strings.Join(kubernetes.StaticPods(), ", ")),
-			Check: did(func(r record) bool { return r.Added }),
+			Check: did[*Rejoin](func(r record) bool { return r.Added }),
 			Run: func(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 				if err := r.begin(r.Host, rejoinName); err != nil {
 					return err
@@ -172,7 +165,7 @@ func RejoinSteps() []RejoinStep {
 		},
 		{
 			Name: "member", Short: "Add this machine to etcd as a learner", Timeout: 5 * time.Minute, Plan: workflow.Says[*Rejoin]("remove the former member of etcd", "add a learner"),
-			Check: did(func(r record) bool { return r.Added }), Run: addMember,
+			Check: did[*Rejoin](func(r record) bool { return r.Added }), Run: addMember,
 		},
 		{
 			Name: "etcd", Short: "Start etcd as a new member", Timeout: etcdPatience + time.Minute, Plan: workflow.Says[*Rejoin]("start etcd"), Run: startMember,

@@ -164,11 +164,8 @@ func RestoreSteps() []RestoreStep {
 	return []RestoreStep{
 		{
 			Name: "stop", Short: "Stop the control plane on this machine", Timeout: 5 * time.Minute,
-			Check: func(_ context.Context, r *Restore) (bool, error) {
-				rec, err := r.record()
-				return rec.Swapped, err
-			},
-			Plan: workflow.Says[*Restore]("stop " + strings.Join(kubernetes.StaticPods(), ", ")),
+			Check: did[*Restore](func(r record) bool { return r.Swapped }),
+			Plan:  workflow.Says[*Restore]("stop " + strings.Join(kubernetes.StaticPods(), ", ")),
 			Run: func(ctx context.Context, r *Restore, rep workflow.Reporter) error {
 				if err := r.begin(r.Host, restoreName); err != nil {
 					return err
@@ -195,10 +192,7 @@ func RestoreSteps() []RestoreStep {
 		},
 		{
 			Name: "swap", Short: "Put the new data in the place of the present one", Timeout: time.Minute,
-			Check: func(_ context.Context, r *Restore) (bool, error) {
-				rec, err := r.record()
-				return rec.Swapped, err
-			},
+			Check: did[*Restore](func(r record) bool { return r.Swapped }),
 			Plan: func(_ context.Context, r *Restore) ([]string, error) {
 				return []string{"keep the present data in " + r.path(beforeDir+"TIME")}, nil
 			},
