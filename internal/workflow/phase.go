@@ -119,6 +119,15 @@ func Says[S any](lines ...string) func(context.Context, S) ([]string, error) {
 	return func(context.Context, S) ([]string, error) { return lines, nil }
 }
 
+// Lines are the lines of a plan that does the same to each of several things.
+func Lines(does string, to []string) []string {
+	out := make([]string, len(to))
+	for i, s := range to {
+		out[i] = does + s
+	}
+	return out
+}
+
 // SkipIf is a Skip with this reason.
 func SkipIf[S any](reason string, is func(S) bool) func(S) string {
 	return func(s S) string {

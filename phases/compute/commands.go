@@ -108,10 +108,6 @@ func directoriesPhase() host.Phase {
 			return nil
 		},
 	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
-		var lines []string
-		for _, d := range missingDirectories(h) {
-			lines = append(lines, "make "+d)
-		}
-		return lines, nil
+		return workflow.Lines("make ", missingDirectories(h)), nil
 	})
 }

@@ -59,7 +59,7 @@ func Firewall(controlPlane bool) host.Phase {
 		},
 		Undo: undoFirewall,
 	}.Todo(func(ctx context.Context, h *host.Host) ([]string, error) {
-		return prefixed("run ", FirewallMissing(ctx, h, controlPlane)), nil
+		return workflow.Lines("run ", FirewallMissing(ctx, h, controlPlane)), nil
 	})
 }
 
