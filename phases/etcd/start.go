@@ -25,7 +25,7 @@ func startAgain(ctx context.Context, h *host.Host, rep workflow.Reporter) error 
 
 // startEtcd starts the member of this machine and waits until it answers.
 func startEtcd(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
-	if err := kubernetes.StartStaticPod(h, rep, kubernetes.StaticPods()[0]); err != nil {
+	if err := kubernetes.StartStaticPods(h, rep, kubernetes.StaticPods()[0]); err != nil {
 		return err
 	}
 	if err := forgetEnded(ctx, h, rep); err != nil {

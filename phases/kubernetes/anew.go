@@ -28,7 +28,6 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
-	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -202,13 +201,9 @@ func (n clusterNames) asInternal(h *host.Host) (*kubeadmapi.InitConfiguration, e
 		return nil, err
 	}
 	k.CertificatesDir = h.Files.Path(pkiDir)
-	return &kubeadmapi.InitConfiguration{ClusterConfiguration: *k, LocalAPIEndpoint: internalEndpoint(&c),
+	at := localAPIEndpoint(&c)
+	return &kubeadmapi.InitConfiguration{ClusterConfiguration: *k, LocalAPIEndpoint: kubeadmapi.APIEndpoint{AdvertiseAddress: at.AdvertiseAddress, BindPort: at.BindPort},
 		NodeRegistration: kubeadmapi.NodeRegistrationOptions{Name: c.Node.Name}}, nil
-}
-
-func internalEndpoint(c *config.Config) kubeadmapi.APIEndpoint {
-	at := localAPIEndpoint(c)
-	return kubeadmapi.APIEndpoint{AdvertiseAddress: at.AdvertiseAddress, BindPort: at.BindPort}
 }
 
 func (n clusterNames) makeCertificate(h *host.Host, made *kubeadmapi.InitConfiguration, c Certificate) error {

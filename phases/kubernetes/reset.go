@@ -153,10 +153,7 @@ func cleanupNodePhase() host.Phase {
 		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
 			left, err := residue(h)
 			lines := []string{"stop kubelet.service", "remove every pod of the kubelet", "unmount what is mounted for pods under " + kubeletDir}
-			for _, l := range left {
-				lines = append(lines, "remove "+l)
-			}
-			return lines, err
+			return append(lines, workflow.Lines("remove ", left)...), err
 		},
 		Run: cleanupNode,
 		Verify: func(_ context.Context, h *host.Host) error {
@@ -241,7 +238,8 @@ func withdraw(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		return nil // it has not come so far
 	}
 	if err := leaveMember(ctx, h, r); err != nil {
-		return staysMember(err)
+		return finding.Errorf("OCA-4154", "The join cannot be rolled back: the cluster would keep a member of etcd that is gone",
+			"run the join again, it continues; or when a majority of etcd answers, on this machine: ocadm reset", "%w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
 	defer cancel()
@@ -249,12 +247,6 @@ func withdraw(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		deleteNode(ctx, k, h.Config.Node.Name, r)
 	}
 	return nil
-}
-
-// staysMember is the finding of a join that cannot be rolled back.
-func staysMember(err error) error {
-	return finding.Errorf("OCA-4154", "The join cannot be rolled back: the cluster would keep a member of etcd that is gone",
-		"run the join again, it continues; or when a majority of etcd answers, on this machine: ocadm reset", "%w", err)
 }
 
 // undoInit takes back what the phases of a failed init or join did, for a rollback.
@@ -290,10 +282,7 @@ func residue(h *host.Host) ([]string, error) {
 		return nil, err
 	}
 	mounts, err := owned.Mounts(h)
-	for _, m := range mounts {
-		left = append(left, "mount "+m)
-	}
-	return left, err
+	return append(left, workflow.Lines("mount ", mounts)...), err
 }
 
 func nothingLeft(h *host.Host) error {
