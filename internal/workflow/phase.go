@@ -114,6 +114,30 @@ func (p Phase[S]) Todo(left func(context.Context, S) ([]string, error)) Phase[S]
 	return p
 }
 
+// Says is a Plan that is always the same.
+func Says[S any](lines ...string) func(context.Context, S) ([]string, error) {
+	return func(context.Context, S) ([]string, error) { return lines, nil }
+}
+
+// Lines are the lines of a plan that does the same to each of several things.
+func Lines(does string, to []string) []string {
+	out := make([]string, len(to))
+	for i, s := range to {
+		out[i] = does + s
+	}
+	return out
+}
+
+// SkipIf is a Skip with this reason.
+func SkipIf[S any](reason string, is func(S) bool) func(S) string {
+	return func(s S) string {
+		if is(s) {
+			return reason
+		}
+		return ""
+	}
+}
+
 // Unless gives the phase another reason to be skipped, which comes before its own.
 func (p Phase[S]) Unless(why func(S) string) Phase[S] {
 	skip := p.Skip

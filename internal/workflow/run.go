@@ -218,7 +218,9 @@ func (w *walker[S]) launch(ctx context.Context, started, over []bool, ended chan
 			}
 			started[i] = true
 			if w.modes[i] != walk {
-				w.pass(i)
+				if w.modes[i] == skipped {
+					w.skip(i, "--skip-phases")
+				}
 				over[i], again = true, true
 				continue
 			}

@@ -100,13 +100,6 @@ func (w *walker[S]) reporter(i int) *reporter {
 	return &reporter{emit: func(e Event) { w.emitAt(i, e) }}
 }
 
-// pass ends a step that is not walked.
-func (w *walker[S]) pass(i int) {
-	if w.modes[i] == skipped {
-		w.skip(i, "--skip-phases")
-	}
-}
-
 func (w *walker[S]) skip(i int, reason string) {
 	w.results[i].State, w.results[i].Reason = Skipped, reason
 	w.emitAt(i, Event{Type: PhaseSkipped, Message: reason})

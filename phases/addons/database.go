@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 )
 
@@ -37,12 +38,7 @@ func database() Addon {
 		Name: "database", Dir: "database", Short: "Install the embedded database",
 		Long: "Installs one MariaDB on a local volume, with a generated administrator's password in Secret ocadm-mysql, which is made once and\n" +
 			"never changed. With --mysql-host your own server is used and nothing is installed.",
-		Skip: func(c *config.Config) string {
-			if c.Database.Host != "" {
-				return "--mysql-host names a database server"
-			}
-			return ""
-		},
+		Skip: workflow.SkipIf("--mysql-host names a database server", func(c *config.Config) bool { return c.Database.Host != "" }),
 		Data: func(c *config.Config, t images.Table, p Prepared) (any, error) {
 			image, err := refs(t, c, "mariadb")
 			class := c.Cloud.StorageClass

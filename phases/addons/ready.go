@@ -168,7 +168,7 @@ func notReady(t target, err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	look := "kubectl describe " + kindOf(t.obj) + " " + t.obj.GetName()
+	look := "kubectl describe node " + t.obj.GetName() // nothing else that is waited for has no namespace
 	if ns := t.obj.GetNamespace(); ns != "" {
 		look = "kubectl -n " + ns + " get pods,events"
 	}
@@ -176,13 +176,6 @@ func notReady(t target, err error) error {
 		Code: "OCA-5001", Severity: finding.Error, What: t.what + " did not become ready in time", Cause: wait.Why(err),
 		Remedy: look + "   # then repeat the command: it continues from here", Err: err,
 	}
-}
-
-func kindOf(o client.Object) string {
-	if _, ok := o.(*corev1.Node); ok {
-		return "node"
-	}
-	return "pod"
 }
 
 // asFindings makes one list of the findings among joined errors; another error comes first.

@@ -258,7 +258,7 @@ func (i Installed) Phase() host.Phase {
 		if err != nil {
 			return err
 		}
-		before, err := i.live(ctx, c)
+		before, err := Present(ctx, c, i.objects)
 		if err != nil {
 			return err
 		}
@@ -280,9 +280,9 @@ func (i Installed) targets() (out []target) {
 	return out
 }
 
-// live are the objects of the addon that the cluster has.
-func (i Installed) live(ctx context.Context, c client.Client) (out []*unstructured.Unstructured, _ error) {
-	for _, o := range i.objects {
+// Present are those of the objects that the cluster has, as it has them.
+func Present(ctx context.Context, c client.Client, objs []*unstructured.Unstructured) (out []*unstructured.Unstructured, _ error) {
+	for _, o := range objs {
 		now, err := kube.Live(ctx, c, o)
 		if err != nil {
 			return nil, err

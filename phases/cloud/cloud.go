@@ -33,7 +33,8 @@ func Options(c *config.Config) cluster.Options {
 		Name: c.Cloud.Name, Namespace: c.Cloud.Namespace, Version: c.Cloud.Version, ImageRepository: c.Cluster.ImageRepository,
 		Edition: c.Cloud.Edition, ProductVersion: c.Cloud.ProductVersion, Profile: c.Cloud.Profile, Region: c.Cloud.Region, Zone: c.Cloud.Zone,
 		LoadBalancerEndpoint: LoadBalancer(c), DisableResourceManagement: c.Cloud.DisableResourceManagement,
-		UseHyperImage: c.Cloud.UseHyperImage, StorageClass: storageClass(c), IngressClass: ingressClass(c), WebHostPorts: hostPorts(c),
+		UseHyperImage: c.Cloud.UseHyperImage, StorageClass: unless(config.DefaultStorageClass, c.Cloud.StorageClass),
+		IngressClass: unless(config.None, c.Cloud.IngressClass), WebHostPorts: hostPorts(c),
 		Database: cluster.Database{
 			Host: addons.DatabaseName + "." + c.Cloud.Namespace + ".svc", Port: 3306, Username: "root",
 			Secret: addons.DatabaseName, SecretKey: "password",
@@ -51,19 +52,12 @@ func Options(c *config.Config) cluster.Options {
 	return o
 }
 
-// storageClass leaves out the default, so that a cloud has the field only if it differs.
-func storageClass(c *config.Config) string {
-	if c.Cloud.StorageClass == config.DefaultStorageClass {
+// unless leaves out a default, so that a cloud has the field only if it differs.
+func unless(byDefault, value string) string {
+	if value == byDefault {
 		return ""
 	}
-	return c.Cloud.StorageClass
-}
-
-func ingressClass(c *config.Config) string {
-	if c.Cloud.IngressClass == config.None {
-		return ""
-	}
-	return c.Cloud.IngressClass
+	return value
 }
 
 // hostPorts reports whether the console answers on ports of its nodes: where no ingress controller does it.
@@ -169,12 +163,7 @@ func Create() host.Phase {
 		Name: "cloud", Short: "Create the cloud", Patience: readyPatience,
 		Long: "Creates OnecloudCluster onecloud/default and waits until every component is Available (--wait=false does not). Without\n" +
 			"--onecloud-version no cloud is created; ocadm cluster create does it later. With --restore-from, phase restore has created it.",
-		Skip: func(h *host.Host) string {
-			if h.Config.Cloud.Version == "" {
-				return "--onecloud-version was not given"
-			}
-			return ""
-		},
+		Skip: workflow.SkipIf("--onecloud-version was not given", func(h *host.Host) bool { return h.Config.Cloud.Version == "" }),
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			done, _, err := look(ctx, h)
 			return err == nil && done, nil // Run says what is wrong

@@ -96,12 +96,7 @@ func Restore() host.Phase {
 		Name: "restore", Short: "Restore the cloud from a backup", Timeout: restoreTimeout,
 		Long: "Restores the databases of the backup that --restore-from names, compares every table, and creates the cloud with its passwords,\n" +
 			"certificates and options, at the address of this cluster. A cloud that is there is left as it is.",
-		Skip: func(h *host.Host) string {
-			if h.Restore == nil {
-				return "--restore-from was not given"
-			}
-			return ""
-		},
+		Skip: workflow.SkipIf("--restore-from was not given", func(h *host.Host) bool { return h.Restore == nil }),
 		Check: func(ctx context.Context, h *host.Host) (there bool, err error) {
 			err = h.Look(ctx, func(ctx context.Context, c client.WithWatch) error {
 				there, err = h.Restore.Exists(ctx, c)

@@ -40,19 +40,15 @@ func wrappers(h *host.Host) (out host.FileSet) {
 
 // commandsPhase provides the Open vSwitch commands where the node has none of its own.
 func commandsPhase() host.Phase {
-	return host.Phase{
+	return host.Writes(host.Phase{
 		Name: "commands", Short: "Provide the Open vSwitch commands on the node",
 		Long: "Writes ovs-vsctl, ovs-ofctl and ovs-appctl to /usr/local/bin unless the node has them. Each runs the program of that name in a\n" +
 			"short-lived container of the image that the Open vSwitch pods of this node use.",
-		Run: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
-			_, err := wrappers(h).Write(h, r)
-			return err
-		},
 		Undo: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
 			_, err := h.TakeBack(r, wrapperPaths()...)
 			return err
 		},
-	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) { return wrappers(h).Todo(h), nil })
+	}, func(h *host.Host) (host.FileSet, error) { return wrappers(h), nil })
 }
 
 // switchUnits are the services by which distributions run Open vSwitch.
@@ -112,10 +108,6 @@ func directoriesPhase() host.Phase {
 			return nil
 		},
 	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
-		var lines []string
-		for _, d := range missingDirectories(h) {
-			lines = append(lines, "make "+d)
-		}
-		return lines, nil
+		return workflow.Lines("make ", missingDirectories(h)), nil
 	})
 }

@@ -66,13 +66,8 @@ func Phase() host.Phase {
 			"Runs only with --enable-host-agent.",
 		Example: "  ocadm join phase compute --enable-host-agent --host-networks eth0/br0/192.0.2.10",
 		After:   []string{"preflight"},
-		Skip: func(h *host.Host) string {
-			if !h.Config.Node.EnableHostAgent {
-				return "without --enable-host-agent this node runs no virtual machines"
-			}
-			return ""
-		},
-		Phases: []host.Phase{modulesPhase(), directoriesPhase(), commandsPhase(), executorPhase(), hostConfPhase()},
+		Skip:    workflow.SkipIf("without --enable-host-agent this node runs no virtual machines", func(h *host.Host) bool { return !h.Config.Node.EnableHostAgent }),
+		Phases:  []host.Phase{modulesPhase(), directoriesPhase(), commandsPhase(), executorPhase(), hostConfPhase()},
 	}
 }
 

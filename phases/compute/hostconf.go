@@ -141,14 +141,7 @@ func setKey(root *yaml.Node, key string, value any) error {
 
 func lastApplied(h *host.Host) (applied, error) {
 	var a applied
-	raw, err := h.Files.ReadFile(appliedFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return a, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(raw, &a)
-	}
-	if err != nil {
+	if _, err := h.Files.ReadJSON(appliedFile, &a); err != nil {
 		return a, fmt.Errorf("reading %s: %w", appliedFile, err)
 	}
 	return a, nil

@@ -31,9 +31,7 @@ func LabelPhase() host.Phase {
 			done, err := labelled(ctx, h)
 			return err == nil && done, nil // no answer: the phase runs, and says why
 		},
-		Plan: func(context.Context, *host.Host) ([]string, error) {
-			return []string{fmt.Sprintf("label the node %s=%s", LabelHost, v1alpha1.Enable)}, nil
-		},
+		Plan: workflow.Says[*host.Host](fmt.Sprintf("label the node %s=%s", LabelHost, v1alpha1.Enable)),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			done, err := labelled(ctx, h)
 			if err != nil || done {

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"yunion.io/x/ocadm/internal/images"
 )
 
 var (
@@ -136,11 +138,7 @@ func CIDRs(s string) ([]netip.Prefix, error) {
 }
 
 // ImageName is the name of an image without registry, path, tag and digest: "keystone" of "registry.example.org:5000/cloud/keystone:v4".
-func ImageName(ref string) string {
-	name, _, _ := strings.Cut(path.Base(ref), "@")
-	name, _, _ = strings.Cut(name, ":")
-	return name
-}
+func ImageName(ref string) string { return path.Base(images.Split(ref).Repository) }
 
 // Label parses key=value of a node's label.
 func Label(s string) (key, value string, err error) {

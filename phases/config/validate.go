@@ -109,6 +109,11 @@ func (v *validation) check(key string, err error) {
 	}
 }
 
+func (v *validation) endpoint(key, value string) {
+	_, _, err := SplitEndpoint(value, DefaultPort)
+	v.check(key, err)
+}
+
 func (v *validation) oneOf(key, flag, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
 		v.errs = append(v.errs, FieldError{Key: key, Flag: flag, Problem: fmt.Sprintf("%q is none of %s", value, strings.Join(allowed, ", "))})
@@ -140,9 +145,7 @@ func (v *validation) repository(key, r string) {
 
 func (v *validation) cluster() {
 	c := v.c.Cluster
-	if _, _, err := SplitEndpoint(c.ControlPlaneEndpoint, DefaultPort); err != nil {
-		v.check("cluster.controlPlaneEndpoint", err)
-	}
+	v.endpoint("cluster.controlPlaneEndpoint", c.ControlPlaneEndpoint)
 	v.virtualAddress()
 	pods, perr := CIDRs(c.PodNetworkCIDR)
 	v.check("cluster.podNetworkCIDR", perr)
@@ -277,9 +280,7 @@ func (v *validation) cloud() {
 			v.add(key, "it is empty")
 		}
 	}
-	if _, _, err := SplitEndpoint(c.LoadBalancerEndpoint, DefaultPort); err != nil {
-		v.check("cloud.loadBalancerEndpoint", err)
-	}
+	v.endpoint("cloud.loadBalancerEndpoint", c.LoadBalancerEndpoint)
 }
 
 func (v *validation) addons() {
@@ -298,8 +299,8 @@ func (v *validation) join() {
 	j := v.c.Join
 	if j.Endpoint == "" && j.DiscoveryFile == "" {
 		v.add("join.endpoint", "it is missing: ocadm join HOST[:PORT]")
-	} else if _, _, err := SplitEndpoint(j.Endpoint, DefaultPort); err != nil {
-		v.check("join.endpoint", err)
+	} else {
+		v.endpoint("join.endpoint", j.Endpoint)
 	}
 	v.token("join.token", j.Token)
 	if j.Timeout <= 0 {

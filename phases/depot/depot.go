@@ -40,12 +40,7 @@ func Phase(api string, own node.ImageGroup, images ...string) host.Phase {
 		Long: "Stores the content of the bundle and this program in " + depot.DefaultDir + ", and starts a static pod that serves it to other nodes\n" +
 			"on port " + strconv.Itoa(config.DepotPort) + ". They join without a bundle, and pull images there first.",
 		After: []string{api}, AnyRelease: true,
-		Skip: func(h *host.Host) string {
-			if h.Config.Node.Depot == config.None {
-				return "--depot none"
-			}
-			return ""
-		},
+		Skip: workflow.SkipIf("--depot none", func(h *host.Host) bool { return h.Config.Node.Depot == config.None }),
 		Phases: []host.Phase{
 			certificatePhase(),
 			startPhase(own),
@@ -53,7 +48,7 @@ func Phase(api string, own node.ImageGroup, images ...string) host.Phase {
 			{
 				Name: "serve", Short: "Wait for the depot to answer", After: []string{PhaseName + "/start"}, Patience: 2 * time.Minute,
 				Check: func(ctx context.Context, h *host.Host) (bool, error) { return probe(ctx, h) == "", nil },
-				Plan:  func(context.Context, *host.Host) ([]string, error) { return nil, nil },
+				Plan:  workflow.Says[*host.Host](),
 				Run:   awaitDepot,
 			},
 		},
@@ -61,22 +56,17 @@ func Phase(api string, own node.ImageGroup, images ...string) host.Phase {
 }
 
 func startPhase(own node.ImageGroup) host.Phase {
-	return host.Phase{
+	p := host.Writes(host.Phase{
 		Name: "start", Short: "Write the static pod of the depot", After: []string{PhaseName + "/certificate", "images/operator"},
-		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-			if _, err := own.Bring(ctx, h, r); err != nil { // the depot cannot serve its own image while it is replaced
-				return err
-			}
-			files, err := manifest(h)
-			if err == nil {
-				_, err = files.Write(h, r)
-			}
+	}, manifest)
+	write := p.Run
+	p.Run = func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
+		if _, err := own.Bring(ctx, h, r); err != nil { // the depot cannot serve its own image while it is replaced
 			return err
-		},
-	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
-		files, err := manifest(h)
-		return files.Todo(h), err
-	})
+		}
+		return write(ctx, h, r)
+	}
+	return p
 }
 
 func fillPhase(after []string) host.Phase {

@@ -3,23 +3,20 @@
 package depot
 
 import (
-	"fmt"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/depot"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 	"yunion.io/x/ocadm/phases/node"
+	"yunion.io/x/ocadm/phases/nodepod"
 )
 
 const (
@@ -27,7 +24,7 @@ const (
 	// renewerName is the container that renews the certificate.
 	renewerName = "certificate"
 	// manifestFile is removed by package owned.
-	manifestFile = "/etc/kubernetes/manifests/" + podName + ".yaml"
+	manifestFile = nodepod.StaticDir + "/" + podName + ".yaml"
 	pkiDir       = "/etc/kubernetes/pki"
 	authority    = pkiDir + "/ca.crt"
 	authorityKey = pkiDir + "/ca.key"
@@ -43,11 +40,8 @@ func manifest(h *host.Host) (files host.FileSet, _ error) {
 		copies(h, p)
 		files = append(files, host.File{Name: CredentialsFile, Data: node.RegistryAuth(h), Mode: 0o600})
 	}
-	raw, err := yaml.Marshal(p)
-	if err != nil {
-		return nil, fmt.Errorf("writing the depot's pod: %w", err)
-	}
-	return append(files, host.File{Name: manifestFile, Data: raw, Mode: 0o600}), nil
+	own, err := nodepod.Manifest(p)
+	return append(files, own...), err
 }
 
 // CredentialsFile are those with which the depot asks registries: a copy, because a file that is replaced would stay the old one in the container.
@@ -73,7 +67,7 @@ func copies(h *host.Host, p *corev1.Pod) {
 	if i := slices.IndexFunc(authorityFiles, h.Files.Exists); i >= 0 {
 		const inside = "/etc/ocadm/authorities"
 		c.Env = append(c.Env, corev1.EnvVar{Name: "SSL_CERT_DIR", Value: inside}) // beside the file of the image
-		p.Spec.Volumes = append(p.Spec.Volumes, hostPath(mount{"authorities", path.Dir(authorityFiles[i]), corev1.HostPathDirectory, false}))
+		p.Spec.Volumes = append(p.Spec.Volumes, nodepod.HostPath("authorities", path.Dir(authorityFiles[i]), corev1.HostPathDirectory))
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "authorities", MountPath: inside, ReadOnly: true})
 	}
 	mountInto(p, c, mounts...)
@@ -86,17 +80,11 @@ type mount struct {
 	write      bool
 }
 
+// pod is the static pod. Of memory its containers get what was measured on lab machines: 22 MiB of their own at rest, and 51 MiB of the program, which all its
+// processes on a node share.
 func pod(image string, names []string, renews bool) *corev1.Pod {
-	p := &corev1.Pod{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Name: podName, Namespace: metav1.NamespaceSystem,
-			Labels: map[string]string{"app": podName, "app.kubernetes.io/managed-by": "ocadm"}},
-		Spec: corev1.PodSpec{
-			HostNetwork: true, PriorityClassName: "system-node-critical", RestartPolicy: corev1.RestartPolicyAlways,
-			SecurityContext: &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
-		},
-	}
-	serve := container("depot", image, "64Mi", "256Mi", "serve", "--directory", depot.DefaultDir, "--listen", ":"+strconv.Itoa(config.DepotPort),
+	p := nodepod.Static(podName)
+	serve := nodepod.Container("depot", image, "64Mi", "256Mi", "depot", "serve", "--directory", depot.DefaultDir, "--listen", ":"+strconv.Itoa(config.DepotPort),
 		"--tls-cert-file", CertificateFile, "--tls-private-key-file", CertificateFile, "--client-ca-file", authority,
 		"--kubeconfig", kubernetes.KubeletKubeconfig, "--node", "$(NODE_NAME)", "--v", "1")
 	serve.Env = []corev1.EnvVar{{Name: "NODE_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}}}
@@ -111,30 +99,12 @@ func pod(image string, names []string, renews bool) *corev1.Pod {
 		mount{"kubeconfig", kubernetes.KubeletKubeconfig, corev1.HostPathFile, false},
 		mount{"node-certificates", nodeCertificates, corev1.HostPathDirectory, false})
 	if renews {
-		add(p, container(renewerName, image, "32Mi", "128Mi", append([]string{"renew"}, names...)...),
+		add(p, nodepod.Container(renewerName, image, "32Mi", "128Mi", append([]string{"depot", "renew"}, names...)...),
 			mount{"certificate", path.Dir(CertificateFile), corev1.HostPathDirectory, true},
 			mount{"authority", authority, corev1.HostPathFile, false},
 			mount{"authority-key", authorityKey, corev1.HostPathFile, false})
 	}
 	return p
-}
-
-// container runs a subcommand of "depot". It is root, because the keys are readable for root only, and has no capability. Of memory it gets what was
-// measured on lab machines, and at most limit: 22 MiB of its own at rest, and 51 MiB of the program, which all its processes on a node share.
-func container(name, image, memory, limit string, args ...string) corev1.Container {
-	var root int64
-	var no, yes = false, true
-	return corev1.Container{
-		Name: name, Image: image, ImagePullPolicy: corev1.PullIfNotPresent, Args: append([]string{"depot"}, args...),
-		Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse(memory)},
-			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)},
-		},
-		SecurityContext: &corev1.SecurityContext{
-			RunAsUser: &root, RunAsGroup: &root, AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
-			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-		},
-	}
 }
 
 // add adds a container with its mounts to a pod.
@@ -146,12 +116,8 @@ func add(p *corev1.Pod, c corev1.Container, mounts ...mount) {
 func mountInto(p *corev1.Pod, c *corev1.Container, mounts ...mount) {
 	for _, m := range mounts {
 		if !slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.name }) {
-			p.Spec.Volumes = append(p.Spec.Volumes, hostPath(m))
+			p.Spec.Volumes = append(p.Spec.Volumes, nodepod.HostPath(m.name, m.path, m.kind))
 		}
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: m.name, MountPath: m.path, ReadOnly: !m.write})
 	}
-}
-
-func hostPath(m mount) corev1.Volume {
-	return corev1.Volume{Name: m.name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: m.path, Type: &m.kind}}}
 }

@@ -31,11 +31,8 @@ func virtualAddress(ctx context.Context, h *host.Host) *why.VirtualAddress {
 		return nil
 	}
 	see := vip.See(ctx, h, s, self)
-	out := &why.VirtualAddress{Address: see.Address, Here: see.Here, Unseen: see.Unseen, Keepalived: keepalived(ctx, h)}
-	for _, c := range see.Others {
-		out.Others = append(out.Others, why.Claimant{MAC: c.MAC, Peer: c.Peer})
-	}
-	return out
+	see.Keepalived = keepalived(ctx, h)
+	return &see
 }
 
 func keepalived(ctx context.Context, h *host.Host) string {

@@ -44,7 +44,7 @@ func Machine(ctx context.Context, h *host.Host) (m why.Machine, disks []why.Disk
 		}
 	}
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
-		if lines := staticPodLog(h.Files, name); len(lines) > 0 {
+		if lines := containerLog(h.Files, name, name); len(lines) > 0 {
 			m.StaticPods[name] = lines
 		}
 	}
@@ -62,9 +62,6 @@ func Machine(ctx context.Context, h *host.Host) (m why.Machine, disks []why.Disk
 	}
 	return m, machineDisks(h.Files, m.Node), true
 }
-
-// staticPodLog is the end of the last start of a static pod of the control plane.
-func staticPodLog(files host.Files, name string) []string { return containerLog(files, name, name) }
 
 // containerLog is the end of the last start of a container of a static pod.
 func containerLog(files host.Files, pod, container string) []string {

@@ -149,7 +149,7 @@ func (s *Status) judge(now time.Time) {
 		problem("the last snapshot on this machine is of %s, which is in the future: the clock was ahead then or is behind now: check it with timedatectl",
 			last.Time.Format(time.RFC3339))
 	case now.Sub(last.Time) > why.StaleSnapshot:
-		problem("the last snapshot on this machine is %s old: kubectl -n kube-system logs %s-%s", now.Sub(last.Time).Round(time.Minute), podName, s.Member)
+		problem("the last snapshot on this machine is %s old: kubectl -n kube-system logs %s-%s", now.Sub(last.Time).Round(time.Minute), Pod, s.Member)
 	}
 }
 

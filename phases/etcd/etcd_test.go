@@ -231,7 +231,7 @@ func TestRecordIsOfOneSnapshot(t *testing.T) {
 	if r, err := load(h, restoreName, "sha256:b"); err != nil || r.Prepared || r.Swapped {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if st, err := os.Stat(recordFile(h, restoreName)); err != nil || st.Mode().Perm() != 0o600 {
+	if st, err := os.Stat(h.Files.Path(recordFile(restoreName))); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", st, err)
 	}
 }

@@ -37,14 +37,9 @@ func holdStep() RestoreStep {
 		Skip: func(r *Restore) string {
 			return map[bool]string{true: "the data of this member is of the last minutes"}[r.isFresh()]
 		},
-		Check: func(_ context.Context, r *Restore) (bool, error) {
-			rec, err := r.record()
-			return rec.Held, err
-		},
-		Plan: func(context.Context, *Restore) ([]string, error) {
-			return []string{"pause each cloud, and each operation that had not ended", "let the servers of an embedded database settle which one was the primary last"}, nil
-		},
-		Run: hold,
+		Check: did[*Restore](func(r record) bool { return r.Held }),
+		Plan:  workflow.Says[*Restore]("pause each cloud, and each operation that had not ended", "let the servers of an embedded database settle which one was the primary last"),
+		Run:   hold,
 	}
 }
 

@@ -82,9 +82,3 @@ func Kept(h *host.Host, log []string) *why.EtcdSnapshots {
 	}
 	return out
 }
-
-// Container is that of the static pod which saves snapshots, Pod its name.
-const (
-	Container = "snapshots"
-	Pod       = podName
-)

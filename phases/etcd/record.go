@@ -3,7 +3,7 @@
 package etcd
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,51 +26,37 @@ type record struct {
 	Added    bool   `json:"added,omitempty"`
 }
 
-func recordFile(h *host.Host, name string) string { return h.Files.Path(Dir + "/" + name + ".json") }
+func recordFile(name string) string { return Dir + "/" + name + ".json" }
 
 func load(h *host.Host, name, source string) (record, error) {
-	raw, err := os.ReadFile(recordFile(h, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return record{Source: source}, nil
-	}
 	var r record
-	if err == nil {
-		err = json.Unmarshal(raw, &r)
-	}
+	there, err := h.Files.ReadJSON(recordFile(name), &r)
 	if err != nil {
 		return r, fmt.Errorf("reading the record of an unfinished %s: %w", name, err)
 	}
-	if r.Source != source { // another one was begun, and given up
+	if !there || r.Source != source { // another one was begun, and given up
 		return record{Source: source}, nil
 	}
 	return r, nil
 }
 
 func (r record) save(h *host.Host, name string) error {
-	raw, err := json.Marshal(r)
-	if err != nil {
+	if err := os.MkdirAll(h.Files.Path(Dir), 0o700); err != nil {
 		return fmt.Errorf("writing the record of a %s: %w", name, err)
 	}
-	file := recordFile(h, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return fmt.Errorf("writing the record of a %s: %w", name, err)
+	return h.Files.ReplaceJSON(recordFile(name), r)
+}
+
+// did is a check that asks the record.
+func did[R interface{ record() (record, error) }](of func(record) bool) func(context.Context, R) (bool, error) {
+	return func(_ context.Context, r R) (bool, error) {
+		rec, err := r.record()
+		return of(rec), err
 	}
-	f, err := os.OpenFile(file+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err == nil {
-		_, err = f.Write(raw)
-		err = errors.Join(err, f.Sync(), f.Close())
-	}
-	if err == nil {
-		err = os.Rename(file+".new", file)
-	}
-	if err != nil {
-		return fmt.Errorf("writing the record of a %s: %w", name, err)
-	}
-	return nil
 }
 
 func forget(h *host.Host, name string) error {
-	if err := os.Remove(recordFile(h, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(h.Files.Path(recordFile(name))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing the record of a %s: %w", name, err)
 	}
 	return nil

@@ -130,13 +130,6 @@ func (r *Rejoin) open(ctx context.Context) (*etcd.Client, error) {
 	return etcd.Open(ctx, etcd.Config{Members: r.others, TLS: t})
 }
 
-func did(of func(record) bool) func(context.Context, *Rejoin) (bool, error) {
-	return func(_ context.Context, r *Rejoin) (bool, error) {
-		rec, err := r.record()
-		return of(rec), err
-	}
-}
-
 // cleared reports whether the data of the former member was moved aside, and is still there: a person may have put it back to restore it.
 func cleared(_ context.Context, r *Rejoin) (bool, error) {
 	rec, err := r.record()
@@ -148,16 +141,12 @@ func (r *Rejoin) path(name string) string {
 	return r.Host.Files.Path(filepath.Join(r.Member.DataDir, name))
 }
 
-func says(lines ...string) func(context.Context, *Rejoin) ([]string, error) {
-	return func(context.Context, *Rejoin) ([]string, error) { return lines, nil }
-}
-
 // RejoinSteps stop the control plane, give up the data of the member, and begin anew as a learner.
 func RejoinSteps() []RejoinStep {
 	return []RejoinStep{
 		{
-			Name: "stop", Short: "Stop the control plane on this machine", Timeout: 5 * time.Minute, Plan: says("stop " + strings.Join(kubernetes.StaticPods(), ", ")),
-			Check: did(func(r record) bool { return r.Added }),
+			Name: "stop", Short: "Stop the control plane on this machine", Timeout: 5 * time.Minute, Plan: workflow.Says[*Rejoin]("stop " + strings.Join(kubernetes.StaticPods(), ", ")),
+			Check: did[*Rejoin](func(r record) bool { return r.Added }),
 			Run: func(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 				if err := r.begin(r.Host, rejoinName); err != nil {
 					return err
@@ -166,34 +155,35 @@ func RejoinSteps() []RejoinStep {
 			},
 		},
 		{
-			Name: "cluster", Short: "Wait for the cluster to join", Timeout: restorePatience, Plan: says("wait for an etcd with a majority that does not count on this member"),
+			Name: "cluster", Short: "Wait for the cluster to join", Timeout: restorePatience,
+			Plan:  workflow.Says[*Rejoin]("wait for an etcd with a majority that does not count on this member"),
 			Check: cleared, Run: awaitCluster,
 		},
 		{
-			Name: "clear", Short: "Move the data of the former member aside", Timeout: time.Minute, Plan: says("keep the present data in " + beforeDir + "TIME"),
+			Name: "clear", Short: "Move the data of the former member aside", Timeout: time.Minute, Plan: workflow.Says[*Rejoin]("keep the present data in " + beforeDir + "TIME"),
 			Check: cleared, Run: clearData,
 		},
 		{
-			Name: "member", Short: "Add this machine to etcd as a learner", Timeout: 5 * time.Minute, Plan: says("remove the former member of etcd", "add a learner"),
-			Check: did(func(r record) bool { return r.Added }), Run: addMember,
+			Name: "member", Short: "Add this machine to etcd as a learner", Timeout: 5 * time.Minute, Plan: workflow.Says[*Rejoin]("remove the former member of etcd", "add a learner"),
+			Check: did[*Rejoin](func(r record) bool { return r.Added }), Run: addMember,
 		},
 		{
-			Name: "etcd", Short: "Start etcd as a new member", Timeout: etcdPatience + time.Minute, Plan: says("start etcd"), Run: startMember,
+			Name: "etcd", Short: "Start etcd as a new member", Timeout: etcdPatience + time.Minute, Plan: workflow.Says[*Rejoin]("start etcd"), Run: startMember,
 		},
 		{
-			Name: "promote", Short: "Let the member vote when it has caught up", Timeout: 5 * time.Minute, Plan: says("promote the learner"), Run: promote,
+			Name: "promote", Short: "Let the member vote when it has caught up", Timeout: 5 * time.Minute, Plan: workflow.Says[*Rejoin]("promote the learner"), Run: promote,
 		},
 		{
 			Name: "control-plane", Short: "Start the rest of the control plane", Timeout: 10 * time.Minute,
-			Plan: says("start "+strings.Join(kubernetes.StaticPods()[1:], ", "), "restart the kubelet"),
+			Plan: workflow.Says[*Rejoin]("start "+strings.Join(kubernetes.StaticPods()[1:], ", "), "restart the kubelet"),
 			Run:  func(ctx context.Context, r *Rejoin, rep workflow.Reporter) error { return startRest(ctx, r.Host, rep) },
 		},
 		{
 			Name: "node", Short: "Make the node one of the control plane", Timeout: 5 * time.Minute,
-			Plan: says("label the node as a control-plane node", "if the cluster has a virtual address: name this node as one that may hold it"), Run: asControlPlane,
+			Plan: workflow.Says[*Rejoin]("label the node as a control-plane node", "if the cluster has a virtual address: name this node as one that may hold it"), Run: asControlPlane,
 		},
 		{
-			Name: "finish", Short: "Record the end of the rejoin", Timeout: time.Minute, Plan: says(),
+			Name: "finish", Short: "Record the end of the rejoin", Timeout: time.Minute, Plan: workflow.Says[*Rejoin](),
 			Run: func(_ context.Context, r *Rejoin, _ workflow.Reporter) error { return forget(r.Host, rejoinName) },
 		},
 	}

@@ -164,13 +164,8 @@ func RestoreSteps() []RestoreStep {
 	return []RestoreStep{
 		{
 			Name: "stop", Short: "Stop the control plane on this machine", Timeout: 5 * time.Minute,
-			Check: func(_ context.Context, r *Restore) (bool, error) {
-				rec, err := r.record()
-				return rec.Swapped, err
-			},
-			Plan: func(context.Context, *Restore) ([]string, error) {
-				return []string{"stop " + strings.Join(kubernetes.StaticPods(), ", ")}, nil
-			},
+			Check: did[*Restore](func(r record) bool { return r.Swapped }),
+			Plan:  workflow.Says[*Restore]("stop " + strings.Join(kubernetes.StaticPods(), ", ")),
 			Run: func(ctx context.Context, r *Restore, rep workflow.Reporter) error {
 				if err := r.begin(r.Host, restoreName); err != nil {
 					return err
@@ -197,10 +192,7 @@ func RestoreSteps() []RestoreStep {
 		},
 		{
 			Name: "swap", Short: "Put the new data in the place of the present one", Timeout: time.Minute,
-			Check: func(_ context.Context, r *Restore) (bool, error) {
-				rec, err := r.record()
-				return rec.Swapped, err
-			},
+			Check: did[*Restore](func(r record) bool { return r.Swapped }),
 			Plan: func(_ context.Context, r *Restore) ([]string, error) {
 				return []string{"keep the present data in " + r.path(beforeDir+"TIME")}, nil
 			},
@@ -208,7 +200,7 @@ func RestoreSteps() []RestoreStep {
 		},
 		{
 			Name: "etcd", Short: "Start etcd with the restored data", Timeout: etcdPatience + time.Minute,
-			Plan: func(context.Context, *Restore) ([]string, error) { return []string{"start etcd"}, nil },
+			Plan: workflow.Says[*Restore]("start etcd"),
 			Run: func(ctx context.Context, r *Restore, rep workflow.Reporter) error {
 				if err := r.hasData(); err != nil {
 					return err
@@ -222,14 +214,12 @@ func RestoreSteps() []RestoreStep {
 		holdStep(),
 		{
 			Name: "control-plane", Short: "Start the rest of the control plane", Timeout: 10 * time.Minute,
-			Plan: func(context.Context, *Restore) ([]string, error) {
-				return []string{"start " + strings.Join(kubernetes.StaticPods()[1:], ", "), "restart the kubelet"}, nil
-			},
-			Run: func(ctx context.Context, r *Restore, rep workflow.Reporter) error { return startRest(ctx, r.Host, rep) },
+			Plan: workflow.Says[*Restore]("start "+strings.Join(kubernetes.StaticPods()[1:], ", "), "restart the kubelet"),
+			Run:  func(ctx context.Context, r *Restore, rep workflow.Reporter) error { return startRest(ctx, r.Host, rep) },
 		},
 		{
 			Name: "finish", Short: "Record the end of the restore", Timeout: time.Minute,
-			Plan: func(context.Context, *Restore) ([]string, error) { return nil, nil },
+			Plan: workflow.Says[*Restore](),
 			Run:  func(_ context.Context, r *Restore, _ workflow.Reporter) error { return forget(r.Host, restoreName) },
 		},
 	}

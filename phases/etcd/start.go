@@ -13,21 +13,11 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// startAll puts the manifests of all static pods back.
-func startAll(h *host.Host, rep workflow.Reporter) error {
-	for _, name := range kubernetes.StoppedPods(h) {
-		if err := kubernetes.StartStaticPod(h, rep, name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // startAgain starts a control plane that may be stopped by half, after it has ended: a kubelet that starts beside an API server without etcd, which
 // accepts requests and answers none, starts no static pod for two minutes (measured with 1.36.3).
 func startAgain(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
 	ended := kubernetes.StopStaticPods(ctx, h, rep, kubernetes.StaticPods()...)
-	if err := startAll(h, rep); err != nil {
+	if err := kubernetes.StartStaticPods(h, rep, kubernetes.StoppedPods(h)...); err != nil {
 		return errors.Join(ended, err)
 	}
 	return errors.Join(ended, forgetEnded(ctx, h, rep))
@@ -35,7 +25,7 @@ func startAgain(ctx context.Context, h *host.Host, rep workflow.Reporter) error 
 
 // startEtcd starts the member of this machine and waits until it answers.
 func startEtcd(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
-	if err := kubernetes.StartStaticPod(h, rep, kubernetes.StaticPods()[0]); err != nil {
+	if err := kubernetes.StartStaticPods(h, rep, kubernetes.StaticPods()[0]); err != nil {
 		return err
 	}
 	if err := forgetEnded(ctx, h, rep); err != nil {
@@ -78,12 +68,11 @@ func awaitEtcd(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
 
 // startRest starts what needs etcd, and lets the kubelet forget what it knows of pods.
 func startRest(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
-	for _, name := range kubernetes.StaticPods()[1:] {
-		if err := kubernetes.StartStaticPod(h, rep, name); err != nil {
-			return err
-		}
+	rest := kubernetes.StaticPods()[1:]
+	if err := kubernetes.StartStaticPods(h, rep, rest...); err != nil {
+		return err
 	}
-	for _, name := range kubernetes.StaticPods()[1:] {
+	for _, name := range rest {
 		if err := kubernetes.AwaitStaticPod(ctx, h, rep, name, nil); err != nil {
 			return err
 		}

@@ -97,9 +97,7 @@ func EnableSteps() []move.Step {
 		{
 			Name: "depot", Short: "Let the depot serve at the endpoint", Timeout: 3 * time.Minute,
 			Check: func(ctx context.Context, m *move.Move) (bool, error) { return depot.Named(ctx, m.Host) },
-			Plan: func(context.Context, *move.Move) ([]string, error) {
-				return []string{"add the endpoint to the certificate of the depot"}, nil
-			},
+			Plan:  workflow.Says[*move.Move]("add the endpoint to the certificate of the depot"),
 			Run: func(ctx context.Context, m *move.Move, r workflow.Reporter) error {
 				return depot.Rename(ctx, m.Host, r)
 			},
@@ -154,12 +152,7 @@ func dissolve(ctx context.Context, m *move.Move, k client.Client, r workflow.Rep
 func namesStep() move.Step {
 	return move.Step{
 		Name: "names", Short: "Let the certificates of further nodes have the virtual address", Timeout: time.Minute,
-		Skip: func(m *move.Move) string {
-			if len(names(m.Host)) < 2 {
-				return "the endpoint is the only name"
-			}
-			return ""
-		},
+		Skip: workflow.SkipIf("the endpoint is the only name", func(m *move.Move) bool { return len(names(m.Host)) < 2 }),
 		Run: func(ctx context.Context, m *move.Move, r workflow.Reporter) error {
 			changed, err := kubernetes.AddClusterName(ctx, m.Host, m.Host.Config.Cluster.VirtualAddress, false)
 			if changed {

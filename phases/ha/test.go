@@ -181,7 +181,7 @@ type Step = workflow.Phase[*Test]
 func Steps() []Step {
 	steps := []Step{{
 		Name: "begin", Short: "Check that the control plane is healthy", Timeout: 2*wholeTimeout + podSpare,
-		Plan: func(context.Context, *Test) ([]string, error) { return nil, nil },
+		Plan: workflow.Says[*Test](),
 		Run: func(ctx context.Context, t *Test, r workflow.Reporter) error {
 			if err := t.clean(ctx, r); err != nil {
 				return err
@@ -192,12 +192,9 @@ func Steps() []Step {
 	for _, f := range faults() {
 		steps = append(steps, Step{
 			Name: f.name, Short: f.short, Timeout: faultTimeout,
-			Skip: func(t *Test) string {
-				if f.kind == nodefault.KillKeepalived && !t.Host.Files.Exists(vip.ManifestFile) {
-					return "the cluster has no virtual address"
-				}
-				return ""
-			},
+			Skip: workflow.SkipIf("the cluster has no virtual address", func(t *Test) bool {
+				return f.kind == nodefault.KillKeepalived && !t.Host.Files.Exists(vip.ManifestFile)
+			}),
 			Plan: func(ctx context.Context, t *Test) ([]string, error) {
 				node, err := f.node(ctx, t)
 				return []string{fmt.Sprintf(f.plan, node)}, err

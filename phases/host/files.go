@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -180,6 +181,27 @@ func (f Files) Replace(name string, data []byte, mode fs.FileMode) error {
 		return fmt.Errorf("writing %s: %w", name, err)
 	}
 	return nil
+}
+
+// ReplaceJSON is Replace with a value as JSON, for root alone.
+func (f Files) ReplaceJSON(name string, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", name, err)
+	}
+	return f.Replace(name, raw, 0o600)
+}
+
+// ReadJSON reads a value that is in a file as JSON, and reports whether there is one.
+func (f Files) ReadJSON(name string, v any) (there bool, err error) {
+	raw, err := f.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, v)
+	}
+	return err == nil, err
 }
 
 // Copy replaces a file with a copy of another one, with its mode, at once: whoever watches the directory sees the old one or the new one. The kubelet ignores

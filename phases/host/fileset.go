@@ -4,6 +4,7 @@ package host
 
 import (
 	"bytes"
+	"context"
 	"io/fs"
 	"slices"
 
@@ -50,6 +51,21 @@ func (s FileSet) Write(h *Host, r workflow.Reporter) ([]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// Writes fills in the work of a phase that writes files.
+func Writes(p Phase, files func(*Host) (FileSet, error)) Phase {
+	p.Run = func(_ context.Context, h *Host, r workflow.Reporter) error {
+		set, err := files(h)
+		if err == nil {
+			_, err = set.Write(h, r)
+		}
+		return err
+	}
+	return p.Todo(func(_ context.Context, h *Host) ([]string, error) {
+		set, err := files(h)
+		return set.Todo(h), err
+	})
 }
 
 // TakeBack takes back the files of these names that the ledger records, the newest first, and returns their names.

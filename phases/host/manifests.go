@@ -126,7 +126,7 @@ func (m Manifests) created(ctx context.Context, h *Host) (kube.ChangeSet, error)
 // Await fills in the work of a phase that only waits for pods: its check asks once whether they are ready, its run waits.
 func Await(p Phase, ready func(context.Context, *Host, client.WithWatch) bool,
 	wait func(context.Context, *Host, client.WithWatch, workflow.Reporter) error) Phase {
-	p.Plan = func(context.Context, *Host) ([]string, error) { return nil, nil }
+	p.Plan = workflow.Says[*Host]()
 	p.Check = func(ctx context.Context, h *Host) (ok bool, _ error) {
 		_ = h.Look(ctx, func(ctx context.Context, c client.WithWatch) error { // without an answer nothing is ready
 			ok = ready(ctx, h, c)

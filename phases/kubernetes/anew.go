@@ -28,7 +28,6 @@ import (
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
-	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -202,13 +201,9 @@ func (n clusterNames) asInternal(h *host.Host) (*kubeadmapi.InitConfiguration, e
 		return nil, err
 	}
 	k.CertificatesDir = h.Files.Path(pkiDir)
-	return &kubeadmapi.InitConfiguration{ClusterConfiguration: *k, LocalAPIEndpoint: internalEndpoint(&c),
+	at := localAPIEndpoint(&c)
+	return &kubeadmapi.InitConfiguration{ClusterConfiguration: *k, LocalAPIEndpoint: kubeadmapi.APIEndpoint{AdvertiseAddress: at.AdvertiseAddress, BindPort: at.BindPort},
 		NodeRegistration: kubeadmapi.NodeRegistrationOptions{Name: c.Node.Name}}, nil
-}
-
-func internalEndpoint(c *config.Config) kubeadmapi.APIEndpoint {
-	at := localAPIEndpoint(c)
-	return kubeadmapi.APIEndpoint{AdvertiseAddress: at.AdvertiseAddress, BindPort: at.BindPort}
 }
 
 func (n clusterNames) makeCertificate(h *host.Host, made *kubeadmapi.InitConfiguration, c Certificate) error {
@@ -286,9 +281,7 @@ func nameStep() RenewStep {
 	return RenewStep{
 		Name: "names", Short: "Add the names of the cluster to the new certificate of the API server", Timeout: time.Minute,
 		Check: func(_ context.Context, n *Renewal) (bool, error) { return !n.anew, nil },
-		Plan: func(context.Context, *Renewal) ([]string, error) {
-			return []string{"add the names that the cluster has to " + pkiDir + "/apiserver.crt"}, nil
-		},
+		Plan:  workflow.Says[*Renewal]("add the names that the cluster has to " + pkiDir + "/apiserver.crt"),
 		Run: func(ctx context.Context, n *Renewal, r workflow.Reporter) error {
 			k, err := askForNames(ctx, n.Host)
 			if err != nil {

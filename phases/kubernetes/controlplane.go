@@ -11,6 +11,7 @@ import (
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
 
@@ -24,12 +25,7 @@ const (
 )
 
 // NotControlPlane is why a phase of a control-plane node does not apply.
-func NotControlPlane(h *host.Host) string {
-	if h.Config.Join.ControlPlane {
-		return ""
-	}
-	return "this machine becomes a worker"
-}
+var NotControlPlane = workflow.SkipIf("this machine becomes a worker", func(h *host.Host) bool { return !h.Config.Join.ControlPlane })
 
 func authorities() []certificate {
 	return slices.DeleteFunc(certificates(), func(c certificate) bool { return c.ca != "" })

@@ -27,14 +27,8 @@ const (
 )
 
 func diagnoseKubelet(ctx context.Context, h *host.Host, cause error) finding.Finding {
-	return explain(kubeletSignatures(), finding.Finding{
-		Code: "OCA-3010", Severity: finding.Error,
-		What:     "The kubelet did not become healthy",
-		Cause:    cause.Error(),
-		Remedy:   "journalctl -u kubelet -n 50",
-		Evidence: kubeletEvidence(ctx, h),
-		Err:      cause,
-	})
+	return explain(kubeletSignatures(), finding.Errorf("OCA-3010", "The kubelet did not become healthy", "journalctl -u kubelet -n 50", "%w", cause).
+		With(kubeletEvidence(ctx, h)...))
 }
 
 // diagnosePod explains why a component that runs as a static pod did not come up: by its own log, those of what it needs, and the
@@ -44,13 +38,8 @@ func diagnosePod(component string, needs ...string) diagnose {
 		if probeKubelet(ctx, h) != "" {
 			return diagnoseKubelet(ctx, h, cause)
 		}
-		f := finding.Finding{
-			Code: "OCA-4010", Severity: finding.Error,
-			What:   fmt.Sprintf("The %s did not become healthy", component),
-			Cause:  cause.Error(),
-			Remedy: fmt.Sprintf("look at %s/kube-system_%s-%s_*/ and journalctl -u kubelet -n 50, then run the same command again", podLogsDir, component, h.Config.Node.Name),
-			Err:    cause,
-		}
+		f := finding.Errorf("OCA-4010", fmt.Sprintf("The %s did not become healthy", component),
+			fmt.Sprintf("look at %s/kube-system_%s-%s_*/ and journalctl -u kubelet -n 50, then run the same command again", podLogsDir, component, h.Config.Node.Name), "%w", cause)
 		for _, c := range append(slices.Clone(needs), component) {
 			f.Evidence = append(f.Evidence, podEvidence(h, c)...)
 		}

@@ -65,7 +65,7 @@ func Discover(ctx context.Context, c *config.Config) (Discovered, error) {
 		return Discovered{Skew: skew}, err
 	}
 	d := Discovered{CA: ca, Skew: skew}
-	d.Cluster, err = clusterConfigurationFrom(ctx, endpoint, ca, token.String())
+	d.Cluster, err = clusterConfigurationFrom(ctx, endpoint, pinned(ca), token.String())
 	if err != nil {
 		return d, err
 	}
@@ -158,9 +158,9 @@ func trusted(info *corev1.ConfigMap, token *bootstraptokenv1.BootstrapTokenStrin
 }
 
 // clusterConfigurationFrom proves that the token also lets us in, and that the pinned authority signed the server's certificate.
-func clusterConfigurationFrom(ctx context.Context, endpoint string, ca []byte, token string) (kubeadmv1beta4.ClusterConfiguration, error) {
+func clusterConfigurationFrom(ctx context.Context, endpoint string, trust *tls.Config, token string) (kubeadmv1beta4.ClusterConfiguration, error) {
 	var k kubeadmv1beta4.ClusterConfiguration
-	a, err := ask(ctx, pinned(ca), endpoint, "/api/v1/namespaces/kube-system/configmaps/kubeadm-config", token)
+	a, err := ask(ctx, trust, endpoint, "/api/v1/namespaces/kube-system/configmaps/kubeadm-config", token)
 	if err != nil {
 		return k, finding.Finding{Code: "OCA-4104", Severity: finding.Error,
 			What:  fmt.Sprintf("The server at %s does not hold a certificate of the cluster", endpoint),

@@ -134,6 +134,10 @@ func noteRelease(h *host.Host) error {
 	if !h.Ledger.Has(host.KindFile, ConfigFile) {
 		note = h.Ledger.Replace
 	}
+	return noteThisRelease(note)
+}
+
+func noteThisRelease(note func(host.Entry) error) error {
 	this := ThisRelease()
 	for name, v := range map[string]string{ocadmRelease: this.Ocadm, kubernetesRelease: this.Kubernetes} {
 		if err := note(host.Entry{Kind: host.KindRelease, Name: name, Op: host.Found, Detail: v}); err != nil {

@@ -25,9 +25,7 @@ func formerMemberPhase(after string) host.Phase {
 		Long: "A machine that was lost, or reset while its cluster did not answer, is still a member of etcd. It is removed if it does not answer and a majority\n" +
 			"of the others does. A member whose data is on this machine continues.",
 		Check: func(_ context.Context, h *host.Host) (bool, error) { return hasEtcd(h), nil },
-		Plan: func(context.Context, *host.Host) ([]string, error) {
-			return []string{"if etcd has a former member of this machine, whose data is gone: remove it"}, nil
-		},
+		Plan:  workflow.Says[*host.Host]("if etcd has a former member of this machine, whose data is gone: remove it"),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			k, err := h.Kube(ctx)
 			if err != nil {

@@ -55,12 +55,7 @@ func discoveryPhase() host.Phase {
 	return host.Phase{
 		Name: "discovery", Short: "Verify the identity of the control plane",
 		Long: "Verifies the endpoint, the token and the hash of the certificate authority before anything is changed.",
-		Skip: func(h *host.Host) string {
-			if h.Config.Join.DiscoveryFile != "" {
-				return "kubeadm reads the discovery file"
-			}
-			return ""
-		},
+		Skip: workflow.SkipIf("kubeadm reads the discovery file", func(h *host.Host) bool { return h.Config.Join.DiscoveryFile != "" }),
 		Check: func(_ context.Context, h *host.Host) (bool, error) {
 			if !kubeletJoined(h) {
 				return false, nil
@@ -178,9 +173,7 @@ func bootstrapPhase() host.Phase {
 			_, err := h.Files.ReadFile(bootstrapConf)
 			return kubeletJoined(h) && errors.Is(err, fs.ErrNotExist) && probeKubelet(ctx, h) == "", nil
 		},
-		Plan: func(context.Context, *host.Host) ([]string, error) {
-			return []string{"wait for " + KubeletKubeconfig, "remove " + bootstrapConf}, nil
-		},
+		Plan: workflow.Says[*host.Host]("wait for "+KubeletKubeconfig, "remove "+bootstrapConf),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			if err := await(ctx, h, r, "kubelet", probeKubelet, hopelessKubelet, diagnoseKubelet); err != nil {
 				return err
@@ -203,11 +196,8 @@ func bootstrapPhase() host.Phase {
 }
 
 func diagnoseBootstrap(ctx context.Context, h *host.Host, cause error) finding.Finding {
-	return explain(kubeletSignatures(), finding.Finding{
-		Code: "OCA-4110", Severity: finding.Error, What: "The kubelet got no certificate from the cluster", Cause: cause.Error(),
-		Remedy:   "on a control-plane node: kubectl get csr, and see that the controller manager runs",
-		Evidence: kubeletEvidence(ctx, h), Err: cause,
-	})
+	return explain(kubeletSignatures(), finding.Errorf("OCA-4110", "The kubelet got no certificate from the cluster",
+		"on a control-plane node: kubectl get csr, and see that the controller manager runs", "%w", cause).With(kubeletEvidence(ctx, h)...))
 }
 
 // registeredPhase waits until the cluster knows the node, with the kubelet's own permissions.

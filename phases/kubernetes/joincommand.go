@@ -147,7 +147,7 @@ func ofCluster(ctx context.Context, h *host.Host) string {
 	if err != nil {
 		return flags
 	}
-	if k.ImageRepository != "" && k.ImageRepository != all && (all != "" || k.ImageRepository != defaultRegistry) {
+	if k.ImageRepository != "" && k.ImageRepository != all && (all != "" || k.ImageRepository != config.DefaultKubernetesImageRepository) {
 		flags += " --kubernetes-image-repository " + k.ImageRepository
 	}
 	if k.KubernetesVersion != "" && k.KubernetesVersion != config.Default().Cluster.KubernetesVersion {

@@ -92,11 +92,7 @@ func (k kubeadmPhase) phase() host.Phase {
 			return k.check(ctx, h)
 		},
 		Plan: func(context.Context, *host.Host) ([]string, error) {
-			lines := []string{"run ocadm kubeadm " + strings.Join(args, " ")}
-			for _, w := range k.writes {
-				lines = append(lines, "write "+w)
-			}
-			return lines, nil
+			return append([]string{"run ocadm kubeadm " + strings.Join(args, " ")}, workflow.Lines("write ", k.writes)...), nil
 		},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			_, changed, err := finished(h, k.key(), k.role())

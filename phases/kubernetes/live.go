@@ -115,10 +115,8 @@ func administratorPhase() host.Phase {
 		Check: live(func(ctx context.Context, c client.Client, _ *host.Host) (bool, error) {
 			return true, c.Get(ctx, client.ObjectKey{Name: constants.ClusterAdminsGroupAndClusterRoleBinding}, &rbacv1.ClusterRoleBinding{})
 		}),
-		Plan: func(context.Context, *host.Host) ([]string, error) {
-			return []string{"create ClusterRoleBinding " + constants.ClusterAdminsGroupAndClusterRoleBinding}, nil
-		},
-		Run: bindAdministrators,
+		Plan: workflow.Says[*host.Host]("create ClusterRoleBinding " + constants.ClusterAdminsGroupAndClusterRoleBinding),
+		Run:  bindAdministrators,
 	}
 }
 

@@ -6,21 +6,18 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	kubeadmv1beta4 "k8s.io/kubernetes/cmd/kubeadm/app/apis/kubeadm/v1beta4"
-	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/config"
@@ -67,10 +64,8 @@ func networksOf(c kubeadmv1beta4.ClusterConfiguration) Networking {
 }
 
 func (m Member) withNetworks(ctx context.Context, c *config.Config) Member {
-	a, err := ask(ctx, m.TLS, withPort(cmp.Or(c.Join.Endpoint, c.Cluster.ControlPlaneEndpoint)), "/api/v1/namespaces/kube-system/configmaps/kubeadm-config", m.Token)
-	var cm corev1.ConfigMap
-	var k kubeadmv1beta4.ClusterConfiguration
-	if err == nil && a.status == http.StatusOK && json.Unmarshal(a.body, &cm) == nil && yaml.Unmarshal([]byte(cm.Data["ClusterConfiguration"]), &k) == nil {
+	k, err := clusterConfigurationFrom(ctx, withPort(cmp.Or(c.Join.Endpoint, c.Cluster.ControlPlaneEndpoint)), m.TLS, m.Token)
+	if err == nil {
 		m.Networks = networksOf(k)
 	}
 	return m
@@ -96,26 +91,17 @@ func DiscoveredEndpoint(ctx context.Context, file string) (string, error) {
 }
 
 func readDiscoveryFile(ctx context.Context, file string) (f discoveryFile, err error) {
-	var raw []byte
-	if strings.HasPrefix(file, "https://") { // as kubeadm does
-		raw, err = download(ctx, file)
-	} else {
-		raw, err = os.ReadFile(file)
-	}
 	var kc *clientcmdapi.Config
-	if err == nil {
-		kc, err = clientcmd.Load(raw)
+	if strings.HasPrefix(file, "https://") { // as kubeadm does
+		var raw []byte
+		if raw, err = download(ctx, file); err == nil {
+			kc, err = clientcmd.Load(raw)
+		}
+	} else if kc, err = clientcmd.LoadFromFile(file); err == nil {
+		err = clientcmd.ResolveLocalPaths(kc)
 	}
 	if err != nil {
 		return f, badDiscoveryFile(file, err)
-	}
-	if !strings.HasPrefix(file, "https://") {
-		for _, c := range kc.Clusters {
-			c.CertificateAuthority = beside(file, c.CertificateAuthority)
-		}
-		for _, u := range kc.AuthInfos {
-			u.ClientCertificate, u.ClientKey, u.TokenFile = beside(file, u.ClientCertificate), beside(file, u.ClientKey), beside(file, u.TokenFile)
-		}
 	}
 	if current := kc.Contexts[kc.CurrentContext]; current != nil {
 		f.cluster, f.user = kc.Clusters[current.Cluster], kc.AuthInfos[current.AuthInfo]
@@ -159,33 +145,24 @@ func download(ctx context.Context, address string) ([]byte, error) {
 
 // member shows what the file has, else the token.
 func (f discoveryFile) member(token string) (Member, error) {
-	ca := f.cluster.CertificateAuthorityData
-	if len(ca) == 0 && f.cluster.CertificateAuthority != "" {
-		var err error
-		if ca, err = os.ReadFile(f.cluster.CertificateAuthority); err != nil {
-			return Member{}, err
-		}
+	c := rest.TLSClientConfig{CAFile: f.cluster.CertificateAuthority, CAData: f.cluster.CertificateAuthorityData}
+	if f.user != nil {
+		c.CertFile, c.CertData = f.user.ClientCertificate, f.user.ClientCertificateData
+		c.KeyFile, c.KeyData = f.user.ClientKey, f.user.ClientKeyData
+	}
+	files := rest.Config{TLSClientConfig: c}
+	if err := rest.LoadTLSFiles(&files); err != nil {
+		return Member{}, err
 	}
 	m := Member{TLS: &tls.Config{MinVersion: tls.VersionTLS12}, Token: token}
-	if len(ca) > 0 {
-		m.TLS = pinned(ca)
+	if len(files.CAData) > 0 {
+		m.TLS = pinned(files.CAData)
 	}
 	if f.user == nil {
 		return m, nil
 	}
-	cert, key := f.user.ClientCertificateData, f.user.ClientKeyData
-	var err error
-	if f.user.ClientCertificate != "" && len(cert) == 0 {
-		cert, err = os.ReadFile(f.user.ClientCertificate)
-	}
-	if f.user.ClientKey != "" && len(key) == 0 && err == nil {
-		key, err = os.ReadFile(f.user.ClientKey)
-	}
-	if err != nil {
-		return m, err
-	}
-	if len(cert) > 0 {
-		pair, err := tls.X509KeyPair(cert, key)
+	if len(files.CertData) > 0 {
+		pair, err := tls.X509KeyPair(files.CertData, files.KeyData)
 		if err != nil {
 			return m, errors.New("its client certificate cannot be used") // the cause may quote a secret
 		}

@@ -42,9 +42,7 @@ func takeStep(pod string) RenewStep {
 			}
 			return serves(pod)(ctx, n.Host) == "", nil
 		},
-		Plan: func(context.Context, *Renewal) ([]string, error) {
-			return []string{"wait until " + pod + " uses its new certificate"}, nil
-		},
+		Plan: workflow.Says[*Renewal]("wait until " + pod + " uses its new certificate"),
 		Run: func(ctx context.Context, n *Renewal, r workflow.Reporter) error {
 			if n.restarts() {
 				return restart.Run(ctx, n, r)
@@ -144,7 +142,7 @@ func restartStep(pod string) RenewStep {
 			}
 			return TakenUp(ctx, n.Host, pod, files...)
 		},
-		Plan: func(context.Context, *Renewal) ([]string, error) { return []string{"restart " + pod}, nil },
+		Plan: workflow.Says[*Renewal]("restart " + pod),
 		Run: func(ctx context.Context, n *Renewal, r workflow.Reporter) error {
 			if n.Alone || !n.expired {
 				return RestartStaticPod(ctx, n.Host, r, pod)

@@ -27,8 +27,6 @@ import (
 
 const (
 	kubeadmAPIVersion  = "kubeadm.k8s.io/v1beta4"
-	defaultRegistry    = "registry.k8s.io"
-	defaultPort        = 6443
 	defaultTokenTTL    = 24 * time.Hour
 	nodeMonitorGrace   = "16s"
 	nodeMonitorPeriod  = "2s"
@@ -278,7 +276,7 @@ func localAPIEndpoint(c *config.Config) kubeadmv1beta4.APIEndpoint {
 
 func advertiseAddress(c *config.Config) string { return cmp.Or(c.Node.AdvertiseAddress, c.Node.IP) }
 
-func bindPort(c *config.Config) int32 { return int32(cmp.Or(c.Node.BindPort, defaultPort)) } //nolint:gosec // a port
+func bindPort(c *config.Config) int32 { return int32(cmp.Or(c.Node.BindPort, config.DefaultPort)) } //nolint:gosec // a port
 
 // controlPlaneEndpoint is always set, so that more control-plane nodes may come later.
 func controlPlaneEndpoint(c *config.Config) string {
@@ -289,14 +287,14 @@ func controlPlaneEndpoint(c *config.Config) string {
 }
 
 func imageRepository(c *config.Config) string {
-	return cmp.Or(c.Cluster.KubernetesImageRepository, c.Cluster.ImageRepository, defaultRegistry)
+	return cmp.Or(c.Cluster.KubernetesImageRepository, c.Cluster.ImageRepository, config.DefaultKubernetesImageRepository)
 }
 
 func withPort(endpoint string) string {
 	if _, _, err := net.SplitHostPort(endpoint); err == nil || endpoint == "" {
 		return endpoint
 	}
-	return net.JoinHostPort(strings.Trim(endpoint, "[]"), strconv.Itoa(defaultPort))
+	return net.JoinHostPort(strings.Trim(endpoint, "[]"), strconv.Itoa(config.DefaultPort))
 }
 
 func documents(objects ...any) ([]byte, error) {

@@ -10,7 +10,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -82,7 +81,7 @@ func PlanRenewal(ctx context.Context, h *host.Host, now time.Time, within time.D
 		}
 	}
 	var rec noted
-	if raw, err := h.Files.ReadFile(renewRecord); err == nil && json.Unmarshal(raw, &rec) == nil {
+	if there, err := h.Files.ReadJSON(renewRecord, &rec); there && err == nil {
 		if all && now.Sub(rec.Since) < 24*time.Hour {
 			n.Since = rec.Since
 		}
@@ -177,17 +176,9 @@ func RenewSteps() []RenewStep {
 				if n.All {
 					rec.Since = n.Since
 				}
-				raw, err := json.Marshal(rec)
-				if err != nil {
-					return fmt.Errorf("noting the renewal: %w", err)
-				}
-				return os.WriteFile(n.Host.Files.Path(renewRecord), raw, 0o600)
-			}, Plan: func(context.Context, *Renewal) ([]string, error) { return nil, nil }, Skip: func(n *Renewal) string {
-				if n.Unattended || !n.All && !n.expired {
-					return "no --all, and nothing has expired"
-				}
-				return ""
-			}},
+				return n.Host.Files.ReplaceJSON(renewRecord, rec)
+			}, Plan: workflow.Says[*Renewal](),
+			Skip: workflow.SkipIf("no --all, and nothing has expired", func(n *Renewal) bool { return n.Unattended || !n.All && !n.expired })},
 		RenewStep{Name: "certificates", Short: "Renew the certificates and kubeconfigs of the control plane", Run: renewControlPlane}.Todo(
 			func(_ context.Context, n *Renewal) ([]string, error) {
 				return n.lines(kindControlPlane, kindKubeconfig)
@@ -199,13 +190,8 @@ func RenewSteps() []RenewStep {
 		steps = append(steps, takeStep(pod))
 	}
 	return append(steps, nameStep(), RenewStep{Name: "finish", Short: "Record the end of the renewal", Timeout: time.Minute,
-		Skip: func(n *Renewal) string {
-			if n.Unattended {
-				return "nothing was noted"
-			}
-			return ""
-		},
-		Plan: func(context.Context, *Renewal) ([]string, error) { return nil, nil },
+		Skip: workflow.SkipIf("nothing was noted", func(n *Renewal) bool { return n.Unattended }),
+		Plan: workflow.Says[*Renewal](),
 		Run: func(_ context.Context, n *Renewal, _ workflow.Reporter) error {
 			if err := os.Remove(n.Host.Files.Path(renewRecord)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("noting the end of the renewal: %w", err)

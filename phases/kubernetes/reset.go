@@ -137,10 +137,8 @@ func removeEtcdMemberPhase() host.Phase {
 			}
 			return ""
 		},
-		Plan: func(context.Context, *host.Host) ([]string, error) {
-			return []string{"remove the etcd member if the cluster has others"}, nil
-		},
-		Run: leaveEtcd,
+		Plan: workflow.Says[*host.Host]("remove the etcd member if the cluster has others"),
+		Run:  leaveEtcd,
 	}
 }
 
@@ -155,10 +153,7 @@ func cleanupNodePhase() host.Phase {
 		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
 			left, err := residue(h)
 			lines := []string{"stop kubelet.service", "remove every pod of the kubelet", "unmount what is mounted for pods under " + kubeletDir}
-			for _, l := range left {
-				lines = append(lines, "remove "+l)
-			}
-			return lines, err
+			return append(lines, workflow.Lines("remove ", left)...), err
 		},
 		Run: cleanupNode,
 		Verify: func(_ context.Context, h *host.Host) error {
@@ -168,12 +163,7 @@ func cleanupNodePhase() host.Phase {
 }
 
 // notMade says why reset leaves a node alone that the ledger does not know.
-func notMade(h *host.Host) string {
-	if owned.NodeOf(h).Made {
-		return ""
-	}
-	return "ocadm did not make this machine a node"
-}
+var notMade = workflow.SkipIf("ocadm did not make this machine a node", func(h *host.Host) bool { return !owned.NodeOf(h).Made })
 
 // cleanupNode stops the kubelet and removes its pods and this node's files. kubeadm's own clean-up would empty whole directories,
 // together with what others keep in them.
@@ -235,12 +225,7 @@ func unmountImages(h *host.Host, r workflow.Reporter) error {
 // WithdrawPhase takes a machine whose join as a control-plane node failed out of its cluster.
 func WithdrawPhase() host.Phase {
 	return host.Phase{Name: "withdraw", Short: "Take this machine out of etcd", Timeout: 9 * removalTimeout, Run: withdraw,
-		Skip: func(h *host.Host) string {
-			if !h.Config.Join.ControlPlane {
-				return "this machine joined no etcd"
-			}
-			return ""
-		},
+		Skip: workflow.SkipIf("this machine joined no etcd", func(h *host.Host) bool { return !h.Config.Join.ControlPlane }),
 		Plan: func(context.Context, *host.Host) ([]string, error) {
 			return []string{"remove the member of this machine from etcd"}, nil
 		}}
@@ -253,7 +238,8 @@ func withdraw(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		return nil // it has not come so far
 	}
 	if err := leaveMember(ctx, h, r); err != nil {
-		return staysMember(err)
+		return finding.Errorf("OCA-4154", "The join cannot be rolled back: the cluster would keep a member of etcd that is gone",
+			"run the join again, it continues; or when a majority of etcd answers, on this machine: ocadm reset", "%w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
 	defer cancel()
@@ -261,12 +247,6 @@ func withdraw(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		deleteNode(ctx, k, h.Config.Node.Name, r)
 	}
 	return nil
-}
-
-// staysMember is the finding of a join that cannot be rolled back.
-func staysMember(err error) error {
-	return finding.Finding{Code: "OCA-4154", Severity: finding.Error, What: "The join cannot be rolled back: the cluster would keep a member of etcd that is gone",
-		Cause: err.Error(), Remedy: "run the join again, it continues; or when a majority of etcd answers, on this machine: ocadm reset", Err: err}
 }
 
 // undoInit takes back what the phases of a failed init or join did, for a rollback.
@@ -302,10 +282,7 @@ func residue(h *host.Host) ([]string, error) {
 		return nil, err
 	}
 	mounts, err := owned.Mounts(h)
-	for _, m := range mounts {
-		left = append(left, "mount "+m)
-	}
-	return left, err
+	return append(left, workflow.Lines("mount ", mounts)...), err
 }
 
 func nothingLeft(h *host.Host) error {

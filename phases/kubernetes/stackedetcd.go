@@ -93,9 +93,7 @@ func checkEtcdPhase(after string) host.Phase {
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			return memberVotes(ctx, h)
 		},
-		Plan: func(context.Context, *host.Host) ([]string, error) {
-			return []string{"check the endpoint of the cluster, and that a majority of etcd answers and that no other member is joining"}, nil
-		},
+		Plan: workflow.Says[*host.Host]("check the endpoint of the cluster, and that a majority of etcd answers and that no other member is joining"),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			k, err := h.Kube(ctx)
 			if err != nil {

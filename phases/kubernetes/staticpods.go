@@ -93,8 +93,8 @@ func StopStaticPods(ctx context.Context, h *host.Host, r workflow.Reporter, name
 	return err
 }
 
-// StartStaticPod moves the manifest of a static pod back. One that is there already is newer.
-func StartStaticPod(h *host.Host, r workflow.Reporter, name string) error {
+// startStaticPod moves the manifest of a static pod back. One that is there already is newer.
+func startStaticPod(h *host.Host, r workflow.Reporter, name string) error {
 	if h.Files.Exists(manifest(name)) {
 		if err := os.Remove(h.Files.Path(stopped(name))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("starting static pod %s: %w", name, err)
@@ -107,6 +107,16 @@ func StartStaticPod(h *host.Host, r workflow.Reporter, name string) error {
 	}
 	removeEmpty(h)
 	r.Changed("started %s", name)
+	return nil
+}
+
+// StartStaticPods moves the manifests of static pods back, in this order.
+func StartStaticPods(h *host.Host, r workflow.Reporter, names ...string) error {
+	for _, name := range names {
+		if err := startStaticPod(h, r, name); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

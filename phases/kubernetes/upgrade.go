@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -107,8 +108,8 @@ func StageManifests(ctx context.Context, h *host.Host, r workflow.Reporter, c cl
 			return fmt.Errorf("making a directory for the new static pods: %w", err)
 		}
 	}
-	if err := os.WriteFile(h.Files.Path(stagingConfig), doc, 0o600); err != nil {
-		return fmt.Errorf("writing kubeadm's configuration: %w", err)
+	if err := h.Files.Replace(stagingConfig, doc, 0o600); err != nil {
+		return err
 	}
 	env := []string{constants.EnvVarInitDryRunDir + "=" + stagedDir}
 	for _, phase := range [][]string{{"etcd", "local"}, {"control-plane", "all"}} {
@@ -183,10 +184,7 @@ func keepInitialCluster(h *host.Host) error {
 	if err != nil {
 		return fmt.Errorf("writing the new manifest of etcd: %w", err)
 	}
-	if err := os.WriteFile(h.Files.Path(name), raw, 0o600); err != nil {
-		return fmt.Errorf("writing the new manifest of etcd: %w", err)
-	}
-	return nil
+	return h.Files.Replace(name, raw, 0o600)
 }
 
 // ForgetStaged removes the new manifests of an upgrade that goes to another version now.
@@ -263,13 +261,7 @@ func StaticVersions(h *host.Host) map[string]string {
 }
 
 // Tag is the tag of an image.
-func Tag(image string) string {
-	image, _, _ = strings.Cut(image, "@")
-	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
-		return image[i+1:]
-	}
-	return ""
-}
+func Tag(image string) string { return images.Split(image).Tag }
 
 // WriteUpgradeConfig writes what kubeadm's upgrade phases are given.
 func WriteUpgradeConfig(h *host.Host, version string) error {
@@ -282,10 +274,7 @@ func WriteUpgradeConfig(h *host.Host, version string) error {
 	if err := os.MkdirAll(h.Files.Path(UpgradeDir), 0o700); err != nil {
 		return fmt.Errorf("writing kubeadm's configuration: %w", err)
 	}
-	if err := os.WriteFile(h.Files.Path(upgradeConfig), raw, 0o600); err != nil {
-		return fmt.Errorf("writing kubeadm's configuration: %w", err)
-	}
-	return nil
+	return h.Files.Replace(upgradeConfig, raw, 0o600)
 }
 
 // KubeadmUpgrade runs one phase of kubeadm's upgrade: that of the first control-plane node, which also changes the cluster, or that of other nodes.
@@ -299,11 +288,8 @@ func KubeadmUpgrade(ctx context.Context, h *host.Host, r workflow.Reporter, firs
 
 // NoteUpgrade notes in the ledger, and in the configuration that init wrote, that this release and this version are on the node now.
 func NoteUpgrade(h *host.Host, version string) error {
-	this := ThisRelease()
-	for name, v := range map[string]string{ocadmRelease: this.Ocadm, kubernetesRelease: this.Kubernetes} {
-		if err := h.Ledger.Replace(host.Entry{Kind: host.KindRelease, Name: name, Op: host.Found, Detail: v}); err != nil {
-			return err
-		}
+	if err := noteThisRelease(h.Ledger.Replace); err != nil {
+		return err
 	}
 	was := EarlierConfig(h).KubernetesVersion
 	if was == "" || was == version {

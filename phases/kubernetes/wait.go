@@ -152,8 +152,7 @@ func diagnoseEndpoint(_ context.Context, h *host.Host, cause error) finding.Find
 	if h.Config.Cluster.VirtualAddress != "" {
 		remedy = fmt.Sprintf("look at %s/kube-system_ocadm-vip-%s_*/, then run the same command again", podLogsDir, h.Config.Node.Name)
 	}
-	return finding.Finding{Code: "OCA-4139", Severity: finding.Error, What: "The API server does not answer at the endpoint of the cluster, " + controlPlaneEndpoint(h.Config),
-		Cause: cause.Error(), Remedy: remedy, Err: cause}
+	return finding.Errorf("OCA-4139", "The API server does not answer at the endpoint of the cluster, "+controlPlaneEndpoint(h.Config), remedy, "%w", cause)
 }
 
 func probeAt(ctx context.Context, h *host.Host, endpoint string) string {

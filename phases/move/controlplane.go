@@ -35,9 +35,7 @@ func stopStep() Step {
 			files, err := changes(m.Host, m.From, m.To)
 			return len(files) == 0, err
 		},
-		Plan: func(context.Context, *Move) ([]string, error) {
-			return []string{"stop " + strings.Join(kubernetes.StaticPods(), ", ")}, nil
-		},
+		Plan: workflow.Says[*Move]("stop " + strings.Join(kubernetes.StaticPods(), ", ")),
 		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
 			return kubernetes.StopStaticPods(ctx, m.Host, r, kubernetes.StaticPods()...)
 		},
@@ -49,19 +47,12 @@ func startStep() Step {
 	return Step{
 		Name: "start", Short: "Start the control plane on this machine", Timeout: time.Minute, Skip: ownControlPlane,
 		Run: func(_ context.Context, m *Move, r workflow.Reporter) error {
-			for _, name := range kubernetes.StoppedPods(m.Host) {
-				if err := kubernetes.StartStaticPod(m.Host, r, name); err != nil {
-					return err
-				}
-			}
-			return nil
+			return kubernetes.StartStaticPods(m.Host, r, kubernetes.StoppedPods(m.Host)...)
 		},
 		Check: func(_ context.Context, m *Move) (bool, error) {
 			return len(kubernetes.StoppedPods(m.Host)) == 0 && !m.Restarted.IsZero(), nil
 		},
-		Plan: func(context.Context, *Move) ([]string, error) {
-			return []string{"start " + strings.Join(kubernetes.StaticPods(), ", ")}, nil
-		},
+		Plan: workflow.Says[*Move]("start " + strings.Join(kubernetes.StaticPods(), ", ")),
 	}
 }
 
@@ -101,7 +92,7 @@ func apiServerStep() Step {
 	return Step{
 		Name: "api-server", Short: "Wait until the API server answers at the new address", Timeout: startTimeout, Skip: ownControlPlane,
 		Check: func(_ context.Context, m *Move) (bool, error) { return m.Moved(), nil },
-		Plan:  func(context.Context, *Move) ([]string, error) { return nil, nil },
+		Plan:  workflow.Says[*Move](),
 		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
 			pod := client.ObjectKey{Namespace: "kube-system", Name: "kube-apiserver-" + m.Host.Config.Node.Name}
 			return m.until(ctx, r, "the API server", func(ctx context.Context) (bool, string, error) {

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"slices"
@@ -120,20 +119,15 @@ func otherFamily(from, to string) bool {
 
 // resume continues an unfinished move, turns it round, or begins one.
 func (m *Move) resume(to string, now time.Time) error {
-	raw, err := m.Host.Files.ReadFile(recordFile)
+	var r record
+	there, err := m.Host.Files.ReadJSON(recordFile, &r)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return fmt.Errorf("reading the record of a move: %w", err)
+	case !there:
 		from, err := m.present()
 		m.record = record{From: from, To: to, Follow: m.Follow, Since: now}
 		return err
-	case err != nil:
-		return fmt.Errorf("reading the record of a move: %w", err)
-	}
-	var r record
-	if err := json.Unmarshal(raw, &r); err != nil {
-		return fmt.Errorf("reading %s: %w", recordFile, err)
-	}
-	switch {
 	case r.Follow != m.Follow || r.To != to && r.From != to:
 		command := "ocadm move "
 		if r.Follow {

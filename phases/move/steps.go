@@ -34,7 +34,7 @@ func Steps() []Step {
 		{
 			Name: "begin", Short: "Record the move", Timeout: time.Minute,
 			Check: func(_ context.Context, m *Move) (bool, error) { return m.Moved() || m.noted(), nil },
-			Plan:  func(context.Context, *Move) ([]string, error) { return nil, nil },
+			Plan:  workflow.Says[*Move](),
 			Run:   begin,
 		},
 		Step{
@@ -62,7 +62,7 @@ func Steps() []Step {
 		{
 			Name: "kubelet", Short: "Restart the kubelet", Timeout: time.Minute,
 			Check: func(_ context.Context, m *Move) (bool, error) { return m.Moved() || !m.Restarted.IsZero(), nil },
-			Plan:  func(context.Context, *Move) ([]string, error) { return []string{"restart kubelet.service"}, nil },
+			Plan:  workflow.Says[*Move]("restart kubelet.service"),
 			Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
 				at := time.Now()
 				if err := m.Host.Start(ctx, r, "kubelet", true); err != nil {
@@ -76,7 +76,7 @@ func Steps() []Step {
 		{
 			Name: "finish", Short: "Record the end of the move", Timeout: time.Minute,
 			Check: func(_ context.Context, m *Move) (bool, error) { return !m.Host.Files.Exists(recordFile), nil },
-			Plan:  func(context.Context, *Move) ([]string, error) { return nil, nil },
+			Plan:  workflow.Says[*Move](),
 			Run: func(_ context.Context, m *Move, _ workflow.Reporter) error {
 				if err := m.Host.Files.Remove(recordFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 					return fmt.Errorf("noting the end of the move: %w", err)
@@ -91,17 +91,12 @@ func Steps() []Step {
 func markStep() Step {
 	return Step{
 		Name: "mark", Short: "Record on the node where it looks for the control plane", Timeout: 2 * time.Minute,
-		Skip: func(m *Move) string {
-			if !m.Follow {
-				return "it looks where it did"
-			}
-			return ""
-		},
+		Skip: workflow.SkipIf("it looks where it did", func(m *Move) bool { return !m.Follow }),
 		Check: func(ctx context.Context, m *Move) (bool, error) {
 			n, _, err := m.node(ctx)
 			return err == nil && n.Annotations[ofEndpoint] == m.To, err
 		},
-		Plan: func(context.Context, *Move) ([]string, error) { return nil, nil },
+		Plan: workflow.Says[*Move](),
 		Run: func(ctx context.Context, m *Move, _ workflow.Reporter) error {
 			c, err := kubernetes.NodeClient(m.Host)
 			if err != nil {
@@ -112,19 +107,9 @@ func markStep() Step {
 	}
 }
 
-func ownControlPlane(m *Move) string {
-	if !m.ControlPlane {
-		return "this machine is no control-plane node"
-	}
-	return ""
-}
+var ownControlPlane = workflow.SkipIf("this machine is no control-plane node", func(m *Move) bool { return !m.ControlPlane })
 
-func ownAddress(m *Move) string {
-	if m.Follow {
-		return "this machine keeps its address"
-	}
-	return ""
-}
+var ownAddress = workflow.SkipIf("this machine keeps its address", func(m *Move) bool { return m.Follow })
 
 // noted reports whether the record on the disk is of this move.
 func (m *Move) noted() bool {
@@ -186,7 +171,7 @@ func writeFiles(_ context.Context, m *Move, r workflow.Reporter) error {
 func nodeStep() Step {
 	return Step{
 		Name: "node", Short: "Wait until the node is Ready again", Timeout: 5 * time.Minute,
-		Plan:  func(context.Context, *Move) ([]string, error) { return nil, nil },
+		Plan:  workflow.Says[*Move](),
 		Check: func(ctx context.Context, m *Move) (bool, error) { return m.Moved(), nil },
 		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
 			return m.until(ctx, r, "the node", func(ctx context.Context) (bool, string, error) {
@@ -293,7 +278,7 @@ const flannelAddress = "flannel.alpha.coreos.com/public-ip"
 func networkStep() Step {
 	return Step{
 		Name: "pod-network", Short: "Wait until the pod network has the new address", Timeout: 5 * time.Minute, Skip: ownAddress,
-		Plan: func(context.Context, *Move) ([]string, error) { return nil, nil },
+		Plan: workflow.Says[*Move](),
 		Check: func(ctx context.Context, m *Move) (bool, error) {
 			n, _, err := m.node(ctx)
 			return err == nil && (n.Annotations[flannelAddress] == "" || n.Annotations[flannelAddress] == m.To), err

@@ -212,7 +212,7 @@ func EndpointStep() Step {
 	return Step{
 		Name: "endpoint", Short: "Wait for the API server at the endpoint", Timeout: 3 * time.Minute,
 		Check: func(ctx context.Context, m *Move) (bool, error) { return kubernetes.EndpointAnswers(ctx, m.Host), nil },
-		Plan:  func(context.Context, *Move) ([]string, error) { return nil, nil },
+		Plan:  workflow.Says[*Move](),
 		Run: func(ctx context.Context, m *Move, r workflow.Reporter) error {
 			return kubernetes.AwaitEndpoint(ctx, m.Host, r)
 		},

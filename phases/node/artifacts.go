@@ -48,7 +48,7 @@ func outstandingArtifacts(ctx context.Context, h *host.Host, has func(name strin
 				return nil, table.Unpinned(a.Artifact, h.Facts.Arch,
 					"choose one of them with --kubernetes-version, or make a bundle with --allow-unpinned on a connected machine: ocadm bundle create --help")
 			}
-			out = append(out, download{a})
+			out = append(out, piece{plan: fmt.Sprintf("download %s and install %s", a.URL, strings.Join(a.targets(), ", ")), install: a.install})
 		}
 	}
 	return out, nil
@@ -120,29 +120,22 @@ func whole(h *host.Host, name, digest string) bool {
 	return true
 }
 
-// download is an artifact that has yet to be installed.
-type download struct{ artifact }
-
-func (d download) plan() string {
-	return fmt.Sprintf("download %s and install %s", d.URL, strings.Join(d.targets(), ", "))
-}
-func (d download) size() int64 { return 0 }
-
-func (d download) install(ctx context.Context, h *host.Host, r workflow.Reporter, p fetch.Progress) error {
-	r.Info("downloading %s", d.URL)
-	file, err := fetchFile(ctx, fetch.Fetcher{}, h.Files, d.URL, d.SHA256, p)
+func (a artifact) install(ctx context.Context, h *host.Host, r workflow.Reporter, p fetch.Progress) error {
+	r.Info("downloading %s", a.URL)
+	file, err := fetchFile(ctx, fetch.Fetcher{}, h.Files, a.URL, a.SHA256, p)
 	if err != nil {
 		return err
 	}
 	in, err := os.Open(h.Files.Path(file))
 	if err != nil {
-		return fmt.Errorf("installing %s: %w", d.Name, err)
+		return fmt.Errorf("installing %s: %w", a.Name, err)
 	}
 	digests := map[string]string{}
-	if err := errors.Join(d.unpack(h, r, in, digests), in.Close()); err != nil {
-		return fmt.Errorf("installing %s: %w", d.Name, err)
+	err = a.Extract(in, func(to string, in io.Reader) error { return a.put(h, r, to, in, digests) })
+	if err := errors.Join(err, in.Close()); err != nil {
+		return fmt.Errorf("installing %s: %w", a.Name, err)
 	}
-	if err := d.note(h, d.Version, digests); err != nil {
+	if err := a.note(h, a.Version, digests); err != nil {
 		return err
 	}
 	return h.Files.Remove(file)
@@ -153,11 +146,7 @@ func (a artifact) note(h *host.Host, detail string, digests map[string]string) e
 	return h.Ledger.Replace(host.Entry{Kind: host.KindProgram, Name: a.Name, Op: host.Created, Detail: detail, Digests: digests})
 }
 
-func (d download) unpack(h *host.Host, r workflow.Reporter, in io.Reader, digests map[string]string) error {
-	return d.Extract(in, func(to string, in io.Reader) error { return d.put(h, r, to, in, digests) })
-}
-
-func (d download) put(h *host.Host, r workflow.Reporter, name string, in io.Reader, digests map[string]string) error {
+func (a artifact) put(h *host.Host, r workflow.Reporter, name string, in io.Reader, digests map[string]string) error {
 	if skipFile(h, name) {
 		return nil
 	}
@@ -166,6 +155,6 @@ func (d download) put(h *host.Host, r workflow.Reporter, name string, in io.Read
 		return err
 	}
 	digests[name] = "sha256:" + hex.EncodeToString(sum.Sum(nil))
-	r.Changed("installed %s %s", name, d.Version)
+	r.Changed("installed %s %s", name, a.Version)
 	return nil
 }

@@ -36,12 +36,7 @@ func Firewall(controlPlane bool) host.Phase {
 		Long: "Where firewalld runs, opens the ports that other machines must reach, in the zone of this node's interface, and puts the interfaces of\n" +
 			"pods into the zone trusted, at run time and permanently. reset takes it back. --firewall manual changes nothing.",
 		After: []string{"preflight"},
-		Skip: func(h *host.Host) string {
-			if h.Config.Node.Firewall == config.FirewallManual {
-				return "--firewall manual"
-			}
-			return ""
-		},
+		Skip:  workflow.SkipIf("--firewall manual", func(h *host.Host) bool { return h.Config.Node.Firewall == config.FirewallManual }),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			missing := missingOpenings(ctx, h, controlPlane)
 			for _, o := range missing {
@@ -64,7 +59,7 @@ func Firewall(controlPlane bool) host.Phase {
 		},
 		Undo: undoFirewall,
 	}.Todo(func(ctx context.Context, h *host.Host) ([]string, error) {
-		return prefixed("run ", FirewallMissing(ctx, h, controlPlane)), nil
+		return workflow.Lines("run ", FirewallMissing(ctx, h, controlPlane)), nil
 	})
 }
 

@@ -60,9 +60,9 @@ func (g ImageGroup) phase() host.Phase {
 	}.Todo(func(ctx context.Context, h *host.Host) ([]string, error) {
 		todo, err := g.missing(ctx, h)
 		if h.Source() == nil && !g.Own {
-			return prefixed("pull ", todo), err
+			return workflow.Lines("pull ", todo), err
 		}
-		return prefixed("import ", todo), err
+		return workflow.Lines("import ", todo), err
 	})
 }
 

@@ -213,23 +213,13 @@ func hostsMode(list []Mirror) fs.FileMode {
 // Mirrors makes containerd ask the depot for every image first. It comes after the phases that give the node its certificate. containerd
 // reads the files at each pull.
 func Mirrors(after ...string) host.Phase {
-	return host.Phase{
+	return host.Writes(host.Phase{
 		Name: MirrorsPhase, Short: "Let containerd pull from the depot first",
 		Long: "Writes " + registriesDir + "/_default/hosts.toml: containerd asks the depot of the control plane for an image, then the mirrors of\n" +
 			"--registry-mirror and then its registry, with --offline the depot alone. A registry that has a directory of its own there keeps its settings.",
 		After: after, Skip: otherRuntime, AnyRelease: true,
-		Run: func(_ context.Context, h *host.Host, r workflow.Reporter) error {
-			files, err := hostsFiles(h, true)
-			if err == nil {
-				_, err = files.Write(h, r)
-			}
-			return err
-		},
 		Undo: func(_ context.Context, h *host.Host, r workflow.Reporter) error { return undoMirrors(h, r) },
-	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
-		files, err := hostsFiles(h, true)
-		return files.Todo(h), err
-	})
+	}, func(h *host.Host) (host.FileSet, error) { return hostsFiles(h, true) })
 }
 
 // undoMirrors must precede the removal of the node's certificate: a containerd that stays could pull nothing.

@@ -30,7 +30,7 @@ func ResetPhases() []host.Phase {
 				}
 				return otherRuntime(h)
 			},
-			Plan: lines("stop every container of a pod"),
+			Plan: workflow.Says[*host.Host]("stop every container of a pod"),
 			Run:  stopContainers, Timeout: 2 * time.Minute,
 		},
 		undoPhase("undo-images", "Remove the imported images from a containerd that stays", undoImages, host.KindImage),
@@ -38,10 +38,12 @@ func ResetPhases() []host.Phase {
 		podNetworkPhase(),
 		{
 			Name: "runtime-data", Short: "Unmount and remove the data of containers",
-			Plan: func(_ context.Context, h *host.Host) ([]string, error) { return prefixed("remove ", dataDirs(h)), nil },
-			Run:  removeRuntimeData,
+			Plan: func(_ context.Context, h *host.Host) ([]string, error) {
+				return workflow.Lines("remove ", dataDirs(h)), nil
+			},
+			Run: removeRuntimeData,
 			Verify: func(_ context.Context, h *host.Host) error {
-				left := prefixed("directory ", dataDirs(h))
+				left := workflow.Lines("directory ", dataDirs(h))
 				if ownContainerd(h) {
 					pods, _ := shims(h)
 					left = append(left, pods...)
@@ -55,7 +57,7 @@ func ResetPhases() []host.Phase {
 			host.KindNode, host.KindData),
 		{
 			Name: "residue", Short: "Check that nothing is left",
-			Plan: lines("look at the ledger for what is left"),
+			Plan: workflow.Says[*host.Host]("look at the ledger for what is left"),
 			Run: func(_ context.Context, h *host.Host, _ workflow.Reporter) error {
 				return residueFound(Residue(h))
 			},
@@ -72,7 +74,7 @@ func podNetworkPhase() host.Phase {
 		},
 		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
 			n, err := owned.NetworkOf(ctx, h)
-			return prefixed("remove ", append(n.Summary(), owned.CNIState(h)...)), err
+			return workflow.Lines("remove ", append(n.Summary(), owned.CNIState(h)...)), err
 		},
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			if err := owned.RemoveNetwork(ctx, h, r); err != nil {
@@ -89,18 +91,6 @@ func podNetworkPhase() host.Phase {
 			return err
 		},
 	}
-}
-
-func prefixed(prefix string, list []string) []string {
-	out := make([]string, len(list))
-	for i, s := range list {
-		out[i] = prefix + s
-	}
-	return out
-}
-
-func lines(l ...string) func(context.Context, *host.Host) ([]string, error) {
-	return func(context.Context, *host.Host) ([]string, error) { return l, nil }
 }
 
 // undoPhase takes back what is in the ledger of these kinds.

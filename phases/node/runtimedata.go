@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/exec"
+	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
@@ -132,15 +133,14 @@ func endShims(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	_, _ = h.Exec.Run(ctx, exec.Command{Path: "sh", Args: append([]string{"-c", `kill -KILL "$@"`, "sh"}, processes...)})
 	ctx, cancel := context.WithTimeout(ctx, shimsGone)
 	defer cancel()
-	for n := len(left); ; {
-		if left, _ = shims(h); len(left) == 0 {
-			r.Changed("ended %d processes that held containers", n)
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return residueFound(left)
-		case <-time.After(100 * time.Millisecond):
-		}
+	n := len(left)
+	err := wait.Until(ctx, "the end of containers", 100*time.Millisecond, func(context.Context) (bool, string, error) {
+		left, _ = shims(h)
+		return len(left) == 0, "", nil
+	}, func(string) {})
+	if err != nil {
+		return residueFound(left)
 	}
+	r.Changed("ended %d processes that held containers", n)
+	return nil
 }

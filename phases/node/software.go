@@ -60,7 +60,7 @@ func (p programSet) phase() host.Phase {
 			todo, err := p.outstanding(ctx, h)
 			var lines []string
 			for _, i := range todo {
-				lines = append(lines, i.plan())
+				lines = append(lines, i.plan)
 			}
 			return lines, err
 		},
@@ -73,10 +73,10 @@ func (p programSet) phase() host.Phase {
 }
 
 // piece is a thing to be installed: a file of the bundle, or an artifact to be downloaded with several files in it.
-type piece interface {
-	plan() string
-	size() int64
-	install(ctx context.Context, h *host.Host, r workflow.Reporter, p fetch.Progress) error
+type piece struct {
+	plan    string
+	size    int64
+	install func(ctx context.Context, h *host.Host, r workflow.Reporter, p fetch.Progress) error
 }
 
 // outstanding is what has yet to be installed.
@@ -97,7 +97,10 @@ func (p programSet) outstanding(ctx context.Context, h *host.Host) ([]piece, err
 		if err == nil && got == f.Digest {
 			continue
 		}
-		out = append(out, bundleFile{source: f.Path, target: name, bytes: f.Size})
+		out = append(out, piece{plan: "install " + name, size: f.Size,
+			install: func(ctx context.Context, h *host.Host, r workflow.Reporter, p fetch.Progress) error {
+				return installBundled(ctx, h, r, p, f.Path, name)
+			}})
 	}
 	return out, nil
 }
@@ -112,24 +115,16 @@ func skipFile(h *host.Host, name string) bool {
 	return ok || !needed(h, path.Base(name))
 }
 
-type bundleFile struct {
-	source, target string
-	bytes          int64
-}
-
-func (b bundleFile) plan() string { return "install " + b.target }
-func (b bundleFile) size() int64  { return b.bytes }
-
-func (b bundleFile) install(ctx context.Context, h *host.Host, r workflow.Reporter, p fetch.Progress) error {
-	in, err := h.Source().OpenFile(ctx, b.source)
+func installBundled(ctx context.Context, h *host.Host, r workflow.Reporter, p fetch.Progress, source, name string) error {
+	in, err := h.Source().OpenFile(ctx, source)
 	if err != nil {
 		return err
 	}
-	err = errors.Join(h.Files.WriteFrom(b.target, fetch.Reader(ctx, in, p.Done), programMode), in.Close())
+	err = errors.Join(h.Files.WriteFrom(name, fetch.Reader(ctx, in, p.Done), programMode), in.Close())
 	if err != nil {
-		return fmt.Errorf("installing %s: %w", b.target, err)
+		return fmt.Errorf("installing %s: %w", name, err)
 	}
-	r.Changed("installed %s", b.target)
+	r.Changed("installed %s", name)
 	return nil
 }
 
@@ -148,7 +143,7 @@ func (p programSet) install(ctx context.Context, h *host.Host, r workflow.Report
 	}
 	var total, done atomic.Int64
 	for _, i := range todo {
-		total.Add(i.size())
+		total.Add(i.size)
 	}
 	counts := fetch.Progress{
 		Done: func(n int64) { r.Progress(done.Add(n), total.Load(), "B") },
@@ -228,13 +223,7 @@ func (p programSet) verify(ctx context.Context, h *host.Host) error {
 			if canceled(ctx) {
 				return context.Cause(ctx)
 			}
-			out = append(out, finding.Finding{
-				Code: CodeProgramBroken, Severity: finding.Error,
-				What:   fmt.Sprintf("%s does not run on this machine", file),
-				Cause:  err.Error(),
-				Remedy: file + " --version; then run the same command again",
-				Err:    err,
-			})
+			out = append(out, finding.Errorf(CodeProgramBroken, file+" does not run on this machine", file+" --version; then run the same command again", "%w", err))
 		}
 	}
 	return out.Err()

@@ -22,18 +22,23 @@ const Namespace = metav1.NamespaceSystem
 
 const (
 	interval = time.Second
+	// priority is that of pods without which the node or the cluster does not work.
+	priority = "system-node-critical"
 	// askTimeout bounds a question to an API server that may not be there.
 	askTimeout = 5 * time.Second
 )
+
+func named(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: Namespace, Name: name, Labels: map[string]string{"app": name, "app.kubernetes.io/managed-by": "ocadm"}}
+}
 
 // New is a pod on a node that lives for a time at most. It sees the processes of the machine and is privileged, so that it can enter the root of the machine,
 // and it stays when the node is taken for lost.
 func New(name, image, node string, life time.Duration, args ...string) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name,
-			Labels: map[string]string{"app": name, "app.kubernetes.io/managed-by": "ocadm"}},
+		ObjectMeta: named(name),
 		Spec: corev1.PodSpec{
-			NodeName: node, HostPID: true, HostNetwork: true, RestartPolicy: corev1.RestartPolicyNever, PriorityClassName: "system-node-critical",
+			NodeName: node, HostPID: true, HostNetwork: true, RestartPolicy: corev1.RestartPolicyNever, PriorityClassName: priority,
 			Tolerations:                  []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			ActiveDeadlineSeconds:        new(int64(life.Seconds())),
 			AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -52,7 +51,7 @@ func PlanRemoval(ctx context.Context, c client.Client, data bool) (Removal, erro
 	if err != nil {
 		return r, err
 	}
-	if made, err = present(ctx, c, made); err != nil {
+	if made, err = addons.Present(ctx, c, made); err != nil {
 		return r, err
 	}
 	for _, o := range made {
@@ -62,7 +61,7 @@ func PlanRemoval(ctx context.Context, c client.Client, data bool) (Removal, erro
 		}
 		r.Delete = append(r.Delete, o)
 	}
-	kept, err = present(ctx, c, kept)
+	kept, err = addons.Present(ctx, c, kept)
 	if err != nil {
 		return r, err
 	}
@@ -154,21 +153,6 @@ func object(version, kind, namespace, name string) *unstructured.Unstructured {
 	return u
 }
 
-// present are those of the objects that exist.
-func present(ctx context.Context, c client.Client, objs []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
-	var out []*unstructured.Unstructured
-	for _, o := range objs {
-		live := object(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName())
-		switch err := c.Get(ctx, client.ObjectKeyFromObject(live), live); {
-		case err == nil:
-			out = append(out, live)
-		case !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
-			return nil, fmt.Errorf("reading %s %s: %w", o.GetKind(), client.ObjectKeyFromObject(o), err)
-		}
-	}
-	return out, nil
-}
-
 // others is who made an object if not the installer or the operator; "" if it is not known.
 func others(o *unstructured.Unstructured) string {
 	var managers []string
@@ -198,7 +182,7 @@ func markedNodes(ctx context.Context, c client.Client) ([]string, error) {
 // namespaces adds those that the installation created. Without data, one that holds anything else stays.
 func (r *Removal) namespaces(ctx context.Context, c client.Client, names []string, data bool) error {
 	for _, name := range names {
-		found, err := present(ctx, c, []*unstructured.Unstructured{object("v1", "Namespace", "", name)})
+		found, err := addons.Present(ctx, c, []*unstructured.Unstructured{object("v1", "Namespace", "", name)})
 		if err != nil {
 			return err
 		}

@@ -57,11 +57,7 @@ type packetRules struct {
 // List names everything of it, one line each.
 func (n Network) List() []string {
 	var out []string
-	add := func(prefix string, names []string) {
-		for _, s := range names {
-			out = append(out, prefix+s)
-		}
-	}
+	add := func(prefix string, names []string) { out = append(out, workflow.Lines(prefix, names)...) }
 	add("link ", n.ports)
 	add("link ", n.links)
 	add("network name space ", n.namespaces)
@@ -86,9 +82,7 @@ func (n Network) Summary() []string {
 		if len(r.what) > 0 {
 			out = append(out, fmt.Sprintf("%d rules and chains in %s", len(r.what), r.program))
 		}
-		for _, s := range r.stuck {
-			out = append(out, r.program+" "+s)
-		}
+		out = append(out, workflow.Lines(r.program+" ", r.stuck)...)
 	}
 	return out
 }

@@ -125,7 +125,7 @@ func checkCgroups(_ context.Context, m *machine) []finding.Finding {
 }
 
 func lacking(have, need []string, remedy string) []finding.Finding {
-	missing := slices.DeleteFunc(slices.Clone(need), func(n string) bool { return slices.Contains(have, n) })
+	missing := without(need, have)
 	if len(missing) == 0 {
 		return nil
 	}

@@ -52,13 +52,9 @@ func checkImages(ctx context.Context, m *machine) []finding.Finding {
 		need = without(need, imageNames(have))
 	}
 	if err != nil {
-		return noList(err)
+		return []finding.Finding{finding.New(CodeNoImage, "The list of images cannot be made", err.Error(), "ocadm config images list")}
 	}
 	return m.findImages(ctx, need)
-}
-
-func noList(err error) []finding.Finding {
-	return []finding.Finding{finding.New(CodeNoImage, "The list of images cannot be made", err.Error(), "ocadm config images list")}
 }
 
 // findImages asks registries, through mirrors and proxies, for those of the images that containerd does not have. With --offline it

@@ -108,8 +108,8 @@ func orWarning(c *config.Config, f finding.Finding) []finding.Finding {
 	return []finding.Finding{f}
 }
 
-// class is the finding of a class that is not chosen, or not there; nil if all is well.
-func class(code, kind, flag, picked, none string, classes []host.Class) *finding.Finding {
+// class is the finding of a class that is not chosen, or not there.
+func class(c *config.Config, code, kind, flag, picked, none string, classes []host.Class) []finding.Finding {
 	all := names(classes)
 	var f finding.Finding
 	switch {
@@ -127,28 +127,20 @@ func class(code, kind, flag, picked, none string, classes []host.Class) *finding
 		f = finding.New(code, fmt.Sprintf("It is not clear which %s the cloud should use", kind),
 			fmt.Sprintf("the cluster has %s, and not exactly one of them is the default", strings.Join(all, ", ")), "choose one: "+flag+" "+all[0])
 	}
-	return &f
+	return orWarning(c, f)
 }
 
 func checkStorageClass(c *config.Config, k *host.Cluster) []finding.Finding {
-	f := class("OCA-5010", "storage class", "--storage-class", c.Cloud.StorageClass,
+	return class(c, "OCA-5010", "storage class", "--storage-class", c.Cloud.StorageClass,
 		"install a storage provisioner that the cluster's platform offers, then run the command again", k.StorageClasses)
-	if f == nil {
-		return nil
-	}
-	return orWarning(c, *f)
 }
 
 func checkIngressClass(c *config.Config, k *host.Cluster) []finding.Finding {
 	if c.Cloud.IngressClass == config.None {
 		return nil
 	}
-	f := class("OCA-5011", "ingress class", "--ingress-class", c.Cloud.IngressClass,
+	return class(c, "OCA-5011", "ingress class", "--ingress-class", c.Cloud.IngressClass,
 		"install an ingress controller, or let the console use ports 80 and 443 of controller nodes: --ingress-class none", k.IngressClasses)
-	if f == nil {
-		return nil
-	}
-	return orWarning(c, *f)
 }
 
 func clusterVersion(_ *config.Config, k *host.Cluster) []finding.Finding {

@@ -90,14 +90,7 @@ func checkPathMTU(ctx context.Context, m *machine) []finding.Finding {
 }
 
 func checkRoutes(_ context.Context, m *machine) []finding.Finding {
-	metrics := map[string][]string{}
-	for line := range strings.Lines(m.h.Files.Text("/proc/net/route")) {
-		const metric, mask = 6, 7
-		if f := strings.Fields(line); len(f) > mask && f[1] == "00000000" && f[mask] == "00000000" {
-			metrics[f[metric]] = append(metrics[f[metric]], f[0])
-		}
-	}
-	for _, links := range metrics {
+	for _, links := range defaultRoutes(m.h.Files) {
 		if len(links) > 1 {
 			return []finding.Finding{finding.Warn("OCA-2015", "There are several default routes",
 				"those by "+strings.Join(links, " and ")+" have one metric: which is taken may change, and so may the address of the node",
@@ -105,6 +98,18 @@ func checkRoutes(_ context.Context, m *machine) []finding.Finding {
 		}
 	}
 	return nil
+}
+
+// defaultRoutes are the links with a default route of IPv4, by metric.
+func defaultRoutes(files host.Files) map[string][]string {
+	metrics := map[string][]string{}
+	for line := range strings.Lines(files.Text("/proc/net/route")) {
+		const metric, mask = 6, 7
+		if f := strings.Fields(line); len(f) > mask && f[1] == "00000000" && f[mask] == "00000000" {
+			metrics[f[metric]] = append(metrics[f[metric]], f[0])
+		}
+	}
+	return metrics
 }
 
 func checkLease(_ context.Context, m *machine) []finding.Finding {

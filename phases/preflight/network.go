@@ -165,7 +165,7 @@ func checkNodeIP(_ context.Context, m *machine) []finding.Finding {
 			out = append(out, f)
 		}
 	}
-	if !hasDefaultRoute(m.h.Files.Text("/proc/net/route")) && m.h.Files.Text("/proc/net/ipv6_route") == "" {
+	if len(defaultRoutes(m.h.Files)) == 0 && m.h.Files.Text("/proc/net/ipv6_route") == "" {
 		out = append(out, finding.Warn("OCA-2003", "This machine has no default route", "packets to services and to registries have nowhere to go",
 			"ip route add default via GATEWAY"))
 	}
@@ -190,23 +190,10 @@ func (m *machine) foreignAddress(ip netip.Addr) (finding.Finding, bool) {
 	return finding.New("OCA-2002", fmt.Sprintf("%s is not an address of this machine", ip), "it has "+strings.Join(have, ", "), "name one of these: --node-ip ADDRESS"), true
 }
 
-func hasDefaultRoute(proc string) bool {
-	for line := range strings.Lines(proc) {
-		if f := strings.Fields(line); len(f) > 7 && f[1] == "00000000" && f[7] == "00000000" {
-			return true
-		}
-	}
-	return false
-}
-
 // clusterLink recognises an interface that a cluster made: its addresses are of the pod network by design.
 func clusterLink(name string) bool {
-	for _, p := range []string{"lo", "cni", "flannel", "cali", "tunl", "kube-", "veth", "docker"} {
-		if strings.HasPrefix(name, p) {
-			return true
-		}
-	}
-	return false
+	made := []string{"lo", "cni", "flannel", "cali", "tunl", "kube-", "veth", "docker"}
+	return slices.ContainsFunc(made, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
 func checkNetworks(_ context.Context, m *machine) []finding.Finding {

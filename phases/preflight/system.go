@@ -76,8 +76,7 @@ func checkProcessor(_ context.Context, m *machine) []finding.Finding {
 		if strings.TrimSpace(key) != "flags" || m.h.Facts.Arch != "amd64" {
 			continue
 		}
-		have := strings.Fields(value)
-		missing := slices.DeleteFunc(slices.Clone(neededFlags), func(f string) bool { return slices.Contains(have, f) })
+		missing := without(neededFlags, strings.Fields(value))
 		if len(missing) == 0 {
 			return nil
 		}

@@ -99,10 +99,8 @@ func lossStep() Step {
 			}
 			return ""
 		},
-		Plan: func(context.Context, *Job) ([]string, error) {
-			return []string{"wait " + leaseSilence.String() + " for a sign of life from the kubelet, because the Node still counts as Ready"}, nil
-		},
-		Run: confirmLoss,
+		Plan: workflow.Says[*Job]("wait " + leaseSilence.String() + " for a sign of life from the kubelet, because the Node still counts as Ready"),
+		Run:  confirmLoss,
 	}
 }
 
@@ -161,12 +159,7 @@ func confirmLoss(ctx context.Context, j *Job, r workflow.Reporter) error {
 func drainStep() Step {
 	return Step{
 		Name: "drain", Short: "Move the pods of a machine that runs to other nodes", Timeout: drainTimeout,
-		Skip: func(j *Job) string {
-			if !j.Is.Alive {
-				return "the machine does not answer"
-			}
-			return ""
-		},
+		Skip: workflow.SkipIf("the machine does not answer", func(j *Job) bool { return !j.Is.Alive }),
 		Run: func(ctx context.Context, j *Job, r workflow.Reporter) error {
 			return Drain(ctx, j.K, j.Is.Node, "or turn the machine off, then run the same command again", r)
 		},

@@ -23,12 +23,7 @@ import (
 func volumesStep() Step {
 	return Step{
 		Name: "volumes", Short: "Delete the claims and volumes that were on the node", Timeout: 2 * time.Minute,
-		Skip: func(j *Job) string {
-			if !j.DeleteVolumes {
-				return "no --delete-volumes"
-			}
-			return ""
-		},
+		Skip: workflow.SkipIf("no --delete-volumes", func(j *Job) bool { return !j.DeleteVolumes }),
 		Run: func(ctx context.Context, j *Job, r workflow.Reporter) error {
 			var errs []error
 			for _, v := range j.Is.Volumes {

@@ -80,7 +80,7 @@ func NodeSteps() []NodeStep {
 		withEtcd(takeUp("etcd", kubernetes.EtcdFiles()), kubernetes.TakeUpEtcd),
 		withEtcd(takeUp("kube-apiserver", kubernetes.EtcdFiles()), nil),
 		{Name: "api-server", Short: "Wait until the API server uses the authorities", Timeout: signTimeout, Skip: onWorker,
-			Plan: func(context.Context, *Node) ([]string, error) { return nil, nil },
+			Plan: workflow.Says[*Node](),
 			Check: func(ctx context.Context, n *Node) (bool, error) {
 				return kubernetes.APIServerTakes(ctx, n.Host, n.trust) == "", nil
 			},
@@ -100,11 +100,11 @@ func NodeSteps() []NodeStep {
 		takeUp("kube-controller-manager", kubernetes.ManagerFiles()),
 		takeUp("kube-scheduler", kubernetes.SchedulerFiles()),
 		{Name: "depot", Short: "Let the depot use the authorities", Timeout: podTimeout, Skip: withoutDepot,
-			Plan:  func(context.Context, *Node) ([]string, error) { return nil, nil },
+			Plan:  workflow.Says[*Node](),
 			Check: func(ctx context.Context, n *Node) (bool, error) { return depot.Trusts(ctx, n.Host) },
 			Run:   func(ctx context.Context, n *Node, r workflow.Reporter) error { return depot.Trust(ctx, n.Host, r) }},
 		{Name: "kubelet", Short: "Restart the kubelet", Timeout: podTimeout,
-			Plan: func(context.Context, *Node) ([]string, error) { return nil, nil },
+			Plan: workflow.Says[*Node](),
 			Check: func(ctx context.Context, n *Node) (bool, error) {
 				stale, err := kubernetes.KubeletStale(ctx, n.Host)
 				return !stale && err == nil, err
@@ -113,7 +113,7 @@ func NodeSteps() []NodeStep {
 				return kubernetes.RestartKubelet(ctx, n.Host, r)
 			}},
 		{Name: "tidy", Short: "Remove what only the rotation needed", Skip: onWorker,
-			Plan:  func(context.Context, *Node) ([]string, error) { return nil, nil },
+			Plan:  workflow.Says[*Node](),
 			Check: func(_ context.Context, n *Node) (bool, error) { return !kubernetes.SignerLeft(n.Host, n.trust), nil },
 			Run: func(_ context.Context, n *Node, r workflow.Reporter) error {
 				return kubernetes.RemoveSigner(n.Host, r, n.trust)
@@ -126,24 +126,14 @@ const (
 	podTimeout  = 8 * time.Minute
 )
 
-func onWorker(n *Node) string {
-	if !kubernetes.IsControlPlane(n.Host) {
-		return "it is a worker"
-	}
-	return ""
-}
+var onWorker = workflow.SkipIf("it is a worker", func(n *Node) bool { return !kubernetes.IsControlPlane(n.Host) })
 
-func withoutDepot(n *Node) string {
-	if !depot.Has(n.Host) {
-		return "it has no depot"
-	}
-	return ""
-}
+var withoutDepot = workflow.SkipIf("it has no depot", func(n *Node) bool { return !depot.Has(n.Host) })
 
 // takeUp restarts a static pod that began before its files were written.
 func takeUp(pod string, files []string) NodeStep {
 	return NodeStep{Name: pod, Short: "Restart " + pod + " and wait until it is healthy", Timeout: podTimeout, Skip: onWorker,
-		Plan: func(context.Context, *Node) ([]string, error) { return nil, nil },
+		Plan: workflow.Says[*Node](),
 		Check: func(ctx context.Context, n *Node) (bool, error) {
 			return kubernetes.TakenUp(ctx, n.Host, pod, files...)
 		},

@@ -14,7 +14,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
@@ -32,7 +31,7 @@ const (
 	podDeadline = 20 * time.Minute
 )
 
-// pod takes a stage over on a node. It sees the processes of the machine and is privileged, to write its files and to restart its kubelet. A worker gets no key.
+// pod takes a stage over on a node: it writes its files and restarts its kubelet. A worker gets no key.
 func pod(image string, m member, stage Stage, id string) *corev1.Pod {
 	sum := sha256.Sum256([]byte(m.name))
 	source := &corev1.SecretVolumeSource{SecretName: secretName, DefaultMode: new(int32(0o400))}
@@ -41,25 +40,13 @@ func pod(image string, m member, stage Stage, id string) *corev1.Pod {
 			source.Items = append(source.Items, corev1.KeyToPath{Key: key, Path: key})
 		}
 	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: podName + "-" + string(stage) + "-" + hex.EncodeToString(sum[:4]),
-			Labels: map[string]string{"app": podName, "app.kubernetes.io/managed-by": "ocadm", "ocadm.yunion.io/rotation": id}},
-		Spec: corev1.PodSpec{
-			NodeName: m.name, HostPID: true, HostNetwork: true, RestartPolicy: corev1.RestartPolicyNever, PriorityClassName: "system-node-critical",
-			Tolerations:                  []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			ActiveDeadlineSeconds:        new(int64(podDeadline.Seconds())),
-			AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
-			Volumes: []corev1.Volume{{Name: "rotation", VolumeSource: corev1.VolumeSource{Secret: source}}},
-			Containers: []corev1.Container{{
-				Name: "node", Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
-				Args:                     []string{"certs", "take-authorities", string(stage), "--from", recordDir, "--report", "/dev/termination-log"},
-				Env:                      []corev1.EnvVar{{Name: "PATH", Value: "/usr/sbin:/usr/bin:/sbin:/bin"}}, // of the machine
-				VolumeMounts:             []corev1.VolumeMount{{Name: "rotation", MountPath: recordDir, ReadOnly: true}},
-				TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-				SecurityContext:          &corev1.SecurityContext{Privileged: new(true), RunAsUser: new(int64(0)), RunAsGroup: new(int64(0))},
-			}},
-		},
-	}
+	p := nodepod.New(podName+"-"+string(stage)+"-"+hex.EncodeToString(sum[:4]), image, m.name, podDeadline,
+		"certs", "take-authorities", string(stage), "--from", recordDir, "--report", "/dev/termination-log")
+	p.Labels["app"], p.Labels["ocadm.yunion.io/rotation"] = podName, id
+	p.Spec.Volumes = []corev1.Volume{{Name: "rotation", VolumeSource: corev1.VolumeSource{Secret: source}}}
+	c := &p.Spec.Containers[0]
+	c.Name, c.VolumeMounts = "node", []corev1.VolumeMount{{Name: "rotation", MountPath: recordDir, ReadOnly: true}}
+	return p
 }
 
 // runPod runs it to its end and returns what it reports. One that a command left that was killed is replaced: it may have an older record.

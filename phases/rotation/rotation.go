@@ -119,10 +119,8 @@ func signPhase() Step {
 func FinishSteps() []Step {
 	return []Step{{Name: "drop", Short: "Trust the new authorities alone", Phases: []Step{
 		{Name: "check", Short: "Check that nothing depends on the old authorities", Patience: nodePatience, Skip: noCheck,
-			Plan: func(context.Context, *Rotation) ([]string, error) {
-				return []string{"check every node for what the old authorities have signed"}, nil
-			},
-			Run: check},
+			Plan: workflow.Says[*Rotation]("check every node for what the old authorities have signed"),
+			Run:  check},
 		stageStep(Drop, "trust the new certificate authorities alone"), infoStep(Drop), nodesStep(Drop), accountsStep(Drop), podsStep(Drop), proxyStep(), endStep(),
 	}}}
 }
@@ -256,7 +254,7 @@ func stageStep(stage Stage, what string) Step {
 		Check: func(_ context.Context, n *Rotation) (bool, error) {
 			return n.Record != nil && reached(n.Record.Stage, stage), nil
 		},
-		Plan: func(context.Context, *Rotation) ([]string, error) { return []string{what}, nil },
+		Plan: workflow.Says[*Rotation](what),
 		Run: connected(func(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Reporter) error {
 			if missing, err := n.missing(ctx, c, n.stage()); err != nil || len(missing) > 0 {
 				return errors.Join(err, notReached(n.stage(), missing))
@@ -283,9 +281,7 @@ func infoStep(stage Stage) Step {
 		Run: connected(func(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Reporter) error {
 			return kubernetes.WriteClusterInfo(ctx, c, r, n.material.bundle(stage, kubernetes.ClusterAuthority))
 		}),
-		Plan: func(context.Context, *Rotation) ([]string, error) {
-			return []string{"change ConfigMap kube-public/cluster-info"}, nil
-		},
+		Plan: workflow.Says[*Rotation]("change ConfigMap kube-public/cluster-info"),
 		Check: underway(func(ctx context.Context, c client.WithWatch, n *Rotation) (bool, error) {
 			return kubernetes.ClusterInfoHas(ctx, c, n.material.bundle(stage, kubernetes.ClusterAuthority))
 		})}
@@ -302,9 +298,7 @@ func following(stage Stage) Stage {
 // proxyStep removes the old authorities from what the API server publishes to aggregated API servers: it only ever adds.
 func proxyStep() Step {
 	return Step{Name: "aggregation", Short: "Publish the new authorities alone to aggregated API servers", Timeout: 3 * time.Minute,
-		Plan: func(context.Context, *Rotation) ([]string, error) {
-			return []string{"let the API server write ConfigMap kube-system/extension-apiserver-authentication again"}, nil
-		},
+		Plan: workflow.Says[*Rotation]("let the API server write ConfigMap kube-system/extension-apiserver-authentication again"),
 		Check: underway(func(ctx context.Context, c client.WithWatch, n *Rotation) (bool, error) {
 			return kubernetes.PublishesOnly(ctx, c, n.material.bundle(Drop, kubernetes.ClusterAuthority), n.material.bundle(Drop, kubernetes.FrontProxyAuthority))
 		}),
@@ -316,9 +310,7 @@ func proxyStep() Step {
 // endStep forgets the rotation, and with it the old keys.
 func endStep() Step {
 	return Step{Name: "end", Short: "Forget the rotation", Timeout: time.Minute,
-		Plan: func(context.Context, *Rotation) ([]string, error) {
-			return []string{"delete Secret kube-system/" + secretName}, nil
-		},
+		Plan: workflow.Says[*Rotation]("delete Secret kube-system/" + secretName),
 		Run: connected(func(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Reporter) error {
 			if missing, err := n.missing(ctx, c, Drop); err != nil || len(missing) > 0 {
 				return errors.Join(err, notReached(Drop, missing))

@@ -38,9 +38,7 @@ const (
 // accountsStep waits until the controller manager has published the authorities of a stage in every namespace.
 func accountsStep(stage Stage) Step {
 	return Step{Name: "accounts", Short: "Wait until every namespace has the authorities", Timeout: 5 * time.Minute, Skip: beyond(following(stage)),
-		Plan: func(context.Context, *Rotation) ([]string, error) {
-			return []string{"wait until ConfigMap " + rootMap + " of every namespace has the authorities of stage " + string(stage)}, nil
-		},
+		Plan: workflow.Says[*Rotation]("wait until ConfigMap " + rootMap + " of every namespace has the authorities of stage " + string(stage)),
 		Check: func(_ context.Context, n *Rotation) (bool, error) {
 			return n.Record != nil && !n.Record.Published[stage].IsZero(), nil
 		},

@@ -15,10 +15,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
 const dnsName = "coredns"
@@ -51,10 +53,7 @@ func read(ctx context.Context, k client.Reader, key client.ObjectKey, selector m
 	if err != nil {
 		return copies{}, fmt.Errorf("reading Deployment %s: %w", key.Name, err)
 	}
-	out := copies{replicas: 1}
-	if d.Spec.Replicas != nil {
-		out.replicas = *d.Spec.Replicas
-	}
+	out := copies{replicas: ptr.Deref(d.Spec.Replicas, 1)}
 	out.ours = d.Spec.Selector != nil && len(d.Spec.Selector.MatchExpressions) == 0 && maps.Equal(d.Spec.Selector.MatchLabels, selector) &&
 		len(d.OwnerReferences) == 0 && d.Labels[v1alpha1.LabelManagedBy] == ""
 	if !out.ours {
@@ -68,18 +67,10 @@ func read(ctx context.Context, k client.Reader, key client.ObjectKey, selector m
 		return p.DeletionTimestamp != nil || kube.PodEnded(&p)
 	})
 	slices.SortFunc(out.pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
-	if out.nodes, err = controlPlanes(ctx, k); err != nil {
+	if out.nodes, err = kubernetes.ControlPlanes(ctx, k); err != nil {
 		return copies{}, err
 	}
 	return out, nil
-}
-
-func controlPlanes(ctx context.Context, k client.Reader) ([]corev1.Node, error) {
-	var nodes corev1.NodeList
-	if err := k.List(ctx, &nodes, client.HasLabels{v1alpha1.LabelControlPlane}); err != nil {
-		return nil, fmt.Errorf("listing control-plane nodes: %w", err)
-	}
-	return nodes.Items, nil
 }
 
 // node is the one that all pods run on, "" if they do not.

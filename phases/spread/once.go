@@ -20,11 +20,12 @@ import (
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
 // Once is what ends with one node in a cluster of several control-plane nodes, one line each, with the command that changes it.
 func Once(ctx context.Context, k client.Client) ([]string, error) {
-	nodes, err := controlPlanes(ctx, k)
+	nodes, err := kubernetes.ControlPlanes(ctx, k)
 	if err != nil || len(nodes) < 2 {
 		return nil, err
 	}

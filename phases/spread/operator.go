@@ -37,10 +37,8 @@ func Operator(after ...string) host.Phase {
 			"the first one is lost. It never fails a join, and does nothing if there is no operator, or if the operator was scaled before.",
 		Skip:  kubernetes.NotControlPlane,
 		Check: check(readOperator, copies.scaled),
-		Plan: func(context.Context, *host.Host) ([]string, error) {
-			return []string{"if the operator has one copy: add another one"}, nil
-		},
-		Run: run(addOperator, "the operator still has one copy"),
+		Plan:  workflow.Says[*host.Host]("if the operator has one copy: add another one"),
+		Run:   run(addOperator, "the operator still has one copy"),
 	}
 }
 

@@ -37,10 +37,8 @@ func DNS(after ...string) host.Phase {
 			"does nothing if the pods are on several nodes, or if CoreDNS is not kubeadm's.",
 		Skip:  kubernetes.NotControlPlane,
 		Check: check(readDNS, copies.done),
-		Plan: func(context.Context, *host.Host) ([]string, error) {
-			return []string{"if all pods of CoreDNS share one node: evict one of them"}, nil
-		},
-		Run: run(move, "CoreDNS may still depend on one node"),
+		Plan:  workflow.Says[*host.Host]("if all pods of CoreDNS share one node: evict one of them"),
+		Run:   run(move, "CoreDNS may still depend on one node"),
 	}
 }
 

@@ -49,9 +49,7 @@ func snapshotStep() Step {
 		Check: func(_ context.Context, u *Upgrade) (bool, error) {
 			return u.Record.Snapshot != "" && u.Host.Files.Exists(u.Record.Snapshot), nil
 		},
-		Plan: func(context.Context, *Upgrade) ([]string, error) {
-			return []string{"save a snapshot of etcd in " + snapshotDir}, nil
-		},
+		Plan: workflow.Says[*Upgrade]("save a snapshot of etcd in " + snapshotDir),
 		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
 			m, err := kubernetes.OwnEtcd(u.Host)
 			if err != nil {
@@ -71,12 +69,7 @@ func snapshotStep() Step {
 func drainStep() Step {
 	return Step{
 		Name: "drain", Short: "Move the pods of this node to others", Timeout: drainTimeout,
-		Skip: func(u *Upgrade) string {
-			if !u.Drain {
-				return "no --drain: pods keep running"
-			}
-			return ""
-		},
+		Skip:  workflow.SkipIf("no --drain: pods keep running", func(u *Upgrade) bool { return !u.Drain }),
 		Check: func(ctx context.Context, u *Upgrade) (bool, error) { return kubeletIs(ctx, u, u.Record.To) == "", nil },
 		Plan: func(ctx context.Context, u *Upgrade) ([]string, error) {
 			return removal.Evictions(ctx, u.K, u.Host.Config.Node.Name)
@@ -100,13 +93,8 @@ func drainStep() Step {
 func uncordonStep() Step {
 	return Step{
 		Name: "uncordon", Short: "Let new pods run on this node again", Timeout: time.Minute,
-		Skip: func(u *Upgrade) string {
-			if !u.Record.Cordoned && !u.Drain {
-				return "the node was not drained"
-			}
-			return ""
-		},
-		Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
+		Skip: workflow.SkipIf("the node was not drained", func(u *Upgrade) bool { return !u.Record.Cordoned && !u.Drain }),
+		Plan: workflow.Says[*Upgrade](),
 		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
 			if !u.Record.Cordoned { // another client had cordoned it
 				return nil

@@ -3,10 +3,7 @@
 package upgrade
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"time"
@@ -37,30 +34,23 @@ const recordFile = kubernetes.UpgradeDir + "/record.json"
 
 // Unfinished is the upgrade that was begun on this machine and has not ended, nil if there is none.
 func Unfinished(h *host.Host) (*Record, error) {
-	raw, err := h.Files.ReadFile(recordFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	var r Record
-	if err == nil {
-		err = json.Unmarshal(raw, &r)
-	}
+	there, err := h.Files.ReadJSON(recordFile, &r)
 	if err != nil {
 		return nil, fmt.Errorf("reading the record of an unfinished upgrade: %w", err)
+	}
+	if !there {
+		return nil, nil
 	}
 	return &r, nil
 }
 
 // save writes the record so that a loss of power leaves the old one or the new one.
 func (r Record) save(h *host.Host) error {
-	raw, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("writing the record of an upgrade: %w", err)
-	}
 	if err := os.MkdirAll(h.Files.Path(kubernetes.UpgradeDir), 0o700); err != nil {
 		return fmt.Errorf("writing the record of an upgrade: %w", err)
 	}
-	return h.Files.Replace(recordFile, raw, 0o600)
+	return h.Files.ReplaceJSON(recordFile, r)
 }
 
 // nothingDone reports whether the upgrade was cut off before it replaced anything.

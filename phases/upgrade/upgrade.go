@@ -51,12 +51,7 @@ func inOrder(s Step) Step {
 	return s
 }
 
-func worker(u *Upgrade) string {
-	if u.ControlPlane {
-		return ""
-	}
-	return "this machine is a worker"
-}
+var worker = workflow.SkipIf("this machine is a worker", func(u *Upgrade) bool { return !u.ControlPlane })
 
 // committed is why the steps before the point of no return are over.
 func committed(u *Upgrade) string {
@@ -69,12 +64,7 @@ func committed(u *Upgrade) string {
 	return ""
 }
 
-func begun(u *Upgrade) string {
-	if u.Record.Committed {
-		return "it was begun before"
-	}
-	return ""
-}
+var begun = workflow.SkipIf("it was begun before", func(u *Upgrade) bool { return u.Record.Committed })
 
 // OnFailure is what becomes of the steps before one of ControlPlaneSteps that fails. A run that goes on after they have ended once takes nothing back: what
 // the record knows, and the kubelet that is kept, are needed until the end.
@@ -85,18 +75,13 @@ func (u *Upgrade) OnFailure() workflow.OnFailure {
 	return workflow.Rollback
 }
 
-func notFirst(u *Upgrade) string {
-	if u.Record.First {
-		return ""
-	}
-	return "only the first control-plane node does that"
-}
+var notFirst = workflow.SkipIf("only the first control-plane node does that", func(u *Upgrade) bool { return !u.Record.First })
 
 // ControlPlaneSteps replace the static pods of this node, one by one. If one of them does not come up, all go back. A worker begins with those that it has, too.
 func ControlPlaneSteps() []Step {
 	steps := []Step{
 		{Name: "turn", Short: "Wait until no other control-plane node is being upgraded and all are healthy", Timeout: turnPatience, Skip: worker,
-			Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
+			Plan: workflow.Says[*Upgrade](),
 			Run:  func(ctx context.Context, u *Upgrade, r workflow.Reporter) error { return u.take(ctx, r) }},
 		beginStep().Unless(begun),
 		snapshotStep().Unless(notFirst).Unless(committed),
@@ -150,7 +135,7 @@ func NodeSteps() []Step {
 func beginStep() Step {
 	return Step{
 		Name: "begin", Short: "Record the upgrade, and keep the current kubelet", Timeout: 5 * time.Minute,
-		Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
+		Plan: workflow.Says[*Upgrade](),
 		Run: func(_ context.Context, u *Upgrade, _ workflow.Reporter) error {
 			before, err := Unfinished(u.Host)
 			if err != nil {
@@ -184,7 +169,7 @@ func beginStep() Step {
 func stageStep() Step {
 	return Step{
 		Name: "manifests", Short: "Let kubeadm write the new static pods, beside the present ones", Timeout: 2 * time.Minute,
-		Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
+		Plan: workflow.Says[*Upgrade](),
 		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
 			return kubernetes.StageManifests(ctx, u.Host, r, u.K, u.Record.To)
 		},
@@ -195,18 +180,11 @@ func stageStep() Step {
 func elsewhereStep() Step {
 	return Step{
 		Name: "kubelet-elsewhere", Short: "Let the kubelet ask the other API servers meanwhile", Timeout: 5 * time.Minute,
-		Skip: func(u *Upgrade) string {
-			if u.Alone {
-				return "this is the only control-plane node"
-			}
-			return ""
-		},
+		Skip: workflow.SkipIf("this is the only control-plane node", func(u *Upgrade) bool { return u.Alone }),
 		Check: func(_ context.Context, u *Upgrade) (bool, error) {
 			return kubernetes.KubeletAsksAt(u.Host, u.Host.Config.Cluster.ControlPlaneEndpoint), nil
 		},
-		Plan: func(context.Context, *Upgrade) ([]string, error) {
-			return []string{"let the kubelet ask the other API servers meanwhile"}, nil
-		},
+		Plan: workflow.Says[*Upgrade]("let the kubelet ask the other API servers meanwhile"),
 		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
 			if err := kubernetes.PointKubelet(ctx, u.Host, r, u.Host.Config.Cluster.ControlPlaneEndpoint); err != nil {
 				return err
@@ -264,7 +242,7 @@ func podStep(name string) Step {
 func commitStep() Step {
 	return Step{
 		Name: "commit", Short: "Record that the upgrade can no longer be undone", Timeout: time.Minute,
-		Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
+		Plan: workflow.Says[*Upgrade](),
 		Run: func(_ context.Context, u *Upgrade, _ workflow.Reporter) error {
 			u.Record.Committed = true
 			return u.Record.save(u.Host)
@@ -305,7 +283,7 @@ func configurationStep() Step {
 					return nil
 				}},
 			{Name: "bootstrap-token", Short: "Bring the permissions that joining needs up to date", Timeout: 2 * time.Minute,
-				Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil }, Run: run("bootstrap-token")},
+				Plan: workflow.Says[*Upgrade](), Run: run("bootstrap-token")},
 		},
 	}
 }
@@ -313,7 +291,7 @@ func configurationStep() Step {
 func finishStep() Step {
 	return Step{
 		Name: "finish", Short: "Record the end of this node's upgrade", Timeout: time.Minute,
-		Plan: func(context.Context, *Upgrade) ([]string, error) { return nil, nil },
+		Plan: workflow.Says[*Upgrade](),
 		Run: func(_ context.Context, u *Upgrade, _ workflow.Reporter) error {
 			if err := kubernetes.NoteUpgrade(u.Host, u.Record.To); err != nil {
 				return err

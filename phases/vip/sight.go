@@ -9,28 +9,11 @@ import (
 	"slices"
 	"strings"
 
+	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
-
-// Sight is who has the virtual address, as seen from a control-plane node.
-type Sight struct {
-	Address string
-	// Here reports whether this machine has it.
-	Here bool
-	// Others are other machines that answer for it.
-	Others []Claimant
-	// Unseen is why the network could not be asked, "" if it was.
-	Unseen string
-}
-
-// Claimant is a machine that answers for the virtual address.
-type Claimant struct {
-	MAC string
-	// Peer is the address of the control-plane node that it is, "" if it is none.
-	Peer string
-}
 
 // holders asks the network; a variable for tests, which have none.
 var holders = vip.Holders
@@ -46,8 +29,8 @@ func Own(h *host.Host) (s vip.Settings, self string, found bool) {
 }
 
 // See looks who has the virtual address. self is the address of this control-plane node. The MAC addresses of the others say which of them answers.
-func See(ctx context.Context, h *host.Host, s vip.Settings, self string) Sight {
-	out := Sight{Address: s.Address}
+func See(ctx context.Context, h *host.Host, s vip.Settings, self string) why.VirtualAddress {
+	out := why.VirtualAddress{Address: s.Address}
 	iface := ""
 	for _, i := range h.Facts.Interfaces {
 		for _, p := range i.Prefixes {
@@ -68,7 +51,7 @@ func See(ctx context.Context, h *host.Host, s vip.Settings, self string) Sight {
 		return out
 	}
 	for _, mac := range answers[s.Address] {
-		c := Claimant{MAC: mac}
+		c := why.Claimant{MAC: mac}
 		for _, p := range peers {
 			if slices.Contains(answers[p], mac) {
 				c.Peer = p
@@ -87,11 +70,11 @@ func (s *Status) SeeHolders(ctx context.Context, h *host.Host) {
 	}
 }
 
-func (s *Status) sees(see Sight, self string) {
+func (s *Status) sees(see why.VirtualAddress, self string) {
 	var on, foreign []string
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
-		has := see.Here && n.Address == self || slices.ContainsFunc(see.Others, func(c Claimant) bool { return c.Peer != "" && c.Peer == n.Address })
+		has := see.Here && n.Address == self || slices.ContainsFunc(see.Others, func(c why.Claimant) bool { return c.Peer != "" && c.Peer == n.Address })
 		if n.Holds = n.Holds || has; n.Holds {
 			on = append(on, n.Name)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"yunion.io/x/ocadm/cluster/why"
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/phases/host"
 )
@@ -45,7 +46,7 @@ func TestSee(t *testing.T) {
 	}
 	h.Facts.Interfaces = []host.Interface{{Name: "br0", Prefixes: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24"), netip.MustParsePrefix("10.0.0.100/32")}}}
 	see := See(t.Context(), h, own, self)
-	if !see.Here || see.Unseen != "" || !slices.Equal(see.Others, []Claimant{{"02:02", "10.0.0.2"}, {"99:99", ""}}) ||
+	if !see.Here || see.Unseen != "" || !slices.Equal(see.Others, []why.Claimant{{MAC: "02:02", Peer: "10.0.0.2"}, {MAC: "99:99"}}) ||
 		!slices.Equal(asked, []string{"br0", "10.0.0.100", "10.0.0.2", "10.0.0.3"}) {
 		t.Errorf("%+v, asked %q", see, asked)
 	}
@@ -54,19 +55,19 @@ func TestSee(t *testing.T) {
 // What "ha status" says of the holders.
 func TestSees(t *testing.T) {
 	for name, c := range map[string]struct {
-		see     Sight
+		see     why.VirtualAddress
 		holder  string
 		holds   string
 		problem string
 	}{
-		"here":             {Sight{Here: true}, "a", "a", ""},
-		"there":            {Sight{Others: []Claimant{{"m", "10.0.0.2"}}}, "b", "b", ""},
-		"on both":          {Sight{Here: true, Others: []Claimant{{"m", "10.0.0.2"}}}, "a", "a b", "a and b have the virtual address"},
-		"nowhere":          {Sight{}, "", "", "no machine has the virtual address"},
-		"API server ended": {Sight{Here: true}, "", "a", "its API server does not answer there"},
-		"foreign":          {Sight{Here: true, Others: []Claimant{{"99:99", ""}}}, "a", "a", "99:99"},
-		"not seen":         {Sight{Unseen: "it is no Ethernet"}, "", "", "who has it is not known"},
-		"answered, unseen": {Sight{Unseen: "it is no Ethernet"}, "b", "b", ""},
+		"here":             {why.VirtualAddress{Here: true}, "a", "a", ""},
+		"there":            {why.VirtualAddress{Others: []why.Claimant{{MAC: "m", Peer: "10.0.0.2"}}}, "b", "b", ""},
+		"on both":          {why.VirtualAddress{Here: true, Others: []why.Claimant{{MAC: "m", Peer: "10.0.0.2"}}}, "a", "a b", "a and b have the virtual address"},
+		"nowhere":          {why.VirtualAddress{}, "", "", "no machine has the virtual address"},
+		"API server ended": {why.VirtualAddress{Here: true}, "", "a", "its API server does not answer there"},
+		"foreign":          {why.VirtualAddress{Here: true, Others: []why.Claimant{{MAC: "99:99"}}}, "a", "a", "99:99"},
+		"not seen":         {why.VirtualAddress{Unseen: "it is no Ethernet"}, "", "", "who has it is not known"},
+		"answered, unseen": {why.VirtualAddress{Unseen: "it is no Ethernet"}, "b", "b", ""},
 	} {
 		s := Status{Address: "10.0.0.100", Holder: c.holder, Nodes: []NodeStatus{{Name: "a", Address: "10.0.0.1", Holds: c.holder == "a"}, {Name: "b", Address: "10.0.0.2", Holds: c.holder == "b"}}}
 		s.sees(c.see, "10.0.0.1")

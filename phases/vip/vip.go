@@ -35,12 +35,7 @@ const (
 	storeName = "virtual-address-settings"
 )
 
-func notWanted(h *host.Host) string {
-	if h.Config.Cluster.VirtualAddress == "" {
-		return "no --high-availability-vip"
-	}
-	return ""
-}
+var notWanted = workflow.SkipIf("no --high-availability-vip", func(h *host.Host) bool { return h.Config.Cluster.VirtualAddress == "" })
 
 // Phase starts keepalived on the first control-plane node, before the API server is there: everything else reaches it at the virtual address.
 func Phase(after ...string) host.Phase {
@@ -59,9 +54,7 @@ func Phase(after ...string) host.Phase {
 			pod, err := manifest(h)
 			return len(pod.Todo(h)) == 0 && h.Files.Exists(vip.ConfigFile), err
 		},
-		Plan: func(context.Context, *host.Host) ([]string, error) {
-			return []string{"choose a router ID and a password for VRRP", "write " + vip.SettingsFile, "write " + vip.ConfigFile, "write " + ManifestFile}, nil
-		},
+		Plan: workflow.Says[*host.Host]("choose a router ID and a password for VRRP", "write "+vip.SettingsFile, "write "+vip.ConfigFile, "write "+ManifestFile),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			s, err := kept(h)
 			if err != nil {
@@ -159,9 +152,7 @@ func StorePhase(after ...string) host.Phase {
 			_, found, err := Load(ctx, k)
 			return found && err == nil, nil
 		},
-		Plan: func(context.Context, *host.Host) ([]string, error) {
-			return []string{"create Secret " + vip.SecretNamespace + "/" + vip.SecretName}, nil
-		},
+		Plan: workflow.Says[*host.Host]("create Secret " + vip.SecretNamespace + "/" + vip.SecretName),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			s, err := kept(h)
 			if err != nil {
@@ -246,9 +237,7 @@ func JoinPhase(after ...string) host.Phase {
 			pod, err := manifest(h)
 			return len(pod.Todo(h)) == 0 && slices.Contains(s.Peers, h.Config.Node.AdvertiseAddress), err
 		},
-		Plan: func(context.Context, *host.Host) ([]string, error) {
-			return []string{"if the cluster has a virtual address: write " + ManifestFile + " and what keepalived needs"}, nil
-		},
+		Plan: workflow.Says[*host.Host]("if the cluster has a virtual address: write " + ManifestFile + " and what keepalived needs"),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			k, err := h.Kube(ctx)
 			if err != nil {
@@ -315,15 +304,10 @@ func Dissolve(ctx context.Context, h *host.Host, k client.Client, r workflow.Rep
 func LeavePhase() host.Phase {
 	return host.Phase{
 		Name: "leave-virtual-address", Short: "Remove this machine from the group of the virtual address", Timeout: 90 * time.Second,
-		Skip: func(h *host.Host) string {
-			if !h.Files.Exists(ManifestFile) || !h.Ledger.Has(host.KindFile, ManifestFile) {
-				return "no keepalived of ocadm runs here"
-			}
-			return ""
-		},
-		Plan: func(context.Context, *host.Host) ([]string, error) {
-			return []string{"take this machine out of Secret " + vip.SecretName, "remove " + ManifestFile}, nil
-		},
+		Skip: workflow.SkipIf("no keepalived of ocadm runs here", func(h *host.Host) bool {
+			return !h.Files.Exists(ManifestFile) || !h.Ledger.Has(host.KindFile, ManifestFile)
+		}),
+		Plan: workflow.Says[*host.Host]("take this machine out of Secret "+vip.SecretName, "remove "+ManifestFile),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 			// Only this machine is sure to know its own address as others do.
 			return leave(ctx, h, strings.TrimSpace(selfIn(h.Files.Text(ManifestFile))), r)

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodepod
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"yunion.io/x/ocadm/phases/host"
+)
+
+// StaticDir has the manifests of static pods. Package owned removes those of ours.
+const StaticDir = "/etc/kubernetes/manifests"
+
+// Static is a static pod of ours on a control-plane node, in the network of its machine.
+func Static(name string, containers ...corev1.Container) *corev1.Pod {
+	return &corev1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: named(name),
+		Spec: corev1.PodSpec{
+			HostNetwork: true, PriorityClassName: priority, RestartPolicy: corev1.RestartPolicyAlways, Containers: containers,
+			SecurityContext: &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+		},
+	}
+}
+
+// Container is one of a static pod. It is root, because the keys are readable for root only, and has no capability. Of memory it gets at least and at most what
+// is given; "" is no limit.
+func Container(name, image, memory, limit string, args ...string) corev1.Container {
+	c := corev1.Container{
+		Name: name, Image: image, ImagePullPolicy: corev1.PullIfNotPresent, Args: args,
+		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse(memory),
+		}},
+		SecurityContext: &corev1.SecurityContext{
+			RunAsUser: new(int64(0)), RunAsGroup: new(int64(0)), AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+	}
+	if limit != "" {
+		c.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)}
+	}
+	return c
+}
+
+// HostPath is a file or directory of the machine.
+func HostPath(name, path string, kind corev1.HostPathType) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &kind}}}
+}
+
+// Manifest is the file of a static pod.
+func Manifest(p *corev1.Pod) (host.FileSet, error) {
+	raw, err := yaml.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("writing static pod %s: %w", p.Name, err)
+	}
+	return host.FileSet{{Name: StaticDir + "/" + p.Name + ".yaml", Data: raw, Mode: 0o600}}, nil
+}
