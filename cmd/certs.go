@@ -99,7 +99,7 @@ func newCertsRenew(a *app) *cobra.Command {
 			"and the API server read new certificates while they run. The controller manager and the scheduler restart, each when the one before it\n" +
 			"is healthy. The command needs no API server. It also works when everything has expired: then it restarts all four. Run it on each\n" +
 			"control-plane node, one after the other. If all have expired, it ends on the first one before etcd answers: continue on the next one.\n\n" +
-			"What cannot be read, for example because a power cut has emptied its file, is made anew if its authority is whole.\n\n" +
+			"What cannot be read, for example because a power cut has emptied its file, is created again if its authority is intact.\n\n" +
 			"In a cloud, the operator renews certificates in time. --all-nodes asks it to renew everything on all control-plane nodes now, and waits.\n" +
 			"Authorities are not renewed. If the command is interrupted, run it again: it continues.",
 		Example: "  # show what would be renewed\n  ocadm certs renew --dry-run\n\n  ocadm certs renew\n\n  # also what is valid for long\n  ocadm certs renew --all --yes\n\n" +

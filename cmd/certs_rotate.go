@@ -45,7 +45,7 @@ func newCertsRotate(a *app) *cobra.Command {
 			"A stage begins only when every node has completed the previous one. If the command is interrupted, run it again on any control-plane\n" +
 			"node: it continues. --status shows the stage and the nodes that have not completed it.\n\n" +
 			"With --etcd it replaces the authority of etcd, too. Then etcd and the API server restart on each control-plane node in turn, at the\n" +
-			"beginning and with --finish; with one control-plane node, the API is away meanwhile. The key of service-account tokens stays.",
+			"beginning and with --finish; with one control-plane node, the API is unavailable meanwhile. The key of service-account tokens stays.",
 		Example: "  # show what would be done\n  ocadm certs rotate-ca --dry-run\n\n  ocadm certs rotate-ca\n  ocadm certs rotate-ca --status\n\n" +
 			"  # the authority of etcd, too\n  ocadm certs rotate-ca --etcd\n\n" +
 			"  # when copies of admin.conf are replaced\n  ocadm certs rotate-ca --finish\n\n  # or go back\n  ocadm certs rotate-ca --revert",

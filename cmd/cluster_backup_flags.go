@@ -33,7 +33,7 @@ func (s *storeFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&s.endpoint, "s3-endpoint", "", "host, or host:port, of the object store")
 	fs.StringVar(&s.region, "s3-region", "", "region of the bucket")
 	fs.StringVar(&s.caFile, "s3-ca-file", "", "file with CA certificates to trust for the object store")
-	fs.BoolVar(&s.plain, "s3-plain-http", false, "talk HTTP to the object store")
+	fs.BoolVar(&s.plain, "s3-plain-http", false, "use plain HTTP for the object store")
 }
 
 const bucketScheme = "s3://"

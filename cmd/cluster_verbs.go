@@ -176,7 +176,7 @@ func newClusterUpdate(a *app) *cobra.Command {
 	fs.Bool("waves", true, "")
 	hide(fs, "waves") // it was a choice once
 	fs.BoolVar(&rehearse, "rehearse", false, "run the migrations on copies of the databases, and change nothing")
-	fs.BoolVar(&dryRun, "dry-run", false, "run the checks, let the nodes pull the images, and change nothing of the cloud")
+	fs.BoolVar(&dryRun, "dry-run", false, "run the checks and have the nodes pull the images, without changing the cloud")
 	c.MarkFlagsMutuallyExclusive("rehearse", "dry-run")
 	fs.BoolVar(&downgrade, "allow-downgrade", false, "move to an earlier release, although its services may lose data")
 	fs.BoolVar(&noBackup, "no-backup", false, "do without copies of the databases; a failed update leaves them as it changed them")

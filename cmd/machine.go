@@ -156,7 +156,7 @@ func newMachineRemove(a *app) *cobra.Command {
 		Long: "Deletes the resource of a machine. The operator moves its pods to other nodes, runs ocadm reset on it, which verifies its work, and\n" +
 			"deletes the Node. It refuses while virtual machines run there. A machine that no longer answers stays until you use --abandon: then\n" +
 			"nothing is done on the machine itself.",
-		Example: "  ocadm machine remove worker-1 --wait\n\n  # it burned down\n  ocadm machine remove worker-1 --abandon --yes",
+		Example: "  ocadm machine remove worker-1 --wait\n\n  # the machine is lost\n  ocadm machine remove worker-1 --abandon --yes",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			what := fmt.Sprintf("This takes machine %s out of the cluster and removes what ocadm installed on it", args[0])

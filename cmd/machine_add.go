@@ -37,7 +37,7 @@ func newMachineAdd(a *app) *cobra.Command {
 		Use: "add [NAME]", Short: "Add a machine, or those in a file",
 		Long: "Creates OnecloudMachines, which the operator then joins. With NAME, flags describe the machine, and its credentials are stored in Secret\n" +
 			"NAME-login. With --callback, nothing logs in to the machine: it boots with its bootstrap data. With -f, a file of OnecloudMachines\n" +
-			"describes them; if one of them is wrong, none is added. Machines that are there stay as they are.",
+			"describes them; if one of them is wrong, none is added. Existing machines stay as they are.",
 		Example: "  ocadm machine add worker-1 --address 192.0.2.21 --key ~/.ssh/id_ed25519 --roles compute --wait\n" +
 			"  ocadm machine add worker-2 --address 192.0.2.22 --user debian --password-file /root/pw --host-key SHA256:...\n  ocadm machine add -f machines.yaml\n\n" +
 			"  # it boots by itself with the printed user data\n  ocadm machine add worker-3 --callback\n  ocadm machine bootstrap-data worker-3 >user-data",
@@ -79,7 +79,7 @@ func (m *machineFlags) add(c *cobra.Command) {
 	fs.StringVar(&m.passwordFile, "password-file", "", "file with the password of the user")
 	fs.StringVar(&m.sudoPasswordFile, "sudo-password-file", "", "file with the password that sudo asks for, if it differs")
 	fs.StringVar(&m.secret, "secret", "", "existing Secret with the credentials, instead of files")
-	fs.StringVar(&m.hostKey, "host-key", "", "key that the machine must show, TYPE BASE64 or SHA256:... (default: the key of the first contact is pinned)")
+	fs.StringVar(&m.hostKey, "host-key", "", "key that the machine must present, TYPE BASE64 or SHA256:... (default: the key of the first contact is pinned)")
 	fs.StringSliceVar(&m.roles, "roles", nil, "what the machine does: compute, controller, controlplane, baremetal, lbagent")
 	fs.StringToStringVar(&m.labels, "labels", nil, "additional labels of its Node, key=value")
 	fs.StringSliceVar(&m.hostNetworks, "host-networks", nil, "networks of virtual machines, NIC/BRIDGE/ADDRESS, as for join")

@@ -36,7 +36,7 @@ func newMove(a *app) *cobra.Command {
 	var follow, virtual bool
 	c := &cobra.Command{
 		Use: "move ADDRESS", Short: "Give this node another address",
-		Long: "Gives this node ADDRESS. The machine must already have this address, best beside the present one. The command writes it wherever the\n" +
+		Long: "Gives this node ADDRESS. The machine must already have this address, preferably beside the present one. The command writes it wherever the\n" +
 			"present address is, restarts what uses it, and waits until the node is Ready. On the only control-plane node of a cluster, it also\n" +
 			"changes the certificates, etcd, the settings of Kubernetes, and the clouds that are reached there. Virtual machines and pods of the pod\n" +
 			"network keep running.\n\n" +

@@ -30,7 +30,7 @@ func newSupport(a *app) *cobra.Command {
 			"The bundle holds no Secret. The values of the Secrets in the namespaces of the cloud and the operator, and what looks like a password or\n" +
 			"a token, are taken out of logs and objects. A value that is also a name, such as that of the namespace, is taken out only where it looks\n" +
 			"like a password. If your account may not list these Secrets, the bundle has no logs. If the API server does not answer, what looks like a\n" +
-			"password is all that is taken out of the journals of the machine. It holds names and addresses of your site: look into it before you\n" +
+			"password is all that is taken out of the journals of the machine. It holds names and addresses of your site: check it before you\n" +
 			"send it. With --recipient only the owner of that age or SSH key can read it.",
 		Example: "  ocadm support\n  ocadm support --file /tmp/support.tar.gz\n  ocadm support --recipient age1…\n\n  tar -tzf ocadm-support-*.tar.gz",
 		Args:    arguments(cobra.NoArgs),

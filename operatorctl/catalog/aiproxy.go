@@ -7,7 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func aiproxy() component.Component {
 	return service(31513, component.Component{
 		Name: "aiproxy", Summary: "gateway to language models",
-		Single:   "it enters itself in its database as one node",
+		Single:   "it registers itself in its database as one node",
 		Releases: component.Releases{First: "v4.0.4"},
 		Products: withAI,
 		Config:   &component.Config{Options: aiproxyOptions, Secrets: aiproxySecrets},

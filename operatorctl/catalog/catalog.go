@@ -91,7 +91,7 @@ const cloudCritical = "system-cluster-critical"
 // Why several components run once.
 const (
 	closedSource = "its source is not public: whether two copies can serve at once is not known"
-	ownVolume    = "its data lies in a volume with one writer"
+	ownVolume    = "its data is in a volume with one writer"
 )
 
 // What many components share.

@@ -8,7 +8,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func mcpServer() component.Component {
 	return service(30876, component.Component{
 		Name: "mcp-server", SpecKey: "mcpServer", Summary: "MCP server: the cloud as tools for language models",
-		Single:   "a client's session lives in the copy that began it",
+		Single:   "a client session exists only in the copy that started it",
 		Releases: component.Releases{First: "v4.0.2"},
 		Products: withAI,
 		Image:    component.Image{EE: "mcp-server-ee", EEFor: eeOnly, Hyper: true},

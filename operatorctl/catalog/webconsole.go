@@ -7,7 +7,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func webconsole() component.Component {
 	return service(30899, component.Component{
 		Name: "webconsole", Summary: "remote consoles in the browser",
-		Single: "a console's session lives in the copy that began it",
+		Single: "a console session exists only in the copy that started it",
 		Workload: component.Workload{
 			ContainerName: "web", Security: usualRights(),
 			Sidecars: []component.Sidecar{{
