@@ -87,7 +87,8 @@ func (r *Reconciler) finalize(ctx context.Context, m *cloud, s State) (ctrl.Resu
 
 // reportDeleting reports what is still there of a cloud that is being deleted, and what went since.
 func (r *Reconciler) reportDeleting(ctx context.Context, m *cloud, s State, left map[string][]client.Object, message string) error {
-	out := deletingStatus(s, message)
+	out := status.Of(s.Cloud, s.Now)
+	out.Deleting(message)
 	var events []pendingEvent
 	if s.Cloud.Status.Phase != out.Phase {
 		events = append(events, normal(wholeCloud, string(out.Phase), "deleting the cloud, last component first"))
@@ -265,12 +266,4 @@ func finalizers(names []string) string {
 		return "the finalizer " + names[0]
 	}
 	return "the finalizers " + strings.Join(names, ", ")
-}
-
-// deletingStatus is that of a cloud that is being deleted.
-func deletingStatus(s State, message string) v1alpha1.OnecloudClusterStatus {
-	out := *s.Cloud.Status.DeepCopy()
-	out.Phase, out.ObservedGeneration = v1alpha1.PhaseDeleting, s.Cloud.Generation
-	out.Conditions = status.Deleting(out.Conditions, message, s.Cloud.Generation, s.Now)
-	return out
 }
