@@ -67,23 +67,22 @@ func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 	if !o.without.nodes {
 		byObject[&corev1.Node{}] = cache.ByObject{Transform: stripNode}
 	}
-	grace, release := cmp.Or(o.Grace, gracePeriod), true
-	lease, renew, retry := leaseDuration, renewDeadline, retryPeriod
+	const off = "0"
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:                        kube.Scheme(),
 		Logger:                        logr.FromSlogHandler(o.Log.Handler()),
 		Cache:                         cache.Options{ByObject: byObject, DefaultNamespaces: cacheNamespaces(o.Namespaces)},
-		Metrics:                       metricsserver.Options{BindAddress: orOff(o.Listen.Metrics)},
-		HealthProbeBindAddress:        orOff(o.Listen.Health),
-		PprofBindAddress:              orOff(o.Listen.Profile),
+		Metrics:                       metricsserver.Options{BindAddress: cmp.Or(o.Listen.Metrics, off)},
+		HealthProbeBindAddress:        cmp.Or(o.Listen.Health, off),
+		PprofBindAddress:              cmp.Or(o.Listen.Profile, off),
 		LeaderElection:                o.Lease != "",
 		LeaderElectionID:              leaseName,
 		LeaderElectionNamespace:       o.Lease,
-		LeaderElectionReleaseOnCancel: release,
-		LeaseDuration:                 &lease,
-		RenewDeadline:                 &renew,
-		RetryPeriod:                   &retry,
-		GracefulShutdownTimeout:       &grace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 new(leaseDuration),
+		RenewDeadline:                 new(renewDeadline),
+		RetryPeriod:                   new(retryPeriod),
+		GracefulShutdownTimeout:       new(cmp.Or(o.Grace, gracePeriod)),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the operator: %w", err)
@@ -95,13 +94,6 @@ func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("setting up /readyz: %w", err)
 	}
 	return mgr, nil
-}
-
-func orOff(address string) string {
-	if address == "" {
-		return "0"
-	}
-	return address
 }
 
 func cacheNamespaces(names []string) map[string]cache.Config {

@@ -353,8 +353,19 @@ func (c Component) LogsInAs() string {
 
 // Several reports whether several pods of the component serve at once in profile ha.
 func (c Component) Several() bool {
-	deployment := c.Workload.Kind == "" || c.Workload.Kind == Deployment
-	return deployment && c.Single == "" || c.Workload.Kind == StatefulSet
+	kind := c.WorkloadKind()
+	return kind == Deployment && c.Single == "" || kind == StatefulSet
+}
+
+// WorkloadKind is the kind of object that runs its pods.
+func (c Component) WorkloadKind() WorkloadKind { return cmp.Or(c.Workload.Kind, Deployment) }
+
+// Services are its Service and the further ones, none where it has none.
+func (c Component) Services() []Service {
+	if c.Service == nil {
+		return nil
+	}
+	return append([]Service{*c.Service}, c.Service.More...)
 }
 
 // Kinds of the objects a component consists of.
@@ -370,13 +381,7 @@ func (c Component) Kinds() []string {
 	add("Secret", hasConfig && (c.Config.Plain == "" || c.Config.Files != nil))
 	add("PersistentVolumeClaim", c.Storage != nil)
 	add("Service", c.Service != nil)
-	switch c.Workload.Kind {
-	case "":
-		add(string(Deployment), true)
-	case NoWorkload:
-	default:
-		add(string(c.Workload.Kind), true)
-	}
+	add(string(c.WorkloadKind()), c.WorkloadKind() != NoWorkload)
 	add("PodDisruptionBudget", c.Several())
 	add("Ingress", c.Ingress != nil)
 	return out

@@ -3,6 +3,7 @@
 package component
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
@@ -10,7 +11,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -301,12 +301,8 @@ func (in Inputs) ClickHouseDSN(owner string) string {
 		return ""
 	}
 	s := in.Cluster.Spec.Clickhouse
-	port := s.Port
-	if port == 0 {
-		port = DefaultClickHousePort
-	}
 	return fmt.Sprintf("tcp://%s?database=%s&read_timeout=10&write_timeout=20&username=%s&password=%s",
-		net.JoinHostPort(s.Host, strconv.Itoa(int(port))), d.Name, d.Account(), in.Credentials[ClickHousePassword(owner)])
+		net.JoinHostPort(s.Host, strconv.Itoa(int(cmp.Or(s.Port, DefaultClickHousePort)))), d.Name, d.Account(), in.Credentials[ClickHousePassword(owner)])
 }
 
 // JDBC is how a component in Java reaches a database.
@@ -315,9 +311,4 @@ func (in Inputs) JDBC(database string) string {
 }
 
 // Account is the user that owns the database.
-func (d Database) Account() string {
-	if d.User != "" {
-		return d.User
-	}
-	return d.Name
-}
+func (d Database) Account() string { return cmp.Or(d.User, d.Name) }

@@ -77,10 +77,7 @@ func installOne(ctx context.Context, k8s identity.Records, in Input, s software,
 // objectStore is kubeserver's minio: its account, and a volume of a terabyte for each of its pods.
 func objectStore(class, mode, access, secret string) map[string]any {
 	replicas := 1
-	if mode == "" {
-		mode = "standalone"
-	}
-	if mode == "distributed" {
+	if mode = cmp.Or(mode, "standalone"); mode == "distributed" {
 		replicas = 4
 	}
 	return map[string]any{

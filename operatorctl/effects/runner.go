@@ -3,6 +3,7 @@
 package effects
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,12 +41,7 @@ type Outcome struct {
 const timeout = 10 * time.Second
 
 // limit is how long the effect may take.
-func (e Effect) limit() time.Duration {
-	if e.Within > 0 {
-		return e.Within
-	}
-	return timeout
-}
+func (e Effect) limit() time.Duration { return cmp.Or(e.Within, timeout) }
 
 // parallel is how many effects are under way at once.
 const parallel = 8

@@ -3,6 +3,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -252,10 +253,7 @@ func (a actor) clients(m *cloud, s State, cluster component.Cluster, credentials
 		m.connections = effects.NewConnections(a.options)
 	}
 	_, names := secrets.Split(s.Secrets.credentials)
-	id := names[component.CloudID]
-	if id == "" {
-		id = string(s.Cloud.UID) // what a new Secret would get
-	}
+	id := cmp.Or(names[component.CloudID], string(s.Cloud.UID)) // what a new Secret would get
 	return m.connections.For(effects.Access{
 		Cluster: cluster, Credentials: credentials, CAPEM: ca, MySQL: *s.Cloud.Spec.MySQL.DeepCopy(), ClickHouse: *s.Cloud.Spec.Clickhouse.DeepCopy(),
 		Owner:  mysql.Owner{ID: id, Namespace: s.Cloud.Namespace, Name: s.Cloud.Name},
@@ -266,14 +264,13 @@ func (a actor) clients(m *cloud, s State, cluster component.Cluster, credentials
 
 // clean deletes what is no longer wanted.
 func (a actor) clean(ctx context.Context, s State, c cleanup) State {
-	for _, o := range c.deletes {
-		kind := o.GetObjectKind().GroupVersionKind().Kind
-		if err := a.applier.Delete(ctx, o); err != nil {
+	for _, key := range c.deletes {
+		if err := a.applier.Delete(ctx, key); err != nil {
 			a.log(s).Warn("pruning", "error", err)
 			s.Done.Refused = true
 			continue
 		}
-		a.note(&s, nil, engine.Change{Action: engine.Pruned, Kind: kind, Name: o.GetName()})
+		a.note(&s, nil, engine.Change{Action: engine.Pruned, Kind: key.GVK.Kind, Name: key.Name})
 	}
 	for _, p := range c.patches {
 		if err := a.client.Patch(ctx, p.Object, p.Patch, client.FieldOwner(engine.FieldManager)); err != nil && !apierrors.IsConflict(err) {
@@ -294,7 +291,7 @@ func (a actor) setState(s State, cluster component.Cluster) func(ctx context.Con
 		cm := empty.DeepCopy()
 		cm.Name, cm.Data = cluster.State(component), data
 		if data == nil {
-			return a.applier.Delete(ctx, cm)
+			return a.applier.Delete(ctx, engine.KeyOf(cm))
 		}
 		_, err := a.applier.Apply(ctx, []client.Object{cm})
 		return err

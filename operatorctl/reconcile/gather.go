@@ -3,6 +3,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -16,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/dbpair"
@@ -125,13 +125,7 @@ func (r reader) ownDatabase(ctx context.Context, cr *v1alpha1.OnecloudCluster) e
 
 // sameServer is true if two clouds name the same server. A name without a dot is that of a Service in the cloud's own namespace.
 func sameServer(a, b *v1alpha1.OnecloudCluster, x, y v1alpha1.DatabaseServer, usual int32) bool {
-	port := func(s v1alpha1.DatabaseServer) int32 {
-		if s.Port == 0 {
-			return usual
-		}
-		return s.Port
-	}
-	return x.Host != "" && x.Host == y.Host && port(x) == port(y) && (a.Namespace == b.Namespace || strings.ContainsAny(x.Host, ".:"))
+	return x.Host != "" && x.Host == y.Host && cmp.Or(x.Port, usual) == cmp.Or(y.Port, usual) && (a.Namespace == b.Namespace || strings.ContainsAny(x.Host, ".:"))
 }
 
 func older(a, b *v1alpha1.OnecloudCluster) bool {
@@ -162,7 +156,7 @@ func (r reader) list(ctx context.Context, cr *v1alpha1.OnecloudCluster) (Live, e
 			return l, err
 		}
 	}
-	l.redundancy, _ = all[engine.Key{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespace: cr.Namespace, Name: dbpair.StateName}].(*corev1.ConfigMap)
+	l.redundancy, _ = all[coreKey("ConfigMap", cr.Namespace, dbpair.StateName)].(*corev1.ConfigMap)
 	l.instance = instanceOf(cr, all)
 	r.clouds.learn(cr.Namespace, l.instance, cr.Name)
 	belongs := func(o client.Object) bool {
@@ -191,29 +185,21 @@ type staleCache struct{ until time.Time }
 
 func (*staleCache) Error() string { return "the cache does not show the last writes yet" }
 
-// each visits the cached objects of a kind in a namespace.
+// each visits the cached objects of one of render.Kinds in a namespace.
 func (r reader) each(ctx context.Context, kind client.Object, namespace string, visit func(engine.Key, client.Object)) error {
-	gvk, err := apiutil.GVKForObject(kind, r.scheme)
-	if err != nil {
-		return fmt.Errorf("listing %T: %w", kind, err)
-	}
+	gvk := kind.GetObjectKind().GroupVersionKind()
 	obj, err := r.scheme.New(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
-	if err != nil {
-		return fmt.Errorf("listing %s: %w", gvk.Kind, err)
+	if list, ok := obj.(client.ObjectList); err == nil && ok {
+		err = r.client.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)
 	}
-	list, ok := obj.(client.ObjectList)
-	if !ok {
-		return fmt.Errorf("listing %s: %T is no list", gvk.Kind, obj)
+	if err == nil {
+		err = meta.EachListItem(obj, func(o runtime.Object) error {
+			if c, ok := o.(client.Object); ok {
+				visit(engine.Key{GVK: gvk, Namespace: c.GetNamespace(), Name: c.GetName()}, c)
+			}
+			return nil
+		})
 	}
-	if err := r.client.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("listing %s: %w", gvk.Kind, err)
-	}
-	err = meta.EachListItem(list, func(o runtime.Object) error {
-		if c, ok := o.(client.Object); ok {
-			visit(engine.Key{GVK: gvk, Namespace: c.GetNamespace(), Name: c.GetName()}, c)
-		}
-		return nil
-	})
 	if err != nil {
 		return fmt.Errorf("listing %s: %w", gvk.Kind, err)
 	}

@@ -17,7 +17,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/release"
-	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
 // holding keeps a cloud at a release that this build would render otherwise: docs/decisions/0024-kept-releases.md.
@@ -40,7 +39,7 @@ func (s State) then(now component.Credentials) (past State, passwords component.
 	}
 	past.Cloud.Status.Effects = s.Cloud.Status.Effects
 	for _, cm := range from.Options {
-		past.Live.objects[engine.Key{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespace: s.Live.namespace, Name: cm.Name}] = cm
+		past.Live.objects[coreKey("ConfigMap", s.Live.namespace, cm.Name)] = cm
 	}
 	for key, o := range s.Live.objects { // the files that the pods have
 		if key.GVK.Kind == "Secret" {
@@ -235,22 +234,14 @@ func (h *holding) mergeOne(old release.Object, there bool, base, now *piece) (*p
 	return h.piece(old)
 }
 
-// piece is an object of the release.
+// piece is an object of the release. It is applied under the hash that it has there.
 func (h *holding) piece(o release.Object) (*piece, error) {
-	key := o.Key("")
-	typed, err := h.scheme.New(key.GVK)
+	typed, err := engine.Typed(h.scheme, o.Key("").GVK, o.Content)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s %q of a release: %w", o.Kind, o.Name, err)
 	}
-	obj, ok := typed.(client.Object)
-	if !ok {
-		return nil, fmt.Errorf("reading %s %q of a release: it is no object", o.Kind, o.Name)
-	}
-	if err := o.Into(obj); err != nil {
-		return nil, err
-	}
-	obj.GetObjectKind().SetGroupVersionKind(key.GVK)
-	return &piece{Object: obj, role: role(o.Role)}, nil
+	engine.ApplyAs(typed, o.Hash)
+	return &piece{Object: typed, role: role(o.Role)}, nil
 }
 
 // holdEffects keeps effects as the release has them: what only this build does otherwise comes with the update. What the release has not
@@ -314,5 +305,5 @@ func (h *holding) holdDefaults(d *Desired, pending map[string]bool) error {
 
 // hashOf a secret says nothing about it.
 func hashOf(s State, secret string) string {
-	return secrets.Salted(string(s.Cloud.UID), secret)
+	return engine.Salted(string(s.Cloud.UID), []byte(secret))
 }

@@ -121,8 +121,13 @@ func (l Live) configMap(name string) *corev1.ConfigMap {
 }
 
 func live[T client.Object](l Live, kind, name string) T {
-	o, _ := l.objects[engine.Key{GVK: corev1.SchemeGroupVersion.WithKind(kind), Namespace: l.namespace, Name: name}].(T)
+	o, _ := l.objects[coreKey(kind, l.namespace, name)].(T)
 	return o
+}
+
+// coreKey is the key of an object of Kubernetes' first group: Secret, ConfigMap, Pod, …
+func coreKey(kind, namespace, name string) engine.Key {
+	return engine.Key{GVK: corev1.SchemeGroupVersion.WithKind(kind), Namespace: namespace, Name: name}
 }
 
 // outcome of a component. It may be written.
@@ -196,14 +201,4 @@ func labels(s State) map[string]string {
 		v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy,
 		v1alpha1.LabelInstance:  s.Live.instance,
 	}
-}
-
-// copied is an object that may be changed, with its kind.
-func copied(o client.Object, key engine.Key) client.Object {
-	c, ok := o.DeepCopyObject().(client.Object)
-	if !ok {
-		return nil
-	}
-	c.GetObjectKind().SetGroupVersionKind(key.GVK)
-	return c
 }

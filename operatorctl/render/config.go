@@ -162,10 +162,7 @@ func plain(name string, in component.Inputs) (string, error) {
 
 // FileName is the name of a component's configuration file, and its key in the Secret (or its path, where the ConfigMap itself is mounted).
 func FileName(c component.Component) string {
-	if c.Config.File != "" {
-		return c.Config.File
-	}
-	return c.Name + ".conf"
+	return cmp.Or(c.Config.File, c.Name+".conf")
 }
 
 func hash(files map[string][]byte) string {

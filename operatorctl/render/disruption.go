@@ -14,8 +14,8 @@ import (
 // disruptions limits how many pods of a component are evicted at once, as by "kubectl drain": one. A component with one pod has no such limit,
 // because that pod could then never leave its node.
 func disruptions(in component.Inputs) []client.Object {
-	kind := in.Self.Workload.Kind
-	if in.Self.Replicas < 2 || kind != "" && kind != component.Deployment && kind != component.StatefulSet {
+	kind := in.Self.WorkloadKind()
+	if in.Self.Replicas < 2 || kind != component.Deployment && kind != component.StatefulSet {
 		return nil
 	}
 	return []client.Object{disruption(meta(in, ""), ComponentLabels(in))}

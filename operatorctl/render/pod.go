@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -79,8 +80,7 @@ const drainSeconds = 15
 
 // drain lets the pods of a Deployment serve on for a moment where another pod has already taken over.
 func drain(s *corev1.PodSpec, in component.Inputs) {
-	w := in.Self.Workload
-	if w.Kind != "" && w.Kind != component.Deployment || in.Self.Service == nil || strategy(in).Type == appsv1.RecreateDeploymentStrategyType {
+	if in.Self.WorkloadKind() != component.Deployment || in.Self.Service == nil || strategy(in).Type == appsv1.RecreateDeploymentStrategyType {
 		return
 	}
 	for i := range s.Containers {
@@ -108,12 +108,9 @@ func podAnnotations(in component.Inputs, c conf) map[string]string {
 
 // with is a copy of a map with one more key.
 func with(m map[string]string, key, value string) map[string]string {
-	out := map[string]string{key: value}
-	for k, v := range m {
-		if k != key {
-			out[k] = v
-		}
-	}
+	out := map[string]string{}
+	maps.Copy(out, m)
+	out[key] = value
 	return out
 }
 
@@ -158,14 +155,11 @@ func command(in component.Inputs) []string {
 
 func containerPorts(in component.Inputs) []corev1.ContainerPort {
 	out := slices.Clone(in.Self.Workload.Ports)
-	if in.Self.Service == nil {
-		return out
-	}
 	known := map[int32]bool{}
 	for _, p := range out {
 		known[p.ContainerPort] = true
 	}
-	for _, s := range append([]component.Service{*in.Self.Service}, in.Self.Service.More...) {
+	for _, s := range in.Self.Services() {
 		for _, p := range s.Ports {
 			if n := target(in, s, p); !known[n] {
 				known[n] = true
@@ -288,7 +282,7 @@ func placement(s *corev1.PodSpec, in component.Inputs) error {
 	}
 	role := cmp.Or(r.Workload.NodeRole, "controller")
 	members := r.Workload.Kind == component.StatefulSet && r.Replicas > 1
-	if r.Replicas > 1 && (r.Workload.Kind == "" || r.Workload.Kind == component.Deployment) {
+	if r.Replicas > 1 && r.WorkloadKind() == component.Deployment {
 		s.TopologySpreadConstraints = spread(in)
 	}
 	if (r.Workload.PerZone || members) && s.Affinity == nil {

@@ -5,6 +5,7 @@
 package render
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -125,9 +126,7 @@ func Labels(cluster, name string) map[string]string {
 // ComponentLabels are those of the component that is rendered.
 func ComponentLabels(in component.Inputs) map[string]string {
 	l := Labels(in.Cluster.Name, in.Self.Name)
-	if in.Cluster.Instance != "" {
-		l[v1alpha1.LabelInstance] = in.Cluster.Instance
-	}
+	l[v1alpha1.LabelInstance] = cmp.Or(in.Cluster.Instance, l[v1alpha1.LabelInstance])
 	maps.Copy(l, in.Self.Workload.PodLabels)
 	return l
 }
@@ -137,7 +136,7 @@ func meta(in component.Inputs, suffix string) metav1.ObjectMeta {
 }
 
 func workload(in component.Inputs, c conf) (client.Object, error) {
-	kind := in.Self.Workload.Kind
+	kind := in.Self.WorkloadKind()
 	if kind == component.NoWorkload {
 		return nil, nil //nolint:nilnil // a component without pods has no workload, and that is no error
 	}
@@ -148,7 +147,7 @@ func workload(in component.Inputs, c conf) (client.Object, error) {
 	lasting := minReady(kind, pod.Spec)
 	selector := &metav1.LabelSelector{MatchLabels: ComponentLabels(in)}
 	switch kind {
-	case "", component.Deployment:
+	case component.Deployment:
 		return &appsv1.Deployment{ObjectMeta: meta(in, ""), Spec: appsv1.DeploymentSpec{
 			Replicas: new(in.Self.Replicas), Selector: selector, Template: pod, Strategy: strategy(in), MinReadySeconds: lasting,
 			ProgressDeadlineSeconds: progressDeadline(in.Self.Component),

@@ -93,10 +93,7 @@ func (im images) beside(container string, image component.Image, at []string) (s
 
 // byDefault is the reference without the field image.
 func (im images) byDefault(container string, image component.Image, at []string) (ref, error) {
-	r := ref{repository: im.repository(), name: im.name(container, image), sep: ":", tag: im.cluster.Version}
-	if tag := image.TagFor(im.cluster.Version); tag != "" {
-		r.tag = tag
-	}
+	r := ref{repository: im.repository(), name: im.name(container, image), sep: ":", tag: cmp.Or(image.TagFor(im.cluster.Version), im.cluster.Version)}
 	if image.Reference != "" {
 		s := image.Reference
 		if !strings.Contains(s, "/") {
@@ -126,8 +123,8 @@ func (im images) chosenParts(r ref, container string, image component.Image, at 
 		r.name = name
 	}
 	tag := im.spec.text("", key("tag")...)
-	if tag == "" && image.TagKey != "" {
-		tag = im.spec.text("", key(image.TagKey)...)
+	if image.TagKey != "" {
+		tag = cmp.Or(tag, im.spec.text("", key(image.TagKey)...))
 	}
 	switch digest := strings.TrimPrefix(tag, "@"); {
 	case strings.HasPrefix(digest, "sha256:"):
@@ -155,10 +152,8 @@ func (im images) name(container string, image component.Image) string {
 		return hyper
 	case ee && image.EE != "":
 		return image.EE
-	case image.Name != "":
-		return image.Name
 	}
-	return container
+	return cmp.Or(image.Name, container)
 }
 
 // The one big image, by edition.
@@ -175,10 +170,7 @@ func (im images) chosenName(container string, image component.Image, path []stri
 
 // ownNames are the names an image may have in one cloud or another without a choice of a user.
 func ownNames(container string, image component.Image) []string {
-	names := []string{container}
-	if image.Name != "" {
-		names[0] = image.Name
-	}
+	names := []string{cmp.Or(image.Name, container)}
 	if image.EE != "" {
 		names = append(names, image.EE)
 	}

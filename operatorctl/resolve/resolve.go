@@ -73,7 +73,8 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 		return component.Cluster{}, err
 	}
 	c := component.Cluster{
-		Name: cr.Name, Namespace: cr.Namespace, ID: f.Names[component.CloudID], Instance: f.Instance,
+		Name: cr.Name, Namespace: cmp.Or(cr.Namespace, "onecloud"), ID: f.Names[component.CloudID],
+		Instance:     cmp.Or(f.Instance, v1alpha1.InstancePrefix+cr.Name),
 		Region:       spec.text(DefaultRegion, "region"),
 		Zone:         spec.text(DefaultZone, "zone"),
 		Version:      spec.text(DefaultVersion, "version"),
@@ -85,12 +86,6 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 		StorageClass: cmp.Or(cr.Spec.StorageClassName, DefaultClass),
 		Spec:         &cr.Spec,
 		Components:   make(map[string]component.Resolved, len(f.Components)),
-	}
-	if c.Namespace == "" {
-		c.Namespace = "onecloud"
-	}
-	if c.Instance == "" {
-		c.Instance = v1alpha1.InstancePrefix + c.Name
 	}
 	var errs []error
 	if c.Edition, err = edition(cr.Annotations[v1alpha1.AnnotationEdition]); err != nil {
@@ -248,16 +243,10 @@ func locked(c *component.Cluster) bool {
 
 // ports gives every port its number. A number is that of the Service, of the node and of the listener at once.
 func ports(k component.Component, spec view, at []string) (internal bool, numbers map[string]int32) {
-	if k.Service == nil {
-		return false, nil
-	}
 	numbers = map[string]int32{}
-	for _, s := range append([]component.Service{*k.Service}, k.Service.More...) {
+	for _, s := range k.Services() {
 		for _, p := range s.Ports {
-			numbers[s.NameSuffix+p.Name] = p.Port
-			if p.NodePort > 0 {
-				numbers[s.NameSuffix+p.Name] = p.NodePort
-			}
+			numbers[s.NameSuffix+p.Name] = cmp.Or(p.NodePort, p.Port)
 			if p.SpecKey == "" {
 				continue
 			}
@@ -307,11 +296,7 @@ func newView(spec *v1alpha1.OnecloudClusterSpec, owned *Owned) (view, error) {
 }
 
 func (v view) block(k component.Component) *v1alpha1.ComponentSpec {
-	key := k.SpecKey
-	if key == "" {
-		key = k.Name
-	}
-	if b := v.spec.Component(key); b != nil {
+	if b := v.spec.Component(cmp.Or(k.SpecKey, k.Name)); b != nil {
 		return b
 	}
 	return &v1alpha1.ComponentSpec{}

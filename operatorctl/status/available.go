@@ -30,7 +30,7 @@ func (s *Cloud) HighlyAvailable(c component.Cluster, nodes []Node) {
 	var twice, once, single, lacks []string
 	for _, name := range slices.Sorted(maps.Keys(c.Components)) {
 		r := c.Components[name]
-		deployment := r.Workload.Kind == "" || r.Workload.Kind == component.Deployment
+		deployment := r.WorkloadKind() == component.Deployment
 		switch {
 		case !r.Enabled || !deployment && r.Workload.Kind != component.StatefulSet:
 		case r.Workload.FixedMembers && r.Replicas < majority:

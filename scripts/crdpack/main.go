@@ -25,7 +25,6 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/catalog"
-	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 // depth at which a value is written on one line: spec.versions[].schema.openAPIV3Schema.properties.spec.properties.NAME.
@@ -163,10 +162,7 @@ func blockRule(keys []string) map[string]any {
 func portRule() map[string]any {
 	var list []string
 	for _, c := range catalog.All() {
-		if c.Service == nil {
-			continue
-		}
-		for _, service := range append([]component.Service{*c.Service}, c.Service.More...) {
+		for _, service := range c.Services() {
 			for _, port := range service.Ports {
 				if port.SpecKey == "" {
 					continue
