@@ -307,3 +307,11 @@ func (h *holding) holdDefaults(d *Desired, pending map[string]bool) error {
 func hashOf(s State, secret string) string {
 	return engine.Salted(string(s.Cloud.UID), []byte(secret))
 }
+
+func byComponent(objects []release.Object) map[string][]release.Object {
+	out := map[string][]release.Object{}
+	for _, o := range objects {
+		out[o.Component] = append(out[o.Component], o)
+	}
+	return out
+}
