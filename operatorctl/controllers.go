@@ -10,6 +10,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -79,6 +81,29 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 		return nil
 	}
 	return operations(mgr, o)
+}
+
+// toCloud maps an object to the cloud its labels name, and makes the applier forget what was deleted.
+func toCloud(r *reconcile.Reconciler) handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
+	add := func(o client.Object, q queue) {
+		if name := r.CloudOf(o); name != "" {
+			q.Add(ctrl.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}})
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			if e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion() {
+				add(e.ObjectOld, q) // its label may have been edited away; the queue holds each cloud once
+				add(e.ObjectNew, q)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
+			r.Deleted(e.Object)
+			add(e.Object, q)
+		},
+	}
 }
 
 // operations wires the controller of operations into the manager.

@@ -325,12 +325,13 @@ type Storage struct {
 	Backups bool
 }
 
-// SpecPath is the path of the component's block below spec: ["regionServer"], ["hostagent", "SdnAgent"], ["components", "cronjob-test"].
+// SpecPath is the path of the component's block below spec: ["regionServer"], ["hostagent", "SdnAgent"], ["components", "cronjob-test"]. Its caller may
+// append to it.
 func (c Component) SpecPath() []string {
 	if c.SpecKey == "" {
 		return []string{"components", c.Name}
 	}
-	return strings.Split(c.SpecKey, ".")
+	return slices.Clip(strings.Split(c.SpecKey, "."))
 }
 
 // BlockPath is SpecPath without a container's block: ["hostagent"] for ["hostagent", "SdnAgent"]. Its caller may append to it.

@@ -54,8 +54,7 @@ type Cluster struct {
 	// LoadBalancer is the host part of public addresses: the spec's, or else a node's; "" (no node is known) makes them use the component's
 	// Service, see PublicHost.
 	LoadBalancer string
-	// Mysql is how components reach their database.
-	MysqlHost string
+	// MysqlPort is that of the spec, or the usual one.
 	MysqlPort int
 	// StorageClass is that of every volume for which the component names none.
 	StorageClass string
@@ -269,6 +268,11 @@ func (c Cluster) URL(component, port, path string) string {
 // AuthURL is where components authenticate.
 func (c Cluster) AuthURL() string { return c.URL("keystone", "admin", "/v3") }
 
+// MysqlAddress is how components reach their database: HOST:PORT.
+func (c Cluster) MysqlAddress() string {
+	return net.JoinHostPort(c.Spec.MySQL.Host, strconv.Itoa(c.MysqlPort))
+}
+
 // DSN is how a component reaches its database.
 func (in Inputs) DSN(owner string) string {
 	d := in.Cluster.Components[owner].Database
@@ -276,7 +280,7 @@ func (in Inputs) DSN(owner string) string {
 		return ""
 	}
 	return fmt.Sprintf("mysql+pymysql://%s:%s@%s/%s?charset=utf8&parseTime=true&interpolateParams=true%s",
-		d.Account(), in.Credentials[DatabasePassword(owner)], net.JoinHostPort(in.Cluster.MysqlHost, strconv.Itoa(in.Cluster.MysqlPort)), d.Name,
+		d.Account(), in.Credentials[DatabasePassword(owner)], in.Cluster.MysqlAddress(), d.Name,
 		servicesTLS(in.Cluster.Spec.MySQL.TLS))
 }
 
@@ -307,7 +311,7 @@ func (in Inputs) ClickHouseDSN(owner string) string {
 
 // JDBC is how a component in Java reaches a database.
 func (in Inputs) JDBC(database string) string {
-	return "jdbc:mysql://" + net.JoinHostPort(in.Cluster.MysqlHost, strconv.Itoa(in.Cluster.MysqlPort)) + "/" + database
+	return "jdbc:mysql://" + in.Cluster.MysqlAddress() + "/" + database
 }
 
 // Account is the user that owns the database.

@@ -115,7 +115,7 @@ func monitorStackWanted(in Input) map[string]any {
 		"publicAddress": in.Cluster.LoadBalancer, "enforceDomain": s.Grafana.EnforceDomain, "disableSubpath": s.Grafana.DisableSubpath,
 		"subpath": cmp.Or(s.Grafana.Subpath, "grafana"), "enableThanosQuery": true,
 		"db": map[string]any{
-			"host": in.Cluster.MysqlHost, "port": in.Cluster.MysqlPort, "database": "grafana", "username": "grafana",
+			"host": in.Cluster.Spec.MySQL.Host, "port": in.Cluster.MysqlPort, "database": "grafana", "username": "grafana",
 			"password": in.Credentials[component.DatabasePassword("monitor-stack")],
 		},
 	}

@@ -102,7 +102,7 @@ func (in Input) database(c component.Resolved) Effect {
 	acc := databaseAccount(c.Component, in.Credentials)
 	return Effect{
 		Key: DatabaseKey(c.Name), Component: c.Name, Target: MySQL, Stage: Before,
-		Hash: in.hash("marked database", acc, c.Database.More, in.Cluster.MysqlHost, in.Cluster.MysqlPort),
+		Hash: in.hash("marked database", acc, c.Database.More, in.Cluster.Spec.MySQL.Host, in.Cluster.MysqlPort),
 		Do: func(ctx context.Context, cl Clients) (bool, error) {
 			admin, err := cl.MySQL(ctx)
 			if err != nil {

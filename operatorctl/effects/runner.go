@@ -163,20 +163,17 @@ func (p *Runner) Run(ctx context.Context, list []Effect) []Outcome {
 }
 
 func (r *run) wait() {
-	if r.WaitLimit == 0 {
-		r.group.Wait()
-		return
-	}
-	ended := make(chan struct{})
+	ended, enough := make(chan struct{}), (<-chan time.Time)(nil)
 	go func() {
 		r.group.Wait()
 		close(ended)
 	}()
-	enough := time.NewTimer(r.WaitLimit)
-	defer enough.Stop()
+	if r.WaitLimit > 0 {
+		enough = time.After(r.WaitLimit)
+	}
 	select {
 	case <-ended:
-	case <-enough.C:
+	case <-enough:
 	}
 }
 

@@ -5,9 +5,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,8 +79,8 @@ func adoptionDue(s State) bool {
 
 // adopt gives users what they had changed in the earlier operator's files, before the first apply: afterwards it cannot be known any more. A
 // component that could be brought to another database by that is left as it is.
-func (a actor) adopt(ctx context.Context, s State, d *Desired) State {
-	here := net.JoinHostPort(d.Cluster.MysqlHost, strconv.Itoa(d.Cluster.MysqlPort))
+func (a actor) adopt(ctx context.Context, s State, d *Desired) {
+	here := d.Cluster.MysqlAddress()
 	for _, c := range d.Components {
 		cm := earlierConfig(s, c.Name)
 		if cm == nil || c.err != nil || c.paused || c.Config == nil || c.Config.Of != "" || c.Config.Sealed != "" {
@@ -98,7 +96,6 @@ func (a actor) adopt(ctx context.Context, s State, d *Desired) State {
 			s.outcome(c.Name).err, s.Done.Refused = fmt.Errorf("taking over ConfigMap %s of the earlier operator: %w", cm.Name, err), true
 		}
 	}
-	return s
 }
 
 // keepOptions gives options an owner of their own.

@@ -232,7 +232,7 @@ func instanceOf(cr *v1alpha1.OnecloudCluster, all map[engine.Key]client.Object) 
 		if k.Namespace != cr.Namespace || cr.UID == "" || !metav1.IsControlledBy(o, cr) {
 			continue
 		}
-		if s := status.SelectorOf(o); s != nil && s.MatchLabels[v1alpha1.LabelInstance] != "" {
+		if _, s := component.PodOf(o); s != nil && s.MatchLabels[v1alpha1.LabelInstance] != "" {
 			count[s.MatchLabels[v1alpha1.LabelInstance]]++
 		}
 	}

@@ -74,16 +74,11 @@ func (h *holding) adoptUnknown(d *Desired) error {
 }
 
 // read reads the objects of the release.
-func (h *holding) read() error {
-	if h.released != nil {
-		return nil
+func (h *holding) read() (err error) {
+	if h.released == nil {
+		h.released, err = objectsOf(h.secret)
 	}
-	full, err := release.Decode(h.secret)
-	if err != nil {
-		return err
-	}
-	h.released = byComponent(full.Objects)
-	return nil
+	return err
 }
 
 // holdComponent makes a component what its release has. different is true if an update changes it.
@@ -117,7 +112,7 @@ func (h *holding) holdComponent(s State, d *Desired, c *target) (different bool,
 // showImage makes the image of a component that of its objects.
 func (c *target) showImage() {
 	for _, p := range c.objects {
-		if pod := component.PodOf(p.Object); p.role == roleWorkload && pod != nil && len(pod.Containers) > 0 {
+		if pod, _ := component.PodOf(p.Object); p.role == roleWorkload && pod != nil && len(pod.Containers) > 0 {
 			c.FullImage = cmp.Or(pod.Containers[0].Image, c.FullImage)
 		}
 	}
@@ -308,10 +303,15 @@ func hashOf(s State, secret string) string {
 	return engine.Salted(string(s.Cloud.UID), []byte(secret))
 }
 
-func byComponent(objects []release.Object) map[string][]release.Object {
+// objectsOf are the objects of the release that a Secret holds, by component.
+func objectsOf(secret *corev1.Secret) (map[string][]release.Object, error) {
+	full, err := release.Decode(secret)
+	if err != nil {
+		return nil, err
+	}
 	out := map[string][]release.Object{}
-	for _, o := range objects {
+	for _, o := range full.Objects {
 		out[o.Component] = append(out[o.Component], o)
 	}
-	return out
+	return out, nil
 }

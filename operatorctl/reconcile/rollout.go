@@ -94,13 +94,7 @@ func (s *State) heed(m *cloud, running *v1alpha1.OnecloudOperation, changed bool
 	if secret == nil {
 		return false, fmt.Errorf("operation %s: release %d is gone", r.operation, r.From)
 	}
-	r.released, err = m.memos.from.get(string(secret.UID)+"/"+secret.ResourceVersion, func() (map[string][]release.Object, error) {
-		full, err := release.Decode(secret)
-		if err != nil {
-			return nil, err
-		}
-		return byComponent(full.Objects), nil
-	})
+	r.released, err = m.memos.from.get(string(secret.UID)+"/"+secret.ResourceVersion, func() (map[string][]release.Object, error) { return objectsOf(secret) })
 	if err != nil {
 		return false, err
 	}

@@ -37,7 +37,8 @@ type State struct {
 	Releases releases
 	// Audit is true if everything outside Kubernetes is to be verified again.
 	Audit bool
-	Done  outcome
+	// Done is what has been done since; the copies of a State share it.
+	Done *outcome
 }
 
 // releases are what a cloud runs, and what it is to run next.
@@ -73,8 +74,8 @@ type outcome struct {
 }
 
 // nothingDone is where a reconcile begins.
-func nothingDone() outcome {
-	return outcome{Components: map[string]*componentOutcome{}, Effects: map[string]effects.Outcome{}}
+func nothingDone() *outcome {
+	return &outcome{Components: map[string]*componentOutcome{}, Effects: map[string]effects.Outcome{}}
 }
 
 // componentOutcome is what a reconcile has done with one component so far.
@@ -185,7 +186,7 @@ func (s State) passwordTaken() bool {
 }
 
 // retryAt makes the next reconcile come at t at the latest; the zero time changes nothing.
-func (s *State) retryAt(t time.Time) { s.Done.Retry = wait.Earliest(s.Done.Retry, t) }
+func (s State) retryAt(t time.Time) { s.Done.Retry = wait.Earliest(s.Done.Retry, t) }
 
 // own sets the owner reference, except on claims: they may hold data and outlive the cloud. With spec.deletionPolicy Delete the finalizer
 // removes them.

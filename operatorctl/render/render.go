@@ -44,7 +44,7 @@ func Component(r component.Resolved, in component.Inputs) (component.Objects, er
 	if conf.public != nil {
 		o.ConfigMaps = append(o.ConfigMaps, &corev1.ConfigMap{ObjectMeta: meta(in, ""), Data: conf.public})
 	}
-	if conf.secret != nil {
+	if len(conf.secret) > 0 {
 		o.Secrets = append(o.Secrets, &corev1.Secret{ObjectMeta: meta(in, ConfigSuffix), Type: corev1.SecretTypeOpaque, Data: conf.secret})
 	}
 	if o.Workload, err = workload(in, conf); err != nil {
@@ -181,8 +181,9 @@ func podTemplate(in component.Inputs, c conf) (corev1.PodTemplateSpec, error) {
 	w := r.Workload
 	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: ComponentLabels(in), Annotations: podAnnotations(in, c)}}
 	s := &t.Spec
-	s.Volumes, _ = volumes(in, c)
-	main := container(in, c)
+	vols, mounts := volumes(in, c)
+	main := container(in, mounts)
+	s.Volumes = vols
 	s.Containers = []corev1.Container{main}
 	if w.DBInit {
 		s.InitContainers = []corev1.Container{{
@@ -240,10 +241,9 @@ func podAnnotations(in component.Inputs, c conf) map[string]string {
 	return a
 }
 
-func container(in component.Inputs, c conf) corev1.Container {
+func container(in component.Inputs, mounts []corev1.VolumeMount) corev1.Container {
 	r := in.Self
 	w := r.Workload
-	_, mounts := volumes(in, c)
 	out := corev1.Container{
 		Name: cmp.Or(w.ContainerName, r.Name), Image: r.FullImage, ImagePullPolicy: corev1.PullPolicy(r.PullPolicy),
 		Command: command(in), Args: w.Args, WorkingDir: w.WorkingDir, Ports: containerPorts(in),

@@ -67,12 +67,12 @@ func (d defaults) force(value any, path ...string) {
 
 func (d defaults) component(r component.Resolved) error {
 	at, outer := r.SpecPath(), r.BlockPath()
-	key := func(k ...string) []string { return append(outer[:len(outer):len(outer)], k...) }
+	key := func(k ...string) []string { return append(outer, k...) }
 	// An image that a user wrote but did not choose follows the release, whoever owns the field.
 	if !r.Pinned && r.Problem == "" {
-		d.force(r.FullImage, append(at[:len(at):len(at)], "image")...)
+		d.force(r.FullImage, append(at, "image")...)
 	}
-	d.set("IfNotPresent", append(at[:len(at):len(at)], "imagePullPolicy")...)
+	d.set("IfNotPresent", append(at, "imagePullPolicy")...)
 	for _, s := range r.Workload.Sidecars {
 		if image, runs := r.ContainerImages[s.Name]; runs && s.SpecKey != "" && r.Problem == "" && !slices.Contains(r.PinnedContainers, s.Name) {
 			d.force(image, append(strings.Split(s.SpecKey, "."), "image")...)

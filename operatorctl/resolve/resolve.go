@@ -81,7 +81,6 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 		Product:      component.Product(spec.text(string(component.FullStack), "productVersion")),
 		Profile:      component.Profile(spec.text(string(component.Small), "profile")),
 		LoadBalancer: strings.Trim(cmp.Or(cr.Spec.LoadBalancerEndpoint, f.Address), "[]"),
-		MysqlHost:    cr.Spec.MySQL.Host,
 		MysqlPort:    int(spec.number(DefaultMysqlPort, "mysql", "port")),
 		StorageClass: cmp.Or(cr.Spec.StorageClassName, DefaultClass),
 		Spec:         &cr.Spec,
@@ -98,7 +97,7 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 	if cr.Spec.DBEngine == engineDameng {
 		errs = append(errs, errors.New("spec.db_engine: "+damengRefused))
 	}
-	if c.MysqlHost == "" {
+	if cr.Spec.MySQL.Host == "" {
 		errs = append(errs, errors.New("spec.mysql.host: name the database server"))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -147,7 +146,7 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 		switch {
 		case s.SpecKey != "":
 			var pinned bool
-			r.ContainerImages[s.Name], pinned, err = images.resolve(s.Name, s.Image, strings.Split(s.SpecKey, "."))
+			r.ContainerImages[s.Name], pinned, err = images.resolve(s.Name, s.Image, slices.Clip(strings.Split(s.SpecKey, ".")))
 			errs = append(errs, err)
 			if pinned {
 				r.PinnedContainers = append(r.PinnedContainers, s.Name)
@@ -160,7 +159,7 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 	if r.Block.DBEngine == engineDameng && k.Database != nil {
 		errs = append(errs, fmt.Errorf("spec.%s.db_engine: %s", strings.Join(outer, "."), damengRefused))
 	}
-	r.PullPolicy = spec.text(string(corev1.PullIfNotPresent), append(at[:len(at):len(at)], "imagePullPolicy")...)
+	r.PullPolicy = spec.text(string(corev1.PullIfNotPresent), append(at, "imagePullPolicy")...)
 	r.Replicas = replicas(k, c, spec)
 	r.ReadReplicas = r.Block.SlaveReplicas
 	r.Tolerations = defaultTolerations()
@@ -250,7 +249,7 @@ func ports(k component.Component, spec view, at []string) (internal bool, number
 			if p.SpecKey == "" {
 				continue
 			}
-			path := append(at[:len(at):len(at)], strings.Split(p.SpecKey, ".")...)
+			path := append(at, strings.Split(p.SpecKey, ".")...)
 			if n := int32(spec.number(0, path...)); n > 0 {
 				numbers[s.NameSuffix+p.Name] = n
 			}

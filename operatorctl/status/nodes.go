@@ -86,7 +86,7 @@ type place struct {
 
 // placeOf a workload among the nodes, where that is decided by the role of a node: nil for any other, and while the nodes are not known.
 func placeOf(o client.Object, seen Seen) *place {
-	spec := component.PodOf(o)
+	spec, _ := component.PodOf(o)
 	_, everywhere := o.(*appsv1.DaemonSet)
 	if _, members := o.(*appsv1.StatefulSet); seen.Nodes == nil || spec == nil || members || !everywhere && !onRole(*spec) {
 		return nil

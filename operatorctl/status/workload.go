@@ -11,13 +11,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 // Workload is what a live Deployment, StatefulSet, DaemonSet or CronJob says of itself, in one form.
@@ -182,22 +182,9 @@ func lastRun(s batchv1.CronJobStatus) string {
 	return text + "the last success was at " + s.LastSuccessfulTime.UTC().Format(time.RFC3339)
 }
 
-// SelectorOf returns the selector of a workload, nil for what has none.
-func SelectorOf(o client.Object) *metav1.LabelSelector {
-	switch w := o.(type) {
-	case *appsv1.Deployment:
-		return w.Spec.Selector
-	case *appsv1.StatefulSet:
-		return w.Spec.Selector
-	case *appsv1.DaemonSet:
-		return w.Spec.Selector
-	}
-	return nil
-}
-
 // owned reports whether a pod carries the labels that the workload selects.
 func owned(p corev1.Pod, o client.Object) bool {
-	s := SelectorOf(o)
+	_, s := component.PodOf(o)
 	if s == nil {
 		return false
 	}
