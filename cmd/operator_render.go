@@ -224,11 +224,9 @@ func row(c component.Component) componentRow {
 			r.Image = strings.Join([]string{cmp.Or(c.Image.Name, c.Name), cmp.Or(c.Image.Tag, "{version}")}, ":")
 		}
 	}
-	if c.Service != nil {
-		for _, s := range append([]component.Service{*c.Service}, c.Service.More...) {
-			for _, p := range s.Ports {
-				r.Ports = append(r.Ports, fmt.Sprintf("%s/%d", p.Name, max(p.Port, p.NodePort)))
-			}
+	for _, s := range c.Services() {
+		for _, p := range s.Ports {
+			r.Ports = append(r.Ports, fmt.Sprintf("%s/%d", p.Name, max(p.Port, p.NodePort)))
 		}
 	}
 	if c.Database != nil {

@@ -29,11 +29,9 @@ func TestDocumentedComponents(t *testing.T) {
 		}
 		what += inBrackets(c.Products) + inBrackets(c.Editions)
 		var ports []string
-		if c.Service != nil {
-			for _, s := range append([]component.Service{*c.Service}, c.Service.More...) {
-				for _, p := range s.Ports {
-					ports = append(ports, fmt.Sprintf("%s %d", p.Name, max(p.Port, p.NodePort)))
-				}
+		for _, s := range c.Services() {
+			for _, p := range s.Ports {
+				ports = append(ports, fmt.Sprintf("%s %d", p.Name, max(p.Port, p.NodePort)))
 			}
 		}
 		fmt.Fprintf(&all, "| %s | `%s` | %s | %s | %s |\n", c.Name, strings.Join(c.SpecPath(), "."), docs.Cell(what), kind, strings.Join(ports, ", "))

@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -23,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/operatorctl/reconcile"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
@@ -42,31 +40,6 @@ func options() controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true),
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](firstRetry, lastRetry),
-	}
-}
-
-// toCloud maps an object to the cloud its labels name, and makes the applier forget what was deleted.
-func toCloud(r *reconcile.Reconciler) handler.EventHandler {
-	add := func(o client.Object, q workqueue.TypedRateLimitingInterface[ctrl.Request]) {
-		if name := r.CloudOf(o); name != "" {
-			q.Add(ctrl.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}})
-		}
-	}
-	type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
-	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
-			add(e.Object, q)
-		},
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			if e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion() {
-				add(e.ObjectOld, q) // its label may have been edited away; the queue holds each cloud once
-				add(e.ObjectNew, q)
-			}
-		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
-			r.Deleted(e.Object)
-			add(e.Object, q)
-		},
 	}
 }
 

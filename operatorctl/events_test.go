@@ -68,7 +68,7 @@ func TestNodesAreSmallAndQuiet(t *testing.T) {
 	big.Annotations, big.Status.Images = map[string]string{"a": "b"}, []corev1.ContainerImage{{Names: []string{"x"}}}
 	big.Status.Conditions = append(big.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDiskPressure})
 	big.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
-	kept, err := stripNode(big)
+	kept, err := stripped(stripNode)(big)
 	if n, ok := kept.(*corev1.Node); err != nil || !ok || n.Name != "n2" || len(n.Labels) != 1 || len(n.Status.Conditions) != 1 ||
 		!n.Status.Conditions[0].LastHeartbeatTime.IsZero() || n.Annotations != nil || n.Status.Images != nil {
 		t.Errorf("kept %+v, %v", kept, err)

@@ -4,6 +4,7 @@ package operatorctl
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,12 +48,12 @@ func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 	ctrllog.SetLogger(logr.FromSlogHandler(o.Log.Handler())) // else the library complains on standard error
 	byObject := map[client.Object]cache.ByObject{
 		&v1alpha1.OnecloudCluster{}: {},
-		&corev1.Pod{}:               {Label: managed, Transform: stripPod},
+		&corev1.Pod{}:               {Label: managed, Transform: stripped(stripPod)},
 	}
 	for _, k := range render.Kinds() { // pods are only watched: they say why a workload is not ready
 		b := cache.ByObject{Label: managed}
 		if _, isConfig := k.(*corev1.ConfigMap); !isConfig {
-			b.Transform = stripManagedFields
+			b.Transform = stripped(stripManagedFields)
 		}
 		byObject[k] = b
 	}
@@ -62,46 +64,35 @@ func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 		byObject[&v1alpha1.OnecloudMachine{}] = cache.ByObject{Transform: cache.TransformStripManagedFields()}
 	}
 	if !o.without.jobs {
-		byObject[&batchv1.Job{}] = cache.ByObject{Label: managed, Transform: stripJob}
+		byObject[&batchv1.Job{}] = cache.ByObject{Label: managed, Transform: stripped(stripJob)}
 	}
 	if !o.without.nodes {
-		byObject[&corev1.Node{}] = cache.ByObject{Transform: stripNode}
+		byObject[&corev1.Node{}] = cache.ByObject{Transform: stripped(stripNode)}
 	}
-	grace, release := cmp.Or(o.Grace, gracePeriod), true
-	lease, renew, retry := leaseDuration, renewDeadline, retryPeriod
+	const off = "0"
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:                        kube.Scheme(),
 		Logger:                        logr.FromSlogHandler(o.Log.Handler()),
 		Cache:                         cache.Options{ByObject: byObject, DefaultNamespaces: cacheNamespaces(o.Namespaces)},
-		Metrics:                       metricsserver.Options{BindAddress: orOff(o.Listen.Metrics)},
-		HealthProbeBindAddress:        orOff(o.Listen.Health),
-		PprofBindAddress:              orOff(o.Listen.Profile),
+		Metrics:                       metricsserver.Options{BindAddress: cmp.Or(o.Listen.Metrics, off)},
+		HealthProbeBindAddress:        cmp.Or(o.Listen.Health, off),
+		PprofBindAddress:              cmp.Or(o.Listen.Profile, off),
 		LeaderElection:                o.Lease != "",
 		LeaderElectionID:              leaseName,
 		LeaderElectionNamespace:       o.Lease,
-		LeaderElectionReleaseOnCancel: release,
-		LeaseDuration:                 &lease,
-		RenewDeadline:                 &renew,
-		RetryPeriod:                   &retry,
-		GracefulShutdownTimeout:       &grace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 new(leaseDuration),
+		RenewDeadline:                 new(renewDeadline),
+		RetryPeriod:                   new(retryPeriod),
+		GracefulShutdownTimeout:       new(cmp.Or(o.Grace, gracePeriod)),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the operator: %w", err)
 	}
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return nil, fmt.Errorf("setting up /healthz: %w", err)
-	}
-	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
-		return nil, fmt.Errorf("setting up /readyz: %w", err)
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+		return nil, fmt.Errorf("setting up /healthz and /readyz: %w", err)
 	}
 	return mgr, nil
-}
-
-func orOff(address string) string {
-	if address == "" {
-		return "0"
-	}
-	return address
 }
 
 func cacheNamespaces(names []string) map[string]cache.Config {
@@ -115,34 +106,31 @@ func cacheNamespaces(names []string) map[string]cache.Config {
 	return out
 }
 
+// stripped makes a cache keep less of each object of a type.
+func stripped[T client.Object](strip func(T)) toolscache.TransformFunc {
+	return func(in any) (any, error) {
+		if o, ok := in.(T); ok {
+			strip(o)
+		}
+		return in, nil
+	}
+}
+
 // stripManagedFields keeps the cache small: only ConfigMaps (whose options people own) and the cloud itself need them. Of the others
 // it is enough to know whether an autoscaler sets the number of pods.
-func stripManagedFields(in any) (any, error) {
-	if o, ok := in.(client.Object); ok {
-		o.SetManagedFields(engine.ScaleEntries(o.GetManagedFields()))
-	}
-	return in, nil
+func stripManagedFields(o client.Object) {
+	o.SetManagedFields(engine.ScaleEntries(o.GetManagedFields()))
 }
 
 // stripPod keeps of a pod what explains why it is not ready.
-func stripPod(in any) (any, error) {
-	p, ok := in.(*corev1.Pod)
-	if !ok {
-		return in, nil
-	}
+func stripPod(p *corev1.Pod) {
 	p.ManagedFields = nil
 	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, InitContainers: stripContainers(p.Spec.InitContainers),
 		Containers: stripContainers(p.Spec.Containers)}
-	return p, nil
 }
 
 // stripJob keeps of a Job how far it is.
-func stripJob(in any) (any, error) {
-	if j, ok := in.(*batchv1.Job); ok {
-		j.ManagedFields, j.Spec = nil, batchv1.JobSpec{}
-	}
-	return in, nil
-}
+func stripJob(j *batchv1.Job) { j.ManagedFields, j.Spec = nil, batchv1.JobSpec{} }
 
 // stripContainers keeps how long containers may take to start, and which of the first ones run on.
 func stripContainers(all []corev1.Container) []corev1.Container {
@@ -158,20 +146,16 @@ func stripContainers(all []corev1.Container) []corev1.Container {
 }
 
 // stripNode keeps of a node its labels, its addresses, its age and whether it is Ready, and why.
-func stripNode(in any) (any, error) {
-	n, ok := in.(*corev1.Node)
-	if !ok {
-		return in, nil
-	}
+func stripNode(n *corev1.Node) {
 	var ready []corev1.NodeCondition
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			ready = []corev1.NodeCondition{{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime}}
 		}
 	}
-	return &corev1.Node{
+	*n = corev1.Node{
 		TypeMeta: n.TypeMeta, Status: corev1.NodeStatus{Conditions: ready, Addresses: n.Status.Addresses},
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels,
 			CreationTimestamp: n.CreationTimestamp},
-	}, nil
+	}
 }

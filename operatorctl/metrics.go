@@ -16,7 +16,6 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/certreport"
 	"yunion.io/x/ocadm/operatorctl/effects"
-	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 )
 
@@ -177,9 +176,7 @@ func (i *instruments) Effect(o effects.Outcome) {
 // Reconciled counts what a reconcile did, and keeps what it left undone.
 func (i *instruments) Reconciled(cloud types.NamespacedName, s reconcile.Summary) {
 	for _, c := range s.Changes {
-		if c.Action != engine.Unchanged && c.Action != "" {
-			i.writes.WithLabelValues(c.Kind, string(c.Action)).Inc()
-		}
+		i.writes.WithLabelValues(c.Kind, string(c.Action)).Inc()
 	}
 	s.Changes = nil
 	i.mu.Lock()

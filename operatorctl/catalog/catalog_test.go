@@ -58,25 +58,23 @@ func TestNothingIsTakenTwice(t *testing.T) {
 		owner[what] = who
 	}
 	for _, c := range catalog.All() {
-		if c.Service != nil {
-			for _, s := range append([]component.Service{*c.Service}, c.Service.More...) {
-				ports := map[string]bool{}
-				for _, p := range s.Ports {
-					if ports[p.Name] {
-						t.Errorf("%s has two ports %q", c.Name, p.Name)
-					}
-					ports[p.Name] = true
-					n := max(p.NodePort, p.Port)
-					if s.ClusterIP || s.Headless {
-						continue
-					}
-					if n < 30000 || n > 32767 {
-						t.Errorf("%s: %d is no NodePort", c.Name, n)
-					}
-					claim(fmt.Sprint("port ", n), c.Name)
-					if p.SpecKey == "" {
-						t.Errorf("%s: the port %q cannot be chosen: only one cloud of a cluster could have it", c.Name, p.Name)
-					}
+		for _, s := range c.Services() {
+			ports := map[string]bool{}
+			for _, p := range s.Ports {
+				if ports[p.Name] {
+					t.Errorf("%s has two ports %q", c.Name, p.Name)
+				}
+				ports[p.Name] = true
+				n := max(p.NodePort, p.Port)
+				if s.ClusterIP || s.Headless {
+					continue
+				}
+				if n < 30000 || n > 32767 {
+					t.Errorf("%s: %d is no NodePort", c.Name, n)
+				}
+				claim(fmt.Sprint("port ", n), c.Name)
+				if p.SpecKey == "" {
+					t.Errorf("%s: the port %q cannot be chosen: only one cloud of a cluster could have it", c.Name, p.Name)
 				}
 			}
 		}

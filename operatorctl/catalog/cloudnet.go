@@ -9,9 +9,7 @@ func cloudnet() component.Component {
 		Name: "cloudnet", Summary: "networks between sites",
 		Single:   "each copy would configure the same routers",
 		Products: []component.Product{component.FullStack},
-		Gate: func(s component.Spec) string {
-			return unless(s.EnableCloudNet, "spec.enableCloudNet is not set")
-		},
+		Gate:     func(s component.Spec) string { return unless(s.EnableCloudNet, "spec.enableCloudNet is not set") },
 		Image:    component.Image{Name: "cloudnet"},
 		Workload: component.Workload{ContainerName: "server"},
 		Database: &component.Database{Name: "yunioncloudnet"},

@@ -53,7 +53,7 @@ func etcdService() *component.Service {
 
 // adaptEtcd writes the command line: who the members are depends on their number.
 func adaptEtcd(o *component.Objects, in component.Inputs) error {
-	pod := component.PodOf(o.Workload)
+	pod, _ := component.PodOf(o.Workload)
 	name := in.Cluster.Object("etcd")
 	var members []string
 	for i := range in.Self.Replicas {

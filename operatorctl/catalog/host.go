@@ -3,6 +3,7 @@
 package catalog
 
 import (
+	"cmp"
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,13 +45,10 @@ func hostOptions(in component.Inputs) map[string]any {
 		"disable_security_group":   s.DisableSecurityGroup,
 		"manage_ntp_configuration": s.ManageNtpConfiguration,
 		"host_cpu_passthrough":     s.HostCPUPassthrough == nil || *s.HostCPUPassthrough,
-		"default_qemu_version":     qemuVersion(in.Cluster.Version),
+		"default_qemu_version":     cmp.Or(s.DefaultQemuVersion, qemuVersion(in.Cluster.Version)),
 		"disable_local_vpc":        localVPC(*in.Cluster.Spec) != "",
 	}
 	maps.Copy(o, minioOptions(in))
-	if s.DefaultQemuVersion != "" {
-		o["default_qemu_version"] = s.DefaultQemuVersion
-	}
 	return o
 }
 

@@ -8,10 +8,8 @@ import "yunion.io/x/ocadm/operatorctl/component"
 func minio() component.Component {
 	return component.Component{
 		Name: "minio", Summary: "object store for images, installed by kubeserver",
-		Releases: component.Releases{First: "v3.8.0"},
-		Gate: func(s component.Spec) string {
-			return unless(s.Minio.Enable, "spec.minio.enable is not set")
-		},
+		Releases:    component.Releases{First: "v3.8.0"},
+		Gate:        func(s component.Spec) string { return unless(s.Minio.Enable, "spec.minio.enable is not set") },
 		After:       []string{"keystone", "kubeserver"},
 		Workload:    component.Workload{Kind: component.NoWorkload},
 		Credentials: []string{component.MinioSecretKey},

@@ -2,9 +2,7 @@
 
 package catalog
 
-import (
-	"yunion.io/x/ocadm/operatorctl/component"
-)
+import "yunion.io/x/ocadm/operatorctl/component"
 
 // monitorStackName is the component below; aiproxy asks whether it runs.
 const monitorStackName = "monitor-stack"

@@ -3,6 +3,8 @@
 package catalog
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -34,10 +36,8 @@ func regionOptions(in component.Inputs) map[string]any {
 	if in.Self.Replicas > 1 && in.Cluster.Runs("etcd") {
 		o["lockman_method"] = "etcd" // else each copy has locks of its own, and does what the timers of one do
 	}
-	if s := in.Cluster.Spec.RegionServer; s.DNSServer != "" {
-		o["dns_server"] = s.DNSServer
-	} else if in.Cluster.LoadBalancer != "" {
-		o["dns_server"] = in.Cluster.LoadBalancer
+	if server := cmp.Or(in.Cluster.Spec.RegionServer.DNSServer, in.Cluster.LoadBalancer); server != "" {
+		o["dns_server"] = server
 	}
 	if d := in.Cluster.Spec.RegionServer.DNSDomain; d != "" {
 		o["dns_domain"] = d

@@ -71,7 +71,7 @@ func telegrafInitEnv(in component.Inputs) []corev1.EnvVar {
 
 // adaptTelegraf takes the configuration from another directory of the node if the spec says so.
 func adaptTelegraf(o *component.Objects, in component.Inputs) error {
-	pod := component.PodOf(o.Workload)
+	pod, _ := component.PodOf(o.Workload)
 	if dir := in.Cluster.Spec.Telegraf.TelegrafConfigDir; dir != "" {
 		for i := range pod.Volumes {
 			if pod.Volumes[i].Name == "etc-telegraf" {

@@ -3,6 +3,7 @@
 package catalog
 
 import (
+	"cmp"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,10 +47,7 @@ func victoriaArgs() []string {
 
 // victoriaEnv are the flags that depend on the cloud; the program reads them from its environment.
 func victoriaEnv(in component.Inputs) []corev1.EnvVar {
-	days := in.Cluster.Spec.VictoriaMetrics.RetentionPeriodDays
-	if days == 0 {
-		days = 93
-	}
+	days := cmp.Or(in.Cluster.Spec.VictoriaMetrics.RetentionPeriodDays, 93)
 	env := []corev1.EnvVar{{Name: "VM_retentionPeriod", Value: fmt.Sprintf("%dd", days)}}
 	if in.Cluster.Spec.IPv6Cluster {
 		env = append(env, corev1.EnvVar{Name: "VM_enableTCP6", Value: "true"})

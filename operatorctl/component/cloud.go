@@ -21,15 +21,15 @@ func OfCloud(o metav1.Object, cloud string) bool {
 	return o.GetName() == name || strings.HasPrefix(o.GetName(), name+"-")
 }
 
-// PodOf is the pod of a workload that runs until it is stopped, nil of another object.
-func PodOf(o client.Object) *corev1.PodSpec {
+// PodOf is the pod of a workload that runs until it is stopped, and what selects its pods; nil of another object.
+func PodOf(o client.Object) (*corev1.PodSpec, *metav1.LabelSelector) {
 	switch w := o.(type) {
 	case *appsv1.Deployment:
-		return &w.Spec.Template.Spec
+		return &w.Spec.Template.Spec, w.Spec.Selector
 	case *appsv1.StatefulSet:
-		return &w.Spec.Template.Spec
+		return &w.Spec.Template.Spec, w.Spec.Selector
 	case *appsv1.DaemonSet:
-		return &w.Spec.Template.Spec
+		return &w.Spec.Template.Spec, w.Spec.Selector
 	}
-	return nil
+	return nil, nil
 }

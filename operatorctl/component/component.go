@@ -325,12 +325,13 @@ type Storage struct {
 	Backups bool
 }
 
-// SpecPath is the path of the component's block below spec: ["regionServer"], ["hostagent", "SdnAgent"], ["components", "cronjob-test"].
+// SpecPath is the path of the component's block below spec: ["regionServer"], ["hostagent", "SdnAgent"], ["components", "cronjob-test"]. Its caller may
+// append to it.
 func (c Component) SpecPath() []string {
 	if c.SpecKey == "" {
 		return []string{"components", c.Name}
 	}
-	return strings.Split(c.SpecKey, ".")
+	return slices.Clip(strings.Split(c.SpecKey, "."))
 }
 
 // BlockPath is SpecPath without a container's block: ["hostagent"] for ["hostagent", "SdnAgent"]. Its caller may append to it.
@@ -353,8 +354,19 @@ func (c Component) LogsInAs() string {
 
 // Several reports whether several pods of the component serve at once in profile ha.
 func (c Component) Several() bool {
-	deployment := c.Workload.Kind == "" || c.Workload.Kind == Deployment
-	return deployment && c.Single == "" || c.Workload.Kind == StatefulSet
+	kind := c.WorkloadKind()
+	return kind == Deployment && c.Single == "" || kind == StatefulSet
+}
+
+// WorkloadKind is the kind of object that runs its pods.
+func (c Component) WorkloadKind() WorkloadKind { return cmp.Or(c.Workload.Kind, Deployment) }
+
+// Services are its Service and the further ones, none where it has none.
+func (c Component) Services() []Service {
+	if c.Service == nil {
+		return nil
+	}
+	return append([]Service{*c.Service}, c.Service.More...)
 }
 
 // Kinds of the objects a component consists of.
@@ -370,13 +382,7 @@ func (c Component) Kinds() []string {
 	add("Secret", hasConfig && (c.Config.Plain == "" || c.Config.Files != nil))
 	add("PersistentVolumeClaim", c.Storage != nil)
 	add("Service", c.Service != nil)
-	switch c.Workload.Kind {
-	case "":
-		add(string(Deployment), true)
-	case NoWorkload:
-	default:
-		add(string(c.Workload.Kind), true)
-	}
+	add(string(c.WorkloadKind()), c.WorkloadKind() != NoWorkload)
 	add("PodDisruptionBudget", c.Several())
 	add("Ingress", c.Ingress != nil)
 	return out

@@ -3,6 +3,7 @@
 package component
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
@@ -10,7 +11,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -54,8 +54,7 @@ type Cluster struct {
 	// LoadBalancer is the host part of public addresses: the spec's, or else a node's; "" (no node is known) makes them use the component's
 	// Service, see PublicHost.
 	LoadBalancer string
-	// Mysql is how components reach their database.
-	MysqlHost string
+	// MysqlPort is that of the spec, or the usual one.
 	MysqlPort int
 	// StorageClass is that of every volume for which the component names none.
 	StorageClass string
@@ -269,6 +268,11 @@ func (c Cluster) URL(component, port, path string) string {
 // AuthURL is where components authenticate.
 func (c Cluster) AuthURL() string { return c.URL("keystone", "admin", "/v3") }
 
+// MysqlAddress is how components reach their database: HOST:PORT.
+func (c Cluster) MysqlAddress() string {
+	return net.JoinHostPort(c.Spec.MySQL.Host, strconv.Itoa(c.MysqlPort))
+}
+
 // DSN is how a component reaches its database.
 func (in Inputs) DSN(owner string) string {
 	d := in.Cluster.Components[owner].Database
@@ -276,7 +280,7 @@ func (in Inputs) DSN(owner string) string {
 		return ""
 	}
 	return fmt.Sprintf("mysql+pymysql://%s:%s@%s/%s?charset=utf8&parseTime=true&interpolateParams=true%s",
-		d.Account(), in.Credentials[DatabasePassword(owner)], net.JoinHostPort(in.Cluster.MysqlHost, strconv.Itoa(in.Cluster.MysqlPort)), d.Name,
+		d.Account(), in.Credentials[DatabasePassword(owner)], in.Cluster.MysqlAddress(), d.Name,
 		servicesTLS(in.Cluster.Spec.MySQL.TLS))
 }
 
@@ -301,23 +305,14 @@ func (in Inputs) ClickHouseDSN(owner string) string {
 		return ""
 	}
 	s := in.Cluster.Spec.Clickhouse
-	port := s.Port
-	if port == 0 {
-		port = DefaultClickHousePort
-	}
 	return fmt.Sprintf("tcp://%s?database=%s&read_timeout=10&write_timeout=20&username=%s&password=%s",
-		net.JoinHostPort(s.Host, strconv.Itoa(int(port))), d.Name, d.Account(), in.Credentials[ClickHousePassword(owner)])
+		net.JoinHostPort(s.Host, strconv.Itoa(int(cmp.Or(s.Port, DefaultClickHousePort)))), d.Name, d.Account(), in.Credentials[ClickHousePassword(owner)])
 }
 
 // JDBC is how a component in Java reaches a database.
 func (in Inputs) JDBC(database string) string {
-	return "jdbc:mysql://" + net.JoinHostPort(in.Cluster.MysqlHost, strconv.Itoa(in.Cluster.MysqlPort)) + "/" + database
+	return "jdbc:mysql://" + in.Cluster.MysqlAddress() + "/" + database
 }
 
 // Account is the user that owns the database.
-func (d Database) Account() string {
-	if d.User != "" {
-		return d.User
-	}
-	return d.Name
-}
+func (d Database) Account() string { return cmp.Or(d.User, d.Name) }

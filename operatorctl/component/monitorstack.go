@@ -3,6 +3,7 @@
 package component
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -64,19 +65,11 @@ func MonitorStack(s *Spec) StackSettings {
 }
 
 // AccessKey of the stack's own object store.
-func (s StackSettings) AccessKey() string {
-	if s.Minio.AccessKeyID != "" {
-		return s.Minio.AccessKeyID
-	}
-	return "monitor-admin"
-}
+func (s StackSettings) AccessKey() string { return cmp.Or(s.Minio.AccessKeyID, "monitor-admin") }
 
 // SecretKey is the spec's, or the generated one.
 func (s StackSettings) SecretKey(c Credentials) string {
-	if s.Minio.SecretKey != "" {
-		return s.Minio.SecretKey
-	}
-	return c[MonitorMinioSecretKey]
+	return cmp.Or(s.Minio.SecretKey, c[MonitorMinioSecretKey])
 }
 
 // WantsPrometheus reports whether Prometheus, and Thanos with it, is to be installed: only on request.

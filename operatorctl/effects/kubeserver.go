@@ -77,10 +77,7 @@ func installOne(ctx context.Context, k8s identity.Records, in Input, s software,
 // objectStore is kubeserver's minio: its account, and a volume of a terabyte for each of its pods.
 func objectStore(class, mode, access, secret string) map[string]any {
 	replicas := 1
-	if mode == "" {
-		mode = "standalone"
-	}
-	if mode == "distributed" {
+	if mode = cmp.Or(mode, "standalone"); mode == "distributed" {
 		replicas = 4
 	}
 	return map[string]any{
@@ -118,7 +115,7 @@ func monitorStackWanted(in Input) map[string]any {
 		"publicAddress": in.Cluster.LoadBalancer, "enforceDomain": s.Grafana.EnforceDomain, "disableSubpath": s.Grafana.DisableSubpath,
 		"subpath": cmp.Or(s.Grafana.Subpath, "grafana"), "enableThanosQuery": true,
 		"db": map[string]any{
-			"host": in.Cluster.MysqlHost, "port": in.Cluster.MysqlPort, "database": "grafana", "username": "grafana",
+			"host": in.Cluster.Spec.MySQL.Host, "port": in.Cluster.MysqlPort, "database": "grafana", "username": "grafana",
 			"password": in.Credentials[component.DatabasePassword("monitor-stack")],
 		},
 	}

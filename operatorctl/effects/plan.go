@@ -5,9 +5,6 @@ package effects
 import (
 	"cmp"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -20,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/identity"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
 // Input is what the plan of effects is made of.
@@ -97,16 +95,14 @@ func (in Input) hash(parts ...any) string {
 	if err != nil {
 		panic(fmt.Sprintf("hashing an effect: %v", err)) // only plain values enter
 	}
-	m := hmac.New(sha256.New, []byte(in.Salt))
-	m.Write(b)
-	return hex.EncodeToString(m.Sum(nil)[:12])
+	return engine.Salted(in.Salt, b)
 }
 
 func (in Input) database(c component.Resolved) Effect {
 	acc := databaseAccount(c.Component, in.Credentials)
 	return Effect{
 		Key: DatabaseKey(c.Name), Component: c.Name, Target: MySQL, Stage: Before,
-		Hash: in.hash("marked database", acc, c.Database.More, in.Cluster.MysqlHost, in.Cluster.MysqlPort),
+		Hash: in.hash("marked database", acc, c.Database.More, in.Cluster.Spec.MySQL.Host, in.Cluster.MysqlPort),
 		Do: func(ctx context.Context, cl Clients) (bool, error) {
 			admin, err := cl.MySQL(ctx)
 			if err != nil {

@@ -3,6 +3,7 @@
 package effects
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,12 +41,7 @@ type Outcome struct {
 const timeout = 10 * time.Second
 
 // limit is how long the effect may take.
-func (e Effect) limit() time.Duration {
-	if e.Within > 0 {
-		return e.Within
-	}
-	return timeout
-}
+func (e Effect) limit() time.Duration { return cmp.Or(e.Within, timeout) }
 
 // parallel is how many effects are under way at once.
 const parallel = 8
@@ -167,20 +163,17 @@ func (p *Runner) Run(ctx context.Context, list []Effect) []Outcome {
 }
 
 func (r *run) wait() {
-	if r.WaitLimit == 0 {
-		r.group.Wait()
-		return
-	}
-	ended := make(chan struct{})
+	ended, enough := make(chan struct{}), (<-chan time.Time)(nil)
 	go func() {
 		r.group.Wait()
 		close(ended)
 	}()
-	enough := time.NewTimer(r.WaitLimit)
-	defer enough.Stop()
+	if r.WaitLimit > 0 {
+		enough = time.After(r.WaitLimit)
+	}
 	select {
 	case <-ended:
-	case <-enough.C:
+	case <-enough:
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -227,7 +228,7 @@ func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Obje
 		if change.Action = Configured; live == nil {
 			change.Action = Created
 		}
-		change.Object, err = a.typed(key, desired)
+		change.Object, err = Typed(a.Writer.Scheme(), key.GVK, desired.Object)
 		return change, err
 	case grown && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)):
 		a.records.update(key, func(r *record) { r.full, r.growAt = hash, now.Add(growAgain) })
@@ -256,7 +257,7 @@ func outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // cached is what the cache has of an object, nil if nothing. It shares memory with the cache: look, but change nothing.
 func (a *Applier) cached(ctx context.Context, key Key) (client.Object, error) {
-	o, err := a.typed(key, &unstructured.Unstructured{Object: map[string]any{}})
+	o, err := Typed(a.Writer.Scheme(), key.GVK, map[string]any{})
 	if err != nil {
 		return nil, err
 	}
@@ -267,19 +268,20 @@ func (a *Applier) cached(ctx context.Context, key Key) (client.Object, error) {
 	return o, nil
 }
 
-// typed is an object in the type of its kind.
-func (a *Applier) typed(key Key, u *unstructured.Unstructured) (client.Object, error) {
-	typed, err := a.Writer.Scheme().New(key.GVK)
+// Typed is an object in the type of its kind, made of its fields.
+func Typed(scheme *runtime.Scheme, kind schema.GroupVersionKind, fields map[string]any) (client.Object, error) {
+	typed, err := scheme.New(kind)
 	if err != nil {
 		return nil, err
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, typed); err != nil {
 		return nil, err
 	}
 	o, ok := typed.(client.Object)
 	if !ok {
-		return nil, fmt.Errorf("%s is no object", key.GVK.Kind)
+		return nil, fmt.Errorf("%s is no object", kind.Kind)
 	}
+	o.GetObjectKind().SetGroupVersionKind(kind)
 	return o, nil
 }
 
@@ -313,9 +315,10 @@ func HashOf(o client.Object) (string, error) {
 }
 
 // Delete deletes an object if it is there. Dependents go in the background.
-func (a *Applier) Delete(ctx context.Context, o client.Object) error {
-	key := KeyOf(o)
+func (a *Applier) Delete(ctx context.Context, key Key) error {
 	a.records.drop(key)
+	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	o.SetGroupVersionKind(key.GVK)
 	err := a.Writer.Delete(ctx, o, client.PropagationPolicy("Background"))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting %s %q: %w", key.GVK.Kind, key.Name, err)
@@ -338,12 +341,8 @@ func toApply(o client.Object, hash string) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{Object: m}
 	u.SetGroupVersionKind(o.GetObjectKind().GroupVersionKind())
 	unstructured.RemoveNestedField(m, "status")
-	unstructured.RemoveNestedField(m, "metadata", "creationTimestamp")
 	unstructured.RemoveNestedField(m, "metadata", "resourceVersion")
 	unstructured.RemoveNestedField(m, "metadata", "managedFields")
-	for _, path := range [][]string{{"spec", "template"}, {"spec", "jobTemplate"}, {"spec", "jobTemplate", "spec", "template"}} {
-		unstructured.RemoveNestedField(m, append(path, "metadata", "creationTimestamp")...)
-	}
 	ApplyAs(u, hash)
 	return u, nil
 }

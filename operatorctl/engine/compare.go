@@ -3,11 +3,13 @@
 package engine
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -24,6 +26,13 @@ func Hash(v any) (string, error) {
 		return "", fmt.Errorf("hashing: %w", err)
 	}
 	return sum(b), nil
+}
+
+// Salted is a hash of a secret that says nothing about it.
+func Salted(salt string, secret []byte) string {
+	m := hmac.New(sha256.New, []byte(salt))
+	m.Write(secret)
+	return hex.EncodeToString(m.Sum(nil)[:12])
 }
 
 func sum(b []byte) string {
@@ -68,7 +77,7 @@ func holds(path, field string, desired, live any) (bool, string) {
 		}
 		for k, dv := range d {
 			lv, present := l[k]
-			if !present && !empty(dv) {
+			if !present && !Empty(dv) {
 				return false, path + "." + k
 			}
 			if present {
@@ -88,25 +97,16 @@ func holds(path, field string, desired, live any) (bool, string) {
 	return sameScalar(field, desired, live), path
 }
 
-// empty values are dropped by the API server's round trip through typed structs.
-func empty(v any) bool {
-	switch t := v.(type) {
-	case nil:
+// Empty reports whether a JSON-like value is one that the API server's round trip through typed structs drops.
+func Empty(v any) bool {
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Invalid:
 		return true
-	case map[string]any:
-		return len(t) == 0
-	case []any:
-		return len(t) == 0
-	case string:
-		return t == ""
-	case bool:
-		return !t
-	case int64:
-		return t == 0
-	case float64:
-		return t == 0
+	case reflect.Map, reflect.Slice:
+		return r.Len() == 0
+	default:
+		return r.IsZero()
 	}
-	return false
 }
 
 func holdsList(path, field string, desired, live []any) (bool, string) {
@@ -181,7 +181,7 @@ func sameScalar(field string, desired, live any) bool {
 	ds, ok1 := desired.(string)
 	ls, ok2 := live.(string)
 	if !ok1 || !ok2 {
-		return empty(desired) && live == nil
+		return Empty(desired) && live == nil
 	}
 	// "100G" and "100000M" are the same quantity; only resource fields hold them.
 	switch field {

@@ -223,7 +223,7 @@ func usersOf(databases []string) []string {
 	all := catalog.All()
 	for _, c := range all {
 		shares := c.Config != nil && c.Config.AccountOf != "" && slices.ContainsFunc(all, func(o component.Component) bool { return o.Name == c.Config.AccountOf && owns(o) })
-		if owns(c) || shares && (c.Workload.Kind == "" || c.Workload.Kind == component.Deployment) {
+		if owns(c) || shares && c.WorkloadKind() == component.Deployment {
 			out = append(out, c.Name)
 		}
 	}

@@ -313,7 +313,9 @@ func TestOnTheWay(t *testing.T) {
 		return c
 	}
 	blocked := cloud(1, time.Hour, v1alpha1.Progressing)
-	blocked.Status.Conditions = status.Blocked(nil, "a list was refused", 1, now)
+	out := status.Of(blocked, now)
+	out.Blocked("a list was refused")
+	blocked.Status = out.OnecloudClusterStatus
 	for _, c := range []struct {
 		name  string
 		cloud *v1alpha1.OnecloudCluster

@@ -5,14 +5,10 @@ package reconcile
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -83,8 +79,8 @@ func adoptionDue(s State) bool {
 
 // adopt gives users what they had changed in the earlier operator's files, before the first apply: afterwards it cannot be known any more. A
 // component that could be brought to another database by that is left as it is.
-func (a actor) adopt(ctx context.Context, s State, d *Desired) State {
-	here := net.JoinHostPort(d.Cluster.MysqlHost, strconv.Itoa(d.Cluster.MysqlPort))
+func (a actor) adopt(ctx context.Context, s State, d *Desired) {
+	here := d.Cluster.MysqlAddress()
 	for _, c := range d.Components {
 		cm := earlierConfig(s, c.Name)
 		if cm == nil || c.err != nil || c.paused || c.Config == nil || c.Config.Of != "" || c.Config.Sealed != "" {
@@ -100,7 +96,6 @@ func (a actor) adopt(ctx context.Context, s State, d *Desired) State {
 			s.outcome(c.Name).err, s.Done.Refused = fmt.Errorf("taking over ConfigMap %s of the earlier operator: %w", cm.Name, err), true
 		}
 	}
-	return s
 }
 
 // keepOptions gives options an owner of their own.
@@ -115,22 +110,14 @@ func (a actor) keepOptions(ctx context.Context, s State, d *Desired, c *target, 
 	if len(options.Kept) == 0 {
 		return nil
 	}
-	u := &unstructured.Unstructured{Object: map[string]any{}}
-	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
-	u.SetNamespace(cm.Namespace)
-	u.SetName(cm.Name)
-	u.SetResourceVersion(cm.ResourceVersion)
-	if err := unstructured.SetNestedStringMap(u.Object, options.Kept, "data"); err != nil {
+	now := &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: cm.Namespace, Name: cm.Name, ResourceVersion: cm.ResourceVersion}, Data: options.Kept,
+	}
+	if err := a.client.Patch(ctx, now, client.Apply, client.FieldOwner(v1alpha1.ManagerAdoption), client.ForceOwnership); err != nil { //nolint:staticcheck // partial object
 		return err
 	}
-	if err := a.client.Patch(ctx, u, client.Apply, client.FieldOwner(v1alpha1.ManagerAdoption), client.ForceOwnership); err != nil { //nolint:staticcheck // partial object
-		return err
-	}
-	now := &corev1.ConfigMap{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, now); err != nil {
-		return err
-	}
-	s.Live.objects[engine.Key{GVK: u.GroupVersionKind(), Namespace: now.Namespace, Name: now.Name}] = now
+	s.Live.objects[coreKey("ConfigMap", now.Namespace, now.Name)] = now
 	if c.Enabled {
 		return nil
 	}
@@ -160,8 +147,7 @@ func planLeftovers(s State, d *Desired, seen map[string]observation, out *cleanu
 			continue
 		}
 		if c := d.component(d.catalog.componentOf(pod)); c != nil && !c.paused && c.Enabled && seen[c.Name].workload != nil {
-			key := engine.Key{GVK: corev1.SchemeGroupVersion.WithKind("Pod"), Namespace: pod.Namespace, Name: pod.Name}
-			out.deletes = append(out.deletes, copied(pod, key))
+			out.deletes = append(out.deletes, coreKey("Pod", pod.Namespace, pod.Name))
 		}
 	}
 }

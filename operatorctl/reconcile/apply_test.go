@@ -60,7 +60,7 @@ func TestRefusedObjectIsTriedAgain(t *testing.T) {
 func TestFailedAuditDoesNotHoldUpAFix(t *testing.T) {
 	e := effects.Effect{Key: "database/glance", Component: "glance", Hash: "1", Stage: effects.Before}
 	d, c := &Desired{Effects: []effects.Effect{e}}, &target{Resolved: component.Resolved{Component: component.Component{Name: "glance"}}}
-	s := State{Cloud: newCloud(), Done: outcome{Effects: map[string]effects.Outcome{e.Key: {Effect: e, State: effects.Failed}}}}
+	s := State{Cloud: newCloud(), Done: &outcome{Effects: map[string]effects.Outcome{e.Key: {Effect: e, State: effects.Failed}}}}
 	if done(s, d, c, effects.Before, true) {
 		t.Error("a workload is made before its database")
 	}

@@ -101,16 +101,39 @@ func degraded(before, after v1alpha1.OnecloudClusterStatus, words bool) []pendin
 	return []pendingEvent{warning(wholeCloud, is.Reason, "%s", is.Message)}
 }
 
-// turned is the event about a condition, if its status or its reason is another one. usual is what a cloud may begin with, without an event.
-func turned(about subject, kind string, s State, out *v1alpha1.OnecloudClusterStatus, usual func(*metav1.Condition) bool) []pendingEvent {
-	was, is := meta.FindStatusCondition(s.Cloud.Status.Conditions, kind), meta.FindStatusCondition(out.Conditions, kind)
-	switch {
-	case is == nil, was == nil && usual(is), was != nil && was.Status == is.Status && was.Reason == is.Reason:
-		return nil
-	case is.Status == metav1.ConditionFalse:
-		return []pendingEvent{warning(about, is.Reason, "%s", is.Message)}
+// announced are the conditions whose status and reason are worth an event when they change. usual is what a cloud may begin with, without an event.
+var announced = []struct {
+	kind  string
+	about subject
+	usual func(metav1.Condition) bool
+}{
+	{v1alpha1.ConditionBackupProven, "Backup", func(c metav1.Condition) bool { return c.Status == metav1.ConditionUnknown }},
+	{v1alpha1.ConditionDatabaseRedundant, "Database", func(c metav1.Condition) bool { return c.Reason == status.ReasonOneCopy }},
+	{v1alpha1.ConditionNodeCertificates, "NodeCertificates", func(c metav1.Condition) bool { return c.Status == metav1.ConditionTrue }},
+}
+
+// conditionEvents are events of what a cloud's conditions say now and did not before.
+func conditionEvents(before, after v1alpha1.OnecloudClusterStatus) (events []pendingEvent) {
+	if message := after.Certificates.Message; message != "" && message != before.Certificates.Message {
+		events = append(events, normal("Certificates", "Certificates", "%s", message))
 	}
-	return []pendingEvent{normal(about, is.Reason, "%s", is.Message)}
+	for _, one := range announced {
+		was, is := meta.FindStatusCondition(before.Conditions, one.kind), meta.FindStatusCondition(after.Conditions, one.kind)
+		switch {
+		case is == nil, was == nil && one.usual(*is), was != nil && was.Status == is.Status && was.Reason == is.Reason:
+		case is.Status == metav1.ConditionFalse:
+			events = append(events, warning(one.about, is.Reason, "%s", is.Message))
+		default:
+			events = append(events, normal(one.about, is.Reason, "%s", is.Message))
+		}
+	}
+	if is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionIgnored); is != nil && is.Message != status.Message(before.Conditions, is.Type) {
+		events = append(events, warning(wholeCloud, is.Reason, "%s", is.Message))
+	}
+	if now := status.Message(after.Conditions, v1alpha1.ConditionUpdateAvailable); now != "" && now != status.Message(before.Conditions, v1alpha1.ConditionUpdateAvailable) {
+		events = append(events, normal(wholeCloud, v1alpha1.ConditionUpdateAvailable, "%s", now))
+	}
+	return events
 }
 
 func previous(before v1alpha1.OnecloudClusterStatus, name string) *v1alpha1.ComponentStatus {

@@ -153,8 +153,9 @@ func TestStatusOfTheWholeCatalogueIsBounded(t *testing.T) {
 			s.Effects[effect+"/"+c.Name] = strings.Repeat("f", 24)
 		}
 	}
-	s.Conditions = status.Conditions(nil, s.Components, 1, b.clock)
-	text, err := json.Marshal(s)
+	out := status.Of(&v1alpha1.OnecloudCluster{Status: s}, b.clock)
+	out.Summarize()
+	text, err := json.Marshal(out.OnecloudClusterStatus)
 	if err != nil {
 		t.Fatal(err)
 	}

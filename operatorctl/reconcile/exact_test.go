@@ -51,7 +51,7 @@ func (b *bench) live() *release.Release {
 			if release.Revision(o) > 0 {
 				return
 			}
-			o = copied(o, key)
+			o = render.Kind(o.DeepCopyObject().(client.Object))
 			if cm, ok := o.(*corev1.ConfigMap); ok { // what users own is no part of a release
 				for k := range render.Chosen(cm) {
 					delete(cm.Data, k)

@@ -3,6 +3,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,12 +57,12 @@ func (a actor) apply(ctx context.Context, m *cloud, s State, d *Desired, p Plan)
 		certificates, err = writeCertificates(ctx, a.applier, p.Secrets)
 		return err
 	})
-	err := a.applyItems(ctx, &s, d, p.Base)
+	err := a.applyItems(ctx, s, d, p.Base)
 	if written := g.Wait(); written != nil {
 		return s, written
 	}
 	for _, c := range certificates {
-		a.note(&s, nil, c)
+		a.note(s, nil, c)
 	}
 	if written != nil {
 		s.Cloud, m.written = written, written.DeepCopy()
@@ -69,7 +70,7 @@ func (a actor) apply(ctx context.Context, m *cloud, s State, d *Desired, p Plan)
 	if apierrors.IsConflict(err) {
 		return s, err
 	}
-	err = errors.Join(err, a.applyItems(ctx, &s, d, p.Workloads))
+	err = errors.Join(err, a.applyItems(ctx, s, d, p.Workloads))
 	for _, i := range p.Workloads {
 		s.outcome(i.target.Name).tried = true
 	}
@@ -108,7 +109,7 @@ func writeCertificates(ctx context.Context, applier *engine.Applier, all []clien
 }
 
 // applyItems brings objects to the cluster. Those that are known to be right are not even rendered.
-func (a actor) applyItems(ctx context.Context, s *State, d *Desired, list []item) error {
+func (a actor) applyItems(ctx context.Context, s State, d *Desired, list []item) error {
 	var errs []error
 	var objs []client.Object
 	var owners []item
@@ -123,7 +124,7 @@ func (a actor) applyItems(ctx context.Context, s *State, d *Desired, list []item
 				continue
 			}
 		}
-		pieces, err := d.render(*s, i.target)
+		pieces, err := d.render(s, i.target)
 		o := object(pieces, i.want)
 		if err == nil && o == nil {
 			err = fmt.Errorf("rendering: %s %q is not what it was", i.want.key.GVK.Kind, i.want.key.Name)
@@ -152,14 +153,7 @@ func (a actor) applyItems(ctx context.Context, s *State, d *Desired, list []item
 }
 
 // note logs what happened to an object, and keeps it for the report.
-func (a actor) note(s *State, c *target, change engine.Change) {
-	if change.Action != engine.Unchanged && change.Action != "" {
-		a.log(*s).Info("applied", "kind", change.Kind, "name", change.Name, "action", string(change.Action), "where", change.Where)
-	}
-	s.note(c, change)
-}
-
-func (s *State) note(c *target, change engine.Change) {
+func (a actor) note(s State, c *target, change engine.Change) {
 	if c != nil {
 		o := s.outcome(c.Name)
 		o.kept = append(o.kept, change.Kept...)
@@ -169,13 +163,14 @@ func (s *State) note(c *target, change engine.Change) {
 		}
 	}
 	if change.Action != engine.Unchanged && change.Action != "" {
+		a.log(s).Info("applied", "kind", change.Kind, "name", change.Name, "action", string(change.Action), "where", change.Where)
 		s.Done.Changes = append(s.Done.Changes, change)
 	}
 }
 
 // notApplied notes that an object of a component was not accepted. What can never be accepted as it is does not keep the rest of the
 // component from being applied: the way out may be in there.
-func (s *State) notApplied(c *target, err error) error {
+func (s State) notApplied(c *target, err error) error {
 	o := s.outcome(c.Name)
 	var refusal *engine.Refusal
 	if errors.As(err, &refusal) {
@@ -200,7 +195,7 @@ const ReasonRepaired = "Repaired"
 const ReasonReplaced = "CredentialsReplaced"
 
 // perform carries out the effects of a plan that are due. progress is true if any was done that was not done before.
-func (a actor) perform(ctx context.Context, m *cloud, s State, d *Desired, p Plan) (_ State, progress bool) {
+func (a actor) perform(ctx context.Context, m *cloud, s State, d *Desired, p Plan) (progress bool) {
 	recorded := s.recorded()
 	runner := effects.Runner{
 		Clients: a.connect(m, s, d), Memory: m.effects, Recorded: recorded, Audit: p.Audit, Now: a.now, WaitLimit: waitLimit,
@@ -221,7 +216,7 @@ func (a actor) perform(ctx context.Context, m *cloud, s State, d *Desired, p Pla
 		}
 		a.observer.Effect(o)
 	}
-	return s, progress
+	return progress
 }
 
 // repaired is the event of an effect that had been done as it is to be, and was not so any more.
@@ -252,10 +247,7 @@ func (a actor) clients(m *cloud, s State, cluster component.Cluster, credentials
 		m.connections = effects.NewConnections(a.options)
 	}
 	_, names := secrets.Split(s.Secrets.credentials)
-	id := names[component.CloudID]
-	if id == "" {
-		id = string(s.Cloud.UID) // what a new Secret would get
-	}
+	id := cmp.Or(names[component.CloudID], string(s.Cloud.UID)) // what a new Secret would get
 	return m.connections.For(effects.Access{
 		Cluster: cluster, Credentials: credentials, CAPEM: ca, MySQL: *s.Cloud.Spec.MySQL.DeepCopy(), ClickHouse: *s.Cloud.Spec.Clickhouse.DeepCopy(),
 		Owner:  mysql.Owner{ID: id, Namespace: s.Cloud.Namespace, Name: s.Cloud.Name},
@@ -265,15 +257,14 @@ func (a actor) clients(m *cloud, s State, cluster component.Cluster, credentials
 }
 
 // clean deletes what is no longer wanted.
-func (a actor) clean(ctx context.Context, s State, c cleanup) State {
-	for _, o := range c.deletes {
-		kind := o.GetObjectKind().GroupVersionKind().Kind
-		if err := a.applier.Delete(ctx, o); err != nil {
+func (a actor) clean(ctx context.Context, s State, c cleanup) {
+	for _, key := range c.deletes {
+		if err := a.applier.Delete(ctx, key); err != nil {
 			a.log(s).Warn("pruning", "error", err)
 			s.Done.Refused = true
 			continue
 		}
-		a.note(&s, nil, engine.Change{Action: engine.Pruned, Kind: kind, Name: o.GetName()})
+		a.note(s, nil, engine.Change{Action: engine.Pruned, Kind: key.GVK.Kind, Name: key.Name})
 	}
 	for _, p := range c.patches {
 		if err := a.client.Patch(ctx, p.Object, p.Patch, client.FieldOwner(engine.FieldManager)); err != nil && !apierrors.IsConflict(err) {
@@ -281,7 +272,6 @@ func (a actor) clean(ctx context.Context, s State, c cleanup) State {
 			s.Done.Refused = true
 		}
 	}
-	return s
 }
 
 // setState writes it. Tasks may end after the reconcile.
@@ -294,7 +284,7 @@ func (a actor) setState(s State, cluster component.Cluster) func(ctx context.Con
 		cm := empty.DeepCopy()
 		cm.Name, cm.Data = cluster.State(component), data
 		if data == nil {
-			return a.applier.Delete(ctx, cm)
+			return a.applier.Delete(ctx, engine.KeyOf(cm))
 		}
 		_, err := a.applier.Apply(ctx, []client.Object{cm})
 		return err

@@ -45,13 +45,13 @@ func (r *Reconciler) finalize(ctx context.Context, m *cloud, s State) (ctrl.Resu
 	}
 	left := remaining(s, r.acts.catalog)
 	var errs []error
-	for name, objs := range left {
+	for name, keys := range left {
 		if neededBy(name, left, r.acts.catalog) {
 			continue
 		}
-		for _, o := range objs {
-			if o.GetDeletionTimestamp().IsZero() {
-				errs = append(errs, r.acts.applier.Delete(ctx, o))
+		for _, key := range keys {
+			if s.Live.objects[key].GetDeletionTimestamp().IsZero() {
+				errs = append(errs, r.acts.applier.Delete(ctx, key))
 			}
 		}
 	}
@@ -86,8 +86,9 @@ func (r *Reconciler) finalize(ctx context.Context, m *cloud, s State) (ctrl.Resu
 }
 
 // reportDeleting reports what is still there of a cloud that is being deleted, and what went since.
-func (r *Reconciler) reportDeleting(ctx context.Context, m *cloud, s State, left map[string][]client.Object, message string) error {
-	out := deletingStatus(s, message)
+func (r *Reconciler) reportDeleting(ctx context.Context, m *cloud, s State, left map[string][]engine.Key, message string) error {
+	out := status.Of(s.Cloud, s.Now)
+	out.Deleting(message)
 	var events []pendingEvent
 	if s.Cloud.Status.Phase != out.Phase {
 		events = append(events, normal(wholeCloud, string(out.Phase), "deleting the cloud, last component first"))
@@ -105,15 +106,13 @@ func (r *Reconciler) reportDeleting(ctx context.Context, m *cloud, s State, left
 }
 
 // remaining are the live workloads by component and, while pods of a component still run, the component itself.
-func remaining(s State, c catalogue) map[string][]client.Object {
-	left := map[string][]client.Object{}
+func remaining(s State, c catalogue) map[string][]engine.Key {
+	left := map[string][]engine.Key{}
 	for key, o := range s.Live.objects {
 		switch key.GVK.Kind {
 		case "Deployment", "StatefulSet", "DaemonSet", "CronJob":
-			if o := copied(o, key); o != nil {
-				name := c.componentOf(o)
-				left[name] = append(left[name], o)
-			}
+			name := c.componentOf(o)
+			left[name] = append(left[name], key)
 		}
 	}
 	for i := range s.Live.pods {
@@ -130,7 +129,7 @@ func remaining(s State, c catalogue) map[string][]client.Object {
 }
 
 // neededBy is true if a component that is still there comes after the named one.
-func neededBy(name string, left map[string][]client.Object, all catalogue) bool {
+func neededBy(name string, left map[string][]engine.Key, all catalogue) bool {
 	return slices.ContainsFunc(all.components, func(c component.Component) bool {
 		_, there := left[c.Name]
 		return there && slices.Contains(c.After, name)
@@ -157,9 +156,7 @@ func (a actor) purge(ctx context.Context, m *cloud, s State) error {
 			continue
 		}
 		if claim || key.GVK.Kind == "Secret" && o.GetLabels()[v1alpha1.LabelComponent] == "" {
-			if c := copied(o, key); c != nil {
-				errs = append(errs, a.applier.Delete(ctx, c))
-			}
+			errs = append(errs, a.applier.Delete(ctx, key))
 		}
 	}
 	return errors.Join(errs...)
@@ -206,7 +203,7 @@ const stuckAfter = 30 * time.Second
 
 // deletionBlockers says what was deleted and does not go, and who keeps it: a finalizer of another program or, after a while, a node that does
 // not end a pod, or nothing that would; "" if nothing is held. It also returns since when pods are known that belong to nothing.
-func deletionBlockers(s State, all catalogue, left map[string][]client.Object) (string, map[types.UID]time.Time) {
+func deletionBlockers(s State, all catalogue, left map[string][]engine.Key) (string, map[types.UID]time.Time) {
 	var out []string
 	add := func(what string, o client.Object, otherwise string) {
 		at := o.GetDeletionTimestamp()
@@ -228,8 +225,8 @@ func deletionBlockers(s State, all catalogue, left map[string][]client.Object) (
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(left)) {
-		for _, o := range left[name] {
-			add(o.GetObjectKind().GroupVersionKind().Kind, o, "") // without a finalizer it only waits for its pods
+		for _, key := range left[name] {
+			add(key.GVK.Kind, s.Live.objects[key], "") // without a finalizer it only waits for its pods
 		}
 	}
 	// Nothing has begun to end an orphan: the deletion of its workload left it behind ("kubectl delete --cascade=orphan"), or a user made it
@@ -265,12 +262,4 @@ func finalizers(names []string) string {
 		return "the finalizer " + names[0]
 	}
 	return "the finalizers " + strings.Join(names, ", ")
-}
-
-// deletingStatus is that of a cloud that is being deleted.
-func deletingStatus(s State, message string) v1alpha1.OnecloudClusterStatus {
-	out := *s.Cloud.Status.DeepCopy()
-	out.Phase, out.ObservedGeneration = v1alpha1.PhaseDeleting, s.Cloud.Generation
-	out.Conditions = status.Deleting(out.Conditions, message, s.Cloud.Generation, s.Now)
-	return out
 }

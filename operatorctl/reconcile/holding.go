@@ -17,7 +17,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/release"
-	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
 // holding keeps a cloud at a release that this build would render otherwise: docs/decisions/0024-kept-releases.md.
@@ -40,7 +39,7 @@ func (s State) then(now component.Credentials) (past State, passwords component.
 	}
 	past.Cloud.Status.Effects = s.Cloud.Status.Effects
 	for _, cm := range from.Options {
-		past.Live.objects[engine.Key{GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespace: s.Live.namespace, Name: cm.Name}] = cm
+		past.Live.objects[coreKey("ConfigMap", s.Live.namespace, cm.Name)] = cm
 	}
 	for key, o := range s.Live.objects { // the files that the pods have
 		if key.GVK.Kind == "Secret" {
@@ -75,16 +74,11 @@ func (h *holding) adoptUnknown(d *Desired) error {
 }
 
 // read reads the objects of the release.
-func (h *holding) read() error {
-	if h.released != nil {
-		return nil
+func (h *holding) read() (err error) {
+	if h.released == nil {
+		h.released, err = objectsOf(h.secret)
 	}
-	full, err := release.Decode(h.secret)
-	if err != nil {
-		return err
-	}
-	h.released = byComponent(full.Objects)
-	return nil
+	return err
 }
 
 // holdComponent makes a component what its release has. different is true if an update changes it.
@@ -118,7 +112,7 @@ func (h *holding) holdComponent(s State, d *Desired, c *target) (different bool,
 // showImage makes the image of a component that of its objects.
 func (c *target) showImage() {
 	for _, p := range c.objects {
-		if pod := component.PodOf(p.Object); p.role == roleWorkload && pod != nil && len(pod.Containers) > 0 {
+		if pod, _ := component.PodOf(p.Object); p.role == roleWorkload && pod != nil && len(pod.Containers) > 0 {
 			c.FullImage = cmp.Or(pod.Containers[0].Image, c.FullImage)
 		}
 	}
@@ -235,22 +229,14 @@ func (h *holding) mergeOne(old release.Object, there bool, base, now *piece) (*p
 	return h.piece(old)
 }
 
-// piece is an object of the release.
+// piece is an object of the release. It is applied under the hash that it has there.
 func (h *holding) piece(o release.Object) (*piece, error) {
-	key := o.Key("")
-	typed, err := h.scheme.New(key.GVK)
+	typed, err := engine.Typed(h.scheme, o.Key("").GVK, o.Content)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s %q of a release: %w", o.Kind, o.Name, err)
 	}
-	obj, ok := typed.(client.Object)
-	if !ok {
-		return nil, fmt.Errorf("reading %s %q of a release: it is no object", o.Kind, o.Name)
-	}
-	if err := o.Into(obj); err != nil {
-		return nil, err
-	}
-	obj.GetObjectKind().SetGroupVersionKind(key.GVK)
-	return &piece{Object: obj, role: role(o.Role)}, nil
+	engine.ApplyAs(typed, o.Hash)
+	return &piece{Object: typed, role: role(o.Role)}, nil
 }
 
 // holdEffects keeps effects as the release has them: what only this build does otherwise comes with the update. What the release has not
@@ -314,5 +300,18 @@ func (h *holding) holdDefaults(d *Desired, pending map[string]bool) error {
 
 // hashOf a secret says nothing about it.
 func hashOf(s State, secret string) string {
-	return secrets.Salted(string(s.Cloud.UID), secret)
+	return engine.Salted(string(s.Cloud.UID), []byte(secret))
+}
+
+// objectsOf are the objects of the release that a Secret holds, by component.
+func objectsOf(secret *corev1.Secret) (map[string][]release.Object, error) {
+	full, err := release.Decode(secret)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]release.Object{}
+	for _, o := range full.Objects {
+		out[o.Component] = append(out[o.Component], o)
+	}
+	return out, nil
 }

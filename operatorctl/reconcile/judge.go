@@ -3,6 +3,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -60,10 +61,7 @@ func judge(ctx context.Context, cr *v1alpha1.OnecloudCluster, f resolve.Facts, c
 func (j *judgement) blame(components map[string]component.Resolved) {
 	for _, name := range slices.Collect(maps.Keys(components)) {
 		c := components[name]
-		block, _, _ := strings.Cut(c.SpecKey, ".")
-		if block == "" {
-			block = name
-		}
+		block, _, _ := strings.Cut(cmp.Or(c.SpecKey, name), ".")
 		if why := j.blocks[block]; why != "" && c.Enabled && c.Problem == "" {
 			c.Problem = why
 			components[name] = c

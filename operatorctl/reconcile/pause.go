@@ -50,7 +50,7 @@ func pausedBy(annotation string, catalog []component.Component) pause {
 
 // rest leaves a paused cloud as it is, and goes on reporting its status.
 func (r *Reconciler) rest(ctx context.Context, m *cloud, s State) (ctrl.Result, error) {
-	out := s.Cloud.Status.DeepCopy()
+	out := status.Of(s.Cloud, s.Now)
 	var due time.Time
 	for i, c := range out.Components {
 		for key, o := range s.Live.objects {
@@ -64,16 +64,15 @@ func (r *Reconciler) rest(ctx context.Context, m *cloud, s State) (ctrl.Result, 
 		}
 	}
 	if len(out.Components) > 0 {
-		out.Conditions = status.Conditions(out.Conditions, out.Components, s.Cloud.Generation, s.Now)
+		out.Summarize()
 	}
-	out.Conditions = status.Nodes(out.Conditions, s.Live.nodes, s.Live.pods, s.Cloud.Generation, s.Now)
-	out.Conditions = status.Paused(out.Conditions, s.Cloud.Generation, s.Now)
-	out.ObservedGeneration = s.Cloud.Generation
+	out.NodesReady(s.Live.nodes, s.Live.pods)
+	out.Paused()
 	var events []pendingEvent
 	events, m.last.lost = nodeEvents(s)
 	var next ctrl.Result
 	if !due.IsZero() {
 		next.RequeueAfter = max(due.Sub(r.reads.now()), soon)
 	}
-	return next, r.acts.publish(ctx, m, s, *out, append(transitions(s.Cloud.Status, *out), events...))
+	return next, r.acts.publish(ctx, m, s, out, append(transitions(s.Cloud.Status, out.OnecloudClusterStatus), events...))
 }

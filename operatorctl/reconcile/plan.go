@@ -19,7 +19,6 @@ import (
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/operatorctl/release"
-	"yunion.io/x/ocadm/operatorctl/render"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
@@ -265,7 +264,7 @@ func wrongMembers(s State, d *Desired, c *target) error {
 
 // cleanup is what is done last.
 type cleanup struct {
-	deletes []client.Object
+	deletes []engine.Key
 	patches []adopt.Patch
 }
 
@@ -290,17 +289,13 @@ func planCleanup(s State, d *Desired) cleanup {
 			!o.GetDeletionTimestamp().IsZero() || o.GetAnnotations()[engine.HashAnnotation] == "" && !leftover(s, d, seen, o) || hasOptions(o) {
 			continue
 		}
-		if c := copied(o, key); c != nil {
-			out.deletes = append(out.deletes, c)
-		}
+		out.deletes = append(out.deletes, key)
 	}
 	planLeftovers(s, d, seen, &out)
 	revisions := slices.Sorted(maps.Keys(s.Releases.kept))
 	for _, revision := range revisions[:max(0, len(revisions)-release.Keep)] {
 		if revision != s.Cloud.Status.Release.Good && (s.Releases.rollout == nil || revision != s.Releases.rollout.From && revision != s.Releases.rollout.Of) {
-			secret := s.Releases.kept[revision].DeepCopy()
-			render.Kind(secret)
-			out.deletes = append(out.deletes, secret)
+			out.deletes = append(out.deletes, coreKey("Secret", s.Live.namespace, s.Releases.kept[revision].Name))
 		}
 	}
 	return out

@@ -115,7 +115,7 @@ func TestPlanOfTheCleanup(t *testing.T) {
 	}
 	s.outcome("second").err = context.Canceled
 	out := planCleanup(s, d)
-	if len(out.deletes) != 1 || out.deletes[0].GetName() != "Servicefirst" {
+	if len(out.deletes) != 1 || out.deletes[0].Name != "Servicefirst" {
 		t.Errorf("deletes %v", out.deletes)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/engine"
+	"yunion.io/x/ocadm/operatorctl/status"
 )
 
 // Observer is informed of what reconciles do. The operator's metrics are the one there is.
@@ -33,10 +34,10 @@ func (noObserver) Reconciled(types.NamespacedName, Summary) {}
 func (noObserver) Gone(types.NamespacedName)                {}
 
 // publish writes the status if it differs, and sends its events once it is written: a write that failed is made again, an event is not.
-func (a actor) publish(ctx context.Context, m *cloud, s State, now v1alpha1.OnecloudClusterStatus, events []pendingEvent) error {
+func (a actor) publish(ctx context.Context, m *cloud, s State, out *status.Cloud, events []pendingEvent) error {
 	before := s.Cloud.DeepCopy()
-	s.Cloud.Status = now
-	if !equality.Semantic.DeepEqual(before.Status, now) {
+	s.Cloud.Status = out.OnecloudClusterStatus
+	if !equality.Semantic.DeepEqual(before.Status, s.Cloud.Status) {
 		if err := a.client.Status().Patch(ctx, s.Cloud, client.MergeFrom(before), client.FieldOwner(engine.FieldManager)); client.IgnoreNotFound(err) != nil {
 			s.Cloud.Status = before.Status
 			return fmt.Errorf("writing status: %w", err)

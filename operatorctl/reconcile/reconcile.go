@@ -116,7 +116,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	desired, err := r.resolve(ctx, m, state)
 	if err == nil && adoptionDue(state) {
-		state = r.acts.adopt(ctx, state, desired)
+		r.acts.adopt(ctx, state, desired)
 		desired, err = r.resolve(ctx, m, state)
 	}
 	if err != nil {
@@ -138,9 +138,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if round > 0 && (!progress || !canProgress(state, desired) || r.reads.now().Sub(state.Now) > advanceFor || ctx.Err() != nil) {
 			break
 		}
-		state, progress = r.acts.perform(ctx, m, state, desired, plan)
+		progress = r.acts.perform(ctx, m, state, desired, plan)
 	}
-	state = r.acts.clean(ctx, state, planCleanup(state, desired))
+	r.acts.clean(ctx, state, planCleanup(state, desired))
 	status, events, last := report(state, desired)
 	if err := r.acts.publish(ctx, m, state, status, events); err != nil {
 		return ctrl.Result{}, err

@@ -220,12 +220,6 @@ func reasons(s State, n *release.Release) (by string, why []string) {
 		return "", []string{"first release"}
 	}
 	then := s.Releases.current.From
-	for _, f := range release.Fields(Chosen(then.Cloud), Chosen(s.Cloud)) {
-		why = append(why, "spec."+f.String())
-	}
-	if len(why) > 0 {
-		by = lastEditor(s.Cloud)
-	}
 	annotations := func(c *v1alpha1.OnecloudCluster) map[string]any {
 		out := map[string]any{}
 		for k, v := range c.Annotations {
@@ -234,9 +228,6 @@ func reasons(s State, n *release.Release) (by string, why []string) {
 			}
 		}
 		return out
-	}
-	for _, f := range release.Fields(annotations(then.Cloud), annotations(s.Cloud)) {
-		why = append(why, "annotation "+f.String())
 	}
 	options := func(list []*corev1.ConfigMap) map[string]any {
 		out := map[string]any{}
@@ -249,9 +240,16 @@ func reasons(s State, n *release.Release) (by string, why []string) {
 		}
 		return out
 	}
-	for _, f := range release.Fields(options(then.Options), options(n.From.Options)) {
-		why = append(why, "ConfigMap "+f.String())
+	differ := func(what string, before, after map[string]any) {
+		for _, f := range release.Fields(before, after) {
+			why = append(why, what+f.String())
+		}
 	}
+	if differ("spec.", Chosen(then.Cloud), Chosen(s.Cloud)); len(why) > 0 {
+		by = lastEditor(s.Cloud)
+	}
+	differ("annotation ", annotations(then.Cloud), annotations(s.Cloud))
+	differ("ConfigMap ", options(then.Options), options(n.From.Options))
 	for _, key := range slices.Sorted(maps.Keys(n.From.Credentials)) {
 		if was, there := then.Credentials[key]; there && was != n.From.Credentials[key] {
 			why = append(why, "password "+key)

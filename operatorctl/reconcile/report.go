@@ -11,7 +11,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
@@ -25,13 +24,10 @@ import (
 )
 
 // report says how the cloud is. It is pure. It returns the status, the events, and what the next reconcile has to know.
-func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []pendingEvent, last) {
-	before, out := s.Cloud.Status, *s.Cloud.Status.DeepCopy()
-	var events []pendingEvent
+func report(s State, d *Desired) (*status.Cloud, []pendingEvent, last) {
+	before, out := s.Cloud.Status, status.Of(s.Cloud, s.Now)
+	out.ObservedGeneration, out.Fixed = s.Cloud.Generation, admission.Fixed(&s.Cloud.Spec)
 	out.Effects, out.Certificates = s.recorded(), d.Certificates.Status
-	if message := out.Certificates.Message; message != "" && message != before.Certificates.Message {
-		events = append(events, normal("Certificates", "Certificates", "%s", message))
-	}
 	seen := observe(s, d)
 	out.Components = nil
 	for _, name := range d.catalog.names {
@@ -43,22 +39,9 @@ func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []pendingEvent
 			*legacy = status.Legacy(c.Resolved, one)
 		}
 	}
-	out.ObservedGeneration = s.Cloud.Generation
-	out.Conditions = status.Conditions(out.Conditions, out.Components, s.Cloud.Generation, s.Now)
-	if s.Releases.waiting != "" {
-		out.Conditions = status.VersionWaits(out.Conditions, s.Releases.waiting, s.Releases.current.Version, s.Releases.cannotMove, s.Cloud.Generation, s.Now)
-	}
-	out.Conditions = status.UpdateFailed(out.Conditions, s.Releases.failed, s.Cloud.Generation, s.Now)
-	out.Conditions = status.Nodes(out.Conditions, s.Live.nodes, s.Live.pods, s.Cloud.Generation, s.Now)
-	out.Conditions = status.HighlyAvailable(out.Conditions, d.Cluster, s.Live.nodes, s.Cloud.Generation, s.Now)
-	events = append(events, backups(s, &out)...)
-	events = append(events, redundancy(s, &out)...)
-	events = append(events, nodeCertificates(s, &out)...)
-	events = append(events, ignored(s, d, &out)...)
-	events = append(events, updateAvailable(s, d, &out)...)
-	out.Fixed = admission.Fixed(&s.Cloud.Spec)
+	conditions(s, d, out)
 	out.Version = status.Version(out.Version, d.Cluster.Version, out.Components)
-	out.Phase = status.Phase(out.Components, out.Version, d.Cluster.Version, false)
+	out.Phase = status.Phase(out.Components, out.Version, d.Cluster.Version)
 	if out.Rollout = nil; s.Releases.rollout != nil {
 		out.Phase, out.Rollout = s.Releases.rollout.phase(), s.Releases.rollout.seen()
 	}
@@ -69,58 +52,43 @@ func report(s State, d *Desired) (v1alpha1.OnecloudClusterStatus, []pendingEvent
 		next.refusals = 0
 	}
 	next.served = servedBy(s, d, seen)
-	return out, append(append(events, transitions(before, out)...), nodes...), next
+	now := out.OnecloudClusterStatus
+	return out, slices.Concat(conditionEvents(before, now), transitions(before, now), nodes), next
 }
 
-// backups reports whether a fresh backup is known to be restorable, and once as an event when that or its reason changes.
-func backups(s State, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {
+// conditions judges the cloud as a whole.
+func conditions(s State, d *Desired, out *status.Cloud) {
+	out.Summarize()
+	if s.Releases.waiting != "" {
+		out.VersionWaits(s.Releases.waiting, s.Releases.current.Version, s.Releases.cannotMove)
+	}
+	out.UpdateFailed(s.Releases.failed)
+	out.NodesReady(s.Live.nodes, s.Live.pods)
+	out.HighlyAvailable(d.Cluster, s.Live.nodes)
+	proveBackups(s, out)
+	out.DatabaseRedundant(s.Cloud.Spec.MySQL.Host, s.Live.redundancy)
+	var reports map[string]certreport.Report
+	if cm := s.Live.configMap(certreport.ConfigMap); cm != nil {
+		reports = certreport.All(cm.Data)
+	}
+	out.NodeCertificates(reports)
+	out.Ignored(ignored(s, d))
+	out.UpdateAvailable(d.release.pending, version.Version)
+	if current := s.Releases.current; current != nil {
+		out.Release.Version, out.Release.Revision = current.Version, current.Revision
+		if meta.IsStatusConditionTrue(out.Conditions, v1alpha1.ConditionReady) {
+			out.Release.Good = current.Revision
+		}
+	}
+}
+
+func proveBackups(s State, out *status.Cloud) {
 	var history backup.History
 	if cm := s.Live.configMap(backup.HistoryName); cm != nil {
 		history, _ = backup.ParseHistory(cm.Data[backup.HistoryKey]) // one that is damaged is none: the next backup writes it anew
 	}
 	job, _ := s.Live.objects[engine.Key{GVK: batchv1.SchemeGroupVersion.WithKind("CronJob"), Namespace: s.Live.namespace, Name: s.Cloud.Name + "-backup"}].(*batchv1.CronJob)
-	out.Backups = status.Backups(history, s.Now)
-	out.Conditions = status.BackupProven(out.Conditions, history, job, s.Cloud.Generation, s.Now)
-	return turned(aboutBackups, v1alpha1.ConditionBackupProven, s, out, func(c *metav1.Condition) bool { return c.Status == metav1.ConditionUnknown })
-}
-
-// redundancy reports whether the embedded database survives the loss of a node, and once as an event when that or its reason changes.
-func redundancy(s State, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {
-	out.Conditions = status.DatabaseRedundant(out.Conditions, s.Cloud.Spec.MySQL.Host, s.Live.redundancy, s.Cloud.Generation, s.Now)
-	return turned(aboutDatabase, v1alpha1.ConditionDatabaseRedundant, s, out, func(c *metav1.Condition) bool { return c.Reason == status.ReasonOneCopy })
-}
-
-// The subjects of events about conditions BackupProven, DatabaseRedundant and NodeCertificates.
-const (
-	aboutBackups          subject = "Backup"
-	aboutDatabase         subject = "Database"
-	aboutNodeCertificates subject = "NodeCertificates"
-)
-
-// nodeCertificates reports whether the certificates of the control-plane nodes are renewed in time, and once as an event when that or its reason changes.
-func nodeCertificates(s State, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {
-	var reports map[string]certreport.Report
-	if cm := s.Live.configMap(certreport.ConfigMap); cm != nil {
-		reports = certreport.All(cm.Data)
-	}
-	out.Conditions = status.NodeCertificates(out.Conditions, reports, s.Cloud.Generation, s.Now)
-	return turned(aboutNodeCertificates, v1alpha1.ConditionNodeCertificates, s, out, func(c *metav1.Condition) bool { return c.Status == metav1.ConditionTrue })
-}
-
-// updateAvailable reports which components another build of the operator would change, and which release is in force.
-func updateAvailable(s State, d *Desired, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {
-	before := status.Message(out.Conditions, v1alpha1.ConditionUpdateAvailable)
-	out.Conditions = status.UpdateAvailable(out.Conditions, d.release.pending, version.Version, s.Cloud.Generation, s.Now)
-	if s.Releases.current != nil {
-		out.Release.Version = s.Releases.current.Version
-		if out.Release.Revision = s.Releases.current.Revision; meta.IsStatusConditionTrue(out.Conditions, v1alpha1.ConditionReady) {
-			out.Release.Good = s.Releases.current.Revision
-		}
-	}
-	if now := status.Message(out.Conditions, v1alpha1.ConditionUpdateAvailable); now != "" && now != before {
-		return []pendingEvent{normal(wholeCloud, v1alpha1.ConditionUpdateAvailable, "%s", now)}
-	}
-	return nil
+	out.ProveBackups(history, job)
 }
 
 // servedBy is, by Secret, the hash of the CA certificates that all pods run with.
@@ -204,9 +172,8 @@ func observed(s State, d *Desired, c *target, seen observation) status.Observed 
 	return o
 }
 
-// ignored reports in a condition, and once as an event, which fields of the spec have no effect.
-func ignored(s State, d *Desired, out *v1alpha1.OnecloudClusterStatus) []pendingEvent {
-	reason, list := "", []string(nil)
+// ignored are the fields of the spec that have no effect, and the reason of the condition that says so.
+func ignored(s State, d *Desired) (reason string, list []string) {
 	for _, n := range d.Notices {
 		list = append(list, n.String())
 		if n.Unknown {
@@ -219,12 +186,7 @@ func ignored(s State, d *Desired, out *v1alpha1.OnecloudClusterStatus) []pending
 		reason = status.ReasonUnknownFields
 		list = append(list, fmt.Sprintf("annotation %s: there is no component %q", v1alpha1.AnnotationPaused, name))
 	}
-	before := status.Message(out.Conditions, v1alpha1.ConditionIgnored)
-	out.Conditions = status.Ignored(out.Conditions, reason, list, s.Cloud.Generation, s.Now)
-	if now := status.Message(out.Conditions, v1alpha1.ConditionIgnored); now != "" && now != before {
-		return []pendingEvent{warning(wholeCloud, reason, "%s", now)}
-	}
-	return nil
+	return reason, list
 }
 
 // redact takes the secrets of the cloud out of errors and logs of services.

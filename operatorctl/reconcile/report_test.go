@@ -66,12 +66,13 @@ func TestEventsAboutBackups(t *testing.T) {
 		for _, o := range []client.Object{job, cm} {
 			s.Live.objects[engine.KeyOf(render.Kind(o))] = o
 		}
-		out := cr.Status.DeepCopy()
-		events := backups(s, out)
-		cr.Status = *out
+		out := status.Of(cr, now)
+		proveBackups(s, out)
+		events := conditionEvents(cr.Status, out.OnecloudClusterStatus)
+		cr.Status = out.OnecloudClusterStatus
 		switch {
 		case c.reason == "" && len(events) == 0:
-		case c.reason == "" || len(events) != 1 || events[0].kind != c.kind || events[0].reason != c.reason || events[0].about != aboutBackups:
+		case c.reason == "" || len(events) != 1 || events[0].kind != c.kind || events[0].reason != c.reason || events[0].about != "Backup":
 			t.Errorf("%s: %+v, want %s %s", c.name, events, c.kind, c.reason)
 		}
 	}

@@ -6,12 +6,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/release"
 )
@@ -91,13 +94,7 @@ func (s *State) heed(m *cloud, running *v1alpha1.OnecloudOperation, changed bool
 	if secret == nil {
 		return false, fmt.Errorf("operation %s: release %d is gone", r.operation, r.From)
 	}
-	r.released, err = m.memos.from.get(string(secret.UID)+"/"+secret.ResourceVersion, func() (map[string][]release.Object, error) {
-		full, err := release.Decode(secret)
-		if err != nil {
-			return nil, err
-		}
-		return byComponent(full.Objects), nil
-	})
+	r.released, err = m.memos.from.get(string(secret.UID)+"/"+secret.ResourceVersion, func() (map[string][]release.Object, error) { return objectsOf(secret) })
 	if err != nil {
 		return false, err
 	}
@@ -165,14 +162,6 @@ func wantedVersion(o *v1alpha1.OnecloudOperation) string {
 	return o.Spec.Update.Version
 }
 
-func byComponent(objects []release.Object) map[string][]release.Object {
-	out := map[string][]release.Object{}
-	for _, o := range objects {
-		out[o.Component] = append(out[o.Component], o)
-	}
-	return out
-}
-
 func (r *rollout) phase() v1alpha1.Phase {
 	if r.reverting || r.Of != 0 {
 		return v1alpha1.PhaseRollingBack
@@ -187,4 +176,109 @@ func (r *rollout) seen() *v1alpha1.RolloutStatus {
 		seen.Of = r.Of
 	}
 	return seen
+}
+
+// during is what the cloud is to be while an operation moves it: each component whose wave is not reached is as it was in the release From. It is
+// pure.
+func (d *Desired) during(s State, scheme *runtime.Scheme) (*Desired, error) {
+	if s.Releases.rollout == nil {
+		return d, nil
+	}
+	out := *d
+	if s.Releases.rollout.Hold {
+		out.defaultsDue = false
+	}
+	out.Components = nil
+	held := map[string]bool{}
+	h := holding{scheme: scheme}
+	for _, c := range d.Components {
+		now, err := s.Releases.rollout.hold(s, d, c, h)
+		if err != nil {
+			return nil, err
+		}
+		held[c.Name] = now != c
+		out.Components = append(out.Components, s.Releases.rollout.stop(now))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Releases.rollout.released)) {
+		if name == "" || d.component(name) != nil {
+			continue
+		}
+		gone := &target{Resolved: component.Resolved{Component: component.Component{Name: name}}, foreign: true} // this release has it no longer
+		now, err := s.Releases.rollout.hold(s, d, gone, h)
+		if err != nil {
+			return nil, err
+		}
+		if now != gone {
+			out.Components = append(out.Components, now)
+		}
+	}
+	dropped := map[string]bool{}
+	out.Effects = nil
+	for _, e := range d.Effects {
+		if dropped[e.Key] = held[e.Component] && s.Cloud.Status.Effects[e.Key] != e.Hash; !dropped[e.Key] {
+			out.Effects = append(out.Effects, e)
+		}
+	}
+	unfollow(out.Effects, dropped)
+	return &out, nil
+}
+
+// hold returns the component as it was in the release From, or c itself if its wave is reached or nothing of it differs.
+func (r *rollout) hold(s State, d *Desired, c *target, h holding) (*target, error) {
+	why := r.waits(c.Name)
+	if why == "" || c.err != nil {
+		return c, nil //nolint:nilerr // the component reports it
+	}
+	out := *c
+	out.objects, out.wants, out.foreign = []piece{}, nil, true
+	for _, o := range r.released[c.Name] {
+		p, err := h.piece(o)
+		if err != nil {
+			return nil, err
+		}
+		out.objects = append(out.objects, *p)
+	}
+	out.showImage()
+	var err error
+	if out.wants, err = wantsOf(out.objects, absent(s, d, c)); err != nil {
+		return nil, err
+	}
+	if c.Enabled == (len(out.wants) > 0) && sameWants(c.wants, out.wants) {
+		return c, nil
+	}
+	out.held = why
+	if out.Enabled = len(out.wants) > 0; !out.Enabled {
+		out.DisabledReason = why
+	}
+	return &out, nil
+}
+
+// waits is what a component waits for, "" if its wave is reached.
+func (r *rollout) waits(name string) string {
+	for i, w := range r.Waves {
+		if slices.Contains(w.Components, name) {
+			if i < r.Reached {
+				return ""
+			}
+			return fmt.Sprintf("waits for wave %d of operation %s", i+1, r.operation)
+		}
+	}
+	if r.Reached < len(r.Waves) { // what no wave names goes with the last
+		return fmt.Sprintf("waits for wave %d of operation %s", len(r.Waves), r.operation)
+	}
+	return ""
+}
+
+// stop returns the component without pods if it is to be stopped, else c itself.
+func (r *rollout) stop(c *target) *target {
+	if !slices.Contains(r.Stopped, c.Name) {
+		return c
+	}
+	out := *c
+	out.wants = slices.Clone(c.wants)
+	for i := range out.wants {
+		out.wants[i].stopped = out.wants[i].role != roleBase
+	}
+	out.held = "stopped by operation " + r.operation + ", which replaces its database"
+	return &out
 }

@@ -169,7 +169,7 @@ func TestForget(t *testing.T) {
 			t.Errorf("%s: %v %v, want %v", name, got, err, c.want)
 		}
 	}
-	s := State{Cloud: newCloud(), Releases: releases{rollout: &rollout{forgotten: map[string]string{"endpoints/region": "b", "account/aiproxy": ""}}}}
+	s := State{Cloud: newCloud(), Done: nothingDone(), Releases: releases{rollout: &rollout{forgotten: map[string]string{"endpoints/region": "b", "account/aiproxy": ""}}}}
 	s.Cloud.Status.Effects = map[string]string{"account/region": "a", "endpoints/region": "B", "account/aiproxy": "d", "database/aiproxy": "e"}
 	if got, want := s.recorded(), map[string]string{"account/region": "a", "endpoints/region": "b", "database/aiproxy": "e"}; !maps.Equal(got, want) {
 		t.Errorf("recorded: %v, want %v", got, want)
@@ -212,7 +212,7 @@ func TestMovesAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		secret.OwnerReferences = []metav1.OwnerReference{{UID: "u", Controller: new(true)}}
-		s := State{Cloud: cr, Releases: releases{cannotMove: c.noneIs}, Live: Live{objects: map[engine.Key]client.Object{engine.KeyOf(secret): secret}}}
+		s := State{Cloud: cr, Done: nothingDone(), Releases: releases{cannotMove: c.noneIs}, Live: Live{objects: map[engine.Key]client.Object{engine.KeyOf(secret): secret}}}
 		var newest int
 		s.Releases.kept, newest = releasesOf(s)
 		if err := gatherRelease(&cloud{}, &s, newest, nil, c.atOnce); err != nil {

@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/secrets"
 	"yunion.io/x/ocadm/operatorctl/status"
@@ -29,8 +28,9 @@ func (r *Reconciler) stop(ctx context.Context, m *cloud, s State, err error) (ct
 		return ctrl.Result{RequeueAfter: max(stale.until.Sub(s.Now), soon)}, nil
 	case errors.As(err, &invalid):
 		// Trying again changes nothing; the next edit of the spec brings the next reconcile.
-		out := invalidStatus(s, invalid)
-		return ctrl.Result{}, r.acts.publish(ctx, m, s, out, degraded(s.Cloud.Status, out, true))
+		out := status.Of(s.Cloud, s.Now)
+		out.Invalid(invalid.Error())
+		return ctrl.Result{}, r.acts.publish(ctx, m, s, out, degraded(s.Cloud.Status, out.OnecloudClusterStatus, true))
 	case apierrors.IsConflict(err):
 		return ctrl.Result{RequeueAfter: soon}, nil
 	}
@@ -44,21 +44,8 @@ func (r *Reconciler) blocked(ctx context.Context, m *cloud, s State, err error) 
 	}
 	passwords, _ := secrets.Split(s.Live.secret(secrets.CredentialsSecret(s.Cloud.Name)))
 	passwords[component.AdminPassword] = s.Cloud.Spec.MySQL.Password
-	out := blockedStatus(s, err, passwords)
-	return errors.Join(err, r.acts.publish(ctx, m, s, out, degraded(s.Cloud.Status, out, false))) // the words of an error may differ each time
-}
-
-// invalidStatus is that of a spec that cannot be carried out.
-func invalidStatus(s State, invalid error) v1alpha1.OnecloudClusterStatus {
-	out := *s.Cloud.Status.DeepCopy()
-	out.ObservedGeneration, out.Phase = s.Cloud.Generation, v1alpha1.PhaseFailed
-	out.Conditions = status.Invalid(out.Conditions, invalid.Error(), s.Cloud.Generation, s.Now)
-	return out
-}
-
-// blockedStatus is that of a cloud that cannot be reconciled at all for now.
-func blockedStatus(s State, err error, secrets component.Credentials) v1alpha1.OnecloudClusterStatus {
-	out := *s.Cloud.Status.DeepCopy()
-	out.Conditions = status.Blocked(out.Conditions, redact(err.Error(), secrets), s.Cloud.Generation, s.Now)
-	return out
+	out := status.Of(s.Cloud, s.Now)
+	out.Blocked(redact(err.Error(), passwords))
+	events := degraded(s.Cloud.Status, out.OnecloudClusterStatus, false) // the words of an error may differ each time
+	return errors.Join(err, r.acts.publish(ctx, m, s, out, events))
 }

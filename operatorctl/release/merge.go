@@ -4,6 +4,7 @@ package release
 
 import (
 	"encoding/base64"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -132,10 +133,7 @@ func closed(o map[string]any) map[string]any {
 }
 
 func with(o map[string]any, field string, v any) map[string]any {
-	out := map[string]any{}
-	for k, v := range o {
-		out[k] = v
-	}
+	out := maps.Clone(o)
 	out[field] = v
 	return out
 }

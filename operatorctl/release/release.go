@@ -106,15 +106,6 @@ func (o Object) Key(namespace string) engine.Key {
 	return engine.Key{GVK: schema.FromAPIVersionAndKind(o.APIVersion, o.Kind), Namespace: namespace, Name: o.Name}
 }
 
-// Into converts the object to the type of its kind. It is applied under the hash of the release.
-func (o Object) Into(typed client.Object) error {
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Content, typed); err != nil {
-		return fmt.Errorf("reading %s %q of a release: %w", o.Kind, o.Name, err)
-	}
-	engine.ApplyAs(typed, o.Hash)
-	return nil
-}
-
 // Index is a release without its objects' contents.
 func (r Release) Index() *Release {
 	out := make([]Object, len(r.Objects))

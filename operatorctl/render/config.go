@@ -38,72 +38,47 @@ const ConfigSuffix = "-config"
 const plainKey = "config"
 
 // configuration composes what the component is configured with; nil maps where it has none.
-func configuration(c component.Component, in component.Inputs) (conf, error) {
+func configuration(c component.Component, in component.Inputs) (out conf, err error) {
 	switch {
 	case c.Config == nil:
 		return conf{}, nil
 	case c.Config.Of != "":
-		other := in.Cluster.Components[c.Config.Of]
-		in.Self = other
-		shared, err := configuration(other.Component, in)
+		in.Self = in.Cluster.Components[c.Config.Of]
+		shared, err := configuration(in.Self.Component, in)
 		return conf{hash: shared.hash}, err
 	}
-	var out conf
-	theirs := in.Chosen[c.Name]
-	seen := map[string][]byte{}
-	var hashed []byte
+	name, theirs := FileName(c), in.Chosen[c.Name]
+	out.secret = map[string][]byte{}
+	rolls := map[string][]byte{} // what the pods restart for, where that is not the file in the Secret
 	switch {
 	case c.Config.Sealed != "":
-		text, err := plain(c.Config.Sealed, in)
-		if err != nil {
-			return conf{}, err
-		}
-		out.secret = map[string][]byte{FileName(c): []byte(text)}
+		out.secret[name], err = plain(c.Config.Sealed, in)
 	case c.Config.Plain != "":
-		text, err := plain(c.Config.Plain, in)
-		if err != nil {
-			return conf{}, err
+		rolls[name], err = plain(c.Config.Plain, in)
+		out.public = map[string]string{plainKey: string(rolls[name])}
+		if text, edited := theirs[plainKey]; edited {
+			rolls[name], out.public = []byte(text), map[string]string{}
 		}
-		out.public = map[string]string{}
-		if t, edited := theirs[plainKey]; edited {
-			text = t
-		} else {
-			out.public[plainKey] = text
-		}
-		seen[FileName(c)] = []byte(text)
 	default:
-		public, file, err := compose(c, in, theirs)
-		if err != nil {
-			return conf{}, err
-		}
-		out.public, out.secret = public, map[string][]byte{FileName(c): file}
-		if c.Config.Calm && in.AdminPasswordTaken {
-			if hashed, err = restless(c, in, theirs); err != nil {
-				return conf{}, err
-			}
+		out.public, out.secret[name], err = compose(c, in, theirs)
+		if err == nil && c.Config.Calm && in.AdminPasswordTaken {
+			restless := in
+			restless.AdminPasswordTaken = false
+			_, rolls[name], err = compose(c, restless, theirs)
 		}
 	}
+	if err != nil {
+		return conf{}, err
+	}
 	if c.Config.Files != nil {
-		if out.secret == nil {
-			out.secret = map[string][]byte{}
-		}
 		for name, text := range c.Config.Files(in) {
 			out.secret[name] = []byte(text)
 		}
 	}
-	maps.Copy(seen, out.secret)
-	if hashed != nil {
-		seen[FileName(c)] = hashed
-	}
-	out.hash = hash(seen)
+	all := maps.Clone(out.secret)
+	maps.Copy(all, rolls)
+	out.hash = hash(all)
 	return out, nil
-}
-
-// restless is the file as it would be without what is no reason to restart the pods.
-func restless(c component.Component, in component.Inputs, theirs map[string]string) ([]byte, error) {
-	in.AdminPasswordTaken = false
-	_, file, err := compose(c, in, theirs)
-	return file, err
 }
 
 // groups are the options that many services share, public and secret.
@@ -148,24 +123,21 @@ func base(public map[string]any, in component.Inputs) {
 	}
 }
 
-func plain(name string, in component.Inputs) (string, error) {
+func plain(name string, in component.Inputs) ([]byte, error) {
 	t, err := template.New(name).Option("missingkey=error").ParseFS(services.FS, name)
 	if err != nil {
-		return "", fmt.Errorf("reading template %s: %w", name, err)
+		return nil, fmt.Errorf("reading template %s: %w", name, err)
 	}
 	var b bytes.Buffer
 	if err := t.Execute(&b, in); err != nil {
-		return "", fmt.Errorf("filling template %s: %w", name, err)
+		return nil, fmt.Errorf("filling template %s: %w", name, err)
 	}
-	return b.String(), nil
+	return b.Bytes(), nil
 }
 
 // FileName is the name of a component's configuration file, and its key in the Secret (or its path, where the ConfigMap itself is mounted).
 func FileName(c component.Component) string {
-	if c.Config.File != "" {
-		return c.Config.File
-	}
-	return c.Name + ".conf"
+	return cmp.Or(c.Config.File, c.Name+".conf")
 }
 
 func hash(files map[string][]byte) string {

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,61 +27,13 @@ const (
 	etcdDir  = "/etc/etcdtls/operator/etcd-tls"
 )
 
-// podTemplate of the component.
-func podTemplate(in component.Inputs, c conf) (corev1.PodTemplateSpec, error) {
-	r := in.Self
-	w := r.Workload
-	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: ComponentLabels(in), Annotations: podAnnotations(in, c)}}
-	s := &t.Spec
-	s.Volumes, _ = volumes(in, c)
-	main := container(in, c)
-	s.Containers = []corev1.Container{main}
-	if w.DBInit {
-		s.InitContainers = []corev1.Container{{
-			Name: "init", Image: main.Image, ImagePullPolicy: main.ImagePullPolicy, VolumeMounts: main.VolumeMounts, SecurityContext: main.SecurityContext,
-			Command: append(slices.Clone(main.Command), "--auto-sync-table", "--exit-after-db-init"),
-		}}
-	}
-	s.InitContainers = append(s.InitContainers, sidecars(in, main, true)...)
-	s.Containers = append(s.Containers, sidecars(in, main, false)...)
-	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
-		for i := range list {
-			// The last lines of its log become the message, and the reason why a component is Degraded.
-			list[i].TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
-		}
-	}
-
-	s.Tolerations = r.Tolerations
-	if s.ImagePullSecrets = r.Block.ImagePullSecrets; s.ImagePullSecrets == nil {
-		s.ImagePullSecrets = in.Cluster.Spec.ImagePullSecrets
-	}
-	s.PriorityClassName = w.PriorityClass
-	s.ServiceAccountName = w.ServiceAccount
-	s.AutomountServiceAccountToken = new(w.ServiceAccount != "")
-	s.EnableServiceLinks = new(false)
-	if !w.Privileged {
-		s.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
-	}
-	if w.GracePeriod > 0 {
-		s.TerminationGracePeriodSeconds = new(w.GracePeriod)
-	}
-	if w.HostNetwork {
-		s.HostNetwork = true
-		s.DNSPolicy = corev1.DNSClusterFirstWithHostNet
-	}
-	s.HostPID, s.HostIPC = w.HostNamespaces, w.HostNamespaces
-	drain(s, in)
-	return t, placement(s, in)
-}
-
 // drainSeconds is how long a pod that is to end still serves: until every node has heard that no new requests are to come, and those that came
 // before are answered. The services end at once when they are asked to, and cut off what they have not answered: docs/decisions/0053.
 const drainSeconds = 15
 
 // drain lets the pods of a Deployment serve on for a moment where another pod has already taken over.
 func drain(s *corev1.PodSpec, in component.Inputs) {
-	w := in.Self.Workload
-	if w.Kind != "" && w.Kind != component.Deployment || in.Self.Service == nil || strategy(in).Type == appsv1.RecreateDeploymentStrategyType {
+	if in.Self.WorkloadKind() != component.Deployment || in.Self.Service == nil || strategy(in).Type == appsv1.RecreateDeploymentStrategyType {
 		return
 	}
 	for i := range s.Containers {
@@ -88,57 +41,11 @@ func drain(s *corev1.PodSpec, in component.Inputs) {
 	}
 }
 
-func podAnnotations(in component.Inputs, c conf) map[string]string {
-	a := in.Self.Block.Annotations
-	if c.hash != "" {
-		a = with(a, v1alpha1.AnnotationConfigHash, c.hash)
-	}
-	certs := ""
-	if !in.Self.Workload.NoCerts {
-		certs = in.CertHash
-	}
-	if in.Self.Workload.EtcdTLS {
-		certs += in.EtcdHash
-	}
-	if certs != "" {
-		a = with(a, v1alpha1.AnnotationCertHash, certs)
-	}
-	return a
-}
-
 // with is a copy of a map with one more key.
 func with(m map[string]string, key, value string) map[string]string {
-	out := map[string]string{key: value}
-	for k, v := range m {
-		if k != key {
-			out[k] = v
-		}
-	}
-	return out
-}
-
-func container(in component.Inputs, c conf) corev1.Container {
-	r := in.Self
-	w := r.Workload
-	_, mounts := volumes(in, c)
-	out := corev1.Container{
-		Name: cmp.Or(w.ContainerName, r.Name), Image: r.FullImage, ImagePullPolicy: corev1.PullPolicy(r.PullPolicy),
-		Command: command(in), Args: w.Args, WorkingDir: w.WorkingDir, Ports: containerPorts(in),
-		Resources: resources(in), VolumeMounts: mounts, SecurityContext: w.Security,
-	}
-	if w.Env != nil {
-		out.Env = w.Env(in)
-	}
-	switch {
-	case w.Privileged:
-		out.SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
-	case out.SecurityContext == nil:
-		out.SecurityContext = &corev1.SecurityContext{
-			AllowPrivilegeEscalation: new(false),
-			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-		}
-	}
-	probes(&out, in)
+	out := map[string]string{}
+	maps.Copy(out, m)
+	out[key] = value
 	return out
 }
 
@@ -158,14 +65,11 @@ func command(in component.Inputs) []string {
 
 func containerPorts(in component.Inputs) []corev1.ContainerPort {
 	out := slices.Clone(in.Self.Workload.Ports)
-	if in.Self.Service == nil {
-		return out
-	}
 	known := map[int32]bool{}
 	for _, p := range out {
 		known[p.ContainerPort] = true
 	}
-	for _, s := range append([]component.Service{*in.Self.Service}, in.Self.Service.More...) {
+	for _, s := range in.Self.Services() {
 		for _, p := range s.Ports {
 			if n := target(in, s, p); !known[n] {
 				known[n] = true
@@ -288,7 +192,7 @@ func placement(s *corev1.PodSpec, in component.Inputs) error {
 	}
 	role := cmp.Or(r.Workload.NodeRole, "controller")
 	members := r.Workload.Kind == component.StatefulSet && r.Replicas > 1
-	if r.Replicas > 1 && (r.Workload.Kind == "" || r.Workload.Kind == component.Deployment) {
+	if r.Replicas > 1 && r.WorkloadKind() == component.Deployment {
 		s.TopologySpreadConstraints = spread(in)
 	}
 	if (r.Workload.PerZone || members) && s.Affinity == nil {

@@ -5,6 +5,7 @@
 package render
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -43,7 +44,7 @@ func Component(r component.Resolved, in component.Inputs) (component.Objects, er
 	if conf.public != nil {
 		o.ConfigMaps = append(o.ConfigMaps, &corev1.ConfigMap{ObjectMeta: meta(in, ""), Data: conf.public})
 	}
-	if conf.secret != nil {
+	if len(conf.secret) > 0 {
 		o.Secrets = append(o.Secrets, &corev1.Secret{ObjectMeta: meta(in, ConfigSuffix), Type: corev1.SecretTypeOpaque, Data: conf.secret})
 	}
 	if o.Workload, err = workload(in, conf); err != nil {
@@ -125,9 +126,7 @@ func Labels(cluster, name string) map[string]string {
 // ComponentLabels are those of the component that is rendered.
 func ComponentLabels(in component.Inputs) map[string]string {
 	l := Labels(in.Cluster.Name, in.Self.Name)
-	if in.Cluster.Instance != "" {
-		l[v1alpha1.LabelInstance] = in.Cluster.Instance
-	}
+	l[v1alpha1.LabelInstance] = cmp.Or(in.Cluster.Instance, l[v1alpha1.LabelInstance])
 	maps.Copy(l, in.Self.Workload.PodLabels)
 	return l
 }
@@ -137,7 +136,7 @@ func meta(in component.Inputs, suffix string) metav1.ObjectMeta {
 }
 
 func workload(in component.Inputs, c conf) (client.Object, error) {
-	kind := in.Self.Workload.Kind
+	kind := in.Self.WorkloadKind()
 	if kind == component.NoWorkload {
 		return nil, nil //nolint:nilnil // a component without pods has no workload, and that is no error
 	}
@@ -148,7 +147,7 @@ func workload(in component.Inputs, c conf) (client.Object, error) {
 	lasting := minReady(kind, pod.Spec)
 	selector := &metav1.LabelSelector{MatchLabels: ComponentLabels(in)}
 	switch kind {
-	case "", component.Deployment:
+	case component.Deployment:
 		return &appsv1.Deployment{ObjectMeta: meta(in, ""), Spec: appsv1.DeploymentSpec{
 			Replicas: new(in.Self.Replicas), Selector: selector, Template: pod, Strategy: strategy(in), MinReadySeconds: lasting,
 			ProgressDeadlineSeconds: progressDeadline(in.Self.Component),
@@ -174,6 +173,96 @@ func workload(in component.Inputs, c conf) (client.Object, error) {
 		}}, nil
 	}
 	return nil, fmt.Errorf("workload kind %q is unknown", kind)
+}
+
+// podTemplate of the component.
+func podTemplate(in component.Inputs, c conf) (corev1.PodTemplateSpec, error) {
+	r := in.Self
+	w := r.Workload
+	t := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: ComponentLabels(in), Annotations: podAnnotations(in, c)}}
+	s := &t.Spec
+	vols, mounts := volumes(in, c)
+	main := container(in, mounts)
+	s.Volumes = vols
+	s.Containers = []corev1.Container{main}
+	if w.DBInit {
+		s.InitContainers = []corev1.Container{{
+			Name: "init", Image: main.Image, ImagePullPolicy: main.ImagePullPolicy, VolumeMounts: main.VolumeMounts, SecurityContext: main.SecurityContext,
+			Command: append(slices.Clone(main.Command), "--auto-sync-table", "--exit-after-db-init"),
+		}}
+	}
+	s.InitContainers = append(s.InitContainers, sidecars(in, main, true)...)
+	s.Containers = append(s.Containers, sidecars(in, main, false)...)
+	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
+		for i := range list {
+			// The last lines of its log become the message, and the reason why a component is Degraded.
+			list[i].TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
+		}
+	}
+
+	s.Tolerations = r.Tolerations
+	if s.ImagePullSecrets = r.Block.ImagePullSecrets; s.ImagePullSecrets == nil {
+		s.ImagePullSecrets = in.Cluster.Spec.ImagePullSecrets
+	}
+	s.PriorityClassName = w.PriorityClass
+	s.ServiceAccountName = w.ServiceAccount
+	s.AutomountServiceAccountToken = new(w.ServiceAccount != "")
+	s.EnableServiceLinks = new(false)
+	if !w.Privileged {
+		s.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
+	}
+	if w.GracePeriod > 0 {
+		s.TerminationGracePeriodSeconds = new(w.GracePeriod)
+	}
+	if w.HostNetwork {
+		s.HostNetwork = true
+		s.DNSPolicy = corev1.DNSClusterFirstWithHostNet
+	}
+	s.HostPID, s.HostIPC = w.HostNamespaces, w.HostNamespaces
+	drain(s, in)
+	return t, placement(s, in)
+}
+
+func podAnnotations(in component.Inputs, c conf) map[string]string {
+	a := in.Self.Block.Annotations
+	if c.hash != "" {
+		a = with(a, v1alpha1.AnnotationConfigHash, c.hash)
+	}
+	certs := ""
+	if !in.Self.Workload.NoCerts {
+		certs = in.CertHash
+	}
+	if in.Self.Workload.EtcdTLS {
+		certs += in.EtcdHash
+	}
+	if certs != "" {
+		a = with(a, v1alpha1.AnnotationCertHash, certs)
+	}
+	return a
+}
+
+func container(in component.Inputs, mounts []corev1.VolumeMount) corev1.Container {
+	r := in.Self
+	w := r.Workload
+	out := corev1.Container{
+		Name: cmp.Or(w.ContainerName, r.Name), Image: r.FullImage, ImagePullPolicy: corev1.PullPolicy(r.PullPolicy),
+		Command: command(in), Args: w.Args, WorkingDir: w.WorkingDir, Ports: containerPorts(in),
+		Resources: resources(in), VolumeMounts: mounts, SecurityContext: w.Security,
+	}
+	if w.Env != nil {
+		out.Env = w.Env(in)
+	}
+	switch {
+	case w.Privileged:
+		out.SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+	case out.SecurityContext == nil:
+		out.SecurityContext = &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(false),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		}
+	}
+	probes(&out, in)
+	return out
 }
 
 // longestRun is how long a run of a CronJob may take, in seconds. One that hangs would keep every later one from starting, and would never be
@@ -216,57 +305,4 @@ func daemonStrategy(in component.Inputs) appsv1.DaemonSetUpdateStrategy {
 		Type:          appsv1.RollingUpdateDaemonSetStrategyType,
 		RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: new(intstr.FromInt(n))},
 	}
-}
-
-// ReplicaSuffix is what the names of read-only replicas end with.
-const ReplicaSuffix = "-slave"
-
-// readReplicas adds the read replicas of a component: the same Deployment with another name, labels and flag, and its Service.
-func readReplicas(o *component.Objects, in component.Inputs) error {
-	if !in.Self.Workload.ReadReplicas || in.Self.ReadReplicas == 0 {
-		return nil
-	}
-	d, ok := o.Workload.(*appsv1.Deployment)
-	if !ok {
-		return fmt.Errorf("%s: only a Deployment has read replicas", in.Self.Name)
-	}
-	d = d.DeepCopy()
-	d.Name += ReplicaSuffix
-	d.Labels = replicaLabels(d.Labels)
-	d.Spec.Selector.MatchLabels = replicaLabels(d.Spec.Selector.MatchLabels)
-	d.Spec.Template.Labels = replicaLabels(d.Spec.Template.Labels)
-	d.Spec.Replicas = new(in.Self.ReadReplicas)
-	d.Spec.Template.Spec.TopologySpreadConstraints = nil
-	if in.Self.ReadReplicas > 1 {
-		d.Spec.Template.Spec.TopologySpreadConstraints = spread(in)
-		d.Spec.Template.Spec.TopologySpreadConstraints[0].LabelSelector = d.Spec.Selector.DeepCopy()
-		o.Disruptions = append(o.Disruptions, disruption(*d.ObjectMeta.DeepCopy(), d.Spec.Selector.MatchLabels))
-	}
-	d.Spec.Template.Spec.InitContainers = nil
-	main := &d.Spec.Template.Spec.Containers[0]
-	main.Command = append(slices.Clone(main.Command), "--is-slave-node")
-	o.Copies = append(o.Copies, d)
-	for _, obj := range o.Services {
-		s, ok := obj.(*corev1.Service)
-		if !ok || s.Name != in.Cluster.Object(in.Self.Name) {
-			continue
-		}
-		s = s.DeepCopy()
-		s.Name += ReplicaSuffix
-		s.Labels, s.Spec.Selector = replicaLabels(s.Labels), replicaLabels(s.Spec.Selector)
-		s.Spec.Type = corev1.ServiceTypeClusterIP
-		for i := range s.Spec.Ports {
-			s.Spec.Ports[i].NodePort = 0
-		}
-		o.Copies = append(o.Copies, s)
-	}
-	return nil
-}
-
-func replicaLabels(l map[string]string) map[string]string {
-	l = maps.Clone(l)
-	l[v1alpha1.LabelComponent] += ReplicaSuffix
-	l[v1alpha1.LabelApp] += ReplicaSuffix
-	l["read-only"] = "true"
-	return l
 }

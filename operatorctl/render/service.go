@@ -16,12 +16,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-func serviceObjects(in component.Inputs) []client.Object {
-	if in.Self.Service == nil {
-		return nil
-	}
-	var out []client.Object
-	for _, s := range append([]component.Service{*in.Self.Service}, in.Self.Service.More...) {
+func serviceObjects(in component.Inputs) (out []client.Object) {
+	for _, s := range in.Self.Services() {
 		out = append(out, service(in, s))
 	}
 	return out

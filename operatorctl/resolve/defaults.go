@@ -67,12 +67,12 @@ func (d defaults) force(value any, path ...string) {
 
 func (d defaults) component(r component.Resolved) error {
 	at, outer := r.SpecPath(), r.BlockPath()
-	key := func(k ...string) []string { return append(outer[:len(outer):len(outer)], k...) }
+	key := func(k ...string) []string { return append(outer, k...) }
 	// An image that a user wrote but did not choose follows the release, whoever owns the field.
 	if !r.Pinned && r.Problem == "" {
-		d.force(r.FullImage, append(at[:len(at):len(at)], "image")...)
+		d.force(r.FullImage, append(at, "image")...)
 	}
-	d.set("IfNotPresent", append(at[:len(at):len(at)], "imagePullPolicy")...)
+	d.set("IfNotPresent", append(at, "imagePullPolicy")...)
 	for _, s := range r.Workload.Sidecars {
 		if image, runs := r.ContainerImages[s.Name]; runs && s.SpecKey != "" && r.Problem == "" && !slices.Contains(r.PinnedContainers, s.Name) {
 			d.force(image, append(strings.Split(s.SpecKey, "."), "image")...)
@@ -84,8 +84,8 @@ func (d defaults) component(r component.Resolved) error {
 	if r.OffByDefault {
 		d.set(true, key("disable")...)
 	}
-	switch r.Workload.Kind {
-	case "", component.Deployment, component.StatefulSet:
+	switch r.WorkloadKind() {
+	case component.Deployment, component.StatefulSet:
 		d.set(int64(r.Replicas), key(cmp.Or(r.Workload.ReplicasKey, "replicas"))...)
 	case component.CronJob:
 		d.set(r.Schedule, key("schedule")...)
@@ -97,10 +97,7 @@ func (d defaults) component(r component.Resolved) error {
 		d.set(r.StorageSize, key("requests", "storage")...)
 		d.set(r.StorageClass, key("storageClassName")...)
 	}
-	if r.Service == nil {
-		return nil
-	}
-	for _, s := range append([]component.Service{*r.Service}, r.Service.More...) {
+	for _, s := range r.Services() {
 		for _, p := range s.Ports {
 			if p.SpecKey != "" {
 				d.set(int64(r.NodePorts[s.NameSuffix+p.Name]), key(strings.Split(p.SpecKey, ".")...)...)

@@ -64,14 +64,14 @@ func parse(s string) ref {
 	return r
 }
 
-// resolve gives the reference of one container whose block lies at a path of the spec.
+// resolve gives the reference of one container whose block lies at a path of the spec, which is clipped.
 func (im images) resolve(container string, image component.Image, at []string) (full string, pinned bool, err error) {
 	def, err := im.byDefault(container, image, at)
 	if err != nil {
 		return "", false, err
 	}
 	full = def.String()
-	if chosen, _ := im.spec.get(append(at[:len(at):len(at)], "image")...); im.spec.personal(append(at[:len(at):len(at)], "image")...) {
+	if chosen, _ := im.spec.get(append(at, "image")...); im.spec.personal(append(at, "image")...) {
 		if s, ok := chosen.(string); ok && s != "" && s != full && s != im.facts.LastImages[container] && !im.isSaved(container, s, def, image, at) {
 			full, pinned = s, true
 		}
@@ -85,7 +85,6 @@ func (im images) resolve(container string, image component.Image, at []string) (
 // beside gives the reference of a container without a block of its own: it has the registry of the component's block at a path of the
 // spec, and nothing else of it.
 func (im images) beside(container string, image component.Image, at []string) (string, error) {
-	at = at[:len(at):len(at)]
 	r, err := im.byDefault(container, image, append(at, container))
 	r.repository = strings.TrimRight(im.spec.text(r.repository, append(at, "repository")...), "/")
 	return r.String(), err
@@ -93,10 +92,7 @@ func (im images) beside(container string, image component.Image, at []string) (s
 
 // byDefault is the reference without the field image.
 func (im images) byDefault(container string, image component.Image, at []string) (ref, error) {
-	r := ref{repository: im.repository(), name: im.name(container, image), sep: ":", tag: im.cluster.Version}
-	if tag := image.TagFor(im.cluster.Version); tag != "" {
-		r.tag = tag
-	}
+	r := ref{repository: im.repository(), name: im.name(container, image), sep: ":", tag: cmp.Or(image.TagFor(im.cluster.Version), im.cluster.Version)}
 	if image.Reference != "" {
 		s := image.Reference
 		if !strings.Contains(s, "/") {
@@ -120,14 +116,13 @@ func (im images) byDefault(container string, image component.Image, at []string)
 
 // chosenParts is a reference with the parts that a block of the spec sets.
 func (im images) chosenParts(r ref, container string, image component.Image, at []string) ref {
-	key := func(k string) []string { return append(at[:len(at):len(at)], k) }
-	r.repository = strings.TrimRight(im.spec.text(r.repository, key("repository")...), "/")
-	if name := im.chosenName(container, image, key("imageName")); name != "" {
+	r.repository = strings.TrimRight(im.spec.text(r.repository, append(at, "repository")...), "/")
+	if name := im.chosenName(container, image, append(at, "imageName")); name != "" {
 		r.name = name
 	}
-	tag := im.spec.text("", key("tag")...)
-	if tag == "" && image.TagKey != "" {
-		tag = im.spec.text("", key(image.TagKey)...)
+	tag := im.spec.text("", append(at, "tag")...)
+	if image.TagKey != "" {
+		tag = cmp.Or(tag, im.spec.text("", append(at, image.TagKey)...))
 	}
 	switch digest := strings.TrimPrefix(tag, "@"); {
 	case strings.HasPrefix(digest, "sha256:"):
@@ -155,10 +150,8 @@ func (im images) name(container string, image component.Image) string {
 		return hyper
 	case ee && image.EE != "":
 		return image.EE
-	case image.Name != "":
-		return image.Name
 	}
-	return container
+	return cmp.Or(image.Name, container)
 }
 
 // The one big image, by edition.
@@ -175,10 +168,7 @@ func (im images) chosenName(container string, image component.Image, path []stri
 
 // ownNames are the names an image may have in one cloud or another without a choice of a user.
 func ownNames(container string, image component.Image) []string {
-	names := []string{container}
-	if image.Name != "" {
-		names[0] = image.Name
-	}
+	names := []string{cmp.Or(image.Name, container)}
 	if image.EE != "" {
 		names = append(names, image.EE)
 	}
@@ -196,7 +186,7 @@ func (im images) isSaved(container, s string, def ref, image component.Image, at
 	if !slices.Contains(append(ownNames(container, image), def.name), r.name) {
 		return false
 	}
-	if im.ofEarlierFile(s, append(at[:len(at):len(at)], "image")) {
+	if im.ofEarlierFile(s, append(at, "image")) {
 		return r.sep == ":" && (r.repository == def.repository || r.repository == im.earlierRepository())
 	}
 	if im.saved == (reference.Reference{}) {

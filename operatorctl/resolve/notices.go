@@ -52,8 +52,8 @@ var fits = map[string]struct {
 	is  func(component.Component) bool
 }{
 	"replicas": {"the component has no number of pods to choose", func(c component.Component) bool {
-		k := c.Workload.Kind
-		return (k == "" || k == component.Deployment || k == component.StatefulSet) && c.Workload.ReplicasKey == ""
+		k := c.WorkloadKind()
+		return (k == component.Deployment || k == component.StatefulSet) && c.Workload.ReplicasKey == ""
 	}},
 	"slave_replicas":      {"the component has no read replicas", func(c component.Component) bool { return c.Workload.ReadReplicas }},
 	"zones":               {"the component runs once for all zones", func(c component.Component) bool { return c.Workload.PerZone }},
@@ -159,30 +159,12 @@ func Notices(cr *v1alpha1.OnecloudCluster, f Facts) ([]Notice, error) {
 
 // walk visits every value that is not zero; a list is one value.
 func walk(path []string, v any, visit func([]string, any)) {
-	switch t := v.(type) {
-	case map[string]any:
-		for k, child := range t {
-			walk(append(path[:len(path):len(path)], k), child, visit)
-		}
-	case []any:
-		if len(t) > 0 {
-			visit(path, v)
-		}
-	case bool:
-		// A flag that is off says something only where it could be on by default.
-		if t || path[len(path)-1] == "enableTls" {
-			visit(path, v)
-		}
-	case string:
-		if t != "" {
-			visit(path, v)
-		}
-	case int64:
-		if t != 0 {
-			visit(path, v)
-		}
-	case nil:
-	default:
+	m, isMap := v.(map[string]any)
+	for k, child := range m {
+		walk(append(path[:len(path):len(path)], k), child, visit)
+	}
+	// A flag that is off says something only where it could be on by default.
+	if !isMap && (!engine.Empty(v) || v == false && path[len(path)-1] == "enableTls") {
 		visit(path, v)
 	}
 }

@@ -46,7 +46,7 @@ func TestProfile(t *testing.T) {
 func TestSingleIsSaid(t *testing.T) {
 	for _, c := range catalog.All() {
 		w := c.Workload
-		deployment := w.Kind == "" || w.Kind == component.Deployment
+		deployment := c.WorkloadKind() == component.Deployment
 		if deployment && (w.Recreate || w.HostNetwork || w.PerZone || c.Storage != nil) && c.Single == "" {
 			t.Errorf("%s: why does one copy run in profile ha?", c.Name)
 		}

@@ -73,24 +73,18 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 		return component.Cluster{}, err
 	}
 	c := component.Cluster{
-		Name: cr.Name, Namespace: cr.Namespace, ID: f.Names[component.CloudID], Instance: f.Instance,
+		Name: cr.Name, Namespace: cmp.Or(cr.Namespace, "onecloud"), ID: f.Names[component.CloudID],
+		Instance:     cmp.Or(f.Instance, v1alpha1.InstancePrefix+cr.Name),
 		Region:       spec.text(DefaultRegion, "region"),
 		Zone:         spec.text(DefaultZone, "zone"),
 		Version:      spec.text(DefaultVersion, "version"),
 		Product:      component.Product(spec.text(string(component.FullStack), "productVersion")),
 		Profile:      component.Profile(spec.text(string(component.Small), "profile")),
 		LoadBalancer: strings.Trim(cmp.Or(cr.Spec.LoadBalancerEndpoint, f.Address), "[]"),
-		MysqlHost:    cr.Spec.MySQL.Host,
 		MysqlPort:    int(spec.number(DefaultMysqlPort, "mysql", "port")),
 		StorageClass: cmp.Or(cr.Spec.StorageClassName, DefaultClass),
 		Spec:         &cr.Spec,
 		Components:   make(map[string]component.Resolved, len(f.Components)),
-	}
-	if c.Namespace == "" {
-		c.Namespace = "onecloud"
-	}
-	if c.Instance == "" {
-		c.Instance = v1alpha1.InstancePrefix + c.Name
 	}
 	var errs []error
 	if c.Edition, err = edition(cr.Annotations[v1alpha1.AnnotationEdition]); err != nil {
@@ -103,7 +97,7 @@ func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 	if cr.Spec.DBEngine == engineDameng {
 		errs = append(errs, errors.New("spec.db_engine: "+damengRefused))
 	}
-	if c.MysqlHost == "" {
+	if cr.Spec.MySQL.Host == "" {
 		errs = append(errs, errors.New("spec.mysql.host: name the database server"))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -152,7 +146,7 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 		switch {
 		case s.SpecKey != "":
 			var pinned bool
-			r.ContainerImages[s.Name], pinned, err = images.resolve(s.Name, s.Image, strings.Split(s.SpecKey, "."))
+			r.ContainerImages[s.Name], pinned, err = images.resolve(s.Name, s.Image, slices.Clip(strings.Split(s.SpecKey, ".")))
 			errs = append(errs, err)
 			if pinned {
 				r.PinnedContainers = append(r.PinnedContainers, s.Name)
@@ -165,7 +159,7 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 	if r.Block.DBEngine == engineDameng && k.Database != nil {
 		errs = append(errs, fmt.Errorf("spec.%s.db_engine: %s", strings.Join(outer, "."), damengRefused))
 	}
-	r.PullPolicy = spec.text(string(corev1.PullIfNotPresent), append(at[:len(at):len(at)], "imagePullPolicy")...)
+	r.PullPolicy = spec.text(string(corev1.PullIfNotPresent), append(at, "imagePullPolicy")...)
 	r.Replicas = replicas(k, c, spec)
 	r.ReadReplicas = r.Block.SlaveReplicas
 	r.Tolerations = defaultTolerations()
@@ -248,20 +242,14 @@ func locked(c *component.Cluster) bool {
 
 // ports gives every port its number. A number is that of the Service, of the node and of the listener at once.
 func ports(k component.Component, spec view, at []string) (internal bool, numbers map[string]int32) {
-	if k.Service == nil {
-		return false, nil
-	}
 	numbers = map[string]int32{}
-	for _, s := range append([]component.Service{*k.Service}, k.Service.More...) {
+	for _, s := range k.Services() {
 		for _, p := range s.Ports {
-			numbers[s.NameSuffix+p.Name] = p.Port
-			if p.NodePort > 0 {
-				numbers[s.NameSuffix+p.Name] = p.NodePort
-			}
+			numbers[s.NameSuffix+p.Name] = cmp.Or(p.NodePort, p.Port)
 			if p.SpecKey == "" {
 				continue
 			}
-			path := append(at[:len(at):len(at)], strings.Split(p.SpecKey, ".")...)
+			path := append(at, strings.Split(p.SpecKey, ".")...)
 			if n := int32(spec.number(0, path...)); n > 0 {
 				numbers[s.NameSuffix+p.Name] = n
 			}
@@ -307,11 +295,7 @@ func newView(spec *v1alpha1.OnecloudClusterSpec, owned *Owned) (view, error) {
 }
 
 func (v view) block(k component.Component) *v1alpha1.ComponentSpec {
-	key := k.SpecKey
-	if key == "" {
-		key = k.Name
-	}
-	if b := v.spec.Component(key); b != nil {
+	if b := v.spec.Component(cmp.Or(k.SpecKey, k.Name)); b != nil {
 		return b
 	}
 	return &v1alpha1.ComponentSpec{}

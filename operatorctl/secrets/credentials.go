@@ -5,10 +5,7 @@ package secrets
 
 import (
 	"context"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"math/big"
@@ -113,13 +110,6 @@ func (v Values) Apply(ctx context.Context, c client.Client, direct client.Reader
 		return nil, nil, fmt.Errorf("generating credentials: %w", err)
 	}
 	return s, missing, nil
-}
-
-// Salted is a hash of a secret that says nothing about it.
-func Salted(salt, secret string) string {
-	m := hmac.New(sha256.New, []byte(salt))
-	m.Write([]byte(secret))
-	return hex.EncodeToString(m.Sum(nil)[:12])
 }
 
 // Split returns the passwords in a Secret, and the names this cloud has for databases and accounts (see component.Renamed).

@@ -7,9 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/component"
@@ -24,15 +21,16 @@ const (
 // majority is how many members a cluster must have to lose one.
 const majority = 3
 
-// HighlyAvailable are the conditions of a cloud of profile ha: what in it ends with one node, and why. Other clouds have no such condition.
-func HighlyAvailable(previous []metav1.Condition, c component.Cluster, nodes []Node, generation int64, now time.Time) []metav1.Condition {
+// HighlyAvailable says of a cloud of profile ha what in it ends with one node, and why. Other clouds have no such condition.
+func (s *Cloud) HighlyAvailable(c component.Cluster, nodes []Node) {
 	if c.Profile != component.HA {
-		return without(previous, v1alpha1.ConditionHighlyAvailable)
+		s.remove(v1alpha1.ConditionHighlyAvailable)
+		return
 	}
 	var twice, once, single, lacks []string
 	for _, name := range slices.Sorted(maps.Keys(c.Components)) {
 		r := c.Components[name]
-		deployment := r.Workload.Kind == "" || r.Workload.Kind == component.Deployment
+		deployment := r.WorkloadKind() == component.Deployment
 		switch {
 		case !r.Enabled || !deployment && r.Workload.Kind != component.StatefulSet:
 		case r.Workload.FixedMembers && r.Replicas < majority:
@@ -60,9 +58,10 @@ func HighlyAvailable(previous []metav1.Condition, c component.Cluster, nodes []N
 		message = "by design one copy of " + strings.Join(single, ", ")
 	}
 	if len(lacks) > 0 {
-		return with(previous, generation, now, v1alpha1.ConditionHighlyAvailable, false, ReasonNotSpread, strings.Join(append(lacks, message), "; "))
+		s.set(v1alpha1.ConditionHighlyAvailable, false, ReasonNotSpread, strings.Join(append(lacks, message), "; "))
+		return
 	}
-	return with(previous, generation, now, v1alpha1.ConditionHighlyAvailable, true, ReasonSpread, message)
+	s.set(v1alpha1.ConditionHighlyAvailable, true, ReasonSpread, message)
 }
 
 // lacksNodes is what the nodes that take the services are too few for.

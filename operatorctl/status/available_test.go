@@ -54,7 +54,9 @@ func TestHighlyAvailable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := []metav1.Condition{{Type: v1alpha1.ConditionHighlyAvailable, Status: metav1.ConditionTrue}}
-			got := meta.FindStatusCondition(HighlyAvailable(before, tc.cloud, tc.nodes, 1, time.Now()), v1alpha1.ConditionHighlyAvailable)
+			out := &Cloud{OnecloudClusterStatus: v1alpha1.OnecloudClusterStatus{Conditions: before}, now: time.Now()}
+			out.HighlyAvailable(tc.cloud, tc.nodes)
+			got := meta.FindStatusCondition(out.Conditions, v1alpha1.ConditionHighlyAvailable)
 			if tc.is == "" {
 				if got != nil {
 					t.Errorf("a small cloud has the condition: %+v", got)

@@ -5,11 +5,9 @@ package status
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -28,21 +26,23 @@ const (
 // freshByHand is how long a proven backup counts in a cloud that has no schedule.
 const freshByHand = 7 * day
 
-// BackupProven reports whether a fresh backup of the cloud is known to be restorable: it was restored into scratch databases and compared, not longer
+// ProveBackups reports whether a fresh backup of the cloud is known to be restorable: it was restored into scratch databases and compared, not longer
 // ago than two periods of the schedule. A cloud without a schedule is Unknown then, not False: a user may back it up in another way. job is the
 // CronJob of the schedule, nil if there is none.
-func BackupProven(previous []metav1.Condition, history backup.History, job *batchv1.CronJob, generation int64, now time.Time) []metav1.Condition {
-	known := history.Until(now)
-	is, reason, message := judgeBackups(known, job, now)
+func (c *Cloud) ProveBackups(history backup.History, job *batchv1.CronJob) {
+	known := history.Until(c.now)
+	is, reason, message := judgeBackups(known, job, c.now)
 	if n := len(history) - len(known); n > 0 && is != metav1.ConditionTrue {
 		message += fmt.Sprintf("; %d that lie in the future do not count: a clock was ahead", n)
 	}
-	out := slices.Clone(previous)
-	meta.SetStatusCondition(&out, metav1.Condition{
-		Type: v1alpha1.ConditionBackupProven, Status: is, Reason: reason, Message: clip(message), ObservedGeneration: generation,
-		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
-	})
-	return out
+	c.setInFull(v1alpha1.ConditionBackupProven, is, reason, clip(message))
+	if c.Backups = nil; len(known) == 0 {
+		return
+	}
+	c.Backups = &v1alpha1.BackupsStatus{Last: metav1.NewTime(known[0].Time)}
+	if p := known.Proven(); p != nil {
+		c.Backups.Proven, c.Backups.Name, c.Backups.Place = metav1.NewTime(p.Time), p.Name, p.Place
+	}
 }
 
 func judgeBackups(history backup.History, job *batchv1.CronJob, now time.Time) (metav1.ConditionStatus, string, string) {
@@ -83,16 +83,3 @@ func judgeBackups(history backup.History, job *batchv1.CronJob, now time.Time) (
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-// Backups are what tools read of the backups of a cloud, nil where none is known.
-func Backups(history backup.History, now time.Time) *v1alpha1.BackupsStatus {
-	history = history.Until(now)
-	if len(history) == 0 {
-		return nil
-	}
-	out := &v1alpha1.BackupsStatus{Last: metav1.NewTime(history[0].Time)}
-	if p := history.Proven(); p != nil {
-		out.Proven, out.Name, out.Place = metav1.NewTime(p.Time), p.Name, p.Place
-	}
-	return out
-}

@@ -29,6 +29,11 @@ func TestBackupProven(t *testing.T) {
 		return backup.Record{Name: "n", Place: "p", Time: at, Proven: &at}
 	}
 	failed := func(hours int) backup.Record { return backup.Record{Time: ago(hours), Error: "bucket unreachable"} }
+	judged := func(history backup.History, job *batchv1.CronJob) *status.Cloud {
+		out := status.Of(&v1alpha1.OnecloudCluster{}, now)
+		out.ProveBackups(history, job)
+		return out
+	}
 	for name, c := range map[string]struct {
 		history backup.History
 		job     *batchv1.CronJob
@@ -52,15 +57,15 @@ func TestBackupProven(t *testing.T) {
 		"a clock was ahead":                 {backup.History{proven(-9000), proven(50)}, daily(99), metav1.ConditionFalse, "Stale", "a clock was ahead"},
 		"ahead by a minute":                 {backup.History{{Name: "n", Place: "p", Time: now.Add(time.Minute), Proven: &now}}, daily(99), metav1.ConditionTrue, "Proven", "n in p"},
 	} {
-		got := meta.FindStatusCondition(status.BackupProven(nil, c.history, c.job, 1, now), v1alpha1.ConditionBackupProven)
+		got := meta.FindStatusCondition(judged(c.history, c.job).Conditions, v1alpha1.ConditionBackupProven)
 		if got.Status != c.is || got.Reason != c.reason || !strings.Contains(got.Message, c.says) {
 			t.Errorf("%s: %s %s %q", name, got.Status, got.Reason, got.Message)
 		}
 	}
-	if status.Backups(nil, now) != nil {
+	if judged(nil, nil).Backups != nil {
 		t.Error("a cloud without backups has a status of them")
 	}
-	if b := status.Backups(backup.History{proven(-9000), failed(1), proven(9)}, now); !b.Last.Time.Equal(ago(1)) || !b.Proven.Time.Equal(ago(9)) || b.Name != "n" {
+	if b := judged(backup.History{proven(-9000), failed(1), proven(9)}, nil).Backups; !b.Last.Time.Equal(ago(1)) || !b.Proven.Time.Equal(ago(9)) || b.Name != "n" {
 		t.Errorf("%+v", b)
 	}
 }

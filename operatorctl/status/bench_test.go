@@ -33,7 +33,7 @@ func BenchmarkStatus(b *testing.B) {
 			}
 			states = append(states, status.Component(o))
 		}
-		status.Conditions(nil, states, 1, t0)
+		conditions(nil, states, 1, t0)
 		before = states
 	}
 	b.ReportMetric(float64(len(all)), "components")

@@ -18,17 +18,47 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// Conditions of a cloud, out of the states of its components. A condition whose status does not change keeps its time.
-func Conditions(previous []metav1.Condition, components []v1alpha1.ComponentStatus, generation int64, now time.Time) []metav1.Condition {
+// Cloud is the status of a cloud as it is being judged. It begins with what was reported last, and each judgement replaces its part of that.
+type Cloud struct {
+	v1alpha1.OnecloudClusterStatus
+	generation int64
+	now        time.Time
+}
+
+// Of begins the status of a cloud.
+func Of(cr *v1alpha1.OnecloudCluster, now time.Time) *Cloud {
+	return &Cloud{*cr.Status.DeepCopy(), cr.Generation, now}
+}
+
+// set sets a condition. One whose status does not change keeps its time.
+func (c *Cloud) set(kind string, yes bool, reason, message string) {
+	is := metav1.ConditionFalse
+	if yes {
+		is = metav1.ConditionTrue
+	}
+	c.setInFull(kind, is, reason, clip(message))
+}
+
+// setInFull is set for a condition that may be unknown, or whose message must not be cut.
+func (c *Cloud) setInFull(kind string, is metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&c.Conditions, metav1.Condition{
+		Type: kind, Status: is, Reason: reason, Message: message, ObservedGeneration: c.generation, LastTransitionTime: metav1.NewTime(c.now.Truncate(time.Second)),
+	})
+}
+
+func (c *Cloud) remove(kind string) { meta.RemoveStatusCondition(&c.Conditions, kind) }
+
+// Summarize makes the conditions of a cloud out of the states of its components.
+func (c *Cloud) Summarize() {
 	by := map[v1alpha1.State][]string{}
 	total := 0
 	var outdated []string
-	for _, c := range components {
-		if c.Outdated {
-			outdated = append(outdated, c.Name)
+	for _, one := range c.Components {
+		if one.Outdated {
+			outdated = append(outdated, one.Name)
 		}
-		by[c.State] = append(by[c.State], c.Name)
-		if c.State != v1alpha1.Disabled && c.State != v1alpha1.Idle {
+		by[one.State] = append(by[one.State], one.Name)
+		if one.State != v1alpha1.Disabled && one.State != v1alpha1.Idle {
 			total++
 		}
 	}
@@ -39,40 +69,34 @@ func Conditions(previous []metav1.Condition, components []v1alpha1.ComponentStat
 	if idle > 0 {
 		count += fmt.Sprintf(", %d Idle", idle)
 	}
-
-	out := slices.Clone(previous)
-	set := func(kind string, yes bool, reason, message string) {
-		out = with(out, generation, now, kind, yes, reason, message)
-	}
 	degraded := by[v1alpha1.Degraded]
 	switch {
 	case total > 0 && available == total && len(outdated) == 0:
-		set(v1alpha1.ConditionReady, true, "AllAvailable", count)
+		c.set(v1alpha1.ConditionReady, true, "AllAvailable", count)
 	case len(degraded) > 0:
-		set(v1alpha1.ConditionReady, false, "ComponentsDegraded", count+"; degraded: "+strings.Join(degraded, ", "))
+		c.set(v1alpha1.ConditionReady, false, "ComponentsDegraded", count+"; degraded: "+strings.Join(degraded, ", "))
 	default:
-		set(v1alpha1.ConditionReady, false, "ComponentsProgressing", count+"; in progress: "+strings.Join(under, ", "))
+		c.set(v1alpha1.ConditionReady, false, "ComponentsProgressing", count+"; in progress: "+strings.Join(under, ", "))
 	}
 	if len(under) > 0 {
-		set(v1alpha1.ConditionProgressing, true, "ComponentsProgressing", "in progress: "+strings.Join(under, ", "))
+		c.set(v1alpha1.ConditionProgressing, true, "ComponentsProgressing", "in progress: "+strings.Join(under, ", "))
 	} else {
-		set(v1alpha1.ConditionProgressing, false, "NothingToDo", "")
+		c.set(v1alpha1.ConditionProgressing, false, "NothingToDo", "")
 	}
 	if len(degraded) > 0 {
-		set(v1alpha1.ConditionDegraded, true, "ComponentsDegraded", why(components))
+		c.set(v1alpha1.ConditionDegraded, true, "ComponentsDegraded", why(c.Components))
 	} else {
-		set(v1alpha1.ConditionDegraded, false, "NoneDegraded", "")
+		c.set(v1alpha1.ConditionDegraded, false, "NoneDegraded", "")
 	}
-	return out
 }
 
-// Invalid are the conditions of a cloud whose spec cannot be carried out.
-func Invalid(previous []metav1.Condition, message string, generation int64, now time.Time) []metav1.Condition {
-	out := with(previous, generation, now, v1alpha1.ConditionDegraded, true, ReasonInvalid, message)
+// Invalid says that the spec cannot be carried out.
+func (c *Cloud) Invalid(message string) {
+	c.ObservedGeneration, c.Phase = c.generation, v1alpha1.PhaseFailed
+	c.set(v1alpha1.ConditionDegraded, true, ReasonInvalid, message)
 	for _, kind := range []string{v1alpha1.ConditionProgressing, v1alpha1.ConditionReady} {
-		out = with(out, generation, now, kind, false, ReasonInvalid, message)
+		c.set(kind, false, ReasonInvalid, message)
 	}
-	return out
 }
 
 func why(components []v1alpha1.ComponentStatus) string {
@@ -86,19 +110,19 @@ func why(components []v1alpha1.ComponentStatus) string {
 }
 
 // VersionWaits reports that the spec has a version to which no operation has moved the cloud yet. never is true if the operator may not run any.
-func VersionWaits(previous []metav1.Condition, wanted, inForce string, never bool, generation int64, now time.Time) []metav1.Condition {
+func (c *Cloud) VersionWaits(wanted, inForce string, never bool) {
 	next := "ocadm operation list"
 	if never {
 		next = "the operator may not run operations; give it the right: ocadm init phase operator"
 	}
 	message := fmt.Sprintf("version %s of the spec waits for an operation, the cloud is at %s: %s", wanted, inForce, next)
-	out := with(slices.Clone(previous), generation, now, v1alpha1.ConditionReady, false, "WaitsForOperation", message)
-	return with(out, generation, now, v1alpha1.ConditionProgressing, true, "WaitsForOperation", message)
+	c.set(v1alpha1.ConditionReady, false, "WaitsForOperation", message)
+	c.set(v1alpha1.ConditionProgressing, true, "WaitsForOperation", message)
 }
 
 // Phase is the whole cloud in one word. running is the release that every component has reached once, "" before that. A component that
 // is merely restarting does not change it: that is what the conditions are for.
-func Phase(components []v1alpha1.ComponentStatus, running, wanted string, deleting bool) v1alpha1.Phase {
+func Phase(components []v1alpha1.ComponentStatus, running, wanted string) v1alpha1.Phase {
 	moving, degraded := false, false
 	for _, c := range components {
 		moving = moving || c.Outdated
@@ -110,8 +134,6 @@ func Phase(components []v1alpha1.ComponentStatus, running, wanted string, deleti
 		}
 	}
 	switch {
-	case deleting:
-		return v1alpha1.PhaseDeleting
 	case degraded && !moving:
 		return v1alpha1.PhaseFailed
 	case (moving || degraded) && running == "":
@@ -149,55 +171,58 @@ func Legacy(r component.Resolved, s v1alpha1.ComponentStatus) *v1alpha1.Workload
 	return out
 }
 
-// Blocked are the conditions of a cloud that could not be reconciled at all: everything else stays as it was seen last.
-func Blocked(previous []metav1.Condition, message string, generation int64, now time.Time) []metav1.Condition {
-	return with(previous, generation, now, v1alpha1.ConditionDegraded, true, ReasonBlocked, message)
+// Blocked says that a cloud could not be reconciled at all: everything else stays as it was seen last.
+func (c *Cloud) Blocked(message string) {
+	c.set(v1alpha1.ConditionDegraded, true, ReasonBlocked, message)
 }
 
-// Deleting are the conditions of a cloud that is being deleted.
-func Deleting(previous []metav1.Condition, message string, generation int64, now time.Time) []metav1.Condition {
-	out := with(previous, generation, now, v1alpha1.ConditionReady, false, ReasonDeleting, message)
-	return with(out, generation, now, v1alpha1.ConditionProgressing, true, ReasonDeleting, message)
+// Deleting says that a cloud is being deleted.
+func (c *Cloud) Deleting(message string) {
+	c.Phase, c.ObservedGeneration = v1alpha1.PhaseDeleting, c.generation
+	c.set(v1alpha1.ConditionReady, false, ReasonDeleting, message)
+	c.set(v1alpha1.ConditionProgressing, true, ReasonDeleting, message)
 }
 
-// Paused are the conditions of a cloud that a user has paused.
-func Paused(previous []metav1.Condition, generation int64, now time.Time) []metav1.Condition {
-	return with(previous, generation, now, v1alpha1.ConditionProgressing, false, ReasonPaused, "paused by annotation "+v1alpha1.AnnotationPaused)
+// Paused says that a user has paused a cloud.
+func (c *Cloud) Paused() {
+	c.ObservedGeneration = c.generation
+	c.set(v1alpha1.ConditionProgressing, false, ReasonPaused, "paused by annotation "+v1alpha1.AnnotationPaused)
 }
 
 // ignoredLimit is how many fields without effect are named; a resource of the earlier operator may have many.
 const ignoredLimit = 20
 
-// Ignored are the conditions of a cloud with fields without effect. Where there are none, there is no such condition.
-func Ignored(previous []metav1.Condition, reason string, fields []string, generation int64, now time.Time) []metav1.Condition {
+// Ignored says which fields have no effect. Where there are none, there is no such condition.
+func (c *Cloud) Ignored(reason string, fields []string) {
 	if len(fields) == 0 {
-		return without(previous, v1alpha1.ConditionIgnored)
+		c.remove(v1alpha1.ConditionIgnored)
+		return
 	}
 	message := strings.Join(fields[:min(len(fields), ignoredLimit)], "; ")
 	if more := len(fields) - ignoredLimit; more > 0 {
 		message += fmt.Sprintf("; and %d more", more)
 	}
-	out := with(previous, generation, now, v1alpha1.ConditionIgnored, true, reason, "")
-	meta.FindStatusCondition(out, v1alpha1.ConditionIgnored).Message = message // in full
-	return out
+	c.setInFull(v1alpha1.ConditionIgnored, metav1.ConditionTrue, reason, message)
 }
 
-// UpdateAvailable are the conditions of a cloud whose release another operator rendered: an update changes the components.
-func UpdateAvailable(previous []metav1.Condition, components []string, operator string, generation int64, now time.Time) []metav1.Condition {
+// UpdateAvailable says which components of a release that another operator rendered an update changes.
+func (c *Cloud) UpdateAvailable(components []string, operator string) {
 	if len(components) == 0 {
-		return with(previous, generation, now, v1alpha1.ConditionUpdateAvailable, false, "UpToDate", "")
+		c.set(v1alpha1.ConditionUpdateAvailable, false, "UpToDate", "")
+		return
 	}
-	return with(previous, generation, now, v1alpha1.ConditionUpdateAvailable, true, "AnotherOperator", fmt.Sprintf(
+	c.set(v1alpha1.ConditionUpdateAvailable, true, "AnotherOperator", fmt.Sprintf(
 		"operator %s has changes for %s; to see them: ocadm cluster diff; to apply them: ocadm cluster update", operator, strings.Join(components, ", ")))
 }
 
 // causeLimit is how much of a cause UpdateFailed holds: what to do next must fit after it.
 const causeLimit = 300
 
-// UpdateFailed are the conditions of a cloud that an operation was to move to another release and did not, nil for none.
-func UpdateFailed(previous []metav1.Condition, o *v1alpha1.OnecloudOperation, generation int64, now time.Time) []metav1.Condition {
+// UpdateFailed reports the operation that was to move the cloud to another release and did not, nil for none.
+func (c *Cloud) UpdateFailed(o *v1alpha1.OnecloudOperation) {
 	if o == nil {
-		return without(previous, v1alpha1.ConditionUpdateFailed)
+		c.remove(v1alpha1.ConditionUpdateFailed)
+		return
 	}
 	reason := "Refused"
 	if o.Status.Rollout != nil {
@@ -215,9 +240,7 @@ func UpdateFailed(previous []metav1.Condition, o *v1alpha1.OnecloudOperation, ge
 		}
 	}
 	message += fmt.Sprintf(" was %s: %s%s; details: ocadm operation show %s", strings.ToLower(reason), Clip(cause, causeLimit), next, o.Name)
-	out := with(previous, generation, now, v1alpha1.ConditionUpdateFailed, true, reason, "")
-	meta.FindStatusCondition(out, v1alpha1.ConditionUpdateFailed).Message = message // in full
-	return out
+	c.setInFull(v1alpha1.ConditionUpdateFailed, metav1.ConditionTrue, reason, message)
 }
 
 // Message of a condition, "" if there is no such one.
@@ -226,24 +249,4 @@ func Message(conditions []metav1.Condition, kind string) string {
 		return c.Message
 	}
 	return ""
-}
-
-// with sets a condition. One whose status does not change keeps its time.
-func with(previous []metav1.Condition, generation int64, now time.Time, kind string, yes bool, reason, message string) []metav1.Condition {
-	c := metav1.Condition{
-		Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: clip(message), ObservedGeneration: generation,
-		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
-	}
-	if yes {
-		c.Status = metav1.ConditionTrue
-	}
-	out := slices.Clone(previous)
-	meta.SetStatusCondition(&out, c)
-	return out
-}
-
-func without(previous []metav1.Condition, kind string) []metav1.Condition {
-	out := slices.Clone(previous)
-	meta.RemoveStatusCondition(&out, kind)
-	return out
 }

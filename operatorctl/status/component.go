@@ -168,7 +168,7 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 	well, reason, message := v1alpha1.Available, ReasonConfigurations, ""
 	if r.Workload.Kind != component.NoWorkload {
 		if o.Workload == nil {
-			return v1alpha1.Progressing, ReasonNotMade, strings.ToLower(kind(r)) + " is being created"
+			return v1alpha1.Progressing, ReasonNotMade, strings.ToLower(string(r.WorkloadKind())) + " is being created"
 		}
 		if well, reason, message = o.Workload.judge(); !well.Settled() {
 			return well, reason, message
@@ -263,13 +263,6 @@ func blockedBy(o Observed, s v1alpha1.ComponentStatus) []string {
 		return o.BlockedBy
 	}
 	return nil
-}
-
-func kind(r component.Resolved) string {
-	if r.Workload.Kind == "" {
-		return string(component.Deployment)
-	}
-	return string(r.Workload.Kind)
 }
 
 // Tag of an image, or its digest; "" if it has neither.

@@ -3,10 +3,7 @@
 package status
 
 import (
-	"time"
-
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/dbpair"
@@ -21,9 +18,10 @@ const (
 
 // DatabaseRedundant reports whether the embedded database survives the loss of any one node. host is that of the cloud's database server: one that is
 // not embedded is its administrator's, and has no such condition. state is ConfigMap dbpair.StateName, nil if there is a single server.
-func DatabaseRedundant(previous []metav1.Condition, host string, state *corev1.ConfigMap, generation int64, now time.Time) []metav1.Condition {
+func (c *Cloud) DatabaseRedundant(host string, state *corev1.ConfigMap) {
 	if !dbpair.Embedded(host) {
-		return without(previous, v1alpha1.ConditionDatabaseRedundant)
+		c.remove(v1alpha1.ConditionDatabaseRedundant)
+		return
 	}
 	is, reason := dbpair.RedundancyOf(state), ReasonNotInSync
 	switch {
@@ -32,5 +30,5 @@ func DatabaseRedundant(previous []metav1.Condition, host string, state *corev1.C
 	case state == nil:
 		reason = ReasonOneCopy
 	}
-	return with(previous, generation, now, v1alpha1.ConditionDatabaseRedundant, is.Redundant, reason, is.Message)
+	c.set(v1alpha1.ConditionDatabaseRedundant, is.Redundant, reason, is.Message)
 }

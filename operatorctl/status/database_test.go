@@ -31,7 +31,9 @@ func TestDatabaseRedundant(t *testing.T) {
 		"not reported":                         {"ocadm-mysql", &corev1.ConfigMap{}, metav1.ConditionFalse, ReasonNotInSync},
 	} {
 		before := []metav1.Condition{{Type: v1alpha1.ConditionDatabaseRedundant, Status: metav1.ConditionUnknown}}
-		got := meta.FindStatusCondition(DatabaseRedundant(before, c.host, c.state, 1, time.Now()), v1alpha1.ConditionDatabaseRedundant)
+		out := &Cloud{OnecloudClusterStatus: v1alpha1.OnecloudClusterStatus{Conditions: before}, now: time.Now()}
+		out.DatabaseRedundant(c.host, c.state)
+		got := meta.FindStatusCondition(out.Conditions, v1alpha1.ConditionDatabaseRedundant)
 		if (got == nil) != (c.is == "") || got != nil && (got.Status != c.is || got.Reason != c.reason || got.Message == "") {
 			t.Errorf("%s: %+v", name, got)
 		}

@@ -7,9 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/certreport"
@@ -28,9 +25,10 @@ const (
 const overdue = 4
 
 // NodeCertificates reports whether the certificates of the control-plane nodes are renewed in time. Where nothing is known of them, there is no such condition.
-func NodeCertificates(previous []metav1.Condition, reports map[string]certreport.Report, generation int64, now time.Time) []metav1.Condition {
+func (s *Cloud) NodeCertificates(reports map[string]certreport.Report) {
 	if len(reports) == 0 {
-		return without(previous, v1alpha1.ConditionNodeCertificates)
+		s.remove(v1alpha1.ConditionNodeCertificates)
+		return
 	}
 	var expired, late, unable, unknown []string
 	var next certreport.Certificate
@@ -38,13 +36,13 @@ func NodeCertificates(previous []metav1.Condition, reports map[string]certreport
 		r := reports[node]
 		for _, c := range r.Certificates {
 			switch {
-			case !now.Before(c.Ends):
+			case !s.now.Before(c.Ends):
 				expired = append(expired, fmt.Sprintf("%s of node %s ended %s", c.Name, node, stamp(c.Ends)))
-			case c.Unable == "" && !now.Before(c.RenewAt.Add(c.Ends.Sub(c.RenewAt)/overdue)):
+			case c.Unable == "" && !s.now.Before(c.RenewAt.Add(c.Ends.Sub(c.RenewAt)/overdue)):
 				late = append(late, fmt.Sprintf("%s of node %s ends %s, and was to be renewed %s", c.Name, node, stamp(c.Ends), stamp(c.RenewAt)))
 			}
 		}
-		for _, c := range r.Unable(now) {
+		for _, c := range r.Unable(s.now) {
 			unable = append(unable, fmt.Sprintf("%s of node %s ends %s, and %s", c.Name, node, stamp(c.Ends), c.Unable))
 		}
 		if r.Problem != "" {
@@ -54,18 +52,14 @@ func NodeCertificates(previous []metav1.Condition, reports map[string]certreport
 			next = first
 		}
 	}
-	is := func(reason string, list []string) []metav1.Condition {
-		return with(previous, generation, now, v1alpha1.ConditionNodeCertificates, false, reason, strings.Join(list, "; "))
+	for _, bad := range []struct {
+		reason string
+		list   []string
+	}{{ReasonCertificatesExpired, expired}, {ReasonOverdue, late}, {ReasonNotRenewable, unable}, {ReasonLookFailed, unknown}} {
+		if len(bad.list) > 0 {
+			s.set(v1alpha1.ConditionNodeCertificates, false, bad.reason, strings.Join(bad.list, "; "))
+			return
+		}
 	}
-	switch {
-	case len(expired) > 0:
-		return is(ReasonCertificatesExpired, expired)
-	case len(late) > 0:
-		return is(ReasonOverdue, late)
-	case len(unable) > 0:
-		return is(ReasonNotRenewable, unable)
-	case len(unknown) > 0:
-		return is(ReasonLookFailed, unknown)
-	}
-	return with(previous, generation, now, v1alpha1.ConditionNodeCertificates, true, ReasonCertificatesValid, fmt.Sprintf("%s ends first, %s", next.Name, stamp(next.Ends)))
+	s.set(v1alpha1.ConditionNodeCertificates, true, ReasonCertificatesValid, fmt.Sprintf("%s ends first, %s", next.Name, stamp(next.Ends)))
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 // Node is what matters of a machine of the cluster.
@@ -85,8 +86,9 @@ type place struct {
 
 // placeOf a workload among the nodes, where that is decided by the role of a node: nil for any other, and while the nodes are not known.
 func placeOf(o client.Object, seen Seen) *place {
-	spec, everywhere := podSpec(o)
-	if seen.Nodes == nil || spec == nil || !everywhere && !onRole(*spec) {
+	spec, _ := component.PodOf(o)
+	_, everywhere := o.(*appsv1.DaemonSet)
+	if _, members := o.(*appsv1.StatefulSet); seen.Nodes == nil || spec == nil || members || !everywhere && !onRole(*spec) {
 		return nil
 	}
 	p := &place{noNode: true, label: labelsWanted(*spec)}
@@ -106,17 +108,6 @@ func placeOf(o client.Object, seen Seen) *place {
 	}
 	slices.Sort(p.lost)
 	return p
-}
-
-// podSpec of the pods of a workload, and whether it has one on every node that fits.
-func podSpec(o client.Object) (spec *corev1.PodSpec, everywhere bool) {
-	switch t := o.(type) {
-	case *appsv1.Deployment:
-		return &t.Spec.Template.Spec, false
-	case *appsv1.DaemonSet:
-		return &t.Spec.Template.Spec, true
-	}
-	return nil, false
 }
 
 // onRole reports whether pods run only on nodes of a role that a cloud need not have.
@@ -231,14 +222,16 @@ func hasRole(n Node) bool {
 	return false
 }
 
-// Nodes are the conditions of a cloud with what is known of its nodes. Nodes that may not be read are nil; then there is no such condition.
-func Nodes(previous []metav1.Condition, nodes []Node, pods []corev1.Pod, generation int64, now time.Time) []metav1.Condition {
+// NodesReady says which nodes of the cloud are lost. Nodes that may not be read are nil; then there is no such condition.
+func (c *Cloud) NodesReady(nodes []Node, pods []corev1.Pod) {
 	if nodes == nil {
-		return without(previous, v1alpha1.ConditionNodesReady)
+		c.remove(v1alpha1.ConditionNodesReady)
+		return
 	}
-	lost := Lost(nodes, pods, now)
+	lost := Lost(nodes, pods, c.now)
 	if len(lost) == 0 {
-		return with(previous, generation, now, v1alpha1.ConditionNodesReady, true, ReasonNodesReady, "")
+		c.set(v1alpha1.ConditionNodesReady, true, ReasonNodesReady, "")
+		return
 	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(lost)) {
@@ -249,7 +242,7 @@ func Nodes(previous []metav1.Condition, nodes []Node, pods []corev1.Pod, generat
 		parts = append(parts, NotReady(name, lost[name]))
 	}
 	message := fmt.Sprintf("%d of %d nodes are not Ready: %s", len(lost), len(OfCloud(nodes, pods)), strings.Join(parts, "; "))
-	return with(previous, generation, now, v1alpha1.ConditionNodesReady, false, ReasonNodesNotReady, message)
+	c.set(v1alpha1.ConditionNodesReady, false, ReasonNodesNotReady, message)
 }
 
 // NotReady names a node and why it is not Ready, if that is known.

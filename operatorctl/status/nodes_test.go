@@ -183,13 +183,16 @@ func TestNodesReady(t *testing.T) {
 		{"many", many, nil, metav1.ConditionFalse, "12 of 12 nodes are not Ready: n00; n01; n02; n03; n04; n05; n06; n07; n08; n09; and 2 more"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			all := status.Nodes(nil, c.nodes, c.pods, 3, t0)
-			got := meta.FindStatusCondition(all, v1alpha1.ConditionNodesReady)
+			cr := &v1alpha1.OnecloudCluster{}
+			cr.Generation = 3
+			out := status.Of(cr, t0)
+			out.NodesReady(c.nodes, c.pods)
+			got := meta.FindStatusCondition(out.Conditions, v1alpha1.ConditionNodesReady)
 			if got == nil || got.Status != c.status || got.Message != c.message || got.ObservedGeneration != 3 {
 				t.Errorf("%+v", got)
 			}
-			if left := status.Nodes(all, nil, c.pods, 3, t1); len(left) != 0 {
-				t.Errorf("nodes are not known any more: %+v", left)
+			if out.NodesReady(nil, c.pods); len(out.Conditions) != 0 {
+				t.Errorf("nodes are not known any more: %+v", out.Conditions)
 			}
 		})
 	}

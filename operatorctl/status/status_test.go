@@ -206,6 +206,15 @@ func states(all ...v1alpha1.State) []v1alpha1.ComponentStatus {
 	return out
 }
 
+// conditions are those of a cloud with these components, after the previous ones.
+func conditions(previous []metav1.Condition, components []v1alpha1.ComponentStatus, generation int64, now time.Time) []metav1.Condition {
+	cr := &v1alpha1.OnecloudCluster{Status: v1alpha1.OnecloudClusterStatus{Conditions: previous, Components: components}}
+	cr.Generation = generation
+	c := status.Of(cr, now)
+	c.Summarize()
+	return c.Conditions
+}
+
 func TestConditions(t *testing.T) {
 	const yes, no = "True", "False"
 	for _, c := range []struct {
@@ -221,7 +230,7 @@ func TestConditions(t *testing.T) {
 		{"nothing yet", nil, no, no, no},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			first := status.Conditions(nil, c.components, 3, t0)
+			first := conditions(nil, c.components, 3, t0)
 			got := map[string]string{}
 			for _, k := range first {
 				got[k.Type] = string(k.Status)
@@ -233,13 +242,13 @@ func TestConditions(t *testing.T) {
 			if d := cmp.Diff(want, got); d != "" {
 				t.Error(d)
 			}
-			if d := cmp.Diff(first, status.Conditions(first, c.components, 3, t1)); d != "" {
+			if d := cmp.Diff(first, conditions(first, c.components, 3, t1)); d != "" {
 				t.Errorf("they change by themselves:\n%s", d)
 			}
 		})
 	}
-	before := status.Conditions(nil, states(v1alpha1.Available), 1, t0)
-	after := status.Conditions(before, states(v1alpha1.Degraded), 2, t1)
+	before := conditions(nil, states(v1alpha1.Available), 1, t0)
+	after := conditions(before, states(v1alpha1.Degraded), 2, t1)
 	if !after[0].LastTransitionTime.Time.Equal(t1) || !strings.Contains(after[2].Message, "a: why") {
 		t.Errorf("%+v", after)
 	}
@@ -250,8 +259,8 @@ func TestConditions(t *testing.T) {
 
 // A condition keeps its time while its status stays, whatever it says, and takes over the generation it was judged for.
 func TestConditionKeepsItsTime(t *testing.T) {
-	c := status.Conditions(nil, states(v1alpha1.Waiting, v1alpha1.Waiting), 1, t0)
-	c = status.Conditions(c, states(v1alpha1.Available, v1alpha1.Progressing), 2, t1)
+	c := conditions(nil, states(v1alpha1.Waiting, v1alpha1.Waiting), 1, t0)
+	c = conditions(c, states(v1alpha1.Available, v1alpha1.Progressing), 2, t1)
 	for _, k := range c {
 		if !k.LastTransitionTime.Time.Equal(t0) || k.ObservedGeneration != 2 {
 			t.Errorf("%s: since %s, generation %d", k.Type, k.LastTransitionTime, k.ObservedGeneration)
@@ -281,11 +290,12 @@ func TestPhaseAndVersion(t *testing.T) {
 		{"broken", states(v1alpha1.Degraded, v1alpha1.Progressing), "v1", "v1", v1alpha1.PhaseFailed, "v1"},
 	} {
 		version := status.Version(c.running, c.wanted, c.components)
-		if phase := status.Phase(c.components, version, c.wanted, false); phase != c.phase || version != c.version {
+		if phase := status.Phase(c.components, version, c.wanted); phase != c.phase || version != c.version {
 			t.Errorf("%s: %s %s, want %s %s", c.name, phase, version, c.phase, c.version)
 		}
 	}
-	if status.Phase(nil, "v1", "v1", true) != v1alpha1.PhaseDeleting {
+	deleting := status.Of(&v1alpha1.OnecloudCluster{Status: v1alpha1.OnecloudClusterStatus{Phase: v1alpha1.PhaseRunning}}, t0)
+	if deleting.Deleting(""); deleting.Phase != v1alpha1.PhaseDeleting {
 		t.Error("deleting does not win")
 	}
 }

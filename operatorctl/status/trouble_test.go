@@ -109,14 +109,14 @@ func TestOutdatedComponent(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	all := []v1alpha1.ComponentStatus{got}
-	conditions := status.Conditions(nil, all, 1, t0)
-	if meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionReady) || !meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionProgressing) {
-		t.Errorf("%+v", conditions)
+	now := conditions(nil, all, 1, t0)
+	if meta.IsStatusConditionTrue(now, v1alpha1.ConditionReady) || !meta.IsStatusConditionTrue(now, v1alpha1.ConditionProgressing) {
+		t.Errorf("%+v", now)
 	}
 	if v := status.Version("v0", "v1", all); v != "v0" {
 		t.Errorf("the cloud is said to run %s", v)
 	}
-	if p := status.Phase(all, "v0", "v1", false); p != v1alpha1.PhaseUpgrading {
+	if p := status.Phase(all, "v0", "v1"); p != v1alpha1.PhaseUpgrading {
 		t.Errorf("the cloud is %s", p)
 	}
 }

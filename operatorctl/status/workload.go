@@ -11,13 +11,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/wait"
+	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 // Workload is what a live Deployment, StatefulSet, DaemonSet or CronJob says of itself, in one form.
@@ -182,22 +182,9 @@ func lastRun(s batchv1.CronJobStatus) string {
 	return text + "the last success was at " + s.LastSuccessfulTime.UTC().Format(time.RFC3339)
 }
 
-// SelectorOf returns the selector of a workload, nil for what has none.
-func SelectorOf(o client.Object) *metav1.LabelSelector {
-	switch w := o.(type) {
-	case *appsv1.Deployment:
-		return w.Spec.Selector
-	case *appsv1.StatefulSet:
-		return w.Spec.Selector
-	case *appsv1.DaemonSet:
-		return w.Spec.Selector
-	}
-	return nil
-}
-
 // owned reports whether a pod carries the labels that the workload selects.
 func owned(p corev1.Pod, o client.Object) bool {
-	s := SelectorOf(o)
+	_, s := component.PodOf(o)
 	if s == nil {
 		return false
 	}
@@ -281,4 +268,35 @@ func (w *Workload) Serving() bool {
 func each(words []string) []string {
 	slices.Sort(words)
 	return slices.Compact(words)
+}
+
+// Absent counts the pods of a DaemonSet that hold up its rollout without being part of it: those that it has deleted on nodes that were
+// not Ready before. They end when their node comes back, and until then Kubernetes counts each as unavailable, so that maxUnavailable 1
+// would end the rollout there. A pod on a node that was lost after its pod had been deleted or replaced does not count: the new version may
+// be why it was lost, and the next node must not follow.
+func Absent(o client.Object, seen Seen) int32 {
+	lost := map[string]time.Time{}
+	for _, n := range seen.Nodes {
+		if !n.Ready {
+			lost[n.Name] = n.Since
+		}
+	}
+	nodes := map[string]bool{}
+	for i := range seen.Pods {
+		p := &seen.Pods[i]
+		since, isLost := lost[p.Spec.NodeName]
+		if isLost && owned(*p, o) && p.DeletionTimestamp != nil && !deleted(p).Before(since) {
+			nodes[p.Spec.NodeName] = true
+		}
+	}
+	return int32(len(nodes)) //nolint:gosec // a cluster has thousands of nodes at most
+}
+
+// deleted is when the deletion of a pod was asked for: its timestamp is when it should have ended.
+func deleted(p *corev1.Pod) time.Time {
+	grace := int64(0)
+	if p.DeletionGracePeriodSeconds != nil {
+		grace = *p.DeletionGracePeriodSeconds
+	}
+	return p.DeletionTimestamp.Add(-time.Duration(grace) * time.Second)
 }

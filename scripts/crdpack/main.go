@@ -24,7 +24,6 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/catalog"
-	"yunion.io/x/ocadm/operatorctl/component"
 )
 
 // depth is the level from which values are written on one line: spec.versions[].schema.openAPIV3Schema.properties.spec.properties.NAME.
@@ -162,10 +161,7 @@ func blockRule(keys []string) map[string]any {
 func portRule() map[string]any {
 	var list []string
 	for _, c := range catalog.All() {
-		if c.Service == nil {
-			continue
-		}
-		for _, service := range append([]component.Service{*c.Service}, c.Service.More...) {
+		for _, service := range c.Services() {
 			for _, port := range service.Ports {
 				if port.SpecKey == "" {
 					continue

@@ -42,10 +42,7 @@ func Only(cr *v1alpha1.OnecloudCluster, keep ...string) *v1alpha1.OnecloudCluste
 func OtherPorts(cr *v1alpha1.OnecloudCluster, from int64) *v1alpha1.OnecloudCluster {
 	return edited(cr, func(set func(v any, path ...string)) {
 		for _, c := range catalog.All() {
-			if c.Service == nil {
-				continue
-			}
-			for _, s := range append([]component.Service{*c.Service}, c.Service.More...) {
+			for _, s := range c.Services() {
 				for _, p := range s.Ports {
 					if p.SpecKey != "" && !s.Headless {
 						set(from, append(blockOf(c), strings.Split(p.SpecKey, ".")...)...)

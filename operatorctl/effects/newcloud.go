@@ -4,12 +4,58 @@ package effects
 
 import (
 	"context"
+	"fmt"
+	"net/url"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"yunion.io/x/ocadm/internal/identity"
+	"yunion.io/x/ocadm/operatorctl/policy"
 	"yunion.io/x/ocadm/templates/setup"
 )
+
+// setupRecords reads records of package setup.
+func setupRecords(text []byte) (out []map[string]any, err error) {
+	if err := yaml.Unmarshal(text, &out); err != nil {
+		return nil, fmt.Errorf("reading the records of a new cloud: %w", err)
+	}
+	return out, nil
+}
+
+// systemAlertType marks the rules that come with a cloud.
+const systemAlertType = "system"
+
+// systemAlerts makes the rules that are not there. They are users' from then on: what they change stays, what they delete stays away. The
+// service lets several have one name, so they are listed, not asked for.
+func systemAlerts(ctx context.Context, s session, _ Input) (bool, error) {
+	monitor, kind := s.id.Records(s.URL("monitor")), identity.Kind{Plural: "commonalerts", Singular: "commonalert"}
+	list, err := monitor.List(ctx, kind, url.Values{"alert_type": {systemAlertType}, "scope": {"system"}, "details": {"true"}})
+	if err != nil {
+		return false, err
+	}
+	there := map[any]bool{}
+	for _, r := range list {
+		there[r["name"]], there[r["meta_name"]] = true, true
+		if m, ok := r["metadata"].(map[string]any); ok {
+			there[m["meta_name"]] = true
+		}
+	}
+	records, err := setupRecords(setup.Alerts)
+	if err != nil {
+		return false, err
+	}
+	var writes []write
+	for _, fields := range records {
+		if name, _ := fields["name"].(string); !there[name] {
+			writes = append(writes, func() (bool, error) {
+				err := monitor.Create(ctx, kind, name, fields)
+				return err == nil, err
+			})
+		}
+	}
+	return each(writes...)
+}
 
 // devtoolRecords are the templates by name, as the service takes them.
 func devtoolRecords() (map[string]map[string]any, error) {
@@ -77,4 +123,26 @@ func devtoolAgent(ctx context.Context, s session, _ Input) (bool, error) {
 				public(map[string]any{"playbook_reference": playbook, "max_try_times": 3})))
 		},
 	)
+}
+
+// standardPolicies makes the policies and roles that a cloud has for users other than its administrator. It only makes what is missing, so
+// what users changed stays: the rules of a policy, and which policies a role has.
+func standardPolicies(ctx context.Context, s session, _ Input) (bool, error) {
+	table, err := policy.Standard()
+	if err != nil {
+		return false, err
+	}
+	return s.id.EnsureStandard(ctx, standard(table))
+}
+
+// standard is the table as the identity service takes it.
+func standard(t policy.Table) identity.Standard {
+	var out identity.Standard
+	for _, p := range t.Policies {
+		out.Policies = append(out.Policies, identity.Policy{Name: p.Name, Scope: p.Scope, Blob: p.Rules})
+	}
+	for _, r := range t.Roles {
+		out.Roles = append(out.Roles, identity.Role{Name: r.Name, Public: r.Public, Policies: r.Policies, Project: r.Project})
+	}
+	return out
 }
