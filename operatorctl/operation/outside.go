@@ -65,12 +65,6 @@ type programs struct {
 	signs map[types.UID]sign
 }
 
-// unannounced reports whether an operation lacks the program that is to run it.
-func unannounced(o *v1alpha1.OnecloudOperation, actions []Action) bool {
-	a, _ := find(actions, o.Spec.Action)
-	return a.Outside && o.Status.Runner == nil && !asked(o)
-}
-
 // attend gives an operation that runs elsewhere its turn, and ends one whose program is gone. It returns when to look again.
 func (p *programs) attend(ctx context.Context, a Action, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, turn bool) (time.Duration, error) {
 	if o.Status.Phase.Final() {
