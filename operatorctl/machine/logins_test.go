@@ -110,9 +110,9 @@ func TestJobOfAbandoned(t *testing.T) {
 	}
 }
 
-func accessTo(all ...client.Object) access {
+func accessTo(all ...client.Object) work {
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(all...).Build()
-	return access{client: c, direct: c}
+	return work{Options{Client: c, Direct: c}}
 }
 
 func operationFor(machine string) *v1alpha1.OnecloudOperation {

@@ -300,7 +300,7 @@ func (x *execution) finish(ctx context.Context, phase v1alpha1.OperationPhase, m
 
 // pause is rest until a user resumes the operation.
 func (x *execution) pause(ctx context.Context, message string) error {
-	if err := setControl(ctx, x.run.Client, x.run.Operation, v1alpha1.OperationPause); err != nil {
+	if err := SetControl(ctx, x.run.Client, x.run.Operation, v1alpha1.OperationPause); err != nil {
 		return err
 	}
 	return x.rest(ctx, message)

@@ -114,7 +114,7 @@ func (fx *fixture) get(name string) *v1alpha1.OnecloudOperation {
 
 func (fx *fixture) control(name, value string) {
 	fx.Helper()
-	if err := setControl(fx.Context(), fx.client, fx.get(name), value); err != nil {
+	if err := SetControl(fx.Context(), fx.client, fx.get(name), value); err != nil {
 		fx.Fatal(err)
 	}
 }

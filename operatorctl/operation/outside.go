@@ -157,14 +157,10 @@ func (p *programs) lose(ctx context.Context, a Action, o *v1alpha1.OnecloudOpera
 	})
 }
 
-// setControl writes the annotation by which an operation is paused, resumed ("") or cancelled.
-func setControl(ctx context.Context, c client.Client, o *v1alpha1.OnecloudOperation, value string) error {
-	var set any = value
-	if value == "" {
-		set = nil
-	}
+// SetControl writes the annotation by which an operation is paused or cancelled.
+func SetControl(ctx context.Context, c client.Client, o *v1alpha1.OnecloudOperation, value string) error {
 	target := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
-	fields := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationControl: set}}}
+	fields := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationControl: value}}}
 	if err := kube.Merge(ctx, c, target, v1alpha1.ManagerOperator, fields); err != nil {
 		return fmt.Errorf("setting %s of operation %s: %w", v1alpha1.AnnotationControl, o.Name, err)
 	}
