@@ -119,7 +119,7 @@ func TestRenewGoesOn(t *testing.T) {
 				k := jobsEnd(t, c.ends, &asked)
 				o := renewed(v1alpha1.OperationRunning, time.Now())
 				o.Namespace = "onecloud"
-				r := &operation.Run{Operation: o, Client: k, Direct: k}
+				r := &operation.Run{Operation: o, Means: operation.Means{Client: k, Direct: k}}
 				r.Pods = k
 				err := renew(t.Context(), r, silent{}, "image:1")
 				var named []string

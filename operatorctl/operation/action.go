@@ -16,7 +16,6 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/component"
-	"yunion.io/x/ocadm/operatorctl/effects"
 )
 
 // Step is one step of an action.
@@ -79,16 +78,9 @@ func (a Action) timeout(o *v1alpha1.OnecloudOperation) time.Duration {
 type Run struct {
 	// Operation that runs. Its status is that of its start; Status returns that of now.
 	Operation *v1alpha1.OnecloudOperation
-	// Client writes, and reads from the cache; Direct reads past it.
-	Client client.Client
-	Direct client.Reader
+	Means
 	// Settle is how long a wave must serve without interruption.
 	Settle time.Duration
-	// Connections are how databases and services are reached.
-	Connections effects.Options
-	// Probes ask the components of a wave.
-	Probes []Probe
-	Means
 
 	record *record
 	// resumed is when this operator took up an operation that had begun, zero if it begins here.

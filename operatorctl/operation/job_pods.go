@@ -25,7 +25,7 @@ const (
 
 // again is when to look again at an operation that has no pod yet, unless something is due before: that there is none is no event.
 func (j *jobs) again(a Action, o *v1alpha1.OnecloudOperation, next time.Duration) time.Duration {
-	if j.without || !j.inJob(a, o) || taken(o) || next > 0 && next < noPod {
+	if j.WithoutJobs || !j.inJob(a, o) || taken(o) || next > 0 && next < noPod {
 		return next
 	}
 	return noPod
@@ -47,9 +47,9 @@ func (j *jobs) note(ctx context.Context, o *v1alpha1.OnecloudOperation, job *bat
 		return nil
 	}
 	for _, l := range all[len(lostOf(&o.Status)):] {
-		j.store.events.Eventf(o, nil, corev1.EventTypeWarning, "PodLost", o.Spec.Action, "%s", Note(l))
+		j.Events.Eventf(o, nil, corev1.EventTypeWarning, "PodLost", o.Spec.Action, "%s", Note(l))
 	}
-	return j.store.record(o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	return j.record(o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		setLost(s, all)
 		s.Message = cmp.Or(waits, s.Message)
 	})

@@ -16,11 +16,19 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 )
 
-// Means are what an action may need beside the API server's objects in the cache.
+// Means are what the steps of an action work with.
 type Means struct {
+	// Client writes, and reads from the cache; Direct reads past it.
+	Client client.Client
+	Direct client.Reader
+	// Connections are how databases and services are reached.
+	Connections effects.Options
+	// Probes ask the components of a wave.
+	Probes []Probe
 	// Preview is what this build would make of a cloud.
 	Preview func(context.Context, *v1alpha1.OnecloudCluster) (reconcile.Preview, error)
 	// Pods reads and watches pods that no cache holds.

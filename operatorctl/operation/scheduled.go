@@ -62,12 +62,12 @@ func (j *jobs) backupNow(ctx context.Context, o *v1alpha1.OnecloudOperation, clo
 	if err := Unscheduled(cloud); err != nil {
 		return nil, err
 	}
-	if j.without {
+	if j.WithoutJobs {
 		return nil, finding.New("OCA-7424", "The operator makes no Jobs", "it may not create Jobs in namespace "+o.Namespace+", or does not know its own image",
 			"ocadm operator namespace add "+o.Namespace+", and ask again; or ocadm cluster backup create --to PLACE")
 	}
 	schedule := &batchv1.CronJob{}
-	switch err := j.store.client.Get(ctx, scheduleOf(o), schedule); {
+	switch err := j.Client.Get(ctx, scheduleOf(o), schedule); {
 	case apierrors.IsNotFound(err):
 		return nil, nil //nolint:nilnil // it was asked for a moment ago
 	case err != nil:

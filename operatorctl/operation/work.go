@@ -47,7 +47,7 @@ func (w Worker) Work(ctx context.Context, key client.ObjectKey) error {
 	rec := newRecord(w.Client, silent{}, o)
 	rec.worker = w.Pod
 	x := &execution{action: action, run: &Run{
-		Operation: o.DeepCopy(), Client: w.Client, Direct: w.Client, record: rec, changed: make(chan struct{}, 1),
+		Operation: o.DeepCopy(), Means: Means{Client: w.Client, Direct: w.Client}, record: rec, changed: make(chan struct{}, 1),
 	}}
 	var pause, cancel context.CancelCauseFunc
 	x.stop, pause = context.WithCancelCause(ctx)
