@@ -23,6 +23,16 @@ import (
 // A step whose ReadOnly is set only looks. If no other step has begun, a failed operation has changed nothing, and nothing is reverted.
 type Step = workflow.Phase[*Run]
 
+// skipIf passes over a step, with the reason why, if a condition holds.
+func skipIf(why string, cond func(*Run) bool) func(*Run) string {
+	return func(r *Run) string {
+		if cond(r) {
+			return why
+		}
+		return ""
+	}
+}
+
 // Action is what an operation can do.
 type Action struct {
 	// Name is the value of spec.action; Short says what it does.

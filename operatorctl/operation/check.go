@@ -65,16 +65,20 @@ func checks() Step {
 	return Step{
 		Name: "check", Short: "Check that the cloud can be updated", ReadOnly: true,
 		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
-			list := findingsOf(ctx, r)
-			if err := r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Findings = Findings(list) }); err != nil {
-				return err
-			}
-			for _, f := range list.Warnings() {
-				report.Info("%s %s", f.Code, f.Error())
-			}
-			return list.Err()
+			return r.found(ctx, report, findingsOf(ctx, r))
 		},
 	}
+}
+
+// found notes what a check has found, and repeats the warnings. The error is that of the errors among it.
+func (r *Run) found(ctx context.Context, report workflow.Reporter, list finding.List) error {
+	for _, f := range list.Warnings() {
+		report.Info("%s %s", f.Code, f.Error())
+	}
+	if err := r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Findings = Findings(list) }); err != nil {
+		return err
+	}
+	return list.Err()
 }
 
 // whenCalm waits calmWithin times as long as a wave must serve, and calmAtLeast.
@@ -145,17 +149,11 @@ func checkRollback() Step {
 			report.Info("%s", strings.Join(plan, "; "))
 			lines, list := migratedSince(ctx, r, cloud, to)
 			list = append(list, space(facts{cloud: cloud, server: serverOf(ctx, r, cloud, savedSet(to.Revision))})...)
-			for _, f := range list.Warnings() {
-				report.Info("%s %s", f.Code, f.Error())
-			}
-			err = r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+			r.Note(func(s *v1alpha1.OnecloudOperationStatus) {
 				s.Target = &v1alpha1.RollbackTarget{Revision: to.Revision, Version: to.Version}
-				s.Plan, s.Findings = append(plan, bounded(lines)...), Findings(list)
+				s.Plan = append(plan, bounded(lines)...)
 			})
-			if err != nil {
-				return err
-			}
-			return list.Err()
+			return r.found(ctx, report, list)
 		},
 	}
 }

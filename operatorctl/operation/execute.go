@@ -49,7 +49,7 @@ func (x *execution) perform(ctx context.Context, reader client.Reader, log *slog
 	}
 	flushing, stop := context.WithCancel(ctx)
 	var flush sync.WaitGroup
-	flush.Go(func() { rec.flush(flushing, cmp.Or(x.action.Flush, flushInterval)) })
+	flush.Go(func() { rec.flush(flushing, cmp.Or(x.action.Flush, flushInterval), rec.log.write) })
 	err := x.do(ctx)
 	stop()
 	flush.Wait()

@@ -27,24 +27,12 @@ type performance[S any] struct {
 	result func(*v1alpha1.OnecloudOperationStatus)
 }
 
-// sign gives signs, and writes what has changed.
-func (x *performance[S]) sign(ctx context.Context) {
-	tick := time.NewTicker(runnerFlush)
-	defer tick.Stop()
-	last := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if time.Since(last) >= signInterval {
-				last = time.Now()
-				x.rec.mu.Lock()
-				x.rec.op.Status.Runner.Renewed = metav1.NowMicro()
-				x.rec.mu.Unlock()
-			}
-			_ = x.rec.write(ctx) // the next write has it, too
-		}
+// sign gives a sign if the last one is old. The next write has it.
+func (x *performance[S]) sign(context.Context) {
+	x.rec.mu.Lock()
+	defer x.rec.mu.Unlock()
+	if last := &x.rec.op.Status.Runner.Renewed; time.Since(last.Time) >= signInterval {
+		*last = metav1.NowMicro()
 	}
 }
 
@@ -187,7 +175,7 @@ func (x *performance[S]) do(ctx, cancelable context.Context) error {
 	if !changed(x.Steps, &now) || len(x.Revert) == 0 {
 		return x.end(ctx, phase, why, err)
 	}
-	x.note(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	_ = x.rec.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { // the next write has it, too
 		s.Phase, s.Message, s.Cause = v1alpha1.OperationReverting, why, why
 		s.Steps = append(s.Steps, pending(x.Revert, true)...)
 	})
@@ -218,10 +206,6 @@ type forgiving struct{ *record }
 func (f forgiving) Append(ctx context.Context, e workflow.Entry) error {
 	_ = f.record.Append(ctx, e) // the next write has it, too
 	return nil
-}
-
-func (x *performance[S]) note(ctx context.Context, change func(*v1alpha1.OnecloudOperationStatus)) {
-	_ = x.rec.update(ctx, change) // the next write has it, too
 }
 
 // end ends the operation. Its result counts even if it cannot be written.

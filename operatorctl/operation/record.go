@@ -199,8 +199,8 @@ func backoff() wait.Backoff {
 // flushInterval is how long what happens within a step may take to be seen.
 const flushInterval = time.Second
 
-// flush writes what has changed each interval, until ctx ends.
-func (r *record) flush(ctx context.Context, interval time.Duration) {
+// flush writes what has changed each interval, until ctx ends. also is called each time before.
+func (r *record) flush(ctx context.Context, interval time.Duration, also func(context.Context)) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -208,8 +208,8 @@ func (r *record) flush(ctx context.Context, interval time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			also(ctx)
 			_ = r.write(ctx) // the next write has it, too
-			r.log.write(ctx)
 		}
 	}
 }

@@ -4,7 +4,6 @@ package operation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -62,11 +61,7 @@ func checkRehearsal() Step {
 			if err != nil {
 				return err
 			}
-			list := way(facts{cloud: cloud, update: r.Operation.Spec.Update, now: time.Now()})
-			for _, f := range list.Warnings() {
-				report.Info("%s %s", f.Code, f.Error())
-			}
-			return errors.Join(r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Findings = Findings(list) }), list.Err())
+			return r.found(ctx, report, way(facts{cloud: cloud, update: r.Operation.Spec.Update, now: time.Now()}))
 		},
 	}
 }

@@ -68,12 +68,10 @@ func sources(s *v1alpha1.OnecloudOperationStatus) []source {
 func bringBack(name, short string) Step {
 	return Step{
 		Name: name, Short: short, Timeout: databasesTimeout,
-		Skip: func(r *Run) string {
-			if s := r.Status(); len(sources(&s)) == 0 && (s.Rollout == nil || len(s.Rollout.Stopped) == 0) {
-				return "none was saved and moved"
-			}
-			return ""
-		},
+		Skip: skipIf("none was saved and moved", func(r *Run) bool {
+			s := r.Status()
+			return len(sources(&s)) == 0 && (s.Rollout == nil || len(s.Rollout.Stopped) == 0)
+		}),
 		Run: onDatabases(func(ctx context.Context, w databaseWork, _ *v1alpha1.OnecloudCluster) error {
 			if err := w.bringBackAll(ctx); err != nil {
 				return err
@@ -321,12 +319,10 @@ func (m mover) startOld(ctx context.Context) error {
 func bringForward() Step {
 	return Step{
 		Name: "databases", Short: "Bring the databases of that release back", Timeout: databasesTimeout,
-		Skip: func(r *Run) string {
-			if p := r.Operation.Spec.Rollback; p == nil || !p.RestoreDatabases {
-				return "the databases stay as they are"
-			}
-			return ""
-		},
+		Skip: skipIf("the databases stay as they are", func(r *Run) bool {
+			p := r.Operation.Spec.Rollback
+			return p == nil || !p.RestoreDatabases
+		}),
 		Run: onDatabases(func(ctx context.Context, w databaseWork, _ *v1alpha1.OnecloudCluster) error {
 			to := targetOf(w.Operation, w.Status())
 			set := savedSet(to)

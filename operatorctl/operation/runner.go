@@ -74,7 +74,7 @@ func Perform[S any](ctx context.Context, r Runner, w Work[S], s S, result func(*
 		signs.Wait()
 	}()
 	if rec.client != nil {
-		signs.Go(func() { x.sign(ending) })
+		signs.Go(func() { rec.flush(ending, runnerFlush, x.sign) })
 	}
 	if err := x.turn(ctx); err != nil {
 		return err
