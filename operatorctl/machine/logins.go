@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/operatorctl/archive"
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
@@ -119,16 +120,8 @@ func isOurs(s *metav1.ObjectMeta) bool {
 
 // ofCloud reports whether a cloud names a Secret, or the name is one that its Secrets have: not all carry labels.
 func ofCloud(name string, cloud *v1alpha1.OnecloudCluster) bool {
-	for _, ref := range []*v1alpha1.SecretKeyRef{cloud.Spec.MySQL.PasswordSecretRef, cloud.Spec.Clickhouse.PasswordSecretRef} {
-		if ref != nil && ref.Name == name {
-			return true
-		}
-	}
-	if s3 := cloud.Spec.Backup.S3; s3 != nil && s3.Secret == name {
-		return true
-	}
 	what, its := strings.CutPrefix(name, cloud.Name+"-")
-	return its && (strings.HasPrefix(what, "database-") && !strings.HasSuffix(what, "-login") || slices.Contains([]string{
+	return archive.Names(cloud, name) || its && (strings.HasPrefix(what, "database-") && !strings.HasSuffix(what, "-login") || slices.Contains([]string{
 		v1alpha1.SecretCredentials, v1alpha1.SecretCerts, v1alpha1.SecretEtcdServer, v1alpha1.SecretEtcdPeer, v1alpha1.SecretEtcdClient, "etcd-ca", "database", "backup-s3",
 	}, what))
 }
