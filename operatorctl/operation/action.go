@@ -92,7 +92,8 @@ type Run struct {
 	// Settle is how long a wave must serve without interruption.
 	Settle time.Duration
 
-	record *record
+	// record has the status of now.
+	*record
 	// resumed is when this operator took up an operation that had begun, zero if it begins here.
 	resumed time.Time
 	// changed gets something after each change of the cloud.
@@ -104,17 +105,6 @@ func (r *Run) Cloud(ctx context.Context) (*v1alpha1.OnecloudCluster, error) {
 	cloud := &v1alpha1.OnecloudCluster{}
 	return cloud, r.Client.Get(ctx, client.ObjectKey{Namespace: r.Operation.Namespace, Name: r.Operation.Spec.Cloud}, cloud)
 }
-
-// Status of the operation now.
-func (r *Run) Status() v1alpha1.OnecloudOperationStatus { return r.record.status() }
-
-// Update changes the status and returns when the API server has it.
-func (r *Run) Update(ctx context.Context, change func(*v1alpha1.OnecloudOperationStatus)) error {
-	return r.record.update(ctx, change)
-}
-
-// Note changes the status. The next write has it.
-func (r *Run) Note(change func(*v1alpha1.OnecloudOperationStatus)) { r.record.note(change) }
 
 // Prefix of the names of an action's operations.
 func Prefix(action string) string { return strings.ToLower(action) + "-" }

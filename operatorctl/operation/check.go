@@ -28,6 +28,7 @@ func check() Action {
 	looks.Run = func(ctx context.Context, r *Run, report workflow.Reporter) error {
 		err := look(ctx, r, report)
 		list := finding.Of(err)
+		wrongWay := func(f finding.Finding) bool { return f.Code == codeSkipped || f.Code == codeBack } // its images are of no use then
 		if len(list) == 0 || r.Operation.Spec.Update == nil || slices.ContainsFunc(list, wrongWay) {
 			return err
 		}
@@ -46,9 +47,6 @@ func check() Action {
 	}
 	return Action{Name: v1alpha1.ActionCheck, Short: "Run the checks of an update, and change nothing", Timeout: 4 * time.Hour, Steps: []Step{looks, pulls}}
 }
-
-// wrongWay reports whether the version itself is refused: its images are of no use then.
-func wrongWay(f finding.Finding) bool { return f.Code == codeSkipped || f.Code == codeBack }
 
 // earlierFindings are the errors that a step before has left in the status.
 func earlierFindings(l []v1alpha1.OperationFinding) (out finding.List) {

@@ -80,7 +80,11 @@ func (c *Controller) Woken() <-chan event.GenericEvent { return c.runs.woken }
 
 // Start lets operations run until ctx ends, and then waits for their steps.
 func (c *Controller) Start(ctx context.Context) error {
-	c.runs.lead(ctx)
+	c.runs.mu.Lock()
+	c.runs.base = ctx
+	c.runs.mu.Unlock()
+	<-ctx.Done()
+	c.runs.wait.Wait()
 	return nil
 }
 
@@ -111,7 +115,7 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		case o.Status.Phase.Final():
 			errs = append(errs, c.release(ctx, o))
 		case d.pending[o.Name] != "":
-			errs = append(errs, c.pend(ctx, o, d.pending[o.Name]))
+			errs = append(errs, c.say(ctx, o, v1alpha1.OperationPending, d.pending[o.Name]))
 		}
 	}
 	for _, o := range d.prune {

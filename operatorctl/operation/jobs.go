@@ -85,7 +85,7 @@ func (j *jobs) start(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *
 		return err
 	}
 	if job == nil {
-		return j.pend(ctx, o, "waits for CronJob "+scheduleOf(o).Name)
+		return j.say(ctx, o, v1alpha1.OperationPending, "waits for CronJob "+scheduleOf(o).Name)
 	}
 	if err := j.take(ctx, o, cloud); err != nil {
 		return err
@@ -107,9 +107,9 @@ func (j *jobs) start(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *
 	case apierrors.IsAlreadyExists(err): // the cache does not show it yet
 		return nil
 	case err != nil:
-		return errors.Join(fmt.Errorf("creating the Job of operation %s: %w", o.Name, err), j.say(ctx, o, noJob+err.Error()))
+		return errors.Join(fmt.Errorf("creating the Job of operation %s: %w", o.Name, err), j.say(ctx, o, o.Status.Phase, noJob+err.Error()))
 	}
-	if err := j.say(ctx, o, waitsForPod); err != nil {
+	if err := j.say(ctx, o, o.Status.Phase, waitsForPod); err != nil {
 		return err
 	}
 	j.Events.Eventf(o, nil, corev1.EventTypeNormal, "Started", o.Spec.Action, "%s runs in Job %s", o.Spec.Action, o.Name)
@@ -132,7 +132,7 @@ func (j *jobs) jobFor(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud 
 // refuse ends an operation that cannot begin.
 func (j *jobs) refuse(ctx context.Context, o *v1alpha1.OnecloudOperation, why finding.List) error {
 	now := o.DeepCopy()
-	err := j.record(now).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	err := j.record(now).Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Phase, s.Message, s.End, s.Findings = v1alpha1.OperationFailed, why[0].Code+" "+why[0].Error(), metav1.Now(), Findings(why)
 	})
 	if err == nil {
@@ -146,7 +146,7 @@ func (j *jobs) end(ctx context.Context, o *v1alpha1.OnecloudOperation, how endin
 	if err := j.deleteJob(ctx, o); err != nil {
 		return err
 	}
-	err := j.record(o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	err := j.record(o.DeepCopy()).Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Phase, s.Message, s.End = how.phase, how.message, metav1.Now()
 		disown(s)
 	})
@@ -177,7 +177,7 @@ func (j *jobs) fail(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v
 	if err := j.unmade(ctx, o, cloud, "its Job failed: "+cause); err != nil {
 		return err
 	}
-	return j.record(o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	return j.record(o.DeepCopy()).Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		setLost(s, all)
 		disown(s)
 		failRunning(s, cause)

@@ -33,15 +33,6 @@ type running struct {
 	changed              chan struct{}
 }
 
-// lead lets operations run until ctx ends, and then waits for their steps.
-func (r *launcher) lead(ctx context.Context) {
-	r.mu.Lock()
-	r.base = ctx
-	r.mu.Unlock()
-	<-ctx.Done()
-	r.wait.Wait()
-}
-
 // of is the run of an operation, nil if it does not run here.
 func (r *launcher) of(uid types.UID) *running {
 	r.mu.Lock()
@@ -79,7 +70,7 @@ func (r *launcher) perform(ctx context.Context, x *execution, one *running) {
 	log.Info("operation runs")
 	r.Events.Eventf(o, nil, corev1.EventTypeNormal, "Started", o.Spec.Action, "%s runs", o.Spec.Action)
 	err := x.perform(ctx, r.Direct, log)
-	end := rec.status()
+	end := rec.Status()
 	if ctx.Err() == nil {
 		r.announce(o, end)
 	}

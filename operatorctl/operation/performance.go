@@ -72,7 +72,7 @@ func (x *performance[S]) turn(ctx context.Context) error {
 		return notRun(last.Name, last.Status.Message)
 	case err == nil:
 		x.rec.adopt(last.Status)
-		return x.rec.update(ctx, x.plan)
+		return x.rec.Update(ctx, x.plan)
 	case errors.Is(context.Cause(waiting), errUnanswered) && x.Unlocked:
 		return x.claim(ctx)
 	case errors.Is(context.Cause(waiting), errUnanswered):
@@ -104,7 +104,7 @@ func notRun(name, why string) error {
 
 // giveUp ends an operation that has not begun.
 func (x *performance[S]) giveUp(ctx context.Context, why finding.Finding) error {
-	err := x.rec.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	err := x.rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Phase, s.Message, s.End = v1alpha1.OperationCancelled, "it has not begun: "+why.Cause, metav1.Now()
 		s.Findings = Findings(finding.List{why})
 	})
@@ -113,7 +113,7 @@ func (x *performance[S]) giveUp(ctx context.Context, why finding.Finding) error 
 
 // claim begins without the operator.
 func (x *performance[S]) claim(ctx context.Context) error {
-	return x.rec.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	return x.rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		if x.rec.client != nil {
 			s.Plan = []string{"the operator does not answer: it begins without its turn"}
 		}
@@ -171,11 +171,11 @@ func (x *performance[S]) do(ctx, cancelable context.Context) error {
 	} else if errors.Is(ctx.Err(), context.Canceled) { // with Ctrl-C
 		phase = v1alpha1.OperationCancelled
 	}
-	why, now := err.Error(), x.rec.status()
+	why, now := err.Error(), x.rec.Status()
 	if !changed(x.Steps, &now) || len(x.Revert) == 0 {
 		return x.end(ctx, phase, why, err)
 	}
-	_ = x.rec.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { // the next write has it, too
+	_ = x.rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { // the next write has it, too
 		s.Phase, s.Message, s.Cause = v1alpha1.OperationReverting, why, why
 		s.Steps = append(s.Steps, pending(x.Revert, true)...)
 	})
@@ -211,7 +211,7 @@ func (f forgiving) Append(ctx context.Context, e workflow.Entry) error {
 // end ends the operation. Its result counts even if it cannot be written.
 func (x *performance[S]) end(ctx context.Context, phase v1alpha1.OperationPhase, message string, failed error) error {
 	x.rec.log.keep(ctx, x.rec.client)
-	err := x.rec.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	err := x.rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Phase, s.Message, s.End = phase, message, metav1.Now()
 		if x.rec.client != nil {
 			s.Log = LogName(x.rec.op.Name)
@@ -237,7 +237,7 @@ func (x *performance[S]) end(ctx context.Context, phase v1alpha1.OperationPhase,
 
 // late records what was done. The cloud is there whether it can or not.
 func (x *performance[S]) late(ctx context.Context) error {
-	status := x.rec.status()
+	status := x.rec.Status()
 	o := x.Operation
 	o.Name, o.Status = "", v1alpha1.OnecloudOperationStatus{}
 	if err := x.Client.Create(ctx, o, x.Owner); err != nil {
@@ -248,6 +248,6 @@ func (x *performance[S]) late(ctx context.Context) error {
 	rec.log.lines.WriteString(x.rec.log.lines.String())
 	status.Log = LogName(o.Name)
 	rec.log.keep(ctx, x.Client)
-	_ = rec.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { *s = status }) // else the operator ends it as one without a program
+	_ = rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { *s = status }) // else the operator ends it as one without a program
 	return nil
 }

@@ -66,20 +66,12 @@ func (st *store) write(ctx context.Context, o *v1alpha1.OnecloudOperation, chang
 	return true, nil
 }
 
-// pend reports what an operation waits for.
-func (st *store) pend(ctx context.Context, o *v1alpha1.OnecloudOperation, why string) error {
-	if o.Status.Phase == v1alpha1.OperationPending && o.Status.Message == why {
+// say notes the phase of an operation that does not run, and what it waits for.
+func (st *store) say(ctx context.Context, o *v1alpha1.OnecloudOperation, phase v1alpha1.OperationPhase, message string) error {
+	if o.Status.Phase == phase && o.Status.Message == message {
 		return nil
 	}
-	return st.set(ctx, o.DeepCopy(), func(s *v1alpha1.OnecloudOperationStatus) { s.Phase, s.Message = v1alpha1.OperationPending, why })
-}
-
-// say writes what an operation waits for.
-func (st *store) say(ctx context.Context, o *v1alpha1.OnecloudOperation, message string) error {
-	if o.Status.Message == message {
-		return nil
-	}
-	return st.set(ctx, o, func(s *v1alpha1.OnecloudOperationStatus) { s.Message = message })
+	return st.set(ctx, o.DeepCopy(), func(s *v1alpha1.OnecloudOperationStatus) { s.Phase, s.Message = phase, message })
 }
 
 // rest notes that an operation that does not run is paused.
@@ -87,7 +79,7 @@ func (st *store) rest(ctx context.Context, o *v1alpha1.OnecloudOperation) error 
 	if o.Status.Phase == v1alpha1.OperationPaused {
 		return nil
 	}
-	return st.record(o).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	return st.record(o).Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Phase, s.Message = v1alpha1.OperationPaused, "paused; to continue: ocadm operation resume "+o.Name
 	})
 }
@@ -95,7 +87,7 @@ func (st *store) rest(ctx context.Context, o *v1alpha1.OnecloudOperation) error 
 // take makes an operation one of its cloud: it is deleted with it, and not before it has ended.
 func (st *store) take(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster) error {
 	before := o.DeepCopy()
-	owner := ownerOf(cloud)
+	owner := OwnerOf(cloud)
 	if !slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == owner.UID }) {
 		o.OwnerReferences = append(o.OwnerReferences, owner)
 	}
