@@ -163,7 +163,7 @@ func shareJob(cloud *v1alpha1.OnecloudCluster, k sharedKey, image string) *batch
 	how := operation.Job{Account: AccountOfWork, Secrets: []string{keySecret}, ControlPlane: true}
 	pod := how.Pod(cloud, image, []string{"operator", "share-authorities", "--key-file=" + operation.SecretsDir + "/" + keySecret + "/" + certificateKey})
 	pod.AutomountServiceAccountToken = new(false) // it works with the kubeconfig of the node
-	return operation.NewJob(cloud.Namespace, cloud.Name+"-authorities-"+k.digest(), labels, ownerOf(cloud), pod, shareTries, shareTimeout, keepShared)
+	return operation.NewJob(cloud.Namespace, cloud.Name+"-authorities-"+k.digest(), labels, operation.OwnerOf(cloud), pod, shareTries, shareTimeout, keepShared)
 }
 
 // needEndpoint is a finding when nodes reach the control plane at the address of one of its nodes, as it is one of join.

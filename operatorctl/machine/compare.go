@@ -105,7 +105,7 @@ func (w work) gather(ctx context.Context, r *operation.Run, report workflow.Repo
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				list = append(list, notCompared(name, err))
+				list = append(list, finding.Warn("OCA-7650", "Machine "+name+" was not compared with the others", err.Error(), "ocadm machine precheck "+name))
 			} else {
 				machines = append(machines, m)
 				facts[name] = f
@@ -118,11 +118,6 @@ func (w work) gather(ctx context.Context, r *operation.Run, report workflow.Repo
 	slices.SortFunc(machines, func(a, b *v1alpha1.OnecloudMachine) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(list, func(a, b finding.Finding) int { return cmp.Compare(a.What, b.What) })
 	return machines, facts, list, err
-}
-
-// notCompared is a machine that could not be asked: its own precheck says that it cannot join.
-func notCompared(name string, err error) finding.Finding {
-	return finding.Warn("OCA-7650", "Machine "+name+" was not compared with the others", err.Error(), "ocadm machine precheck "+name)
 }
 
 func (w work) factsOf(ctx context.Context, m *v1alpha1.OnecloudMachine) (pairs.Facts, error) {

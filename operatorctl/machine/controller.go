@@ -226,9 +226,7 @@ func operationsOn(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMach
 			out = append(out, op)
 		}
 	}
-	slices.SortFunc(out, func(a, b *v1alpha1.OnecloudOperation) int {
-		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
-	})
+	slices.SortFunc(out, operation.InTurn)
 	return out, nil
 }
 
@@ -252,12 +250,9 @@ func (c *Infrastructure) take(ctx context.Context, m *v1alpha1.OnecloudMachine, 
 		controllerutil.AddFinalizer(after, v1alpha1.MachineFinalizer)
 		after.Spec.ProviderID = m.NodeProviderID()
 		if cloud != nil {
-			owner := ownerOf(cloud)
-			after.OwnerReferences = slices.DeleteFunc(after.OwnerReferences, func(r metav1.OwnerReference) bool {
-				return r.Kind == owner.Kind && r.APIVersion == owner.APIVersion && r.UID != owner.UID // a cloud of the same name that was deleted
-			})
-			if !slices.ContainsFunc(after.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == owner.UID }) {
-				after.OwnerReferences = append(after.OwnerReferences, owner)
+			// The reference replaces that to a cloud of the same name that was deleted.
+			if err := controllerutil.SetOwnerReference(cloud, after, c.Client.Scheme()); err != nil {
+				return false, fmt.Errorf("changing machine %s: %w", m.Name, err)
 			}
 		}
 	}

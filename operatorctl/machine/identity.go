@@ -6,13 +6,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
-	"encoding/pem"
 	"slices"
 	"strings"
 
 	"k8s.io/client-go/rest"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 )
@@ -76,18 +76,10 @@ func share(a, b []*x509.Certificate) bool {
 	})
 }
 
-// certificates are those in a text of PEM.
+// certificates are those in a text of PEM, none if one of them cannot be read.
 func certificates(text []byte) []*x509.Certificate {
-	var out []*x509.Certificate
-	for {
-		var block *pem.Block
-		if block, text = pem.Decode(text); block == nil {
-			return out
-		}
-		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
-			out = append(out, c)
-		}
-	}
+	all, _ := pki.ParseCerts(text) // what is not known is no reason
+	return all
 }
 
 // Authority are the certificates of the authority of the cluster that a pod runs in, in PEM. A kubeconfig has none that is sure: it may lead to a proxy.
