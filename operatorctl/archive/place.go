@@ -3,9 +3,11 @@
 package archive
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -175,15 +177,11 @@ func Passwords(ctx context.Context, c client.Client, manager string, u *unstruct
 		return false, fmt.Errorf("reading Secret %s of the backup: %w", key.Name, err)
 	}
 	before := live.DeepCopy()
-	for k, v := range want.Data {
-		if string(live.Data[k]) != string(v) {
-			if live.Data == nil {
-				live.Data = map[string][]byte{}
-			}
-			live.Data[k], changed = v, true
-		}
+	if live.Data == nil {
+		live.Data = map[string][]byte{}
 	}
-	if !changed {
+	maps.Copy(live.Data, want.Data)
+	if maps.EqualFunc(live.Data, before.Data, bytes.Equal) {
 		return false, nil
 	}
 	if err := c.Patch(ctx, live, client.MergeFrom(before), client.FieldOwner(manager)); err != nil {
