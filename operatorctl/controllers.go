@@ -132,8 +132,8 @@ func operations(mgr ctrl.Manager, o Options) error {
 	}
 	c := operation.New(operation.Options{
 		JobImage: jobImage(o), WithoutJobs: o.without.jobs, Settings: o.Operations,
-		Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(engine.FieldManager),
-		Actions: actions, Connections: o.Options, Log: o.Log, Means: operation.Means{
+		Events: mgr.GetEventRecorder(engine.FieldManager), Actions: actions, Log: o.Log, Means: operation.Means{
+			Client: mgr.GetClient(), Direct: mgr.GetAPIReader(), Connections: o.Options,
 			Pods: pods, Preview: func(ctx context.Context, cr *v1alpha1.OnecloudCluster) (reconcile.Preview, error) {
 				return reconcile.PreviewOf(ctx, mgr.GetClient(), mgr.GetAPIReader(), reconcile.Options{
 					Components: o.Components, Image: o.Image, WithoutNodes: o.without.nodes,

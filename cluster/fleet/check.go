@@ -74,7 +74,7 @@ func send(n *node) []step {
 			if err != nil {
 				return err
 			}
-			there, err := n.has(ctx, c, bootstrap.HasScript, s.digest)
+			there, err := n.has(ctx, c, bootstrap.HasScript, bootstrap.ProgramName, s.digest)
 			if err != nil || there {
 				return err
 			}

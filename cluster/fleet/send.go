@@ -108,7 +108,7 @@ func sendBundle() step {
 			if err != nil {
 				return err
 			}
-			there, err := n.has(ctx, c, bootstrap.HasBundleScript, s.digest)
+			there, err := n.has(ctx, c, bootstrap.HasScript, bootstrap.BundleName, s.digest)
 			if err != nil || there {
 				return err
 			}

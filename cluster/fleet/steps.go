@@ -86,7 +86,7 @@ func (n *node) runSent(ctx context.Context, c *ssh.Conn, values map[string]any, 
 	if err != nil {
 		return err
 	}
-	if there, err := n.has(ctx, c, bootstrap.HasScript, s.digest); err != nil {
+	if there, err := n.has(ctx, c, bootstrap.HasScript, bootstrap.ProgramName, s.digest); err != nil {
 		return err
 	} else if !there { // the checks were passed over, because it had joined
 		if _, err := n.send(ctx, c, s, bootstrap.ProgramName, report); err != nil {

@@ -116,20 +116,18 @@ func IDOf(cloud *v1alpha1.OnecloudCluster, all []corev1.Secret) string {
 	return string(cloud.UID)
 }
 
+// Names reports whether the spec of a cloud names a Secret: a password of a server, or the login to the place of its backups.
+func Names(cloud *v1alpha1.OnecloudCluster, secret string) bool {
+	mysql, clickhouse, s3 := cloud.Spec.MySQL.PasswordSecretRef, cloud.Spec.Clickhouse.PasswordSecretRef, cloud.Spec.Backup.S3
+	return mysql != nil && mysql.Name == secret || clickhouse != nil && clickhouse.Name == secret || s3 != nil && s3.Secret == secret
+}
+
 // belongs reports whether a Secret cannot be made again: passwords, certificates, releases, and what the spec refers to.
 func belongs(cloud *v1alpha1.OnecloudCluster, s *corev1.Secret) bool {
-	for _, ref := range []*v1alpha1.SecretKeyRef{cloud.Spec.MySQL.PasswordSecretRef, cloud.Spec.Clickhouse.PasswordSecretRef} {
-		if ref != nil && ref.Name == s.Name {
-			return true
-		}
-	}
-	if s3 := cloud.Spec.Backup.S3; s3 != nil && s3.Secret == s.Name { // without it a cloud that was restored makes no backups
-		return true
-	}
 	kept := append([]string{secrets.CredentialsSecret(cloud.Name), secrets.CertsSecret(cloud.Name), secrets.EtcdCASecret(cloud.Name)},
 		secrets.EtcdSecrets(cloud.Name)...)
 	n := release.Revision(s)
-	return slices.Contains(kept, s.Name) || n > 0 && s.Name == release.SecretName(cloud.Name, n)
+	return Names(cloud, s.Name) || slices.Contains(kept, s.Name) || n > 0 && s.Name == release.SecretName(cloud.Name, n)
 }
 
 // chosen is a cloud without its status and without what the operator wrote into its spec: with another owner, a default would become a choice.

@@ -3,9 +3,12 @@
 package archive
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,29 +61,23 @@ func (p Place) Objects(c backup.Contents) ([]*unstructured.Unstructured, error) 
 		_ = unstructured.SetNestedField(cloud.Object, v, append([]string{"spec"}, path...)...)
 	}
 	if p.MySQL.Host != "" {
-		server := map[string]any{"host": p.MySQL.Host}
-		if p.MySQL.Port != 0 {
-			server["port"] = int64(p.MySQL.Port)
-		}
-		if p.MySQL.Username != "" {
-			server["username"] = p.MySQL.Username
-		}
-		tls, there, _ := unstructured.NestedMap(cloud.Object, "spec", "mysql", "tls")
-		if p.MySQL.TLS.Mode != "" {
-			tls, there = map[string]any{"mode": p.MySQL.TLS.Mode}, true
-			if p.MySQL.TLS.CA != "" {
-				tls["ca"] = p.MySQL.TLS.CA
-			}
-		}
-		if there {
-			server["tls"] = tls
-		}
-		if ref := p.MySQL.PasswordSecretRef; ref != nil {
-			server["passwordSecretRef"] = map[string]any{"name": ref.Name, "key": ref.Key}
-		} else {
+		at := p.MySQL
+		at.Password, at.MovedFrom = "", ""
+		if at.PasswordSecretRef == nil {
 			name := cloud.GetName() + "-" + databaseSecret
-			server["passwordSecretRef"] = map[string]any{"name": name, "key": databaseKey}
-			out = append(without(out, "Secret", name), password(p, name))
+			at.PasswordSecretRef = &v1alpha1.SecretKeyRef{Name: name, Key: databaseKey}
+			out = slices.DeleteFunc(out, func(u *unstructured.Unstructured) bool { return u.GetKind() == "Secret" && u.GetName() == name })
+			out = append(out, password(p, name))
+		}
+		if at.TLS.Mode == "" { // that of the backup remains
+			at.TLS = v1alpha1.DatabaseTLS{}
+		}
+		server, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&at)
+		if err != nil {
+			return nil, fmt.Errorf("writing the database server: %w", err)
+		}
+		if tls, there, _ := unstructured.NestedMap(cloud.Object, "spec", "mysql", "tls"); there && at.TLS.Mode == "" {
+			server["tls"] = tls
 		}
 		set(server, "mysql")
 	}
@@ -99,16 +96,6 @@ func (p Place) Objects(c backup.Contents) ([]*unstructured.Unstructured, error) 
 		}
 	}
 	return append(out, cloud), nil
-}
-
-func without(list []*unstructured.Unstructured, kind, name string) []*unstructured.Unstructured {
-	var out []*unstructured.Unstructured
-	for _, u := range list {
-		if u.GetKind() != kind || u.GetName() != name {
-			out = append(out, u)
-		}
-	}
-	return out
 }
 
 func password(p Place, name string) *unstructured.Unstructured {
@@ -190,15 +177,11 @@ func Passwords(ctx context.Context, c client.Client, manager string, u *unstruct
 		return false, fmt.Errorf("reading Secret %s of the backup: %w", key.Name, err)
 	}
 	before := live.DeepCopy()
-	for k, v := range want.Data {
-		if string(live.Data[k]) != string(v) {
-			if live.Data == nil {
-				live.Data = map[string][]byte{}
-			}
-			live.Data[k], changed = v, true
-		}
+	if live.Data == nil {
+		live.Data = map[string][]byte{}
 	}
-	if !changed {
+	maps.Copy(live.Data, want.Data)
+	if maps.EqualFunc(live.Data, before.Data, bytes.Equal) {
 		return false, nil
 	}
 	if err := c.Patch(ctx, live, client.MergeFrom(before), client.FieldOwner(manager)); err != nil {

@@ -32,15 +32,12 @@ const (
 // flush of the status of an operation: hundreds of them may run one after another.
 const flush = 5 * time.Second
 
-// work is what the steps of operations on machines do.
-type work struct {
-	Options
-	access
-}
+// work is what the steps of operations on machines do, and what it takes to log in to them.
+type work struct{ Options }
 
 // Actions are those of machines.
 func Actions(o Options) []operation.Action {
-	w := work{o, accessWith(o)}
+	w := work{o}
 	return []operation.Action{
 		{
 			Name: v1alpha1.ActionPrecheckMachine, Short: "Check a machine, and change nothing on it", Timeout: 15 * time.Minute, Flush: flush, Job: w.job(AccountOfWork),
@@ -48,7 +45,7 @@ func Actions(o Options) []operation.Action {
 		},
 		{
 			Name: v1alpha1.ActionCompareMachines, Short: "Compare machines with each other, and try the ways between them", Timeout: 30 * time.Minute, Flush: flush,
-			Job: w.jobOfAll, Steps: []operation.Step{compare(w.access)},
+			Job: w.jobOfAll, Steps: []operation.Step{w.compare()},
 		},
 		{
 			Name: v1alpha1.ActionJoinMachine, Short: "Join a machine to the cluster", Timeout: time.Hour, Flush: flush, Job: w.job(AccountOfWork),
@@ -152,8 +149,8 @@ func (w work) connect() operation.Step {
 }
 
 // script reads the bootstrap data of a machine.
-func (a access) script(ctx context.Context, m *v1alpha1.OnecloudMachine) (string, error) {
-	s, err := a.secret(ctx, m.Namespace, m.BootstrapSecret())
+func (w work) script(ctx context.Context, m *v1alpha1.OnecloudMachine) (string, error) {
+	s, err := w.secret(ctx, m.Namespace, m.BootstrapSecret())
 	if err != nil {
 		return "", fmt.Errorf("reading the bootstrap data of machine %s: %w", m.Name, err)
 	}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
 func last(f facts, action string) *v1alpha1.OnecloudOperation {
@@ -62,7 +63,7 @@ func (d *decision) attempt(f facts, action string, phase v1alpha1.MachinePhase) 
 func operationOn(f facts, action, name string) *v1alpha1.OnecloudOperation {
 	return &v1alpha1.OnecloudOperation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: f.machine.Namespace, Name: name, Labels: map[string]string{v1alpha1.LabelOperationCloud: f.machine.Spec.Cloud},
-			Finalizers: []string{v1alpha1.Finalizer}, OwnerReferences: []metav1.OwnerReference{ownerOf(f.cloud)}}, // as the controller of operations takes them
+			Finalizers: []string{v1alpha1.Finalizer}, OwnerReferences: []metav1.OwnerReference{operation.OwnerOf(f.cloud)}}, // as the controller of operations takes them
 		Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.machine.Spec.Cloud, Action: action, Requester: "the resource of the machine", OnFailure: v1alpha1.OnFailureRollback,
 			Machine: &v1alpha1.MachineParameters{Name: f.machine.Name, ControlPlane: f.machine.ControlPlane() && action != v1alpha1.ActionPrecheckMachine}},
 	}

@@ -163,14 +163,7 @@ func shareJob(cloud *v1alpha1.OnecloudCluster, k sharedKey, image string) *batch
 	how := operation.Job{Account: AccountOfWork, Secrets: []string{keySecret}, ControlPlane: true}
 	pod := how.Pod(cloud, image, []string{"operator", "share-authorities", "--key-file=" + operation.SecretsDir + "/" + keySecret + "/" + certificateKey})
 	pod.AutomountServiceAccountToken = new(false) // it works with the kubeconfig of the node
-	return &batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{Namespace: cloud.Namespace, Name: cloud.Name + "-authorities-" + k.digest(), Labels: labels,
-			OwnerReferences: []metav1.OwnerReference{ownerOf(cloud)}},
-		Spec: batchv1.JobSpec{
-			BackoffLimit: new(int32(shareTries - 1)), ActiveDeadlineSeconds: new(int64(shareTimeout.Seconds())), TTLSecondsAfterFinished: new(int32(keepShared.Seconds())),
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
-		},
-	}
+	return operation.NewJob(cloud.Namespace, cloud.Name+"-authorities-"+k.digest(), labels, operation.OwnerOf(cloud), pod, shareTries, shareTimeout, keepShared)
 }
 
 // needEndpoint is a finding when nodes reach the control plane at the address of one of its nodes, as it is one of join.

@@ -26,12 +26,7 @@ const (
 	groupOfReports = bootstrapapi.BootstrapDefaultGroup + ":onecloud:machines"
 	// labelReporters of a ConfigMap names the tokens that may write it, with dots between them.
 	labelReporters = "onecloud.yunion.io/call-in"
-	// idLen is how long the public part of a join token is.
-	idLen = 6
 )
-
-// idOf is the public part of a join token.
-func idOf(token string) string { return token[:idLen] }
 
 // listen makes the ConfigMap in which a machine reports, or lets the holder of another token write it, too. The token before stays: a machine may have
 // booted with it.
@@ -44,7 +39,7 @@ func (c *Bootstrap) listen(ctx context.Context, m *v1alpha1.OnecloudMachine, tok
 	case err != nil && !apierrors.IsNotFound(err):
 		return fmt.Errorf("preparing for the call of machine %s: %w", m.Name, err)
 	}
-	reporters := idOf(token)
+	reporters, _, _ := strings.Cut(token, ".")
 	if _, last, _ := strings.Cut("."+live.Labels[labelReporters], "."); last != "" {
 		reporters = last[strings.LastIndex(last, ".")+1:] + "." + reporters
 	}

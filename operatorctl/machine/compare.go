@@ -29,14 +29,14 @@ import (
 const loginsAtOnce = 10
 
 // jobOfAll is how the comparison of machines runs: with their logins and no other Secrets, in the network of a control-plane node, which takes part in it.
-func (a access) jobOfAll(ctx context.Context, op *v1alpha1.OnecloudOperation) (operation.Job, error) {
+func (w work) jobOfAll(ctx context.Context, op *v1alpha1.OnecloudOperation) (operation.Job, error) {
 	j := operation.Job{Account: AccountOfWork, Network: true}
 	for _, name := range compared(op) {
 		m := &v1alpha1.OnecloudMachine{}
-		if err := a.direct.Get(ctx, client.ObjectKey{Namespace: op.Namespace, Name: name}, m); client.IgnoreNotFound(err) != nil {
+		if err := w.Direct.Get(ctx, client.ObjectKey{Namespace: op.Namespace, Name: name}, m); client.IgnoreNotFound(err) != nil {
 			return j, fmt.Errorf("reading machine %s: %w", name, err)
 		}
-		if err := a.addLogins(ctx, &j, m); len(finding.Of(err)) > 0 {
+		if err := w.addLogins(ctx, &j, m); len(finding.Of(err)) > 0 {
 			continue // its Secret is not for logins: it cannot be asked, which the comparison reports
 		} else if err != nil {
 			return j, err
@@ -51,11 +51,11 @@ func compared(op *v1alpha1.OnecloudOperation) []string {
 }
 
 // compare asks machines what they are, compares them, and tries the ways between them. It changes nothing on them.
-func compare(a access) operation.Step {
+func (w work) compare() operation.Step {
 	return operation.Step{
 		Name: "compare", Short: "Compare the machines, and try the ways between them", ReadOnly: true, Timeout: 25 * time.Minute,
 		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
-			machines, facts, list, err := gather(ctx, a, r, report)
+			machines, facts, list, err := w.gather(ctx, r, report)
 			if err != nil {
 				return err
 			}
@@ -63,7 +63,7 @@ func compare(a access) operation.Step {
 			var members []pairs.Member
 			for _, m := range machines {
 				list = append(list, found[m.Name]...)
-				members = append(members, member(a, m, facts[m.Name]))
+				members = append(members, w.member(m, facts[m.Name]))
 			}
 			if own, there := self(members); there {
 				members = append(members, own)
@@ -87,7 +87,7 @@ func compare(a access) operation.Step {
 }
 
 // gather asks the machines of an operation for their facts, some at once. Those that cannot be asked are warnings.
-func gather(ctx context.Context, a access, r *operation.Run, report workflow.Reporter) (
+func (w work) gather(ctx context.Context, r *operation.Run, report workflow.Reporter) (
 	machines []*v1alpha1.OnecloudMachine, facts map[string]pairs.Facts, list finding.List, err error,
 ) {
 	names := compared(r.Operation)
@@ -98,14 +98,14 @@ func gather(ctx context.Context, a access, r *operation.Run, report workflow.Rep
 	for _, name := range names {
 		g.Go(func() error {
 			m := &v1alpha1.OnecloudMachine{}
-			if err := a.direct.Get(ctx, client.ObjectKey{Namespace: r.Operation.Namespace, Name: name}, m); err != nil {
+			if err := w.Direct.Get(ctx, client.ObjectKey{Namespace: r.Operation.Namespace, Name: name}, m); err != nil {
 				return fmt.Errorf("reading machine %s: %w", name, err)
 			}
-			f, err := factsOf(ctx, a, m)
+			f, err := w.factsOf(ctx, m)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				list = append(list, notCompared(name, err))
+				list = append(list, finding.Warn("OCA-7650", "Machine "+name+" was not compared with the others", err.Error(), "ocadm machine precheck "+name))
 			} else {
 				machines = append(machines, m)
 				facts[name] = f
@@ -120,16 +120,11 @@ func gather(ctx context.Context, a access, r *operation.Run, report workflow.Rep
 	return machines, facts, list, err
 }
 
-// notCompared is a machine that could not be asked: its own precheck says that it cannot join.
-func notCompared(name string, err error) finding.Finding {
-	return finding.Warn("OCA-7650", "Machine "+name+" was not compared with the others", err.Error(), "ocadm machine precheck "+name)
-}
-
-func factsOf(ctx context.Context, a access, m *v1alpha1.OnecloudMachine) (pairs.Facts, error) {
+func (w work) factsOf(ctx context.Context, m *v1alpha1.OnecloudMachine) (pairs.Facts, error) {
 	if m.CallsIn() {
 		return pairs.Facts{}, fmt.Errorf("nothing logs in to it: it calls in by itself")
 	}
-	c, err := a.dial(ctx, m, v1alpha1.OperationMachine{})
+	c, err := w.dial(ctx, m, v1alpha1.OperationMachine{})
 	if err != nil {
 		return pairs.Facts{}, err
 	}
@@ -138,11 +133,11 @@ func factsOf(ctx context.Context, a access, m *v1alpha1.OnecloudMachine) (pairs.
 }
 
 // member is a machine as one of those between which the ways are tried.
-func member(a access, m *v1alpha1.OnecloudMachine, f pairs.Facts) pairs.Member {
+func (w work) member(m *v1alpha1.OnecloudMachine, f pairs.Facts) pairs.Member {
 	return pairs.Member{
 		Name: m.Name, Address: cmp.Or(f.Address, m.Spec.Infrastructure.SSH.Address), ControlPlane: m.ControlPlane(), Joined: f.Authority != "", Firewalld: f.Firewalld,
 		Compute: slices.Contains(m.Spec.Roles, v1alpha1.RoleCompute),
-		Probe:   Probe(func(ctx context.Context) (*ssh.Conn, error) { return a.dial(ctx, m, v1alpha1.OperationMachine{}) }),
+		Probe:   Probe(func(ctx context.Context) (*ssh.Conn, error) { return w.dial(ctx, m, v1alpha1.OperationMachine{}) }),
 	}
 }
 

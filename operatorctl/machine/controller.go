@@ -5,7 +5,6 @@ package machine
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
@@ -89,7 +89,7 @@ func (c *Infrastructure) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 		}
 	}
 	if d.cancel != nil {
-		if err := c.cancel(ctx, d.cancel); err != nil {
+		if err := operation.SetControl(ctx, c.Client, d.cancel, v1alpha1.OperationCancel); client.IgnoreNotFound(err) != nil {
 			return ctrl.Result{}, err
 		}
 	}
@@ -226,9 +226,7 @@ func operationsOn(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMach
 			out = append(out, op)
 		}
 	}
-	slices.SortFunc(out, func(a, b *v1alpha1.OnecloudOperation) int {
-		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
-	})
+	slices.SortFunc(out, operation.InTurn)
 	return out, nil
 }
 
@@ -252,12 +250,9 @@ func (c *Infrastructure) take(ctx context.Context, m *v1alpha1.OnecloudMachine, 
 		controllerutil.AddFinalizer(after, v1alpha1.MachineFinalizer)
 		after.Spec.ProviderID = m.NodeProviderID()
 		if cloud != nil {
-			owner := ownerOf(cloud)
-			after.OwnerReferences = slices.DeleteFunc(after.OwnerReferences, func(r metav1.OwnerReference) bool {
-				return r.Kind == owner.Kind && r.APIVersion == owner.APIVersion && r.UID != owner.UID // a cloud of the same name that was deleted
-			})
-			if !slices.ContainsFunc(after.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == owner.UID }) {
-				after.OwnerReferences = append(after.OwnerReferences, owner)
+			// The reference replaces that to a cloud of the same name that was deleted.
+			if err := controllerutil.SetOwnerReference(cloud, after, c.Client.Scheme()); err != nil {
+				return false, fmt.Errorf("changing machine %s: %w", m.Name, err)
 			}
 		}
 	}
@@ -324,25 +319,11 @@ func (c *Infrastructure) create(ctx context.Context, m *v1alpha1.OnecloudMachine
 	return false, nil
 }
 
-func (c *Infrastructure) cancel(ctx context.Context, o *v1alpha1.OnecloudOperation) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationControl: v1alpha1.OperationCancel}}})
-	if err != nil {
-		return err
-	}
-	target := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
-	err = c.Client.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.ManagerOperator))
-	return client.IgnoreNotFound(err)
-}
-
 // bind gives a Node that has just registered its ID and its taints. The ID alone needs no look at the Node: the API server refuses to replace one.
 func (c *Infrastructure) bind(ctx context.Context, m *v1alpha1.OnecloudMachine, cached *corev1.Node) error {
 	if len(m.Spec.Taints) == 0 {
-		id, err := json.Marshal(map[string]any{"spec": map[string]any{"providerID": m.NodeProviderID()}})
-		if err != nil {
-			return err
-		}
 		target := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: cached.Name}}
-		err = c.Client.Patch(ctx, target, client.RawPatch(types.MergePatchType, id), client.FieldOwner(v1alpha1.ManagerOperator))
+		err := kube.Merge(ctx, c.Client, target, v1alpha1.ManagerOperator, map[string]any{"spec": map[string]any{"providerID": m.NodeProviderID()}})
 		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // it has another one, of a cloud provider
 			return nil
 		}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -239,7 +240,7 @@ func newScript(ctx context.Context, c client.Client, m *v1alpha1.OnecloudMachine
 
 // tokenSecret is a join token as kubeadm makes one.
 func tokenSecret(token string, m *v1alpha1.OnecloudMachine, end time.Time) *corev1.Secret {
-	id, secret := idOf(token), token[idLen+1:]
+	id, secret, _ := strings.Cut(token, ".")
 	groups := groupOfNodes
 	if m.CallsIn() {
 		groups += "," + groupOfReports

@@ -20,6 +20,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/callin"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
 var now = time.Unix(1_800_000_000, 0)
@@ -78,7 +79,7 @@ func of(uids ...types.UID) func(*facts) {
 	return func(f *facts) {
 		f.cloud.UID = "c"
 		for _, uid := range uids {
-			f.machine.OwnerReferences = append(f.machine.OwnerReferences, ownerOf(&v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: uid}}))
+			f.machine.OwnerReferences = append(f.machine.OwnerReferences, operation.OwnerOf(&v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Name: "default", UID: uid}}))
 		}
 	}
 }

@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"yunion.io/x/ocadm/internal/callin"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ssh"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
+	"yunion.io/x/ocadm/operatorctl/machine/pairs"
 )
 
 // The functions in this file work on a machine that is logged in to. They need no cluster: ocadm fleet calls them, too.
@@ -31,6 +33,17 @@ func Precheck(ctx context.Context, name string, c *ssh.Conn, script, word string
 		return nil, err
 	}
 	return checked(name, out.String(), result)
+}
+
+// clock asks a machine for its clock, and compares it with that of this process. One that does not say has the checks of join for it.
+func clock(ctx context.Context, name string, c *ssh.Conn) (finding.List, error) {
+	var printed string
+	before := time.Now()
+	after := before
+	if _, err := c.Script(ctx, "date +%s.%N\n", []string{"clock"}, func(l string) { printed, after = l, time.Now() }); err != nil {
+		return nil, err
+	}
+	return pairs.CheckClock(name, pairs.Offset(printed, before, after)), nil
 }
 
 // Probe returns how to run the probe of package pairs on a machine that dial logs in to, and that has ocadm already.

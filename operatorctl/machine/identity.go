@@ -76,7 +76,7 @@ func share(a, b []*x509.Certificate) bool {
 	})
 }
 
-// certificates are those in a text of PEM.
+// certificates returns the certificates in a PEM text. It skips those that it cannot parse: the others still show that a machine is another cluster's.
 func certificates(text []byte) []*x509.Certificate {
 	var out []*x509.Certificate
 	for {

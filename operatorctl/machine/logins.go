@@ -15,21 +15,12 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/ssh"
+	"yunion.io/x/ocadm/operatorctl/archive"
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
 // Who may create a machine names its Secret and its address, and a login offers the password of the Secret to what answers there. So the operator takes
 // only Secrets that can be for logins: those of its clouds and databases are in the same namespace.
-
-// access is what it takes to log in to machines.
-type access struct {
-	client, direct client.Reader
-	secretsDir     string
-	tcp            ssh.DialFunc
-}
-
-func accessWith(o Options) access { return access{o.Client, o.Direct, o.SecretsDir, o.Dial} }
 
 // logins are the names of the Secrets with which a machine is logged in to.
 func logins(m *v1alpha1.OnecloudMachine) []string {
@@ -42,16 +33,16 @@ func logins(m *v1alpha1.OnecloudMachine) []string {
 }
 
 // addLogins gives a Job the Secrets with which a machine is logged in to.
-func (a access) addLogins(ctx context.Context, j *operation.Job, m *v1alpha1.OnecloudMachine) error {
+func (w work) addLogins(ctx context.Context, j *operation.Job, m *v1alpha1.OnecloudMachine) error {
 	for _, name := range logins(m) {
 		if slices.Contains(j.Secrets, name) {
 			continue
 		}
-		s, err := a.readSecret(ctx, m.Namespace, name)
+		s, err := w.readSecret(ctx, m.Namespace, name)
 		if err != nil {
 			return err
 		}
-		if err := a.forLogin(ctx, m, name, s); err != nil {
+		if err := w.forLogin(ctx, m, name, s); err != nil {
 			return err
 		}
 		j.Secrets = append(j.Secrets, name)
@@ -60,30 +51,30 @@ func (a access) addLogins(ctx context.Context, j *operation.Job, m *v1alpha1.One
 }
 
 // loginOf reads a Secret for the login to a machine. A Job has only those that may be used.
-func (a access) loginOf(ctx context.Context, m *v1alpha1.OnecloudMachine, name string) (map[string][]byte, error) {
-	if a.secretsDir != "" {
-		return a.secret(ctx, m.Namespace, name)
+func (w work) loginOf(ctx context.Context, m *v1alpha1.OnecloudMachine, name string) (map[string][]byte, error) {
+	if w.SecretsDir != "" {
+		return w.secret(ctx, m.Namespace, name)
 	}
-	s, err := a.readSecret(ctx, m.Namespace, name)
+	s, err := w.readSecret(ctx, m.Namespace, name)
 	if err != nil {
 		return nil, err
 	}
-	return s.Data, a.forLogin(ctx, m, name, s)
+	return s.Data, w.forLogin(ctx, m, name, s)
 }
 
 // readSecret reads a Secret past the cache. It is empty if there is none.
-func (a access) readSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+func (w work) readSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	s := &corev1.Secret{}
-	if err := a.direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s); client.IgnoreNotFound(err) != nil {
+	if err := w.Direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s); client.IgnoreNotFound(err) != nil {
 		return s, fmt.Errorf("reading Secret %s: %w", name, err)
 	}
 	return s, nil
 }
 
 // forLogin returns a finding if a Secret may not be used for the login to a machine. s is empty if there is none yet.
-func (a access) forLogin(ctx context.Context, m *v1alpha1.OnecloudMachine, name string, s *corev1.Secret) error {
+func (w work) forLogin(ctx context.Context, m *v1alpha1.OnecloudMachine, name string, s *corev1.Secret) error {
 	var clouds v1alpha1.OnecloudClusterList
-	if err := a.client.List(ctx, &clouds, client.InNamespace(m.Namespace)); err != nil {
+	if err := w.Client.List(ctx, &clouds, client.InNamespace(m.Namespace)); err != nil {
 		return fmt.Errorf("listing clouds: %w", err)
 	}
 	why := NoLogin(name, s, clouds.Items)
@@ -129,16 +120,8 @@ func isOurs(s *metav1.ObjectMeta) bool {
 
 // ofCloud reports whether a cloud names a Secret, or the name is one that its Secrets have: not all carry labels.
 func ofCloud(name string, cloud *v1alpha1.OnecloudCluster) bool {
-	for _, ref := range []*v1alpha1.SecretKeyRef{cloud.Spec.MySQL.PasswordSecretRef, cloud.Spec.Clickhouse.PasswordSecretRef} {
-		if ref != nil && ref.Name == name {
-			return true
-		}
-	}
-	if s3 := cloud.Spec.Backup.S3; s3 != nil && s3.Secret == name {
-		return true
-	}
 	what, its := strings.CutPrefix(name, cloud.Name+"-")
-	return its && (strings.HasPrefix(what, "database-") && !strings.HasSuffix(what, "-login") || slices.Contains([]string{
+	return archive.Names(cloud, name) || its && (strings.HasPrefix(what, "database-") && !strings.HasSuffix(what, "-login") || slices.Contains([]string{
 		v1alpha1.SecretCredentials, v1alpha1.SecretCerts, v1alpha1.SecretEtcdServer, v1alpha1.SecretEtcdPeer, v1alpha1.SecretEtcdClient, "etcd-ca", "database", "backup-s3",
 	}, what))
 }

@@ -15,6 +15,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
+	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
 // secretNamed is a Secret that holds a password, as a login does.
@@ -46,7 +47,9 @@ func cloudWithSecrets() *v1alpha1.OnecloudCluster {
 
 // notLogins are Secrets of the cloud's namespace that a machine may not name.
 func notLogins() []*corev1.Secret {
-	owned := func(s *corev1.Secret) { s.OwnerReferences = []metav1.OwnerReference{ownerOf(cloudWithSecrets())} }
+	owned := func(s *corev1.Secret) {
+		s.OwnerReferences = []metav1.OwnerReference{operation.OwnerOf(cloudWithSecrets())}
+	}
 	return []*corev1.Secret{
 		secretNamed("ocadm-mysql"), secretNamed("ocadm-mysql-replication"), secretNamed("ocadm-database"),
 		secretNamed("my-db"), secretNamed("my-clickhouse"), secretNamed("my-bucket"),
@@ -110,9 +113,9 @@ func TestJobOfAbandoned(t *testing.T) {
 	}
 }
 
-func accessTo(all ...client.Object) access {
+func accessTo(all ...client.Object) work {
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(all...).Build()
-	return access{client: c, direct: c}
+	return work{Options{Client: c, Direct: c}}
 }
 
 func operationFor(machine string) *v1alpha1.OnecloudOperation {

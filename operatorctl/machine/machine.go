@@ -18,7 +18,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -58,13 +57,13 @@ const (
 )
 
 // job is how an operation on a machine runs apart from the operator: with the Secrets of that machine and no others.
-func (a access) job(account string) func(context.Context, *v1alpha1.OnecloudOperation) (operation.Job, error) {
+func (w work) job(account string) func(context.Context, *v1alpha1.OnecloudOperation) (operation.Job, error) {
 	return func(ctx context.Context, op *v1alpha1.OnecloudOperation) (operation.Job, error) {
 		m := &v1alpha1.OnecloudMachine{}
 		key := client.ObjectKey{Namespace: op.Namespace, Name: op.MachineName()}
-		err := a.client.Get(ctx, key, m)
+		err := w.Client.Get(ctx, key, m)
 		if apierrors.IsNotFound(err) { // or the cache does not have it yet
-			err = a.direct.Get(ctx, key, m)
+			err = w.Direct.Get(ctx, key, m)
 		}
 		if client.IgnoreNotFound(err) != nil {
 			return operation.Job{}, fmt.Errorf("reading machine %s: %w", op.MachineName(), err)
@@ -73,7 +72,7 @@ func (a access) job(account string) func(context.Context, *v1alpha1.OnecloudOper
 		if err != nil { // its first step says so
 			return j, nil //nolint:nilerr // not an error of the operator
 		}
-		if err := mayRun(ctx, a.client, op, m); err != nil {
+		if err := mayRun(ctx, w.Client, op, m); err != nil {
 			return j, err
 		}
 		if op.Spec.Machine.ControlPlane && account == AccountOfRemoval {
@@ -82,7 +81,7 @@ func (a access) job(account string) func(context.Context, *v1alpha1.OnecloudOper
 		if account == AccountOfRemoval && abandoned(m) { // nothing logs in to it any more
 			return j, nil
 		}
-		if err := a.addLogins(ctx, &j, m); err != nil {
+		if err := w.addLogins(ctx, &j, m); err != nil {
 			return j, err
 		}
 		if name := m.BootstrapSecret(); account == AccountOfWork && !slices.Contains(j.Secrets, name) {
@@ -93,12 +92,12 @@ func (a access) job(account string) func(context.Context, *v1alpha1.OnecloudOper
 }
 
 // secret reads one of the Secrets of a machine, nil if there is none.
-func (a access) secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
-	if a.secretsDir == "" {
-		s, err := a.readSecret(ctx, namespace, name)
+func (w work) secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+	if w.SecretsDir == "" {
+		s, err := w.readSecret(ctx, namespace, name)
 		return s.Data, err
 	}
-	dir := filepath.Join(a.secretsDir, name)
+	dir := filepath.Join(w.SecretsDir, name)
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reading Secret %s: %w", name, err)
@@ -119,29 +118,29 @@ func (a access) secret(ctx context.Context, namespace, name string) (map[string]
 
 // target is how a machine is reached. Its secrets are read when they are needed: they are not kept.
 // seen are the host keys that this operation has seen.
-func (a access) target(ctx context.Context, m *v1alpha1.OnecloudMachine, seen v1alpha1.OperationMachine) (ssh.Target, error) {
+func (w work) target(ctx context.Context, m *v1alpha1.OnecloudMachine, seen v1alpha1.OperationMachine) (ssh.Target, error) {
 	way := m.Spec.Infrastructure.SSH
-	t, err := a.login(ctx, m, way.MachineLogin, cmp.Or(hostKey(m), keyAt(seen.HostKey, seen.Address, place(m))))
+	t, err := w.login(ctx, m, way.MachineLogin, cmp.Or(hostKey(m), keyAt(seen.HostKey, seen.Address, place(m))))
 	if err != nil || way.JumpHost == nil {
 		return t, err
 	}
-	jump, err := a.login(ctx, m, *way.JumpHost, cmp.Or(jumpHostKey(m), keyAt(seen.JumpHostKey, seen.JumpAddress, placeOf(way.JumpHost))))
+	jump, err := w.login(ctx, m, *way.JumpHost, cmp.Or(jumpHostKey(m), keyAt(seen.JumpHostKey, seen.JumpAddress, placeOf(way.JumpHost))))
 	t.Jump = &jump
 	return t, err
 }
 
 // dial logs in to a machine.
-func (a access) dial(ctx context.Context, m *v1alpha1.OnecloudMachine, seen v1alpha1.OperationMachine) (*ssh.Conn, error) {
-	t, err := a.target(ctx, m, seen)
+func (w work) dial(ctx context.Context, m *v1alpha1.OnecloudMachine, seen v1alpha1.OperationMachine) (*ssh.Conn, error) {
+	t, err := w.target(ctx, m, seen)
 	if err != nil {
 		return nil, err
 	}
-	return ssh.Dial(ctx, t, a.tcp)
+	return ssh.Dial(ctx, t, w.Dial)
 }
 
-func (a access) login(ctx context.Context, m *v1alpha1.OnecloudMachine, l v1alpha1.MachineLogin, recorded string) (ssh.Target, error) {
+func (w work) login(ctx context.Context, m *v1alpha1.OnecloudMachine, l v1alpha1.MachineLogin, recorded string) (ssh.Target, error) {
 	t := ssh.Target{Address: l.Address, Port: int(l.Port), User: l.User, HostKey: cmp.Or(l.HostKey, recorded)}
-	s, err := a.loginOf(ctx, m, l.CredentialsSecretName)
+	s, err := w.loginOf(ctx, m, l.CredentialsSecretName)
 	if err != nil {
 		return t, err
 	}
@@ -167,11 +166,8 @@ func joined(n *corev1.Node, m *v1alpha1.OnecloudMachine) bool {
 
 // SameAddress reports whether two machines are one. The same address behind another jump host is another machine.
 func SameAddress(a, b *v1alpha1.OnecloudMachine) bool {
-	if a.CallsIn() || b.CallsIn() { // the address of one that calls in is not known
-		return false
-	}
-	x, y := a.Spec.Infrastructure.SSH, b.Spec.Infrastructure.SSH
-	return x.Address != "" && sameLogin(&x.MachineLogin, &y.MachineLogin) && sameLogin(x.JumpHost, y.JumpHost)
+	at := place(a) // the address of one that calls in is not known
+	return at != "" && at == place(b)
 }
 
 // SameName reports whether the Nodes of two machines would be one.
@@ -179,22 +175,7 @@ func SameName(a, b *v1alpha1.OnecloudMachine) bool {
 	return a.Name == b.Name && a.Namespace != b.Namespace
 }
 
-func sameLogin(a, b *v1alpha1.MachineLogin) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return strings.EqualFold(a.Address, b.Address) && cmp.Or(a.Port, defaultPort) == cmp.Or(b.Port, defaultPort)
-}
-
-// defaultPort of SSH.
-const defaultPort = 22
-
 // older orders machines as they were added.
 func older(a, b *v1alpha1.OnecloudMachine) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}
-
-// ownerOf is the reference to a cloud that makes Kubernetes delete its machines with it.
-func ownerOf(cloud *v1alpha1.OnecloudCluster) metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Name: cloud.Name, UID: cloud.UID}
 }

@@ -14,6 +14,9 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
+// defaultPort of SSH.
+const defaultPort = 22
+
 // placeOf is where a login leads: address and port.
 func placeOf(l *v1alpha1.MachineLogin) string {
 	if l == nil || l.Address == "" {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -87,43 +86,37 @@ func (w work) onNode(
 	}
 }
 
-// mayLeave looks whether etcd goes on without a control-plane node, before anything is changed.
+// mayLeave looks whether etcd continues without a control-plane node, before anything is changed.
 func (w work) mayLeave() operation.Step {
 	return operation.Step{
-		Name: stepMayLeave, Short: "See whether etcd continues without the node", ReadOnly: true, Timeout: 2 * time.Minute, Skip: worker,
-		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
-			return w.leaveEtcd(ctx, r, true, report)
-		},
+		Name: stepMayLeave, Short: "See whether etcd continues without the node", ReadOnly: true, Timeout: 2 * time.Minute, Skip: worker, Run: w.leaveEtcd(true),
 	}
 }
 
 // leave takes a control-plane node out of etcd and the group of the virtual address. ocadm reset has done so on a machine that answers.
 func (w work) leave() operation.Step {
-	return operation.Step{
-		Name: stepLeave, Short: "Take the node out of etcd", Timeout: 5 * time.Minute, Skip: worker,
-		Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
-			return w.leaveEtcd(ctx, r, false, report)
-		},
-	}
+	return operation.Step{Name: stepLeave, Short: "Take the node out of etcd", Timeout: 5 * time.Minute, Skip: worker, Run: w.leaveEtcd(false)}
 }
 
-func (w work) leaveEtcd(ctx context.Context, r *operation.Run, check bool, report workflow.Reporter) error {
-	if w.Leave == nil {
-		return elsewhere(r.Operation.MachineName())
+func (w work) leaveEtcd(check bool) func(context.Context, *operation.Run, workflow.Reporter) error {
+	return func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
+		if w.Leave == nil {
+			return elsewhere(r.Operation.MachineName())
+		}
+		m, err := w.machineOf(ctx, r)
+		if err != nil {
+			return err
+		}
+		n, err := nodeOf(ctx, w.Direct, m)
+		if err != nil {
+			return err
+		}
+		if n == nil && m.Status.NodeRef == nil && m.Status.JoinBegun == "" {
+			report.Info("the machine has never joined: a member of etcd with its name is that of another machine")
+			return nil
+		}
+		return w.Leave(ctx, r.Operation.MachineName(), check, report)
 	}
-	m, err := w.machineOf(ctx, r)
-	if err != nil {
-		return err
-	}
-	n, err := nodeOf(ctx, w.Direct, m)
-	if err != nil {
-		return err
-	}
-	if n == nil && m.Status.NodeRef == nil && m.Status.JoinBegun == "" {
-		report.Info("the machine has never joined: a member of etcd with its name is that of another machine")
-		return nil
-	}
-	return w.Leave(ctx, r.Operation.MachineName(), check, report)
 }
 
 // OnlyControlPlane is the finding about a machine without which the cluster would have no control plane.
@@ -220,9 +213,11 @@ func (w work) clean(ctx context.Context, m *v1alpha1.OnecloudMachine, c *ssh.Con
 	}
 	mine := resets(m, n)
 	if !mine && is.surely(m.Name, w.Authority) {
-		if mine, err = noNode(ctx, w.Direct, m.Name); err != nil {
-			return err
+		err := w.Direct.Get(ctx, client.ObjectKey{Name: m.Name}, &corev1.Node{})
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading Node %s: %w", m.Name, err)
 		}
+		mine = err != nil // there is none of this name, whoever made it
 	}
 	if !mine {
 		report.Info("no join of the machine has begun at %s: only what was sent there is removed", place(m))
@@ -232,18 +227,6 @@ func (w work) clean(ctx context.Context, m *v1alpha1.OnecloudMachine, c *ssh.Con
 		return err
 	}
 	return Reset(ctx, m.Name, c, report)
-}
-
-// noNode reports whether there is no Node of this name, whoever made it.
-func noNode(ctx context.Context, c client.Reader, name string) (bool, error) {
-	err := c.Get(ctx, client.ObjectKey{Name: name}, &corev1.Node{})
-	if apierrors.IsNotFound(err) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading Node %s: %w", name, err)
-	}
-	return false, nil
 }
 
 // deleteNode deletes the Node.

@@ -202,7 +202,7 @@ func TestOperationsOfOthers(t *testing.T) {
 			s := newStage(t, c.change, only.DeepCopy())
 			op := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "it"}}
 			op.Spec = v1alpha1.OnecloudOperationSpec{Cloud: "default", Action: c.action, Machine: &v1alpha1.MachineParameters{Name: "w", ControlPlane: c.says}}
-			_, err := accessWith(s.Options).job(AccountOfWork)(t.Context(), op)
+			_, err := work{s.Options}.job(AccountOfWork)(t.Context(), op)
 			if l := finding.Of(err); len(l) == 0 && c.code != "" || len(l) > 0 && l[0].Code != c.code {
 				t.Errorf("before the Job: %v", err)
 			}

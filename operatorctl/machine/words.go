@@ -9,15 +9,18 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// codeOf is the code of the first error of an operation, "" if it has none.
-func codeOf(o *v1alpha1.OnecloudOperation) string {
+// firstError is the first error of an operation, empty if it has none.
+func firstError(o *v1alpha1.OnecloudOperation) v1alpha1.OperationFinding {
 	for _, f := range o.Status.Findings {
-		if !f.Warning && f.Code != "" {
-			return f.Code
+		if !f.Warning {
+			return f
 		}
 	}
-	return ""
+	return v1alpha1.OperationFinding{}
 }
+
+// codeOf is the code of the first error of an operation, "" if it has none.
+func codeOf(o *v1alpha1.OnecloudOperation) string { return firstError(o).Code }
 
 // reasonOf is the code in the form of a reason, "OCA_7601" for OCA-7601: a reason has no hyphens.
 func reasonOf(o *v1alpha1.OnecloudOperation, other string) string {
@@ -28,10 +31,7 @@ func reason(code string) string { return strings.ReplaceAll(code, "-", "_") }
 
 // text is the first error of an operation with its remedy, or other.
 func text(o *v1alpha1.OnecloudOperation, other string) string {
-	for _, f := range o.Status.Findings {
-		if f.Warning {
-			continue
-		}
+	if f := firstError(o); f.What != "" {
 		return sentence(f.Code, f.What, f.Cause, f.Remedy)
 	}
 	return other

@@ -45,8 +45,8 @@ func digest(node string) string {
 func lookJob(cloud *v1alpha1.OnecloudCluster, node, image string) *batchv1.Job {
 	pod := podOn(cloud, node, image, []string{"--report=" + reportFile})
 	mount(&pod, kubeletDir, corev1.HostPathDirectory, true)
-	j := job(cloud.Name+"-certificates-"+digest(node), cloud, node, pod, lookTimeout, keepLook)
-	j.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(cloud, v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))}
+	owner := metav1.NewControllerRef(cloud, v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
+	j := job(cloud.Namespace, cloud.Name+"-certificates-"+digest(node), *owner, node, pod, lookTimeout, keepLook)
 	j.Labels[LabelCloud] = cloud.Name
 	return j
 }
@@ -67,21 +67,14 @@ func renewJob(cloud *v1alpha1.OnecloudCluster, o *v1alpha1.OnecloudOperation, no
 	mount(&pod, kubeletDir, corev1.HostPathDirectory, false)
 	mount(&pod, runtimeSocket, corev1.HostPathSocket, false)
 	mount(&pod, lockFile, corev1.HostPathFileOrCreate, false)
-	j := job(o.Name+"-"+digest(node), cloud, node, pod, renewTimeout, keepRenewal)
-	j.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(o, v1alpha1.GroupVersion.WithKind(v1alpha1.OperationKind))}
-	return j
+	owner := metav1.NewControllerRef(o, v1alpha1.GroupVersion.WithKind(v1alpha1.OperationKind))
+	return job(cloud.Namespace, o.Name+"-"+digest(node), *owner, node, pod, renewTimeout, keepRenewal)
 }
 
-func job(name string, cloud *v1alpha1.OnecloudCluster, node string, pod corev1.PodSpec, timeout, keep time.Duration) *batchv1.Job {
-	labels := map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}
-	return &batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{Namespace: cloud.Namespace, Name: name, Annotations: map[string]string{AnnotationNode: node},
-			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}},
-		Spec: batchv1.JobSpec{
-			BackoffLimit: new(int32(tries - 1)), ActiveDeadlineSeconds: new(int64(timeout.Seconds())), TTLSecondsAfterFinished: new(int32(keep.Seconds())),
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
-		},
-	}
+func job(namespace, name string, owner metav1.OwnerReference, node string, pod corev1.PodSpec, timeout, keep time.Duration) *batchv1.Job {
+	j := operation.NewJob(namespace, name, map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}, owner, pod, tries, timeout, keep)
+	j.Annotations = map[string]string{AnnotationNode: node}
+	return j
 }
 
 // podOn is a pod on one control-plane node. It runs as root, whose files these are, without any capability and without a token: with the files of the node, it has

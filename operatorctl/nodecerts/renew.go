@@ -29,17 +29,14 @@ func Action(image string) operation.Action {
 	return operation.Action{
 		Name: v1alpha1.ActionRenewCertificates, Short: "Renew the certificates of the control-plane nodes", Timeout: 2 * time.Hour, Beside: true,
 		Steps: []operation.Step{
-			{Name: "plan", Short: "See which certificates are to be renewed", ReadOnly: true, Timeout: 2 * time.Minute,
-				Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
-					return plan(ctx, r, report, image)
-				}},
-			{Name: "renew", Short: "Renew them on one node after the other", Timeout: 100 * time.Minute,
-				Run: func(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
-					return renew(ctx, r, report, image)
-				}},
+			{Name: "plan", Short: "See which certificates are to be renewed", ReadOnly: true, Timeout: 2 * time.Minute, Run: renewer{image}.plan},
+			{Name: "renew", Short: "Renew them on one node after the other", Timeout: 100 * time.Minute, Run: renewer{image}.renew},
 		},
 	}
 }
+
+// renewer renews with Jobs of an image, "" if there can be none.
+type renewer struct{ image string }
 
 // turn is a node with what is to be renewed on it.
 type turn struct {
@@ -81,8 +78,8 @@ func turns(ctx context.Context, r *operation.Run) (due []turn, away []string, er
 	return due, away, nil
 }
 
-func plan(ctx context.Context, r *operation.Run, report workflow.Reporter, image string) error {
-	if image == "" {
+func (w renewer) plan(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
+	if w.image == "" {
 		return finding.New("OCA-7627", "The operator cannot work on control-plane nodes", "it may not create Jobs, or does not run in a pod",
 			"let it run in the cluster with its permissions: ocadm operator install; or on each control-plane node: ocadm certs renew")
 	}
@@ -105,7 +102,7 @@ func plan(ctx context.Context, r *operation.Run, report workflow.Reporter, image
 
 // renew lets one Job after the other renew. A node whose Job has succeeded is passed over by an operator that was started meanwhile. A Job that has failed leaves a
 // control plane of which nothing is known: the other nodes wait. One that has never run has changed nothing, and the others are renewed.
-func renew(ctx context.Context, r *operation.Run, report workflow.Reporter, image string) error {
+func (w renewer) renew(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
 	cloud, err := r.Cloud(ctx)
 	if err != nil {
 		return err
@@ -117,14 +114,17 @@ func renew(ctx context.Context, r *operation.Run, report workflow.Reporter, imag
 	var failures finding.List
 	for i, t := range due {
 		report.Progress(int64(i), int64(len(due)), "nodes")
-		found, err := renewOn(ctx, r, report, renewJob(cloud, r.Operation, t.node, image), t.node)
+		found, err := renewOn(ctx, r, report, renewJob(cloud, r.Operation, t.node, w.image), t.node)
 		if n, ok := errors.AsType[neverRan](err); ok {
 			failures = append(failures, n.Finding)
 			report.Info("node %s: nothing ran there, and the other nodes are renewed", t.node)
 			continue
 		}
+		if list := finding.Of(err); len(list) > 0 {
+			return append(failures, list...).Err()
+		}
 		if err != nil {
-			return errors.Join(append(failures, finding.Of(err)...).Err(), unlessFinding(err))
+			return errors.Join(failures.Err(), err)
 		}
 		if err := store(ctx, r.Client, cloud, t.node, &found); err != nil {
 			return err
@@ -136,14 +136,6 @@ func renew(ctx context.Context, r *operation.Run, report workflow.Reporter, imag
 			"start the nodes, and the operator tries again by itself; one whose certificates have ended: ocadm certs renew on it"))
 	}
 	return failures.Err()
-}
-
-// unlessFinding is an error that is none.
-func unlessFinding(err error) error {
-	if len(finding.Of(err)) > 0 {
-		return nil
-	}
-	return err
 }
 
 // neverRan is the failure of a Job whose program has not begun on its node.

@@ -119,9 +119,9 @@ func TestRenewGoesOn(t *testing.T) {
 				k := jobsEnd(t, c.ends, &asked)
 				o := renewed(v1alpha1.OperationRunning, time.Now())
 				o.Namespace = "onecloud"
-				r := &operation.Run{Operation: o, Client: k, Direct: k}
+				r := &operation.Run{Operation: o, Means: operation.Means{Client: k, Direct: k}}
 				r.Pods = k
-				err := renew(t.Context(), r, silent{}, "image:1")
+				err := renewer{"image:1"}.renew(t.Context(), r, silent{})
 				var named []string
 				for _, f := range finding.Of(err) {
 					named = append(named, strings.Fields(strings.TrimPrefix(f.What, "The certificates of node "))[0])

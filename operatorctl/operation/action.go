@@ -16,13 +16,22 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/component"
-	"yunion.io/x/ocadm/operatorctl/effects"
 )
 
 // Step is one step of an action.
 //
 // A step whose ReadOnly is set only looks. If no other step has begun, a failed operation has changed nothing, and nothing is reverted.
 type Step = workflow.Phase[*Run]
+
+// skipIf passes over a step, with the reason why, if a condition holds.
+func skipIf(why string, cond func(*Run) bool) func(*Run) string {
+	return func(r *Run) string {
+		if cond(r) {
+			return why
+		}
+		return ""
+	}
+}
 
 // Action is what an operation can do.
 type Action struct {
@@ -79,18 +88,12 @@ func (a Action) timeout(o *v1alpha1.OnecloudOperation) time.Duration {
 type Run struct {
 	// Operation that runs. Its status is that of its start; Status returns that of now.
 	Operation *v1alpha1.OnecloudOperation
-	// Client writes, and reads from the cache; Direct reads past it.
-	Client client.Client
-	Direct client.Reader
+	Means
 	// Settle is how long a wave must serve without interruption.
 	Settle time.Duration
-	// Connections are how databases and services are reached.
-	Connections effects.Options
-	// Probes ask the components of a wave.
-	Probes []Probe
-	Means
 
-	record *record
+	// record has the status of now.
+	*record
 	// resumed is when this operator took up an operation that had begun, zero if it begins here.
 	resumed time.Time
 	// changed gets something after each change of the cloud.
@@ -102,17 +105,6 @@ func (r *Run) Cloud(ctx context.Context) (*v1alpha1.OnecloudCluster, error) {
 	cloud := &v1alpha1.OnecloudCluster{}
 	return cloud, r.Client.Get(ctx, client.ObjectKey{Namespace: r.Operation.Namespace, Name: r.Operation.Spec.Cloud}, cloud)
 }
-
-// Status of the operation now.
-func (r *Run) Status() v1alpha1.OnecloudOperationStatus { return r.record.status() }
-
-// Update changes the status and returns when the API server has it.
-func (r *Run) Update(ctx context.Context, change func(*v1alpha1.OnecloudOperationStatus)) error {
-	return r.record.update(ctx, change)
-}
-
-// Note changes the status. The next write has it.
-func (r *Run) Note(change func(*v1alpha1.OnecloudOperationStatus)) { r.record.note(change) }
 
 // Prefix of the names of an action's operations.
 func Prefix(action string) string { return strings.ToLower(action) + "-" }

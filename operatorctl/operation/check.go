@@ -28,6 +28,7 @@ func check() Action {
 	looks.Run = func(ctx context.Context, r *Run, report workflow.Reporter) error {
 		err := look(ctx, r, report)
 		list := finding.Of(err)
+		wrongWay := func(f finding.Finding) bool { return f.Code == codeSkipped || f.Code == codeBack } // its images are of no use then
 		if len(list) == 0 || r.Operation.Spec.Update == nil || slices.ContainsFunc(list, wrongWay) {
 			return err
 		}
@@ -47,9 +48,6 @@ func check() Action {
 	return Action{Name: v1alpha1.ActionCheck, Short: "Run the checks of an update, and change nothing", Timeout: 4 * time.Hour, Steps: []Step{looks, pulls}}
 }
 
-// wrongWay reports whether the version itself is refused: its images are of no use then.
-func wrongWay(f finding.Finding) bool { return f.Code == codeSkipped || f.Code == codeBack }
-
 // earlierFindings are the errors that a step before has left in the status.
 func earlierFindings(l []v1alpha1.OperationFinding) (out finding.List) {
 	for _, f := range l {
@@ -65,16 +63,20 @@ func checks() Step {
 	return Step{
 		Name: "check", Short: "Check that the cloud can be updated", ReadOnly: true,
 		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
-			list := findingsOf(ctx, r)
-			if err := r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Findings = Findings(list) }); err != nil {
-				return err
-			}
-			for _, f := range list.Warnings() {
-				report.Info("%s %s", f.Code, f.Error())
-			}
-			return list.Err()
+			return r.found(ctx, report, findingsOf(ctx, r))
 		},
 	}
+}
+
+// found notes what a check has found, and repeats the warnings. The error is that of the errors among it.
+func (r *Run) found(ctx context.Context, report workflow.Reporter, list finding.List) error {
+	for _, f := range list.Warnings() {
+		report.Info("%s %s", f.Code, f.Error())
+	}
+	if err := r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Findings = Findings(list) }); err != nil {
+		return err
+	}
+	return list.Err()
 }
 
 // whenCalm waits calmWithin times as long as a wave must serve, and calmAtLeast.
@@ -145,17 +147,11 @@ func checkRollback() Step {
 			report.Info("%s", strings.Join(plan, "; "))
 			lines, list := migratedSince(ctx, r, cloud, to)
 			list = append(list, space(facts{cloud: cloud, server: serverOf(ctx, r, cloud, savedSet(to.Revision))})...)
-			for _, f := range list.Warnings() {
-				report.Info("%s %s", f.Code, f.Error())
-			}
-			err = r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+			r.Note(func(s *v1alpha1.OnecloudOperationStatus) {
 				s.Target = &v1alpha1.RollbackTarget{Revision: to.Revision, Version: to.Version}
-				s.Plan, s.Findings = append(plan, bounded(lines)...), Findings(list)
+				s.Plan = append(plan, bounded(lines)...)
 			})
-			if err != nil {
-				return err
-			}
-			return list.Err()
+			return r.found(ctx, report, list)
 		},
 	}
 }

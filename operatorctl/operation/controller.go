@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/operatorctl/effects"
 )
 
 // Settings say how operations move clouds.
@@ -37,37 +36,26 @@ type Settings struct {
 
 // Options of a Controller.
 type Options struct {
-	// Client writes, and reads from the cache; Direct reads past it.
-	Client client.Client
-	Direct client.Reader
+	// Means of the steps; Probes nil means Probes().
+	Means
 	Events events.EventRecorder
 	Settings
-	// Connections are how databases and services are reached.
-	Connections effects.Options
-	// Probes ask the components of a wave; nil means Probes().
-	Probes []Probe
-	// JobImage is the image of the Jobs that run operations; "" lets this process run all of them.
+	// JobImage is the image of the Jobs that run operations; "" lets this process run all of them, but for backups of a schedule.
 	JobImage string
 	// WithoutJobs is an operator that may create no Jobs.
 	WithoutJobs bool
 	// Actions are those there are.
 	Actions []Action
-	Means
-	Log *slog.Logger
+	Log     *slog.Logger
 }
 
 // Controller runs the operations of all clouds: one at a time for each cloud, and beside it one for each of several machines and those that leave the cloud
 // alone. Its request is a cloud.
 type Controller struct {
-	store    *store
+	*store
 	runs     *launcher
 	jobs     *jobs
 	programs *programs
-	actions  []Action
-	// atOnce leaves a changed spec.version to the reconciler.
-	atOnce         bool
-	machinesAtOnce int
-	log            *slog.Logger
 }
 
 // New makes a Controller. It is a Runnable of the manager, too: its runs end with it.
@@ -75,21 +63,15 @@ func New(o Options) *Controller {
 	if o.Probes == nil {
 		o.Probes = Probes()
 	}
-	o.Settle = cmp.Or(o.Settle, DefaultSettle)
+	o.Settle, o.Silence = cmp.Or(o.Settle, DefaultSettle), cmp.Or(o.Silence, DefaultSilence)
+	o.MachinesAtOnce = cmp.Or(o.MachinesAtOnce, DefaultMachinesAtOnce)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	st := &store{client: o.Client, direct: o.Direct, events: o.Events}
+	st := &store{o}
 	return &Controller{
-		store: st, actions: o.Actions, atOnce: o.AtOnce, machinesAtOnce: cmp.Or(o.MachinesAtOnce, DefaultMachinesAtOnce), log: o.Log,
-		jobs:     &jobs{store: st, actions: o.Actions, image: o.JobImage, without: o.WithoutJobs, log: o.Log},
-		programs: &programs{store: st, silence: cmp.Or(o.Silence, DefaultSilence), signs: map[types.UID]sign{}},
-		runs: &launcher{
-			store: st, actions: o.Actions, log: o.Log, all: map[types.UID]*running{}, woken: make(chan event.GenericEvent, 64),
-			prepare: func(op *v1alpha1.OnecloudOperation) *Run {
-				return &Run{Operation: op, Client: o.Client, Direct: o.Direct, Settle: o.Settle, Connections: o.Connections, Probes: o.Probes, Means: o.Means}
-			},
-		},
+		store: st, jobs: &jobs{st}, programs: &programs{store: st, signs: map[types.UID]sign{}},
+		runs: &launcher{store: st, all: map[types.UID]*running{}, woken: make(chan event.GenericEvent, 64)},
 	}
 }
 
@@ -98,7 +80,11 @@ func (c *Controller) Woken() <-chan event.GenericEvent { return c.runs.woken }
 
 // Start lets operations run until ctx ends, and then waits for their steps.
 func (c *Controller) Start(ctx context.Context) error {
-	c.runs.lead(ctx)
+	c.runs.mu.Lock()
+	c.runs.base = ctx
+	c.runs.mu.Unlock()
+	<-ctx.Done()
+	c.runs.wait.Wait()
 	return nil
 }
 
@@ -112,11 +98,11 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if cloud != nil {
 		errs = append(errs, c.trigger(ctx, cloud, all))
 	}
-	d := decide(all, cloud, c.actions, c.machinesAtOnce)
+	d := decide(all, cloud, c.Actions, c.MachinesAtOnce)
 	var next time.Duration
 	for _, o := range all {
 		end, ends := d.end[o.Name]
-		a, _ := find(c.actions, o.Spec.Action)
+		a := c.action(o)
 		if a.Outside && !ends {
 			left, err := c.programs.attend(ctx, a, o, cloud, d.run == o)
 			if errs = append(errs, err); left > 0 && (next == 0 || left < next) {
@@ -127,19 +113,19 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		case ends:
 			errs = append(errs, c.end(ctx, o, end))
 		case o.Status.Phase.Final():
-			errs = append(errs, c.store.release(ctx, o))
+			errs = append(errs, c.release(ctx, o))
 		case d.pending[o.Name] != "":
-			errs = append(errs, c.store.pend(ctx, o, d.pending[o.Name]))
+			errs = append(errs, c.say(ctx, o, v1alpha1.OperationPending, d.pending[o.Name]))
 		}
 	}
 	for _, o := range d.prune {
-		errs = append(errs, client.IgnoreNotFound(c.store.client.Delete(ctx, o)))
+		errs = append(errs, client.IgnoreNotFound(c.Client.Delete(ctx, o)))
 	}
 	for _, o := range append(d.beside, d.run) {
 		if o == nil {
 			continue
 		}
-		if a, _ := find(c.actions, o.Spec.Action); !a.Outside || asked(o) {
+		if a := c.action(o); !a.Outside || asked(o) {
 			errs, next = append(errs, c.advance(ctx, o, cloud)), c.jobs.again(a, o, next)
 		}
 	}
@@ -148,12 +134,12 @@ func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // read returns the operations of a cloud and the cloud, from the cache.
 func (c *Controller) read(ctx context.Context, key client.ObjectKey) ([]*v1alpha1.OnecloudOperation, *v1alpha1.OnecloudCluster, error) {
-	all, err := Of(ctx, c.store.client, key)
+	all, err := Of(ctx, c.Client, key)
 	if err != nil {
 		return nil, nil, err
 	}
 	cloud := &v1alpha1.OnecloudCluster{}
-	switch err := c.store.client.Get(ctx, key, cloud); {
+	switch err := c.Client.Get(ctx, key, cloud); {
 	case apierrors.IsNotFound(err):
 		return all, nil, nil
 	case err != nil:
@@ -205,17 +191,17 @@ func (c *Controller) advance(ctx context.Context, o *v1alpha1.OnecloudOperation,
 	if paused(o) && o.Status.Phase == v1alpha1.OperationPaused && (!cancelled(o) || HalfRestored(&o.Status) != "") {
 		return nil
 	}
-	if action, _ := find(c.actions, o.Spec.Action); c.jobs.inJob(action, o) {
+	if action := c.action(o); c.jobs.inJob(action, o) {
 		return c.jobs.follow(ctx, o, cloud, action)
 	}
-	now, err := c.store.unfinished(ctx, o)
+	now, err := c.unfinished(ctx, o)
 	if now == nil || err != nil {
 		return err
 	}
 	if paused(now) && !cancelled(now) {
-		return c.store.rest(ctx, now)
+		return c.rest(ctx, now)
 	}
-	if err := c.store.take(ctx, now, cloud); err != nil {
+	if err := c.take(ctx, now, cloud); err != nil {
 		return err
 	}
 	c.runs.launch(now)

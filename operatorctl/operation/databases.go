@@ -80,12 +80,10 @@ func savedSet(release int) string { return fmt.Sprintf("b%d", release) }
 func save() Step {
 	return Step{
 		Name: "save", Short: "Copy the databases", Timeout: databasesTimeout,
-		Skip: func(r *Run) string {
-			if p := r.Operation.Spec.Update; p != nil && p.NoBackup {
-				return "an update without copies was asked for"
-			}
-			return ""
-		},
+		Skip: skipIf("an update without copies was asked for", func(r *Run) bool {
+			p := r.Operation.Spec.Update
+			return p != nil && p.NoBackup
+		}),
 		Run: onDatabases(func(ctx context.Context, w databaseWork, cloud *v1alpha1.OnecloudCluster) error {
 			names, err := databasesToCopy(ctx, w.vault.Admin, cloud)
 			if err != nil || len(names) == 0 {

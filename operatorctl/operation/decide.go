@@ -53,12 +53,39 @@ func paused(o *v1alpha1.OnecloudOperation) bool {
 	return o.Annotations[v1alpha1.AnnotationControl] == v1alpha1.OperationPause
 }
 
+// candidate is an operation that has begun, or is to.
+type candidate struct {
+	*v1alpha1.OnecloudOperation
+	// lane is where it waits for its turn: of each, one runs at a time. That of the cloud is "".
+	lane string
+	// held says why it does not want its turn yet, "" if it does.
+	held string
+}
+
+func candidateOf(o *v1alpha1.OnecloudOperation, a Action) candidate {
+	c := candidate{OnecloudOperation: o}
+	switch {
+	case o.MachineName() != "":
+		c.lane = "machine " + o.MachineName()
+	case a.Beside:
+		c.lane = "action " + a.Name
+	}
+	switch {
+	case o.Status.Phase.Active():
+	case paused(o):
+		c.held = "paused before it began"
+	case a.Outside && o.Status.Runner == nil && !asked(o):
+		c.held = "waits for the program that runs it"
+	}
+	return c
+}
+
 // decide is pure. all are the operations of one cloud; there is the cloud itself, nil if it does not exist. Operations of machines run beside that of
 // the cloud, atOnce of them, and so do those that leave the cloud alone.
 func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, actions []Action, atOnce int) decision {
 	d := decision{pending: map[string]string{}, end: map[string]ending{}}
-	var over, waiting, aside []*v1alpha1.OnecloudOperation
-	var machines queue
+	var over []*v1alpha1.OnecloudOperation
+	var open []candidate
 	for _, o := range all {
 		switch a, known := find(actions, o.Spec.Action); {
 		case o.Status.Phase.Final():
@@ -71,58 +98,87 @@ func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, 
 			d.end[o.Name] = ending{v1alpha1.OperationFailed, fmt.Sprintf("this operator knows no action %q", o.Spec.Action)}
 		case !o.Status.Phase.Active() && cancelled(o):
 			d.end[o.Name] = ending{v1alpha1.OperationCancelled, "cancelled before it began"}
-		case o.MachineName() != "":
-			machines.add(o)
-		case a.Beside:
-			aside = append(aside, o)
-		case o.Status.Phase.Active():
-			d.run = first(d.run, o)
 		default:
-			waiting = append(waiting, o)
+			open = append(open, candidateOf(o, a))
 		}
 	}
-	slices.SortFunc(waiting, InTurn)
-	if d.run == nil {
-		i := slices.IndexFunc(waiting, func(o *v1alpha1.OnecloudOperation) bool { return !paused(o) && !unannounced(o, actions) })
-		if i >= 0 {
-			d.run = waiting[i]
-			waiting = slices.Delete(waiting, i, i+1)
-		}
+	slices.SortFunc(open, func(a, b candidate) int {
+		begun := func(c candidate) int { return map[bool]int{true: -1}[c.Status.Phase.Active()] }
+		return cmp.Or(begun(a)-begun(b), InTurn(a.OnecloudOperation, b.OnecloudOperation))
+	})
+	if i := slices.IndexFunc(open, func(c candidate) bool { return c.lane == "" && c.held == "" }); i >= 0 {
+		d.run = open[i].OnecloudOperation
 	}
-	waiting = d.withoutRepeats(waiting)
-	for i, o := range waiting {
-		switch {
-		case paused(o):
-			d.pending[o.Name] = "paused before it began"
-		case unannounced(o, actions):
-			d.pending[o.Name] = "waits for the program that runs it"
-		case i > 0 && !paused(waiting[i-1]) && !unannounced(waiting[i-1], actions):
-			d.pending[o.Name] = "waits for operation " + waiting[i-1].Name
-		default:
-			d.pending[o.Name] = "waits for operation " + d.run.Name
-		}
-	}
-	d.beside = append(machines.turn(atOnce, d.pending), oneOfEach(aside, d.pending)...)
+	d.queue(d.withoutRepeats(open), atOnce)
 	slices.SortFunc(over, func(a, b *v1alpha1.OnecloudOperation) int { return -InTurn(a, b) })
 	d.prune = tooOld(over)
 	return d
 }
 
+// DefaultMachinesAtOnce is how many machines of a cloud are worked on at once.
+const DefaultMachinesAtOnce = 10
+
+// queue chooses those that run beside the operation of the cloud, and says what the others wait for. open are sorted: those that have begun come first.
+// Of machines, atOnce are worked on; one that is paused takes no place of another. One operation at a time makes or takes away a control-plane node: etcd
+// takes one new member at a time, and must not lose two at once.
+func (d *decision) queue(open []candidate, atOnce int) {
+	last := map[string]candidate{} // by lane
+	var controlPlane *v1alpha1.OnecloudOperation
+	machines := 0
+	for _, o := range open {
+		waits, before := "", last[o.lane]
+		ofMachine := o.MachineName() != ""
+		changesControlPlane := ofMachine && o.Spec.Machine.ControlPlane
+		begun, behind := o.Status.Phase.Active(), before.OnecloudOperation != nil
+		switch {
+		case begun && behind: // that cannot be, but if it were, only one may go on
+			continue
+		case o.held != "":
+			d.pending[o.Name] = o.held
+			continue
+		case behind:
+			waits = "waits for operation " + before.Name
+		case begun:
+		case changesControlPlane && controlPlane != nil:
+			waits = "waits for operation " + controlPlane.Name + ": one control-plane node joins or leaves at a time"
+		case ofMachine && machines >= atOnce:
+			waits = fmt.Sprintf("waits until one of %d other machines is done", atOnce)
+		}
+		last[o.lane] = o
+		if waits != "" {
+			d.pending[o.Name] = waits
+			continue
+		}
+		if o.lane != "" {
+			d.beside = append(d.beside, o.OnecloudOperation)
+		}
+		if changesControlPlane {
+			controlPlane = o.OnecloudOperation
+		}
+		if ofMachine && o.Status.Phase != v1alpha1.OperationPaused {
+			machines++
+		}
+	}
+}
+
 // withoutRepeats ends the operations that ask again for what one before them does, and returns the others: a second update would replace the copies of the
 // databases that the first one made.
-func (d *decision) withoutRepeats(waiting []*v1alpha1.OnecloudOperation) []*v1alpha1.OnecloudOperation {
+func (d *decision) withoutRepeats(open []candidate) []candidate {
 	var before []*v1alpha1.OnecloudOperation
 	if d.run != nil {
 		before = append(before, d.run)
 	}
-	return slices.DeleteFunc(waiting, func(o *v1alpha1.OnecloudOperation) bool {
-		i := slices.IndexFunc(before, func(b *v1alpha1.OnecloudOperation) bool { return moves(o) && Repeats(o, b) })
-		if i >= 0 {
-			d.end[o.Name] = ending{v1alpha1.OperationCancelled, fmt.Sprintf("operation %s, which has not ended, does the same", before[i].Name)}
-		} else {
-			before = append(before, o)
+	return slices.DeleteFunc(open, func(o candidate) bool {
+		if !moves(o.OnecloudOperation) || o.Status.Phase.Active() || o.OnecloudOperation == d.run {
+			return false
 		}
-		return i >= 0
+		i := slices.IndexFunc(before, func(b *v1alpha1.OnecloudOperation) bool { return Repeats(o.OnecloudOperation, b) })
+		if i < 0 {
+			before = append(before, o.OnecloudOperation)
+			return false
+		}
+		d.end[o.Name] = ending{v1alpha1.OperationCancelled, fmt.Sprintf("operation %s, which has not ended, does the same", before[i].Name)}
+		return true
 	})
 }
 
@@ -152,14 +208,6 @@ func tooOld(over []*v1alpha1.OnecloudOperation) []*v1alpha1.OnecloudOperation {
 		kept[of]++
 		return kept[of] <= limit
 	})
-}
-
-// first of two operations that have both begun: that cannot be, but if it were, only one may go on.
-func first(a, b *v1alpha1.OnecloudOperation) *v1alpha1.OnecloudOperation {
-	if a == nil || InTurn(b, a) < 0 {
-		return b
-	}
-	return a
 }
 
 // InTurn orders operations as they were asked for. Times have whole seconds: of those of the same second, the ones that have begun come first, in the order

@@ -42,14 +42,14 @@ type execution struct {
 // perform runs an operation, and brings its status and its log to the API server meanwhile.
 func (x *execution) perform(ctx context.Context, reader client.Reader, log *slog.Logger) error {
 	rec := x.run.record
-	if w := rec.status().Worker; w == nil || w.Number != 1 { // the first pod finds no log
+	if w := rec.Status().Worker; w == nil || w.Number != 1 { // the first pod finds no log
 		if err := rec.log.load(ctx, reader); err != nil {
 			log.Warn("reading the log of an earlier process", "error", err)
 		}
 	}
 	flushing, stop := context.WithCancel(ctx)
 	var flush sync.WaitGroup
-	flush.Go(func() { rec.flush(flushing, cmp.Or(x.action.Flush, flushInterval)) })
+	flush.Go(func() { rec.flush(flushing, cmp.Or(x.action.Flush, flushInterval), rec.log.write) })
 	err := x.do(ctx)
 	stop()
 	flush.Wait()
@@ -60,7 +60,7 @@ func (x *execution) perform(ctx context.Context, reader client.Reader, log *slog
 func (x *execution) do(ctx context.Context) error {
 	rec := x.run.record
 	x.base = ctx
-	was := rec.status()
+	was := rec.Status()
 	if was.Phase == v1alpha1.OperationPaused && reverts(&was) && x.cancel.Err() != nil {
 		half := HalfRestored(&was)
 		if half == "" {
@@ -72,7 +72,7 @@ func (x *execution) do(ctx context.Context) error {
 		}
 	}
 	rec.run(was.Phase == v1alpha1.OperationPaused) // a user wants it to go on, however long it rested
-	if err := rec.update(ctx, x.begin); err != nil {
+	if err := rec.Update(ctx, x.begin); err != nil {
 		return err
 	}
 	if note := Resumed(&was, time.Now()); note != "" {
@@ -81,7 +81,7 @@ func (x *execution) do(ctx context.Context) error {
 			rec.events.Eventf(x.run.Operation, nil, corev1.EventTypeNormal, "Resumed", x.run.Operation.Spec.Action, "%s", Note(note))
 		}
 	}
-	if rec.status().Phase != v1alpha1.OperationReverting {
+	if rec.Status().Phase != v1alpha1.OperationReverting {
 		if done, err := x.forward(ctx); done || err != nil {
 			return err
 		}
@@ -117,6 +117,38 @@ func Resumed(s *v1alpha1.OnecloudOperationStatus, now time.Time) string {
 	at := s.Databases.Saved.Time
 	return fmt.Sprintf("the copies of its databases are %s old, of %s: if it goes back, databases whose tables were changed lose what was written since, which is saved beside them",
 		max(0, now.Sub(at.Time)).Round(time.Minute), at.UTC().Format(time.RFC3339))
+}
+
+// CodeHalfRestored is the finding about an operation that cannot be given up.
+const CodeHalfRestored = "OCA-7077"
+
+// HalfRestored says which databases a paused operation has begun to replace on its way back, and where their copies are; "" if none. To give it up would let
+// services start on them: they hold neither what they held nor what they are to hold. It is pure.
+func HalfRestored(s *v1alpha1.OnecloudOperationStatus) string {
+	if s.Phase != v1alpha1.OperationPaused || !reverts(s) || s.Databases == nil || len(s.Databases.Restoring) == 0 {
+		return ""
+	}
+	var prefixes []string
+	for _, from := range sources(s) {
+		if slices.ContainsFunc(from.databases, func(d string) bool { return slices.Contains(s.Databases.Restoring, d) }) {
+			prefixes = append(prefixes, prefixOf(s.Databases, from.set)+"…")
+		}
+	}
+	where := "their copies"
+	if len(prefixes) > 0 {
+		where = "their copies in databases " + strings.Join(prefixes, ", ")
+	}
+	return fmt.Sprintf("databases %s are half replaced by %s, and services would start on them", strings.Join(s.Databases.Restoring, ", "), where)
+}
+
+// prefixOf is that of the copies in a set.
+func prefixOf(d *v1alpha1.OperationDatabases, set string) string {
+	for _, c := range d.Replaced {
+		if c.Set == set {
+			return c.Prefix
+		}
+	}
+	return d.Saved.Prefix
 }
 
 // reverts reports whether an operation has begun to take back what it changed.
@@ -169,7 +201,7 @@ func (x *execution) forward(ctx context.Context) (done bool, err error) {
 	if cause := context.Cause(limited); cause != nil && limited.Err() != nil {
 		why = cause.Error()
 	}
-	s := rec.status()
+	s := rec.Status()
 	if x.cancel.Err() == nil && x.run.Operation.Spec.OnFailure == v1alpha1.OnFailurePause && changed(x.action.Steps, &s) {
 		return true, x.pause(ctx, fmt.Sprintf("%s; to try again: ocadm operation resume %s; to go back: ocadm operation cancel %s",
 			why, x.run.Operation.Name, x.run.Operation.Name))
@@ -184,7 +216,7 @@ func (x *execution) forward(ctx context.Context) (done bool, err error) {
 		}
 		return true, x.finish(ctx, phase, why)
 	}
-	return false, rec.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	return false, rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Phase, s.Message = v1alpha1.OperationReverting, why
 		s.Cause = why
 		s.Steps = append(s.Steps, pending(x.action.Revert, true)...)
@@ -194,12 +226,12 @@ func (x *execution) forward(ctx context.Context) (done bool, err error) {
 // revert takes back what was changed. A step that fails does not end the operation: a user can remove the cause and resume it.
 func (x *execution) revert(ctx context.Context) error {
 	_, err := x.runner(x.action.Revert).Run(ctx, x.run, workflow.Options{Stop: x.stop})
-	cause := x.run.record.status().Cause
+	cause := x.run.Status().Cause
 	switch {
 	case err == nil && x.cancelled():
-		return x.finish(ctx, v1alpha1.OperationCancelled, "cancelled; "+asBefore(x.run.record.status()))
+		return x.finish(ctx, v1alpha1.OperationCancelled, "cancelled; "+asBefore(x.run.Status()))
 	case err == nil:
-		return x.finish(ctx, v1alpha1.OperationReverted, cause+"; "+asBefore(x.run.record.status()))
+		return x.finish(ctx, v1alpha1.OperationReverted, cause+"; "+asBefore(x.run.Status()))
 	case ctx.Err() != nil:
 		return nil //nolint:nilerr // the process ends; the next one goes on
 	case errors.Is(err, errPaused):
@@ -239,19 +271,19 @@ func asBefore(s v1alpha1.OnecloudOperationStatus) string {
 
 // cancelled reports whether a user ended the operation, now or in an earlier process.
 func (x *execution) cancelled() bool {
-	return x.run.record.status().Cause == errCancelled.Error()
+	return x.run.Status().Cause == errCancelled.Error()
 }
 
 func (x *execution) runner(steps []Step) workflow.Runner[*Run] {
 	return workflow.Runner[*Run]{Plan: x.run.Operation.Name, Phases: x.resumed(steps), Sink: sink{x}, Journal: x.run.record}
 }
 
-// resumed passes over the steps that are done.
+// resumed passes over the steps that are done. No step of an operation has a check of its own.
 func (x *execution) resumed(steps []Step) []Step {
 	out := slices.Clone(steps)
 	for i, p := range steps {
 		over := func() bool {
-			return slices.ContainsFunc(x.run.record.status().Steps, func(s v1alpha1.OperationStep) bool { return s.Name == p.Name && s.State.Over() })
+			return slices.ContainsFunc(x.run.Status().Steps, func(s v1alpha1.OperationStep) bool { return s.Name == p.Name && s.State.Over() })
 		}
 		if p.Skip != nil {
 			out[i].Skip = func(r *Run) string {
@@ -261,12 +293,7 @@ func (x *execution) resumed(steps []Step) []Step {
 				return p.Skip(r)
 			}
 		}
-		out[i].Check = func(ctx context.Context, r *Run) (bool, error) {
-			if over() || p.Check == nil {
-				return over(), nil
-			}
-			return p.Check(ctx, r)
-		}
+		out[i].Check = func(context.Context, *Run) (bool, error) { return over(), nil }
 	}
 	return out
 }
@@ -293,14 +320,14 @@ func (s sink) Event(e workflow.Event) {
 
 func (x *execution) finish(ctx context.Context, phase v1alpha1.OperationPhase, message string) error {
 	x.closeLog(ctx)
-	return x.run.record.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	return x.run.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Phase, s.Message, s.End = phase, message, metav1.Now()
 	})
 }
 
 // pause is rest until a user resumes the operation.
 func (x *execution) pause(ctx context.Context, message string) error {
-	if err := setControl(ctx, x.run.Client, x.run.Operation, v1alpha1.OperationPause); err != nil {
+	if err := SetControl(ctx, x.run.Client, x.run.Operation, v1alpha1.OperationPause); err != nil {
 		return err
 	}
 	return x.rest(ctx, message)
@@ -308,7 +335,7 @@ func (x *execution) pause(ctx context.Context, message string) error {
 
 func (x *execution) rest(ctx context.Context, message string) error {
 	x.closeLog(ctx)
-	return x.run.record.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Phase, s.Message = v1alpha1.OperationPaused, message })
+	return x.run.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Phase, s.Message = v1alpha1.OperationPaused, message })
 }
 
 // logTimeout bounds the last write of a log.

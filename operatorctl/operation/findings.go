@@ -5,7 +5,9 @@ package operation
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,11 +33,6 @@ type facts struct {
 	nodes []status.Node
 }
 
-// judges are the checks, each a function of the facts.
-func judges() []func(facts) finding.List {
-	return []func(facts) finding.List{health, certificates, nodes, pressure, way, unsaved, databases, space}
-}
-
 // findingsOf gathers the facts and runs all checks.
 func findingsOf(ctx context.Context, r *Run) finding.List {
 	cloud, err := r.Cloud(ctx)
@@ -47,7 +44,7 @@ func findingsOf(ctx context.Context, r *Run) finding.List {
 		return finding.List{finding.Errorf("OCA-7050", "The cloud cannot be read", "ocadm cluster status", "%w", err)}
 	}
 	var out finding.List
-	for _, judge := range judges() {
+	for _, judge := range []func(facts) finding.List{health, certificates, nodes, pressure, way, unsaved, databases, space} {
 		out = append(out, judge(f)...)
 	}
 	return out
@@ -165,4 +162,60 @@ func way(f facts) finding.List {
 		return nil
 	}
 	return path(f.cloud.Status.Release.Version, f.update.Version, f.update.AllowDowngrade)
+}
+
+// minors are the minor releases that exist, in their order. An update goes from one to the next.
+var minors = []string{"3.4", "3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "4.0"}
+
+var numbers = regexp.MustCompile(`^v?([0-9]+\.[0-9]+)\.([0-9]+)`)
+
+// The findings that refuse a version.
+const codeSkipped, codeBack = "OCA-7060", "OCA-7061"
+
+// releaseOf is the place of a version among the minor releases, and its patch. known is false for what is no version of a release, such as the tag of a
+// build of your own.
+func releaseOf(version string) (minor, patch int, known bool) {
+	n := numbers.FindStringSubmatch(version)
+	if n == nil {
+		return 0, 0, false
+	}
+	minor = slices.Index(minors, n[1])
+	patch, _ = strconv.Atoi(n[2])
+	return minor, patch, minor >= 0
+}
+
+// path judges the way from one version to another. What is no version of a release is not judged.
+func path(from, to string, allowDowngrade bool) finding.List {
+	was, _, known := releaseOf(from)
+	is, _, too := releaseOf(to)
+	switch {
+	case !known || !too:
+		return nil
+	case is > was+1:
+		return finding.List{finding.New(codeSkipped, "The update skips a release", fmt.Sprintf("from %s to %s", from, to),
+			"update to the last release of v"+minors[was+1]+" first")}
+	case earlier(from, to) && !allowDowngrade:
+		return finding.List{finding.New(codeBack, "The update goes back to an earlier release",
+			fmt.Sprintf("from %s to %s: its services change the databases back, and may lose data", from, to),
+			"ocadm cluster rollback --restore-databases; or, if you accept the loss, ocadm cluster update --version "+to+" --allow-downgrade")}
+	case earlier(from, to):
+		return finding.List{finding.Warn("OCA-7062", "The update goes back to an earlier release", fmt.Sprintf("from %s to %s", from, to),
+			"its services change the databases back, and may lose data; ocadm cluster rollback --restore-databases would bring the databases of before back")}
+	}
+	return nil
+}
+
+// earlier reports whether a version is earlier than another one. Also a lower patch changes tables back: v4.0.2 empties columns of v4.0.3.
+func earlier(from, to string) bool {
+	was, wasPatch, known := releaseOf(from)
+	is, isPatch, too := releaseOf(to)
+	return known && too && (is < was || is == was && isPatch < wasPatch)
+}
+
+// minorOf is the minor release of a version, or the version itself if it is of none.
+func minorOf(version string) string {
+	if n := numbers.FindStringSubmatch(version); n != nil {
+		return n[1]
+	}
+	return version
 }

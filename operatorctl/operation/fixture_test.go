@@ -54,8 +54,8 @@ func newFixture(t *testing.T, actions func(*fixture) []Action) *fixture {
 // start starts an operator. fx.stop kills it: what it did not write is lost.
 func (fx *fixture) start() {
 	ctx, cancel := context.WithCancel(fx.Context())
-	c := New(Options{Client: fx.client, Direct: fx.client, Events: &recorder{}, Actions: fx.actions, Settings: Settings{Settle: time.Millisecond, Silence: fx.silence}, Probes: []Probe{}, Means: Means{
-		Pods: fx.client, Preview: func(context.Context, *v1alpha1.OnecloudCluster) (reconcile.Preview, error) {
+	c := New(Options{Events: &recorder{}, Actions: fx.actions, Settings: Settings{Settle: time.Millisecond, Silence: fx.silence}, Means: Means{
+		Client: fx.client, Direct: fx.client, Probes: []Probe{}, Pods: fx.client, Preview: func(context.Context, *v1alpha1.OnecloudCluster) (reconcile.Preview, error) {
 			return reconcile.Preview{Next: &release.Release{}}, nil
 		},
 	}})
@@ -114,7 +114,7 @@ func (fx *fixture) get(name string) *v1alpha1.OnecloudOperation {
 
 func (fx *fixture) control(name, value string) {
 	fx.Helper()
-	if err := setControl(fx.Context(), fx.client, fx.get(name), value); err != nil {
+	if err := SetControl(fx.Context(), fx.client, fx.get(name), value); err != nil {
 		fx.Fatal(err)
 	}
 }

@@ -5,6 +5,7 @@ package operation
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -52,17 +53,23 @@ const (
 
 // jobOf is the Job of an operation. Nothing in it is secret. It is pure.
 func jobOf(o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, j Job, image string, timeout time.Duration) *batchv1.Job {
-	labels := map[string]string{
-		v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, v1alpha1.LabelOperation: o.Name, v1alpha1.LabelOperationCloud: o.Spec.Cloud,
-	}
 	pod := j.Pod(cloud, image, []string{"operator", "work", o.Name, "--secrets=" + SecretsDir})
+	owner := metav1.NewControllerRef(o, v1alpha1.GroupVersion.WithKind(v1alpha1.OperationKind))
+	return NewJob(o.Namespace, o.Name, labelsOf(o), *owner, pod, podTries, timeout+spare, keepJob)
+}
+
+// labelsOf are those of the Job of an operation, and of its pods.
+func labelsOf(o *v1alpha1.OnecloudOperation) map[string]string {
+	return map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, v1alpha1.LabelOperation: o.Name, v1alpha1.LabelOperationCloud: o.Spec.Cloud}
+}
+
+// NewJob is a Job of at most so many pods, all in a time, that is kept for a while when it has ended. It is pure.
+func NewJob(namespace, name string, labels map[string]string, owner metav1.OwnerReference, pod corev1.PodSpec, pods int32, timeout, keep time.Duration) *batchv1.Job {
 	return &batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, Labels: labels,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(o, v1alpha1.GroupVersion.WithKind(v1alpha1.OperationKind))}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels, OwnerReferences: []metav1.OwnerReference{owner}},
 		Spec: batchv1.JobSpec{
-			BackoffLimit: new(int32(podTries - 1)), ActiveDeadlineSeconds: new(int64((timeout + spare).Seconds())),
-			TTLSecondsAfterFinished: new(int32(keepJob.Seconds())),
-			Template:                corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
+			BackoffLimit: new(pods - 1), ActiveDeadlineSeconds: new(int64(timeout.Seconds())), TTLSecondsAfterFinished: new(int32(keep.Seconds())),
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(labels)}, Spec: pod},
 		},
 	}
 }

@@ -25,7 +25,7 @@ const (
 
 // again is when to look again at an operation that has no pod yet, unless something is due before: that there is none is no event.
 func (j *jobs) again(a Action, o *v1alpha1.OnecloudOperation, next time.Duration) time.Duration {
-	if j.without || !j.inJob(a, o) || taken(o) || next > 0 && next < noPod {
+	if j.WithoutJobs || !j.inJob(a, o) || taken(o) || next > 0 && next < noPod {
 		return next
 	}
 	return noPod
@@ -47,9 +47,9 @@ func (j *jobs) note(ctx context.Context, o *v1alpha1.OnecloudOperation, job *bat
 		return nil
 	}
 	for _, l := range all[len(lostOf(&o.Status)):] {
-		j.store.events.Eventf(o, nil, corev1.EventTypeWarning, "PodLost", o.Spec.Action, "%s", Note(l))
+		j.Events.Eventf(o, nil, corev1.EventTypeWarning, "PodLost", o.Spec.Action, "%s", Note(l))
 	}
-	return j.store.record(o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	return j.record(o.DeepCopy()).Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		setLost(s, all)
 		s.Message = cmp.Or(waits, s.Message)
 	})
@@ -81,11 +81,11 @@ func seen(o *v1alpha1.OnecloudOperation, pods []corev1.Pod) (lost []string, wait
 		how := judgePod(p)
 		switch {
 		case p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodSucceeded:
-			lost = addLost(lost, p.Name, cmp.Or(disruption(p), "it was deleted"))
+			lost = addLost(lost, p.Name, cmp.Or(condition(p, corev1.DisruptionTarget, corev1.ConditionTrue), "it was deleted"))
 		case p.Status.Phase == corev1.PodFailed:
 			lost = addLost(lost, p.Name, how.why)
 		case p.Status.Phase == corev1.PodPending && !taken(o):
-			if why := cmp.Or(unscheduled(p), how.why); why != string(corev1.PodPending) && why != "ContainerCreating" {
+			if why := cmp.Or(condition(p, corev1.PodScheduled, corev1.ConditionFalse), how.why); why != string(corev1.PodPending) && why != "ContainerCreating" {
 				waits = "waits for pod " + p.Name + ": " + why
 			}
 		}
@@ -105,16 +105,7 @@ func addLost(lost []string, pod, why string) []string {
 	return append(lost, pod+": "+why)
 }
 
-// disruption is why Kubernetes ended a pod.
-func disruption(p *corev1.Pod) string {
-	return condition(p, corev1.DisruptionTarget, corev1.ConditionTrue)
-}
-
-// unscheduled is why no node takes a pod.
-func unscheduled(p *corev1.Pod) string {
-	return condition(p, corev1.PodScheduled, corev1.ConditionFalse)
-}
-
+// condition is why a pod has a condition: DisruptionTarget why Kubernetes ended it, PodScheduled why no node takes it. It is "" if it has not.
 func condition(p *corev1.Pod, kind corev1.PodConditionType, is corev1.ConditionStatus) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == kind && c.Status == is {

@@ -35,7 +35,7 @@ func TestJobThatDoesNotBegin(t *testing.T) {
 			return c.Create(ctx, object, options...)
 		}}).Build()
 	action := Action{Name: v1alpha1.ActionJoinMachine, Timeout: time.Hour, Job: func(context.Context, *v1alpha1.OnecloudOperation) (Job, error) { return Job{Account: "a"}, nil }}
-	c := New(Options{Client: api, Direct: api, Events: &recorder{}, Actions: []Action{action}, JobImage: "r/ocadm:v1", Probes: []Probe{}})
+	c := New(Options{Means: Means{Client: api, Direct: api, Probes: []Probe{}}, Events: &recorder{}, Actions: []Action{action}, JobImage: "r/ocadm:v1"})
 	look := func(want string, fails bool) {
 		t.Helper()
 		r, err := c.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})

@@ -73,16 +73,13 @@ func TestControlPlaneInTurn(t *testing.T) {
 		"one runs":      {[]*v1alpha1.OnecloudOperation{op("b", "", true), op("z", v1alpha1.OperationRunning, true)}, []string{"z"}},
 		"one is paused": {[]*v1alpha1.OnecloudOperation{op("b", "", true), op("z", v1alpha1.OperationPaused, true)}, []string{"z"}},
 	} {
-		var q queue
-		for _, o := range c.all {
-			q.add(o)
-		}
-		pending, got := map[string]string{}, []string(nil)
-		for _, o := range q.turn(10, pending) {
+		d := decide(c.all, &v1alpha1.OnecloudCluster{}, []Action{{Name: onMachine().Spec.Action}}, 10)
+		var got []string
+		for _, o := range d.beside {
 			got = append(got, o.Name)
 		}
-		if !slices.Equal(got, c.want) || !strings.Contains(pending["b"], "one control-plane node joins or leaves at a time") {
-			t.Errorf("%s: %q run, %v", name, got, pending)
+		if !slices.Equal(got, c.want) || !strings.Contains(d.pending["b"], "one control-plane node joins or leaves at a time") {
+			t.Errorf("%s: %q run, %v", name, got, d.pending)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -20,27 +19,20 @@ import (
 )
 
 // jobs runs operations in Jobs.
-type jobs struct {
-	store   *store
-	actions []Action
-	// image is that of the Jobs; "" lets only backups of a schedule have one. without is an operator that may create none.
-	image   string
-	without bool
-	log     *slog.Logger
-}
+type jobs struct{ *store }
 
 // inJob reports whether the steps of an operation run in a Job.
 func (j *jobs) inJob(a Action, o *v1alpha1.OnecloudOperation) bool {
-	return a.Job != nil && j.image != "" || asked(o)
+	return a.Job != nil && j.JobImage != "" || asked(o)
 }
 
 // follow looks after the Job of an operation that is to run: it creates the Job, notes pods that are lost, and ends an operation whose Job has failed.
 func (j *jobs) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, action Action) error {
-	if j.without {
+	if j.WithoutJobs {
 		return j.start(ctx, o, cloud, action)
 	}
 	job := &batchv1.Job{}
-	err := j.store.client.Get(ctx, client.ObjectKeyFromObject(o), job)
+	err := j.Client.Get(ctx, client.ObjectKeyFromObject(o), job)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reading the Job of operation %s: %w", o.Name, err)
 	}
@@ -50,7 +42,7 @@ func (j *jobs) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud 
 	}
 	var pods corev1.PodList
 	if there {
-		if err := j.store.client.List(ctx, &pods, client.InNamespace(o.Namespace), client.MatchingLabels{v1alpha1.LabelOperation: o.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		if err := j.Client.List(ctx, &pods, client.InNamespace(o.Namespace), client.MatchingLabels{v1alpha1.LabelOperation: o.Name}, client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("listing the pods of operation %s: %w", o.Name, err)
 		}
 	}
@@ -61,21 +53,21 @@ func (j *jobs) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud 
 	if !there && !cancelled(o) && !paused(o) {
 		return j.start(ctx, o.DeepCopy(), cloud, action)
 	}
-	now, err := j.store.unfinished(ctx, o)
+	now, err := j.unfinished(ctx, o)
 	if now == nil || err != nil {
 		return err
 	}
 	switch {
 	case failed != "":
 		// The caches of Jobs and pods follow the API server one by one: only what it answers now is sure to show how the last pod ended.
-		if err := j.store.direct.List(ctx, &pods, client.InNamespace(o.Namespace), client.MatchingLabels{v1alpha1.LabelOperation: o.Name}); err != nil {
+		if err := j.Direct.List(ctx, &pods, client.InNamespace(o.Namespace), client.MatchingLabels{v1alpha1.LabelOperation: o.Name}); err != nil {
 			return fmt.Errorf("listing the pods of operation %s: %w", o.Name, err)
 		}
 		return j.fail(ctx, now, cloud, failed, pods.Items)
 	case cancelled(now):
 		return j.end(ctx, now, ending{v1alpha1.OperationCancelled, errCancelled.Error()})
 	case paused(now):
-		return j.store.rest(ctx, now)
+		return j.rest(ctx, now)
 	case there: // it was paused, and is to go on
 		return j.deleteJob(ctx, now)
 	}
@@ -93,12 +85,12 @@ func (j *jobs) start(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *
 		return err
 	}
 	if job == nil {
-		return j.store.pend(ctx, o, "waits for CronJob "+scheduleOf(o).Name)
+		return j.say(ctx, o, v1alpha1.OperationPending, "waits for CronJob "+scheduleOf(o).Name)
 	}
-	if err := j.store.take(ctx, o, cloud); err != nil {
+	if err := j.take(ctx, o, cloud); err != nil {
 		return err
 	}
-	written, err := j.store.write(ctx, o, func(s *v1alpha1.OnecloudOperationStatus) {
+	written, err := j.write(ctx, o, func(s *v1alpha1.OnecloudOperationStatus) {
 		if !s.Phase.Active() || s.Phase == v1alpha1.OperationPaused {
 			s.Phase = v1alpha1.OperationPlanning
 		}
@@ -110,18 +102,18 @@ func (j *jobs) start(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *
 	if err != nil || !written {
 		return err
 	}
-	err = j.store.client.Create(ctx, job, client.FieldOwner(v1alpha1.ManagerOperator))
+	err = j.Client.Create(ctx, job, client.FieldOwner(v1alpha1.ManagerOperator))
 	switch {
 	case apierrors.IsAlreadyExists(err): // the cache does not show it yet
 		return nil
 	case err != nil:
-		return errors.Join(fmt.Errorf("creating the Job of operation %s: %w", o.Name, err), j.store.say(ctx, o, noJob+err.Error()))
+		return errors.Join(fmt.Errorf("creating the Job of operation %s: %w", o.Name, err), j.say(ctx, o, o.Status.Phase, noJob+err.Error()))
 	}
-	if err := j.store.say(ctx, o, waitsForPod); err != nil {
+	if err := j.say(ctx, o, o.Status.Phase, waitsForPod); err != nil {
 		return err
 	}
-	j.store.events.Eventf(o, nil, corev1.EventTypeNormal, "Started", o.Spec.Action, "%s runs in Job %s", o.Spec.Action, o.Name)
-	j.log.Info("operation runs in a Job", "operation", o.Name, "namespace", o.Namespace, "cluster", o.Spec.Cloud, "action", o.Spec.Action)
+	j.Events.Eventf(o, nil, corev1.EventTypeNormal, "Started", o.Spec.Action, "%s runs in Job %s", o.Spec.Action, o.Name)
+	j.Log.Info("operation runs in a Job", "operation", o.Name, "namespace", o.Namespace, "cluster", o.Spec.Cloud, "action", o.Spec.Action)
 	return nil
 }
 
@@ -134,17 +126,17 @@ func (j *jobs) jobFor(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud 
 	if err != nil {
 		return nil, err
 	}
-	return jobOf(o, cloud, how, j.image, action.timeout(o)), nil
+	return jobOf(o, cloud, how, j.JobImage, action.timeout(o)), nil
 }
 
 // refuse ends an operation that cannot begin.
 func (j *jobs) refuse(ctx context.Context, o *v1alpha1.OnecloudOperation, why finding.List) error {
 	now := o.DeepCopy()
-	err := j.store.record(now).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	err := j.record(now).Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Phase, s.Message, s.End, s.Findings = v1alpha1.OperationFailed, why[0].Code+" "+why[0].Error(), metav1.Now(), Findings(why)
 	})
 	if err == nil {
-		j.store.announce(o, now.Status)
+		j.announce(o, now.Status)
 	}
 	return err
 }
@@ -154,19 +146,19 @@ func (j *jobs) end(ctx context.Context, o *v1alpha1.OnecloudOperation, how endin
 	if err := j.deleteJob(ctx, o); err != nil {
 		return err
 	}
-	err := j.store.record(o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	err := j.record(o.DeepCopy()).Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Phase, s.Message, s.End = how.phase, how.message, metav1.Now()
 		disown(s)
 	})
-	return errors.Join(err, j.store.release(ctx, o))
+	return errors.Join(err, j.release(ctx, o))
 }
 
 func (j *jobs) deleteJob(ctx context.Context, o *v1alpha1.OnecloudOperation) error {
-	if action, _ := find(j.actions, o.Spec.Action); !j.inJob(action, o) || j.without {
+	if !j.inJob(j.action(o), o) || j.WithoutJobs {
 		return nil
 	}
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
-	err := j.store.client.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	err := j.Client.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting the Job of operation %s: %w", o.Name, err)
 	}
@@ -182,10 +174,10 @@ func (j *jobs) fail(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v
 	}
 	f := finding.New("OCA-7624", "The Job of operation "+o.Name+" failed", cause,
 		"check its node and its image, then try again. All pods: ocadm operation show "+o.Name+" -o yaml")
-	if err := j.store.unmade(ctx, o, cloud, "its Job failed: "+cause); err != nil {
+	if err := j.unmade(ctx, o, cloud, "its Job failed: "+cause); err != nil {
 		return err
 	}
-	return j.store.record(o.DeepCopy()).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	return j.record(o.DeepCopy()).Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		setLost(s, all)
 		disown(s)
 		failRunning(s, cause)

@@ -4,7 +4,6 @@ package operation
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -17,11 +16,7 @@ import (
 
 // launcher runs operations in this process, beside the reconciles.
 type launcher struct {
-	store   *store
-	actions []Action
-	// prepare is the run of an operation, with the means of this process.
-	prepare func(*v1alpha1.OnecloudOperation) *Run
-	log     *slog.Logger
+	*store
 
 	mu  sync.Mutex
 	all map[types.UID]*running
@@ -36,15 +31,6 @@ type launcher struct {
 type running struct {
 	pause, cancel, abort context.CancelCauseFunc
 	changed              chan struct{}
-}
-
-// lead lets operations run until ctx ends, and then waits for their steps.
-func (r *launcher) lead(ctx context.Context) {
-	r.mu.Lock()
-	r.base = ctx
-	r.mu.Unlock()
-	<-ctx.Done()
-	r.wait.Wait()
 }
 
 // of is the run of an operation, nil if it does not run here.
@@ -64,9 +50,7 @@ func (r *launcher) launch(o *v1alpha1.OnecloudOperation) {
 	one := &running{changed: make(chan struct{}, 1)}
 	var ctx context.Context
 	ctx, one.abort = context.WithCancelCause(r.base)
-	action, _ := find(r.actions, o.Spec.Action)
-	x := &execution{action: action, run: r.prepare(o.DeepCopy())}
-	x.run.changed, x.run.record = one.changed, r.store.record(o)
+	x := &execution{action: r.action(o), run: &Run{Operation: o.DeepCopy(), Means: r.Means, Settle: r.Settle, record: r.record(o), changed: one.changed}}
 	if !o.Status.Start.IsZero() {
 		x.run.resumed = time.Now()
 	}
@@ -82,13 +66,13 @@ func (r *launcher) launch(o *v1alpha1.OnecloudOperation) {
 // perform runs an operation and reports its end.
 func (r *launcher) perform(ctx context.Context, x *execution, one *running) {
 	o, rec := x.run.Operation, x.run.record
-	log := r.log.With("operation", o.Name, "namespace", o.Namespace, "cluster", o.Spec.Cloud, "action", o.Spec.Action)
+	log := r.Log.With("operation", o.Name, "namespace", o.Namespace, "cluster", o.Spec.Cloud, "action", o.Spec.Action)
 	log.Info("operation runs")
-	r.store.events.Eventf(o, nil, corev1.EventTypeNormal, "Started", o.Spec.Action, "%s runs", o.Spec.Action)
-	err := x.perform(ctx, r.store.direct, log)
-	end := rec.status()
+	r.Events.Eventf(o, nil, corev1.EventTypeNormal, "Started", o.Spec.Action, "%s runs", o.Spec.Action)
+	err := x.perform(ctx, r.Direct, log)
+	end := rec.Status()
 	if ctx.Err() == nil {
-		r.store.announce(o, end)
+		r.announce(o, end)
 	}
 	log.Info("operation ended", "phase", string(end.Phase), "message", end.Message)
 	if err != nil {

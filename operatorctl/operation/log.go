@@ -35,10 +35,6 @@ type log struct {
 	dirty bool
 }
 
-func newLog(c client.Client, op *v1alpha1.OnecloudOperation) *log {
-	return &log{client: c, op: op.DeepCopy()}
-}
-
 // LogName is the name of the ConfigMap with the log of an operation.
 func LogName(operation string) string { return operation + "-log" }
 
@@ -115,7 +111,7 @@ func (l *log) keep(ctx context.Context, c client.Client) {
 	_ = c.Create(ctx, cm, client.FieldOwner(v1alpha1.ManagerOperator)) // the operation itself says how it ended
 }
 
-// ownerOf is the reference to a cloud that makes Kubernetes delete its operations with it.
-func ownerOf(cloud *v1alpha1.OnecloudCluster) metav1.OwnerReference {
+// OwnerOf is the reference to a cloud that makes Kubernetes delete its operations and machines with it.
+func OwnerOf(cloud *v1alpha1.OnecloudCluster) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Name: cloud.Name, UID: cloud.UID}
 }

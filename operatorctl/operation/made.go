@@ -115,12 +115,10 @@ func madeReleases(secrets []corev1.Secret, cloud string, before int, operation s
 func removeMade() Step {
 	return Step{
 		Name: "databases-made", Short: "Remove the databases that new components were given", Timeout: databasesTimeout,
-		Skip: func(r *Run) string {
-			if s := r.Status(); s.Rollout == nil || s.Databases == nil || len(s.Databases.Absent) == 0 {
-				return "none was made"
-			}
-			return ""
-		},
+		Skip: skipIf("none was made", func(r *Run) bool {
+			s := r.Status()
+			return s.Rollout == nil || s.Databases == nil || len(s.Databases.Absent) == 0
+		}),
 		Run: onDatabases(func(ctx context.Context, w databaseWork, cloud *v1alpha1.OnecloudCluster) error {
 			from, first, err := w.releases(ctx, cloud)
 			if err != nil {

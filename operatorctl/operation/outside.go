@@ -57,18 +57,10 @@ type sign struct {
 
 // programs run operations elsewhere.
 type programs struct {
-	store *store
-	// silence is how long a program may give no sign.
-	silence time.Duration
+	*store
 
 	mu    sync.Mutex
 	signs map[types.UID]sign
-}
-
-// unannounced reports whether an operation lacks the program that is to run it.
-func unannounced(o *v1alpha1.OnecloudOperation, actions []Action) bool {
-	a, _ := find(actions, o.Spec.Action)
-	return a.Outside && o.Status.Runner == nil && !asked(o)
 }
 
 // attend gives an operation that runs elsewhere its turn, and ends one whose program is gone. It returns when to look again.
@@ -76,25 +68,25 @@ func (p *programs) attend(ctx context.Context, a Action, o *v1alpha1.OnecloudOpe
 	if o.Status.Phase.Final() {
 		p.forget(o)
 		if controllerutil.ContainsFinalizer(o, v1alpha1.Finalizer) { // which is removed next
-			p.store.announce(o, o.Status)
+			p.announce(o, o.Status)
 		}
 		return 0, nil
 	}
 	if asked(o) && o.Status.Runner == nil { // its Job is looked after
 		return 0, nil
 	}
-	left := p.silence - time.Since(p.noticed(o).seen)
+	left := p.Silence - time.Since(p.noticed(o).seen)
 	if left <= 0 {
-		return p.silence, p.lose(ctx, a, o, cloud)
+		return p.Silence, p.lose(ctx, a, o, cloud)
 	}
 	if !turn || o.Status.Phase.Active() && o.Status.Phase != v1alpha1.OperationPlanning {
 		return left, nil
 	}
-	if err := p.store.take(ctx, o, cloud); err != nil {
+	if err := p.take(ctx, o, cloud); err != nil {
 		return left, err
 	}
-	p.store.events.Eventf(o, nil, corev1.EventTypeNormal, "Started", a.Name, "%s runs in %s", a.Name, o.Status.Runner.Name)
-	return left, p.store.set(ctx, o, func(s *v1alpha1.OnecloudOperationStatus) {
+	p.Events.Eventf(o, nil, corev1.EventTypeNormal, "Started", a.Name, "%s runs in %s", a.Name, o.Status.Runner.Name)
+	return left, p.set(ctx, o, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Phase, s.Message, s.Start = v1alpha1.OperationRunning, "", metav1.Now()
 	})
 }
@@ -124,7 +116,7 @@ func (p *programs) forget(o *v1alpha1.OnecloudOperation) {
 // lose ends an operation whose program is gone.
 func (p *programs) lose(ctx context.Context, a Action, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster) error {
 	now := &v1alpha1.OnecloudOperation{}
-	if err := p.store.direct.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
+	if err := p.Direct.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
 		p.forget(o) // without an API server, the program could give no sign either
 		return client.IgnoreNotFound(err)
 	}
@@ -135,17 +127,17 @@ func (p *programs) lose(ctx context.Context, a Action, o *v1alpha1.OnecloudOpera
 	if now.Status.Runner != nil {
 		who = now.Status.Runner.Name
 	}
-	why, end := fmt.Sprintf("%s gave no sign for %s", who, p.silence), v1alpha1.OperationFailed
+	why, end := fmt.Sprintf("%s gave no sign for %s", who, p.Silence), v1alpha1.OperationFailed
 	switch {
 	case !now.Status.Phase.Active():
 	case a.Back == nil || now.Status.Runner.Final || cloud == nil:
 		why += "; " + a.Left
 	case now.Status.Phase != v1alpha1.OperationReverting: // from now on a program that lives all the same goes no further: record.commit
-		return p.store.set(ctx, now, func(s *v1alpha1.OnecloudOperationStatus) {
+		return p.set(ctx, now, func(s *v1alpha1.OnecloudOperationStatus) {
 			s.Phase, s.Message, s.Cause = v1alpha1.OperationReverting, why, why
 		})
 	default:
-		did, err := a.Back(ctx, p.store.client, client.ObjectKeyFromObject(cloud), now.Name)
+		did, err := a.Back(ctx, p.Client, client.ObjectKeyFromObject(cloud), now.Name)
 		if err != nil {
 			return err
 		}
@@ -154,23 +146,19 @@ func (p *programs) lose(ctx context.Context, a Action, o *v1alpha1.OnecloudOpera
 		}
 		why, end = why+"; the cloud is as it was before", v1alpha1.OperationReverted
 	}
-	if err := p.store.unmade(ctx, now, cloud, why); err != nil { // again if this operator ends before the next line
+	if err := p.unmade(ctx, now, cloud, why); err != nil { // again if this operator ends before the next line
 		return err
 	}
-	return p.store.set(ctx, now, func(s *v1alpha1.OnecloudOperationStatus) {
+	return p.set(ctx, now, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Phase, s.Message, s.End = end, why, metav1.Now()
 		failRunning(s, "it did not end")
 	})
 }
 
-// setControl writes the annotation by which an operation is paused, resumed ("") or cancelled.
-func setControl(ctx context.Context, c client.Client, o *v1alpha1.OnecloudOperation, value string) error {
-	var set any = value
-	if value == "" {
-		set = nil
-	}
+// SetControl writes the annotation by which an operation is paused or cancelled.
+func SetControl(ctx context.Context, c client.Client, o *v1alpha1.OnecloudOperation, value string) error {
 	target := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
-	fields := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationControl: set}}}
+	fields := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationControl: value}}}
 	if err := kube.Merge(ctx, c, target, v1alpha1.ManagerOperator, fields); err != nil {
 		return fmt.Errorf("setting %s of operation %s: %w", v1alpha1.AnnotationControl, o.Name, err)
 	}

@@ -35,7 +35,7 @@ func TestRollbackPatchLeavesPlace(t *testing.T) {
 	o := op("r", 1, v1alpha1.OperationRunning, "")
 	o.Status.Target = &v1alpha1.RollbackTarget{Revision: 2}
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(secret).Build()
-	r := &Run{Operation: o, Client: c, record: newRecord(nil, nil, o)}
+	r := &Run{Operation: o, Means: Means{Client: c}, record: newRecord(nil, nil, o)}
 	patch, undo, of, err := rollbackPatch(t.Context(), r, cloud)
 	if err != nil {
 		t.Fatal(err)

@@ -27,24 +27,12 @@ type performance[S any] struct {
 	result func(*v1alpha1.OnecloudOperationStatus)
 }
 
-// sign gives signs, and writes what has changed.
-func (x *performance[S]) sign(ctx context.Context) {
-	tick := time.NewTicker(runnerFlush)
-	defer tick.Stop()
-	last := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if time.Since(last) >= signInterval {
-				last = time.Now()
-				x.rec.mu.Lock()
-				x.rec.op.Status.Runner.Renewed = metav1.NowMicro()
-				x.rec.mu.Unlock()
-			}
-			_ = x.rec.write(ctx) // the next write has it, too
-		}
+// sign gives a sign if the last one is old. The next write has it.
+func (x *performance[S]) sign(context.Context) {
+	x.rec.mu.Lock()
+	defer x.rec.mu.Unlock()
+	if last := &x.rec.op.Status.Runner.Renewed; time.Since(last.Time) >= signInterval {
+		*last = metav1.NowMicro()
 	}
 }
 
@@ -84,7 +72,7 @@ func (x *performance[S]) turn(ctx context.Context) error {
 		return notRun(last.Name, last.Status.Message)
 	case err == nil:
 		x.rec.adopt(last.Status)
-		return x.rec.update(ctx, x.plan)
+		return x.rec.Update(ctx, x.plan)
 	case errors.Is(context.Cause(waiting), errUnanswered) && x.Unlocked:
 		return x.claim(ctx)
 	case errors.Is(context.Cause(waiting), errUnanswered):
@@ -116,7 +104,7 @@ func notRun(name, why string) error {
 
 // giveUp ends an operation that has not begun.
 func (x *performance[S]) giveUp(ctx context.Context, why finding.Finding) error {
-	err := x.rec.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	err := x.rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Phase, s.Message, s.End = v1alpha1.OperationCancelled, "it has not begun: "+why.Cause, metav1.Now()
 		s.Findings = Findings(finding.List{why})
 	})
@@ -125,7 +113,7 @@ func (x *performance[S]) giveUp(ctx context.Context, why finding.Finding) error 
 
 // claim begins without the operator.
 func (x *performance[S]) claim(ctx context.Context) error {
-	return x.rec.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	return x.rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		if x.rec.client != nil {
 			s.Plan = []string{"the operator does not answer: it begins without its turn"}
 		}
@@ -183,11 +171,11 @@ func (x *performance[S]) do(ctx, cancelable context.Context) error {
 	} else if errors.Is(ctx.Err(), context.Canceled) { // with Ctrl-C
 		phase = v1alpha1.OperationCancelled
 	}
-	why, now := err.Error(), x.rec.status()
+	why, now := err.Error(), x.rec.Status()
 	if !changed(x.Steps, &now) || len(x.Revert) == 0 {
 		return x.end(ctx, phase, why, err)
 	}
-	x.note(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	_ = x.rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { // the next write has it, too
 		s.Phase, s.Message, s.Cause = v1alpha1.OperationReverting, why, why
 		s.Steps = append(s.Steps, pending(x.Revert, true)...)
 	})
@@ -220,14 +208,10 @@ func (f forgiving) Append(ctx context.Context, e workflow.Entry) error {
 	return nil
 }
 
-func (x *performance[S]) note(ctx context.Context, change func(*v1alpha1.OnecloudOperationStatus)) {
-	_ = x.rec.update(ctx, change) // the next write has it, too
-}
-
 // end ends the operation. Its result counts even if it cannot be written.
 func (x *performance[S]) end(ctx context.Context, phase v1alpha1.OperationPhase, message string, failed error) error {
 	x.rec.log.keep(ctx, x.rec.client)
-	err := x.rec.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	err := x.rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Phase, s.Message, s.End = phase, message, metav1.Now()
 		if x.rec.client != nil {
 			s.Log = LogName(x.rec.op.Name)
@@ -253,7 +237,7 @@ func (x *performance[S]) end(ctx context.Context, phase v1alpha1.OperationPhase,
 
 // late records what was done. The cloud is there whether it can or not.
 func (x *performance[S]) late(ctx context.Context) error {
-	status := x.rec.status()
+	status := x.rec.Status()
 	o := x.Operation
 	o.Name, o.Status = "", v1alpha1.OnecloudOperationStatus{}
 	if err := x.Client.Create(ctx, o, x.Owner); err != nil {
@@ -264,6 +248,6 @@ func (x *performance[S]) late(ctx context.Context) error {
 	rec.log.lines.WriteString(x.rec.log.lines.String())
 	status.Log = LogName(o.Name)
 	rec.log.keep(ctx, x.Client)
-	_ = rec.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { *s = status }) // else the operator ends it as one without a program
+	_ = rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { *s = status }) // else the operator ends it as one without a program
 	return nil
 }

@@ -39,12 +39,9 @@ const (
 func pull(next func(context.Context, *Run) (*release.Release, error), remedy string) Step {
 	return Step{
 		Name: "pull", Short: "Pull the images of the release on the nodes", ReadOnly: true, Patience: pullPatience,
-		Skip: func(r *Run) string {
-			if r.Operation.Spec.Action == v1alpha1.ActionCheck && r.Operation.Spec.Update == nil {
-				return "no release to come was named"
-			}
-			return ""
-		},
+		Skip: skipIf("no release to come was named", func(r *Run) bool {
+			return r.Operation.Spec.Action == v1alpha1.ActionCheck && r.Operation.Spec.Update == nil
+		}),
 		Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
 			to, err := next(ctx, r)
 			if err != nil {

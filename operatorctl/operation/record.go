@@ -50,7 +50,7 @@ type record struct {
 }
 
 func newRecord(c client.Client, events events.EventRecorder, op *v1alpha1.OnecloudOperation) *record {
-	return &record{client: c, events: events, log: newLog(c, op), owner: v1alpha1.ManagerOperator, op: op, written: *op.Status.DeepCopy()}
+	return &record{client: c, events: events, log: &log{client: c, op: op.DeepCopy()}, owner: v1alpha1.ManagerOperator, op: op, written: *op.Status.DeepCopy()}
 }
 
 // adopt takes the status that the API server has for the present one.
@@ -93,20 +93,21 @@ func (r *record) shown() {
 	r.show(now)
 }
 
-func (r *record) status() v1alpha1.OnecloudOperationStatus {
+// Status of the operation now.
+func (r *record) Status() v1alpha1.OnecloudOperationStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return *r.op.Status.DeepCopy()
 }
 
-// update changes the status and writes it.
-func (r *record) update(ctx context.Context, change func(*v1alpha1.OnecloudOperationStatus)) error {
-	r.note(change)
+// Update changes the status and returns when the API server has it.
+func (r *record) Update(ctx context.Context, change func(*v1alpha1.OnecloudOperationStatus)) error {
+	r.Note(change)
 	return r.write(ctx)
 }
 
-// note changes the status. The next write has it.
-func (r *record) note(change func(*v1alpha1.OnecloudOperationStatus)) {
+// Note changes the status. The next write has it.
+func (r *record) Note(change func(*v1alpha1.OnecloudOperationStatus)) {
 	r.mu.Lock()
 	change(&r.op.Status)
 	conditions(&r.op.Status, metav1.Now())
@@ -154,7 +155,8 @@ func (r *record) write(ctx context.Context) error {
 func (r *record) send(ctx context.Context, o *v1alpha1.OnecloudOperation, patch client.Patch) error {
 	status := *o.Status.DeepCopy()
 	var last error
-	err := backoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) { // it goes on when the cap is reached
+	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 60, Cap: 5 * time.Second, Jitter: 0.1}
+	err := backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) { // it goes on when the cap is reached
 		last = r.client.Status().Patch(ctx, o, patch, r.owner)
 		if r.worker != "" && apierrors.IsInvalid(last) {
 			last = fmt.Errorf("%w: %w", errTaken, last)
@@ -192,15 +194,11 @@ func (r *record) commit(ctx context.Context) error {
 	return nil
 }
 
-func backoff() wait.Backoff {
-	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 60, Cap: 5 * time.Second, Jitter: 0.1}
-}
-
 // flushInterval is how long what happens within a step may take to be seen.
 const flushInterval = time.Second
 
-// flush writes what has changed each interval, until ctx ends.
-func (r *record) flush(ctx context.Context, interval time.Duration) {
+// flush writes what has changed each interval, until ctx ends. also is called each time before.
+func (r *record) flush(ctx context.Context, interval time.Duration, also func(context.Context)) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
@@ -208,8 +206,8 @@ func (r *record) flush(ctx context.Context, interval time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			also(ctx)
 			_ = r.write(ctx) // the next write has it, too
-			r.log.write(ctx)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func TestStatusIsWrittenAgain(t *testing.T) {
 			},
 		})
 		r := newRecord(away, &recorder{}, o.DeepCopy())
-		if err := r.update(t.Context(), func(s *v1alpha1.OnecloudOperationStatus) { s.Message = "written" }); err != nil {
+		if err := r.Update(t.Context(), func(s *v1alpha1.OnecloudOperationStatus) { s.Message = "written" }); err != nil {
 			t.Error(err)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -59,31 +60,33 @@ type rehearsal struct {
 	done     atomic.Int64
 }
 
-func newRehearsal(ctx context.Context, r *Run, report workflow.Reporter) (*rehearsal, error) {
+// migrateCopies is the step that copies the databases and migrates the copies.
+func migrateCopies(ctx context.Context, r *Run, report workflow.Reporter) error {
 	cloud, view, err := preview(ctx, r)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	v, there, err := r.openVault(ctx, cloud)
 	if err != nil {
-		return nil, cannotRehearse(err)
+		return cannotRehearse(err)
 	}
 	if !there {
-		return nil, cannotRehearse(errors.New("the cloud has no database server"))
+		return cannotRehearse(errors.New("the cloud has no database server"))
 	}
-	admin := v.Admin
+	defer v.Admin.Close()
 	names, err := rehearsable(ctx, v.Admin, cloud)
 	if err != nil {
-		return nil, errors.Join(err, admin.Close())
+		return err
 	}
 	all, err := subjects(cloud.Name, view.Next, catalog.All(), names)
 	if err != nil {
-		return nil, errors.Join(err, admin.Close())
+		return err
 	}
-	return &rehearsal{
-		Run: r, report: report, cloud: cloud, admin: admin, owner: v.CloudID, subjects: all, redact: view.Redact,
+	h := &rehearsal{
+		Run: r, report: report, cloud: cloud, admin: v.Admin, owner: v.CloudID, subjects: all, redact: view.Redact,
 		account: credentials{password: rand.Text() + "-x9"}, // the end pleases servers that ask for small letters, digits and signs
-	}, nil
+	}
+	return h.run(ctx)
 }
 
 // rehearsable are the databases of the cloud. As with the copies of an update, none that a component uses may be left out: its migration would be skipped as that
@@ -102,7 +105,6 @@ func rehearsable(ctx context.Context, admin *mysql.Admin, cloud *v1alpha1.Oneclo
 
 // run does it, and leaves nothing behind.
 func (h *rehearsal) run(ctx context.Context) (err error) {
-	defer h.admin.Close()
 	if err := h.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Rehearsal = nil }); err != nil {
 		return err
 	}
@@ -297,7 +299,7 @@ func (h *rehearsal) tell(ctx context.Context, one v1alpha1.Rehearsed) error {
 
 // hide takes the passwords out of a text.
 func (h *rehearsal) hide(text string) string {
-	for _, p := range passwordsOf(h.account) {
+	for _, p := range []string{h.account.password, base64.StdEncoding.EncodeToString([]byte(h.account.password))} {
 		text = strings.ReplaceAll(text, p, "(hidden)")
 	}
 	return h.redact(text)

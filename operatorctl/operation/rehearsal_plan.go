@@ -3,7 +3,6 @@
 package operation
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -255,9 +254,4 @@ func lastLine(message, reason string) string {
 		message = "…" + strings.ToValidUTF8(message[len(message)-messageLimit:], "")
 	}
 	return message
-}
-
-// passwordsOf are the secrets of files that must not be in a message.
-func passwordsOf(as credentials) []string {
-	return []string{as.password, base64.StdEncoding.EncodeToString([]byte(as.password))}
 }

@@ -4,7 +4,6 @@ package operation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -16,11 +15,19 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/effects"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 )
 
-// Means are what an action may need beside the API server's objects in the cache.
+// Means are what the steps of an action work with.
 type Means struct {
+	// Client writes, and reads from the cache; Direct reads past it.
+	Client client.Client
+	Direct client.Reader
+	// Connections are how databases and services are reached.
+	Connections effects.Options
+	// Probes ask the components of a wave.
+	Probes []Probe
 	// Preview is what this build would make of a cloud.
 	Preview func(context.Context, *v1alpha1.OnecloudCluster) (reconcile.Preview, error)
 	// Pods reads and watches pods that no cache holds.
@@ -33,14 +40,7 @@ func rehearse() Action {
 	return Action{
 		Name: v1alpha1.ActionRehearse, Short: "Run the migrations of an update on copies of the databases", Timeout: 4 * time.Hour,
 		Steps: []Step{checkRehearsal(), {
-			Name: "rehearse", Short: "Copy the databases and migrate the copies", ReadOnly: true,
-			Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
-				one, err := newRehearsal(ctx, r, report)
-				if err != nil {
-					return err
-				}
-				return one.run(ctx)
-			},
+			Name: "rehearse", Short: "Copy the databases and migrate the copies", ReadOnly: true, Run: migrateCopies,
 		}},
 	}
 }
@@ -54,11 +54,7 @@ func checkRehearsal() Step {
 			if err != nil {
 				return err
 			}
-			list := way(facts{cloud: cloud, update: r.Operation.Spec.Update, now: time.Now()})
-			for _, f := range list.Warnings() {
-				report.Info("%s %s", f.Code, f.Error())
-			}
-			return errors.Join(r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Findings = Findings(list) }), list.Err())
+			return r.found(ctx, report, way(facts{cloud: cloud, update: r.Operation.Spec.Update, now: time.Now()}))
 		},
 	}
 }

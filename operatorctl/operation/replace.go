@@ -11,6 +11,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -68,12 +71,10 @@ func sources(s *v1alpha1.OnecloudOperationStatus) []source {
 func bringBack(name, short string) Step {
 	return Step{
 		Name: name, Short: short, Timeout: databasesTimeout,
-		Skip: func(r *Run) string {
-			if s := r.Status(); len(sources(&s)) == 0 && (s.Rollout == nil || len(s.Rollout.Stopped) == 0) {
-				return "none was saved and moved"
-			}
-			return ""
-		},
+		Skip: skipIf("none was saved and moved", func(r *Run) bool {
+			s := r.Status()
+			return len(sources(&s)) == 0 && (s.Rollout == nil || len(s.Rollout.Stopped) == 0)
+		}),
 		Run: onDatabases(func(ctx context.Context, w databaseWork, _ *v1alpha1.OnecloudCluster) error {
 			if err := w.bringBackAll(ctx); err != nil {
 				return err
@@ -82,7 +83,11 @@ func bringBack(name, short string) Step {
 				w.report.Info("no table of the databases was changed")
 				return nil
 			}
-			return w.startOld(ctx)
+			// Everything goes back to the release of before at once: what is stopped cannot wait for waves.
+			if err := w.steer(ctx, func(now *v1alpha1.Rollout) { now.Reached, now.Stopped = 0, nil }); err != nil {
+				return err
+			}
+			return w.untilBack(ctx, members(w.rollout().Waves))
 		}),
 	}
 }
@@ -257,44 +262,40 @@ func (m mover) stop(ctx context.Context, components []string) error {
 
 // stillRunning are the workloads and pods of components, read replicas included, that have not ended.
 func stillRunning(ctx context.Context, c client.Reader, cloud *v1alpha1.OnecloudCluster, components []string) (left []string, err error) {
-	key := client.ObjectKeyFromObject(cloud)
 	for _, name := range slices.Concat(components, replicasOf(components)) {
-		mine := []client.ListOption{client.InNamespace(cloud.Namespace), client.MatchingLabels{v1alpha1.LabelComponent: name}}
-		var deployments appsv1.DeploymentList
-		if err := c.List(ctx, &deployments, mine...); err != nil {
-			return nil, fmt.Errorf("listing the Deployments of %s: %w", name, err)
-		}
-		for _, d := range deployments.Items {
-			if !of(key, &d) {
-				continue
+		for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &appsv1.DaemonSetList{}, &corev1.PodList{}} {
+			if err := c.List(ctx, list, client.InNamespace(cloud.Namespace), client.MatchingLabels{v1alpha1.LabelComponent: name}); err != nil {
+				return nil, fmt.Errorf("listing the workloads and pods of %s: %w", name, err)
 			}
-			if d.Spec.Replicas == nil || *d.Spec.Replicas > 0 || d.Status.ObservedGeneration < d.Generation || d.Status.Replicas > 0 {
-				left = append(left, fmt.Sprintf("Deployment %s has %d pods", d.Name, d.Status.Replicas))
-			}
-		}
-		var agents appsv1.DaemonSetList
-		if err := c.List(ctx, &agents, mine...); err != nil {
-			return nil, fmt.Errorf("listing the DaemonSets of %s: %w", name, err)
-		}
-		for _, d := range agents.Items {
-			if !of(key, &d) {
-				continue
-			}
-			if d.Status.ObservedGeneration < d.Generation || d.Status.DesiredNumberScheduled > 0 || d.Status.CurrentNumberScheduled > 0 {
-				left = append(left, fmt.Sprintf("DaemonSet %s has %d pods", d.Name, d.Status.CurrentNumberScheduled))
-			}
-		}
-		var pods corev1.PodList
-		if err := c.List(ctx, &pods, mine...); err != nil {
-			return nil, fmt.Errorf("listing the pods of %s: %w", name, err)
-		}
-		for _, p := range pods.Items {
-			if !kube.PodEnded(&p) && component.OfCloud(&p, cloud.Name) {
-				left = append(left, "Pod "+p.Name)
-			}
+			_ = meta.EachListItem(list, func(o runtime.Object) error {
+				if line := notEnded(cloud, o); line != "" {
+					left = append(left, line)
+				}
+				return nil
+			})
 		}
 	}
 	return left, nil
+}
+
+// notEnded says what has not ended of a workload or a pod, "" if all has, or if it is another cloud's.
+func notEnded(cloud *v1alpha1.OnecloudCluster, o runtime.Object) string {
+	key := client.ObjectKeyFromObject(cloud)
+	switch o := o.(type) {
+	case *appsv1.Deployment:
+		if of(key, o) && (ptr.Deref(o.Spec.Replicas, 1) > 0 || o.Status.ObservedGeneration < o.Generation || o.Status.Replicas > 0) {
+			return fmt.Sprintf("Deployment %s has %d pods", o.Name, o.Status.Replicas)
+		}
+	case *appsv1.DaemonSet:
+		if of(key, o) && (o.Status.ObservedGeneration < o.Generation || o.Status.DesiredNumberScheduled > 0 || o.Status.CurrentNumberScheduled > 0) {
+			return fmt.Sprintf("DaemonSet %s has %d pods", o.Name, o.Status.CurrentNumberScheduled)
+		}
+	case *corev1.Pod:
+		if !kube.PodEnded(o) && component.OfCloud(o, cloud.Name) {
+			return "Pod " + o.Name
+		}
+	}
+	return ""
 }
 
 // replicasOf are the labels of the read replicas that components may have.
@@ -308,25 +309,15 @@ func replicasOf(components []string) []string {
 	return out
 }
 
-// startOld lets everything go back to the release of before at once: what is stopped cannot wait for waves.
-func (m mover) startOld(ctx context.Context) error {
-	if err := m.steer(ctx, func(now *v1alpha1.Rollout) { now.Reached, now.Stopped = 0, nil }); err != nil {
-		return err
-	}
-	return m.untilBack(ctx, members(m.rollout().Waves))
-}
-
 // bringForward puts the copies that were made when the cloud left a release in the place of the databases, and lets the services of that release
 // start, all at once.
 func bringForward() Step {
 	return Step{
 		Name: "databases", Short: "Bring the databases of that release back", Timeout: databasesTimeout,
-		Skip: func(r *Run) string {
-			if p := r.Operation.Spec.Rollback; p == nil || !p.RestoreDatabases {
-				return "the databases stay as they are"
-			}
-			return ""
-		},
+		Skip: skipIf("the databases stay as they are", func(r *Run) bool {
+			p := r.Operation.Spec.Rollback
+			return p == nil || !p.RestoreDatabases
+		}),
 		Run: onDatabases(func(ctx context.Context, w databaseWork, _ *v1alpha1.OnecloudCluster) error {
 			to := targetOf(w.Operation, w.Status())
 			set := savedSet(to)

@@ -111,7 +111,7 @@ func (m *migrated) operator(k *killer) (wasKilled bool, err error) {
 			return err
 		},
 	})
-	r = &Run{Operation: m.op, Client: c, record: newRecord(nil, nil, m.op.DeepCopy())}
+	r = &Run{Operation: m.op, Means: Means{Client: c}, record: newRecord(nil, nil, m.op.DeepCopy())}
 	defer func() {
 		m.op.Status = r.Status()
 		if caught := recover(); caught != nil {

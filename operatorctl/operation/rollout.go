@@ -283,12 +283,7 @@ func (m mover) gate(ctx context.Context, components []string) error {
 func back(number int, name string) Step {
 	return Step{
 		Name: "back-" + name, Short: "Move " + name + " back", Timeout: timeoutOf(name),
-		Skip: func(r *Run) string {
-			if now := r.rollout(); now == nil || now.Reached < number {
-				return "it was not moved"
-			}
-			return ""
-		},
+		Skip: skipIf("it was not moved", func(r *Run) bool { return r.rollout() == nil || r.rollout().Reached < number }),
 		Run: moving(func(ctx context.Context, m mover) error {
 			if err := m.steer(ctx, func(now *v1alpha1.Rollout) { now.Reached = number - 1 }); err != nil {
 				return err
@@ -311,12 +306,7 @@ func (m mover) untilBack(ctx context.Context, components []string) error {
 func restore() Step {
 	return Step{
 		Name: "restore-release", Short: "Put the previous release into force again", Timeout: releaseTimeout,
-		Skip: func(r *Run) string {
-			if r.rollout() == nil {
-				return "it is in force"
-			}
-			return ""
-		},
+		Skip: skipIf("it is in force", func(r *Run) bool { return r.rollout() == nil }),
 		Run: moving(func(ctx context.Context, m mover) error {
 			now := m.rollout()
 			if now.Undo == "" {

@@ -191,7 +191,7 @@ func TestReleaseIsMadeOnce(t *testing.T) {
 	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	cloud.Status.Release.Revision = 5
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud, o).WithStatusSubresource(cloud, o).Build()
-	r := &Run{Operation: o, Client: c, record: newRecord(c, nil, o)}
+	r := &Run{Operation: o, Means: Means{Client: c}, record: newRecord(c, nil, o)}
 	step := next(func(context.Context, *Run, *v1alpha1.OnecloudCluster) (patch, undo map[string]any, of int, err error) {
 		t.Error("the cloud is changed again")
 		return nil, nil, 0, nil

@@ -74,7 +74,7 @@ func Perform[S any](ctx context.Context, r Runner, w Work[S], s S, result func(*
 		signs.Wait()
 	}()
 	if rec.client != nil {
-		signs.Go(func() { x.sign(ending) })
+		signs.Go(func() { rec.flush(ending, runnerFlush, x.sign) })
 	}
 	if err := x.turn(ctx); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (r Runner) create(ctx context.Context, unlocked bool) (*record, error) {
 	default:
 		return nil, fmt.Errorf("creating an operation: %w", err)
 	}
-	return rec, rec.update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	return rec, rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Runner = &v1alpha1.OperationRunner{Name: r.Name, Renewed: metav1.NowMicro()}
 	})
 }

@@ -5,12 +5,12 @@ package operation
 import (
 	"context"
 	"fmt"
-	"maps"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -42,16 +42,8 @@ func scheduleOf(o *v1alpha1.OnecloudOperation) client.ObjectKey {
 // jobNow is the Job of an operation that asks for a backup: that of the schedule, with one pod that takes this operation. It is pure.
 func jobNow(o *v1alpha1.OnecloudOperation, schedule *batchv1.CronJob, a Action) *batchv1.Job {
 	from := schedule.Spec.JobTemplate.DeepCopy()
-	mark := func(labels map[string]string) map[string]string {
-		out := maps.Clone(labels)
-		if out == nil {
-			out = map[string]string{}
-		}
-		out[v1alpha1.LabelManagedBy], out[v1alpha1.LabelOperation], out[v1alpha1.LabelOperationCloud] = v1alpha1.ValueManagedBy, o.Name, o.Spec.Cloud
-		return out
-	}
 	job := &batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, Labels: mark(from.Labels), Annotations: from.Annotations,
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, Labels: labels.Merge(from.Labels, labelsOf(o)), Annotations: from.Annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(o, v1alpha1.GroupVersion.WithKind(v1alpha1.OperationKind))}},
 		Spec: from.Spec,
 	}
@@ -59,7 +51,7 @@ func jobNow(o *v1alpha1.OnecloudOperation, schedule *batchv1.CronJob, a Action) 
 	job.Spec.ActiveDeadlineSeconds = new(int64((a.timeout(o) + spare).Seconds()))
 	job.Spec.TTLSecondsAfterFinished = new(int32(keepJob.Seconds()))
 	pod := &job.Spec.Template
-	pod.Labels, pod.Spec.RestartPolicy = mark(pod.Labels), corev1.RestartPolicyNever
+	pod.Labels, pod.Spec.RestartPolicy = labels.Merge(pod.Labels, labelsOf(o)), corev1.RestartPolicyNever
 	main := &pod.Spec.Containers[0]
 	main.Args = append(main.Args, "--operation="+o.Name)
 	return job
@@ -70,12 +62,12 @@ func (j *jobs) backupNow(ctx context.Context, o *v1alpha1.OnecloudOperation, clo
 	if err := Unscheduled(cloud); err != nil {
 		return nil, err
 	}
-	if j.without {
+	if j.WithoutJobs {
 		return nil, finding.New("OCA-7424", "The operator makes no Jobs", "it may not create Jobs in namespace "+o.Namespace+", or does not know its own image",
 			"ocadm operator namespace add "+o.Namespace+", and ask again; or ocadm cluster backup create --to PLACE")
 	}
 	schedule := &batchv1.CronJob{}
-	switch err := j.store.client.Get(ctx, scheduleOf(o), schedule); {
+	switch err := j.Client.Get(ctx, scheduleOf(o), schedule); {
 	case apierrors.IsNotFound(err):
 		return nil, nil //nolint:nilnil // it was asked for a moment ago
 	case err != nil:

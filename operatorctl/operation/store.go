@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -21,22 +20,23 @@ import (
 )
 
 // store reads and writes the operations that the API server has.
-type store struct {
-	// client writes, and reads from the cache; direct reads past it.
-	client client.Client
-	direct client.Reader
-	events events.EventRecorder
+type store struct{ Options }
+
+// action of an operation.
+func (st *store) action(o *v1alpha1.OnecloudOperation) Action {
+	a, _ := find(st.Actions, o.Spec.Action)
+	return a
 }
 
 // record writes the status of an operation, and changes o with it.
 func (st *store) record(o *v1alpha1.OnecloudOperation) *record {
-	return newRecord(st.client, st.events, o)
+	return newRecord(st.Client, st.Events, o)
 }
 
 // unfinished is an operation as the API server has it, nil if it has ended or is another one by now: the cache may show it as it was before.
 func (st *store) unfinished(ctx context.Context, o *v1alpha1.OnecloudOperation) (*v1alpha1.OnecloudOperation, error) {
 	now := &v1alpha1.OnecloudOperation{}
-	if err := st.direct.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
+	if err := st.Direct.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
 	if now.UID != o.UID || now.Status.Phase.Final() {
@@ -56,7 +56,7 @@ func (st *store) write(ctx context.Context, o *v1alpha1.OnecloudOperation, chang
 	before := o.DeepCopy()
 	change(&o.Status)
 	conditions(&o.Status, metav1.Now())
-	err := st.client.Status().Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.ManagerOperator))
+	err := st.Client.Status().Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1alpha1.ManagerOperator))
 	switch {
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
 		return false, nil
@@ -66,20 +66,12 @@ func (st *store) write(ctx context.Context, o *v1alpha1.OnecloudOperation, chang
 	return true, nil
 }
 
-// pend reports what an operation waits for.
-func (st *store) pend(ctx context.Context, o *v1alpha1.OnecloudOperation, why string) error {
-	if o.Status.Phase == v1alpha1.OperationPending && o.Status.Message == why {
+// say notes the phase of an operation that does not run, and what it waits for.
+func (st *store) say(ctx context.Context, o *v1alpha1.OnecloudOperation, phase v1alpha1.OperationPhase, message string) error {
+	if o.Status.Phase == phase && o.Status.Message == message {
 		return nil
 	}
-	return st.set(ctx, o.DeepCopy(), func(s *v1alpha1.OnecloudOperationStatus) { s.Phase, s.Message = v1alpha1.OperationPending, why })
-}
-
-// say writes what an operation waits for.
-func (st *store) say(ctx context.Context, o *v1alpha1.OnecloudOperation, message string) error {
-	if o.Status.Message == message {
-		return nil
-	}
-	return st.set(ctx, o, func(s *v1alpha1.OnecloudOperationStatus) { s.Message = message })
+	return st.set(ctx, o.DeepCopy(), func(s *v1alpha1.OnecloudOperationStatus) { s.Phase, s.Message = phase, message })
 }
 
 // rest notes that an operation that does not run is paused.
@@ -87,7 +79,7 @@ func (st *store) rest(ctx context.Context, o *v1alpha1.OnecloudOperation) error 
 	if o.Status.Phase == v1alpha1.OperationPaused {
 		return nil
 	}
-	return st.record(o).update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
+	return st.record(o).Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Phase, s.Message = v1alpha1.OperationPaused, "paused; to continue: ocadm operation resume "+o.Name
 	})
 }
@@ -95,7 +87,7 @@ func (st *store) rest(ctx context.Context, o *v1alpha1.OnecloudOperation) error 
 // take makes an operation one of its cloud: it is deleted with it, and not before it has ended.
 func (st *store) take(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster) error {
 	before := o.DeepCopy()
-	owner := ownerOf(cloud)
+	owner := OwnerOf(cloud)
 	if !slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == owner.UID }) {
 		o.OwnerReferences = append(o.OwnerReferences, owner)
 	}
@@ -113,7 +105,7 @@ func (st *store) number(ctx context.Context, o *v1alpha1.OnecloudOperation) erro
 	if o.Status.Turn != 0 {
 		return nil
 	}
-	all, err := Of(ctx, st.client, client.ObjectKey{Namespace: o.Namespace, Name: o.Spec.Cloud})
+	all, err := Of(ctx, st.Client, client.ObjectKey{Namespace: o.Namespace, Name: o.Spec.Cloud})
 	if err != nil {
 		return err
 	}
@@ -122,7 +114,7 @@ func (st *store) number(ctx context.Context, o *v1alpha1.OnecloudOperation) erro
 		o.Status.Turn = max(o.Status.Turn, other.Status.Turn+1)
 	}
 	locked := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := st.client.Status().Patch(ctx, o, locked, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+	if err := st.Client.Status().Patch(ctx, o, locked, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
 		return fmt.Errorf("numbering operation %s: %w", o.Name, err)
 	}
 	return nil
@@ -133,7 +125,7 @@ func (st *store) patch(ctx context.Context, after, before *v1alpha1.OnecloudOper
 		return nil
 	}
 	status := after.Status
-	if err := st.client.Patch(ctx, after, client.MergeFrom(before), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
+	if err := st.Client.Patch(ctx, after, client.MergeFrom(before), client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
 		return fmt.Errorf("taking operation %s: %w", before.Name, err)
 	}
 	after.Status = status
@@ -158,7 +150,7 @@ func (st *store) announce(o *v1alpha1.OnecloudOperation, end v1alpha1.OnecloudOp
 	if end.Phase != v1alpha1.OperationSucceeded {
 		kind = corev1.EventTypeWarning
 	}
-	st.events.Eventf(o, nil, kind, string(end.Phase), o.Spec.Action, "%s", Note(cmp.Or(end.Message, "done")))
+	st.Events.Eventf(o, nil, kind, string(end.Phase), o.Spec.Action, "%s", Note(cmp.Or(end.Message, "done")))
 }
 
 // unmade records a backup that its program could not record.
@@ -171,5 +163,5 @@ func (st *store) unmade(ctx context.Context, o *v1alpha1.OnecloudOperation, clou
 		place = o.Spec.Backup.Place
 	}
 	one := backup.Record{Place: place, Time: cmp.Or(o.Status.Start.Time, o.CreationTimestamp.Time).UTC(), Error: why}
-	return archive.AddRecord(ctx, st.client, v1alpha1.ManagerOperator, cloud, one)
+	return archive.AddRecord(ctx, st.Client, v1alpha1.ManagerOperator, cloud, one)
 }

@@ -77,7 +77,7 @@ func unmoved(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation)
 // putBack makes spec.version that of the release in force again, after an update that did not move the cloud.
 func (c *Controller) putBack(ctx context.Context, cloud *v1alpha1.OnecloudCluster, o *v1alpha1.OnecloudOperation) error {
 	asked := cloud.Spec.Version
-	err := kube.Merge(ctx, c.store.client, cloud.DeepCopy(), v1alpha1.ManagerOperator, map[string]any{
+	err := kube.Merge(ctx, c.Client, cloud.DeepCopy(), v1alpha1.ManagerOperator, map[string]any{
 		"metadata": map[string]any{"resourceVersion": cloud.ResourceVersion}, "spec": map[string]any{"version": cloud.Status.Release.Version},
 	})
 	if apierrors.IsConflict(err) {
@@ -86,7 +86,7 @@ func (c *Controller) putBack(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 	if err != nil {
 		return fmt.Errorf("putting spec.version back: %w", err)
 	}
-	c.store.events.Eventf(cloud, o, corev1.EventTypeWarning, "UpdateRefused", o.Spec.Action, "spec.version is %s again, not %s: operation %s has %s",
+	c.Events.Eventf(cloud, o, corev1.EventTypeWarning, "UpdateRefused", o.Spec.Action, "spec.version is %s again, not %s: operation %s has %s",
 		cloud.Status.Release.Version, asked, o.Name, strings.ToLower(string(o.Status.Phase)))
 	return nil
 }
@@ -107,7 +107,7 @@ func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 	if answer := created(cloud); answer != "" {
 		return c.annotate(ctx, cloud, answer)
 	}
-	if refused := unmoved(cloud, all); refused != nil && !c.atOnce {
+	if refused := unmoved(cloud, all); refused != nil && !c.AtOnce {
 		return c.putBack(ctx, cloud, refused)
 	}
 	action, as := actionAsked(cloud)
@@ -115,13 +115,13 @@ func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 		return c.annotate(ctx, cloud, action+" "+name(cloud.Name, action, cloud.ResourceVersion))
 	}
 	o := wanted(cloud, all)
-	if o == nil || c.atOnce && action == "" {
+	if o == nil || c.AtOnce && action == "" {
 		return nil
 	}
-	err := c.store.client.Create(ctx, o, client.FieldOwner(v1alpha1.ManagerOperator))
+	err := c.Client.Create(ctx, o, client.FieldOwner(v1alpha1.ManagerOperator))
 	switch {
 	case apierrors.IsInvalid(err): // no such action
-		c.log.Warn("the annotation of a cloud asks for an operation that cannot be", "cluster", cloud.Name, "namespace", cloud.Namespace, "error", err)
+		c.Log.Warn("the annotation of a cloud asks for an operation that cannot be", "cluster", cloud.Name, "namespace", cloud.Namespace, "error", err)
 	case err != nil && !apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("creating operation %s: %w", o.Name, err)
 	}
@@ -133,7 +133,7 @@ func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 
 // annotate replaces the annotation by which a user asks for something, or removes it (nil).
 func (c *Controller) annotate(ctx context.Context, cloud *v1alpha1.OnecloudCluster, value any) error {
-	err := kube.Merge(ctx, c.store.client, cloud.DeepCopy(), v1alpha1.ManagerOperator, map[string]any{"metadata": map[string]any{
+	err := kube.Merge(ctx, c.Client, cloud.DeepCopy(), v1alpha1.ManagerOperator, map[string]any{"metadata": map[string]any{
 		"resourceVersion": cloud.ResourceVersion, "annotations": map[string]any{v1alpha1.AnnotationOperation: value},
 	}})
 	if apierrors.IsConflict(err) {

@@ -20,7 +20,7 @@ func TestOneAnnotationOneOperation(t *testing.T) {
 	}}
 	made.Status.Version, made.Status.Release = "v4.0.4", v1alpha1.ReleaseStatus{Revision: 1, Version: "v4.0.4"}
 	api := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(made).WithStatusSubresource(made).Build()
-	c := New(Options{Client: api, Events: &recorder{}})
+	c := New(Options{Means: Means{Client: api}, Events: &recorder{}})
 	var seen []*v1alpha1.OnecloudCluster
 	look := func() *v1alpha1.OnecloudCluster {
 		now := &v1alpha1.OnecloudCluster{}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 )
 
@@ -125,11 +126,60 @@ func differences(now, then map[string]any) (there, back map[string]any, err erro
 		}
 		return out, json.Unmarshal(raw, &out)
 	}
-	if there, err = merge(now, then); err != nil {
-		return nil, nil, fmt.Errorf("comparing the spec with that of the release: %w", err)
+	if there, err = merge(now, then); err == nil {
+		back, err = merge(then, now)
 	}
-	if back, err = merge(then, now); err != nil {
+	if err != nil {
 		return nil, nil, fmt.Errorf("comparing the spec with that of the release: %w", err)
 	}
 	return there, back, nil
+}
+
+// waveNames are the waves of an update, in their order.
+var waveNames = []string{"identity", "region", "services", "agents"}
+
+// waves are the components of each wave: identity and region with what they need, everything else, and last what runs on compute nodes. A
+// component is in no wave before one that it comes after. It is pure.
+func waves(components []component.Component) []v1alpha1.Wave {
+	all := map[string]component.Component{}
+	for _, c := range components {
+		all[c.Name] = c
+	}
+	of := map[string]int{}
+	var need func(name string, wave int)
+	need = func(name string, wave int) {
+		if was, known := of[name]; known && was <= wave {
+			return
+		}
+		of[name] = wave
+		for _, before := range all[name].After {
+			need(before, wave)
+		}
+	}
+	need("keystone", 0)
+	need("region", 1)
+	var place func(name string) int
+	place = func(name string) int {
+		if wave, known := of[name]; known {
+			return wave
+		}
+		wave := 2
+		if all[name].Workload.Kind == component.DaemonSet {
+			wave = 3
+		}
+		for _, before := range all[name].After {
+			wave = max(wave, place(before))
+		}
+		of[name] = wave
+		return wave
+	}
+	out := make([]v1alpha1.Wave, len(waveNames))
+	for i, name := range waveNames {
+		out[i].Name = name
+	}
+	for _, c := range components {
+		i := place(c.Name)
+		out[i].Components = append(out[i].Components, c.Name)
+	}
+	return out
 }

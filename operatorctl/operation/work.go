@@ -14,7 +14,6 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/util/retry"
@@ -44,10 +43,10 @@ func (w Worker) Work(ctx context.Context, key client.ObjectKey) error {
 	}
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
-	rec := newRecord(w.Client, silent{}, o)
+	rec := newRecord(w.Client, nil, o) // the operator makes the events
 	rec.worker = w.Pod
 	x := &execution{action: action, run: &Run{
-		Operation: o.DeepCopy(), Client: w.Client, Direct: w.Client, record: rec, changed: make(chan struct{}, 1),
+		Operation: o.DeepCopy(), Means: Means{Client: w.Client, Direct: w.Client}, record: rec, changed: make(chan struct{}, 1),
 	}}
 	var pause, cancel context.CancelCauseFunc
 	x.stop, pause = context.WithCancelCause(ctx)
@@ -56,7 +55,7 @@ func (w Worker) Work(ctx context.Context, key client.ObjectKey) error {
 	if err := x.perform(ctx, w.Client, w.Log); err != nil {
 		return err
 	}
-	end := rec.status()
+	end := rec.Status()
 	w.Log.Info("operation", "operation", o.Name, "phase", string(end.Phase), "message", end.Message)
 	if !end.Phase.Final() && end.Phase != v1alpha1.OperationPaused {
 		return fmt.Errorf("running operation %s: %w", o.Name, cmp.Or(context.Cause(ctx), errors.New("it has not ended")))
@@ -139,11 +138,6 @@ func (w Worker) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, cond 
 	}
 	return false
 }
-
-// silent drops events: the operator makes them.
-type silent struct{}
-
-func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
 
 // patch brings the status to the API server. That of a worker is refused unless the operation is the worker's, and leaves alone who that is.
 func (r *record) patch(before, after *v1alpha1.OnecloudOperation) (client.Patch, error) {

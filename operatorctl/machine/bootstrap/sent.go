@@ -70,21 +70,13 @@ const ProbeScript = places + `	for ocadm in "$keep/ocadm" "$program"; do
 	exit 65
 `
 
-// HasScript is a script of sh that succeeds if ocadm with the digest of its first argument is on the machine.
+// HasScript is a script of sh that succeeds if what was sent as NAME of its first argument, or ocadm in its place, has the digest of its second.
 const HasScript = `#!/bin/sh
 ` + sum + `main() {
-` + places + `	for ocadm in "$program" "$keep/ocadm"; do
-		if [ -f "$ocadm" ] && [ "$(sum "$ocadm")" = "$1" ]; then exit 0; fi
+` + places + `	for file in "$program" "$keep/$1"; do
+		if [ -f "$file" ] && [ "$(sum "$file")" = "$2" ]; then exit 0; fi
 	done
 	exit 1
-}
-main "$@" </dev/null
-`
-
-// HasBundleScript is a script of sh that succeeds if the bundle with the digest of its first argument was sent to the machine.
-const HasBundleScript = `#!/bin/sh
-` + sum + `main() {
-` + places + `	[ "$(sum "$keep/bundle")" = "$1" ]
 }
 main "$@" </dev/null
 `

@@ -50,15 +50,10 @@ func endOf(m Member) end { return end{m.Name, m.ControlPlane, m.Joined} }
 // take judges what the machines of a group said. It is pure.
 func (o *Outcome) take(all []Member, g group, said map[int]*tried) {
 	for i, t := range said {
-		if t.err != nil || t.ready.Error != "" {
-			if o.Untried == nil {
-				o.Untried = map[string]string{}
-			}
-			why := t.ready.Error
-			if t.err != nil {
-				why = t.err.Error()
-			}
-			o.Untried[all[i].Name] = why
+		if t.err != nil {
+			o.Untried[all[i].Name] = t.err.Error()
+		} else if t.ready.Error != "" {
+			o.Untried[all[i].Name] = t.ready.Error
 		}
 	}
 	for _, w := range g.ways {

@@ -74,7 +74,7 @@ func (s *session) hear(ctx context.Context, into any) error {
 // Try tries the ways between machines, with what run names. report gets how many groups of them are done.
 func Try(ctx context.Context, all []Member, run string, report func(done, total int)) Outcome {
 	groups := plan(all)
-	out := Outcome{Said: said(all, groups)}
+	out := Outcome{Said: said(all, groups), Untried: map[string]string{}}
 	for i, g := range groups {
 		report(i, len(groups))
 		if ctx.Err() != nil {

@@ -85,31 +85,17 @@ type group struct {
 func plan(all []Member) []group {
 	var hubs, others []int
 	for i, m := range all {
-		switch {
-		case m.ControlPlane && len(hubs) < maxHubs:
+		if m.ControlPlane && len(hubs) < maxHubs {
 			hubs = append(hubs, i)
-		default:
+		} else {
 			others = append(others, i)
 		}
 	}
 	if len(all) <= maxMesh {
-		g := group{members: slices.Concat(hubs, others)}
-		for _, a := range g.members {
-			for _, b := range g.members {
-				g.add(all, a, b)
-			}
-		}
-		return nonEmpty([]group{g})
+		return nonEmpty([]group{mesh(all, slices.Concat(hubs, others))})
 	}
-	var out []group
-	var first group // the control-plane nodes among themselves
-	first.members = hubs
-	for _, a := range hubs {
-		for _, b := range hubs {
-			first.add(all, a, b)
-		}
-	}
-	out = append(out, first)
+	out := []group{mesh(all, hubs)} // the control-plane nodes among themselves
+
 	for at := 0; at < len(others); at += groupSize - 1 { // the last one of a group is the first one of the next
 		part := others[at:min(len(others), at+groupSize)]
 		g := group{members: slices.Concat(hubs, part)}
@@ -126,6 +112,17 @@ func plan(all []Member) []group {
 		out = append(out, g)
 	}
 	return nonEmpty(out)
+}
+
+// mesh is a group of machines that are tried each with each other.
+func mesh(all []Member, members []int) group {
+	g := group{members: members}
+	for _, a := range members {
+		for _, b := range members {
+			g.add(all, a, b)
+		}
+	}
+	return g
 }
 
 func (g *group) add(all []Member, a, b int) {
