@@ -95,8 +95,8 @@ func TestAnotherBuildOnRunningCloud(t *testing.T) {
 	}
 
 	from = e.Mark()
-	e.operation("newer", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Update: &v1alpha1.UpdateParameters{}})
-	if o := e.untilOperation("newer", ended); o.Status.Phase != v1alpha1.OperationSucceeded {
+	e.Operation("newer", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Update: &v1alpha1.UpdateParameters{}})
+	if o := e.UntilOperation("newer", env.Ended); o.Status.Phase != v1alpha1.OperationSucceeded {
 		t.Fatalf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Steps)
 	}
 	e.UntilReady()
