@@ -12,6 +12,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -232,6 +233,7 @@ var running started
 // Main runs the tests of a package, and ends what they shared.
 func Main(m interface{ Run() int }) {
 	log.SetOutput(io.Discard) // the services log every request
+	debug.SetGCPercent(400)
 	code := m.Run()
 	if err := Close(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -30,7 +30,7 @@ import (
 )
 
 func TestAPI(t *testing.T) {
-	f := newAPITest(t, nil)
+	f := newAPITest(t, func(o *restapi.Options) { o.Rate, o.Burst = 1000, 1000 }) // TestAPIRate has the limit
 	f.rights()
 	f.once()
 	f.versions()

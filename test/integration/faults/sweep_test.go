@@ -23,7 +23,7 @@ import (
 
 // samples are how many of the points are tried where time is short; OCADM_SWEEP=all tries every one,
 // OCADM_SWEEP=TEXT those whose name holds the text.
-var samples = map[string]int{"TestCrashOnInstall": 40, "TestCrashOnUpgrade": 6, "TestCrashOnDelete": 6}
+var samples = map[string]int{"TestCrashOnInstall": 20, "TestCrashOnUpgrade": 6, "TestCrashOnDelete": 6}
 
 // TestCrashOnInstall kills the operator before and after each thing it changes during a first installation: every mutating request to the
 // API server, every statement, every mutating request to the services. Another operator then has to reach the end that an undisturbed
