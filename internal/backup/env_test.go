@@ -53,10 +53,14 @@ func setUp(t *testing.T) env {
 	return e
 }
 
-func open(t *testing.T, s *mariadb.Server, c Cloud) *mysql.Admin {
+func open(t *testing.T, s *mariadb.Server, c Cloud, changes ...func(*mysql.Config)) *mysql.Admin {
 	t.Helper()
-	a, err := mysql.Open(t.Context(), mysql.Config{Host: s.Host, Port: s.Port, User: "root", Password: s.RootPassword, Patience: time.Minute,
-		Owner: mysql.Owner{ID: c.ID, Namespace: c.Namespace, Name: c.Name}})
+	cfg := mysql.Config{Host: s.Host, Port: s.Port, User: "root", Password: s.RootPassword, Patience: time.Minute,
+		Owner: mysql.Owner{ID: c.ID, Namespace: c.Namespace, Name: c.Name}}
+	for _, change := range changes {
+		change(&cfg)
+	}
+	a, err := mysql.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ type pair struct {
 
 func newPair(t *testing.T) *pair {
 	t.Helper()
-	programs, err := mariadb.Programs()
+	programs, err := mariadb.FindPrograms()
 	if errors.Is(err, mariadb.ErrNotInstalled) && os.Getenv("OCADM_TEST_REQUIRE") != "1" {
 		t.Skip(err)
 	}
@@ -103,7 +103,7 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-func (p *pair) newNode(name string, programs mariadb.Paths) *node {
+func (p *pair) newNode(name string, programs mariadb.Programs) *node {
 	p.t.Helper()
 	dir, err := os.MkdirTemp("", "ocadm-db-") // a socket's path is short
 	if err != nil {

@@ -39,6 +39,9 @@ type Config struct {
 	Timeout time.Duration
 	// Patience bounds each read and write instead, where statements take long: dumps, loads.
 	Patience time.Duration
+	// LockIdle is after how long without a sign of its holder the server gives a lock up; a minute when zero. The server does not notice by itself that the
+	// machine of a holder is gone: not before TCP does, which takes two hours. LockWait is how long a lock is waited for; 90 s when zero.
+	LockIdle, LockWait time.Duration
 
 	// Owner is the cloud that databases and accounts are made for. Without it nothing is made, changed or dropped.
 	Owner Owner

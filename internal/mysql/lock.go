@@ -3,6 +3,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -14,17 +15,15 @@ import (
 	driverpkg "github.com/go-sql-driver/mysql"
 )
 
+// Defaults of Config.LockIdle and Config.LockWait: a lock is waited for longer than it takes to lose a holder that is gone.
 const (
-	// lockIdle is after how long without a sign of its holder the server gives a lock up. The server does not notice by itself that the machine of a holder
-	// is gone: not before TCP does, which takes two hours.
 	lockIdle = time.Minute
-	// lockWait is how long a lock is waited for: longer than it takes to lose a holder that is gone.
 	lockWait = 90 * time.Second
 )
 
 // Lock is held by one connection to the server at a time, until it is released or the connection ends. It waits for a while: the holder may be gone.
 func (a *Admin) Lock(ctx context.Context, name string) (release func(), err error) {
-	_, release, err = a.lock(ctx, name, lockIdle, lockWait, nil)
+	_, release, err = a.lock(ctx, name, nil)
 	return release, err
 }
 
@@ -32,20 +31,16 @@ func (a *Admin) Lock(ctx context.Context, name string) (release func(), err erro
 // process that sleeps for long, and wakes when another one has the lock, changes nothing any more. waiting gets who holds the lock while it is waited
 // for; nil to do without. An Admin that holds a lock keeps it, and the release that it gets does nothing.
 func (a *Admin) Hold(ctx context.Context, name string, waiting func(holder string)) (held *Admin, release func(), err error) {
-	return a.hold(ctx, name, lockIdle, lockWait, waiting)
-}
-
-func (a *Admin) hold(ctx context.Context, name string, idle, wait time.Duration, waiting func(holder string)) (*Admin, func(), error) {
 	if a.Holds() {
 		return a, func() {}, nil
 	}
-	on, release, err := a.lock(ctx, name, idle, wait, waiting)
+	on, release, err := a.lock(ctx, name, waiting)
 	if err != nil {
 		return nil, nil, err
 	}
-	held := *a
-	held.on = on
-	return &held, release, nil
+	of := *a
+	of.on = on
+	return &of, release, nil
 }
 
 // Holds reports whether the statements of this Admin go over the connection that holds a lock.
@@ -82,7 +77,7 @@ func (a *Admin) HoldAgain(ctx context.Context, waiting func(holder string)) (los
 		return true, err
 	}
 	again := &holder{name: h.name, cfg: h.cfg, conn: c}
-	if err := a.take(ctx, again, lockIdle, lockWait, waiting); err != nil {
+	if err := a.take(ctx, again, waiting); err != nil {
 		again.end()
 		return true, err
 	}
@@ -143,17 +138,18 @@ func (h *holder) end() {
 	_ = h.conn.Close()
 }
 
-func (a *Admin) lock(ctx context.Context, name string, idle, wait time.Duration, waiting func(string)) (*holder, func(), error) {
+func (a *Admin) lock(ctx context.Context, name string, waiting func(string)) (*holder, func(), error) {
 	c, err := a.Conn(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	h := &holder{name: name, cfg: a.cfg, conn: c}
-	if err := a.take(ctx, h, idle, wait, waiting); err != nil {
+	if err := a.take(ctx, h, waiting); err != nil {
 		h.end()
 		return nil, nil, err
 	}
 	holding, stop := context.WithCancel(context.WithoutCancel(ctx))
+	idle := cmp.Or(a.cfg.LockIdle, lockIdle)
 	var signs sync.WaitGroup
 	signs.Go(func() {
 		for tick := time.NewTicker(idle / 4); ; {
@@ -174,7 +170,8 @@ func (a *Admin) lock(ctx context.Context, name string, idle, wait time.Duration,
 }
 
 // take waits for the lock.
-func (a *Admin) take(ctx context.Context, h *holder, idle, wait time.Duration, waiting func(string)) error {
+func (a *Admin) take(ctx context.Context, h *holder, waiting func(string)) error {
+	idle, wait := cmp.Or(a.cfg.LockIdle, lockIdle), cmp.Or(a.cfg.LockWait, lockWait)
 	op := fmt.Sprintf("taking lock %q", h.name)
 	if _, err := h.conn.ExecContext(ctx, "SET SESSION wait_timeout = ?", int(idle.Seconds())); err != nil {
 		return a.Fail(op, err)

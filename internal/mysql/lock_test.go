@@ -34,8 +34,9 @@ func (g gone) Close() error {
 
 // TestLock: a lock outlives no holder whose machine is gone, and stays with one that does nothing but hold it.
 func TestLock(t *testing.T) {
-	const idle, short = 5 * time.Second, time.Second
+	const idle = 5 * time.Second
 	cfg := root(t)
+	cfg.LockIdle, cfg.LockWait = idle, 2*idle
 	var off atomic.Bool
 	lost := cfg
 	lost.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -43,21 +44,23 @@ func TestLock(t *testing.T) {
 		return gone{c, &off}, err
 	}
 	holder, next := open(t, lost), open(t, cfg)
-	if _, _, err := holder.hold(t.Context(), "ocadm_test", idle, short, nil); err != nil {
+	if _, _, err := holder.Hold(t.Context(), "ocadm_test", nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := next.lock(t.Context(), "ocadm_test", idle, 2*idle, nil); ClassOf(err) != Locked {
+	if _, err := next.Lock(t.Context(), "ocadm_test"); ClassOf(err) != Locked {
 		t.Fatalf("the holder lives: %v", err)
 	}
 	off.Store(true)
 	began := time.Now()
-	_, release, err := next.lock(t.Context(), "ocadm_test", idle, 30*time.Second, nil)
+	cfg.LockWait = 30 * time.Second
+	next = open(t, cfg)
+	release, err := next.Lock(t.Context(), "ocadm_test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("after %.1f s", time.Since(began).Seconds())
 	release()
-	if _, again, err := next.lock(t.Context(), "ocadm_test", idle, short, nil); err != nil {
+	if again, err := next.Lock(t.Context(), "ocadm_test"); err != nil {
 		t.Errorf("released: %v", err)
 	} else {
 		again()
@@ -80,6 +83,7 @@ func (a asleep) Write(b []byte) (int, error) {
 func TestHold(t *testing.T) {
 	const idle = 5 * time.Second
 	cfg := root(t)
+	cfg.LockIdle, cfg.LockWait = idle, 2*idle
 	var sleep sync.RWMutex
 	slow := cfg
 	slow.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -87,16 +91,16 @@ func TestHold(t *testing.T) {
 		return asleep{c, &sleep}, err
 	}
 	first, next := open(t, slow), open(t, cfg)
-	held, release, err := first.hold(t.Context(), "ocadm_test", idle, time.Second, nil)
+	held, release, err := first.Hold(t.Context(), "ocadm_test", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer release()
-	if again, _, err := held.hold(t.Context(), "ocadm_test", idle, time.Second, nil); err != nil || again != held {
+	if again, _, err := held.Hold(t.Context(), "ocadm_test", nil); err != nil || again != held {
 		t.Fatalf("what holds the lock keeps it: %v", err)
 	}
 	var heard []string
-	_, _, err = next.hold(t.Context(), "ocadm_test", idle, 2*idle, func(who string) { heard = append(heard, who) })
+	_, _, err = next.Hold(t.Context(), "ocadm_test", func(who string) { heard = append(heard, who) })
 	const who = "another run (connection "
 	if ClassOf(err) != Locked || !strings.Contains(err.Error(), who) || len(heard) != 1 || !strings.HasPrefix(heard[0], who) || !strings.Contains(heard[0], cfg.User+" from ") {
 		t.Fatalf("%q, %v", heard, err)
@@ -109,7 +113,8 @@ func TestHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	sleep.Lock()
-	other, end, err := next.hold(t.Context(), "ocadm_test", idle, 30*time.Second, nil)
+	cfg.LockWait = 30 * time.Second
+	other, end, err := open(t, cfg).Hold(t.Context(), "ocadm_test", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -38,6 +39,12 @@ type bench struct {
 	api    client.WithWatch
 	events *events.FakeRecorder
 	clock  time.Time
+}
+
+// TestMain lets the collector wait: the client in memory decodes and encodes each object several times.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	m.Run()
 }
 
 // b0 is when every bench starts.

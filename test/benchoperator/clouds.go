@@ -35,7 +35,6 @@ func (b *bench) clouds(o env.Options) *env.Env {
 	// The clouds share a database server, which each has to know by another address.
 	o.Database = &mariadb.Options{Addr: "0.0.0.0:0", Args: []string{"--max-connections=2000"}}
 	e := env.New(b, o)
-	e.LockPorts()
 	e.Services.Measured = true
 	ctx, stop := context.WithCancel(b.ctx)
 	b.Cleanup(stop)

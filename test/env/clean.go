@@ -42,27 +42,13 @@ func (e *Env) Clean() {
 	if e.Services != nil {
 		e.Services.Close()
 	}
-	var clouds v1alpha1.OnecloudClusterList
-	e.check(e.Client.List(ctx, &clouds))
 	namespaces := map[string]bool{e.Namespace: true}
-	for i := range clouds.Items {
-		namespaces[clouds.Items[i].Namespace] = true
-		e.check(e.Client.Patch(ctx, &clouds.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
-		e.check(e.Client.Delete(ctx, &clouds.Items[i]))
-	}
-	var machines v1alpha1.OnecloudMachineList
-	e.check(e.Client.List(ctx, &machines))
-	for i := range machines.Items {
-		e.check(e.Client.Patch(ctx, &machines.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
-		e.check(e.Client.Delete(ctx, &machines.Items[i]))
-	}
-	var operations v1alpha1.OnecloudOperationList
-	e.check(e.Client.List(ctx, &operations))
-	for i := range operations.Items {
-		e.check(client.IgnoreNotFound(e.Client.Patch(ctx, &operations.Items[i], client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
-	}
-	for namespace := range namespaces { // those that were made without an operator have no owner
-		e.check(e.Client.DeleteAllOf(ctx, &v1alpha1.OnecloudOperation{}, client.InNamespace(namespace)))
+	for _, kind := range []client.Object{&v1alpha1.OnecloudCluster{}, &v1alpha1.OnecloudMachine{}, &v1alpha1.OnecloudOperation{}} {
+		for _, o := range e.At(metav1.NamespaceAll).list(ctx, kind) {
+			namespaces[o.GetNamespace()] = true
+			e.check(e.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+			e.check(e.Client.Delete(ctx, o))
+		}
 	}
 	// Pods go with the claims they use: nothing ends a pod when no kubelet runs, and a claim that a pod uses stays.
 	for namespace := range namespaces {

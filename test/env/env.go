@@ -11,13 +11,11 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"os"
-	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -143,9 +141,6 @@ func New(t T, o Options) *Env {
 	}
 	e := &Env{T: t, Cluster: p.cluster, Client: p.client, Namespace: Namespace, workloads: o.Workloads, agents: o.Agents,
 		Counters: &harness.Counters{}, operator: &operator{}}
-	if o.Workloads == Programs {
-		e.LockPorts()
-	}
 	e.database(o.Database)
 	e.restore()
 	kinds := slices.DeleteFunc(slices.Clone(reported[o.Workloads]), func(kind string) bool {
@@ -208,7 +203,7 @@ func (e *Env) programs() {
 	})
 }
 
-// MoveTo ends the programs and runs those of another namespace from now on: they use the same ports.
+// MoveTo ends the programs and runs those of another namespace from now on.
 func (e *Env) MoveTo(namespace string) *Env {
 	e.Helper()
 	if err := e.Pods.Close(); err != nil {
@@ -217,26 +212,6 @@ func (e *Env) MoveTo(namespace string) *Env {
 	other := e.At(namespace)
 	other.programs()
 	return other
-}
-
-// LockPorts keeps the ports of a cloud for this test, against tests in other processes, and makes sure that they are free.
-func (e *Env) LockPorts() {
-	e.Helper()
-	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "ocadm-test-ports.lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		e.Fatal(err)
-	}
-	e.Cleanup(func() { _ = lock.Close() })
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		e.Fatal(err)
-	}
-	for _, port := range []int{30500, 30357, 30888, 30887, 30292, 30999, 30889, 30300, 30443} {
-		l, err := (&net.ListenConfig{}).Listen(e.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			e.Fatalf("a port of the cloud is taken: %v", err)
-		}
-		_ = l.Close()
-	}
 }
 
 // started is what the tests of a process share.
@@ -258,6 +233,7 @@ var running started
 // Main runs the tests of a package, and ends what they shared.
 func Main(m interface{ Run() int }) {
 	log.SetOutput(io.Discard) // the services log every request
+	debug.SetGCPercent(400)
 	code := m.Run()
 	if err := Close(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

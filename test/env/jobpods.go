@@ -265,15 +265,8 @@ func (j *JobPods) login(ctx context.Context, p *corev1.Pod, dir string) (string,
 	if err := j.Client.SubResource("token").Create(ctx, account, request); err != nil {
 		return "", err
 	}
-	cfg := j.Cluster.Config(harness.Admin)
-	file := clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"test": {Server: cfg.Host, CertificateAuthorityData: cfg.CAData}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"test": {Token: request.Status.Token}},
-		Contexts:       map[string]*clientcmdapi.Context{"test": {Cluster: "test", AuthInfo: "test"}},
-		CurrentContext: "test",
-	}
 	path := filepath.Join(dir, "kubeconfig")
-	return path, clientcmd.WriteToFile(file, path)
+	return path, j.Cluster.WriteLogin(path, clientcmdapi.AuthInfo{Token: request.Status.Token})
 }
 
 // As is how a pod that does not run reaches the API server: with the token of an account, bound to a pod of that name.

@@ -4,15 +4,9 @@ package env
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/json"
-	"encoding/pem"
+	"encoding/base64"
 	"errors"
 	"fmt"
-	"math/big"
 	"regexp"
 	"time"
 
@@ -22,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
+	"yunion.io/x/ocadm/internal/pki"
 )
 
 // LoginSecret is the Secret with the key that Joinable writes.
@@ -30,9 +25,14 @@ const LoginSecret = "login"
 // Joinable makes the cluster one that machines can join, as kubeadm leaves it. key logs in to the machines.
 func (e *Env) Joinable(key []byte) {
 	e.Helper()
+	authority, err := pki.NewCA(time.Now(), "kubernetes", nil)
+	if err != nil {
+		e.Fatal(err)
+	}
 	config := map[string]string{"ClusterConfiguration": "controlPlaneEndpoint: 192.0.2.1:6443\nkubernetesVersion: v1.36.3\nimageRepository: registry.k8s.io\n"}
 	info := map[string]string{"kubeconfig": fmt.Sprintf(
-		"apiVersion: v1\nkind: Config\nclusters:\n- name: ''\n  cluster: {server: 'https://192.0.2.1:6443', certificate-authority-data: %s}\n", e.authority())}
+		"apiVersion: v1\nkind: Config\nclusters:\n- name: ''\n  cluster: {server: 'https://192.0.2.1:6443', certificate-authority-data: %s}\n",
+		base64.StdEncoding.EncodeToString(authority.CertPEM()))}
 	for _, o := range []client.Object{
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kubeadm-config"}, Data: config},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"}, Data: info},
@@ -42,25 +42,6 @@ func (e *Env) Joinable(key []byte) {
 			e.Fatal(err)
 		}
 	}
-}
-
-// authority is a certificate in PEM, in base64.
-func (e *Env) authority() string {
-	e.Helper()
-	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		e.Fatal(err)
-	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubernetes"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, public, private)
-	if err != nil {
-		e.Fatal(err)
-	}
-	out, err := json.Marshal(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	if err != nil {
-		e.Fatal(err)
-	}
-	return string(out)
 }
 
 var inScript = regexp.MustCompile(`"onecloud.yunion.io/machine=([^"]*)".*"name":"([^"]*)"`)

@@ -30,7 +30,7 @@ import (
 )
 
 func TestAPI(t *testing.T) {
-	f := newAPITest(t, nil)
+	f := newAPITest(t, func(o *restapi.Options) { o.Rate, o.Burst = 1000, 1000 }) // TestAPIRate has the limit
 	f.rights()
 	f.once()
 	f.versions()
@@ -202,7 +202,7 @@ func (f *apiTest) verbs() {
 	}
 	f.ask("writer", "POST", "operations/"+name+"/resume", "", 200, "")
 	f.ask("writer", "POST", "operations/none/cancel", "", 404, "OCA-7054")
-	saving := f.operation("saving", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup, Backup: &v1alpha1.BackupParameters{Place: "/backup"}})
+	saving := f.Operation("saving", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup, Backup: &v1alpha1.BackupParameters{Place: "/backup"}})
 	if r := f.ask("reader", "GET", "operations", "", 200, ""); !strings.Contains(r.text, `"saving"`) || !strings.Contains(r.text, `"place":"/backup"`) {
 		f.Errorf("a backup is not listed: %s", r.text)
 	}
@@ -263,7 +263,7 @@ func (f *apiTest) follows() {
 	some := bufio.NewScanner(f.open("reader", "GET", "events?kinds=machines&name=p4&since="+since, nil).Body)
 	some.Buffer(nil, 1<<20)
 	f.next(some, `"MODIFIED"`, `"p4"`)
-	o := f.operation("logged", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck})
+	o := f.Operation("logged", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck})
 	log := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: operation.LogName("logged")}, Data: map[string]string{operation.LogKey: "{\"n\":1}\n"}}
 	f.Create(log)
 	now := bufio.NewScanner(f.open("reader", "GET", "operations/logged/log?follow=false", nil).Body)

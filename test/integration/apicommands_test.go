@@ -89,7 +89,7 @@ func (f *apiTest) commandsWithoutCloud() {
 
 func (f *apiTest) readsOverAPI() {
 	f.Helper()
-	o := f.operation("checked", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck})
+	o := f.Operation("checked", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck})
 	if err := f.Client.Status().Patch(f.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed","message":"no room",
 		"steps":[{"name":"nodes","short":"Check the nodes","state":"Failed"}],"findings":[{"code":"OCA-7057","what":"x","cause":"y","remedy":"z"}]}}`))); err != nil {
 		f.Fatal(err)
@@ -139,7 +139,7 @@ func (f *apiTest) writesOverAPI() {
 	if err := os.WriteFile(file, []byte(strings.ReplaceAll(twoMachines, "NAMESPACE", namespace)), 0o600); err != nil {
 		f.Fatal(err)
 	}
-	waiting := f.operation("waiting", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck})
+	waiting := f.Operation("waiting", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck})
 	for _, args := range [][]string{
 		{"machine", "pause", "w1"}, {"machine", "resume", "w1"}, {"machine", "add", "-f", file}, {"operation", "pause", waiting.Name}, {"operation", "resume", waiting.Name},
 		{"operation", "cancel", waiting.Name}, {"component", "update", "region", "--version", "v4.0.2"}, {"component", "disable", "glance"},
@@ -188,7 +188,7 @@ func (f *apiTest) followsOverAPI() {
 	}()
 	var o *v1alpha1.OnecloudOperation
 	f.Eventually(func() (bool, string) {
-		for _, one := range f.operations() {
+		for _, one := range f.Operations() {
 			if one.Spec.Action == v1alpha1.ActionRollback {
 				o = one
 			}

@@ -129,7 +129,7 @@ func (b *backups) pod() {
 		if _, err := os.Stat(b.dir + "/" + info.Etcd.Name); err != nil {
 			b.Error(err)
 		}
-		o := b.untilOperation(b.last().Name, func(o *v1alpha1.OnecloudOperation) bool { return ended(o) && len(o.Finalizers) == 0 })
+		o := b.UntilOperation(b.last().Name, func(o *v1alpha1.OnecloudOperation) bool { return env.Ended(o) && len(o.Finalizers) == 0 })
 		if s := o.Status; s.Phase != v1alpha1.OperationSucceeded || s.Backup == nil || s.Backup.Name != info.Name || s.Backup.Place != "node7:/srv/backups" || s.Backup.Proven.IsZero() || s.Start.IsZero() || s.Steps[1].Total == 0 ||
 			s.Steps[1].Done != s.Steps[1].Total || !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionSucceeded) {
 			b.Errorf("%+v", o.Status)
@@ -151,7 +151,7 @@ func (b *backups) pod() {
 	b.Create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "keys"}, Data: map[string][]byte{v1alpha1.BackupSecretKey: []byte("Not-To-Be-Seen")}})
 	_, _, err = cluster.ScheduledBackup(b.Context(), c, b.key, cluster.Mounted{Dir: b.dir, Place: "node7:/srv/backups"}, by)
 	b.code(err, "OCA-7413")
-	o := b.untilOperation(b.last().Name, ended)
+	o := b.UntilOperation(b.last().Name, env.Ended)
 	if s := o.Status; s.Phase != v1alpha1.OperationFailed || len(s.Findings) != 1 || s.Findings[0].Code != "OCA-7413" || o.Spec.Backup.Place != "s3://none at 127.0.0.1:1" {
 		b.Errorf("%+v", o)
 	}
@@ -183,15 +183,15 @@ func (b *backups) pod() {
 // busy: while an operation runs elsewhere, a scheduled backup gives up and says for which, and an update waits.
 func (b *backups) busy() {
 	b.Helper()
-	b.operation("held", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup, Backup: &v1alpha1.BackupParameters{Place: "elsewhere"}})
-	o := b.untilOperation("held", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationPending })
+	b.Operation("held", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup, Backup: &v1alpha1.BackupParameters{Place: "elsewhere"}})
+	o := b.UntilOperation("held", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationPending })
 	if o.Status.Message != "waits for the program that runs it" {
 		b.Errorf("%+v", o.Status)
 	}
 	b.status("held", func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Runner = &v1alpha1.OperationRunner{Name: "another machine", Renewed: metav1.NowMicro()}
 	})
-	b.untilOperation("held", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationRunning })
+	b.UntilOperation("held", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationRunning })
 	_, _, err := cluster.ScheduledBackup(b.Context(), b.Client, b.key, cluster.Mounted{Dir: b.dir, Place: "node7:/srv/backups"}, cluster.Recorded{By: "pod", Wait: time.Second})
 	if f := b.code(err, "OCA-7421"); !strings.Contains(f.Cause, "waits for operation held") {
 		b.Errorf("%+v", f)
@@ -200,13 +200,13 @@ func (b *backups) busy() {
 	if err != nil || !strings.Contains(h[0].Error, "waits for operation held") {
 		b.Errorf("the skipped night: %+v %v", h[0], err)
 	}
-	b.operation("later", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Update: &v1alpha1.UpdateParameters{Version: "v4.0.5"}})
-	o = b.untilOperation("later", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationPending })
+	b.Operation("later", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Update: &v1alpha1.UpdateParameters{Version: "v4.0.5"}})
+	o = b.UntilOperation("later", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationPending })
 	if o.Status.Message != "waits for operation held" {
 		b.Errorf("%+v", o.Status)
 	}
 	prints(b.Env, "cancelled", "operation", "cancel", "later")
-	b.untilOperation("later", ended)
+	b.UntilOperation("later", env.Ended)
 	if _, err := ocadm(b.Env, "operation", "pause", "held"); err == nil || !strings.Contains(err.Error(), "cannot be paused") {
 		b.Errorf("paused: %v", err)
 	}
@@ -250,7 +250,7 @@ func (b *backups) cancelled() {
 	})
 	_, _, err := one.Make(b.Context(), b.Client)
 	b.code(err, "OCA-7422")
-	o := b.untilOperation(b.last().Name, ended)
+	o := b.UntilOperation(b.last().Name, env.Ended)
 	if o.Status.Phase != v1alpha1.OperationCancelled {
 		b.Errorf("%+v", o.Status)
 	}
@@ -297,7 +297,7 @@ func (b *backups) restored() {
 		}}
 	_, err = r.Apply(b.Context(), b.Client)
 	b.code(err, "OCA-7402")
-	o := b.untilOperation(b.last().Name, ended)
+	o := b.UntilOperation(b.last().Name, env.Ended)
 	if o.Status.Phase != v1alpha1.OperationReverted || !o.Status.Steps[len(o.Status.Steps)-1].Revert || o.Spec.Restore.File != info.Name {
 		b.Errorf("%+v", o.Status)
 	}
@@ -309,7 +309,7 @@ func (b *backups) restored() {
 	if f := b.code(err, "OCA-7410"); !strings.Contains(f.Cause, "cable") || !strings.Contains(f.What, "stopped") {
 		b.Errorf("%+v", f)
 	}
-	o = b.untilOperation(b.last().Name, ended)
+	o = b.UntilOperation(b.last().Name, env.Ended)
 	if o.Status.Phase != v1alpha1.OperationFailed || !o.Status.Runner.Final || b.Cloud().Annotations[v1alpha1.AnnotationPaused] != "true" {
 		b.Errorf("%+v", o.Status)
 	}
@@ -326,7 +326,7 @@ func (b *backups) restored() {
 	if out, err := b.DB.Execute(b.Context(), "SHOW TABLES IN late"); err != nil || out != "" {
 		b.Errorf("a database that is not in the backup holds %q (%v)", out, err)
 	}
-	if o := b.untilOperation(b.last().Name, ended); o.Status.Phase != v1alpha1.OperationSucceeded || o.Spec.Action != v1alpha1.ActionRestore {
+	if o := b.UntilOperation(b.last().Name, env.Ended); o.Status.Phase != v1alpha1.OperationSucceeded || o.Spec.Action != v1alpha1.ActionRestore {
 		b.Errorf("%+v", o.Status)
 	}
 	b.UntilReady()
@@ -355,5 +355,5 @@ func (b *backups) alone() {
 		b.Errorf("the cloud is paused: %q", a)
 	}
 	b.StartOperator()
-	b.untilOperation(o.Name, func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationSucceeded })
+	b.UntilOperation(o.Name, func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationSucceeded })
 }

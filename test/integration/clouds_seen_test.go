@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/integration/harness"
 )
@@ -79,11 +78,7 @@ func (n neighbour) heals() {
 
 // databases and accounts in the server of a cloud, sorted.
 func (n neighbour) databases() []string {
-	admin, err := mysql.Open(n.Context(), mysql.Config{Host: n.DB.Host, Port: n.DB.Port, User: "root", Password: n.DB.RootPassword})
-	if err != nil {
-		n.Fatal(err)
-	}
-	defer admin.Close()
+	admin := n.Admin(n.DB)
 	all, err := admin.Databases(n.Context())
 	if err != nil {
 		n.Fatal(err)

@@ -75,8 +75,8 @@ func TestUpdateWithALostNode(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	all := e.operations()
-	o := e.untilOperation(all[len(all)-1].Name, ended)
+	all := e.Operations()
+	o := e.UntilOperation(all[len(all)-1].Name, env.Ended)
 	if o.Status.Phase != v1alpha1.OperationSucceeded {
 		t.Fatalf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Steps)
 	}

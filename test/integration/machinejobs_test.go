@@ -21,20 +21,6 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-func (f *machinesTest) untilOperation(name string, is func(*v1alpha1.OnecloudOperation) bool) *v1alpha1.OnecloudOperation {
-	f.Helper()
-	var last v1alpha1.OnecloudOperation
-	f.Until(&v1alpha1.OnecloudOperation{}, name, func(object client.Object) (bool, string) {
-		o, there := kube.As[v1alpha1.OnecloudOperation](object)
-		if !there {
-			return false, "it does not exist"
-		}
-		last = *o.DeepCopy()
-		return is(o), fmt.Sprintf("%s: %s; %+v", o.Status.Phase, o.Status.Message, o.Status)
-	})
-	return &last
-}
-
 // runs reports that a step of an operation runs.
 func runs(step string) func(*v1alpha1.OnecloudOperation) bool {
 	return func(o *v1alpha1.OnecloudOperation) bool {
@@ -53,16 +39,16 @@ func TestMachineJobs(t *testing.T) {
 
 	killed := f.server(func(s *standIn) { s.hangs = "join" })
 	f.machine("killed", killed)
-	f.untilOperation("join-killed-1", runs("join"))
+	f.UntilOperation("join-killed-1", runs("join"))
 	f.Eventually(func() (bool, string) { return len(killed.commands()) == 2, "join has not begun on the machine" })
 	pod := f.jobs.End("join-killed-1", func(p *env.JobPod) {
 		p.OOM = true
 		_ = p.Process.Kill()
 	})
-	f.untilOperation("join-killed-1", func(o *v1alpha1.OnecloudOperation) bool { return len(o.Status.Worker.Lost) > 0 })
+	f.UntilOperation("join-killed-1", func(o *v1alpha1.OnecloudOperation) bool { return len(o.Status.Worker.Lost) > 0 })
 	killed.let("")
 	f.until("killed", in(v1alpha1.MachineRunning))
-	o := f.untilOperation("join-killed-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationSucceeded })
+	o := f.UntilOperation("join-killed-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationSucceeded })
 	if w := o.Status.Worker; w == nil || w.Number != 2 || w.Pod == pod || !slices.Equal(w.Lost, []string{pod + ": exit code 137: OOMKilled"}) {
 		t.Errorf("%+v", w)
 	}
@@ -74,18 +60,18 @@ func TestMachineJobs(t *testing.T) {
 	alone, lost := f.server(func(s *standIn) { s.hangs = "join" }), f.server(func(s *standIn) { s.hangs = "join" })
 	f.machine("alone", alone)
 	f.machine("lost", lost)
-	f.untilOperation("join-alone-1", runs("join"))
-	f.untilOperation("join-lost-1", runs("join"))
+	f.UntilOperation("join-alone-1", runs("join"))
+	f.UntilOperation("join-lost-1", runs("join"))
 	f.StopOperator()
 	alone.let("")
-	f.untilOperation("join-alone-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationSucceeded })
+	f.UntilOperation("join-alone-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationSucceeded })
 	f.operate()
 	var process *env.JobPod
 	pod = f.jobs.End("join-lost-1", func(p *env.JobPod) { p.Gone, process = true, p })
 	if err := f.Client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: pod}}, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatal(err)
 	}
-	f.untilOperation("join-lost-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Worker.Number == 2 })
+	f.UntilOperation("join-lost-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Worker.Number == 2 })
 	f.Eventually(func() (bool, string) { // the old process has no permission to anything any more
 		return process.Process.Signal(syscall.Signal(0)) != nil, "the process of the lost node runs"
 	})
@@ -105,10 +91,10 @@ func (f *machinesTest) failedJob() {
 	f.Helper()
 	s := f.server(func(s *standIn) { s.hangs = "join" })
 	f.machine("failed", s)
-	f.untilOperation("join-failed-1", runs("join"))
+	f.UntilOperation("join-failed-1", runs("join"))
 	f.EditObject(&batchv1.Job{}, "join-failed-1", `{"spec":{"backoffLimit":0}}`)
 	f.jobs.End("join-failed-1", func(p *env.JobPod) { _ = p.Process.Kill() })
-	o := f.untilOperation("join-failed-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase.Final() })
+	o := f.UntilOperation("join-failed-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase.Final() })
 	if o.Status.Phase != v1alpha1.OperationFailed || len(o.Status.Findings) != 1 || o.Status.Findings[0].Code != "OCA-7624" ||
 		!strings.Contains(o.Status.Findings[0].Cause, "BackoffLimitExceeded") || !strings.Contains(o.Status.Findings[0].Cause, "exit code 137") {
 		f.Errorf("%+v", o.Status)
@@ -127,14 +113,14 @@ func (f *machinesTest) pausedJob() {
 	f.Helper()
 	s := f.server(func(s *standIn) { s.hangs = "precheck" })
 	f.machine("paused", s)
-	f.untilOperation("join-paused-1", runs("precheck"))
+	f.UntilOperation("join-paused-1", runs("precheck"))
 	f.EditObject(&v1alpha1.OnecloudOperation{}, "join-paused-1", control(`"pause"`))
 	f.Until(&batchv1.Job{}, "join-paused-1", func(object client.Object) (bool, string) {
 		s.let("") // after the edit; the pod sees it a moment later
 		j, there := kube.As[batchv1.Job](object)
 		return there && j.Status.Succeeded == 1, "its Job runs"
 	})
-	o := f.untilOperation("join-paused-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase != v1alpha1.OperationPlanning })
+	o := f.UntilOperation("join-paused-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase != v1alpha1.OperationPlanning })
 	if o.Status.Phase != v1alpha1.OperationPaused {
 		f.Errorf("%+v", o.Status)
 	}
@@ -163,11 +149,11 @@ func (f *machinesTest) cancelledJob() {
 	if err := f.Client.Status().Patch(f.Context(), &pod, client.RawPatch(types.StrategicMergePatchType, []byte(status))); err != nil {
 		f.Fatal(err)
 	}
-	f.untilOperation("join-held-1", func(o *v1alpha1.OnecloudOperation) bool {
+	f.UntilOperation("join-held-1", func(o *v1alpha1.OnecloudOperation) bool {
 		return strings.Contains(o.Status.Message, "0/1 nodes are available")
 	})
 	f.EditObject(&v1alpha1.OnecloudOperation{}, "join-held-1", control(`"cancel"`))
-	f.untilOperation("join-held-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationCancelled })
+	f.UntilOperation("join-held-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationCancelled })
 	f.UntilGone(&batchv1.Job{}, "join-held-1")
 	f.until("held", in(v1alpha1.MachineFailed))
 	f.jobs.Hold(false)

@@ -21,6 +21,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/test/env"
+	"yunion.io/x/ocadm/test/integration/harness"
 )
 
 // TestMachinesOfKilledOperator kills the operator again and again while a machine joins and is removed: at its first write for the machine, at its second,
@@ -120,12 +121,8 @@ func (l *life) dead() bool {
 	}
 }
 
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 func (l *life) wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTrip(func(r *http.Request) (*http.Response, error) {
+	return harness.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		if l.dead() {
 			return nil, errDead
 		}

@@ -109,7 +109,7 @@ func TestMachinesGoOn(t *testing.T) {
 	// It boots while it joins.
 	boots := f.server(func(s *standIn) { s.hangs = "join" })
 	f.machine("boots", boots)
-	f.untilOperation("join-boots-1", runs("join"))
+	f.UntilOperation("join-boots-1", runs("join"))
 	f.Eventually(func() (bool, string) { return len(boots.commands()) == 2, "join has not begun on the machine" })
 	boots.Down()
 	m := f.until("boots", func(m *v1alpha1.OnecloudMachine) bool { return !m.Status.RetryAfter.IsZero() })

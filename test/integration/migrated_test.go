@@ -3,15 +3,13 @@
 package integration
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/internal/backup"
-	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/mysql/dump"
-	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/fakecloud/program"
 )
@@ -19,42 +17,14 @@ import (
 // migrated is the test of a cloud whose services change their tables.
 type migrated struct{ *cloudTest }
 
-// admin opens the databases of the cloud.
-func (m migrated) admin() *mysql.Admin {
-	m.Helper()
-	a, err := mysql.Open(m.Context(), mysql.Config{Host: m.DB.Host, Port: m.DB.Port, User: "root", Password: m.DB.RootPassword,
-		Owner: mysql.Owner{ID: string(m.Credentials()[component.CloudID])}})
-	if err != nil {
-		m.Fatal(err)
-	}
-	return a
-}
-
 // state is how the databases are: their definitions, and the rows of the tables that only a migration changes.
 func (m migrated) state() (map[string]string, map[string]dump.TableSummary) {
 	m.Helper()
-	a := m.admin()
-	defer a.Close()
-	names, err := backup.Databases(m.Context(), a)
-	if err != nil {
-		m.Fatal(err)
-	}
-	definitions, err := dump.Definitions(m.Context(), a, names)
-	if err != nil {
-		m.Fatal(err)
-	}
-	sum, err := dump.Examine(m.Context(), a, names)
-	if err != nil {
-		m.Fatal(err)
-	}
-	tables := map[string]dump.TableSummary{}
-	for _, d := range sum.Databases {
-		for _, t := range d.Tables {
-			if strings.HasSuffix(t.Name, "_resources_tbl") || strings.Contains(t.Name, "isolated_devices") || t.Name == "kept" {
-				tables[d.Name+"."+t.Name] = t
-			}
-		}
-	}
+	definitions, rows := m.Databases(m.DB)
+	tables := env.Tables(rows)
+	maps.DeleteFunc(tables, func(name string, _ dump.TableSummary) bool {
+		return !strings.HasSuffix(name, "_resources_tbl") && !strings.Contains(name, "isolated_devices") && !strings.HasSuffix(name, ".kept")
+	})
 	return definitions, tables
 }
 
@@ -74,17 +44,10 @@ func (m migrated) as(what string, definitions map[string]string, tables map[stri
 	}
 }
 
-func (m migrated) sql(statements ...string) {
-	m.Helper()
-	if _, err := m.DB.Execute(m.Context(), statements...); err != nil {
-		m.Fatal(err)
-	}
-}
-
 // ends waits for the end of an operation.
 func (m migrated) ends(o *v1alpha1.OnecloudOperation, phase v1alpha1.OperationPhase) *v1alpha1.OnecloudOperation {
 	m.Helper()
-	o = m.untilOperation(o.Name, ended)
+	o = m.UntilOperation(o.Name, env.Ended)
 	if o.Status.Phase != phase {
 		m.Fatalf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Steps)
 	}
@@ -100,11 +63,11 @@ func TestMigratedDatabasesGoBack(t *testing.T) {
 	cr.Spec.Version = "v4.0.3"
 	e.Install(cr)
 	m := migrated{e}
-	m.sql("CREATE TABLE keystone.kept (id INT PRIMARY KEY)", "INSERT INTO keystone.kept VALUES (1)")
+	m.SQL(m.DB, "CREATE TABLE keystone.kept (id INT PRIMARY KEY)", "INSERT INTO keystone.kept VALUES (1)")
 	definitions, tables := m.state()
 	first := e.Cloud().Status.Release.Revision
 	update := func(name, version string) *v1alpha1.OnecloudOperation {
-		return e.operation(name, v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Update: &v1alpha1.UpdateParameters{Version: version}})
+		return e.Operation(name, v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Update: &v1alpha1.UpdateParameters{Version: version}})
 	}
 	for _, broken := range []program.Failure{program.InMigration, program.AtStart} {
 		o := m.ends(update("u"+string(broken), "v4.0.4"+string(broken)), v1alpha1.OperationReverted)
@@ -126,14 +89,14 @@ func TestMigratedDatabasesGoBack(t *testing.T) {
 			t.Errorf("no step has the evidence %q", want)
 		}
 	}
-	m.sql("INSERT INTO keystone.kept VALUES (2)")
-	e.operation("careless", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionRollback, Rollback: &v1alpha1.RollbackParameters{Revision: from}})
-	o = e.untilOperation("careless", ended)
+	m.SQL(m.DB, "INSERT INTO keystone.kept VALUES (2)")
+	e.Operation("careless", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionRollback, Rollback: &v1alpha1.RollbackParameters{Revision: from}})
+	o = e.UntilOperation("careless", env.Ended)
 	if f := o.Status.Findings; o.Status.Phase != v1alpha1.OperationFailed || len(f) != 1 || f[0].Code != "OCA-7066" ||
 		!slices.Contains(o.Status.Plan, "keystone.kept: 2 rows, had 1") {
 		t.Errorf("a rollback without consent: %+v", o.Status)
 	}
-	back := e.operation("back", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionRollback,
+	back := e.Operation("back", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionRollback,
 		Rollback: &v1alpha1.RollbackParameters{Revision: from, RestoreDatabases: true}})
 	o = m.ends(back, v1alpha1.OperationSucceeded)
 	if got := e.Cloud().Status.Release.Version; got != "v4.0.3" || len(o.Status.Databases.Restored) != 3 || first == 0 {
@@ -149,8 +112,7 @@ func TestMigratedDatabasesGoBack(t *testing.T) {
 	if len(replaced) != 1 {
 		t.Fatalf("%+v", replaced)
 	}
-	out, err := m.DB.Execute(t.Context(), "SELECT COUNT(*) FROM "+replaced[0].Prefix+"keystone.kept")
-	if err != nil || !strings.Contains(out, "2") {
-		t.Errorf("what was written since: %q %v", out, err)
+	if out := m.SQL(m.DB, "SELECT COUNT(*) FROM "+replaced[0].Prefix+"keystone.kept"); !strings.Contains(out, "2") {
+		t.Errorf("what was written since: %q", out)
 	}
 }

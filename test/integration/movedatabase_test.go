@@ -17,6 +17,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
@@ -68,7 +69,7 @@ func (m *moves) belongs(to *mariadb.Server) {
 		m.Errorf("it belongs to %s:%d (moved from %q), stopped %v; want port %d", s.Host, s.Port, s.MovedFrom, m.stopped(), to.Port)
 	}
 	m.UntilReady()
-	if rows := m.sql(to, "SELECT COUNT(*) FROM keystone.first"); rows != "2" {
+	if rows := m.SQL(to, "SELECT COUNT(*) FROM keystone.first"); rows != "2" {
 		m.Errorf("%s rows", rows)
 	}
 }
@@ -77,7 +78,7 @@ func (m *moves) belongs(to *mariadb.Server) {
 func (m *moves) moved(want v1alpha1.OperationPhase) {
 	m.Helper()
 	var last *v1alpha1.OnecloudOperation
-	for _, o := range m.operations() {
+	for _, o := range m.Operations() {
 		if o.Spec.Action == v1alpha1.ActionMoveDatabase {
 			last = o
 		}
@@ -101,11 +102,11 @@ func (m *moves) refused() {
 	if f := m.fails(m.args(nobody)...); f.Code != "OCA-7401" {
 		m.Errorf("%+v", f)
 	}
-	m.sql(m.to, "CREATE USER weak@'%' IDENTIFIED BY '"+m.to.RootPassword+"'", "GRANT CREATE, SELECT ON *.* TO weak@'%'")
+	m.SQL(m.to, "CREATE USER weak@'%' IDENTIFIED BY '"+m.to.RootPassword+"'", "GRANT CREATE, SELECT ON *.* TO weak@'%'")
 	if f := m.fails(append(m.args(m.to), "--database-user", "weak")...); f.Code != "OCA-7401" || !strings.Contains(f.Remedy+f.Cause, "GRANT") {
 		m.Errorf("an account without permissions: %+v", f)
 	}
-	for _, o := range m.operations() {
+	for _, o := range m.Operations() {
 		m.Errorf("there is operation %s", o.Name)
 	}
 	m.belongs(m.DB)
@@ -114,15 +115,15 @@ func (m *moves) refused() {
 // broken: a copy that fails half-way is taken back.
 func (m *moves) broken() {
 	m.Helper()
-	m.sql(m.DB, "CREATE TABLE keystone.large (id INT PRIMARY KEY, what LONGBLOB)", "INSERT INTO keystone.large VALUES (1, REPEAT('x', 4000000))")
-	packet := m.sql(m.to, "SELECT @@GLOBAL.max_allowed_packet")
-	m.sql(m.to, "SET GLOBAL max_allowed_packet=1048576")
+	m.SQL(m.DB, "CREATE TABLE keystone.large (id INT PRIMARY KEY, what LONGBLOB)", "INSERT INTO keystone.large VALUES (1, REPEAT('x', 4000000))")
+	packet := m.SQL(m.to, "SELECT @@GLOBAL.max_allowed_packet")
+	m.SQL(m.to, "SET GLOBAL max_allowed_packet=1048576")
 	if f := m.fails(m.args(m.to)...); f.Code != "OCA-7411" || !strings.Contains(f.What, "still belongs to") {
 		m.Errorf("%+v", f)
 	}
 	m.moved(v1alpha1.OperationReverted)
 	m.belongs(m.DB)
-	m.sql(m.to, "SET GLOBAL max_allowed_packet="+packet)
+	m.SQL(m.to, "SET GLOBAL max_allowed_packet="+packet)
 }
 
 // cancelled: a user ends a move while it copies.
@@ -133,7 +134,7 @@ func (m *moves) cancelled() {
 	m.waits(m.DB)
 	name := m.running(v1alpha1.ActionMoveDatabase)
 	prints(m.Env, "cancelled", "operation", "cancel", name)
-	if o := m.untilOperation(name, ended); o.Status.Phase != v1alpha1.OperationCancelled {
+	if o := m.UntilOperation(name, env.Ended); o.Status.Phase != v1alpha1.OperationCancelled {
 		m.Errorf("%+v", o.Status)
 	}
 	if err := c.Wait(); err == nil {
@@ -239,17 +240,17 @@ func (m *moves) switched() {
 // queued: a database that is made while a move waits for its turn is moved, too.
 func (m *moves) queued() {
 	m.Helper()
-	m.operation("held", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup, Backup: &v1alpha1.BackupParameters{Place: "elsewhere"}})
+	m.Operation("held", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup, Backup: &v1alpha1.BackupParameters{Place: "elsewhere"}})
 	m.status("held", func(s *v1alpha1.OnecloudOperationStatus) {
 		s.Runner = &v1alpha1.OperationRunner{Name: "another machine", Renewed: metav1.NowMicro()}
 	})
-	m.untilOperation("held", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationRunning })
+	m.UntilOperation("held", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationRunning })
 	if err := os.WriteFile(m.password, []byte(m.DB.RootPassword), 0o600); err != nil {
 		m.Fatal(err)
 	}
 	c := m.start(m.args(m.DB)...)
 	m.Eventually(func() (bool, string) {
-		waits := slices.ContainsFunc(m.operations(), func(o *v1alpha1.OnecloudOperation) bool {
+		waits := slices.ContainsFunc(m.Operations(), func(o *v1alpha1.OnecloudOperation) bool {
 			return o.Spec.Action == v1alpha1.ActionMoveDatabase && o.Status.Phase == v1alpha1.OperationPending
 		})
 		return waits, "the move does not wait"
@@ -260,7 +261,7 @@ func (m *moves) queued() {
 		m.Fatalf("%v\n%s", err, c.said.String())
 	}
 	m.belongs(m.DB)
-	if rows := m.sql(m.DB, "SELECT COUNT(*) FROM late.t"); rows != "2" {
+	if rows := m.SQL(m.DB, "SELECT COUNT(*) FROM late.t"); rows != "2" {
 		m.Errorf("%s rows", rows)
 	}
 }

@@ -12,41 +12,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/internal/mysql"
-	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// operation creates one of the cloud.
-func (e *cloudTest) operation(name string, spec v1alpha1.OnecloudOperationSpec) *v1alpha1.OnecloudOperation {
-	e.Helper()
-	spec.Cloud = cloud
-	o := &v1alpha1.OnecloudOperation{Spec: spec}
-	o.Namespace, o.Name = namespace, name
-	if err := e.Client.Create(e.Context(), o); err != nil {
-		e.Fatal(err)
-	}
-	return o
-}
-
 // makeDatabase makes a database of the cloud with two rows in table t.
 func (e *cloudTest) makeDatabase(on *mariadb.Server, name string) {
 	e.Helper()
-	a, err := mysql.Open(e.Context(), mysql.Config{Host: on.Host, Port: on.Port, User: "root", Password: on.RootPassword,
-		Owner: mysql.Owner{ID: string(e.Credentials()[component.CloudID]), Namespace: namespace, Name: cloud}})
-	if err != nil {
+	if _, err := e.Admin(on).EnsureDatabase(e.Context(), nil, name); err != nil {
 		e.Fatal(err)
 	}
-	defer a.Close()
-	if _, err := a.EnsureDatabase(e.Context(), nil, name); err != nil {
-		e.Fatal(err)
-	}
-	if _, err := on.Execute(e.Context(), "CREATE TABLE "+name+".t (id INT PRIMARY KEY)", "INSERT INTO "+name+".t VALUES (1), (2)"); err != nil {
-		e.Fatal(err)
-	}
+	e.SQL(on, "CREATE TABLE "+name+".t (id INT PRIMARY KEY)", "INSERT INTO "+name+".t VALUES (1), (2)")
 }
 
 // status writes what a program writes of the operation that it runs.
@@ -61,34 +38,17 @@ func (e *cloudTest) status(name string, change func(*v1alpha1.OnecloudOperationS
 	}
 }
 
-// untilOperation waits until an operation is as wanted.
-func (e *cloudTest) untilOperation(name string, wanted func(*v1alpha1.OnecloudOperation) bool) *v1alpha1.OnecloudOperation {
-	e.Helper()
-	var last v1alpha1.OnecloudOperation
-	e.Until(&v1alpha1.OnecloudOperation{}, name, func(object client.Object) (bool, string) {
-		o, there := kube.As[v1alpha1.OnecloudOperation](object)
-		if !there {
-			return false, "it does not exist"
-		}
-		last = *o.DeepCopy()
-		return wanted(o), fmt.Sprintf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Steps)
-	})
-	return &last
-}
-
-func ended(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase.Final() }
-
 // manyOperations creates more than are kept, and waits until the first are gone.
 func (e *cloudTest) manyOperations() {
 	e.Helper()
 	const more = 2
 	for i := range operation.Keep + more {
-		e.operation(fmt.Sprintf("check-%02d", i), v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck})
+		e.Operation(fmt.Sprintf("check-%02d", i), v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck})
 	}
 	for i := range more {
 		e.UntilGone(&v1alpha1.OnecloudOperation{}, fmt.Sprintf("check-%02d", i))
 	}
-	e.untilOperation(fmt.Sprintf("check-%02d", operation.Keep+more-1), ended)
+	e.UntilOperation(fmt.Sprintf("check-%02d", operation.Keep+more-1), env.Ended)
 }
 
 // TestOperations runs operations of a cloud that has no database, on a real API server: the definition refuses what cannot be, the checks
@@ -100,8 +60,8 @@ func TestOperations(t *testing.T) {
 	}
 	e.StartOperator()
 	e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool { return cr != nil && len(cr.Status.Components) > 0 })
-	e.operation("check", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck, Requester: "the test"})
-	o := e.untilOperation("check", ended)
+	e.Operation("check", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck, Requester: "the test"})
+	o := e.UntilOperation("check", env.Ended)
 	if o.Status.Phase != v1alpha1.OperationFailed || len(o.Status.Findings) == 0 || o.Status.Findings[0].Code != "OCA-7051" ||
 		!meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionComplete) || !meta.IsStatusConditionFalse(o.Status.Conditions, v1alpha1.ConditionSucceeded) {
 		t.Errorf("%+v", o.Status)

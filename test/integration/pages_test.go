@@ -154,7 +154,7 @@ func (p *pageTest) run(t *testing.T, line string) {
 		t.Fatalf("nothing runs %q", line)
 	}
 	p.ocadm(t, strings.Fields(rest))
-	for _, o := range p.operations() {
+	for _, o := range p.Operations() {
 		if o.Status.Rollout != nil && o.Spec.Action == v1alpha1.ActionUpdate {
 			p.from = o.Status.Rollout.From
 		}
@@ -212,7 +212,7 @@ func (p *pageTest) settled() {
 		if p.Cloud().Annotations[v1alpha1.AnnotationOperation] != "" {
 			return false, "the operator has not seen the annotation"
 		}
-		for _, o := range p.operations() {
+		for _, o := range p.Operations() {
 			if !o.Status.Phase.Final() {
 				return false, o.Name + " runs"
 			}
@@ -227,14 +227,14 @@ func (p *pageTest) waiting() string {
 	o := &v1alpha1.OnecloudOperation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: cloud, Action: v1alpha1.ActionCheck}}
 	o.GenerateName, o.Annotations = "waiting-", map[string]string{v1alpha1.AnnotationControl: v1alpha1.OperationPause}
 	p.Create(o)
-	p.untilOperation(o.Name, func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationPending })
+	p.UntilOperation(o.Name, func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase == v1alpha1.OperationPending })
 	return o.Name
 }
 
 // latest is the name of an operation that has ended.
 func (p *pageTest) latest() string {
 	p.Helper()
-	for _, o := range p.operations() {
+	for _, o := range p.Operations() {
 		if o.Status.Phase.Final() {
 			return o.Name
 		}
@@ -286,14 +286,14 @@ func (p *pageTest) unpacks(t *testing.T, line string) {
 // loads loads a database into another one.
 func (p *pageTest) loads(line string) {
 	p.Helper()
-	p.sql(p.DB, "CREATE DATABASE by_hand")
+	p.SQL(p.DB, "CREATE DATABASE by_hand")
 	line = strings.TrimSuffix(strings.Replace(line, "| mariadb ", "| mariadb --socket="+p.DB.Socket+" --user=root ", 1), " keystone") + " by_hand"
 	c := exec.CommandContext(p.Context(), "sh", "-c", line)
 	c.Dir, c.Env = p.dir, append(os.Environ(), "MYSQL_PWD="+p.DB.RootPassword)
 	if out, err := c.CombinedOutput(); err != nil {
 		p.Fatalf("%s: %v: %s", line, err, out)
 	}
-	if rows := p.sql(p.DB, "SELECT COUNT(*) FROM by_hand.first"); rows != "2" {
+	if rows := p.SQL(p.DB, "SELECT COUNT(*) FROM by_hand.first"); rows != "2" {
 		p.Errorf("%s rows", rows)
 	}
 }

@@ -46,7 +46,7 @@ func newPrograms(t *testing.T) *programs {
 	p.jobs = p.StartJobPods(self, asProgram+"=1")
 	key, id := agekey.Write(t, p.dir)
 	p.key, p.recipient = key, id.Recipient().String()
-	p.sql(p.DB, "CREATE TABLE keystone.first (id INT PRIMARY KEY)", "INSERT INTO keystone.first VALUES (1), (2)",
+	p.SQL(p.DB, "CREATE TABLE keystone.first (id INT PRIMARY KEY)", "INSERT INTO keystone.first VALUES (1), (2)",
 		"CREATE TABLE keystone.held (id INT PRIMARY KEY, name VARCHAR(20))", "INSERT INTO keystone.held VALUES (1, 'one')")
 	return p
 }
@@ -55,15 +55,6 @@ func newPrograms(t *testing.T) *programs {
 func (p *programs) operate(change ...func(*env.Launch)) {
 	p.Helper()
 	p.StartOperator(append(change, func(l *env.Launch) { l.Options.Image = "registry.example.org/ocadm:v0" })...)
-}
-
-func (p *programs) sql(db *mariadb.Server, statements ...string) string {
-	p.Helper()
-	out, err := db.Execute(context.WithoutCancel(p.Context()), statements...) // also while it cleans up
-	if err != nil {
-		p.Fatal(err)
-	}
-	return strings.TrimSpace(out)
 }
 
 // holding keeps a table locked: what reads or drops it waits until release is called. A process is stopped there at a known place.
@@ -76,14 +67,14 @@ func (p *programs) holding(db *mariadb.Server) (release func()) {
 		_, _ = db.Execute(ctx, "LOCK TABLES keystone.held WRITE", "SELECT SLEEP(600)") // it is killed
 	}()
 	const sleeps = "SELECT ID FROM information_schema.PROCESSLIST WHERE INFO LIKE 'SELECT SLEEP(600)%'"
-	p.Eventually(func() (bool, string) { return p.sql(db, sleeps) != "", "the table is not locked" })
+	p.Eventually(func() (bool, string) { return p.SQL(db, sleeps) != "", "the table is not locked" })
 	done := false
 	release = func() {
 		if done {
 			return
 		}
 		done = true
-		p.sql(db, "KILL "+p.sql(db, sleeps))
+		p.SQL(db, "KILL "+p.SQL(db, sleeps))
 		cancel()
 		<-ended
 	}
@@ -95,7 +86,7 @@ func (p *programs) holding(db *mariadb.Server) (release func()) {
 func (p *programs) waits(db *mariadb.Server) {
 	p.Helper()
 	p.Eventually(func() (bool, string) {
-		all := p.sql(db, "SELECT STATE, INFO FROM information_schema.PROCESSLIST")
+		all := p.SQL(db, "SELECT STATE, INFO FROM information_schema.PROCESSLIST")
 		for line := range strings.Lines(all) {
 			if strings.HasPrefix(line, "Waiting for ") && (strings.Contains(line, "held") || strings.Contains(line, "DROP DATABASE")) {
 				return true, ""
@@ -135,7 +126,7 @@ func (p *programs) running(action string) string {
 	p.Helper()
 	name := ""
 	p.Eventually(func() (bool, string) {
-		for _, o := range p.operations() {
+		for _, o := range p.Operations() {
 			if o.Spec.Action == action && o.Status.Phase.Active() {
 				name = o.Name
 			}
@@ -150,7 +141,7 @@ func (p *programs) lost(name string) *v1alpha1.OnecloudOperation {
 	p.Helper()
 	p.StopOperator()
 	p.operate(func(l *env.Launch) { l.Options.Operations.Silence = time.Second })
-	o := p.untilOperation(name, ended)
+	o := p.UntilOperation(name, env.Ended)
 	p.StopOperator()
 	p.operate()
 	if !strings.Contains(o.Status.Message, "gave no sign for 1s") {
@@ -192,8 +183,8 @@ func TestPrograms(t *testing.T) {
 // asked: without a schedule it is refused; with one the annotation, and an operation made by hand, each start a pod that makes the backup.
 func (p *programs) asked() {
 	p.Helper()
-	p.operation("refused", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup})
-	o := p.untilOperation("refused", ended)
+	p.Operation("refused", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup})
+	o := p.UntilOperation("refused", env.Ended)
 	if len(o.Status.Findings) != 1 || o.Status.Findings[0].Code != "OCA-7423" || o.Status.Phase != v1alpha1.OperationFailed {
 		p.Errorf("%+v", o.Status)
 	}
@@ -201,14 +192,14 @@ func (p *programs) asked() {
 	p.EditObject(&v1alpha1.OnecloudCluster{}, cloud, `{"metadata":{"annotations":{"`+v1alpha1.AnnotationOperation+`":"Backup"}}}`)
 	name := ""
 	p.Eventually(func() (bool, string) {
-		for _, o := range p.operations() {
+		for _, o := range p.Operations() {
 			if o.Spec.Action == v1alpha1.ActionBackup && o.Name != "refused" {
 				name = o.Name
 			}
 		}
 		return name != "", "there is no operation"
 	})
-	o = p.untilOperation(name, ended)
+	o = p.UntilOperation(name, env.Ended)
 	if s := o.Status; s.Phase != v1alpha1.OperationSucceeded || s.Backup == nil || s.Backup.Proven.IsZero() || s.Runner == nil || s.Start.IsZero() {
 		p.Fatalf("%+v", s)
 	}
@@ -221,22 +212,22 @@ func (p *programs) asked() {
 	})
 
 	release := p.holding(p.DB)
-	p.operation("killed", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup})
+	p.Operation("killed", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup})
 	p.waits(p.DB)
 	p.jobs.End("killed", func(pod *env.JobPod) {
 		pod.OOM = true
 		_ = pod.Process.Kill()
 	})
-	o = p.untilOperation("killed", ended)
+	o = p.UntilOperation("killed", env.Ended)
 	if o.Status.Phase != v1alpha1.OperationFailed || o.Status.Findings[0].Code != "OCA-7624" || !strings.Contains(o.Status.Message, "OOMKilled") {
 		p.Errorf("%+v", o.Status)
 	}
 	prints(p.Env, "OOMKilled", "cluster", "backup", "list")
 
-	p.operation("cancelled", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup})
-	p.untilOperation("cancelled", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Step == "dump" })
+	p.Operation("cancelled", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup})
+	p.UntilOperation("cancelled", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Step == "dump" })
 	prints(p.Env, "cancelled", "operation", "cancel", "cancelled")
-	if o := p.untilOperation("cancelled", ended); o.Status.Phase != v1alpha1.OperationCancelled {
+	if o := p.UntilOperation("cancelled", env.Ended); o.Status.Phase != v1alpha1.OperationCancelled {
 		p.Errorf("%+v", o.Status)
 	}
 	release()
@@ -287,7 +278,7 @@ func (p *programs) killedRestore() {
 		p.Fatalf("%+v %v", list, err)
 	}
 	args := []string{"cluster", "backup", "restore", filepath.Join(p.dir, list[0].Name), "--identity", p.key, "--yes"}
-	p.sql(p.DB, "INSERT INTO keystone.held VALUES (2, 'later')")
+	p.SQL(p.DB, "INSERT INTO keystone.held VALUES (2, 'later')")
 	release := p.holding(p.DB)
 	c := p.start(args...)
 	p.waits(p.DB)
@@ -302,7 +293,7 @@ func (p *programs) killedRestore() {
 	if o := p.lost(name); o.Status.Phase != v1alpha1.OperationReverted || !strings.Contains(o.Status.Message, "as it was before") {
 		p.Errorf("%+v", o.Status)
 	}
-	if p.stopped() || p.sql(p.DB, "SELECT COUNT(*) FROM keystone.held") != "2" {
+	if p.stopped() || p.SQL(p.DB, "SELECT COUNT(*) FROM keystone.held") != "2" {
 		p.Error("the cloud is not as it was")
 	}
 	p.UntilReady()
@@ -327,7 +318,7 @@ func (p *programs) killedRestore() {
 	}
 	prints(p.Env, "restored from", args...)
 	p.UntilReady()
-	if rows := p.sql(p.DB, "SELECT COUNT(*) FROM keystone.held"); rows != "1" {
+	if rows := p.SQL(p.DB, "SELECT COUNT(*) FROM keystone.held"); rows != "1" {
 		p.Errorf("%s rows", rows)
 	}
 }

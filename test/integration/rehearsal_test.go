@@ -15,9 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
-	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/mysql/dump"
-	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/fakecloud/program"
 	"yunion.io/x/ocadm/test/integration/harness"
@@ -140,11 +138,11 @@ func (r *rehearsed) predicts(failed []string, skipped bool) {
 // survives ends the operator while migrations run, and starts another.
 func (r *rehearsed) survives() {
 	r.Helper()
-	r.operation("rehearse-twice", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionRehearse, Update: &v1alpha1.UpdateParameters{Version: rehearsalTo}})
-	r.untilOperation("rehearse-twice", func(o *v1alpha1.OnecloudOperation) bool { return len(o.Status.Rehearsal) > 0 || ended(o) })
+	r.Operation("rehearse-twice", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionRehearse, Update: &v1alpha1.UpdateParameters{Version: rehearsalTo}})
+	r.UntilOperation("rehearse-twice", func(o *v1alpha1.OnecloudOperation) bool { return len(o.Status.Rehearsal) > 0 || env.Ended(o) })
 	r.StopOperator()
 	r.StartOperator()
-	o := r.untilOperation("rehearse-twice", ended)
+	o := r.UntilOperation("rehearse-twice", env.Ended)
 	if o.Status.Phase != v1alpha1.OperationSucceeded || len(o.Status.Rehearsal) != len(withDatabases) {
 		r.Errorf("%+v", o.Status)
 	}
@@ -226,10 +224,9 @@ func (r *rehearsed) statements() []mariadb.Statement {
 // nothingLeft looks for what a rehearsal makes.
 func (r *rehearsed) nothingLeft() {
 	r.Helper()
-	out, err := r.DB.Execute(r.Context(), "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME LIKE 'ocadm\\_scratch%'",
-		"SELECT User FROM mysql.user WHERE User LIKE 'ocadm\\_scratch%'", "SELECT name FROM ocadm.owners WHERE name LIKE 'ocadm\\_scratch%'")
-	if err != nil || strings.TrimSpace(out) != "" {
-		r.Errorf("on the database server: %q %v", out, err)
+	if out := r.SQL(r.DB, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME LIKE 'ocadm\\_scratch%'",
+		"SELECT User FROM mysql.user WHERE User LIKE 'ocadm\\_scratch%'", "SELECT name FROM ocadm.owners WHERE name LIKE 'ocadm\\_scratch%'"); out != "" {
+		r.Errorf("on the database server: %q", out)
 	}
 	var pods corev1.PodList
 	var secrets corev1.SecretList
@@ -246,20 +243,7 @@ func (r *rehearsed) nothingLeft() {
 // examine sums up the tables of the cloud, but for that of the tokens.
 func (r *rehearsed) examine() dump.Summary {
 	r.Helper()
-	a, err := mysql.Open(r.Context(), mysql.Config{Host: r.DB.Host, Port: r.DB.Port, User: "root", Password: r.DB.RootPassword,
-		Owner: mysql.Owner{ID: string(r.Credentials()[component.CloudID])}})
-	if err != nil {
-		r.Fatal(err)
-	}
-	defer a.Close()
-	names, err := backup.Databases(r.Context(), a)
-	if err != nil {
-		r.Fatal(err)
-	}
-	sum, err := dump.Examine(r.Context(), a, names)
-	if err != nil {
-		r.Fatal(err)
-	}
+	_, sum := r.Databases(r.DB)
 	for i := range sum.Databases {
 		sum.Databases[i].Tables = slices.DeleteFunc(sum.Databases[i].Tables, func(t dump.TableSummary) bool { return t.Name == "tokens" })
 	}

@@ -106,12 +106,7 @@ func (e *cloudTest) catalogue() {
 // databases of the server.
 func (e *cloudTest) databases() []string {
 	e.Helper()
-	admin, err := mysql.Open(e.Context(), mysql.Config{Host: e.DB.Host, Port: e.DB.Port, User: "root", Password: e.DB.RootPassword})
-	if err != nil {
-		e.Fatal(err)
-	}
-	defer admin.Close()
-	all, err := admin.Databases(e.Context())
+	all, err := e.Admin(e.DB).Databases(e.Context())
 	if err != nil {
 		e.Fatal(err)
 	}

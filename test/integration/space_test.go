@@ -23,7 +23,7 @@ func TestNoUpdateWithoutSpace(t *testing.T) {
 	}
 	e.Install(e.Minimal())
 	m := migrated{e}
-	m.sql("INSTALL SONAME 'ha_archive'")
+	m.SQL(m.DB, "INSTALL SONAME 'ha_archive'")
 	dir, err := e.DB.Execute(t.Context(), "SELECT @@datadir")
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func TestNoUpdateWithoutSpace(t *testing.T) {
 	// grow makes a table that is larger than any disk: most of its file is a hole.
 	grow := func() {
 		t.Helper()
-		m.sql("CREATE TABLE keystone.large (id INT NOT NULL) ENGINE=ARCHIVE")
+		m.SQL(m.DB, "CREATE TABLE keystone.large (id INT NOT NULL) ENGINE=ARCHIVE")
 		if err := os.Truncate(filepath.Join(strings.TrimSpace(dir), "keystone", "large.ARZ"), 8<<40); err != nil {
 			t.Fatal(err)
 		}
@@ -63,16 +63,16 @@ func TestNoUpdateWithoutSpace(t *testing.T) {
 		}
 	}
 
-	m.sql("UNINSTALL SONAME 'disks'")
-	o := e.operation("unknown", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck, Update: &v1alpha1.UpdateParameters{Version: "v4.0.5"}})
-	o = e.untilOperation(o.Name, ended)
+	m.SQL(m.DB, "UNINSTALL SONAME 'disks'")
+	o := e.Operation("unknown", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionCheck, Update: &v1alpha1.UpdateParameters{Version: "v4.0.5"}})
+	o = e.UntilOperation(o.Name, env.Ended)
 	if len(o.Status.Findings) != 1 || o.Status.Findings[0].Code != "OCA-7074" || o.Status.Phase != v1alpha1.OperationSucceeded {
 		t.Errorf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Findings)
 	}
-	m.sql("INSTALL SONAME 'disks'")
-	m.sql("DROP TABLE keystone.large")
+	m.SQL(m.DB, "INSTALL SONAME 'disks'")
+	m.SQL(m.DB, "DROP TABLE keystone.large")
 	prints(e.Env, "Succeeded", "operation", "check", "--version", "v4.0.5")
-	update := e.operation("update", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Update: &v1alpha1.UpdateParameters{Version: "v4.0.5"}})
+	update := e.Operation("update", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Update: &v1alpha1.UpdateParameters{Version: "v4.0.5"}})
 	m.ends(update, v1alpha1.OperationSucceeded)
 	grow()
 	_, err = ocadm(e.Env, "cluster", "rollback", "--keep-databases", "--wait")

@@ -18,7 +18,6 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/operatorctl/operation"
 	"yunion.io/x/ocadm/test/env"
 )
 
@@ -37,7 +36,7 @@ func TestUpdateInWaves(t *testing.T) {
 		}
 		return name != ""
 	})
-	o := e.untilOperation(name, ended)
+	o := e.UntilOperation(name, env.Ended)
 	if o.Status.Phase != v1alpha1.OperationSucceeded {
 		t.Fatalf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Steps)
 	}
@@ -101,12 +100,12 @@ func TestFailedWaveIsReverted(t *testing.T) {
 	before := e.Deployments()
 	first := e.Cloud().Status.Release
 	e.Kubelet.Hold("Deployment", namespace, "default-region") // its new pods are never ready
-	e.operation("fails", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Timeout: "30s", Update: &v1alpha1.UpdateParameters{Version: "v4.0.5"}})
-	e.untilOperation("fails", func(o *v1alpha1.OnecloudOperation) bool {
-		return o.Status.Phase == v1alpha1.OperationReverting || ended(o)
+	e.Operation("fails", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Timeout: "30s", Update: &v1alpha1.UpdateParameters{Version: "v4.0.5"}})
+	e.UntilOperation("fails", func(o *v1alpha1.OnecloudOperation) bool {
+		return o.Status.Phase == v1alpha1.OperationReverting || env.Ended(o)
 	})
 	e.Kubelet.Release(t.Context(), "Deployment", namespace, "default-region")
-	o := e.untilOperation("fails", ended)
+	o := e.UntilOperation("fails", env.Ended)
 	if o.Status.Phase != v1alpha1.OperationReverted {
 		t.Fatalf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Steps)
 	}
@@ -176,22 +175,12 @@ func TestNoUpdateWithoutImages(t *testing.T) {
 		return cr != nil && cr.Status.Release.Version == "v4.0.5" && cr.Status.Rollout == nil
 	})
 	e.notRefused()
-	all := e.operations()
-	o := e.untilOperation(all[len(all)-1].Name, ended)
+	all := e.Operations()
+	o := e.UntilOperation(all[len(all)-1].Name, env.Ended)
 	if i := slices.IndexFunc(o.Status.Steps, func(s v1alpha1.OperationStep) bool { return s.Name == "pull" }); o.Status.Phase != v1alpha1.OperationSucceeded || i < 0 ||
 		o.Status.Steps[i].Total == 0 || o.Status.Steps[i].Done != o.Status.Steps[i].Total {
 		t.Errorf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Steps)
 	}
-}
-
-// operations are those of the cloud, the latest last.
-func (e *cloudTest) operations() []*v1alpha1.OnecloudOperation {
-	e.Helper()
-	all, err := operation.Of(e.Context(), e.Client, client.ObjectKey{Namespace: namespace, Name: cloud})
-	if err != nil {
-		e.Fatal(err)
-	}
-	return all
 }
 
 // isRefused waits until an update was refused, and looks for its finding where users look.
@@ -200,7 +189,7 @@ func (e *cloudTest) isRefused(version, inForce, code, next string) {
 	var c *metav1.Condition
 	var last string
 	e.Eventually(func() (bool, string) {
-		cr, all := e.Cloud(), e.operations()
+		cr, all := e.Cloud(), e.Operations()
 		if last = ""; len(all) > 0 {
 			last = all[len(all)-1].Name
 		}
@@ -248,7 +237,7 @@ func TestIncompleteCloudIsNotMovedAtOnce(t *testing.T) {
 	e.Rest()
 	e.Edit(`{"spec":{"version":"v4.0.4"}}`) // the first one was a mistake
 	e.Eventually(runs("keystone", "v4.0.4"))
-	if all := e.operations(); len(all) > 0 {
+	if all := e.Operations(); len(all) > 0 {
 		t.Errorf("a cloud that has never run was moved by %s", all[0].Name)
 	}
 
@@ -261,7 +250,7 @@ func TestIncompleteCloudIsNotMovedAtOnce(t *testing.T) {
 	before := e.Deployments()
 	e.Edit(`{"spec":{"version":"v4.0.5"}}`)
 	e.isRefused("v4.0.5", "v4.0.4", "OCA-7051", "repair them first")
-	if f := e.operations()[0].Status.Findings; len(f) == 0 || !strings.Contains(f[0].Cause, "glance is Progressing") {
+	if f := e.Operations()[0].Status.Findings; len(f) == 0 || !strings.Contains(f[0].Cause, "glance is Progressing") {
 		t.Errorf("%+v", f)
 	}
 	for name, d := range e.Deployments() {
@@ -276,8 +265,8 @@ func TestIncompleteCloudIsNotMovedAtOnce(t *testing.T) {
 	e.Eventually(runs("glance", "v4.0.5"))
 	e.UntilReady()
 	e.notRefused()
-	all := e.operations()
-	if o := e.untilOperation(all[len(all)-1].Name, ended); len(all) != 2 || o.Status.Phase != v1alpha1.OperationSucceeded {
+	all := e.Operations()
+	if o := e.UntilOperation(all[len(all)-1].Name, env.Ended); len(all) != 2 || o.Status.Phase != v1alpha1.OperationSucceeded {
 		t.Errorf("%d operations; %s: %s", len(all), o.Status.Phase, o.Status.Message)
 	}
 }

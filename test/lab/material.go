@@ -28,16 +28,16 @@ func prepareCommand() *cobra.Command {
 }
 
 func bundleCommand() *cobra.Command {
-	o := assemble.Options{Logf: logf}
+	o, out := assemble.Options{Logf: logf}, ""
 	cmd := &cobra.Command{
 		Use: "bundle", Args: cobra.NoArgs,
 		Short:   "Write the bundle: node programs and every image, in one archive",
 		Example: "  lab bundle -o dist/ocadm.bundle\n  lab bundle -o dist/v1.35.bundle --kubernetes-version v1.35.8",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return assemble.Bundle(cmd.Context(), o)
+			return assemble.Bundle(cmd.Context(), out, o)
 		},
 	}
-	cmd.Flags().StringVarP(&o.Out, "output", "o", "dist/ocadm.bundle", "the bundle's file")
+	cmd.Flags().StringVarP(&out, "output", "o", "dist/ocadm.bundle", "the bundle's file")
 	cmd.Flags().StringVar(&o.CloudVersion, "version", "v4.0.3", "the tag of the cloud's images")
 	cmd.Flags().StringVar(&o.KubernetesVersion, "kubernetes-version", "", "a version that the lab has a module of (default: that of this ocadm)")
 	cmd.Flags().StringVar(&o.Fakecloud, "fakecloud", "", "the stand-in binary (default: built from test/fakecloud)")

@@ -11,7 +11,7 @@ import (
 
 // Execute runs statements as root, by the client of the server's package, and returns what it printed: a line for each row, with tabs.
 func (s *Server) Execute(ctx context.Context, statements ...string) (string, error) {
-	p, err := findPrograms()
+	p, err := FindPrograms()
 	if err != nil {
 		return "", err
 	}

@@ -60,13 +60,13 @@ const startTimeout = 3 * time.Minute
 
 // Start makes a database directory below dir, starts a server in it and waits until it takes connections. ctx bounds the start only.
 func Start(ctx context.Context, dir string, o Options) (*Server, error) {
-	p, err := findPrograms()
+	p, err := FindPrograms()
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	s := &Server{MySQL: p.mysql, RootPassword: cmp.Or(o.RootPassword, "Root-"+rand.Text())}
+	s := &Server{MySQL: p.MySQL, RootPassword: cmp.Or(o.RootPassword, "Root-"+rand.Text())}
 	if s.Host, s.Port, err = listenAddr(o.Addr); err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func Start(ctx context.Context, dir string, o Options) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) start(ctx context.Context, p programs, o Options) error {
+func (s *Server) start(ctx context.Context, p Programs, o Options) error {
 	me, err := user.Current()
 	if err != nil {
 		return err
@@ -93,11 +93,11 @@ func (s *Server) start(ctx context.Context, p programs, o Options) error {
 		return err
 	}
 	//nolint:gosec // programs of the distribution
-	out, err := p.install.run(ctx, "--datadir="+data, "--user="+me.Username, "--tmpdir="+tmp).CombinedOutput()
+	out, err := p.Install.run(ctx, "--datadir="+data, "--user="+me.Username, "--tmpdir="+tmp).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("making a database directory: %w: %s", err, out)
 	}
-	if err := os.WriteFile(initFile, []byte(initSQL(s.RootPassword, o.RootHosts, p.mysql)), 0o600); err != nil {
+	if err := os.WriteFile(initFile, []byte(initSQL(s.RootPassword, o.RootHosts, p.MySQL)), 0o600); err != nil {
 		return err
 	}
 	args := []string{
@@ -106,13 +106,13 @@ func (s *Server) start(ctx context.Context, p programs, o Options) error {
 		"--skip-name-resolve", "--skip-log-bin", "--performance-schema=OFF", "--innodb-flush-log-at-trx-commit=0",
 		"--innodb-buffer-pool-size=64M", "--max-connections=500",
 	}
-	if !p.mysql {
+	if !p.MySQL {
 		args = append(args, "--plugin-load-add=disks") // as the embedded database has it
 	}
 	if o.GeneralLog {
 		args = append(args, "--general-log", "--general-log-file="+s.log)
 	}
-	cmd := p.daemon.run(context.WithoutCancel(ctx), append(args, o.Args...)...) // ctx bounds the start only
+	cmd := p.Daemon.run(context.WithoutCancel(ctx), append(args, o.Args...)...) // ctx bounds the start only
 	cmd.Dir = s.dir
 	if s.process, err = child.Start(cmd, filepath.Join(s.dir, "server.log")); err != nil {
 		return err

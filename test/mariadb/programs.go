@@ -20,39 +20,42 @@ func (p program) run(ctx context.Context, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, p[0], slices.Concat(p[1:], args)...) //nolint:gosec // a program of the distribution
 }
 
-type programs struct {
-	mysql                   bool
-	daemon, install, client program
+// Programs are those of a server.
+type Programs struct {
+	// MySQL is true for Oracle's MySQL, false for MariaDB.
+	MySQL                   bool
+	Daemon, Install, client program
 }
 
-func findPrograms() (programs, error) {
+// FindPrograms finds them.
+func FindPrograms() (Programs, error) {
 	if root := os.Getenv(MySQLEnv); root != "" {
 		return mysqlPrograms(root)
 	}
-	p := programs{
-		daemon:  find("mariadbd", "mysqld"),
-		install: find("mariadb-install-db", "mysql_install_db"),
+	p := Programs{
+		Daemon:  find("mariadbd", "mysqld"),
+		Install: find("mariadb-install-db", "mysql_install_db"),
 		client:  find("mariadb", "mysql"),
 	}
-	if p.daemon == nil || p.install == nil || p.client == nil {
+	if p.Daemon == nil || p.Install == nil || p.client == nil {
 		return p, ErrNotInstalled
 	}
-	p.install = append(p.install, "--auth-root-authentication-method=normal", "--skip-test-db")
+	p.Install = append(p.Install, "--auth-root-authentication-method=normal", "--skip-test-db")
 	return p, nil
 }
 
 // mysqlPrograms runs the programs below root with the dynamic linker and the libraries that lie there: they are newer than this machine's.
-func mysqlPrograms(root string) (programs, error) {
+func mysqlPrograms(root string) (Programs, error) {
 	linkers, err := filepath.Glob(filepath.Join(root, "usr/lib/*-linux-gnu/ld-linux-*"))
 	if err != nil || len(linkers) == 0 {
-		return programs{}, ErrNotInstalled
+		return Programs{}, ErrNotInstalled
 	}
 	linked := func(name string, args ...string) program {
 		return append(program{linkers[0], "--library-path", filepath.Dir(linkers[0]), filepath.Join(root, name), "--no-defaults"}, args...)
 	}
 	daemon := linked("usr/sbin/mysqld", "--basedir="+filepath.Join(root, "usr"), "--mysqlx=OFF", "--secure-file-priv=NULL", "--log-error-verbosity=3")
-	return programs{
-		mysql: true, daemon: daemon, install: append(slices.Clone(daemon), "--initialize-insecure"),
+	return Programs{
+		MySQL: true, Daemon: daemon, Install: append(slices.Clone(daemon), "--initialize-insecure"),
 		client: linked("usr/bin/mysql"),
 	}, nil
 }
@@ -67,16 +70,4 @@ func find(names ...string) program {
 		}
 	}
 	return nil
-}
-
-// Paths are the programs of the server with the arguments that always come first.
-type Paths struct {
-	MySQL           bool
-	Daemon, Install []string
-}
-
-// Programs finds them, for tests that start servers in their own way.
-func Programs() (Paths, error) {
-	p, err := findPrograms()
-	return Paths{MySQL: p.mysql, Daemon: p.daemon, Install: p.install}, err
 }

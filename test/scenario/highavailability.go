@@ -56,16 +56,8 @@ func (sc *Scenario) Outage(ctx context.Context, quiet time.Duration, fail func()
 	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // only whether it answers is measured
 	answers := func() bool {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+sc.VirtualAddress()+":6443/readyz", nil)
-		if err != nil {
-			return false
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			return false
-		}
-		_ = resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
+		_, _, err := fetch(ctx, client, http.MethodGet, "https://"+sc.VirtualAddress()+":6443/readyz", http.Header{}, nil)
+		return err == nil
 	}
 	if !answers() {
 		return 0, fmt.Errorf("nothing answers at %s before the failure", sc.VirtualAddress())

@@ -9,10 +9,9 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 )
@@ -33,7 +32,7 @@ type Poll struct {
 // Polled is what became of the requests of a Poll.
 type Polled struct {
 	Name string
-	// Sent counts requests, Failed those without an answer of 2xx.
+	// Sent counts requests, Failed those without an answer of 200.
 	Sent, Failed int
 	// Outage is the longest time from a request that failed to the next one that did not.
 	Outage time.Duration
@@ -127,20 +126,11 @@ func poll(ctx context.Context, via *http.Client, p Poll, began time.Time) Polled
 }
 
 func ask(ctx context.Context, via *http.Client, p Poll) error {
-	request, err := http.NewRequestWithContext(ctx, p.Method, p.URL, strings.NewReader(p.Body))
-	if err != nil {
-		return err
+	var body any
+	if p.Body != "" {
+		body = json.RawMessage(p.Body)
 	}
-	request.Header.Set("Content-Type", "application/json")
-	response, err := via.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode/100 != 2 {
-		err = fmt.Errorf("%s: %.300s", response.Status, text)
-	}
+	_, _, err := fetch(ctx, via, p.Method, p.URL, http.Header{}, body)
 	return err
 }
 

@@ -231,6 +231,5 @@ func BuildFor(ctx context.Context, checkout string, o assemble.Options) (ocadm, 
 		return "", "", err
 	}
 	o.Logf("building the bundle (the first time this builds Kubernetes; later runs take it from the cache)")
-	o.Out = bundle
-	return ocadm, bundle, assemble.Bundle(ctx, o)
+	return ocadm, bundle, assemble.Bundle(ctx, bundle, o)
 }

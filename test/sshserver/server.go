@@ -65,11 +65,17 @@ type T interface {
 // NewKey makes a key pair: for a client in PEM, and as the server sees it.
 func NewKey(t T) (private []byte, public ssh.PublicKey) {
 	t.Helper()
-	_, key, err := ed25519.GenerateKey(rand.Reader)
+	key, signer := newSigner(t)
+	block, err := ssh.MarshalPrivateKey(key, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	block, err := ssh.MarshalPrivateKey(key, "")
+	return pem.EncodeToMemory(block), signer.PublicKey()
+}
+
+func newSigner(t T) (ed25519.PrivateKey, ssh.Signer) {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +83,7 @@ func NewKey(t T) (private []byte, public ssh.PublicKey) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(block), signer.PublicKey()
+	return key, signer
 }
 
 // Start makes the server listen on loopback until the test ends.
@@ -126,14 +132,7 @@ func (s *Server) Up(t T) {
 // Reinstall gives the machine another host key.
 func (s *Server) Reinstall(t T) {
 	t.Helper()
-	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	host, err := ssh.NewSignerFromKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, host := newSigner(t)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.host = host

@@ -55,13 +55,9 @@ func (s *Server) changeRole(c rest.Call) (any, error) {
 
 // assign gives, takes or tests a role of a user in a project.
 func (s *Server) assign(c rest.Call) (any, error) {
-	var ids [3]string
-	for i, object := range [3][2]string{{"users", "user"}, {"projects", "project"}, {"roles", "role"}} {
-		r, err := s.store.Get(c.Context(), object[0], c.Params[object[1]])
-		if err != nil {
-			return nil, err
-		}
-		ids[i] = r.Text("id")
+	ids, err := idsOf(c.Context(), s.store, c.Params["user"], c.Params["project"], c.Params["role"])
+	if err != nil {
+		return nil, err
 	}
 	if c.Method == http.MethodPut {
 		return map[string]any{}, assignRole(c.Context(), s.store, ids[0], ids[1], ids[2])

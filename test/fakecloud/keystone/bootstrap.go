@@ -56,15 +56,23 @@ func bootstrap(ctx context.Context, s *rest.Store, options servicespec.Values) e
 }
 
 func assignAdmin(ctx context.Context, s *rest.Store) error {
-	var ids [3]string
-	for i, object := range [3][2]string{{"users", adminUser}, {"projects", systemProject}, {"roles", adminRole}} {
+	ids, err := idsOf(ctx, s, adminUser, systemProject, adminRole)
+	if err != nil {
+		return err
+	}
+	return assignRole(ctx, s, ids[0], ids[1], ids[2])
+}
+
+// idsOf are the ids of a user, a project and a role that are given by id or name.
+func idsOf(ctx context.Context, s *rest.Store, user, project, role string) (ids [3]string, err error) {
+	for i, object := range [3][2]string{{"users", user}, {"projects", project}, {"roles", role}} {
 		r, err := s.Get(ctx, object[0], object[1])
 		if err != nil {
-			return err
+			return ids, err
 		}
 		ids[i] = r.Text("id")
 	}
-	return assignRole(ctx, s, ids[0], ids[1], ids[2])
+	return ids, nil
 }
 
 func assignRole(ctx context.Context, s *rest.Store, user, project, role string) error {

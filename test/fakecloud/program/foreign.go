@@ -38,7 +38,7 @@ func startForeign(ctx context.Context, m Machine, p servicespec.Spec, args []str
 	routes := rest.Routes{{Method: http.MethodGet, Path: "/health", Handle: func(rest.Call) (any, error) { return "OK", nil }}}
 	var listeners []rest.Listener
 	for _, port := range ports {
-		listeners = append(listeners, rest.Listener{Port: port, TLS: pair, Handler: routes})
+		listeners = append(listeners, rest.Listener{Address: m.Address, Port: port, TLS: pair, Handler: routes})
 	}
 	return rest.Serve(ctx, listeners, func() {
 		log.Printf("%s listens on %v", p.Name, ports)

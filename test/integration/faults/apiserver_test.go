@@ -21,7 +21,7 @@ const foreign = "example.com/other:v1"
 func (w *faulty) drift(t testing.TB, name string) {
 	t.Helper()
 	d := &appsv1.Deployment{}
-	w.get(t, d, name)
+	w.In(t).Get(d, name)
 	patch := client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"`+foreign+`"}]`))
 	if err := w.Client.Patch(t.Context(), d, patch, client.FieldOwner("kubectl-edit")); err != nil {
 		t.Fatal(err)

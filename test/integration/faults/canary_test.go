@@ -35,11 +35,11 @@ func TestCanary(t *testing.T) {
 		opts.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
 	t.Cleanup(func() { o.stop(t) })
-	w.create(t, w.minimal())
+	w.In(t).Create(w.minimal())
 
 	texts := map[string]string{}
 	remember := func(when string) {
-		cr := w.cr(t)
+		cr := w.In(t).TryCloud()
 		cr.Spec.MySQL.Password = "" // there the user has put it himself
 		b, err := yaml.Marshal(cr)
 		if err != nil {

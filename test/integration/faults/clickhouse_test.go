@@ -86,7 +86,7 @@ func (c *clickhouseEnv) logins(t testing.TB) {
 			t.Errorf("%s: %v", comp, err)
 		}
 		var file corev1.Secret
-		c.get(t, &file, "default-"+comp+"-config")
+		c.In(t).Get(&file, "default-"+comp+"-config")
 		if dsn := fmt.Sprintf("clickhouse: tcp://%s?database=%s&", at, account); !strings.Contains(string(file.Data[comp+".conf"]), dsn) ||
 			!strings.Contains(string(file.Data[comp+".conf"]), acc.Password) {
 			t.Errorf("%s is not configured with %q and that password", comp, dsn)
@@ -101,7 +101,7 @@ func TestClickHouse(t *testing.T) {
 	c.server.Pause()
 	cr := c.minimal()
 	o := c.run(t, c.direct, audits(time.Second))
-	c.create(t, cr)
+	c.In(t).Create(cr)
 	// Keystone has a schema there, and nearly all wait for keystone; what does not is made.
 	c.untilSays(t, o, "keystone", v1alpha1.Waiting, "clickhouse/keystone", "connection refused")
 	c.untilSays(t, o, "web", v1alpha1.Available)
@@ -162,7 +162,7 @@ func TestClickHouse(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = client.IgnoreNotFound(c.Client.Delete(context.WithoutCancel(t.Context()), secret)) })
-		c.edit(t, `{"spec":{"clickhouse":{"password":null,"passwordSecretRef":{"name":"columns","key":"password"}}}}`)
+		c.In(t).Edit(`{"spec":{"clickhouse":{"password":null,"passwordSecretRef":{"name":"columns","key":"password"}}}}`)
 		c.untilReady(t, o, -1)
 		for _, password := range []string{next, cr.Spec.Clickhouse.Password} {
 			c.saysNothingOf(t, password)
@@ -178,7 +178,7 @@ func TestClickHouse(t *testing.T) {
 		if !strings.HasSuffix(name, ".clickhouse-password") {
 			continue
 		}
-		for _, s := range append(c.server.Statements(), o.log.String(), fmt.Sprint(c.cr(t).Status)) {
+		for _, s := range append(c.server.Statements(), o.log.String(), fmt.Sprint(c.In(t).TryCloud().Status)) {
 			if strings.Contains(s, secret) {
 				t.Errorf("%s is in a statement, a log or the status", name)
 			}
@@ -194,7 +194,7 @@ func TestClickHouse(t *testing.T) {
 	t.Run("loses all when the cloud is to take its data along", func(t *testing.T) {
 		again := c.minimal()
 		again.Spec.DeletionPolicy = v1alpha1.Delete
-		c.create(t, again)
+		c.In(t).Create(again)
 		c.untilReady(t, o, -1)
 		c.logins(t)
 		c.remove(t)

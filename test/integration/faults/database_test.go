@@ -70,7 +70,7 @@ func TestDatabaseOnInstall(t *testing.T) {
 			},
 			begin: func(*testing.T, *faulty, *operator) {},
 			end: func(t *testing.T, w *faulty, _ *operator) {
-				w.edit(t, `{"spec":{"mysql":{"password":"`+dbPassword+`"}}}`)
+				w.In(t).Edit(`{"spec":{"mysql":{"password":"` + dbPassword + `"}}}`)
 			},
 			says: "Access denied for user", dials: 5, calls: 5,
 		},
@@ -97,7 +97,7 @@ func TestDatabaseOnInstall(t *testing.T) {
 			}
 			fault.begin(t, w, o)
 			before, began := o.has(), time.Now()
-			w.create(t, cr)
+			w.In(t).Create(cr)
 			for _, c := range []string{"keystone", "yunionconf"} {
 				w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
 					s := env.Component(cr, c)
@@ -135,7 +135,7 @@ func (w *faulty) hold(t *testing.T) {
 // saysNothingOf checks that a secret is not in what people read.
 func (w *faulty) saysNothingOf(t testing.TB, secret string) {
 	t.Helper()
-	cr := w.cr(t)
+	cr := w.In(t).TryCloud()
 	if text := fmt.Sprint(cr.Status); strings.Contains(text, secret) {
 		t.Error("the status contains a secret")
 	}
@@ -228,7 +228,7 @@ func TestDatabasePasswordInSecret(t *testing.T) {
 	cr := w.withAdministrator()
 	cr.Spec.MySQL.Password, cr.Spec.MySQL.PasswordSecretRef = "", &v1alpha1.SecretKeyRef{Name: "database", Key: "password"}
 	o := w.run(t, func(*operatorctl.Options) {})
-	w.create(t, cr)
+	w.In(t).Create(cr)
 	w.untilSays(t, o, "keystone", v1alpha1.Degraded, `secrets "database" not found`)
 	w.untilSays(t, o, "web", v1alpha1.Available)
 	secret.StringData = map[string]string{"other": "x"}

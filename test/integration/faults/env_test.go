@@ -33,13 +33,8 @@ func TestMain(m *testing.M) { env.Main(m) }
 // use gives a test an environment without a cloud.
 func use(t *testing.T) *faulty {
 	t.Helper()
-	w := &faulty{Env: env.New(t, env.Options{})}
-	var err error
-	if w.root, err = mysql.Open(t.Context(), mysql.Config{Host: w.DB.Host, Port: w.DB.Port, User: "root", Password: w.DB.RootPassword}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { w.root.Close() })
-	return w
+	e := env.New(t, env.Options{})
+	return &faulty{Env: e, root: e.Admin(e.DB)}
 }
 
 // minimal is a small cloud.

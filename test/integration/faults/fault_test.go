@@ -35,7 +35,7 @@ func (w *faulty) install(t *testing.T, cr *v1alpha1.OnecloudCluster, options ...
 	t.Helper()
 	o := w.run(t, options...)
 	began, _ := passes(t)
-	w.create(t, cr)
+	w.In(t).Create(cr)
 	w.untilReady(t, o, began)
 	return o
 }
@@ -65,7 +65,7 @@ func (w *faulty) untilSays(t testing.TB, o *operator, name string, state v1alpha
 // are checks that components are in a state.
 func (w *faulty) are(t testing.TB, state v1alpha1.State, names ...string) {
 	t.Helper()
-	if others := notIn(w.cr(t), state, names); others != "" {
+	if others := notIn(w.In(t).TryCloud(), state, names); others != "" {
 		t.Error(others)
 	}
 }
@@ -90,14 +90,6 @@ func notIn(cr *v1alpha1.OnecloudCluster, state v1alpha1.State, names []string) s
 	return strings.Join(out, "; ")
 }
 
-// get reads an object of the cloud.
-func (w *faulty) get(t testing.TB, o client.Object, name string) {
-	t.Helper()
-	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // untilThere waits until an object is as wanted.
 func (w *faulty) untilThere(t testing.TB, op *operator, o client.Object, name string, cond kube.Condition) {
 	t.Helper()
@@ -116,7 +108,7 @@ func (w *faulty) untilThere(t testing.TB, op *operator, o client.Object, name st
 			}
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: %s\n%s\n%s", name, why, env.States(w.cr(t)), op.tail(30))
+			t.Fatalf("%s: %s\n%s\n%s", name, why, env.States(w.In(t).TryCloud()), op.tail(30))
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -145,7 +137,7 @@ func (w *faulty) untilTold(t testing.TB, o *operator, reason, text string) {
 			t.Fatal(err)
 		}
 		for _, e := range list.Items {
-			if e.Regarding.UID == w.cr(t).UID && e.Reason == reason && strings.Contains(e.Note, text) && e.Type == corev1.EventTypeWarning {
+			if e.Regarding.UID == w.In(t).TryCloud().UID && e.Reason == reason && strings.Contains(e.Note, text) && e.Type == corev1.EventTypeWarning {
 				return
 			}
 		}

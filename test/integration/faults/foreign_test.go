@@ -4,7 +4,6 @@ package faults
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,7 +15,7 @@ import (
 // annotate sets an annotation of the cloud.
 func (w *faulty) annotate(t testing.TB, key, value string) {
 	t.Helper()
-	cr := w.cr(t)
+	cr := w.In(t).TryCloud()
 	before := client.MergeFrom(cr.DeepCopy())
 	if cr.Annotations == nil {
 		cr.Annotations = map[string]string{}
@@ -43,7 +42,7 @@ func TestForeignDatabase(t *testing.T) {
 	cr := w.minimal()
 	cr.Spec.DeletionPolicy = v1alpha1.Delete
 	o := w.run(t)
-	w.create(t, cr)
+	w.In(t).Create(cr)
 	w.untilSays(t, o, "glance", v1alpha1.Degraded, `database "glance" exists, and this cloud did not make it`,
 		"kubectl -n "+namespace+" annotate --overwrite oc default "+v1alpha1.AnnotationAdoptDatabases+"=glance")
 	w.untilSays(t, o, "yunionconf", v1alpha1.Degraded, `database "yunionconf" belongs to cloud elsewhere/other/abc`, v1alpha1.AnnotationAdoptDatabases+"=elsewhere/other/abc")
@@ -59,7 +58,7 @@ func TestForeignDatabase(t *testing.T) {
 	if err != nil || !slices.Equal(left, []string{"glance"}) {
 		t.Errorf("left: %q, %v", left, err)
 	}
-	if marks, err := w.DB.Execute(t.Context(), "SELECT * FROM "+mysql.OwnersDatabase+".owners"); err != nil || strings.TrimSpace(marks) != "" {
-		t.Errorf("markers left: %q, %v", marks, err)
+	if marks := w.SQL(w.DB, "SELECT * FROM "+mysql.OwnersDatabase+".owners"); marks != "" {
+		t.Errorf("markers left: %q", marks)
 	}
 }

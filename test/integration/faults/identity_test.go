@@ -142,7 +142,7 @@ func TestStandardPoliciesHoldNobodyUp(t *testing.T) {
 		}
 		return nil, nil //nolint:nilnil // documented: the service answers itself
 	}, nil, nil)
-	w.create(t, w.minimal())
+	w.In(t).Create(w.minimal())
 	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
 		k := env.Component(cr, "keystone")
 		for _, name := range []string{"region", "glance", "yunionconf", "web"} {

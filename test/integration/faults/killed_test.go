@@ -15,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl"
+	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/fakecloud/program"
 )
 
@@ -73,7 +74,7 @@ func (u *updated) lives(t *testing.T, k *killer, name string) (o *v1alpha1.Onecl
 	o = &v1alpha1.OnecloudOperation{}
 	u.Eventually(func() (bool, string) {
 		u.Get(o, name)
-		return ended(o) || operator.isDead(), fmt.Sprintf("%s: %s\n%s", o.Status.Phase, o.Status.Message, operator.tail(12))
+		return env.Ended(o) || operator.isDead(), fmt.Sprintf("%s: %s\n%s", o.Status.Phase, o.Status.Message, operator.tail(12))
 	})
 	u.Get(o, name)
 	return o
@@ -82,10 +83,7 @@ func (u *updated) lives(t *testing.T, k *killer, name string) (o *v1alpha1.Onecl
 // onlyKnownCopies checks that of the databases beside those of the cloud there are only sets that the operation names.
 func (u *updated) onlyKnownCopies(t *testing.T, o *v1alpha1.OnecloudOperation) {
 	t.Helper()
-	out, err := u.DB.Execute(t.Context(), "SHOW DATABASES LIKE 'ocadm%'")
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := u.SQL(u.DB, "SHOW DATABASES LIKE 'ocadm%'")
 	var prefixes []string
 	if d := o.Status.Databases; d != nil {
 		for _, c := range append(slices.Clone(d.Replaced), *d.Saved) {
@@ -103,7 +101,7 @@ func (u *updated) onlyKnownCopies(t *testing.T, o *v1alpha1.OnecloudOperation) {
 // TestUpdateOfKilledOperator kills the operator in each step of an update and of its way back, several times in those that have many effects: what was
 // sent has happened or not, and no one gets the answer. The next one goes on, and the cloud ends entirely new or entirely old.
 func TestUpdateOfKilledOperator(t *testing.T) {
-	u := newUpdated(t, "keystone", "region", "glance", "host")
+	u := newUpdated(t, []string{"keystone", "region", "glance", "host"})
 	u.StopOperator()
 	for _, c := range []struct {
 		name   string
@@ -122,7 +120,7 @@ func TestUpdateOfKilledOperator(t *testing.T) {
 			u.update(name)
 			k := &killer{killed: map[string]int{}}
 			o := u.lives(t, k, name)
-			for !ended(o) {
+			for !env.Ended(o) {
 				o = u.lives(t, k, name)
 			}
 			var lines []string
@@ -138,7 +136,7 @@ func TestUpdateOfKilledOperator(t *testing.T) {
 					t.Errorf("it was not killed in step %s", step)
 				}
 			}
-			u.StartOperator(patient)
+			u.StartOperator()
 			defer u.StopOperator()
 			u.entirely(t, name, o)
 			u.onlyKnownCopies(t, o)

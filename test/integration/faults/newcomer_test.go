@@ -12,39 +12,29 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/program"
 )
 
-// onServer are the rows of a statement.
-func (u *updated) onServer(t *testing.T, statement string) []string {
-	t.Helper()
-	out, err := u.DB.Execute(t.Context(), statement)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Fields(out)
-}
-
 // TestNewComponentIsTakenBack updates to a release with a component that is new in it. When that is reverted, the component's database and account go
 // again, but not those that were there before; an update that succeeds makes them anew.
 func TestNewComponentIsTakenBack(t *testing.T) {
-	u := newUpdated(t, "keystone", "region", "aiproxy")
+	u := newUpdated(t, []string{"keystone", "region", "aiproxy"}, patient)
 	if c := env.Component(u.Cloud(), "aiproxy"); c.State != v1alpha1.Disabled {
 		t.Fatalf("aiproxy is %s: it is to be new in %s", c.State, newVersion)
 	}
 	there := func(what string, database, account bool) {
 		t.Helper()
-		if got := slices.Contains(u.onServer(t, "SHOW DATABASES"), "aiproxy"); got != database {
+		if got := slices.Contains(strings.Fields(u.SQL(u.DB, "SHOW DATABASES")), "aiproxy"); got != database {
 			t.Errorf("%s: database aiproxy: %t", what, got)
 		}
-		if got := len(u.onServer(t, "SELECT user FROM mysql.user WHERE user = 'aiproxy'")) > 0; got != account {
+		if got := u.SQL(u.DB, "SELECT user FROM mysql.user WHERE user = 'aiproxy'") != ""; got != account {
 			t.Errorf("%s: account aiproxy: %t", what, got)
 		}
-		if got := len(u.onServer(t, "SELECT name FROM ocadm.owners WHERE name = 'aiproxy'")) > 0; got != account {
+		if got := u.SQL(u.DB, "SELECT name FROM ocadm.owners WHERE name = 'aiproxy'") != ""; got != account {
 			t.Errorf("%s: marker of aiproxy: %t", what, got)
 		}
 	}
 	reverted := func(name string) *v1alpha1.OnecloudOperation {
 		t.Helper()
 		u.update(name)
-		o := u.until(name, ended)
+		o := u.UntilOperation(name, env.Ended)
 		if o.Status.Phase != v1alpha1.OperationReverted {
 			t.Fatalf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Steps)
 		}
@@ -54,14 +44,13 @@ func TestNewComponentIsTakenBack(t *testing.T) {
 	there("before", false, false)
 
 	// A database of this name that the cloud did not make.
-	u.onServer(t, "CREATE DATABASE aiproxy")
-	u.onServer(t, "CREATE TABLE aiproxy.kept (id INT PRIMARY KEY)")
+	u.SQL(u.DB, "CREATE DATABASE aiproxy", "CREATE TABLE aiproxy.kept (id INT PRIMARY KEY)")
 	o := reverted("foreign")
 	there("a foreign one", true, false)
-	if len(o.Status.Databases.Removed) > 0 || len(u.onServer(t, "SHOW TABLES FROM aiproxy")) != 1 {
+	if len(o.Status.Databases.Removed) > 0 || u.SQL(u.DB, "SHOW TABLES FROM aiproxy") != "kept" {
 		t.Errorf("the foreign database was changed: %+v", o.Status.Databases)
 	}
-	u.onServer(t, "DROP DATABASE aiproxy")
+	u.SQL(u.DB, "DROP DATABASE aiproxy")
 
 	u.publish("aiproxy", program.WhenReady) // it has made its tables by then
 	o = reverted("broken")
@@ -77,7 +66,7 @@ func TestNewComponentIsTakenBack(t *testing.T) {
 
 	u.publish("aiproxy", "")
 	u.update("good")
-	o = u.until("good", ended)
+	o = u.UntilOperation("good", env.Ended)
 	u.entirely(t, "good", o)
 	if c := env.Component(u.Cloud(), "aiproxy"); o.Status.Phase != v1alpha1.OperationSucceeded || c.State != v1alpha1.Available {
 		t.Errorf("%s: %s; aiproxy is %s: %s", o.Status.Phase, o.Status.Message, c.State, c.Message)

@@ -46,8 +46,8 @@ func TestForeignFinalizer(t *testing.T) {
 	o := w.install(t, w.minimal())
 	t.Cleanup(func() { w.patch(t, &appsv1.Deployment{}, "default-region", `{"metadata":{"finalizers":null}}`) })
 	w.patch(t, &appsv1.Deployment{}, "default-region", `{"metadata":{"finalizers":["`+hold+`"]}}`)
-	w.edit(t, `{"metadata":{"finalizers":["`+v1alpha1.Finalizer+`","`+hold+`"]}}`)
-	if f := w.cr(t).Finalizers; !slices.Contains(f, v1alpha1.Finalizer) {
+	w.In(t).Edit(`{"metadata":{"finalizers":["` + v1alpha1.Finalizer + `","` + hold + `"]}}`)
+	if f := w.In(t).TryCloud().Finalizers; !slices.Contains(f, v1alpha1.Finalizer) {
 		t.Fatalf("the cloud's finalizers are %q", f)
 	}
 	w.remove(t)
@@ -62,7 +62,7 @@ func TestForeignFinalizer(t *testing.T) {
 	}
 	w.patch(t, &appsv1.Deployment{}, "default-region", `{"metadata":{"finalizers":null}}`)
 	w.untilDeleting(t, o, "the cloud itself is kept by the finalizer "+hold)
-	w.edit(t, `{"metadata":{"finalizers":null}}`)
+	w.In(t).Edit(`{"metadata":{"finalizers":null}}`)
 	w.untilGone(t, o)
 }
 
@@ -117,7 +117,7 @@ func TestQuota(t *testing.T) {
 	}
 	o := w.run(t)
 	began := time.Now()
-	w.create(t, w.minimal())
+	w.In(t).Create(w.minimal())
 	w.untilSays(t, o, "glance", v1alpha1.Degraded, "exceeded quota: tight")
 	for _, c := range []string{"keystone", "region", "yunionconf", "web", "host-deployer"} {
 		w.untilSays(t, o, c, v1alpha1.Available)
@@ -147,7 +147,7 @@ func TestThereAndBack(t *testing.T) {
 		c := env.Component(cr, "region")
 		return c.State == v1alpha1.Progressing && strings.HasSuffix(c.Image, ":v4.0.5"), env.States(cr)
 	})
-	if v := w.cr(t).Status.Version; v != "v4.0.4" {
+	if v := w.In(t).TryCloud().Status.Version; v != "v4.0.4" {
 		t.Errorf("the cloud says it is %s before the last component has moved", v)
 	}
 	w.In(t).MoveAtOnce("v4.0.4")

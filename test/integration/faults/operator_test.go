@@ -224,10 +224,6 @@ func (o *operator) dieLocked() {
 	o.cancel()
 }
 
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 // do makes a request as the operator's life allows.
 func (o *operator) do(r *http.Request, effect string, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 	die, err := false, error(nil)
@@ -259,7 +255,7 @@ func (o *operator) do(r *http.Request, effect string, next func(*http.Request) (
 
 // kubernetes is the way to the API server. Events and the lease of leader election do not count as effects.
 func (o *operator) kubernetes(next http.RoundTripper) http.RoundTripper {
-	return roundTrip(func(r *http.Request) (*http.Response, error) {
+	return harness.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		effect := ""
 		path := revisions.ReplaceAllString(strings.Replace(r.URL.Path, "/namespaces/"+namespace, "", 1), "-release-*")
 		dry := r.URL.Query().Get("dryRun") != ""
@@ -291,7 +287,7 @@ var ids = regexp.MustCompile(`[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]
 
 // toServices is the way to the identity service and the others.
 func (o *operator) toServices(next http.RoundTripper) http.RoundTripper {
-	return roundTrip(func(r *http.Request) (*http.Response, error) {
+	return harness.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		effect := ""
 		if r.Method != http.MethodGet && !strings.HasSuffix(r.URL.Path, "/auth/tokens") {
 			effect = r.Method + " " + r.URL.Hostname() + ids.ReplaceAllString(r.URL.Path, "*") + about(r)

@@ -54,7 +54,7 @@ func interfaceOf(t *testing.T, o restapi.Options) string {
 // TestPage walks through the page in a browser: a cloud, an update that fails, one that succeeds, the way back, a machine; then as one who may only read.
 func TestPage(t *testing.T) {
 	b := newBrowser(t)
-	u := newUpdated(t, "keystone", "region", "glance", "logger", "host")
+	u := newUpdated(t, []string{"keystone", "region", "glance", "logger", "host"})
 	o := restapi.Options{Config: u.Cluster.Config(harness.Admin), Log: slog.New(slog.DiscardHandler), Local: "open-sesame", Metrics: metrics.Registry}
 	address := interfaceOf(t, o)
 	b.opens(address + "/#token=open-sesame&namespace=" + namespace)
@@ -87,7 +87,7 @@ func TestPage(t *testing.T) {
 	b.sees("#version", newVersion)
 
 	var revision int
-	for _, o := range u.operations() {
+	for _, o := range u.Operations() {
 		if o.Status.Phase == v1alpha1.OperationSucceeded {
 			revision = o.Status.Rollout.From
 		}
@@ -244,16 +244,6 @@ func readerToken(b *browser, u *updated) string {
 		b.Fatal(err)
 	}
 	return request.Status.Token
-}
-
-// operations of the cloud.
-func (u *updated) operations() []v1alpha1.OnecloudOperation {
-	u.Helper()
-	var all v1alpha1.OnecloudOperationList
-	if err := u.Client.List(u.Context(), &all, client.InNamespace(namespace)); err != nil {
-		u.Fatal(err)
-	}
-	return all.Items
 }
 
 // TestLocalPage: the link of ocadm ui has its own token, and no other one is let in.

@@ -85,7 +85,7 @@ func (w *faulty) objects(t testing.TB, kind client.Object, secrets map[string]st
 	if err := w.Client.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
 		t.Fatal(err)
 	}
-	gone := w.cr(t) == nil
+	gone := w.In(t).TryCloud() == nil
 	for _, o := range list.Items {
 		if gvk.Kind != v1alpha1.Kind && o.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ValueManagedBy || gone && len(o.GetOwnerReferences()) > 0 {
 			continue // not the operator's, or the garbage collector's, which is not here
@@ -104,7 +104,7 @@ func (w *faulty) objects(t testing.TB, kind client.Object, secrets map[string]st
 // release mentions whether the release in force, which was written before anything of it was applied, can be read.
 func (w *faulty) release(t testing.TB, out map[string]string) {
 	t.Helper()
-	cr := w.cr(t)
+	cr := w.In(t).TryCloud()
 	if cr == nil {
 		return
 	}
@@ -307,12 +307,6 @@ func clip(s string) string {
 		return s[:200] + "…"
 	}
 	return s
-}
-
-// cr is the cloud as it is now, nil if there is none.
-func (w *faulty) cr(t testing.TB) *v1alpha1.OnecloudCluster {
-	t.Helper()
-	return w.In(t).TryCloud()
 }
 
 // until waits until the cloud is as a test wants it; why returns what is missing.

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+
+	"yunion.io/x/ocadm/test/integration/harness"
 )
 
 // streams are the watches that an operator has open, and what may happen to them on their way.
@@ -34,7 +36,7 @@ const expired = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","me
 
 // wrap is the way of requests to the API server. The operator has to speak JSON.
 func (s *streams) wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTrip(func(r *http.Request) (*http.Response, error) {
+	return harness.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		answer, err := next.RoundTrip(r)
 		if err != nil || r.URL.Query().Get("watch") == "" || answer.StatusCode != http.StatusOK {
 			return answer, err

@@ -12,6 +12,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
+	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/fakecloud/program"
 )
 
@@ -48,7 +49,7 @@ func TestUpdateFails(t *testing.T) {
 			}
 		}
 	}
-	u := newUpdated(t, components...)
+	u := newUpdated(t, components, patient)
 	t.Logf("%d workloads, %d databases, %d tables", len(u.old.images), len(u.old.definitions), len(u.old.tables))
 	for _, w := range tried {
 		t.Run(w.String(), func(t *testing.T) {
@@ -60,7 +61,7 @@ func TestUpdateFails(t *testing.T) {
 			}
 			began := time.Now()
 			u.update(w.String())
-			o := u.until(w.String(), ended)
+			o := u.UntilOperation(w.String(), env.Ended)
 			t.Logf("%s: %s in %.0f s (%s)", w, o.Status.Phase, time.Since(began).Seconds(), times(o))
 			u.entirely(t, w.String(), o)
 			if w.fails() != (o.Status.Phase == v1alpha1.OperationReverted) {

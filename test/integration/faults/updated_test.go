@@ -16,15 +16,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
-	"yunion.io/x/ocadm/internal/backup"
-	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/mysql/dump"
 	"yunion.io/x/ocadm/operatorctl/catalog"
-	"yunion.io/x/ocadm/operatorctl/component"
 	"yunion.io/x/ocadm/operatorctl/engine"
 	"yunion.io/x/ocadm/test/env"
 	"yunion.io/x/ocadm/test/fakecloud/program"
@@ -48,7 +43,7 @@ type snapshot struct {
 }
 
 // newUpdated installs a cloud of the old version.
-func newUpdated(t *testing.T, components ...string) *updated {
+func newUpdated(t *testing.T, components []string, changes ...func(*env.Launch)) *updated {
 	t.Helper()
 	if was := env.Patience; os.Getenv("OCADM_SWEEP") != "" { // a whole cloud takes minutes on a machine that is busy
 		env.Patience = 4 * was
@@ -57,13 +52,11 @@ func newUpdated(t *testing.T, components ...string) *updated {
 	e := env.New(t, env.Options{Workloads: env.Programs, Collect: true, Agents: true})
 	cr := e.Only(components...)
 	cr.Spec.Version, cr.Spec.EnableCloudNet, cr.Spec.EnableS3Gateway = oldVersion, true, true
-	e.Install(cr, patient)
+	e.Install(cr, changes...)
 	e.Rest()
 	u := &updated{Env: e}
 	u.again()
-	if _, err := e.DB.Execute(t.Context(), "CREATE TABLE keystone.kept (id INT PRIMARY KEY)", "INSERT INTO keystone.kept VALUES (1)"); err != nil {
-		t.Fatal(err)
-	}
+	e.SQL(e.DB, "CREATE TABLE keystone.kept (id INT PRIMARY KEY)", "INSERT INTO keystone.kept VALUES (1)")
 	u.old = u.look()
 	return u
 }
@@ -108,7 +101,7 @@ func patient(l *env.Launch) { l.Options.Operations.Settle = 5 * time.Second }
 // look is how everything is now. Who has started and which tokens were issued is no part of it.
 func (u *updated) look() snapshot {
 	u.Helper()
-	s := snapshot{images: map[string]string{}, tables: map[string]dump.TableSummary{}}
+	s := snapshot{images: map[string]string{}}
 	for _, o := range u.Objects(&appsv1.Deployment{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}) {
 		text, count := corev1.PodSpec{}, int32(1)
 		switch w := o.(type) {
@@ -125,30 +118,12 @@ func (u *updated) look() snapshot {
 		}
 		s.images[o.GetName()] = fmt.Sprint(images, count)
 	}
-	a, err := mysql.Open(u.Context(), mysql.Config{Host: u.DB.Host, Port: u.DB.Port, User: "root", Password: u.DB.RootPassword,
-		Owner: mysql.Owner{ID: string(u.Credentials()[component.CloudID])}})
-	if err != nil {
-		u.Fatal(err)
-	}
-	defer a.Close()
-	names, err := backup.Databases(u.Context(), a)
-	if err != nil {
-		u.Fatal(err)
-	}
-	if s.definitions, err = dump.Definitions(u.Context(), a, names); err != nil {
-		u.Fatal(err)
-	}
-	sum, err := dump.Examine(u.Context(), a, names)
-	if err != nil {
-		u.Fatal(err)
-	}
-	for _, d := range sum.Databases {
-		for _, t := range d.Tables {
-			if t.Name != "tokens" && t.Name != "fakecloud_starts" {
-				s.tables[d.Name+"."+t.Name] = t
-			}
-		}
-	}
+	var rows dump.Summary
+	s.definitions, rows = u.Databases(u.DB)
+	s.tables = env.Tables(rows)
+	maps.DeleteFunc(s.tables, func(name string, _ dump.TableSummary) bool {
+		return strings.HasSuffix(name, ".tokens") || strings.HasSuffix(name, ".fakecloud_starts")
+	})
 	return s
 }
 
@@ -180,25 +155,7 @@ func (u *updated) publish(component string, how program.Failure) {
 // update asks for the new version.
 func (u *updated) update(name string) {
 	u.Helper()
-	o := &v1alpha1.OnecloudOperation{Spec: v1alpha1.OnecloudOperationSpec{
-		Cloud: env.Name, Action: v1alpha1.ActionUpdate, Timeout: env.Patience.String(), Update: &v1alpha1.UpdateParameters{Version: newVersion},
-	}}
-	o.Name = name
-	u.Create(o)
-}
-
-// until waits until an operation is as wanted, and returns it.
-func (u *updated) until(name string, wanted func(*v1alpha1.OnecloudOperation) bool) (last *v1alpha1.OnecloudOperation) {
-	u.Helper()
-	u.Until(&v1alpha1.OnecloudOperation{}, name, func(object client.Object) (bool, string) {
-		o, there := kube.As[v1alpha1.OnecloudOperation](object)
-		if !there {
-			return false, "it does not exist"
-		}
-		last = o.DeepCopy()
-		return wanted(o), fmt.Sprintf("%s: %s: %+v", o.Status.Phase, o.Status.Message, o.Status.Steps)
-	})
-	return last
+	u.Operation(name, v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Timeout: env.Patience.String(), Update: &v1alpha1.UpdateParameters{Version: newVersion}})
 }
 
 // load asks a service something until the test ends, as clients do.
@@ -239,20 +196,15 @@ func (u *updated) isOld(t *testing.T, what string) {
 // rollback takes a successful update back, with the databases.
 func (u *updated) rollback(t *testing.T, o *v1alpha1.OnecloudOperation) {
 	t.Helper()
-	back := &v1alpha1.OnecloudOperation{Spec: v1alpha1.OnecloudOperationSpec{
-		Cloud: env.Name, Action: v1alpha1.ActionRollback, Rollback: &v1alpha1.RollbackParameters{Revision: o.Status.Rollout.From, RestoreDatabases: true},
-	}}
-	back.Name = o.Name + "-back"
-	u.Create(back)
-	if last := u.until(back.Name, ended); last.Status.Phase != v1alpha1.OperationSucceeded {
+	back := u.Operation(o.Name+"-back", v1alpha1.OnecloudOperationSpec{
+		Action: v1alpha1.ActionRollback, Rollback: &v1alpha1.RollbackParameters{Revision: o.Status.Rollout.From, RestoreDatabases: true},
+	})
+	if last := u.UntilOperation(back.Name, env.Ended); last.Status.Phase != v1alpha1.OperationSucceeded {
 		t.Fatalf("%s: %s: %s: %+v", back.Name, last.Status.Phase, last.Status.Message, last.Status.Steps)
 	}
 	u.UntilReady()
 	u.isOld(t, back.Name)
 }
-
-// ended reports whether an operation has come to its end.
-func ended(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase.Final() }
 
 // times are how long the steps of an operation took.
 func times(o *v1alpha1.OnecloudOperation) string {

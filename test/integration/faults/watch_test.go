@@ -40,7 +40,7 @@ func TestWatches(t *testing.T) {
 	s.hide(objects("default-credentials", "default-region"))
 	cr := w.minimal()
 	cr.Spec.Yunionconf.Disable = new(true)
-	w.create(t, cr)
+	w.In(t).Create(cr)
 	// What it has made and does not see it waits for, and does not make again.
 	w.untilSays(t, o, "keystone", v1alpha1.Available)
 	w.untilThere(t, o, &appsv1.Deployment{}, "default-region", func(x client.Object) (bool, string) {
@@ -80,7 +80,7 @@ func TestWatches(t *testing.T) {
 	}{
 		// The cache never shows it: neither that it is there, nor that it is gone. It takes half a minute.
 		{unseen, objects("default-yunionconf"), func(t *testing.T) {
-			w.edit(t, `{"spec":{"yunionconf":{"disable":false}}}`)
+			w.In(t).Edit(`{"spec":{"yunionconf":{"disable":false}}}`)
 			w.untilThere(t, o, &appsv1.Deployment{}, "default-yunionconf", func(client.Object) (bool, string) { return true, "" })
 			w.lose(t, &appsv1.Deployment{}, "default-yunionconf")
 		}, func(*testing.T) { s.expire() }, "DELETED Deployment default-yunionconf", []string{"default-yunionconf"}},
@@ -137,7 +137,7 @@ func (w *faulty) damage(t *testing.T) {
 // lose deletes an object.
 func (w *faulty) lose(t *testing.T, o client.Object, name string) {
 	t.Helper()
-	w.get(t, o, name)
+	w.In(t).Get(o, name)
 	if err := w.Client.Delete(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}

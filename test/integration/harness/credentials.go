@@ -79,12 +79,16 @@ func (c *Cluster) ServiceAccount(namespace, name string) *rest.Config {
 
 // WriteKubeconfig writes Config as a file.
 func (c *Cluster) WriteKubeconfig(path, user string, groups ...string) error {
-	config := c.Config(user, groups...)
-	name := "integration"
+	as := c.Config(user, groups...).Impersonate
+	return c.WriteLogin(path, clientcmdapi.AuthInfo{Token: c.token, Impersonate: as.UserName, ImpersonateGroups: as.Groups})
+}
+
+// WriteLogin writes a kubeconfig with another login.
+func (c *Cluster) WriteLogin(path string, login clientcmdapi.AuthInfo) error {
+	const name = "integration"
 	file := clientcmdapi.Config{
-		Clusters: map[string]*clientcmdapi.Cluster{name: {Server: c.URL, CertificateAuthorityData: c.ca}},
-		AuthInfos: map[string]*clientcmdapi.AuthInfo{name: {Token: c.token, Impersonate: config.Impersonate.UserName,
-			ImpersonateGroups: config.Impersonate.Groups}},
+		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: c.URL, CertificateAuthorityData: c.ca}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: &login},
 		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
 		CurrentContext: name,
 	}

@@ -96,7 +96,7 @@ func (c *Cluster) Close() error {
 func (c *Cluster) start(ctx context.Context) error {
 	programs := map[string]string{}
 	for _, name := range []string{"etcd", "kube-apiserver"} {
-		path, err := c.program(ctx, name)
+		path, err := binaries.Path(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func (c *Cluster) start(ctx context.Context) error {
 // StartControllerManager starts a real kube-controller-manager: deployments then make replica sets and pods. Its garbage collector learns
 // at once only of custom resources that are defined before. The arguments are added to its command line.
 func (c *Cluster) StartControllerManager(ctx context.Context, args ...string) error {
-	program, err := c.program(ctx, "kube-controller-manager")
+	program, err := binaries.Path(ctx, "kube-controller-manager")
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (c *Cluster) StartControllerManager(ctx context.Context, args ...string) er
 
 // Kubectl runs the real kubectl as the administrator and returns what it prints.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
-	program, err := c.program(ctx, "kubectl")
+	program, err := binaries.Path(ctx, "kubectl")
 	if err != nil {
 		return "", err
 	}
@@ -152,14 +152,6 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 		return string(out), fmt.Errorf("running kubectl %q: %w: %s", args, err, out)
 	}
 	return string(out), nil
-}
-
-func (c *Cluster) program(ctx context.Context, name string) (string, error) {
-	path, err := binaries.Path(ctx, name)
-	if err != nil {
-		return "", fmt.Errorf("finding %s: %w", name, err)
-	}
-	return path, nil
 }
 
 func (c *Cluster) etcdArgs(client, peer string) []string {

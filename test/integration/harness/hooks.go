@@ -29,7 +29,7 @@ func (c *Counters) Statement(verb string) {
 
 // Transport notes every request as "GET default-keystone/v3/users": method, first label of the host, path.
 func (c *Counters) Transport(next http.RoundTripper) http.RoundTripper {
-	return roundTrip(func(r *http.Request) (*http.Response, error) {
+	return RoundTrip(func(r *http.Request) (*http.Response, error) {
 		c.mu.Lock()
 		c.requests = append(c.requests, r.Method+" "+strings.SplitN(r.URL.Host, ".", 2)[0]+r.URL.Path)
 		c.mu.Unlock()
@@ -51,9 +51,10 @@ func (c *Counters) Since(m Counted) (statements, requests []string) {
 	return slices.Clone(c.statements[m.statements:]), slices.Clone(c.requests[m.requests:])
 }
 
-type roundTrip func(*http.Request) (*http.Response, error)
+// RoundTrip is a function as an http.RoundTripper.
+type RoundTrip func(*http.Request) (*http.Response, error)
 
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (f RoundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // Log is what an operator in this process says; it may be read while it is written.
 type Log struct {

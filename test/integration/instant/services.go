@@ -30,6 +30,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/program"
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
+	"yunion.io/x/ocadm/test/integration/harness"
 )
 
 // Services are those of every cloud of a cluster; a cloud is known by its namespace, and its name is "default".
@@ -74,11 +75,7 @@ const (
 )
 
 // Transport is the way to the services.
-func (s *Services) Transport() http.RoundTripper { return roundTrip(s.serve) }
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (s *Services) Transport() http.RoundTripper { return harness.RoundTrip(s.serve) }
 
 // Close ends every service; what they stored stays.
 func (s *Services) Close() {
@@ -349,7 +346,7 @@ func (s *services) play(ctx context.Context, r *running, p servicespec.Spec, opt
 	session := program.New(program.Credentials{
 		AuthURL: strings.TrimSuffix(options.Text("auth_url", ""), "/"), Region: options.Text("region", ""),
 		User: options.Text("admin_user", ""), Password: options.Text("admin_password", ""), Domain: "Default", Project: "system",
-		Transport: roundTrip(s.beside),
+		Transport: harness.RoundTrip(s.beside),
 	})
 	if r.store != nil {
 		if err := r.store.Sync(ctx, append([]string{"records"}, p.Tables...)); err != nil {

@@ -13,9 +13,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// loopback is the address of the pods of Deployments.
-const loopback = "127.0.0.1"
-
 // watchBare runs the pods that others create.
 func (k *Kubelet) watchBare(ctx context.Context, factory informers.SharedInformerFactory) error {
 	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -53,7 +50,7 @@ func (k *Kubelet) runBare(ctx context.Context, object *corev1.Pod) {
 	k.serial++
 	p := &pod{
 		w: &workload{k: k, name: object.Name}, uid: object.UID, name: object.Name, object: object, done: make(chan struct{}), bare: true,
-		address: fmt.Sprintf("127.1.%d.%d", k.serial/200, 1+k.serial%200),
+		address: k.address(k.serial),
 	}
 	ctx, p.cancel = context.WithCancel(ctx)
 	k.bare[object.UID] = p

@@ -4,10 +4,10 @@
 // server. Package test/fakecloud/program plays every program in /opt/yunion/bin, a goroutine for each container. A container has a
 // directory as its root with its volumes, an environment, a host name, restarts with back-off and a readiness probe; a pod has a Pod object.
 //
-// Everything shares loopback, so a pod of a Deployment listens on 127.0.0.1 at its own port, the name of a Service leads there, and each container
-// runs once however many replicas are asked for; the old pod is gone before the new one starts, whatever the strategy. A container whose
-// program is not in /opt/yunion/bin (the console's nginx, for one) is called ready and nothing runs. Liveness probes, resources, security
-// contexts, read-only mounts and updates of mounted files in a running pod are not looked at: for those there is the lab. It is test code.
+// Everything is on loopback, in a network that no other kubelet of this machine has, so the pods of Deployments share an address, each at its own port, and
+// the name of a Service leads there. Each container runs once however many replicas are asked for; the old pod is gone before the new one starts, whatever the
+// strategy. A container whose program is not in /opt/yunion/bin (the console's nginx, for one) is called ready and nothing runs. Liveness probes, resources,
+// security contexts, read-only mounts and updates of mounted files in a running pod are not looked at: for those there is the lab. It is test code.
 //
 // A pod that others create, and that no scheduler has bound, runs, too: it has an address of its own, runs its containers once, and
 // finds other hosts by its aliases.
@@ -67,9 +67,12 @@ type Kubelet struct {
 	dir      string
 	services corev1listers.ServiceNamespaceLister
 	log      harness.Log
-	cancel   context.CancelFunc
-	stop     func()
-	workers  sync.WaitGroup
+	// network is the second byte of its addresses, which it has until taken is closed.
+	network int
+	taken   net.Listener
+	cancel  context.CancelFunc
+	stop    func()
+	workers sync.WaitGroup
 
 	mu        sync.Mutex
 	workloads map[string]*workload
@@ -96,12 +99,30 @@ func Start(ctx context.Context, o Options) (*Kubelet, error) {
 		return nil, fmt.Errorf("making a directory: %w", err)
 	}
 	k := &Kubelet{options: o, client: writer, dir: dir, workloads: map[string]*workload{}, bare: map[types.UID]*pod{}, published: map[string]string{}}
+	if k.network, k.taken, err = network(ctx); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
 	log.SetOutput(&k.log)
 	ctx, k.cancel = context.WithCancel(ctx)
 	if err := k.start(ctx, reader); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
 	return k, nil
+}
+
+// network finds a network 127.N.0.0/16 that no other kubelet of this machine has. A socket in Linux' abstract namespace shows them that it is taken.
+func network(ctx context.Context) (n int, taken net.Listener, err error) {
+	for n = 2; n < 255; n++ {
+		if taken, err = (&net.ListenConfig{}).Listen(ctx, "unix", fmt.Sprintf("@ocadm-test-pods-%d", n)); err == nil {
+			return n, taken, nil
+		}
+	}
+	return 0, nil, fmt.Errorf("finding addresses for pods: %w", err)
+}
+
+// address is one of its addresses; 0 is that of the pods of Deployments.
+func (k *Kubelet) address(serial int) string {
+	return fmt.Sprintf("127.%d.%d.%d", k.network, serial/200, 1+serial%200)
 }
 
 func (k *Kubelet) start(ctx context.Context, reader kubernetes.Interface) error {
@@ -141,12 +162,13 @@ func (k *Kubelet) Close() error {
 	log.SetOutput(io.Discard)
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	_ = k.taken.Close() // it may have been closed
 	errs := append(k.errs, os.RemoveAll(k.dir))
 	k.errs = nil
 	return errors.Join(errs...)
 }
 
-// Dial is the way to the Services of the cluster: their names lead to loopback, where their pods listen.
+// Dial is the way to the Services of the cluster: their names lead to where their pods listen.
 func (k *Kubelet) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -159,7 +181,7 @@ func (k *Kubelet) Dial(ctx context.Context, network, address string) (net.Conn, 
 		if err != nil || !slices.Contains([]string{"", ns, ns + ".svc", ns + ".svc.cluster.local"}, domain) {
 			return nil, &net.DNSError{Err: "no such service", Name: host, IsNotFound: true}
 		}
-		host = "127.0.0.1"
+		host = k.address(0)
 	}
 	return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, net.JoinHostPort(host, port))
 }

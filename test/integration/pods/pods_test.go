@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -103,7 +102,7 @@ func TestPods(t *testing.T) {
 	s.delete("default-keystone")
 	s.eventually("its pod is gone", func(ctx context.Context) (bool, error) {
 		list, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=default-keystone"})
-		return err == nil && len(list.Items) == 0 && !listens(t), err
+		return err == nil && len(list.Items) == 0 && !s.listens(), err
 	})
 
 	late.armed.Store(true)
@@ -291,8 +290,8 @@ func other() *appsv1.Deployment {
 }
 
 // listens reports whether something serves at keystone's port.
-func listens(t *testing.T) bool {
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", "127.0.0.1:30510")
+func (s scene) listens() bool {
+	conn, err := s.k.Dial(s.t.Context(), "tcp", "default-keystone:30510")
 	if err == nil {
 		_ = conn.Close()
 	}

@@ -201,7 +201,7 @@ func (p *pod) valueFrom(ctx context.Context, from *corev1.EnvVarSource) (string,
 		return string(files[r.Key]), err
 	case from.FieldRef != nil:
 		known := map[string]string{"metadata.name": p.name, "metadata.namespace": p.object.Namespace, "spec.nodeName": p.w.k.options.Node,
-			"status.hostIP": loopback, "status.podIP": p.address}
+			"status.hostIP": "127.0.0.1", "status.podIP": p.address}
 		if value, ok := known[from.FieldRef.FieldPath]; ok {
 			return value, nil
 		}

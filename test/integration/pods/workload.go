@@ -87,7 +87,7 @@ func (w *workload) follow(ctx context.Context) {
 	w.end()
 	w.act(d)
 	w.report(ctx)
-	next := &pod{w: w, uid: d.UID, template: string(template), name: w.k.podName(w.name), address: loopback, done: make(chan struct{})}
+	next := &pod{w: w, uid: d.UID, template: string(template), name: w.k.podName(w.name), address: w.k.address(0), done: make(chan struct{})}
 	next.object = &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: next.name, Namespace: d.Namespace, Labels: d.Spec.Template.Labels, Annotations: d.Spec.Template.Annotations},
 		Spec:       *d.Spec.Template.Spec.DeepCopy(),

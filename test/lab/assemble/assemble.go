@@ -26,25 +26,11 @@ import (
 	"yunion.io/x/ocadm/test/lab/images"
 )
 
-// Options say what goes into the bundle.
-type Options struct {
-	// Out is the bundle's file.
-	Out string
-	// CloudVersion is the tag of the cloud's images.
-	CloudVersion string
-	// More are further tags of them.
-	More []string
-	// KubernetesVersion is that of this ocadm when empty.
-	KubernetesVersion string
-	// Fakecloud is the stand-in program; it is built from this repository when empty.
-	Fakecloud string
-	// ServiceImages is a directory of image archives that take the place of the stand-ins.
-	ServiceImages string
-	Logf          cache.Logf
-}
+// Options say what goes into the bundle: what Images leaves open it fills.
+type Options = images.Options
 
-// Bundle writes the bundle, unless the one that is there was made of the same things.
-func Bundle(ctx context.Context, o Options) error {
+// Bundle writes the bundle to a file, unless the one that is there was made of the same things.
+func Bundle(ctx context.Context, out string, o Options) error {
 	start := time.Now()
 	list, err := Images(ctx, &o)
 	if err != nil {
@@ -62,45 +48,32 @@ func Bundle(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if upToDate(o.Out, key) {
-		o.Logf("the bundle %s is up to date (checked in %s)", o.Out, time.Since(start).Round(time.Millisecond))
+	if upToDate(out, key) {
+		o.Logf("the bundle %s is up to date (checked in %s)", out, time.Since(start).Round(time.Millisecond))
 		return nil
 	}
-	o.Logf("writing the bundle %s: %d files and %d images", o.Out, len(files), len(list))
-	if err := write(ctx, o.Out, key, info, files, list); err != nil {
+	o.Logf("writing the bundle %s: %d files and %d images", out, len(files), len(list))
+	if err := write(ctx, out, key, info, files, list); err != nil {
 		return fmt.Errorf("writing the bundle: %w", err)
 	}
-	stat, err := os.Stat(o.Out)
+	stat, err := os.Stat(out)
 	if err != nil {
 		return fmt.Errorf("looking at the bundle: %w", err)
 	}
 	o.Logf("wrote the bundle, %d MiB, in %s", stat.Size()>>20, time.Since(start).Round(time.Second))
-	return prune()
-}
-
-// ownLayerAge is how long the layers of this repository's program are kept: they change with every build.
-const ownLayerAge = 24 * time.Hour
-
-func prune() error {
-	return cache.Prune("layers", "fakecloud-", ownLayerAge)
+	return cache.Prune("layers", "fakecloud-", 24*time.Hour) // they change with every build
 }
 
 // Images makes the bundle's images. It fills what Options leave open.
 func Images(ctx context.Context, o *Options) ([]images.Named, error) {
-	if err := complete(ctx, o); err != nil {
-		return nil, err
-	}
-	return images.All(ctx, images.Options{
-		CloudVersion: o.CloudVersion, More: o.More, KubernetesVersion: o.KubernetesVersion, Fakecloud: o.Fakecloud, ServiceImages: o.ServiceImages, Logf: o.Logf,
-	})
-}
-
-func complete(ctx context.Context, o *Options) (err error) {
 	o.KubernetesVersion = cmp.Or(o.KubernetesVersion, version.Kubernetes)
 	if o.Fakecloud == "" {
-		o.Fakecloud, err = own(ctx, "fakecloud", "./test/fakecloud", "", o.Logf)
+		var err error
+		if o.Fakecloud, err = fakecloud(ctx, o.Logf); err != nil {
+			return nil, err
+		}
 	}
-	return err
+	return images.All(ctx, *o)
 }
 
 // file is one file of a node, as it lies on this host.

@@ -25,13 +25,13 @@ import (
 	"yunion.io/x/ocadm/test/lab/debian"
 )
 
-// Options say what the cloud's images are made of.
+// Options say what the lab's images are made of.
 type Options struct {
-	// CloudVersion is the tag of the cloud's images, KubernetesVersion that of Kubernetes'.
+	// CloudVersion is the tag of the cloud's images, KubernetesVersion that of Kubernetes' (in package assemble that of this ocadm when empty).
 	CloudVersion, KubernetesVersion string
 	// More are further tags of the cloud's images.
 	More []string
-	// Fakecloud is a static program.
+	// Fakecloud is the stand-in, a static program (in package assemble built from this repository when empty).
 	Fakecloud string
 	// ServiceImages is a directory of image archives (docker save) that take the place of what the lab would make.
 	ServiceImages string

@@ -56,7 +56,7 @@ func (l *Lab) writeIdentity(i int) error {
 		return fmt.Errorf("inventing a machine id: %w", err)
 	}
 	hosts := &strings.Builder{}
-	fmt.Fprintf(hosts, "127.0.0.1 localhost\n%s lab-host\n", l.HostAddress())
+	fmt.Fprintf(hosts, "127.0.0.1 localhost\n%s lab-host\n", l.Host())
 	for n := 1; n <= l.state.Nodes; n++ {
 		fmt.Fprintf(hosts, "%s %s\n", l.NodeAddress(n), l.hostname(n))
 	}
@@ -65,7 +65,7 @@ func (l *Lab) writeIdentity(i int) error {
 		"etc/hostname":    l.hostname(i) + "\n",
 		"etc/machine-id":  hex.EncodeToString(id) + "\n",
 		"etc/hosts":       hosts.String(),
-		"etc/resolv.conf": resolver(l.HostAddress()),
+		"etc/resolv.conf": resolver(l.Host()),
 		// Built into the kernel, and there is no list of what is: a distribution's modprobe succeeds for them.
 		"etc/modprobe.d/lab.conf": "install tun /bin/true\ninstall ifb /bin/true\n",
 	} {

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,18 +27,19 @@ const DefaultName = "default"
 // Options say what a lab is made of.
 type Options struct {
 	// Name distinguishes labs on one host; empty is DefaultName.
-	Name  string
-	Nodes int
+	Name  string `json:"-"`
+	Nodes int    `json:"nodes"`
 	// Ocadm and Bundle are files of this host. They appear on every machine as /usr/local/bin/ocadm and
 	// /bundle/ocadm.bundle, always in their newest version. Their directories must be there.
-	Ocadm, Bundle string
+	Ocadm  string `json:"ocadm,omitempty"`
+	Bundle string `json:"bundle,omitempty"`
 	// Distro is the Debian release of the machines, by name; empty is Debian 12.
-	Distro string
+	Distro string `json:"distro,omitempty"`
 	// Hostname is what the machines call themselves, with their number behind it; empty is "node".
-	Hostname string
+	Hostname string `json:"hostname,omitempty"`
 	// Packages of Debian that the machines have beside the usual ones.
-	Packages []string
-	Logf     cache.Logf
+	Packages []string   `json:"packages,omitempty"`
+	Logf     cache.Logf `json:"-"`
 }
 
 // Lab is a set of machines.
@@ -53,16 +53,9 @@ type Lab struct {
 
 // state is what cannot be worked out from the lab's name.
 type state struct {
-	Index  int    `json:"index"`
-	Nodes  int    `json:"nodes"`
-	Root   string `json:"root"`
-	Ocadm  string `json:"ocadm,omitempty"`
-	Bundle string `json:"bundle,omitempty"`
-	Distro string `json:"distro,omitempty"`
-	// Hostname is that of Options.
-	Hostname string `json:"hostname,omitempty"`
-	// Packages beside the usual ones.
-	Packages []string `json:"packages,omitempty"`
+	Options
+	Index int    `json:"index"`
+	Root  string `json:"root"`
 	// Complete says that all machines have booted once.
 	Complete bool `json:"complete"`
 }
@@ -208,7 +201,7 @@ func reserve(ctx context.Context, o Options, root string) (*Lab, error) {
 	}
 	l := &Lab{
 		Layout: newLayout(o.Name, index), logf: o.Logf,
-		state: state{Index: index, Nodes: o.Nodes, Root: root, Ocadm: o.Ocadm, Bundle: o.Bundle, Distro: o.Distro, Hostname: o.Hostname, Packages: o.Packages},
+		state: state{Options: o, Index: index, Root: root},
 	}
 	if err := l.writeState(); err != nil {
 		return nil, err
@@ -296,6 +289,3 @@ func (l *Lab) Nodes() []*Node {
 func (l *Lab) Node(i int) *Node {
 	return &Node{Name: nodeName(i), Address: l.NodeAddress(i), lab: l, index: i}
 }
-
-// Host is this machine's address as the lab's machines see it.
-func (l *Lab) Host() netip.Addr { return l.HostAddress() }

@@ -58,8 +58,8 @@ func (l Layout) Subnet() netip.Prefix {
 	return netip.MustParsePrefix(fmt.Sprintf("%s%d.0/24", networkPrefix, l.Index))
 }
 
-// HostAddress is this machine's address on the bridge.
-func (l Layout) HostAddress() netip.Addr {
+// Host is this machine's address on the bridge.
+func (l Layout) Host() netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("%s%d.1", networkPrefix, l.Index))
 }
 

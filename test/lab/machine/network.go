@@ -32,7 +32,7 @@ func addBridge(l Layout) error {
 	if err != nil {
 		return fmt.Errorf("finding the bridge %s: %w", l.Bridge(), err)
 	}
-	if err := netlink.AddrReplace(link, address(l, l.HostAddress().AsSlice())); err != nil {
+	if err := netlink.AddrReplace(link, address(l, l.Host().AsSlice())); err != nil {
 		return fmt.Errorf("giving the bridge %s its address: %w", l.Bridge(), err)
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
@@ -84,7 +84,7 @@ func configureInside(l Layout, i int, ns netns.NsHandle) error {
 	if err != nil {
 		return err
 	}
-	gateway := &netlink.Route{LinkIndex: eth.Attrs().Index, Gw: l.HostAddress().AsSlice()}
+	gateway := &netlink.Route{LinkIndex: eth.Attrs().Index, Gw: l.Host().AsSlice()}
 	return firstError(
 		func() error { return inside.LinkSetUp(lo) },
 		func() error { return inside.AddrReplace(eth, address(l, l.NodeAddress(i).AsSlice())) },

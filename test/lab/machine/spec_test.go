@@ -50,7 +50,7 @@ func TestLayout(t *testing.T) {
 	l := newLayout("bench", 3)
 	for _, c := range []struct{ what, got, want string }{
 		{"bridge", l.Bridge(), "ocadm-lab3"},
-		{"host", l.HostAddress().String(), "10.198.3.1"},
+		{"host", l.Host().String(), "10.198.3.1"},
 		{"first machine", l.NodeAddress(1).String(), "10.198.3.11"},
 		{"last machine", l.NodeAddress(maxNodes).String(), "10.198.3.30"},
 		{"subnet", l.Subnet().String(), "10.198.3.0/24"},
@@ -80,7 +80,7 @@ nonsense
 }
 
 func TestResolverIsNoLoopback(t *testing.T) {
-	if got := resolver(newLayout("x", 0).HostAddress()); got != "nameserver 10.198.0.1\noptions attempts:1 timeout:1\n" {
+	if got := resolver(newLayout("x", 0).Host()); got != "nameserver 10.198.0.1\noptions attempts:1 timeout:1\n" {
 		t.Errorf("resolv.conf is %q", got)
 	}
 }

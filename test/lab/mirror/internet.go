@@ -16,8 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/registry"
-
 	"yunion.io/x/ocadm/internal/pki"
 )
 
@@ -44,11 +42,11 @@ type Internet struct {
 
 // StartInternet serves on an address until Close. The names are to lead there.
 func StartInternet(on netip.Addr, o Options) (*Internet, error) {
-	store := blobs{}
-	i := &Internet{server: &Server{o: o, blobs: registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(store))}}
-	if err := i.server.fill(store); err != nil {
+	server, err := newServer(o)
+	if err != nil {
 		return nil, err
 	}
+	i := &Internet{server: server}
 	t, err := i.certificate()
 	if err != nil {
 		return nil, fmt.Errorf("making a certificate for the mirror: %w", err)
@@ -109,7 +107,7 @@ func (i *Internet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if host == dockerHub || host == "index.docker.io" {
 		host = "docker.io"
 	}
-	seen := &status{ResponseWriter: w, code: http.StatusOK}
+	seen := &counter{ResponseWriter: w, status: http.StatusOK}
 	if rest, ok := strings.CutPrefix(r.URL.Path, "/v2/"); !ok {
 		http.NotFound(seen, r)
 	} else {
@@ -118,21 +116,11 @@ func (i *Internet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		i.server.blobs.ServeHTTP(seen, r)
 	}
-	if seen.code >= http.StatusBadRequest {
+	if seen.status >= http.StatusBadRequest {
 		i.mu.Lock()
 		defer i.mu.Unlock()
-		i.lack = append(i.lack, fmt.Sprintf("%s %s%s: %d", r.Method, r.Host, r.URL.Path, seen.code))
+		i.lack = append(i.lack, fmt.Sprintf("%s %s%s: %d", r.Method, r.Host, r.URL.Path, seen.status))
 	}
-}
-
-type status struct {
-	http.ResponseWriter
-	code int
-}
-
-func (s *status) WriteHeader(code int) {
-	s.code = code
-	s.ResponseWriter.WriteHeader(code)
 }
 
 type counting struct {

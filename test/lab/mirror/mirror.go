@@ -58,9 +58,8 @@ type Server struct {
 
 // Start serves on an address until Close.
 func Start(on netip.Addr, o Options) (*Server, error) {
-	store := blobs{}
-	s := &Server{o: o, blobs: registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(store)), served: map[string]int64{}}
-	if err := s.fill(store); err != nil {
+	s, err := newServer(o)
+	if err != nil {
 		return nil, err
 	}
 	l, err := net.Listen("tcp", net.JoinHostPort(on.String(), "0"))
@@ -71,6 +70,13 @@ func Start(on netip.Addr, o Options) (*Server, error) {
 	s.http = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
 	go func() { _ = s.http.Serve(l) }() // it returns when it is closed
 	return s, nil
+}
+
+// newServer has the images of its options.
+func newServer(o Options) (*Server, error) {
+	store := blobs{}
+	s := &Server{o: o, blobs: registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(store)), served: map[string]int64{}}
+	return s, s.fill(store)
 }
 
 // Close stops serving.
@@ -154,9 +160,16 @@ func (a Account) is(r *http.Request) bool {
 	return ok && user == a.User && password == a.Password
 }
 
+// counter keeps what an answer was.
 type counter struct {
 	http.ResponseWriter
-	n int64
+	status int
+	n      int64
+}
+
+func (c *counter) WriteHeader(status int) {
+	c.status = status
+	c.ResponseWriter.WriteHeader(status)
 }
 
 func (c *counter) Write(b []byte) (int, error) {
