@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -16,21 +15,17 @@ import (
 
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/dbpair"
-	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/phases/addons"
 	"yunion.io/x/ocadm/phases/config"
 )
 
 // newClusterDatabase groups the commands about the embedded database.
 func newClusterDatabase(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use: "database", Short: "Show and change the copies of the embedded database",
 		Long:    "Commands about the database that init installs without --mysql-host: its replica on another node, and which of the two is the primary.",
 		Example: "  ocadm cluster database status\n  ocadm cluster database add-replica",
-		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
-	}
-	c.AddCommand(newDatabaseStatus(a), newDatabaseAddReplica(a), newDatabasePromote(a), newDatabaseCopy(a), newDatabaseAgent(a))
-	return c
+	}, newDatabaseStatus(a), newDatabaseAddReplica(a), newDatabasePromote(a), newDatabaseCopy(a), newDatabaseAgent(a))
 }
 
 func newDatabaseStatus(a *app) *cobra.Command {
@@ -67,17 +62,13 @@ func (a *app) onDatabase(f *cloudFlags, do func(context.Context, client.WithWatc
 }
 
 func (a *app) printDatabase(f *cloudFlags, s cluster.DatabaseStatus) error {
-	return ui.Print(a.Out, f.output.String(), s, func(w io.Writer) error {
+	return a.print(f.output, s, func(p *page) {
 		var rows [][]string
 		for _, m := range s.Servers {
-			ready := map[bool]string{true: "yes", false: "no"}[m.Ready]
-			rows = append(rows, []string{m.Pod, cmp.Or(m.Node, "-"), m.Role, ready, cmp.Or(m.State.Last, "-"), cmp.Or(m.State.Doing, "-")})
+			rows = append(rows, []string{m.Pod, cmp.Or(m.Node, "-"), m.Role, yesNo(m.Ready), cmp.Or(m.State.Last, "-"), cmp.Or(m.State.Doing, "-")})
 		}
-		if err := ui.Table(w, []string{"POD", "NODE", "ROLE", "READY", "LAST EVENT", "DOES"}, rows); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintf(w, "\n%s: %s\n", map[bool]string{true: "redundant", false: "not redundant"}[s.Redundant], s.Message)
-		return err
+		p.table([]string{"POD", "NODE", "ROLE", "READY", "LAST EVENT", "DOES"}, rows)
+		p.line("\n%s: %s", map[bool]string{true: "redundant", false: "not redundant"}[s.Redundant], s.Message)
 	})
 }
 

@@ -17,7 +17,6 @@ import (
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/internal/ui"
 )
 
 // machineFlags describe one machine.
@@ -149,8 +148,11 @@ func (m *machineFlags) caller(f *cloudFlags, name string) ([]cluster.Machine, ma
 }
 
 func readMachines(a *app, file string, f *cloudFlags) ([]cluster.Machine, error) {
-	data, err := io.ReadAll(a.In)
-	if file != "-" {
+	var data []byte
+	var err error
+	if file == "-" {
+		data, err = io.ReadAll(a.In)
+	} else {
 		data, err = os.ReadFile(file)
 	}
 	if err != nil {
@@ -166,20 +168,17 @@ func (a *app) addMachines(ctx context.Context, k client.WithWatch, f *cloudFlags
 			return err
 		}
 	}
-	var results []created
+	var results []outcome
 	err := cluster.AddMachines(ctx, k, all, func(name, action string) {
-		results = append(results, created{Name: name, Namespace: f.namespace, Action: action})
+		results = append(results, f.outcome(action).of("Machine", name))
 	})
 	if err != nil {
 		return err
 	}
-	return ui.Print(a.Out, f.output.String(), results, func(w io.Writer) error {
+	return a.print(f.output, results, func(p *page) {
 		for _, r := range results {
-			if _, err := fmt.Fprintf(w, "Machine %s %s\n", r.Name, r.Action); err != nil {
-				return err
-			}
+			printOutcome(p, r)
 		}
-		return nil
 	})
 }
 
