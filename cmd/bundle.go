@@ -146,7 +146,7 @@ func newBundleVerify(a *app) *cobra.Command {
 			if err := checkSignature(b, "--key", key); err != nil {
 				return err
 			}
-			if err := a.verifyBundle(c.Context(), b); err != nil {
+			if err := a.withProgress("verify", func(report func(done, total int64)) error { return b.Verify(c.Context(), report) }); err != nil {
 				return err
 			}
 			v = verified{File: args[0], Platforms: b.Platforms(), Whole: true, Trusted: key != ""}
@@ -181,10 +181,6 @@ func checkSignature(b *bundle.Bundle, flag, file string) error {
 		}
 	}
 	return badKey(flag, "openssl pkey -in PRIVATE.pem -pubout -out "+file, err)
-}
-
-func (a *app) verifyBundle(ctx context.Context, b *bundle.Bundle) error {
-	return a.withProgress("verify", func(report func(done, total int64)) error { return b.Verify(ctx, report) })
 }
 
 func withBundle(ctx context.Context, path string, use func(*bundle.Bundle) error) error {

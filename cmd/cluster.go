@@ -4,7 +4,6 @@ package cmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -45,8 +44,9 @@ type cloudFlags struct {
 	kubeconfig, name, namespace string
 	api                         apiFlags
 	output                      *ui.Choice
-	wait                        bool
-	timeout                     time.Duration
+	// wait is also true of commands that always wait, and have no such flag.
+	wait    bool
+	timeout time.Duration
 }
 
 const (
@@ -120,8 +120,7 @@ func withKube(ctx context.Context, kubeconfig string, do func(context.Context, c
 
 func with(ctx context.Context, open func() (client.WithWatch, error), timeout time.Duration, do func(context.Context, client.WithWatch) error) error {
 	if timeout <= 0 {
-		return finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: wrongUsage,
-			Cause: fmt.Sprintf("--timeout %s is not positive", timeout), Remedy: "for example --timeout 30m"}
+		return misused(fmt.Sprintf("--timeout %s is not positive", timeout), "for example --timeout 30m")
 	}
 	k, err := open()
 	if err != nil {
@@ -231,6 +230,5 @@ func addEdition(fs *pflag.FlagSet, edition *string, usage string) {
 }
 
 func misused(cause, remedy string) error {
-	return finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: wrongUsage, Cause: cause, Remedy: remedy,
-		Err: errors.New(cause)}
+	return finding.Errorf("OCA-0401", wrongUsage, remedy, "%s", cause)
 }

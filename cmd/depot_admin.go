@@ -5,7 +5,6 @@ package cmd
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -28,7 +27,6 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ownimage"
 	"yunion.io/x/ocadm/internal/ui"
-	"yunion.io/x/ocadm/phases/config"
 	depotphase "yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -106,15 +104,9 @@ func newDepotPrune(a *app) *cobra.Command {
 		if err != nil {
 			return done, err
 		}
-		cfg := config.Default()
-		cfg.Run.Kubeconfig = kubeconfig
-		h, err := newHost(c.Context(), &cfg, "")
+		_, k, err := administrator(c.Context(), kubeconfig)
 		if err != nil {
 			return done, err
-		}
-		k, err := h.Kube(c.Context())
-		if err != nil {
-			return done, noCluster(err)
 		}
 		used, err := imagesInUse(c.Context(), k)
 		if err != nil {
@@ -224,43 +216,25 @@ const apiTimeout = 10 * time.Second
 
 // otherDepots finds the depots of other control-plane nodes by the addresses of their API servers, with the permissions of this node.
 func otherDepots(k client.Client, connect func(address string) *depot.Client, port string) func(context.Context) ([]*depot.Client, error) {
-	endpoints := &unstructured.Unstructured{}
-	endpoints.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Endpoints"}) // nodes may not read EndpointSlices
 	return func(ctx context.Context) ([]*depot.Client, error) {
 		ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 		defer cancel()
-		if err := k.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, endpoints); err != nil {
+		var endpoints corev1.Endpoints //nolint:staticcheck // nodes may not read EndpointSlices
+		if err := k.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, &endpoints); err != nil {
 			return nil, fmt.Errorf("listing the control-plane nodes: %w", err)
 		}
 		own, err := net.InterfaceAddrs()
 		if err != nil {
 			return nil, fmt.Errorf("listing the addresses of this node: %w", err)
 		}
-		subsets, _, err := unstructured.NestedSlice(endpoints.Object, "subsets")
-		if err != nil {
-			return nil, errors.New("listing the control-plane nodes: the Endpoints have another form")
-		}
 		var out []*depot.Client
-		for _, ip := range addressesIn(subsets) {
-			if !slices.ContainsFunc(own, func(a net.Addr) bool { return strings.HasPrefix(a.String(), ip+"/") }) {
-				out = append(out, connect(net.JoinHostPort(ip, port)))
+		for _, subset := range endpoints.Subsets {
+			for _, at := range subset.Addresses {
+				if !slices.ContainsFunc(own, func(a net.Addr) bool { return strings.HasPrefix(a.String(), at.IP+"/") }) {
+					out = append(out, connect(net.JoinHostPort(at.IP, port)))
+				}
 			}
 		}
 		return out, nil
 	}
-}
-
-func addressesIn(subsets []any) (out []string) {
-	for _, s := range subsets {
-		subset, _ := s.(map[string]any)
-		list, _ := subset["addresses"].([]any)
-		for _, a := range list {
-			if m, ok := a.(map[string]any); ok {
-				if ip, ok := m["ip"].(string); ok {
-					out = append(out, ip)
-				}
-			}
-		}
-	}
-	return out
 }

@@ -23,9 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases"
-	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
 func newImage(a *app) *cobra.Command {
@@ -173,12 +171,10 @@ func (a *app) bringOperator(ctx context.Context, s story, image string) error {
 			return err
 		}
 		defer unlock()
-		cfg := config.Default()
-		h, err := newHost(ctx, &cfg, "")
+		h, err := registeredHost(ctx)
 		if err != nil {
 			return err
 		}
-		asRegistered(&cfg, kubernetes.RegisteredAs(h))
 		imported, stored, err := phases.BringOperator(ctx, h, s, image)
 		switch {
 		case err != nil:

@@ -82,17 +82,9 @@ func readInput(file string, in io.Reader) ([]byte, error) {
 
 // renderCloud renders the enabled components of the cloud that a file describes, in the order of the catalogue.
 func renderCloud(text []byte) ([]client.Object, error) {
-	cr, err := parseCloud(text)
+	cluster, err := resolveCloud(text)
 	if err != nil {
 		return nil, err
-	}
-	table, err := images.Load()
-	if err != nil {
-		return nil, err
-	}
-	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
-	if err != nil {
-		return nil, finding.Errorf("OCA-0312", "Invalid cloud", "correct the named fields", "%w", err)
 	}
 	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
 	var objs []client.Object
@@ -106,10 +98,28 @@ func renderCloud(text []byte) ([]client.Object, error) {
 		errs = append(errs, err)
 		objs = append(objs, render.List(o)...)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, finding.Errorf("OCA-0312", "Invalid cloud", "correct the named fields", "%w", err)
+	return objs, invalidCloud(errors.Join(errs...))
+}
+
+// resolveCloud is the cloud that a file describes, with what the operator would choose for it.
+func resolveCloud(text []byte) (component.Cluster, error) {
+	cr, err := parseCloud(text)
+	if err != nil {
+		return component.Cluster{}, err
 	}
-	return objs, nil
+	table, err := images.Load()
+	if err != nil {
+		return component.Cluster{}, err
+	}
+	resolved, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
+	return resolved, invalidCloud(err)
+}
+
+func invalidCloud(err error) error {
+	if err == nil {
+		return nil
+	}
+	return finding.Errorf("OCA-0312", "Invalid cloud", "correct the named fields", "%w", err)
 }
 
 func parseCloud(text []byte) (*v1alpha1.OnecloudCluster, error) {

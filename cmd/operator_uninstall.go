@@ -23,7 +23,7 @@ type removed struct {
 }
 
 func newOperatorUninstall(a *app) *cobra.Command {
-	var f cloudFlags
+	f := cloudFlags{wait: true}
 	var data, yes, dryRun bool
 	c := &cobra.Command{
 		Use:   "uninstall",
@@ -36,7 +36,6 @@ func newOperatorUninstall(a *app) *cobra.Command {
 		Example: "  ocadm operator uninstall\n  ocadm operator uninstall --dry-run\n  ocadm operator uninstall --yes --delete-data",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			f.wait = true
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
 				r, err := operatorphase.PlanRemoval(ctx, k, data)
 				if err != nil || dryRun || len(r.Changes()) == 0 {

@@ -23,11 +23,7 @@ import (
 
 func newToken(a *app) *cobra.Command {
 	var kubeconfig string
-	open := func(c *cobra.Command) (*host.Host, error) {
-		cfg := config.Default()
-		cfg.Run.Kubeconfig = kubeconfig
-		return newHost(c.Context(), &cfg, "")
-	}
+	open := func(ctx context.Context) (*host.Host, client.Client, error) { return administrator(ctx, kubeconfig) }
 	c := group(&cobra.Command{
 		Use:   "token",
 		Short: "Create, list and delete join tokens",
@@ -45,15 +41,18 @@ func newToken(a *app) *cobra.Command {
 	return c
 }
 
-// openHost returns the machine, which has the clients of the cluster.
-type openHost func(*cobra.Command) (*host.Host, error)
+// openCluster opens the cluster that a command is about, on one of its nodes.
+type openCluster func(context.Context) (*host.Host, client.Client, error)
 
-func (open openHost) cluster(c *cobra.Command) (*host.Host, client.Client, error) {
-	h, err := open(c)
+// administrator is this machine, and a client of its cluster that may do everything there.
+func administrator(ctx context.Context, kubeconfig string) (*host.Host, client.Client, error) {
+	cfg := config.Default()
+	cfg.Run.Kubeconfig = kubeconfig
+	h, err := newHost(ctx, &cfg, "")
 	if err != nil {
 		return nil, nil, err
 	}
-	k, err := h.Kube(c.Context())
+	k, err := h.Kube(ctx)
 	if err != nil {
 		return nil, nil, noCluster(err)
 	}
@@ -69,7 +68,7 @@ type createdToken struct {
 	CertificateKey string `json:"certificateKey,omitempty"`
 }
 
-func newTokenCreate(a *app, open openHost) *cobra.Command {
+func newTokenCreate(a *app, open openCluster) *cobra.Command {
 	var o kubernetes.TokenOptions
 	var printJoin, download, dryRun, controlPlane bool
 	var roles kubernetes.JoinRoles
@@ -100,7 +99,7 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 				return misused(fmt.Sprintf("--ttl %s is negative", o.TTL), "for example --ttl 2h; 0 never expires")
 			}
 			o.Forever = c.Flags().Changed("ttl") && o.TTL == 0
-			h, client, err := open.cluster(c)
+			h, client, err := open(c.Context())
 			if err != nil {
 				return err
 			}
@@ -206,13 +205,13 @@ func (a *app) makeToken(ctx context.Context, h *host.Host, c client.Client, o ku
 	return made, err
 }
 
-func newTokenList(a *app, open openHost) *cobra.Command {
+func newTokenList(a *app, open openCluster) *cobra.Command {
 	return shows(a, &cobra.Command{
 		Use: "list", Short: "List the join tokens", Long: "Lists the join tokens of the cluster without their secrets.",
 		Example: "  ocadm token list\n  ocadm token list -o json",
 		Args:    arguments(cobra.NoArgs),
 	}, "table", func(c *cobra.Command, _ []string) ([]kubernetes.Token, error) {
-		_, client, err := open.cluster(c)
+		_, client, err := open(c.Context())
 		if err != nil {
 			return nil, err
 		}
@@ -236,13 +235,13 @@ func expiry(t, now time.Time) string {
 	return t.Local().Format(time.DateTime) + " (" + t.Sub(now).Round(time.Minute).String() + ")"
 }
 
-func newTokenDelete(a *app, open openHost) *cobra.Command {
+func newTokenDelete(a *app, open openCluster) *cobra.Command {
 	return &cobra.Command{
 		Use: "delete TOKEN...", Short: "Delete join tokens", Long: "Deletes join tokens by their ID or in full. Nodes that have joined stay.",
 		Example: "  ocadm token delete abcdef\n  ocadm token delete abcdef.0123456789abcdef",
 		Args:    arguments(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			_, client, err := open.cluster(c)
+			_, client, err := open(c.Context())
 			if err != nil {
 				return err
 			}
