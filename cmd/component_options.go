@@ -87,16 +87,16 @@ func newOptionsSet(a *app) *cobra.Command {
 			if _, err := optionsOf(args[0]); err != nil {
 				return err
 			}
-			values := map[string]string{}
+			values := map[string]*string{}
 			for _, arg := range args[1:] {
 				key, value, ok := strings.Cut(arg, "=")
 				if !ok || key == "" {
 					return misused(fmt.Sprintf("%q is not KEY=VALUE", arg), c.UseLine())
 				}
-				values[key] = value
+				values[key] = &value
 			}
 			return showCloud(a, &f, c, func(ctx context.Context, k client.WithWatch) (outcome, error) {
-				lines, err := cluster.SetServiceOptions(ctx, k, f.key(), args[0], values)
+				lines, err := cluster.ChangeServiceOptions(ctx, k, f.key(), args[0], values)
 				return f.changed("configured", lines), err
 			}, printOutcome)
 		},
@@ -119,8 +119,12 @@ func newOptionsUnset(a *app) *cobra.Command {
 			if _, err := optionsOf(args[0]); err != nil {
 				return err
 			}
+			unset := map[string]*string{}
+			for _, key := range args[1:] {
+				unset[key] = nil
+			}
 			return showCloud(a, &f, c, func(ctx context.Context, k client.WithWatch) (outcome, error) {
-				lines, err := cluster.UnsetServiceOptions(ctx, k, f.key(), args[0], args[1:])
+				lines, err := cluster.ChangeServiceOptions(ctx, k, f.key(), args[0], unset)
 				return f.changed("configured", lines), err
 			}, printOutcome)
 		},

@@ -17,6 +17,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
 // newOperation groups the commands that show and control the operations of clouds.
@@ -165,7 +166,7 @@ func newOperationControl(a *app, name, value, short, long string) *cobra.Command
 			if err != nil {
 				return outcome{}, err
 			}
-			note = cluster.Resumed(o, time.Now())
+			note = operation.Resumed(&o.Status, time.Now())
 		}
 		changed, err := cluster.Control(ctx, k, f.named(args[0]), value)
 		out := f.outcome("unchanged").of("Operation", args[0])
