@@ -129,9 +129,8 @@ func (a Agents) Explain(logs []agentlog.Log) finding.List {
 	}
 	for _, p := range a.Pods {
 		if p.Labels[v1alpha1.LabelComponent] == componentDeployer && !p.Spec.HostNetwork {
-			out = append(out, finding.Finding{Code: CodeAgentNetwork, Severity: finding.Error, What: "host-deployer cannot reach its virtual machine",
-				Cause:  "pod " + p.Name + " has a network of its own (hostNetwork is not set)",
-				Remedy: "ocadm cluster update; a DaemonSet that this operator did not make needs hostNetwork: true"})
+			out = append(out, finding.New(CodeAgentNetwork, "host-deployer cannot reach its virtual machine", "pod "+p.Name+" has a network of its own (hostNetwork is not set)",
+				"ocadm cluster update; a DaemonSet that this operator did not make needs hostNetwork: true"))
 		}
 	}
 	return append(out, agentlog.Explain(logs)...)
@@ -140,10 +139,9 @@ func (a Agents) Explain(logs []agentlog.Log) finding.List {
 func noAgent(n corev1.Node) finding.Finding {
 	label := v1alpha1.NodeRolePrefix + RoleHost
 	if n.Labels[label] != v1alpha1.Enable {
-		return finding.Finding{Code: CodeNoAgent, Severity: finding.Error, What: "Node " + n.Name + " is not a compute node",
-			Cause:  "it lacks the label " + label + "=" + v1alpha1.Enable,
-			Remedy: "on the node: ocadm join phase compute --enable-host-agent; then here: ocadm node enable-host-agent " + n.Name}
+		return finding.New(CodeNoAgent, "Node "+n.Name+" is not a compute node", "it lacks the label "+label+"="+v1alpha1.Enable,
+			"on the node: ocadm join phase compute --enable-host-agent; then here: ocadm node enable-host-agent "+n.Name)
 	}
-	return finding.Finding{Code: CodeNoAgent, Severity: finding.Error, What: "Node " + n.Name + " has no pod of the host agent",
-		Cause: "no cloud runs component host, or the node does not accept pods", Remedy: "ocadm cluster status; kubectl describe node " + n.Name}
+	return finding.New(CodeNoAgent, "Node "+n.Name+" has no pod of the host agent", "no cloud runs component host, or the node does not accept pods",
+		"ocadm cluster status; kubectl describe node "+n.Name)
 }

@@ -164,11 +164,7 @@ func backupSteps() []workflow.Phase[*making] {
 // prepare reads the cloud only now: while the backup waited for its turn, an update may have changed its version, a move its database server, a person its
 // schedule.
 func (m *making) prepare(ctx context.Context, r workflow.Reporter) error {
-	cloud, err := get(ctx, m.client, m.Key)
-	if err != nil {
-		return err
-	}
-	cr, err := typed(cloud)
+	cloud, cr, err := load(ctx, m.client, m.Key)
 	if err != nil {
 		return err
 	}
@@ -249,8 +245,8 @@ func (m *making) retain(ctx context.Context, r workflow.Reporter) error {
 		r.Changed("removed %s", strings.Join(gone, ", "))
 	}
 	if err != nil {
-		m.warn(r, finding.Finding{Code: "OCA-7417", Severity: finding.Warning, What: "Older backups could not be removed", Cause: err.Error(),
-			Remedy: "allow the deletion in " + m.Place + ", or remove them there; --keep 0 (spec.backup.keep: 0) keeps all", Err: err})
+		m.warn(r, finding.Warn("OCA-7417", "Older backups could not be removed", err.Error(),
+			"allow the deletion in "+m.Place+", or remove them there; --keep 0 (spec.backup.keep: 0) keeps all"))
 	}
 	return ctx.Err()
 }
@@ -277,11 +273,7 @@ type Mounted struct {
 
 // ScheduledBackup makes the backup that the spec of a cloud describes, in a pod.
 func ScheduledBackup(ctx context.Context, c client.WithWatch, key client.ObjectKey, at Mounted, by Recorded) (info backup.Info, warning error, err error) {
-	u, err := get(ctx, c, key)
-	if err != nil {
-		return backup.Info{}, nil, err
-	}
-	cr, err := typed(u)
+	_, cr, err := load(ctx, c, key)
 	if err != nil {
 		return backup.Info{}, nil, err
 	}

@@ -56,7 +56,7 @@ func (m *making) complete(ctx context.Context, cr *v1alpha1.OnecloudCluster) err
 
 // keepsOlder is the warning of a backup that removes no older ones.
 func (m *making) keepsOlder() finding.Finding {
-	return finding.Finding{Code: "OCA-7426", Severity: finding.Warning, What: "Older backups stay: the last restore of the cloud was not completed",
-		Cause:  fmt.Sprintf("operation %s has replaced databases, and did not succeed; the cloud was started all the same", m.half),
-		Remedy: "restore a good backup; or, if the cloud is as it should be, kubectl -n " + m.Key.Namespace + " delete oco " + m.half}
+	return finding.Warn("OCA-7426", "Older backups stay: the last restore of the cloud was not completed",
+		fmt.Sprintf("operation %s has replaced databases, and did not succeed; the cloud was started all the same", m.half),
+		"restore a good backup; or, if the cloud is as it should be, kubectl -n "+m.Key.Namespace+" delete oco "+m.half)
 }

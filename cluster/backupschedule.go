@@ -99,16 +99,10 @@ func valueOrNone(value any) string {
 
 // keys writes the Secret with the keys of the object store.
 func (s Schedule) keys(ctx context.Context, c client.Client) error {
-	want := map[string][]byte{v1alpha1.BackupAccessKey: []byte(s.AccessKey), v1alpha1.BackupSecretKey: []byte(s.SecretKey)}
-	secret := &corev1.Secret{}
-	secret.Namespace, secret.Name = s.Key.Namespace, s.S3.Secret
-	err := c.Get(ctx, client.ObjectKeyFromObject(secret), secret)
-	if client.IgnoreNotFound(err) == nil && err != nil {
-		secret.Data = want
-		err = c.Create(ctx, secret)
-	} else if err == nil && (s.AccessKey != "" || s.SecretKey != "") {
-		secret.Data = want
-		err = c.Update(ctx, secret)
+	key := client.ObjectKey{Namespace: s.Key.Namespace, Name: s.S3.Secret}
+	err := c.Get(ctx, key, &corev1.Secret{})
+	if client.IgnoreNotFound(err) == nil && (err != nil || s.AccessKey != "" || s.SecretKey != "") { // without new ones, it keeps those that it has
+		err = PutSecret(ctx, c, key, map[string][]byte{v1alpha1.BackupAccessKey: []byte(s.AccessKey), v1alpha1.BackupSecretKey: []byte(s.SecretKey)})
 	}
 	if err != nil {
 		return fmt.Errorf("keeping the keys of the object store: %w", err)

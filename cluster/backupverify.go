@@ -65,11 +65,7 @@ func provenNow(ctx context.Context, c client.Client, key client.ObjectKey, s bac
 }
 
 func proveOn(ctx context.Context, c client.Client, key client.ObjectKey, w backup.Watcher, s backup.Store, info backup.Info, ids []age.Identity) (backup.Contents, error) {
-	u, err := get(ctx, c, key)
-	if err != nil {
-		return backup.Contents{}, err
-	}
-	cr, err := typed(u)
+	_, cr, err := load(ctx, c, key)
 	if err != nil {
 		return backup.Contents{}, err
 	}

@@ -13,12 +13,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/kube"
 )
 
 // Default names.
@@ -78,14 +80,9 @@ func InUse(ctx context.Context, c client.Reader, first string) (string, error) {
 	return "cloud " + clouds[0].Namespace + "/" + clouds[0].Name + " was there before this run", nil
 }
 
-// gvk of a cloud.
-func gvk() schema.GroupVersionKind {
-	return schema.GroupVersionKind{Group: "onecloud.yunion.io", Version: "v1alpha1", Kind: "OnecloudCluster"}
-}
-
 func empty(key client.ObjectKey) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(gvk())
+	u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
 	u.SetName(key.Name)
 	u.SetNamespace(key.Namespace)
 	return u
@@ -105,4 +102,42 @@ func get(ctx context.Context, c client.Client, key client.ObjectKey) (*unstructu
 		return nil, finding.Errorf("OCA-7002", fmt.Sprintf("Cloud %s not found", key), "create it: ocadm cluster create --version VERSION", "%w", err)
 	}
 	return nil, fmt.Errorf("reading cloud %s: %w", key, err)
+}
+
+// load is get, with the types of a cloud beside it.
+func load(ctx context.Context, c client.Client, key client.ObjectKey) (*unstructured.Unstructured, *v1alpha1.OnecloudCluster, error) {
+	u, err := get(ctx, c, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	cr, err := typed(u)
+	return u, cr, err
+}
+
+// typed converts a cloud.
+func typed(u *unstructured.Unstructured) (*v1alpha1.OnecloudCluster, error) {
+	cr := &v1alpha1.OnecloudCluster{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, cr); err != nil {
+		return nil, fmt.Errorf("reading cloud %s: %w", u.GetName(), err)
+	}
+	return cr, nil
+}
+
+// PutSecret makes a Secret, or gives one that is there other content.
+func PutSecret(ctx context.Context, c client.Client, key client.ObjectKey, data map[string][]byte) error {
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Data: data}
+	err := c.Create(ctx, s, client.FieldOwner(kube.FieldManager))
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	live := &corev1.Secret{}
+	if err := c.Get(ctx, key, live); err != nil {
+		return fmt.Errorf("reading Secret %s: %w", key.Name, err)
+	}
+	before := live.DeepCopy()
+	live.Data = data
+	if err := c.Patch(ctx, live, client.MergeFrom(before), client.FieldOwner(kube.FieldManager)); err != nil {
+		return fmt.Errorf("writing Secret %s: %w", key.Name, err)
+	}
+	return nil
 }

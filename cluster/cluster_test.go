@@ -256,7 +256,11 @@ func TestRCAdmin(t *testing.T) {
 		"}\nspec: {loadBalancerEndpoint: '[fd00::1]'}":                                     "https://[fd00::1]:30500/v3",
 		"}\nspec: {loadBalancerEndpoint: x, keystone: {publicService: {nodePort: 31000}}}": "https://x:31000/v3",
 	} {
-		vars := rcadmin(resource(t, head+text), "pw")
+		cr, err := typed(resource(t, head+text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		vars := rcadmin(cr, "pw")
 		if vars[0].Value != url {
 			t.Errorf("%s: %s, want %s", text, vars[0].Value, url)
 		}

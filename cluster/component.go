@@ -12,9 +12,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -62,12 +65,11 @@ func (r ComponentRef) Apply(ctx context.Context, c client.Client, change Compone
 func (r ComponentRef) patch(live *unstructured.Unstructured, change ComponentChange) (map[string]any, []string) {
 	block := map[string]any{}
 	var lines []string
-	at := func(key string) []string { return append([]string{"spec"}, append(slices.Clone(r.Block), key)...) }
 	set := func(key string, want *string) {
 		if want == nil {
 			return
 		}
-		got, _, _ := unstructured.NestedString(live.Object, at(key)...)
+		got, _, _ := unstructured.NestedString(live.Object, r.path(key)...)
 		if got == *want || *want == "" && !r.chosen(live, key) {
 			return
 		}
@@ -75,7 +77,7 @@ func (r ComponentRef) patch(live *unstructured.Unstructured, change ComponentCha
 		if *want == "" {
 			block[key] = nil
 		}
-		lines = append(lines, fmt.Sprintf("%s: %s → %s", strings.Join(at(key), "."), orNone(got), orNone(*want)))
+		lines = append(lines, fmt.Sprintf("%s: %s → %s", strings.Join(r.path(key), "."), orNone(got), orNone(*want)))
 	}
 	if change.Image == nil && r.chosen(live, "image") && (change.Tag != nil || change.Repository != nil) {
 		change.Image = new("")
@@ -84,10 +86,10 @@ func (r ComponentRef) patch(live *unstructured.Unstructured, change ComponentCha
 	set("repository", change.Repository)
 	set("image", change.Image)
 	if want := change.Disable; want != nil {
-		got, there, _ := unstructured.NestedBool(live.Object, at("disable")...)
+		got, there, _ := unstructured.NestedBool(live.Object, r.path("disable")...)
 		if !there || got != *want {
 			block["disable"] = *want
-			lines = append(lines, fmt.Sprintf("%s: %t → %t", strings.Join(at("disable"), "."), got, *want))
+			lines = append(lines, fmt.Sprintf("%s: %t → %t", strings.Join(r.path("disable"), "."), got, *want))
 		}
 	}
 	var patch any = block
@@ -97,14 +99,19 @@ func (r ComponentRef) patch(live *unstructured.Unstructured, change ComponentCha
 	return map[string]any{"spec": patch}, lines
 }
 
+// path is where a cloud has a field of the block.
+func (r ComponentRef) path(key string) []string {
+	return append(append([]string{"spec"}, r.Block...), key)
+}
+
 // chosen reports whether a user set a field of the block, rather than the operator.
 func (r ComponentRef) chosen(live *unstructured.Unstructured, key string) bool {
-	_, there, _ := unstructured.NestedFieldNoCopy(live.Object, append([]string{"spec"}, append(slices.Clone(r.Block), key)...)...)
+	_, there, _ := unstructured.NestedFieldNoCopy(live.Object, r.path(key)...)
 	if !there {
 		return false
 	}
-	path := fieldpath.MakePathOrDie("spec")
-	for _, name := range append(slices.Clone(r.Block), key) {
+	var path fieldpath.Path
+	for _, name := range r.path(key) {
 		path = append(path, fieldpath.PathElement{FieldName: &name})
 	}
 	return slices.ContainsFunc(live.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
@@ -129,7 +136,11 @@ func (r ComponentRef) Restart(ctx context.Context, c client.Client, now time.Tim
 	}}}}
 	var generation int64
 	for _, w := range workloads {
-		name := kindOf(w) + "/" + w.GetName()
+		gvk, err := apiutil.GVKForObject(w, c.Scheme())
+		if err != nil {
+			return lines, nil, err
+		}
+		name := strings.ToLower(gvk.Kind) + "/" + w.GetName()
 		if err := merge(ctx, c, w, patch); err != nil {
 			return lines, nil, fmt.Errorf("restarting %s: %w", name, err)
 		}
@@ -148,29 +159,21 @@ func (r ComponentRef) Restart(ctx context.Context, c client.Client, now time.Tim
 
 // Workloads are the Deployments, StatefulSets and DaemonSets of the component.
 func (r ComponentRef) Workloads(ctx context.Context, c client.Client) ([]client.Object, error) {
-	labelled := r.labelled()
 	var out []client.Object
-	deployments, sets, daemons := &appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}
-	for _, list := range []client.ObjectList{deployments, sets, daemons} {
-		if err := c.List(ctx, list, labelled...); err != nil {
+	for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}} {
+		if err := c.List(ctx, list, r.labelled()...); err != nil {
 			return nil, fmt.Errorf("listing the workloads of %s: %w", r.Name, err)
 		}
+		_ = meta.EachListItem(list, func(o runtime.Object) error { // it fails for what is no list
+			if w, is := o.(client.Object); is && component.OfCloud(w, r.Cloud.Name) {
+				out = append(out, w)
+			}
+			return nil
+		})
 	}
-	for i := range deployments.Items {
-		out = append(out, &deployments.Items[i])
-	}
-	for i := range sets.Items {
-		out = append(out, &sets.Items[i])
-	}
-	for i := range daemons.Items {
-		out = append(out, &daemons.Items[i])
-	}
-	out = slices.DeleteFunc(out, func(o client.Object) bool { return !component.OfCloud(o, r.Cloud.Name) })
 	if len(out) == 0 {
-		return nil, finding.Finding{
-			Code: "OCA-7017", Severity: finding.Error, What: fmt.Sprintf("Component %s has no workload in cloud %s", r.Name, r.Cloud),
-			Cause: "it is disabled, is a CronJob, or waits for another component", Remedy: "ocadm cluster status",
-		}
+		return nil, finding.New("OCA-7017", fmt.Sprintf("Component %s has no workload in cloud %s", r.Name, r.Cloud),
+			"it is disabled, is a CronJob, or waits for another component", "ocadm cluster status")
 	}
 	return out, nil
 }
@@ -198,25 +201,12 @@ func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string) (*c
 	if node != "" {
 		where = " on node " + node
 	}
-	return nil, finding.Finding{
-		Code: "OCA-7015", Severity: finding.Error, What: fmt.Sprintf("Component %s has no pod%s", r.Name, where),
-		Cause: "it is disabled, it waits for another component, or no node has its label", Remedy: "ocadm cluster status",
-	}
+	return nil, finding.New("OCA-7015", fmt.Sprintf("Component %s has no pod%s", r.Name, where),
+		"it is disabled, it waits for another component, or no node has its label", "ocadm cluster status")
 }
 
 func (r ComponentRef) labelled() []client.ListOption {
 	return []client.ListOption{client.InNamespace(r.Cloud.Namespace), client.MatchingLabels{v1alpha1.LabelComponent: r.Name}}
-}
-
-func kindOf(o client.Object) string {
-	switch o.(type) {
-	case *appsv1.Deployment:
-		return "deployment"
-	case *appsv1.StatefulSet:
-		return "statefulset"
-	default:
-		return "daemonset"
-	}
 }
 
 // Scale sets how many pods a component has, and returns what changed.
@@ -225,7 +215,7 @@ func (r ComponentRef) Scale(ctx context.Context, c client.Client, replicas int32
 	if err != nil {
 		return nil, err
 	}
-	path := append(append([]string{"spec"}, r.Block...), "replicas")
+	path := r.path("replicas")
 	was, set, err := unstructured.NestedInt64(live.Object, path...)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s of cloud %s: %w", strings.Join(path, "."), r.Cloud, err)

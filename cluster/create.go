@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 )
@@ -60,34 +62,29 @@ func Agrees(ctx context.Context, c client.Client, o Options) (exists bool, err e
 }
 
 func complete(o Options) error {
-	f := finding.Finding{Code: "OCA-7007", Severity: finding.Error, What: "Required settings are missing"}
+	const what = "Required settings are missing"
 	switch {
 	case o.Version == "":
-		f.Cause, f.Remedy = "no version was given", "give --version, for example --version v4.0.4"
+		return finding.New("OCA-7007", what, "no version was given", "give --version, for example --version v4.0.4")
 	case o.Database.Host == "":
-		f.Cause = "no database server is known: there are no settings in ConfigMap " + o.Namespace + "/" + SettingsName
-		f.Remedy = "on a cluster of ocadm init: ocadm init phase cloud-settings, on the first control-plane node; on another one: ocadm operator install --onecloud-version " + o.Version
-	default:
-		return nil
+		return finding.New("OCA-7007", what, "no database server is known: there are no settings in ConfigMap "+o.Namespace+"/"+SettingsName, "on a cluster of ocadm init: "+
+			"ocadm init phase cloud-settings, on the first control-plane node; on another one: ocadm operator install --onecloud-version "+o.Version)
 	}
-	return f
+	return nil
 }
 
 // alone refuses a second cloud in the namespace: both would use the same node ports and databases.
 func alone(ctx context.Context, c client.Client, o Options) error {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(gvk())
-	if err := c.List(ctx, list, client.InNamespace(o.Namespace)); err != nil {
+	var list v1alpha1.OnecloudClusterList
+	if err := c.List(ctx, &list, client.InNamespace(o.Namespace)); err != nil {
 		return fmt.Errorf("listing clouds: %w", err)
 	}
 	if len(list.Items) == 0 {
 		return nil
 	}
-	other := list.Items[0].GetName()
-	return finding.Finding{
-		Code: "OCA-7003", Severity: finding.Error, What: fmt.Sprintf("Cannot create cloud %s next to cloud %s", o.Name, other),
-		Cause: "both would use the same node ports and databases", Remedy: "ocadm cluster status --name " + other,
-	}
+	other := list.Items[0].Name
+	return finding.New("OCA-7003", fmt.Sprintf("Cannot create cloud %s next to cloud %s", o.Name, other), "both would use the same node ports and databases",
+		"ocadm cluster status --name "+other)
 }
 
 // leaving refuses a cloud that is being deleted: it is neither the one that is to be, nor one to restore into.
@@ -95,11 +92,9 @@ func leaving(live *unstructured.Unstructured) error {
 	if live.GetDeletionTimestamp() == nil {
 		return nil
 	}
-	return finding.Finding{
-		Code: "OCA-7003", Severity: finding.Error, What: fmt.Sprintf("Cloud %s is still being deleted", client.ObjectKeyFromObject(live)),
-		Cause:  "a new cloud of this name can be created when the old one is gone",
-		Remedy: fmt.Sprintf("kubectl -n %s wait --for=delete oc/%s --timeout=10m; then run the command again", live.GetNamespace(), live.GetName()),
-	}
+	return finding.New("OCA-7003", fmt.Sprintf("Cloud %s is still being deleted", client.ObjectKeyFromObject(live)),
+		"a new cloud of this name can be created when the old one is gone",
+		fmt.Sprintf("kubectl -n %s wait --for=delete oc/%s --timeout=10m; then run the command again", live.GetNamespace(), live.GetName()))
 }
 
 func agrees(o Options, want, live *unstructured.Unstructured) error {
@@ -122,24 +117,14 @@ func agrees(o Options, want, live *unstructured.Unstructured) error {
 	if len(diffs) == 0 {
 		return nil
 	}
-	return finding.Finding{
-		Code: "OCA-7003", Severity: finding.Error, What: fmt.Sprintf("Cloud %s exists and differs from the given settings", o.Key()),
-		Cause:  strings.Join(diffs, "\n"),
-		Remedy: "ocadm cluster update --version " + orPlaceholder(o.Version) + ", or kubectl -n " + o.Namespace + " edit oc " + o.Name,
-	}
+	return finding.New("OCA-7003", fmt.Sprintf("Cloud %s exists and differs from the given settings", o.Key()), strings.Join(diffs, "\n"),
+		"ocadm cluster update --version "+cmp.Or(o.Version, "VERSION")+", or kubectl -n "+o.Namespace+" edit oc "+o.Name)
 }
 
 const (
 	defaultEdition = "ce"
 	defaultTLS     = "preferred"
 )
-
-func orPlaceholder(version string) string {
-	if version == "" {
-		return "VERSION"
-	}
-	return version
-}
 
 // differences lists the values of want that live does not have. Other values of live do not matter.
 func differences(path string, want, live any, out []string) []string {

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -22,15 +22,6 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 	"yunion.io/x/ocadm/operatorctl/archive"
 )
-
-// typed converts a cloud.
-func typed(u *unstructured.Unstructured) (*v1alpha1.OnecloudCluster, error) {
-	cr := &v1alpha1.OnecloudCluster{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, cr); err != nil {
-		return nil, fmt.Errorf("reading cloud %s: %w", u.GetName(), err)
-	}
-	return cr, nil
-}
 
 // dial reaches addresses as usual, and the names of Services that only the cluster's own DNS knows by their address in the cluster: a
 // node reaches that.
@@ -67,11 +58,7 @@ func openDatabases(ctx context.Context, c client.Reader, cr *v1alpha1.OnecloudCl
 // unmoved reads a cloud anew once its operation has its turn: what ran before may have changed it. Its databases must be where they were when a person
 // confirmed what happens to them.
 func unmoved(ctx context.Context, c client.Client, key client.ObjectKey, was v1alpha1.DatabaseServer) (*unstructured.Unstructured, *v1alpha1.OnecloudCluster, error) {
-	u, err := get(ctx, c, key)
-	if err != nil {
-		return nil, nil, err
-	}
-	cr, err := typed(u)
+	u, cr, err := load(ctx, c, key)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -127,9 +114,6 @@ func databaseFinding(err error) error {
 		return finding.Errorf("OCA-7403", "A database on the server belongs to another cloud, or has no owner",
 			"use another database server, or remove or rename the databases that the message names", "%w", err)
 	}
-	remedy := e.Remedy()
-	if remedy == "" {
-		remedy = "look into the log of the database server, then run the command again"
-	}
+	remedy := cmp.Or(e.Remedy(), "look into the log of the database server, then run the command again")
 	return finding.Errorf("OCA-7401", "The database server did not do what was needed", remedy, "%w", err)
 }

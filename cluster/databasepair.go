@@ -22,6 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/mysql"
+	"yunion.io/x/ocadm/internal/wait"
 )
 
 // DatabaseStatus is what is known of the embedded database.
@@ -252,22 +253,22 @@ func WaitReplica(ctx context.Context, c client.Client, namespace string, waiting
 const lookAgain = 2 * time.Second
 
 func waitDatabase(ctx context.Context, c client.Client, namespace string, waiting func(what, why string), done func(DatabaseStatus) (bool, error)) (DatabaseStatus, error) {
-	tick := time.NewTicker(lookAgain)
-	defer tick.Stop()
-	for {
+	const what = "the embedded database"
+	var last DatabaseStatus
+	var final error
+	err := wait.Until(ctx, what, lookAgain, func(ctx context.Context) (end bool, why string, _ error) {
 		s, err := EmbeddedDatabase(ctx, c, namespace)
-		if err == nil {
-			if is, err := done(s); is || err != nil {
-				return s, err
-			}
-			waiting("the embedded database", s.Message)
+		if err != nil {
+			return false, "", nil //nolint:nilerr // what cannot be read now is read again
 		}
-		select {
-		case <-ctx.Done():
-			return s, finding.New("OCA-7434", "The embedded database is not as asked for yet", s.Message, "it continues by itself: ocadm cluster database status")
-		case <-tick.C:
-		}
+		last = s
+		end, final = done(s)
+		return end || final != nil, s.Message, nil
+	}, func(why string) { waiting(what, why) })
+	if err != nil {
+		final = finding.New("OCA-7434", "The embedded database is not as asked for yet", last.Message, "it continues by itself: ocadm cluster database status")
 	}
+	return last, final
 }
 
 func (s *DatabaseStatus) member(name string) DatabaseMember {

@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -157,9 +156,9 @@ func (p Proposal) diff(ctx context.Context, c client.Client, live *unstructured.
 	if err := c.Patch(ctx, trial, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(owner), client.DryRunAll); err != nil {
 		return release.Diff{}, fmt.Errorf("changing cloud %s on trial: %w", client.ObjectKeyFromObject(live), err)
 	}
-	cr := &v1alpha1.OnecloudCluster{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(trial.Object, cr); err != nil {
-		return release.Diff{}, fmt.Errorf("reading cloud %s: %w", live.GetName(), err)
+	cr, err := typed(trial)
+	if err != nil {
+		return release.Diff{}, err
 	}
 	image, err := RunningOperatorImage(ctx, c)
 	if err != nil {

@@ -128,25 +128,6 @@ func badMachines(name, cause string) error {
 	return finding.New("OCA-7611", "The machines in "+name+" are not valid", cause, "correct the file; docs/machines.md has an example")
 }
 
-// Credentials writes the Secret with which the operator logs in to machines. An existing one of the same content is left as it is.
-func Credentials(ctx context.Context, c client.Client, namespace, name string, data map[string][]byte) error {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: data}
-	err := c.Create(ctx, s, client.FieldOwner(kube.FieldManager))
-	if !apierrors.IsAlreadyExists(err) {
-		return err
-	}
-	live := &corev1.Secret{}
-	if err := c.Get(ctx, client.ObjectKeyFromObject(s), live); err != nil {
-		return fmt.Errorf("reading Secret %s: %w", name, err)
-	}
-	before := live.DeepCopy()
-	live.Data = data
-	if err := c.Patch(ctx, live, client.MergeFrom(before), client.FieldOwner(kube.FieldManager)); err != nil {
-		return fmt.Errorf("writing Secret %s: %w", name, err)
-	}
-	return nil
-}
-
 // PauseMachine lets a machine not join yet: the annotations are for MarkMachine, as are those of the functions below.
 func PauseMachine(time.Time) map[string]string {
 	return map[string]string{v1alpha1.AnnotationPaused: "true"}
@@ -229,6 +210,20 @@ func RemoveMachine(ctx context.Context, c client.WithWatch, key client.ObjectKey
 	return true, nil
 }
 
+// WaitMachine waits until done returns true of a machine, and returns it as it is then.
+func WaitMachine(ctx context.Context, c client.WithWatch, key client.ObjectKey, done func(v1alpha1.MachinePhase) bool, report func(why string)) (*Machine, error) {
+	var last *Machine
+	err := kube.WaitFor(ctx, c, &Machine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}, func(o client.Object) (bool, string) {
+		m, there := kube.As[Machine](o)
+		if !there {
+			return false, "it does not exist"
+		}
+		last = m.DeepCopy()
+		return done(m.Status.Phase), strings.TrimSpace(string(m.Status.Phase) + " " + m.Status.Message)
+	}, report)
+	return last, err
+}
+
 // BootstrapData returns the data with which a machine joins, in a format of package bootstrap. They hold a secret.
 func BootstrapData(ctx context.Context, c client.Client, key client.ObjectKey, format string) (string, error) {
 	m, err := MachineOf(ctx, c, key)
@@ -275,19 +270,16 @@ func Precheck(ctx context.Context, c client.WithWatch, cloud client.ObjectKey, n
 		if err != nil {
 			return nil, fmt.Errorf("waiting for the bootstrap data of machine %s: %w", name, err)
 		}
-		o := &Operation{Spec: v1alpha1.OnecloudOperationSpec{
-			Cloud: cloud.Name, Action: v1alpha1.ActionPrecheckMachine, Requester: requester, Machine: &v1alpha1.MachineParameters{Name: name},
-		}}
-		o.Namespace = cloud.Namespace
-		if err := Operate(ctx, c, o); err != nil {
+		o, err := onMachines(ctx, c, cloud, requester, v1alpha1.ActionPrecheckMachine, v1alpha1.MachineParameters{Name: name})
+		if err != nil {
 			return nil, err
 		}
 		all = append(all, o)
 	}
 	var out []Operation
 	for _, o := range all {
-		last, err := FollowOperation(ctx, c, client.ObjectKeyFromObject(o), func(*Operation) {})
-		if last == nil || !last.Status.Phase.Final() {
+		last, err := ended(ctx, c, o)
+		if last == nil {
 			return nil, err
 		}
 		out = append(out, *last)
@@ -295,22 +287,30 @@ func Precheck(ctx context.Context, c client.WithWatch, cloud client.ObjectKey, n
 	return out, nil
 }
 
-// Compare lets the operator compare machines with each other and try the ways between them, and returns the operation when it has ended; nil if the
-// operator of the cluster does not know how.
-func Compare(ctx context.Context, c client.WithWatch, cloud client.ObjectKey, names []string, requester string) (*Operation, error) {
-	o := &Operation{Spec: v1alpha1.OnecloudOperationSpec{
-		Cloud: cloud.Name, Action: v1alpha1.ActionCompareMachines, Requester: requester, Machine: &v1alpha1.MachineParameters{Name: names[0], Others: names[1:]},
-	}}
+func onMachines(ctx context.Context, c client.Client, cloud client.ObjectKey, requester, action string, of v1alpha1.MachineParameters) (*Operation, error) {
+	o := &Operation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: cloud.Name, Action: action, Requester: requester, Machine: &of}}
 	o.Namespace = cloud.Namespace
-	if err := Operate(ctx, c, o); err != nil {
-		if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-			return nil, nil // an operator of an earlier release
-		}
-		return nil, err
-	}
+	return o, Operate(ctx, c, o)
+}
+
+// ended is an operation once it has ended, whether well or not; nil if that was not seen.
+func ended(ctx context.Context, c client.WithWatch, o *Operation) (*Operation, error) {
 	last, err := FollowOperation(ctx, c, client.ObjectKeyFromObject(o), func(*Operation) {})
 	if last == nil || !last.Status.Phase.Final() {
 		return nil, err
 	}
 	return last, nil
+}
+
+// Compare lets the operator compare machines with each other and try the ways between them, and returns the operation when it has ended; nil if the
+// operator of the cluster does not know how.
+func Compare(ctx context.Context, c client.WithWatch, cloud client.ObjectKey, names []string, requester string) (*Operation, error) {
+	o, err := onMachines(ctx, c, cloud, requester, v1alpha1.ActionCompareMachines, v1alpha1.MachineParameters{Name: names[0], Others: names[1:]})
+	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+		return nil, nil // an operator of an earlier release
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ended(ctx, c, o)
 }

@@ -11,15 +11,12 @@ import (
 	"strconv"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/mysql"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/archive"
@@ -52,11 +49,7 @@ const movedSecret = "-database"
 // services start there again. After it the services start on the new one. The old databases stay.
 func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, error) {
 	began := time.Now()
-	u, err := get(ctx, c, m.Key)
-	if err != nil {
-		return Moved{}, err
-	}
-	cr, err := typed(u)
+	u, cr, err := load(ctx, c, m.Key)
 	if err != nil {
 		return Moved{}, err
 	}
@@ -240,23 +233,11 @@ func (x *moving) start(ctx context.Context, r workflow.Reporter) error {
 
 // switchTo makes the new server that of the cloud. The definition allows another host only along with the name of the one that is left.
 func (m MoveDatabase) switchTo(ctx context.Context, c client.Client, u *unstructured.Unstructured) error {
-	name := m.Key.Name + movedSecret
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Key.Namespace, Name: name}}
-	err := c.Get(ctx, client.ObjectKeyFromObject(secret), secret)
-	if used, _, _ := unstructured.NestedString(u.Object, "spec", "mysql", "passwordSecretRef", "name"); err == nil && used == name {
-		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.Key.Namespace, Name: name + "-2"}} // the old one is read until the switch
-		err = c.Get(ctx, client.ObjectKeyFromObject(secret), secret)
+	secret := client.ObjectKey{Namespace: m.Key.Namespace, Name: m.Key.Name + movedSecret}
+	if used, _, _ := unstructured.NestedString(u.Object, "spec", "mysql", "passwordSecretRef", "name"); used == secret.Name {
+		secret.Name += "-2" // the old one is read until the switch
 	}
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading Secret %s: %w", secret.Name, err)
-	}
-	secret.Data = map[string][]byte{DatabaseSecretKey: []byte(m.To.Password)}
-	if err == nil {
-		err = c.Update(ctx, secret, client.FieldOwner(kube.FieldManager))
-	} else {
-		err = c.Create(ctx, secret, client.FieldOwner(kube.FieldManager))
-	}
-	if err != nil {
+	if err := PutSecret(ctx, c, secret, map[string][]byte{DatabaseSecretKey: []byte(m.To.Password)}); err != nil {
 		return fmt.Errorf("keeping the password of the new server: %w", err)
 	}
 	left, _, _ := unstructured.NestedString(u.Object, "spec", "mysql", "host")

@@ -86,9 +86,7 @@ func Label(ctx context.Context, c client.Client, nodes []string, labels, annotat
 
 func unknownNodes(unknown, known []string) finding.Finding {
 	slices.Sort(known)
-	f := finding.Finding{
-		Code: "OCA-7011", Severity: finding.Error, What: "Node not found: " + strings.Join(unknown, ", "), Remedy: "kubectl get nodes", Evidence: known,
-	}
+	f := finding.New("OCA-7011", "Node not found: "+strings.Join(unknown, ", "), "", "kubectl get nodes").With(known...)
 	if n, ok := nearest.To(unknown[0], known); ok {
 		f.Remedy = fmt.Sprintf("did you mean %s?", n)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -78,9 +77,6 @@ func LogOf(ctx context.Context, c client.Client, o *Operation) (string, error) {
 	}
 	return cm.Data[operation.LogKey], nil
 }
-
-// Resumed says what to know before a paused operation goes on; "" if nothing.
-func Resumed(o *Operation, now time.Time) string { return operation.Resumed(&o.Status, now) }
 
 // Control pauses, cancels or resumes ("") an operation. It reports whether that changed anything.
 func Control(ctx context.Context, c client.Client, key client.ObjectKey, value string) (bool, error) {

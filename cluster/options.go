@@ -80,15 +80,12 @@ func Manifest(o Options) *unstructured.Unstructured {
 		set(tls, "ca", o.Database.CA)
 		mysql["tls"] = tls
 	}
-	set(spec, "version", o.Version)
-	set(spec, "imageRepository", o.ImageRepository)
-	set(spec, "productVersion", o.ProductVersion)
-	set(spec, "profile", o.Profile)
-	set(spec, "region", o.Region)
-	set(spec, "zone", o.Zone)
-	set(spec, "loadBalancerEndpoint", o.LoadBalancerEndpoint)
-	set(spec, "storageClassName", o.StorageClass)
-	set(spec, "ingressClassName", o.IngressClass)
+	for key, value := range map[string]string{
+		"version": o.Version, "imageRepository": o.ImageRepository, "productVersion": o.ProductVersion, "profile": o.Profile, "region": o.Region, "zone": o.Zone,
+		"loadBalancerEndpoint": o.LoadBalancerEndpoint, "storageClassName": o.StorageClass, "ingressClassName": o.IngressClass,
+	} {
+		set(spec, key, value)
+	}
 	for key, on := range map[string]bool{"disableResourceManagement": o.DisableResourceManagement, "useHyperImage": o.UseHyperImage} {
 		if on {
 			spec[key] = true

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -11,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -32,47 +32,37 @@ const passwordKey = "keystone.bootstrap-password"
 
 // RCAdmin returns the environment with which the cloud's client and others log in as its administrator.
 func RCAdmin(ctx context.Context, c client.Client, key client.ObjectKey) ([]Variable, error) {
-	cr, err := get(ctx, c, key)
+	_, cr, err := load(ctx, c, key)
 	if err != nil {
 		return nil, err
 	}
-	pw, err := password(ctx, c, key, cr)
+	pw, err := password(ctx, c, cr)
 	if err != nil {
 		return nil, err
 	}
 	return rcadmin(cr, pw), nil
 }
 
-func rcadmin(cr *unstructured.Unstructured, pw string) []Variable {
-	host, _, _ := unstructured.NestedString(cr.Object, "spec", "loadBalancerEndpoint")
-	port := int64(keystonePort)
-	if p, _, _ := unstructured.NestedInt64(cr.Object, "spec", "keystone", "publicService", "nodePort"); p != 0 {
-		port = p
-	}
-	if host == "" { // then it is only known inside the cluster
-		host = cr.GetName() + "-keystone." + cr.GetNamespace() + ".svc"
-	}
-	region, _, _ := unstructured.NestedString(cr.Object, "spec", "region")
-	if region == "" {
-		region = "region0"
-	}
+func rcadmin(cr *v1alpha1.OnecloudCluster, pw string) []Variable {
+	host := cmp.Or(cr.Spec.LoadBalancerEndpoint, cr.Name+"-keystone."+cr.Namespace+".svc") // the latter is only known inside the cluster
+	port := cmp.Or(int(cr.Spec.Keystone.PublicService.NodePort), keystonePort)
 	return []Variable{
-		{"OS_AUTH_URL", "https://" + net.JoinHostPort(strings.Trim(host, "[]"), strconv.FormatInt(port, 10)) + "/v3"},
+		{"OS_AUTH_URL", "https://" + net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(port)) + "/v3"},
 		{"OS_USERNAME", "sysadmin"},
 		{"OS_PASSWORD", pw},
 		{"OS_PROJECT_DOMAIN", "default"},
 		{"OS_PROJECT_NAME", "system"},
 		{"YUNION_INSECURE", "true"},
-		{"OS_REGION_NAME", region},
+		{"OS_REGION_NAME", cmp.Or(cr.Spec.Region, "region0")},
 		{"OS_ENDPOINT_TYPE", "publicURL"},
 	}
 }
 
-func password(ctx context.Context, c client.Client, key client.ObjectKey, cr *unstructured.Unstructured) (string, error) {
-	if pw, _, _ := unstructured.NestedString(cr.Object, "spec", "keystone", "bootstrapPassword"); pw != "" {
+func password(ctx context.Context, c client.Client, cr *v1alpha1.OnecloudCluster) (string, error) {
+	if pw := cr.Spec.Keystone.BootstrapPassword; pw != "" {
 		return pw, nil
 	}
-	name := client.ObjectKey{Namespace: key.Namespace, Name: key.Name + "-" + v1alpha1.SecretCredentials}
+	name := client.ObjectKey{Namespace: cr.Namespace, Name: cr.Name + "-" + v1alpha1.SecretCredentials}
 	s := &corev1.Secret{}
 	err := c.Get(ctx, name, s)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -82,7 +72,7 @@ func password(ctx context.Context, c client.Client, key client.ObjectKey, cr *un
 		return string(pw), nil
 	}
 	return "", finding.Finding{
-		Code: "OCA-7010", Severity: finding.Error, What: fmt.Sprintf("The administrator password of cloud %s does not exist yet", key),
+		Code: "OCA-7010", Severity: finding.Error, What: fmt.Sprintf("The administrator password of cloud %s/%s does not exist yet", cr.Namespace, cr.Name),
 		Cause:  fmt.Sprintf("Secret %s has no key %s; the operator creates it when it first reconciles the cloud", name, passwordKey),
 		Remedy: "ocadm cluster status", Err: err,
 	}

@@ -243,17 +243,12 @@ func (r Restore) overwrites(ctx context.Context, a *mysql.Admin, contents backup
 
 // twin refuses a second cloud on the databases of one that lives.
 func twin(ctx context.Context, c client.Client, key client.ObjectKey, id string, server v1alpha1.DatabaseServer) error {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(gvk().GroupVersion().WithKind(v1alpha1.Kind + "List"))
-	if err := c.List(ctx, list); err != nil {
-		return fmt.Errorf("listing clouds: %w", err)
+	all, err := All(ctx, c)
+	if err != nil {
+		return err
 	}
-	for i := range list.Items {
-		cr, err := typed(&list.Items[i])
-		if err != nil {
-			return err
-		}
-		other := client.ObjectKeyFromObject(cr)
+	for _, cr := range all {
+		other := client.ObjectKeyFromObject(&cr)
 		have, err := archive.CredentialsID(ctx, c, other)
 		if err != nil {
 			return err
@@ -266,12 +261,7 @@ func twin(ctx context.Context, c client.Client, key client.ObjectKey, id string,
 	return nil
 }
 
-func port(s v1alpha1.DatabaseServer) int32 {
-	if s.Port == 0 {
-		return 3306
-	}
-	return s.Port
-}
+func port(s v1alpha1.DatabaseServer) int32 { return cmp.Or(s.Port, 3306) }
 
 func databasesRestored(c backup.Contents) string {
 	tables, rows := c.Manifest.Data.Count()

@@ -245,11 +245,7 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 			follow = true
 		}
 	}
-	live, err := get(ctx, x.client, x.key) // releases may have been made until the services stopped
-	if err != nil {
-		return err
-	}
-	now, err := typed(live)
+	live, now, err := load(ctx, x.client, x.key) // releases may have been made until the services stopped
 	if err != nil {
 		return err
 	}

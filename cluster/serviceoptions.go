@@ -134,27 +134,9 @@ func text(value any) string {
 	return string(raw)
 }
 
-// SetServiceOptions sets options in the ConfigMap of a component and returns what changed, one line each. If one of them is not valid, it
-// sets none.
-func SetServiceOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string, values map[string]string) ([]string, error) {
-	want := map[string]*string{}
-	for name, value := range values {
-		want[name] = &value
-	}
-	return changeOptions(ctx, c, cloud, component, want)
-}
-
-// UnsetServiceOptions removes options that users set from the ConfigMap of a component and returns what changed, one line each.
-func UnsetServiceOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string, names []string) ([]string, error) {
-	want := map[string]*string{}
-	for _, name := range names {
-		want[name] = nil
-	}
-	return changeOptions(ctx, c, cloud, component, want)
-}
-
-// changeOptions sets options to values, and removes those whose value is nil.
-func changeOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string, want map[string]*string) ([]string, error) {
+// ChangeServiceOptions sets options in the ConfigMap of a component, removes those whose value is nil, and returns what changed, one line each. If one of
+// them is not valid, it changes none.
+func ChangeServiceOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string, want map[string]*string) ([]string, error) {
 	cm, err := existingOptions(ctx, c, cloud, component)
 	if err != nil {
 		return nil, err
@@ -208,8 +190,7 @@ func existingOptions(ctx context.Context, c client.Client, cloud client.ObjectKe
 }
 
 func invalidOption(component string, problem *options.Problem) error {
-	return finding.Finding{Code: "OCA-0313", Severity: finding.Error, What: "Invalid option of " + component, Cause: problem.Error(),
-		Remedy: "ocadm component options list " + component}
+	return finding.New("OCA-0313", "Invalid option of "+component, problem.Error(), "ocadm component options list "+component)
 }
 
 // operatorKeys are the keys of a ConfigMap that the operator alone set.

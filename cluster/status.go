@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -162,10 +163,7 @@ func Why(c v1alpha1.ComponentStatus) string {
 	if len(c.BlockedBy) > 0 && !c.Outdated {
 		return "waits for " + strings.Join(c.BlockedBy, ", ")
 	}
-	if c.Message != "" {
-		return c.Message
-	}
-	return c.Reason
+	return cmp.Or(c.Message, c.Reason)
 }
 
 // Missing lists the components that should run but do not: "region: Waiting: waits for keystone".

@@ -8,12 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -250,11 +249,8 @@ func annotate(patch map[string]any, key, value string) {
 
 // updateAvailable reports whether the operator has changes that wait for an update.
 func updateAvailable(live *unstructured.Unstructured) bool {
-	conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
-	return slices.ContainsFunc(conditions, func(c any) bool {
-		m, _ := c.(map[string]any)
-		return m["type"] == v1alpha1.ConditionUpdateAvailable && m["status"] == string(metav1.ConditionTrue)
-	})
+	cr, err := typed(live)
+	return err == nil && meta.IsStatusConditionTrue(cr.Status.Conditions, v1alpha1.ConditionUpdateAvailable)
 }
 
 // unpin removes the tags that the autoupdate service leaves. They would keep the host agents at an older version.
@@ -272,12 +268,7 @@ func unpin(live *unstructured.Unstructured, spec, annotations map[string]any) []
 	return lines
 }
 
-func orNone(s string) string {
-	if s == "" {
-		return "(none)"
-	}
-	return s
-}
+func orNone(s string) string { return cmp.Or(s, "(none)") }
 
 // merge sends a merge patch.
 func merge(ctx context.Context, c client.Client, o client.Object, patch map[string]any) error {

@@ -65,11 +65,8 @@ func WaitHeld(ctx context.Context, c client.WithWatch, key client.ObjectKey, hol
 		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
 			return nil
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
-			return finding.Finding{
-				Code: codeNotReady, Severity: finding.Error, What: fmt.Sprintf("Cloud %s did not become ready in time", key),
-				Cause:  fmt.Sprintf("it is ready, but has to stay so for %s until it counts as running, and that did not fit into the timeout", hold),
-				Remedy: "ocadm cluster status   # to wait again: ocadm cluster status --wait", Err: err,
-			}
+			cause := fmt.Sprintf("it is ready, but has to stay so for %s until it counts as running, and that did not fit into the timeout", hold)
+			return late(key, cause, "ocadm cluster status   # to wait again: ocadm cluster status --wait", err)
 		default:
 			return err
 		}
@@ -120,17 +117,17 @@ var errGone = errors.New("it was deleted, or never was there")
 // afterwards bounds the requests after the timeout.
 const afterwards = 10 * time.Second
 
-const codeNotReady = "OCA-7004"
+func late(key client.ObjectKey, cause, remedy string, err error) finding.Finding {
+	f := finding.New("OCA-7004", fmt.Sprintf("Cloud %s did not become ready in time", key), cause, remedy)
+	f.Err = err
+	return f
+}
 
 // notReady explains why a cloud is not ready: its components, or an operator that does not run.
 func notReady(ctx context.Context, c client.Client, key client.ObjectKey, last Status, err error) error {
-	f := finding.Finding{
-		Code: codeNotReady, Severity: finding.Error, What: fmt.Sprintf("Cloud %s did not become ready in time", key), Cause: last.Message,
-		Remedy: fmt.Sprintf("ocadm cluster status; kubectl -n %s get pods   # the cloud continues to start; to wait again: ocadm cluster status --wait",
-			key.Namespace),
-		Err: err, Evidence: last.Missing(),
-	}
-	if len(f.Evidence) > 0 {
+	f := late(key, last.Message, fmt.Sprintf("ocadm cluster status; kubectl -n %s get pods   # the cloud continues to start; to wait again: ocadm cluster status --wait",
+		key.Namespace), err)
+	if f.Evidence = last.Missing(); len(f.Evidence) > 0 {
 		f.Cause = f.Evidence[0]
 		if n := len(f.Evidence) - 1; n > 0 {
 			f.Cause += fmt.Sprintf(" (and %d more)", n)

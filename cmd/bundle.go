@@ -20,7 +20,7 @@ import (
 )
 
 func newBundle(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use: "bundle", Short: "Create, check and use bundles of node software and images",
 		Long: "A bundle is one file with all programs and images that nodes need. Create it on a machine with internet access, and give it to init\n" +
 			"with --bundle.",
@@ -32,10 +32,7 @@ func newBundle(a *app) *cobra.Command {
 
   # verify it
   ocadm bundle verify ocadm.bundle`,
-		Args: cobra.ArbitraryArgs, RunE: groupRunE,
-	}
-	c.AddCommand(newBundleCreate(a, artifacts.Embedded), newBundleList(a), newBundleVerify(a), newBundleDiff(a), newBundleExtract(a), newBundleServe(a))
-	return c
+	}, newBundleCreate(a, artifacts.Embedded), newBundleList(a), newBundleVerify(a), newBundleDiff(a), newBundleExtract(a), newBundleServe(a))
 }
 
 // listed is what "bundle list -o json" prints.
@@ -69,7 +66,7 @@ func newBundleList(a *app) *cobra.Command {
 					return writeSBOM(b, a.Out)
 				}
 				l := listed{Contents: b.Contents(), ID: b.ID().String(), Platforms: b.Platforms(), Signed: b.Signed(), Since: b.Since()}
-				return ui.Print(a.Out, output.String(), l, func(w io.Writer) error { return bundleTable(w, l) })
+				return a.print(output, l, func(p *page) { bundleTable(p, l) })
 			})
 		},
 	}
@@ -79,20 +76,18 @@ func newBundleList(a *app) *cobra.Command {
 	return c
 }
 
-func bundleTable(w io.Writer, l listed) error {
-	facts := fmt.Sprintf("for %s/%s, Kubernetes %s\nID %s\n", l.Info.OS, l.Info.Arch, l.Info.KubernetesVersion, l.ID)
+func bundleTable(p *page, l listed) {
+	p.line("for %s/%s, Kubernetes %s\nID %s", l.Info.OS, l.Info.Arch, l.Info.KubernetesVersion, l.ID)
 	if len(l.Platforms) > 1 {
-		facts += fmt.Sprintf("all platforms: %s\n", strings.Join(l.Platforms, ", "))
+		p.line("all platforms: %s", strings.Join(l.Platforms, ", "))
 	}
 	if l.Since != nil {
-		facts += fmt.Sprintf("together with %s (%s)\n", l.Since.Name, l.Since.ID)
+		p.line("together with %s (%s)", l.Since.Name, l.Since.ID)
 	}
 	if l.Signed {
-		facts += "signed; verify it with --key\n"
+		p.line("signed; verify it with --key")
 	}
-	if _, err := fmt.Fprintln(w, facts); err != nil {
-		return err
-	}
+	p.line("")
 	var rows [][]string
 	for _, f := range l.Files {
 		rows = append(rows, []string{"file", f.Path, ui.Bytes(f.Size)})
@@ -100,7 +95,7 @@ func bundleTable(w io.Writer, l listed) error {
 	for _, i := range l.Images {
 		rows = append(rows, []string{"image", i.Name, ui.Bytes(i.Size)})
 	}
-	return ui.Table(w, []string{"KIND", "NAME", "SIZE"}, rows)
+	p.table([]string{"KIND", "NAME", "SIZE"}, rows)
 }
 
 // writeSBOM writes the bill of materials as of the time of the bundle's file.
@@ -140,38 +135,35 @@ type verified struct {
 
 func newBundleVerify(a *app) *cobra.Command {
 	var key string
-	output := ui.NewFormat("text", "json", "yaml")
-	c := &cobra.Command{
+	c := shows(a, &cobra.Command{
 		Use: "verify FILE", Short: "Verify the checksums and the signature of a bundle",
 		Long: "Reads the whole bundle and verifies every checksum. It fails if anything is missing or damaged. Checksums find damage, but no attack:\n" +
 			"with --key, the bundle must also have a signature by the owner of this public key.",
 		Example: "  ocadm bundle verify ocadm.bundle\n  ocadm bundle verify ocadm.bundle --key public.pem\n  ocadm bundle verify ocadm.bundle -o json",
 		Args:    arguments(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, args []string) error {
-			return withBundle(c.Context(), args[0], func(b *bundle.Bundle) error {
-				if err := checkSignature(b, "--key", key); err != nil {
-					return err
-				}
-				if err := a.verifyBundle(c.Context(), b); err != nil {
-					return err
-				}
-				v := verified{File: args[0], Platforms: b.Platforms(), Whole: true, Trusted: key != ""}
-				for _, view := range b.Views() {
-					contents := view.Contents()
-					v.Files, v.Images = v.Files+len(contents.Files), v.Images+len(contents.Images)
-				}
-				return ui.Print(a.Out, output.String(), v, func(w io.Writer) error {
-					signed := ""
-					if v.Trusted {
-						signed = ", and the signature is right"
-					}
-					_, err := fmt.Fprintf(w, "%s is complete: %s, %d files, %d images%s\n", v.File, strings.Join(v.Platforms, " and "), v.Files, v.Images, signed)
-					return err
-				})
-			})
-		},
-	}
-	c.Flags().VarP(output, "output", "o", "output format")
+	}, "text", func(c *cobra.Command, args []string) (v verified, err error) {
+		err = withBundle(c.Context(), args[0], func(b *bundle.Bundle) error {
+			if err := checkSignature(b, "--key", key); err != nil {
+				return err
+			}
+			if err := a.withProgress("verify", func(report func(done, total int64)) error { return b.Verify(c.Context(), report) }); err != nil {
+				return err
+			}
+			v = verified{File: args[0], Platforms: b.Platforms(), Whole: true, Trusted: key != ""}
+			for _, view := range b.Views() {
+				contents := view.Contents()
+				v.Files, v.Images = v.Files+len(contents.Files), v.Images+len(contents.Images)
+			}
+			return nil
+		})
+		return v, err
+	}, func(p *page, v verified) {
+		signed := ""
+		if v.Trusted {
+			signed = ", and the signature is right"
+		}
+		p.line("%s is complete: %s, %d files, %d images%s", v.File, strings.Join(v.Platforms, " and "), v.Files, v.Images, signed)
+	})
 	c.Flags().StringVar(&key, "key", "", "file with the Ed25519 public key, in PEM, of those who signed the bundle")
 	return c
 }
@@ -189,10 +181,6 @@ func checkSignature(b *bundle.Bundle, flag, file string) error {
 		}
 	}
 	return badKey(flag, "openssl pkey -in PRIVATE.pem -pubout -out "+file, err)
-}
-
-func (a *app) verifyBundle(ctx context.Context, b *bundle.Bundle) error {
-	return a.withProgress("verify", func(report func(done, total int64)) error { return b.Verify(ctx, report) })
 }
 
 func withBundle(ctx context.Context, path string, use func(*bundle.Bundle) error) error {

@@ -18,23 +18,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"sigs.k8s.io/yaml"
 
-	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/artifacts"
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/bundle/collect"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/nearest"
 	"yunion.io/x/ocadm/internal/ownimage"
 	"yunion.io/x/ocadm/internal/registry"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/version"
-	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/component"
-	"yunion.io/x/ocadm/operatorctl/resolve"
-	"yunion.io/x/ocadm/phases/cloud"
 	"yunion.io/x/ocadm/phases/config"
 )
 
@@ -254,21 +248,13 @@ func componentImages(c *config.Config, names []string) ([]string, error) {
 	if c.Cloud.Version == "" {
 		return nil, misused("--components needs --onecloud-version", "for example --onecloud-version v4.0.3")
 	}
-	table, err := images.Load()
+	text, err := manifestOf(c)
 	if err != nil {
 		return nil, err
 	}
-	text, err := yaml.Marshal(cluster.Manifest(cloud.Options(c)))
-	if err != nil {
-		return nil, fmt.Errorf("writing the cloud's resource: %w", err)
-	}
-	cr, err := parseCloud(text)
+	resolved, err := resolveCloud(text)
 	if err != nil {
 		return nil, err
-	}
-	resolved, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
-	if err != nil {
-		return nil, finding.Errorf("OCA-0312", "Invalid cloud", "correct the named fields", "%w", err)
 	}
 	var out []string
 	for _, name := range names {

@@ -22,26 +22,21 @@ import (
 
 func newBundleDiff(a *app) *cobra.Command {
 	var arch string
-	output := ui.NewFormat("table", "json", "yaml")
-	c := &cobra.Command{
+	c := shows(a, &cobra.Command{
 		Use: "diff OLD NEW", Short: "Show the differences between two bundles",
 		Long: "Lists the files and images that were added, removed or changed, and the size of a bundle that holds only what OLD lacks (bundle create\n" +
 			"--since OLD). It reads only the indexes.",
 		Example: "  ocadm bundle diff old.bundle new.bundle\n  ocadm bundle diff old.bundle new.bundle -o json | jq .size",
 		Args:    arguments(cobra.ExactArgs(2)),
-		RunE: func(c *cobra.Command, args []string) error {
-			return withBundle(c.Context(), args[0], func(older *bundle.Bundle) error {
-				return withBundle(c.Context(), args[1], func(newer *bundle.Bundle) error {
-					d, err := diff(older, newer, arch)
-					if err != nil {
-						return err
-					}
-					return ui.Print(a.Out, output.String(), d, func(w io.Writer) error { return diffTable(w, d) })
-				})
+	}, "table", func(c *cobra.Command, args []string) (d bundle.Difference, err error) {
+		err = withBundle(c.Context(), args[0], func(older *bundle.Bundle) error {
+			return withBundle(c.Context(), args[1], func(newer *bundle.Bundle) (err error) {
+				d, err = diff(older, newer, arch)
+				return err
 			})
-		},
-	}
-	c.Flags().VarP(output, "output", "o", "output format")
+		})
+		return d, err
+	}, diffTable)
 	c.Flags().StringVar(&arch, "arch", "", "architecture (default: that of NEW)")
 	completeArch(c)
 	return c
@@ -60,20 +55,17 @@ func diff(older, newer *bundle.Bundle, arch string) (d bundle.Difference, err er
 	return bundle.Diff(older, newer), nil
 }
 
-func diffTable(w io.Writer, d bundle.Difference) error {
+func diffTable(p *page, d bundle.Difference) {
 	if len(d.Changes) == 0 {
-		_, err := fmt.Fprintln(w, "the bundles have the same content")
-		return err
+		p.line("the bundles have the same content")
+		return
 	}
 	var rows [][]string
 	for _, c := range d.Changes {
 		rows = append(rows, []string{c.Change, c.Kind, c.Name, ui.Bytes(c.Size)})
 	}
-	if err := ui.Table(w, []string{"CHANGE", "KIND", "NAME", "SIZE"}, rows); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "\na bundle made since the old one has %s\n", ui.Bytes(d.Size))
-	return err
+	p.table([]string{"CHANGE", "KIND", "NAME", "SIZE"}, rows)
+	p.line("\na bundle made since the old one has %s", ui.Bytes(d.Size))
 }
 
 // imagesFile is the archive of the images that were extracted.

@@ -4,8 +4,6 @@ package cmd
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"strconv"
 	"time"
 
@@ -15,20 +13,16 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/ui"
-	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
 // newCerts groups the commands about the certificates of the control plane.
 func newCerts(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use: "certs", Short: "Check, renew and replace the certificates of the control plane",
 		Long:    "Commands about the certificates of Kubernetes on this control-plane node. Those of the cloud's services are renewed by the operator.",
 		Example: "  ocadm certs check\n  ocadm certs renew",
-		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
-	}
-	c.AddCommand(newCertsCheck(a), newCertsRenew(a), newCertsRotate(a), newCertsTake(a))
-	return c
+	}, newCertsCheck(a), newCertsRenew(a), newCertsRotate(a), newCertsTake(a))
 }
 
 // defaultDays is how long before its end a certificate is worth a renewal.
@@ -39,7 +33,6 @@ func addDays(c *cobra.Command, days *int, what string) {
 }
 
 func newCertsCheck(a *app) *cobra.Command {
-	output := ui.NewFormat("table", "json", "yaml")
 	var days int
 	c := &cobra.Command{
 		Use: "check", Short: "Show when the certificates of this machine expire",
@@ -47,45 +40,44 @@ func newCertsCheck(a *app) *cobra.Command {
 			"status is 0 if all are valid, 44 if one expires within --days or its file is damaged, and 43 if one has expired. It needs no API server.",
 		Example: "  ocadm certs check\n  ocadm certs check --days 90 -o json",
 		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			h, err := controlPlaneHost(c.Context(), true)
-			if err != nil {
-				return err
-			}
-			list, err := kubernetes.Certificates(h, time.Now(), time.Duration(days)*24*time.Hour)
-			if err != nil {
-				return err
-			}
-			if len(list) == 0 {
-				return kubernetes.NoCertificates()
-			}
-			err = ui.Print(a.Out, output.String(), list, func(w io.Writer) error {
-				var rows [][]string
-				for _, c := range list {
-					end, days := c.NotAfter.Format(time.RFC3339), strconv.Itoa(c.DaysLeft)
-					if c.State == kubernetes.CertificateDamaged {
-						end, days = "-", "-"
-					}
-					rows = append(rows, []string{c.Name, c.Kind, end, days, c.State, c.File})
+	}
+	output := addOutput(c, "table")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		h, err := controlPlaneHost(c.Context(), true)
+		if err != nil {
+			return err
+		}
+		list, err := kubernetes.Certificates(h, time.Now(), time.Duration(days)*24*time.Hour)
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			return kubernetes.NoCertificates()
+		}
+		err = a.print(output, list, func(p *page) {
+			var rows [][]string
+			for _, c := range list {
+				end, days := c.NotAfter.Format(time.RFC3339), strconv.Itoa(c.DaysLeft)
+				if c.State == kubernetes.CertificateDamaged {
+					end, days = "-", "-"
 				}
-				return ui.Table(w, []string{"NAME", "KIND", "EXPIRES", "DAYS", "STATE", "FILE"}, rows)
-			})
-			if err != nil {
-				return err
+				rows = append(rows, []string{c.Name, c.Kind, end, days, c.State, c.File})
 			}
-			return kubernetes.Expiry(list, h.Config.Node.Name)
-		},
+			p.table([]string{"NAME", "KIND", "EXPIRES", "DAYS", "STATE", "FILE"}, rows)
+		})
+		if err != nil {
+			return err
+		}
+		return kubernetes.Expiry(list, h.Config.Node.Name)
 	}
 	addDays(c, &days, "number of days before expiry at which a certificate counts as expiring soon")
-	c.Flags().VarP(output, "output", "o", "output format")
 	return c
 }
 
 // certsRenewed is what "certs renew -o json" prints.
 type certsRenewed struct {
-	Node   string     `json:"node"`
-	DryRun bool       `json:"dryRun,omitempty"`
-	Steps  []stepDone `json:"steps"`
+	Node string `json:"node"`
+	stepsRun
 }
 
 func newCertsRenew(a *app) *cobra.Command {
@@ -118,17 +110,16 @@ func newCertsRenew(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !f.dryRun {
-				if err := a.confirm(c, f.yes, "Nothing was renewed")("This renews certificates and restarts the control plane on this machine"); err != nil {
-					return err
-				}
+			if err := a.confirmSteps(c, f, "Nothing was renewed", "This renews certificates and restarts the control plane on this machine"); err != nil {
+				return err
 			}
 			inputs := map[string]string{"--days": strconv.Itoa(days), "--all": strconv.FormatBool(all)}
-			res, err := runSteps(c.Context(), a, h, "certs renew", inputs, kubernetes.RenewSteps(), n, f)
+			run, err := runSteps(c.Context(), a, h, "certs renew", inputs, kubernetes.RenewSteps(), n, f)
 			if err != nil {
 				return err
 			}
-			return a.printRenewed(f, certsRenewed{h.Config.Node.Name, f.dryRun, stepsDone(res)}, res)
+			node := h.Config.Node.Name
+			return a.printSteps(f, certsRenewed{node, run}, run, "Nothing to do: no certificate of "+node+" ends soon")
 		},
 	}
 	f.add(c)
@@ -161,11 +152,5 @@ func (a *app) renewAllNodes(c *cobra.Command, f stepFlags, cloud *cloudFlags) er
 			Cloud: cloud.name, Action: v1alpha1.ActionRenewCertificates, Requester: requester(),
 			RenewCertificates: &v1alpha1.RenewCertificatesParameters{All: true},
 		}})
-	})
-}
-
-func (a *app) printRenewed(f stepFlags, out certsRenewed, res workflow.Result) error {
-	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
-		return stepsText(w, res, fmt.Sprintf("Nothing to do: no certificate of %s ends soon", out.Node))
 	})
 }

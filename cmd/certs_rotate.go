@@ -3,11 +3,11 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -23,10 +23,8 @@ import (
 
 // rotated is what "certs rotate-ca -o json" prints.
 type rotated struct {
-	DryRun bool            `json:"dryRun,omitempty"`
 	Status rotation.Status `json:"status"`
-	Steps  []stepDone      `json:"steps"`
-	Next   []string        `json:"next,omitempty"`
+	stepsRun
 }
 
 // rotateFlags say which part of a rotation is asked for.
@@ -76,7 +74,7 @@ func (a *app) rotateCA(c *cobra.Command, f stepFlags, part rotateFlags) error {
 		return err
 	}
 	if part.status {
-		return a.printRotated(ctx, n, f, rotated{}, workflow.Result{})
+		return a.printRotated(ctx, n, f, rotated{})
 	}
 	if part.etcd {
 		if err := n.WithEtcd(); err != nil {
@@ -101,26 +99,24 @@ func (a *app) rotateCA(c *cobra.Command, f stepFlags, part rotateFlags) error {
 	if err != nil {
 		return err
 	}
-	if !f.dryRun && steps != nil {
-		if err := a.confirm(c, f.yes, "Nothing was changed")(question); err != nil {
+	out := rotated{stepsRun: noSteps()}
+	if out.DryRun = f.dryRun; steps != nil {
+		if err := a.confirmSteps(c, f, "Nothing was changed", question); err != nil {
 			return err
 		}
-	}
-	var res workflow.Result
-	if steps != nil {
 		if err := a.usePodImage(ctx, h, f.dryRun); err != nil {
 			return err
 		}
 		f.waits = true
 		inputs := map[string]string{"--finish": fmt.Sprint(part.finish), "--revert": fmt.Sprint(part.revert)}
-		if res, err = runSteps(ctx, a, h, "certs rotate-ca", inputs, steps, n, f); err != nil {
+		if out.stepsRun, err = runSteps(ctx, a, h, "certs rotate-ca", inputs, steps, n, f); err != nil {
 			return err
 		}
 	}
-	return a.printRotated(ctx, n, f, rotated{DryRun: f.dryRun, Steps: stepsDone(res)}, res)
+	return a.printRotated(ctx, n, f, out)
 }
 
-func (a *app) printRotated(ctx context.Context, n *rotation.Rotation, f stepFlags, out rotated, res workflow.Result) error {
+func (a *app) printRotated(ctx context.Context, n *rotation.Rotation, f stepFlags, out rotated) error {
 	var err error
 	if out.Status, err = n.Status(ctx); err != nil {
 		return err
@@ -131,53 +127,42 @@ func (a *app) printRotated(ctx context.Context, n *rotation.Rotation, f stepFlag
 			out.Next = []string{"replace copies of /etc/kubernetes/admin.conf", "print new join commands: ocadm token create --print-join-command", out.Status.Next}
 		}
 	}
-	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
-		if len(res.Steps) > 0 {
-			if err := stepsText(w, res, "Nothing to do"); err != nil || out.DryRun {
-				return err
+	return a.print(f.output, out, func(p *page) {
+		if len(out.Steps) > 0 {
+			if out.changes(p, "Nothing to do"); out.DryRun {
+				return
 			}
-			fmt.Fprintln(w)
+			p.line("")
 		}
-		return printRotation(w, out)
+		printRotation(p, out)
 	})
 }
 
-func printRotation(w io.Writer, out rotated) error {
+func printRotation(p *page, out rotated) {
 	s := out.Status
 	if !s.Underway {
 		text := "No rotation of the certificate authorities is underway"
 		if s.TwoAuthorities {
 			text += ", but this machine trusts two authorities: see ocadm explain OCA-4415"
 		}
-		_, err := fmt.Fprintln(w, text)
-		return err
+		p.line("%s", text)
+		return
 	}
 	state := "stage " + string(s.Record.Stage)
 	if s.Record.Reverting {
 		state += ", on the way back"
 	}
-	if _, err := fmt.Fprintf(w, "Rotation %s of %s: %s\n\n", s.Record.ID, strings.Join(s.Record.Authorities, ", "), state); err != nil {
-		return err
-	}
-	yes := map[bool]string{true: "yes", false: "no"}
+	p.line("Rotation %s of %s: %s\n", s.Record.ID, strings.Join(s.Record.Authorities, ", "), state)
 	var rows [][]string
 	for _, n := range s.Nodes {
-		role, stage, left := "worker", string(n.Stage), "-"
+		role := "worker"
 		if n.ControlPlane {
 			role = "control-plane"
 		}
-		if stage == "" {
-			stage = "-"
-		}
-		if len(n.Left) > 0 {
-			left = strings.Join(n.Left, ",")
-		}
-		rows = append(rows, []string{n.Node, role, yes[n.Ready], stage, left})
+		rows = append(rows, []string{n.Node, role, yesNo(n.Ready), cmp.Or(string(n.Stage), "-"), cmp.Or(strings.Join(n.Left, ","), "-")})
 	}
-	if err := ui.Table(w, []string{"NODE", "ROLE", "READY", "HAS TAKEN OVER", "OLD KUBECONFIGS"}, rows); err != nil {
-		return err
-	}
-	return nextText(w, out.Next)
+	p.table([]string{"NODE", "ROLE", "READY", "HAS TAKEN OVER", "OLD KUBECONFIGS"}, rows)
+	p.next(out.Next)
 }
 
 // newCertsTake is what a pod of a rotation runs on each node.

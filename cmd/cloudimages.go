@@ -55,28 +55,45 @@ func imagesOfCloud(c *config.Config) ([]string, error) {
 	if c.Cloud.Version == "" {
 		return nil, nil
 	}
-	text, err := yaml.Marshal(cluster.Manifest(cloud.Options(c)))
+	text, err := manifestOf(c)
 	if err != nil {
-		return nil, fmt.Errorf("writing the cloud's resource: %w", err)
+		return nil, err
 	}
 	return imagesOf(text)
 }
 
-// imagesOf are the sorted images of the objects that the operator would render for the resource of a cloud.
-func imagesOf(text []byte) ([]string, error) {
+// manifestOf is the resource of the cloud of a configuration.
+func manifestOf(c *config.Config) ([]byte, error) {
+	text, err := yaml.Marshal(cluster.Manifest(cloud.Options(c)))
+	if err != nil {
+		return nil, fmt.Errorf("writing the cloud's resource: %w", err)
+	}
+	return text, nil
+}
+
+// renderedCloud are the objects that the operator would render for the resource of a cloud.
+func renderedCloud(text []byte) ([]map[string]any, error) {
 	objs, err := renderCloud(text)
 	if err != nil {
 		return nil, err
 	}
-	var out []string
-	for _, o := range objs {
-		u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-		if err != nil {
+	out := make([]map[string]any, len(objs))
+	for i, o := range objs {
+		if out[i], err = runtime.DefaultUnstructuredConverter.ToUnstructured(o); err != nil {
 			return nil, fmt.Errorf("reading %s: %w", o.GetName(), err)
 		}
-		out = append(out, imagesIn(u)...)
 	}
-	return distinct(out), nil
+	return out, nil
+}
+
+// imagesOf are the sorted images of the objects that the operator would render for the resource of a cloud.
+func imagesOf(text []byte) ([]string, error) {
+	objs, err := renderedCloud(text)
+	var out []string
+	for _, o := range objs {
+		out = append(out, imagesIn(o)...)
+	}
+	return distinct(out), err
 }
 
 // joinImages takes the networks of the cluster, finds its depot, and computes which nodes run which images, so that join imports only what this
@@ -114,21 +131,17 @@ func imageRoles() (map[string][]string, error) {
 		c := config.Default()
 		c.Cloud.Version, c.Cloud.Edition = knownVersion, edition
 		config.Complete(&c, config.Machine{Hostname: "node", Address: "192.0.2.1"}) // no image depends on them
-		text, err := yaml.Marshal(cluster.Manifest(cloud.Options(&c)))
+		text, err := manifestOf(&c)
 		if err != nil {
-			return nil, fmt.Errorf("writing the cloud's resource: %w", err)
+			return nil, err
 		}
-		objs, err := renderCloud(text)
+		objs, err := renderedCloud(text)
 		if err != nil {
 			return nil, err
 		}
 		for _, o := range objs {
-			u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-			if err != nil {
-				return nil, fmt.Errorf("reading %s: %w", o.GetName(), err)
-			}
-			roles := rolesIn(u)
-			for _, image := range imagesIn(u) {
+			roles := rolesIn(o)
+			for _, image := range imagesIn(o) {
 				name := config.ImageName(image)
 				everywhere[name] = everywhere[name] || len(roles) == 0
 				out[name] = append(out[name], roles...)

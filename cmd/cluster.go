@@ -4,9 +4,7 @@ package cmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"time"
@@ -26,19 +24,15 @@ import (
 
 // newCluster groups the commands that work on the cloud as a whole.
 func newCluster(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "cluster",
 		Short: "Create, inspect, update and delete the cloud, and log in to it",
 		Long: "The cloud is the resource OnecloudCluster onecloud/default, which the operator reconciles. These commands read and write that\n" +
 			"resource; kubectl edit oc changes everything else in it.\n\n" + settingsHelp,
 		Example: "  ocadm cluster create --version v4.0.3\n  ocadm cluster status",
-		Args:    cobra.ArbitraryArgs,
-		RunE:    groupRunE,
-	}
-	c.AddCommand(newClusterCreate(a), newClusterStatus(a), newClusterUpdate(a), newClusterRollback(a), newClusterHistory(a), newClusterDiff(a),
+	}, newClusterCreate(a), newClusterStatus(a), newClusterUpdate(a), newClusterRollback(a), newClusterHistory(a), newClusterDiff(a),
 		newClusterOptions(a), newClusterRCAdmin(a), newClusterBackup(a), newClusterMoveDatabase(a), newClusterDatabase(a), newClusterStop(a), newClusterStart(a),
 		newClusterDelete(a))
-	return c
 }
 
 // settingsHelp is part of the help of commands that read settings.
@@ -50,8 +44,9 @@ type cloudFlags struct {
 	kubeconfig, name, namespace string
 	api                         apiFlags
 	output                      *ui.Choice
-	wait                        bool
-	timeout                     time.Duration
+	// wait is also true of commands that always wait, and have no such flag.
+	wait    bool
+	timeout time.Duration
 }
 
 const (
@@ -86,8 +81,11 @@ func (f *cloudFlags) addWait(fs *pflag.FlagSet, wait bool, usage string) {
 	fs.DurationVar(&f.timeout, "timeout", waitTimeout, "how long to wait")
 }
 
-func (f *cloudFlags) key() client.ObjectKey {
-	return client.ObjectKey{Namespace: f.namespace, Name: f.name}
+func (f *cloudFlags) key() client.ObjectKey { return f.named(f.name) }
+
+// named is the key of something in the namespace of the cloud.
+func (f *cloudFlags) named(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: f.namespace, Name: name}
 }
 
 // withCloud opens a client, bounds the time, and explains an API server that does not answer.
@@ -122,8 +120,7 @@ func withKube(ctx context.Context, kubeconfig string, do func(context.Context, c
 
 func with(ctx context.Context, open func() (client.WithWatch, error), timeout time.Duration, do func(context.Context, client.WithWatch) error) error {
 	if timeout <= 0 {
-		return finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: wrongUsage,
-			Cause: fmt.Sprintf("--timeout %s is not positive", timeout), Remedy: "for example --timeout 30m"}
+		return misused(fmt.Sprintf("--timeout %s is not positive", timeout), "for example --timeout 30m")
 	}
 	k, err := open()
 	if err != nil {
@@ -181,25 +178,44 @@ func (a *app) waitFor(ctx context.Context, k client.WithWatch, f *cloudFlags, wa
 	return a.printStatus(ctx, k, f)
 }
 
-// created is what commands that change a cloud print for scripts.
-type created struct {
+// outcome is what commands print that change a cloud, or something else in its namespace.
+type outcome struct {
 	Name      string   `json:"name"`
 	Namespace string   `json:"namespace"`
 	Action    string   `json:"action"`
 	Changes   []string `json:"changes,omitempty"`
+
+	kind, note string
 }
 
-func (a *app) printResult(f *cloudFlags, action string, changes ...string) error {
-	r := created{Name: f.name, Namespace: f.namespace, Action: action, Changes: changes}
-	return ui.Print(a.Out, f.output.String(), r, func(w io.Writer) error {
-		for _, c := range changes {
-			if _, err := fmt.Fprintln(w, c); err != nil {
-				return err
-			}
-		}
-		_, err := fmt.Fprintf(w, "Cluster %s %s\n", f.name, action)
-		return err
-	})
+func (f *cloudFlags) outcome(action string, changes ...string) outcome {
+	return outcome{Name: f.name, Namespace: f.namespace, Action: action, Changes: changes, kind: "Cluster"}
+}
+
+// changed is the outcome of a command that did what action says, unless nothing changed.
+func (f *cloudFlags) changed(action string, changes []string) outcome {
+	if len(changes) == 0 {
+		action = "unchanged"
+	}
+	return f.outcome(action, changes...)
+}
+
+// of makes it the outcome of something else in the namespace.
+func (o outcome) of(kind, name string) outcome {
+	o.kind, o.Name = kind, name
+	return o
+}
+
+func printOutcome(p *page, o outcome) {
+	p.lines("", o.Changes...)
+	p.line("%s %s %s", o.kind, o.Name, o.Action)
+	if o.note != "" {
+		p.line("Note: %s", o.note)
+	}
+}
+
+func (a *app) printOutcome(f *cloudFlags, o outcome) error {
+	return a.print(f.output, o, func(p *page) { printOutcome(p, o) })
 }
 
 // addEdition adds --edition and its earlier names.
@@ -214,6 +230,5 @@ func addEdition(fs *pflag.FlagSet, edition *string, usage string) {
 }
 
 func misused(cause, remedy string) error {
-	return finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: wrongUsage, Cause: cause, Remedy: remedy,
-		Err: errors.New(cause)}
+	return finding.Errorf("OCA-0401", wrongUsage, remedy, "%s", cause)
 }

@@ -5,7 +5,6 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"time"
@@ -22,17 +21,13 @@ import (
 
 // newClusterBackup groups the commands on backups of the cloud.
 func newClusterBackup(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "backup",
 		Short: "Back the cloud up, prove backups, and restore the cloud",
 		Long: "A backup is one file with all databases of the cloud at one moment, its resource, the options that users set, passwords, certificates,\n" +
 			"releases and the list of images. It contains neither volumes, such as the images of glance, nor virtual machines.",
 		Example: "  ocadm cluster backup create --to /var/backups --recipient age1…\n  ocadm cluster backup list --in /var/backups",
-		Args:    cobra.ArbitraryArgs,
-		RunE:    groupRunE,
-	}
-	c.AddCommand(newBackupCreate(a), newBackupList(a), newBackupVerify(a), newBackupRestore(a), newBackupSchedule(a), newBackupRun(a))
-	return c
+	}, newBackupCreate(a), newBackupList(a), newBackupVerify(a), newBackupRestore(a), newBackupSchedule(a), newBackupRun(a))
 }
 
 // backupTimeout bounds what copies whole databases.
@@ -181,7 +176,7 @@ func newBackupList(a *app) *cobra.Command {
 }
 
 func (a *app) printBackups(f *cloudFlags, list []backup.Info) error {
-	return ui.Print(a.Out, f.output.String(), list, func(w io.Writer) error {
+	return a.print(f.output, list, func(p *page) {
 		var rows [][]string
 		for _, i := range list {
 			if i.Unknown {
@@ -191,12 +186,12 @@ func (a *app) printBackups(f *cloudFlags, list []backup.Info) error {
 			rows = append(rows, []string{i.Name, i.Cloud.Namespace + "/" + i.Cloud.Name, i.Version, ui.Bytes(i.Size), strconv.Itoa(i.Tables), strconv.FormatInt(i.Rows, 10),
 				etcdSize(i.Etcd), proof(i)})
 		}
-		return ui.Table(w, []string{"NAME", "CLOUD", "VERSION", "SIZE", "TABLES", "ROWS", "ETCD", "STATE"}, rows)
+		p.table([]string{"NAME", "CLOUD", "VERSION", "SIZE", "TABLES", "ROWS", "ETCD", "STATE"}, rows)
 	})
 }
 
 func (a *app) printHistory(f *cloudFlags, history backup.History) error {
-	return ui.Print(a.Out, f.output.String(), append(backup.History{}, history...), func(w io.Writer) error {
+	return a.print(f.output, append(backup.History{}, history...), func(p *page) {
 		var rows [][]string
 		for _, r := range history {
 			state := proven(r.Proven, r.Problem) + withoutEtcd(r.Etcd)
@@ -205,7 +200,7 @@ func (a *app) printHistory(f *cloudFlags, history backup.History) error {
 			}
 			rows = append(rows, []string{r.Time.Format(time.RFC3339), r.Name, r.Place, ui.Bytes(r.Size), fmt.Sprintf("%.0f s", r.Seconds), etcdSize(r.Etcd), state})
 		}
-		return ui.Table(w, []string{"TIME", "NAME", "PLACE", "SIZE", "TOOK", "ETCD", "STATE"}, rows)
+		p.table([]string{"TIME", "NAME", "PLACE", "SIZE", "TOOK", "ETCD", "STATE"}, rows)
 	})
 }
 
@@ -273,14 +268,13 @@ func newBackupVerify(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return ui.Print(a.Out, f.output.String(), v, func(w io.Writer) error {
+				return a.print(f.output, v, func(p *page) {
 					how := "complete and unchanged"
 					if restore {
 						how = "restored into scratch databases, every table as it was saved"
 					}
-					_, err := fmt.Fprintf(w, "%s: %s\ncloud %s/%s at %s of %s, %d tables, %d rows, %d objects, %d images\n", v.Name, how, v.Cloud.Namespace, v.Cloud.Name, v.Version,
+					p.line("%s: %s\ncloud %s/%s at %s of %s, %d tables, %d rows, %d objects, %d images", v.Name, how, v.Cloud.Namespace, v.Cloud.Name, v.Version,
 						v.Time.Format(time.RFC3339), v.Tables, v.Rows, len(v.Objects), len(v.Images))
-					return err
 				})
 			}
 			if restore {

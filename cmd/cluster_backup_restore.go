@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
 	operatorphase "yunion.io/x/ocadm/phases/operator"
 )
@@ -101,15 +99,12 @@ func newBackupRestore(a *app) *cobra.Command {
 						return err
 					}
 				}
-				return ui.Print(a.Out, f.output.String(), done, func(w io.Writer) error {
-					fmt.Fprintf(w, "cloud %s restored from %s in %.0f s\n", done.Cloud, done.Backup, done.Seconds)
-					for _, line := range done.Changes {
-						fmt.Fprintln(w, "  "+line)
-					}
+				return a.print(f.output, done, func(p *page) {
+					p.line("cloud %s restored from %s in %.0f s", done.Cloud, done.Backup, done.Seconds)
+					p.lines("  ", done.Changes...)
 					if done.Before != "" {
-						fmt.Fprintln(w, "what was there before: "+done.Before)
+						p.line("what was there before: %s", done.Before)
 					}
-					return nil
 				})
 			})
 		},

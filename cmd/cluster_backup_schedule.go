@@ -57,17 +57,10 @@ func newBackupSchedule(a *app) *cobra.Command {
 				schedule.S3 = &v1alpha1.BackupS3{Endpoint: cfg.Endpoint, Bucket: cfg.Bucket, Prefix: cfg.Prefix, Region: cfg.Region, Plain: cfg.Plain, CA: cfg.CA}
 				schedule.AccessKey, schedule.SecretKey = cfg.AccessKey, cfg.SecretKey
 			}
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+			return showCloud(a, &f, c, func(ctx context.Context, k client.WithWatch) (outcome, error) {
 				lines, err := schedule.Apply(ctx, k)
-				if err != nil {
-					return err
-				}
-				action := "unchanged"
-				if len(lines) > 0 {
-					action = "changed"
-				}
-				return a.printResult(&f, action, lines...)
-			})
+				return f.changed("changed", lines), err
+			}, printOutcome)
 		},
 	}
 	f.add(a, c, nil, "table", "json", "yaml")

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -16,85 +15,53 @@ import (
 
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/dbpair"
-	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/phases/addons"
 	"yunion.io/x/ocadm/phases/config"
 )
 
 // newClusterDatabase groups the commands about the embedded database.
 func newClusterDatabase(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use: "database", Short: "Show and change the copies of the embedded database",
 		Long:    "Commands about the database that init installs without --mysql-host: its replica on another node, and which of the two is the primary.",
 		Example: "  ocadm cluster database status\n  ocadm cluster database add-replica",
-		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
-	}
-	c.AddCommand(newDatabaseStatus(a), newDatabaseAddReplica(a), newDatabasePromote(a), newDatabaseCopy(a), newDatabaseAgent(a))
-	return c
+	}, newDatabaseStatus(a), newDatabaseAddReplica(a), newDatabasePromote(a), newDatabaseCopy(a), newDatabaseAgent(a))
 }
 
 func newDatabaseStatus(a *app) *cobra.Command {
 	var f cloudFlags
-	c := &cobra.Command{
+	return showsCloud(a, &f, &cobra.Command{
 		Use: "status", Short: "Show the copies of the embedded database",
 		Long: "Shows each server of the embedded database: its node, its role, what it does, and the last event that it has. The last line shows\n" +
 			"whether the database would survive the loss of a node.",
 		Example: "  ocadm cluster database status\n  ocadm cluster database status -o json | jq .redundant",
 		Args:    arguments(cobra.NoArgs),
-		RunE: a.onDatabase(&f, func(ctx context.Context, k client.WithWatch, _ *cobra.Command) (cluster.DatabaseStatus, error) {
-			return cluster.EmbeddedDatabase(ctx, k, f.namespace)
-		}),
-	}
-	f.add(a, c, nil, "table", "json", "yaml")
-	return c
+	}, "table", func(ctx context.Context, k client.WithWatch, _ []string) (cluster.DatabaseStatus, error) {
+		return cluster.EmbeddedDatabase(ctx, k, f.namespace)
+	}, printDatabase)
 }
 
-// onDatabase does something with the embedded database, and prints what it has become. --timeout bounds it, if the command has that flag.
-func (a *app) onDatabase(f *cloudFlags, do func(context.Context, client.WithWatch, *cobra.Command) (cluster.DatabaseStatus, error)) func(*cobra.Command, []string) error {
-	return func(c *cobra.Command, _ []string) error {
-		timeout := requestTimeout
-		if c.Flags().Lookup("timeout") != nil {
-			timeout = f.timeout
-		}
-		return f.within(c.Context(), timeout, func(ctx context.Context, k client.WithWatch) error {
-			s, err := do(ctx, k, c)
-			if err != nil {
-				return err
-			}
-			return a.printDatabase(f, s)
-		})
+func printDatabase(p *page, s cluster.DatabaseStatus) {
+	var rows [][]string
+	for _, m := range s.Servers {
+		rows = append(rows, []string{m.Pod, cmp.Or(m.Node, "-"), m.Role, yesNo(m.Ready), cmp.Or(m.State.Last, "-"), cmp.Or(m.State.Doing, "-")})
 	}
-}
-
-func (a *app) printDatabase(f *cloudFlags, s cluster.DatabaseStatus) error {
-	return ui.Print(a.Out, f.output.String(), s, func(w io.Writer) error {
-		var rows [][]string
-		for _, m := range s.Servers {
-			ready := map[bool]string{true: "yes", false: "no"}[m.Ready]
-			rows = append(rows, []string{m.Pod, cmp.Or(m.Node, "-"), m.Role, ready, cmp.Or(m.State.Last, "-"), cmp.Or(m.State.Doing, "-")})
-		}
-		if err := ui.Table(w, []string{"POD", "NODE", "ROLE", "READY", "LAST EVENT", "DOES"}, rows); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintf(w, "\n%s: %s\n", map[bool]string{true: "redundant", false: "not redundant"}[s.Redundant], s.Message)
-		return err
-	})
+	p.table([]string{"POD", "NODE", "ROLE", "READY", "LAST EVENT", "DOES"}, rows)
+	p.line("\n%s: %s", map[bool]string{true: "redundant", false: "not redundant"}[s.Redundant], s.Message)
 }
 
 func newDatabaseAddReplica(a *app) *cobra.Command {
 	var f cloudFlags
-	c := &cobra.Command{
+	c := showsCloud(a, &f, &cobra.Command{
 		Use: "add-replica", Short: "Keep a second copy of the embedded database on another node",
 		Long: "Starts a second database server on another node with the role controller, which copies all databases and then follows every change. The\n" +
 			"first server restarts once, so the cloud pauses for some seconds. While both servers are in sync, a change is acknowledged when both\n" +
 			"have it, and the replica takes over by itself if the node of the primary is lost. You can repeat the command.",
 		Example: "  ocadm cluster database add-replica\n  ocadm cluster database add-replica --wait=false",
 		Args:    arguments(cobra.NoArgs),
-		RunE: a.onDatabase(&f, func(ctx context.Context, k client.WithWatch, _ *cobra.Command) (cluster.DatabaseStatus, error) {
-			return a.addReplica(ctx, k, &f)
-		}),
-	}
-	f.add(a, c, nil, "table", "json", "yaml")
+	}, "table", func(ctx context.Context, k client.WithWatch, _ []string) (cluster.DatabaseStatus, error) {
+		return a.addReplica(ctx, k, &f)
+	}, printDatabase)
 	f.addWait(c.Flags(), true, "wait until the replica is in sync")
 	return c
 }
@@ -119,10 +86,11 @@ func (a *app) addReplica(ctx context.Context, k client.WithWatch, f *cloudFlags)
 }
 
 func newDatabasePromote(a *app) *cobra.Command {
-	var f cloudFlags
+	f := cloudFlags{wait: true}
 	var yes, force bool
 	var server string
-	c := &cobra.Command{
+	var c *cobra.Command
+	c = showsCloud(a, &f, &cobra.Command{
 		Use: "promote", Short: "Make the replica of the embedded database the primary",
 		Long: "Hands over from the primary to the replica: the primary stops, the replica applies everything that it has received, and takes its place.\n" +
 			"No acknowledged change is lost. Connections break, and services reconnect. The command refuses a replica that is not in sync, or that\n" +
@@ -133,15 +101,13 @@ func newDatabasePromote(a *app) *cobra.Command {
 		Example: "  ocadm cluster database promote --yes\n  ocadm cluster database promote --force\n\n" +
 			"  # after etcd was restored, if both servers were the primary\n  ocadm cluster database promote --force --server ocadm-mysql-2",
 		Args: arguments(cobra.NoArgs),
-		RunE: a.onDatabase(&f, func(ctx context.Context, k client.WithWatch, c *cobra.Command) (cluster.DatabaseStatus, error) {
-			if server != "" && !slices.Contains(dbpair.Servers(), server) {
-				return cluster.DatabaseStatus{}, misused(fmt.Sprintf("--server is %q, and must be one of %s", server, strings.Join(dbpair.Servers(), ", ")), c.UseLine())
-			}
-			return cluster.PromoteDatabase(ctx, k, f.namespace,
-				cluster.Promotion{Server: server, Force: force, Confirm: a.confirm(c, yes, "Nothing was changed"), Waiting: a.waiting()})
-		}),
-	}
-	f.add(a, c, nil, "table", "json", "yaml")
+	}, "table", func(ctx context.Context, k client.WithWatch, _ []string) (cluster.DatabaseStatus, error) {
+		if server != "" && !slices.Contains(dbpair.Servers(), server) {
+			return cluster.DatabaseStatus{}, misused(fmt.Sprintf("--server is %q, and must be one of %s", server, strings.Join(dbpair.Servers(), ", ")), c.UseLine())
+		}
+		return cluster.PromoteDatabase(ctx, k, f.namespace,
+			cluster.Promotion{Server: server, Force: force, Confirm: a.confirm(c, yes, "Nothing was changed"), Waiting: a.waiting()})
+	}, printDatabase)
 	c.Flags().BoolVar(&force, "force", false, "accept the loss of what the replica has not received, if the primary is lost")
 	c.Flags().StringVar(&server, "server", "", "the server to promote (default: the replica)")
 	c.Flags().DurationVar(&f.timeout, "timeout", promoteTimeout, "how long to wait")
@@ -153,18 +119,16 @@ func newDatabasePromote(a *app) *cobra.Command {
 const promoteTimeout = 10 * time.Minute
 
 func newDatabaseCopy(a *app) *cobra.Command {
-	var f cloudFlags
-	c := &cobra.Command{
+	f := cloudFlags{wait: true}
+	c := showsCloud(a, &f, &cobra.Command{
 		Use: "copy", Short: "Copy the primary of the embedded database to the replica again",
 		Long: "Repairs a replica that cannot continue, for example because a row to insert already exists. Its old data is kept beside the new copy, in\n" +
 			"data.kept of its volume, until the next copy. The command refuses a replica that is in sync.",
 		Example: "  ocadm cluster database copy\n  ocadm cluster database copy --timeout 2h",
 		Args:    arguments(cobra.NoArgs),
-		RunE: a.onDatabase(&f, func(ctx context.Context, k client.WithWatch, _ *cobra.Command) (cluster.DatabaseStatus, error) {
-			return cluster.CopyDatabase(ctx, k, f.namespace, a.waiting())
-		}),
-	}
-	f.add(a, c, nil, "table", "json", "yaml")
+	}, "table", func(ctx context.Context, k client.WithWatch, _ []string) (cluster.DatabaseStatus, error) {
+		return cluster.CopyDatabase(ctx, k, f.namespace, a.waiting())
+	}, printDatabase)
 	c.Flags().DurationVar(&f.timeout, "timeout", waitTimeout, "how long to wait")
 	return c
 }

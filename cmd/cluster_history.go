@@ -20,31 +20,22 @@ import (
 
 func newClusterHistory(a *app) *cobra.Command {
 	var f cloudFlags
-	c := &cobra.Command{
+	return showsCloud(a, &f, &cobra.Command{
 		Use:   "history",
 		Short: "List the releases of the cloud",
 		Long: "Lists the releases of the cloud, the latest first. A release is everything that the operator rendered for the cloud at one time. The\n" +
 			"last ten are kept, and the last one that every component served.",
 		Example: "  ocadm cluster history\n  ocadm cluster history -o json | jq '.[0].why'",
 		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				list, err := cluster.History(ctx, k, f.key())
-				if err != nil {
-					return err
-				}
-				return ui.Print(a.Out, f.output.String(), list, func(w io.Writer) error {
-					var rows [][]string
-					for _, r := range list {
-						rows = append(rows, []string{strconv.Itoa(r.Revision), r.Time.UTC().Format(time.RFC3339), r.Version, r.Operator, state(r), strings.Join(r.Why, "; ")})
-					}
-					return ui.Table(w, []string{"REVISION", "TIME", "VERSION", "OPERATOR", "STATE", "WHY"}, rows)
-				})
-			})
-		},
-	}
-	f.add(a, c, nil, "table", "json", "yaml")
-	return c
+	}, "table", func(ctx context.Context, k client.WithWatch, _ []string) ([]cluster.Release, error) {
+		return cluster.History(ctx, k, f.key())
+	}, func(p *page, list []cluster.Release) {
+		var rows [][]string
+		for _, r := range list {
+			rows = append(rows, []string{strconv.Itoa(r.Revision), r.Time.UTC().Format(time.RFC3339), r.Version, r.Operator, state(r), strings.Join(r.Why, "; ")})
+		}
+		p.table([]string{"REVISION", "TIME", "VERSION", "OPERATOR", "STATE", "WHY"}, rows)
+	})
 }
 
 func state(r cluster.Release) string {

@@ -5,10 +5,8 @@ package cmd
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,7 +34,7 @@ func (a *app) rehearseUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, 
 		if last == nil || f.output.String() == "jsonl" {
 			return err
 		}
-		return errors.Join(ui.Print(a.Out, f.output.String(), last, func(w io.Writer) error { return printRehearsal(w, last.Status.Rehearsal) }), err)
+		return errors.Join(a.print(f.output, last, func(p *page) { printRehearsal(p, last.Status.Rehearsal) }), err)
 	})
 }
 
@@ -66,15 +64,14 @@ func trial(c *cobra.Command, f *cloudFlags, action, flag string, u cluster.Updat
 }
 
 // printRehearsal writes a line for each component.
-func printRehearsal(out io.Writer, list []v1alpha1.Rehearsed) error {
+func printRehearsal(p *page, list []v1alpha1.Rehearsed) {
 	if len(list) == 0 {
-		return nil
+		return
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "COMPONENT\tRESULT\tTIME\tROWS\tBEFORE\tAFTER\tDATABASES\tMESSAGE")
+	var rows [][]string
 	for _, one := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", one.Component, one.Result, one.Duration, one.Rows, ui.Bytes(one.BytesBefore), ui.Bytes(one.BytesAfter),
-			strings.Join(one.Databases, ","), strings.ReplaceAll(one.Message, "\n", " "))
+		rows = append(rows, []string{one.Component, string(one.Result), one.Duration, strconv.FormatInt(one.Rows, 10), ui.Bytes(one.BytesBefore), ui.Bytes(one.BytesAfter),
+			strings.Join(one.Databases, ","), strings.ReplaceAll(one.Message, "\n", " ")})
 	}
-	return w.Flush()
+	p.table([]string{"COMPONENT", "RESULT", "TIME", "ROWS", "BEFORE", "AFTER", "DATABASES", "MESSAGE"}, rows)
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +15,6 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/ui"
 )
 
 func newClusterStatus(a *app) *cobra.Command {
@@ -69,7 +67,7 @@ func (a *app) printStatus(ctx context.Context, k client.Client, f *cloudFlags) e
 	if s.Database, err = cluster.DatabaseLine(ctx, k, f.key()); err != nil {
 		return err
 	}
-	if err := ui.Print(a.Out, f.output.String(), s, func(w io.Writer) error { return statusTable(w, s, time.Now()) }); err != nil {
+	if err := a.print(f.output, s, func(p *page) { statusTable(p, s, time.Now()) }); err != nil {
 		return err
 	}
 	return unwell(s)
@@ -88,44 +86,26 @@ func unwell(s cluster.Status) error {
 	}
 }
 
-func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
+func statusTable(p *page, s cluster.Status, now time.Time) {
 	state := s.Health()
 	if !s.Ready {
 		state += ": " + s.Message
 	}
 	available, all := s.Counts()
-	idle, nodes := "", ""
+	idle := ""
 	if n := s.Idle(); n > 0 {
 		idle = fmt.Sprintf(", %d idle", n)
 	}
-	if s.Blocked != "" {
-		nodes += "blocked: " + s.Blocked + "\n"
+	p.line("cloud %s/%s, version %s: %s\n%d of %d components are available%s", s.Namespace, s.Name, cmp.Or(s.Version, "-"), state, available, all, idle)
+	for _, fact := range []struct{ title, text string }{
+		{"blocked: ", s.Blocked}, {"", s.NodesNotReady}, {"not highly available: ", s.NotSpread}, {"database: ", s.Database}, {"no proven backup: ", s.NotProven},
+		{"operation: ", s.Operation}, {"update failed: ", s.UpdateFailed}, {"update available: ", s.UpdateAvailable}, {"", certificates(s.Certificates)},
+	} {
+		if fact.text != "" {
+			p.line("%s%s", fact.title, fact.text)
+		}
 	}
-	if s.NodesNotReady != "" {
-		nodes += s.NodesNotReady + "\n"
-	}
-	if s.NotSpread != "" {
-		nodes += "not highly available: " + s.NotSpread + "\n"
-	}
-	if s.Database != "" {
-		nodes += "database: " + s.Database + "\n"
-	}
-	if s.NotProven != "" {
-		nodes += "no proven backup: " + s.NotProven + "\n"
-	}
-	if s.Operation != "" {
-		nodes += "operation: " + s.Operation + "\n"
-	}
-	if s.UpdateFailed != "" {
-		nodes += "update failed: " + s.UpdateFailed + "\n"
-	}
-	if s.UpdateAvailable != "" {
-		nodes += "update available: " + s.UpdateAvailable + "\n"
-	}
-	if _, err := fmt.Fprintf(w, "cloud %s/%s, version %s: %s\n%d of %d components are available%s\n%s%s\n",
-		s.Namespace, s.Name, cmp.Or(s.Version, "-"), state, available, all, idle, nodes, certificates(s.Certificates)); err != nil {
-		return err
-	}
+	p.line("")
 	var rows [][]string
 	for _, c := range s.Components {
 		since := ""
@@ -138,10 +118,9 @@ func statusTable(w io.Writer, s cluster.Status, now time.Time) error {
 		}
 		rows = append(rows, []string{c.Name, string(c.State), cmp.Or(c.Version, "-"), cmp.Or(since, "-"), why})
 	}
-	if len(rows) == 0 {
-		return nil
+	if len(rows) > 0 {
+		p.table([]string{"COMPONENT", "STATE", "VERSION", "SINCE", "WHY"}, rows)
 	}
-	return ui.Table(w, []string{"COMPONENT", "STATE", "VERSION", "SINCE", "WHY"}, rows)
 }
 
 // certificates is a line about the certificates; empty if the operator has not reported any.
@@ -158,5 +137,5 @@ func certificates(c v1alpha1.CertificatesStatus) string {
 	case !c.RenewAt.IsZero():
 		line += "; renewal " + c.RenewAt.UTC().Format(time.DateOnly)
 	}
-	return line + "\n"
+	return line
 }

@@ -5,13 +5,11 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster"
-	"yunion.io/x/ocadm/internal/ui"
 )
 
 func newClusterStop(a *app) *cobra.Command {
@@ -28,12 +26,9 @@ func newClusterStop(a *app) *cobra.Command {
 			if err := a.confirm(c, yes, "Nothing was stopped")(fmt.Sprintf("This stops all services of cloud %s", f.key())); err != nil {
 				return err
 			}
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				if err := cluster.Stop(ctx, k, f.key(), "", a.waiting()); err != nil {
-					return err
-				}
-				return a.printResult(&f, "stopped")
-			})
+			return showCloud(a, &f, c, func(ctx context.Context, k client.WithWatch) (outcome, error) {
+				return f.outcome("stopped"), cluster.Stop(ctx, k, f.key(), "", a.waiting())
+			}, printOutcome)
 		},
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
@@ -63,7 +58,7 @@ func newClusterStart(a *app) *cobra.Command {
 					return err
 				}
 				if !f.wait {
-					return a.printResult(&f, "started")
+					return a.printOutcome(&f, f.outcome("started"))
 				}
 				if hold > 0 {
 					fmt.Fprintf(a.Err, "The cloud was restored with etcd: it has to stay ready for %s, until no pod has the status of the snapshot\n", hold)
@@ -109,13 +104,12 @@ func newClusterMoveDatabase(a *app) *cobra.Command {
 						return err
 					}
 				}
-				return ui.Print(a.Out, f.output.String(), done, func(w io.Writer) error {
-					if !done.Changed {
-						_, err := fmt.Fprintf(w, "the databases are on %s already\n", done.To)
-						return err
+				return a.print(f.output, done, func(p *page) {
+					if done.Changed {
+						p.line("%d tables with %d rows moved from %s to %s in %.0f s; the old databases are still there", done.Tables, done.Rows, done.From, done.To, done.Seconds)
+					} else {
+						p.line("the databases are on %s already", done.To)
 					}
-					_, err := fmt.Fprintf(w, "%d tables with %d rows moved from %s to %s in %.0f s; the old databases are still there\n", done.Tables, done.Rows, done.From, done.To, done.Seconds)
-					return err
 				})
 			})
 		},

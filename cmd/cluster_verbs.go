@@ -5,7 +5,6 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -89,7 +88,7 @@ func (a *app) createCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 		return err
 	}
 	if !f.wait {
-		return a.printResult(f, string(action))
+		return a.printOutcome(f, f.outcome(string(action)))
 	}
 	fmt.Fprintf(a.Err, "Cluster %s %s\n", f.name, action)
 	return a.waitForCloud(ctx, k, f)
@@ -225,20 +224,14 @@ func (a *app) updateCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 			return err
 		}
 	}
-	action := "unchanged"
-	switch {
-	case done.Operation != "":
-		action = "is moved by operation " + done.Operation
-	case len(done.Changes) > 0:
-		action = "configured"
+	if f.wait && !u.OperatorOnly {
+		a.say(done.Changes)
+		return a.waitForCloud(ctx, k, f)
 	}
-	if !f.wait || u.OperatorOnly {
-		return a.printResult(f, action, done.Changes...)
+	if done.Operation != "" {
+		return a.printOutcome(f, f.outcome("is moved by operation "+done.Operation, done.Changes...))
 	}
-	for _, change := range done.Changes {
-		fmt.Fprintln(a.Err, change)
-	}
-	return a.waitForCloud(ctx, k, f)
+	return a.printOutcome(f, f.changed("configured", done.Changes))
 }
 
 // addOnFailure adds what becomes of an operation of which a step fails.
@@ -285,7 +278,7 @@ func newClusterRollback(a *app) *cobra.Command {
 
 func newClusterRCAdmin(a *app) *cobra.Command {
 	var f cloudFlags
-	c := &cobra.Command{
+	return showsCloud(a, &f, &cobra.Command{
 		Use:   "rcadmin",
 		Short: "Print the administrator's login as environment variables",
 		Long: "Prints the environment variables with which climc and other clients log in as the administrator of the cloud. The output contains the\n" +
@@ -293,21 +286,9 @@ func newClusterRCAdmin(a *app) *cobra.Command {
 		Example: "  source <(ocadm cluster rcadmin)\n" +
 			"  (umask 077; ocadm cluster rcadmin > rc_admin)",
 		Args: arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				vars, err := cluster.RCAdmin(ctx, k, f.key())
-				if err != nil {
-					return err
-				}
-				return ui.Print(a.Out, f.output.String(), vars, func(w io.Writer) error {
-					_, err := io.WriteString(w, cluster.Exports(vars))
-					return err
-				})
-			})
-		},
-	}
-	f.add(a, c, nil, "shell", "json", "yaml")
-	return c
+	}, "shell", func(ctx context.Context, k client.WithWatch, _ []string) ([]cluster.Variable, error) {
+		return cluster.RCAdmin(ctx, k, f.key())
+	}, func(p *page, vars []cluster.Variable) { p.WriteString(cluster.Exports(vars)) })
 }
 
 func newClusterDelete(a *app) *cobra.Command {
@@ -331,7 +312,7 @@ func newClusterDelete(a *app) *cobra.Command {
 					return err
 				}
 				if !sure {
-					return a.printResult(&f, "kept")
+					return a.printOutcome(&f, f.outcome("kept"))
 				}
 			}
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error { return a.deleteCloud(ctx, k, &f, data) })
@@ -350,7 +331,7 @@ func (a *app) deleteCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 		return err
 	}
 	if !there {
-		return a.printResult(f, "not found")
+		return a.printOutcome(f, f.outcome("not found"))
 	}
 	if f.wait {
 		s := a.story()
@@ -360,5 +341,5 @@ func (a *app) deleteCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 			return err
 		}
 	}
-	return a.printResult(f, "deleted")
+	return a.printOutcome(f, f.outcome("deleted"))
 }

@@ -17,18 +17,14 @@ import (
 
 // newComponent groups the commands that work on one component of the cloud.
 func newComponent(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "component",
 		Short: "Update, configure, restart, enable and inspect one component",
 		Long: "Works on one component, by the name that \"ocadm cluster status\" shows. Changes go into the OnecloudCluster, or into the ConfigMap\n" +
 			"of the component, so they are permanent.\n\n" + settingsHelp,
 		Example: "  ocadm component update region --version v4.0.2\n  ocadm component logs region --follow",
-		Args:    cobra.ArbitraryArgs,
-		RunE:    groupRunE,
-	}
-	c.AddCommand(newComponentUpdate(a), newComponentOptions(a), newComponentRestart(a), newComponentSwitch(a, "enable", false),
+	}, newComponentUpdate(a), newComponentOptions(a), newComponentRestart(a), newComponentSwitch(a, "enable", false),
 		newComponentSwitch(a, "disable", true), newComponentLogs(a), newComponentExec(a), newComponentDebug(a))
-	return c
 }
 
 // componentRef finds a component by name; a nested block ("hostagent.SdnAgent") has two elements.
@@ -116,16 +112,10 @@ func (a *app) changeComponent(ctx context.Context, k client.WithWatch, f *cloudF
 	if err != nil {
 		return err
 	}
-	action := "unchanged"
-	if len(lines) > 0 {
-		action = "configured"
-	}
 	if !f.wait {
-		return a.printResult(f, action, lines...)
+		return a.printOutcome(f, f.changed("configured", lines))
 	}
-	for _, line := range lines {
-		fmt.Fprintln(a.Err, line)
-	}
+	a.say(lines)
 	return a.waitForCloud(ctx, k, f)
 }
 
@@ -149,11 +139,9 @@ func newComponentRestart(a *app) *cobra.Command {
 					return err
 				}
 				if !f.wait {
-					return a.printResult(&f, "restarted", lines...)
+					return a.printOutcome(&f, f.outcome("restarted", lines...))
 				}
-				for _, line := range lines {
-					fmt.Fprintln(a.Err, line)
-				}
+				a.say(lines)
 				return a.waitFor(ctx, k, &f, func(report func(cluster.Status)) error { return cluster.WaitSeen(ctx, k, f.key(), seen, report) })
 			})
 		},

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -14,25 +13,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster"
-	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/operatorctl/catalog"
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
 // newComponentOptions groups the commands that work on the options of a component's service.
 func newComponentOptions(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "options",
 		Short: "List, set and unset the options of a component",
 		Long: "The options of a component are its ConfigMap, CLOUD-COMPONENT: one key for each option, with the value in YAML. The operator checks\n" +
 			"every change, stores it in the identity service if the service keeps its options there, and restarts the pods.",
 		Example: "  ocadm component options list region\n  ocadm component options set region default_bandwidth=2000\n" +
 			"  ocadm component options unset region default_bandwidth",
-		Args: cobra.ArbitraryArgs,
-		RunE: groupRunE,
-	}
-	c.AddCommand(newOptionsList(a, "list COMPONENT"), newOptionsSet(a), newOptionsUnset(a))
-	return c
+	}, newOptionsList(a, "list COMPONENT"), newOptionsSet(a), newOptionsUnset(a))
 }
 
 // newClusterOptions is the former name of "component options list".
@@ -57,22 +51,19 @@ func newOptionsList(a *app, use string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+			return showCloud(a, &f, c, func(ctx context.Context, k client.WithWatch) ([]cluster.ServiceOption, error) {
 				stored, err := cluster.StoredOptions(ctx, k, f.key(), service)
 				if err != nil {
 					a.warn("values that the identity service stores are missing: %v", err)
 				}
 				list, err := cluster.ServiceOptions(ctx, k, f.key(), args[0], stored)
-				if err != nil {
-					return err
-				}
 				if set {
 					list = slices.DeleteFunc(list, func(o cluster.ServiceOption) bool {
 						return o.Source != cluster.SourceUser && o.Source != cluster.SourceOperator
 					})
 				}
-				return ui.Print(a.Out, f.output.String(), list, func(w io.Writer) error { return optionsTable(w, list) })
-			})
+				return list, err
+			}, optionsTable)
 		},
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
@@ -96,17 +87,18 @@ func newOptionsSet(a *app) *cobra.Command {
 			if _, err := optionsOf(args[0]); err != nil {
 				return err
 			}
-			values := map[string]string{}
+			values := map[string]*string{}
 			for _, arg := range args[1:] {
 				key, value, ok := strings.Cut(arg, "=")
 				if !ok || key == "" {
 					return misused(fmt.Sprintf("%q is not KEY=VALUE", arg), c.UseLine())
 				}
-				values[key] = value
+				values[key] = &value
 			}
-			return a.editOptions(c, &f, func(ctx context.Context, k client.WithWatch) ([]string, error) {
-				return cluster.SetServiceOptions(ctx, k, f.key(), args[0], values)
-			})
+			return showCloud(a, &f, c, func(ctx context.Context, k client.WithWatch) (outcome, error) {
+				lines, err := cluster.ChangeServiceOptions(ctx, k, f.key(), args[0], values)
+				return f.changed("configured", lines), err
+			}, printOutcome)
 		},
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
@@ -127,27 +119,18 @@ func newOptionsUnset(a *app) *cobra.Command {
 			if _, err := optionsOf(args[0]); err != nil {
 				return err
 			}
-			return a.editOptions(c, &f, func(ctx context.Context, k client.WithWatch) ([]string, error) {
-				return cluster.UnsetServiceOptions(ctx, k, f.key(), args[0], args[1:])
-			})
+			unset := map[string]*string{}
+			for _, key := range args[1:] {
+				unset[key] = nil
+			}
+			return showCloud(a, &f, c, func(ctx context.Context, k client.WithWatch) (outcome, error) {
+				lines, err := cluster.ChangeServiceOptions(ctx, k, f.key(), args[0], unset)
+				return f.changed("configured", lines), err
+			}, printOutcome)
 		},
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
 	return c
-}
-
-// editOptions edits the options of a cloud and prints what was changed, one line each.
-func (a *app) editOptions(c *cobra.Command, f *cloudFlags, edit func(context.Context, client.WithWatch) ([]string, error)) error {
-	return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-		lines, err := edit(ctx, k)
-		if err != nil {
-			return err
-		}
-		if len(lines) == 0 {
-			return a.printResult(f, "unchanged")
-		}
-		return a.printResult(f, "configured", lines...)
-	})
 }
 
 // formerly hides a command that has another name now, and says so.
@@ -187,18 +170,15 @@ func configurableNames(_ *cobra.Command, args []string, _ string) ([]string, cob
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-func optionsTable(w io.Writer, list []cluster.ServiceOption) error {
+func optionsTable(p *page, list []cluster.ServiceOption) {
 	var rows [][]string
 	for _, o := range list {
-		kind := o.Type
-		if len(o.Choices) > 0 {
-			kind = strings.Join(o.Choices, "|")
-		}
+		kind := cmp.Or(strings.Join(o.Choices, "|"), o.Type, "-")
 		value := "-"
 		if o.Value != nil {
 			value = cmp.Or(strings.TrimSpace(*o.Value), `""`)
 		}
-		rows = append(rows, []string{o.Name, cmp.Or(kind, "-"), value, o.Source, o.Problem})
+		rows = append(rows, []string{o.Name, kind, value, o.Source, o.Problem})
 	}
-	return ui.Table(w, []string{"OPTION", "TYPE", "VALUE", "SOURCE", "PROBLEM"}, rows)
+	p.table([]string{"OPTION", "TYPE", "VALUE", "SOURCE", "PROBLEM"}, rows)
 }

@@ -64,10 +64,7 @@ func (f *podFlags) pod(c *cobra.Command, name string) (pod *corev1.Pod, err erro
 func (a *app) kubectl(ctx context.Context, f *podFlags, args ...string) error {
 	program, err := exec.LookPath("kubectl")
 	if err != nil {
-		return finding.Finding{
-			Code: "OCA-4207", Severity: finding.Error, What: "kubectl not found", Cause: err.Error(),
-			Remedy: "run the command on a control-plane node, or install kubectl", Err: err,
-		}
+		return finding.Errorf("OCA-4207", "kubectl not found", "run the command on a control-plane node, or install kubectl", "%w", err)
 	}
 	file, err := kube.Kubeconfig(f.kubeconfig, os.Getenv)
 	if err != nil {

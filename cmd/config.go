@@ -4,7 +4,6 @@ package cmd
 
 import (
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,17 +15,14 @@ import (
 )
 
 func newConfig(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use: "config", Short: "Print or validate a configuration file, or list images",
 		Long: "Settings come from flags, environment variables, a configuration file and defaults, in this order of precedence. The variable of a flag\n" +
 			"is OCADM_ and its name in capitals with _ for -, for example OCADM_MYSQL_HOST. --config names the file.",
 		Example: `  ocadm config print > ocadm.yaml
   ocadm config validate --config ocadm.yaml
   ocadm config images list --onecloud-version v4.0.3`,
-		Args: cobra.ArbitraryArgs, RunE: groupRunE,
-	}
-	c.AddCommand(newConfigPrint(a), newConfigValidate(a), newConfigImages(a))
-	return c
+	}, newConfigPrint(a), newConfigValidate(a), newConfigImages(a))
 }
 
 func newConfigPrint(a *app) *cobra.Command {
@@ -87,15 +83,8 @@ func newConfigValidate(a *app) *cobra.Command {
 }
 
 func newConfigImages(a *app) *cobra.Command {
-	c := &cobra.Command{
-		Use: "images", Short: "List the images of a cluster and its cloud",
-		Long:    "Lists the images that init needs: those of Kubernetes, the addons, the operator and, with --onecloud-version, the cloud.",
-		Example: "  ocadm config images list\n  ocadm config images list --onecloud-version v4.0.3 -o json",
-		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
-	}
 	var file string
-	output := ui.NewFormat("text", "json", "yaml")
-	list := &cobra.Command{
+	list := shows(a, &cobra.Command{
 		Use: "list", Short: "List the images",
 		Long: "Prints one image reference per line, sorted. The list is complete: a registry with these images is enough for an installation.",
 		Example: `  ocadm config images list --onecloud-version v4.0.3
@@ -103,32 +92,22 @@ func newConfigImages(a *app) *cobra.Command {
   # copy them to a private registry
   ocadm config images list --onecloud-version v4.0.3 | while read i; do crane copy $i registry.example.org/yunionio/${i##*/}; done`,
 		Args: arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			cfg, err := a.loadSettings(c, config.ForInit, file)
-			if err != nil {
-				return err
-			}
-			images, err := allImages(cfg)
-			if err != nil {
-				return err
-			}
-			return ui.Print(a.Out, output.String(), images, func(w io.Writer) error {
-				for _, i := range images {
-					if _, err := fmt.Fprintln(w, i); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-		},
-	}
+	}, "text", func(c *cobra.Command, _ []string) ([]string, error) {
+		cfg, err := a.loadSettings(c, config.ForInit, file)
+		if err != nil {
+			return nil, err
+		}
+		return allImages(cfg)
+	}, func(p *page, images []string) { p.lines("", images...) })
 	addSettings(list.Flags(), config.ForInit)
 	hideAllBut(list.Flags(), "image-repository", "kubernetes-image-repository", "onecloud-version", "operator-version", "cni", "storage", "ingress",
-		"mysql-host", "edition", "product-version", "feature-gates", "kubernetes-version")
+		"mysql-host", "edition", "product-version", "feature-gates", "kubernetes-version", "output")
 	addConfig(list.Flags(), &file)
-	list.Flags().VarP(output, "output", "o", "output format")
-	c.AddCommand(list)
-	return c
+	return group(&cobra.Command{
+		Use: "images", Short: "List the images of a cluster and its cloud",
+		Long:    "Lists the images that init needs: those of Kubernetes, the addons, the operator and, with --onecloud-version, the cloud.",
+		Example: "  ocadm config images list\n  ocadm config images list --onecloud-version v4.0.3 -o json",
+	}, list)
 }
 
 func hideAllBut(fs *pflag.FlagSet, keep ...string) {

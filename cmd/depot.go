@@ -23,15 +23,12 @@ import (
 )
 
 func newDepot(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use: "depot", Short: "Serve images and programs to the nodes of the cluster",
 		Long: "A control-plane node keeps the images and programs that nodes need in " + depot.DefaultDir + ". A static pod serves them to the\n" +
 			"other nodes, so that they join without a bundle and pull images without internet access.",
 		Example: "  # sizes, and the space that is left\n  ocadm depot status\n\n  # remove what no workload uses\n  ocadm depot prune",
-		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
-	}
-	c.AddCommand(newDepotStatus(a), newDepotPrune(a), newDepotAdd(a), newDepotServe(a), newDepotRenew(a))
-	return c
+	}, newDepotStatus(a), newDepotPrune(a), newDepotAdd(a), newDepotServe(a), newDepotRenew(a))
 }
 
 // depotServer are the flags of "depot serve".

@@ -13,10 +13,8 @@ import (
 
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/version"
-	"yunion.io/x/ocadm/phases/config"
 	depotphase "yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
 func newDepotAdd(a *app) *cobra.Command {
@@ -29,12 +27,10 @@ func newDepotAdd(a *app) *cobra.Command {
 			"  # where the cloud's images have another registry\n  ocadm depot add ocadm-arm64 --name registry.example.org/cloud/ocadm:" + exampleVersion,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			cfg := config.Default()
-			h, err := newHost(c.Context(), &cfg, "")
+			h, err := registeredHost(c.Context())
 			if err != nil {
 				return err
 			}
-			asRegistered(&cfg, kubernetes.RegisteredAs(h))
 			if !depotphase.Has(h) {
 				return noDepot(errors.New("there is nothing to add the program to"))
 			}

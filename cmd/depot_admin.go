@@ -5,9 +5,7 @@ package cmd
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"slices"
@@ -29,7 +27,6 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/ownimage"
 	"yunion.io/x/ocadm/internal/ui"
-	"yunion.io/x/ocadm/phases/config"
 	depotphase "yunion.io/x/ocadm/phases/depot"
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
@@ -47,48 +44,38 @@ func noDepot(err error) error {
 
 func newDepotStatus(a *app) *cobra.Command {
 	var directory string
-	output := ui.NewFormat("table", "json", "yaml")
-	c := &cobra.Command{
+	c := shows(a, &cobra.Command{
 		Use: "status", Short: "Show what the depot of this node holds",
 		Long: "Shows the roots of the depot, their sizes, and the free space of the disk. A root is the content of one bundle, one ocadm or this node,\n" +
 			"or an image that nodes have pulled; roots share what they have in common. ocadm init phase depot repairs an incomplete root. Then it\n" +
 			"lists the images that wait to be copied from their registries, with the last error.",
 		Example: "  ocadm depot status\n  ocadm depot status -o json | jq .free",
 		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := openDepot(directory)
-			if err != nil {
-				return err
-			}
-			st, err := s.Status(c.Context())
-			if err != nil {
-				return err
-			}
-			return ui.Print(a.Out, output.String(), st, func(w io.Writer) error { return depotTable(w, st) })
-		},
-	}
+	}, "table", func(c *cobra.Command, _ []string) (depot.Status, error) {
+		s, err := openDepot(directory)
+		if err != nil {
+			return depot.Status{}, err
+		}
+		return s.Status(c.Context())
+	}, depotTable)
 	c.Flags().StringVar(&directory, "directory", depot.DefaultDir, "directory of the depot")
-	c.Flags().VarP(output, "output", "o", "output format")
 	return c
 }
 
-func depotTable(w io.Writer, st depot.Status) error {
+func depotTable(p *page, st depot.Status) {
 	var rows [][]string
 	for _, r := range st.Roots {
 		rows = append(rows, []string{cmp.Or(r.Image, r.Name), r.Since.Local().Format(time.DateTime), strconv.Itoa(r.Images), strconv.Itoa(r.Files), ui.Bytes(r.Size),
-			map[bool]string{true: "yes", false: "no"}[r.Complete]})
+			yesNo(r.Complete)})
 	}
-	if err := ui.Table(w, []string{"ROOT OR IMAGE", "SINCE", "IMAGES", "FILES", "SIZE", "COMPLETE"}, rows); err != nil {
-		return err
-	}
+	p.table([]string{"ROOT OR IMAGE", "SINCE", "IMAGES", "FILES", "SIZE", "COMPLETE"}, rows)
 	for i, want := range st.Wanted {
 		if i == 0 {
-			fmt.Fprintln(w, "\nto be copied:")
+			p.line("\nto be copied:")
 		}
-		fmt.Fprintf(w, "  %s  %s\n", want.Image, cmp.Or(strings.ReplaceAll(want.Why, "\n", "; "), "soon"))
+		p.line("  %s  %s", want.Image, cmp.Or(strings.ReplaceAll(want.Why, "\n", "; "), "soon"))
 	}
-	_, err := fmt.Fprintf(w, "\n%s uses %s; %s of the disk are free, of which the depot leaves %s\n", st.Directory, ui.Bytes(st.Used), ui.Bytes(st.Free), ui.Bytes(st.Reserve))
-	return err
+	p.line("\n%s uses %s; %s of the disk are free, of which the depot leaves %s", st.Directory, ui.Bytes(st.Used), ui.Bytes(st.Free), ui.Bytes(st.Reserve))
 }
 
 // fillGrace protects what an interrupted fill has stored so far.
@@ -104,8 +91,7 @@ type pruned struct {
 func newDepotPrune(a *app) *cobra.Command {
 	var directory, kubeconfig string
 	var dryRun bool
-	output := ui.NewFormat("text", "json", "yaml")
-	c := &cobra.Command{
+	c := shows(a, &cobra.Command{
 		Use: "prune", Short: "Remove what no workload of the cluster uses",
 		Long: "Removes the roots from which neither a workload of the cluster nor a kept release of a cloud gets an image, and the content that no\n" +
 			"other root needs. If several roots contain an image, the latest counts. Prune always keeps the latest bundle and the latest ocadm, and\n" +
@@ -113,53 +99,37 @@ func newDepotPrune(a *app) *cobra.Command {
 			"this is its only source. The depots of other control-plane nodes follow.",
 		Example: "  ocadm depot prune --dry-run\n  ocadm depot prune -o json",
 		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := openDepot(directory)
-			if err != nil {
-				return err
-			}
-			cfg := config.Default()
-			cfg.Run.Kubeconfig = kubeconfig
-			h, err := newHost(c.Context(), &cfg, "")
-			if err != nil {
-				return err
-			}
-			k, err := h.Kube(c.Context())
-			if err != nil {
-				return noCluster(err)
-			}
-			used, err := imagesInUse(c.Context(), k)
-			if err != nil {
-				return noCluster(err)
-			}
-			nodes, err := nodeNames(c.Context(), k)
-			if err != nil {
-				return noCluster(err)
-			}
-			var p pruned
-			of := depot.Cluster{Uses: func(image string) bool { return used[image] }, Left: func(node string) bool { return !nodes[node] }}
-			if dryRun {
-				p.Removed, p.Kept, err = s.Unused(c.Context(), of)
-			} else {
-				p.Removed, p.Kept, p.Freed, err = s.Prune(c.Context(), of, fillGrace)
-			}
-			if err != nil {
-				return err
-			}
-			return ui.Print(a.Out, output.String(), p, func(w io.Writer) error {
-				verb := map[bool]string{true: "would remove", false: "removed"}[dryRun]
-				for _, r := range p.Removed {
-					fmt.Fprintf(w, "%s %s\n", verb, r)
-				}
-				_, err := fmt.Fprintf(w, "kept %s; freed %s\n", strings.Join(p.Kept, ", "), ui.Bytes(p.Freed))
-				return err
-			})
-		},
-	}
+	}, "text", func(c *cobra.Command, _ []string) (done pruned, err error) {
+		s, err := openDepot(directory)
+		if err != nil {
+			return done, err
+		}
+		_, k, err := administrator(c.Context(), kubeconfig)
+		if err != nil {
+			return done, err
+		}
+		used, err := imagesInUse(c.Context(), k)
+		if err != nil {
+			return done, noCluster(err)
+		}
+		nodes, err := nodeNames(c.Context(), k)
+		if err != nil {
+			return done, noCluster(err)
+		}
+		of := depot.Cluster{Uses: func(image string) bool { return used[image] }, Left: func(node string) bool { return !nodes[node] }}
+		if dryRun {
+			done.Removed, done.Kept, err = s.Unused(c.Context(), of)
+		} else {
+			done.Removed, done.Kept, done.Freed, err = s.Prune(c.Context(), of, fillGrace)
+		}
+		return done, err
+	}, func(p *page, done pruned) {
+		p.lines(map[bool]string{true: "would remove ", false: "removed "}[dryRun], done.Removed...)
+		p.line("kept %s; freed %s", strings.Join(done.Kept, ", "), ui.Bytes(done.Freed))
+	})
 	c.Flags().StringVar(&directory, "directory", depot.DefaultDir, "directory of the depot")
 	c.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig of an administrator (default: "+kubernetes.AdminKubeconfig+")")
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "remove nothing")
-	c.Flags().VarP(output, "output", "o", "output format")
 	return c
 }
 
@@ -246,43 +216,25 @@ const apiTimeout = 10 * time.Second
 
 // otherDepots finds the depots of other control-plane nodes by the addresses of their API servers, with the permissions of this node.
 func otherDepots(k client.Client, connect func(address string) *depot.Client, port string) func(context.Context) ([]*depot.Client, error) {
-	endpoints := &unstructured.Unstructured{}
-	endpoints.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Endpoints"}) // nodes may not read EndpointSlices
 	return func(ctx context.Context) ([]*depot.Client, error) {
 		ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 		defer cancel()
-		if err := k.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, endpoints); err != nil {
+		var endpoints corev1.Endpoints //nolint:staticcheck // nodes may not read EndpointSlices
+		if err := k.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, &endpoints); err != nil {
 			return nil, fmt.Errorf("listing the control-plane nodes: %w", err)
 		}
 		own, err := net.InterfaceAddrs()
 		if err != nil {
 			return nil, fmt.Errorf("listing the addresses of this node: %w", err)
 		}
-		subsets, _, err := unstructured.NestedSlice(endpoints.Object, "subsets")
-		if err != nil {
-			return nil, errors.New("listing the control-plane nodes: the Endpoints have another form")
-		}
 		var out []*depot.Client
-		for _, ip := range addressesIn(subsets) {
-			if !slices.ContainsFunc(own, func(a net.Addr) bool { return strings.HasPrefix(a.String(), ip+"/") }) {
-				out = append(out, connect(net.JoinHostPort(ip, port)))
+		for _, subset := range endpoints.Subsets {
+			for _, at := range subset.Addresses {
+				if !slices.ContainsFunc(own, func(a net.Addr) bool { return strings.HasPrefix(a.String(), at.IP+"/") }) {
+					out = append(out, connect(net.JoinHostPort(at.IP, port)))
+				}
 			}
 		}
 		return out, nil
 	}
-}
-
-func addressesIn(subsets []any) (out []string) {
-	for _, s := range subsets {
-		subset, _ := s.(map[string]any)
-		list, _ := subset["addresses"].([]any)
-		for _, a := range list {
-			if m, ok := a.(map[string]any); ok {
-				if ip, ok := m["ip"].(string); ok {
-					out = append(out, ip)
-				}
-			}
-		}
-	}
-	return out
 }

@@ -5,7 +5,6 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"time"
@@ -23,19 +22,15 @@ import (
 
 // newEtcd groups the commands about the etcd of the control plane.
 func newEtcd(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use: "etcd", Short: "Check, save and restore etcd",
 		Long: "Commands for the etcd of Kubernetes' control plane. They run on a control-plane node, as root, and need no API server. docs/day2.md\n" +
 			"describes when to use which.",
 		Example: "  ocadm etcd status\n  ocadm etcd snapshot\n  ocadm etcd restore --dry-run",
-		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
-	}
-	c.AddCommand(newEtcdStatus(a), newEtcdSnapshot(a), newEtcdRestore(a), newEtcdRejoin(a), newEtcdDefrag(a), newEtcdKeep(a))
-	return c
+	}, newEtcdStatus(a), newEtcdSnapshot(a), newEtcdRestore(a), newEtcdRejoin(a), newEtcdDefrag(a), newEtcdKeep(a))
 }
 
 func newEtcdStatus(a *app) *cobra.Command {
-	output := ui.NewFormat("table", "json", "yaml")
 	c := &cobra.Command{
 		Use: "status", Short: "Show the members of etcd, their databases, and the snapshots",
 		Long: "Shows each member: whether it is the leader or a learner, the size of its database, how much of it is in use, its quota, its revision\n" +
@@ -43,26 +38,26 @@ func newEtcdStatus(a *app) *cobra.Command {
 			"good snapshot and what restoring it would lose.",
 		Example: "  ocadm etcd status\n  ocadm etcd status -o json | jq .problems",
 		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			h, err := controlPlaneHost(c.Context(), true)
-			if err != nil {
-				return err
-			}
-			s, err := etcdphase.Look(c.Context(), h)
-			if err != nil && len(s.Members) == 0 {
-				return err
-			}
-			if perr := ui.Print(a.Out, output.String(), s, func(w io.Writer) error { return printEtcd(w, s) }); perr != nil {
-				return perr
-			}
-			return err
-		},
 	}
-	c.Flags().VarP(output, "output", "o", "output format")
+	output := addOutput(c, "table")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		h, err := controlPlaneHost(c.Context(), true)
+		if err != nil {
+			return err
+		}
+		s, err := etcdphase.Look(c.Context(), h)
+		if err != nil && len(s.Members) == 0 {
+			return err
+		}
+		if perr := a.print(output, s, func(p *page) { printEtcd(p, s) }); perr != nil {
+			return perr
+		}
+		return err
+	}
 	return c
 }
 
-func printEtcd(w io.Writer, s etcdphase.Status) error {
+func printEtcd(p *page, s etcdphase.Status) {
 	var rows [][]string
 	for _, m := range s.Members {
 		role := "follower"
@@ -76,54 +71,40 @@ func printEtcd(w io.Writer, s etcdphase.Status) error {
 		}
 		rows = append(rows, []string{m.Node(), role, m.Version, ui.Bytes(m.Size), ui.Bytes(m.InUse), ui.Bytes(m.Quota), fmt.Sprint(m.Revision), strings.Join(m.Alarms, ", ")})
 	}
-	if err := ui.Table(w, []string{"MEMBER", "ROLE", "VERSION", "SIZE", "IN USE", "QUOTA", "REVISION", "ALARMS"}, rows); err != nil {
-		return err
-	}
+	p.table([]string{"MEMBER", "ROLE", "VERSION", "SIZE", "IN USE", "QUOTA", "REVISION", "ALARMS"}, rows)
 	last := "no snapshot on this machine"
 	if s.Snapshots.Last != nil {
 		last = fmt.Sprintf("%d snapshots on this machine, the last of %s, revision %d", s.Snapshots.Count, s.Snapshots.Last.Time.Format(time.RFC3339), s.Snapshots.Last.Revision)
 	}
-	_, err := fmt.Fprintf(w, "\n%d more member(s) may be lost; %s\n", s.Tolerates, last)
-	if err == nil && len(s.Problems) > 0 {
-		_, err = fmt.Fprintf(w, "\nProblems:\n  %s\n", strings.Join(s.Problems, "\n  "))
-	}
-	return err
+	p.line("\n%d more member(s) may be lost; %s", s.Tolerates, last)
+	p.list("\nProblems:", s.Problems)
 }
 
 func newEtcdSnapshot(a *app) *cobra.Command {
-	output := ui.NewFormat("text", "json", "yaml")
-	c := &cobra.Command{
+	return shows(a, &cobra.Command{
 		Use: "snapshot [DIRECTORY]", Short: "Save a snapshot of etcd and verify it",
 		Long: "Saves a snapshot of this machine's member to " + etcdphase.Dir + ", or to DIRECTORY, reads all of it to verify it, and only then gives it\n" +
 			"its name. It contains every Secret of the cluster: protect it like a password. Each control-plane node also saves a snapshot every hour,\n" +
 			"and keeps the last twelve and one for each of seven days. Nothing is deleted from another DIRECTORY.",
 		Example: "  ocadm etcd snapshot\n\n  # before a risky change, on another disk\n  ocadm etcd snapshot /mnt/backup -o json",
 		Args:    arguments(cobra.MaximumNArgs(1)),
-		RunE: func(c *cobra.Command, args []string) error {
-			h, err := controlPlaneHost(c.Context(), false)
-			if err != nil {
-				return err
-			}
-			m, err := kubernetes.OwnEtcd(h)
-			if err != nil {
-				return err
-			}
-			dir, keep := etcdphase.Dir, etcdphase.DefaultKeep
-			if len(args) == 1 {
-				dir, keep = args[0], snapshot.Keep{Last: 1 << 30}
-			}
-			info, err := etcdphase.Take(c.Context(), h.Files, m.ClientURL, dir, keep)
-			if err != nil {
-				return err
-			}
-			return ui.Print(a.Out, output.String(), info, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%s: %s, revision %d, %d keys, verified\n", info.File, ui.Bytes(info.Size), info.Revision, info.Keys)
-				return err
-			})
-		},
-	}
-	c.Flags().VarP(output, "output", "o", "output format")
-	return c
+	}, "text", func(c *cobra.Command, args []string) (info snapshot.Info, err error) {
+		h, err := controlPlaneHost(c.Context(), false)
+		if err != nil {
+			return info, err
+		}
+		m, err := kubernetes.OwnEtcd(h)
+		if err != nil {
+			return info, err
+		}
+		dir, keep := etcdphase.Dir, etcdphase.DefaultKeep
+		if len(args) == 1 {
+			dir, keep = args[0], snapshot.Keep{Last: 1 << 30}
+		}
+		return etcdphase.Take(c.Context(), h.Files, m.ClientURL, dir, keep)
+	}, func(p *page, info snapshot.Info) {
+		p.line("%s: %s, revision %d, %d keys, verified", info.File, ui.Bytes(info.Size), info.Revision, info.Keys)
+	})
 }
 
 // newEtcdKeep is what runs in the static pod.
@@ -145,7 +126,6 @@ func newEtcdKeep(a *app) *cobra.Command {
 }
 
 func newEtcdDefrag(a *app) *cobra.Command {
-	output := ui.NewFormat("text", "json", "yaml")
 	c := &cobra.Command{
 		Use: "defrag", Short: "Release the space of deleted keys in etcd",
 		Long: "Defragments the databases that would shrink by at least a third, one member after the other, the leader last. Meanwhile the member\n" +
@@ -153,29 +133,28 @@ func newEtcdDefrag(a *app) *cobra.Command {
 			"writes because its quota is reached (alarm NOSPACE), it first drops all old revisions, and then disarms the alarm.",
 		Example: "  ocadm etcd defrag\n  ocadm etcd defrag -o json",
 		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			h, err := controlPlaneHost(c.Context(), false)
-			if err != nil {
-				return err
-			}
-			out, err := defragment(c.Context(), h)
-			if err != nil {
-				return err
-			}
-			err = ui.Print(a.Out, output.String(), out, func(w io.Writer) error {
-				if len(out.Lifted) > 0 {
-					fmt.Fprintf(w, "disarmed the alarm NOSPACE of %s\n", strings.Join(out.Lifted, ", "))
-				}
-				_, err := fmt.Fprintf(w, "freed %s\n", ui.Bytes(out.Freed))
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			return out.left()
-		},
 	}
-	c.Flags().VarP(output, "output", "o", "output format")
+	output := addOutput(c, "text")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		h, err := controlPlaneHost(c.Context(), false)
+		if err != nil {
+			return err
+		}
+		out, err := defragment(c.Context(), h)
+		if err != nil {
+			return err
+		}
+		err = a.print(output, out, func(p *page) {
+			if len(out.Lifted) > 0 {
+				p.line("disarmed the alarm NOSPACE of %s", strings.Join(out.Lifted, ", "))
+			}
+			p.line("freed %s", ui.Bytes(out.Freed))
+		})
+		if err != nil {
+			return err
+		}
+		return out.left()
+	}
 	return c
 }
 

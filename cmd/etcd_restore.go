@@ -5,7 +5,6 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
-	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
 	etcdphase "yunion.io/x/ocadm/phases/etcd"
 )
@@ -29,9 +27,7 @@ type etcdRestored struct {
 	Silent []string `json:"silent,omitempty"`
 	// Preview is what comes back of clouds, and how old the member's own data is.
 	Preview *etcdphase.Preview `json:"preview,omitempty"`
-	DryRun  bool               `json:"dryRun,omitempty"`
-	Steps   []stepDone         `json:"steps"`
-	Next    []string           `json:"next,omitempty"`
+	stepsRun
 }
 
 func newEtcdRestore(a *app) *cobra.Command {
@@ -100,7 +96,7 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer, forget bool, fro
 		return err
 	}
 	defer remove()
-	out := etcdRestored{Member: r.Member.Name, Loses: r.Loses(time.Now()), DryRun: f.dryRun}
+	out := etcdRestored{Member: r.Member.Name, Loses: r.Loses(time.Now())}
 	what := "the present data of this member"
 	if r.File != "" {
 		out.Snapshot = &r.Info
@@ -131,10 +127,8 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer, forget bool, fro
 		question += ". Pods run as " + map[bool]string{true: "the snapshot", false: "this member"}[p.Own == nil] +
 			" has them, on the current databases; the clouds stay paused until ocadm cluster start"
 	}
-	if !f.dryRun {
-		if err := a.confirm(c, f.yes, "Nothing was restored")(question); err != nil {
-			return err
-		}
+	if err := a.confirmSteps(c, f, "Nothing was restored", question); err != nil {
+		return err
 	}
 	inputs := map[string]string{"file": r.Named()}
 	flags := map[string]bool{etcdphase.NewerDatabases: newer, etcdphase.Alone: from.alone, etcdphase.ForgetRotation: forget}
@@ -143,18 +137,16 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer, forget bool, fro
 			inputs[flag] = "true"
 		}
 	}
-	res, err := runSteps(ctx, a, h, "etcd restore", inputs, etcdphase.RestoreSteps(), r, f)
-	if err != nil {
+	if out.stepsRun, err = runSteps(ctx, a, h, "etcd restore", inputs, etcdphase.RestoreSteps(), r, f); err != nil {
 		return err
 	}
-	out.Steps = stepsDone(res)
 	own, _ := url.Parse(r.Member.ClientURL) // the manifest has it, and etcd ran with it
 	out.Next = []string{"ocadm etcd status", "on other control-plane nodes: ocadm etcd rejoin --after-restore " + own.Hostname() +
 		" (those that are off: turn on one, run it there, then the next; two that start together continue as the former cluster)",
 		"on workers: systemctl restart kubelet, and restart what holds watches for weeks"}
 	out.Next = append(out.Next, nextOfClouds(paused(ctx, r, out))...)
 	out.Next = append(out.Next, "when the cluster works: rm -r "+r.Member.DataDir+"/ocadm-before-*")
-	return a.printRestored(f, out, res)
+	return a.printSteps(f, out, out.stepsRun, "Nothing to do")
 }
 
 // paused is what was paused. Of the member's own data that may be known only afterwards: while etcd ran without a majority, it could not be read.
@@ -212,15 +204,6 @@ func nextOfClouds(p etcdphase.Preview) []string {
 	return out
 }
 
-func (a *app) printRestored(f stepFlags, out etcdRestored, res workflow.Result) error {
-	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
-		if err := stepsText(w, res, "Nothing to do"); err != nil {
-			return err
-		}
-		return nextText(w, out.Next)
-	})
-}
-
 func newEtcdRejoin(a *app) *cobra.Command {
 	var f stepFlags
 	var after string
@@ -251,20 +234,18 @@ func (a *app) rejoinEtcd(c *cobra.Command, after string, f stepFlags) error {
 	if err != nil {
 		return err
 	}
-	out := etcdRestored{Member: r.Member.Name, DryRun: f.dryRun, Steps: []stepDone{}}
+	out := etcdRestored{Member: r.Member.Name}
 	if r.Works(ctx) {
-		out.Next = []string{"ocadm etcd status: the member " + r.Member.Name + " votes and answers"}
-		return a.printRestored(f, out, workflow.Result{})
+		out.stepsRun = noSteps("ocadm etcd status: the member " + r.Member.Name + " votes and answers")
+		out.DryRun = f.dryRun
+		return a.printSteps(f, out, out.stepsRun, "Nothing to do")
 	}
-	if !f.dryRun {
-		if err := a.confirm(c, f.yes, "Nothing was changed")("This stops the control plane on this machine and gives up the data of its member of etcd"); err != nil {
-			return err
-		}
-	}
-	res, err := runSteps(ctx, a, h, "etcd rejoin", map[string]string{"--after-restore": after}, etcdphase.RejoinSteps(), r, f)
-	if err != nil {
+	if err := a.confirmSteps(c, f, "Nothing was changed", "This stops the control plane on this machine and gives up the data of its member of etcd"); err != nil {
 		return err
 	}
-	out.Steps, out.Next = stepsDone(res), []string{"ocadm etcd status", "when the cluster works: rm -r " + r.Member.DataDir + "/ocadm-before-*"}
-	return a.printRestored(f, out, res)
+	if out.stepsRun, err = runSteps(ctx, a, h, "etcd rejoin", map[string]string{"--after-restore": after}, etcdphase.RejoinSteps(), r, f); err != nil {
+		return err
+	}
+	out.Next = []string{"ocadm etcd status", "when the cluster works: rm -r " + r.Member.DataDir + "/ocadm-before-*"}
+	return a.printSteps(f, out, out.stepsRun, "Nothing to do")
 }

@@ -4,7 +4,6 @@ package cmd
 
 import (
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +13,7 @@ import (
 )
 
 func newExplain(a *app) *cobra.Command {
-	output := ui.NewFormat("text", "json", "yaml")
+	var output *ui.Choice
 	c := &cobra.Command{
 		Use: "explain [CODE]", Short: "Explain the code of a finding",
 		Long:    "Explains what a code such as OCA-6002 means and what to do about it. It works offline. Without a code, it lists all codes.",
@@ -26,26 +25,24 @@ func newExplain(a *app) *cobra.Command {
 				return err
 			}
 			if len(args) == 0 {
-				return ui.Print(a.Out, output.String(), all, func(w io.Writer) error {
+				return a.print(output, all, func(p *page) {
 					var rows [][]string
 					for _, e := range all {
 						rows = append(rows, []string{e.Code, e.Title})
 					}
-					return ui.Table(w, []string{"CODE", "MEANING"}, rows)
+					p.table([]string{"CODE", "MEANING"}, rows)
 				})
 			}
 			e, err := explanation(all, args[0])
 			if err != nil {
 				return err
 			}
-			return ui.Print(a.Out, output.String(), e, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%s: %s\n\n%s\n\nExit status %d (%s).\n", e.Code, e.Title, indent(e.Text), finding.ExitCode(e.Code),
-					finding.Area(e.Code))
-				return err
+			return a.print(output, e, func(p *page) {
+				p.line("%s: %s\n\n%s\n\nExit status %d (%s).", e.Code, e.Title, indent(e.Text), finding.ExitCode(e.Code), finding.Area(e.Code))
 			})
 		},
 	}
-	c.Flags().VarP(output, "output", "o", "output format")
+	output = addOutput(c, "text")
 	return c
 }
 
@@ -57,8 +54,7 @@ func explanation(all []finding.Explanation, code string) (finding.Explanation, e
 		}
 		codes = append(codes, e.Code)
 	}
-	f := finding.Finding{Code: "OCA-0407", Severity: finding.Error, What: fmt.Sprintf("There is no code %q", code),
-		Remedy: "ocadm explain lists all codes"}
+	f := finding.New("OCA-0407", fmt.Sprintf("There is no code %q", code), "", "ocadm explain lists all codes")
 	if guess, ok := nearest.To(code, codes); ok {
 		f.Remedy = "ocadm explain " + guess
 	}

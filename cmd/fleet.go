@@ -22,15 +22,12 @@ import (
 )
 
 func newFleet(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use: "fleet", Short: "Create a cluster of many machines from one file",
 		Long: "A fleet is a file of machines: control-plane nodes and workers. These commands run on any machine that reaches them over SSH, and need\n" +
 			"neither root nor a cluster. The journal, logs, host keys and the kubeconfig are in a directory beside the file.",
 		Example: "  ocadm fleet example >fleet.yaml\n  ocadm fleet apply -f fleet.yaml --dry-run\n  ocadm fleet apply -f fleet.yaml",
-		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
-	}
-	c.AddCommand(newFleetApply(a), newFleetStatus(a), newFleetReset(a), newFleetExample(a))
-	return c
+	}, newFleetApply(a), newFleetStatus(a), newFleetReset(a), newFleetExample(a))
 }
 
 // fleetFlags are those of the commands that read a fleet.
@@ -44,12 +41,11 @@ type fleetFlags struct {
 const fleetParallel = 10
 
 func (f *fleetFlags) add(c *cobra.Command) {
-	f.output = ui.NewFormat("text", "json", "yaml")
+	f.output = addOutput(c, "text")
 	fs := c.Flags()
 	fs.StringVarP(&f.file, "file", "f", "", "file with the fleet")
 	fs.StringVar(&f.dir, "directory", "", "directory of the fleet: journal, logs, host keys, kubeconfig (default: FILE without its ending, and .fleet)")
 	fs.IntVar(&f.parallel, "parallel", fleetParallel, "number of machines to work on at once")
-	fs.VarP(f.output, "output", "o", "output format")
 }
 
 // options reads the file and opens the directory of the fleet. The caller calls end.
@@ -141,7 +137,7 @@ func newFleetApply(a *app) *cobra.Command {
 			if len(res.Machines) == 0 {
 				return err
 			}
-			return errors.Join(a.printFleet(f.output.String(), res, dryRun), err)
+			return errors.Join(a.printFleet(f.output, res, dryRun), err)
 		},
 	}
 	f.add(c)
@@ -151,8 +147,8 @@ func newFleetApply(a *app) *cobra.Command {
 }
 
 // printFleet prints what became of the machines.
-func (a *app) printFleet(format string, res fleet.Result, dryRun bool) error {
-	err := ui.Print(a.Out, format, res, func(w io.Writer) error {
+func (a *app) printFleet(output *ui.Choice, res fleet.Result, dryRun bool) error {
+	err := a.print(output, res, func(p *page) {
 		var rows [][]string
 		changed := false
 		for _, m := range res.Machines {
@@ -171,16 +167,12 @@ func (a *app) printFleet(format string, res fleet.Result, dryRun bool) error {
 				}
 			}
 		}
-		if err := ui.Table(w, []string{"MACHINE", "ROLE", "ADDRESS", "STATE", "TIME", "MESSAGE"}, rows); err != nil {
-			return err
-		}
+		p.table([]string{"MACHINE", "ROLE", "ADDRESS", "STATE", "TIME", "MESSAGE"}, rows)
 		if !changed {
-			_, err := fmt.Fprintln(w, "Nothing was changed: every machine is as the file says.")
-			return err
+			p.line("Nothing was changed: every machine is as the file says.")
 		}
-		return nil
 	})
-	if err != nil || format != "text" {
+	if err != nil || output.String() != "text" {
 		return err
 	}
 	for _, name := range res.Removed {
@@ -209,12 +201,12 @@ func newFleetStatus(a *app) *cobra.Command {
 			if len(all) == 0 {
 				return err
 			}
-			return errors.Join(ui.Print(a.Out, f.output.String(), all, func(w io.Writer) error {
+			return errors.Join(a.print(f.output, all, func(p *page) {
 				var rows [][]string
 				for _, m := range all {
-					rows = append(rows, []string{m.Name, m.Role, m.Address, map[bool]string{true: "yes", false: "no"}[m.Answers], cmp.Or(m.Node, "-"), cmp.Or(m.Phase, "-"), m.Message})
+					rows = append(rows, []string{m.Name, m.Role, m.Address, yesNo(m.Answers), cmp.Or(m.Node, "-"), cmp.Or(m.Phase, "-"), m.Message})
 				}
-				return ui.Table(w, []string{"MACHINE", "ROLE", "ADDRESS", "ANSWERS", "NODE", "PHASE", "MESSAGE"}, rows)
+				p.table([]string{"MACHINE", "ROLE", "ADDRESS", "ANSWERS", "NODE", "PHASE", "MESSAGE"}, rows)
 			}), err)
 		},
 	}
@@ -245,7 +237,7 @@ func newFleetReset(a *app) *cobra.Command {
 			if len(res.Machines) == 0 {
 				return err
 			}
-			return errors.Join(a.printFleet(f.output.String(), res, true), err)
+			return errors.Join(a.printFleet(f.output, res, true), err)
 		},
 	}
 	f.add(c)

@@ -4,13 +4,10 @@ package cmd
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/vip"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/spread"
@@ -19,19 +16,15 @@ import (
 
 // newHA groups the commands about the availability of the control plane.
 func newHA(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use: "ha", Short: "Show, test and enable a control plane of several nodes",
 		Long:    "Commands for a control plane of several nodes. docs/high-availability.md describes how to create one.",
 		Example: "  ocadm ha status\n  ocadm ha test --dry-run\n  ocadm ha test",
-		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
-	}
-	c.AddCommand(newHAStatus(a), newHAEnable(a), newHATest(a), newHAAgent(a), newHAFault())
-	return c
+	}, newHAStatus(a), newHAEnable(a), newHATest(a), newHAAgent(a), newHAFault())
 }
 
 func newHAStatus(a *app) *cobra.Command {
-	output := ui.NewFormat("table", "json", "yaml")
-	c := &cobra.Command{
+	return shows(a, &cobra.Command{
 		Use: "status", Short: "Show the control-plane nodes, etcd, and which node has the virtual address",
 		Long: "Shows for each control-plane node whether it is Ready, whether its API server answers, and whether its member of etcd votes; which node\n" +
 			"has the virtual address; and how many more nodes may be lost. It lists every problem, also what of the cluster and its clouds the loss of\n" +
@@ -39,33 +32,28 @@ func newHAStatus(a *app) *cobra.Command {
 			"there while the virtual address does not answer, and sees if more than one machine has it.",
 		Example: "  ocadm ha status\n  ocadm ha status -o json | jq -r .holder\n  ocadm ha status -o json | jq '.problems, .notRedundant'",
 		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			h, err := controlPlaneHost(c.Context(), true)
-			if err != nil {
-				return err
-			}
-			why := a.askNearest(c.Context(), h)
-			k, err := h.Kube(c.Context())
-			if err != nil {
-				return noAccess(h, err)
-			}
-			s, err := vipphase.Look(c.Context(), h, k)
-			if err != nil {
-				return noAccess(h, err)
-			}
-			s.SeeHolders(c.Context(), h)
-			if why != "" {
-				s.Problems = append([]string{"the endpoint " + s.Endpoint + " does not answer: " + why}, s.Problems...)
-			}
-			out := haStatus{Status: s}
-			if out.NotRedundant, err = spread.Once(c.Context(), k); err != nil {
-				out.NotRedundant = []string{fmt.Sprintf("cannot determine what runs on one node only: %v", err)}
-			}
-			return ui.Print(a.Out, output.String(), out, func(w io.Writer) error { return printHA(w, out) })
-		},
-	}
-	c.Flags().VarP(output, "output", "o", "output format")
-	return c
+	}, "table", func(c *cobra.Command, _ []string) (out haStatus, err error) {
+		h, err := controlPlaneHost(c.Context(), true)
+		if err != nil {
+			return out, err
+		}
+		why := a.askNearest(c.Context(), h)
+		k, err := h.Kube(c.Context())
+		if err != nil {
+			return out, noAccess(h, err)
+		}
+		if out.Status, err = vipphase.Look(c.Context(), h, k); err != nil {
+			return out, noAccess(h, err)
+		}
+		out.SeeHolders(c.Context(), h)
+		if why != "" {
+			out.Problems = append([]string{"the endpoint " + out.Endpoint + " does not answer: " + why}, out.Problems...)
+		}
+		if out.NotRedundant, err = spread.Once(c.Context(), k); err != nil {
+			out.NotRedundant = []string{fmt.Sprintf("cannot determine what runs on one node only: %v", err)}
+		}
+		return out, nil
+	}, printHA)
 }
 
 // haStatus is what "ha status -o json" prints.
@@ -75,24 +63,16 @@ type haStatus struct {
 	NotRedundant []string `json:"notRedundant,omitempty"`
 }
 
-func printHA(w io.Writer, s haStatus) error {
-	yes := map[bool]string{true: "yes", false: "no"}
+func printHA(p *page, s haStatus) {
 	var rows [][]string
 	for _, n := range s.Nodes {
-		rows = append(rows, []string{n.Name, n.Address, yes[n.Ready], map[bool]string{true: "answers", false: "silent"}[n.APIServer], n.Etcd,
+		rows = append(rows, []string{n.Name, n.Address, yesNo(n.Ready), map[bool]string{true: "answers", false: "silent"}[n.APIServer], n.Etcd,
 			map[bool]string{true: s.Address, false: "-"}[n.Holds]})
 	}
-	if err := ui.Table(w, []string{"NODE", "ADDRESS", "READY", "API SERVER", "ETCD", "VIRTUAL ADDRESS"}, rows); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "\nendpoint %s; the control plane survives the loss of %d more node(s)\n", s.Endpoint, s.Tolerates)
-	if err == nil && len(s.Problems) > 0 {
-		_, err = fmt.Fprintf(w, "\nProblems:\n  %s\n", strings.Join(s.Problems, "\n  "))
-	}
-	if err == nil && len(s.NotRedundant) > 0 {
-		_, err = fmt.Fprintf(w, "\nNot redundant:\n  %s\n", strings.Join(s.NotRedundant, "\n  "))
-	}
-	return err
+	p.table([]string{"NODE", "ADDRESS", "READY", "API SERVER", "ETCD", "VIRTUAL ADDRESS"}, rows)
+	p.line("\nendpoint %s; the control plane survives the loss of %d more node(s)", s.Endpoint, s.Tolerates)
+	p.list("\nProblems:", s.Problems)
+	p.list("\nNot redundant:", s.NotRedundant)
 }
 
 // newHAAgent is what runs beside keepalived.

@@ -4,12 +4,10 @@ package cmd
 
 import (
 	"fmt"
-	"io"
 	"net/netip"
 
 	"github.com/spf13/cobra"
 
-	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/ha"
@@ -17,13 +15,10 @@ import (
 
 // haEnabled is what "ha enable -o json" prints.
 type haEnabled struct {
-	From     string     `json:"from"`
-	Endpoint string     `json:"endpoint"`
-	Address  string     `json:"virtualAddress,omitempty"`
-	DryRun   bool       `json:"dryRun,omitempty"`
-	Steps    []stepDone `json:"steps"`
-	// Next are the commands that are left to a person.
-	Next []string `json:"next,omitempty"`
+	From     string `json:"from"`
+	Endpoint string `json:"endpoint"`
+	Address  string `json:"virtualAddress,omitempty"`
+	stepsRun
 }
 
 func newHAEnable(a *app) *cobra.Command {
@@ -71,30 +66,21 @@ func (a *app) enableHA(c *cobra.Command, address, endpoint string, f stepFlags) 
 	if err != nil {
 		return err
 	}
-	out := haEnabled{From: m.From, Endpoint: h.Config.Cluster.ControlPlaneEndpoint, Address: address, DryRun: f.dryRun}
-	if !f.dryRun {
-		question := fmt.Sprintf("This makes %s the address of the cluster and its clouds, in place of %s", m.To, m.From)
-		if err := a.confirm(c, f.yes, "Nothing was changed")(question); err != nil {
-			return err
-		}
+	out := haEnabled{From: m.From, Endpoint: h.Config.Cluster.ControlPlaneEndpoint, Address: address}
+	question := fmt.Sprintf("This makes %s the address of the cluster and its clouds, in place of %s", m.To, m.From)
+	if err := a.confirmSteps(c, f, "Nothing was changed", question); err != nil {
+		return err
 	}
 	if err := a.usePodImage(ctx, h, f.dryRun); err != nil {
 		return err
 	}
 	inputs := map[string]string{"--high-availability-vip": address, "--control-plane-endpoint": endpoint}
-	res, err := runSteps(ctx, a, h, "ha enable", inputs, ha.EnableSteps(), m, f)
-	if err != nil {
+	if out.stepsRun, err = runSteps(ctx, a, h, "ha enable", inputs, ha.EnableSteps(), m, f); err != nil {
 		return err
 	}
-	out.Steps = stepsDone(res)
 	if out.Next, err = followers(ctx, m); err != nil {
 		return err
 	}
 	out.Next = append(out.Next, "here, for the command that makes another control-plane node: ocadm token create --print-join-command --control-plane")
-	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
-		if err := stepsText(w, res, "Nothing to do: the endpoint is "+out.Endpoint); err != nil {
-			return err
-		}
-		return nextText(w, out.Next)
-	})
+	return a.printSteps(f, out, out.stepsRun, "Nothing to do: the endpoint is "+out.Endpoint)
 }

@@ -5,7 +5,6 @@ package cmd
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -15,8 +14,6 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/nodefault"
-	"yunion.io/x/ocadm/internal/ui"
-	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/ha"
 )
 
@@ -28,12 +25,11 @@ type haTested struct {
 	Console string `json:"console,omitempty"`
 	// Silent is where a console should have answered before the test, and did not: it was not measured.
 	Silent string       `json:"silentConsole,omitempty"`
-	DryRun bool         `json:"dryRun,omitempty"`
 	Faults []ha.Outcome `json:"faults"`
 	Met    bool         `json:"met"`
 	// NotCutOff are the control-plane nodes whose loss was not tested, with what runs there alone.
 	NotCutOff []ha.NotCutOff `json:"notCutOff,omitempty"`
-	Steps     []stepDone     `json:"steps"`
+	stepsRun
 }
 
 func newHATest(a *app) *cobra.Command {
@@ -79,18 +75,16 @@ func (a *app) testHA(c *cobra.Command, cut string, f stepFlags) error {
 	if err := t.CutOff(ctx, cut); err != nil {
 		return err
 	}
-	if !f.dryRun {
-		question := "This takes down parts of the control plane, and one node for 45 seconds, from which pods move to others. Clients are cut off for some seconds each time"
-		if err := a.confirm(c, f.yes, "Nothing was tested")(question); err != nil {
-			return err
-		}
+	question := "This takes down parts of the control plane, and one node for 45 seconds, from which pods move to others. Clients are cut off for some seconds each time"
+	if err := a.confirmSteps(c, f, "Nothing was tested", question); err != nil {
+		return err
 	}
 	if err := a.usePodImage(ctx, h, f.dryRun); err != nil {
 		return err
 	}
-	res, err := runSteps(ctx, a, h, "ha test", map[string]string{"--node": cut}, ha.Steps(), t, f)
-	out := haTested{APIGoal: ha.APIGoal.Seconds(), ConsoleGoal: ha.ConsoleGoal.Seconds(), Console: t.Console, Silent: t.Silent, DryRun: f.dryRun, Faults: t.Outcomes,
-		Met: !slices.ContainsFunc(t.Outcomes, func(o ha.Outcome) bool { return !o.Met }), Steps: stepsDone(res)}
+	run, err := runSteps(ctx, a, h, "ha test", map[string]string{"--node": cut}, ha.Steps(), t, f)
+	out := haTested{APIGoal: ha.APIGoal.Seconds(), ConsoleGoal: ha.ConsoleGoal.Seconds(), Console: t.Console, Silent: t.Silent, Faults: t.Outcomes,
+		Met: !slices.ContainsFunc(t.Outcomes, func(o ha.Outcome) bool { return !o.Met }), stepsRun: run}
 	if err != nil && len(out.Faults) == 0 {
 		return err
 	}
@@ -100,7 +94,7 @@ func (a *app) testHA(c *cobra.Command, cut string, f stepFlags) error {
 			err = nil
 		}
 	}
-	if perr := a.printHATested(f, out, res); err != nil || perr != nil {
+	if perr := a.printHATested(f, out); err != nil || perr != nil {
 		return errors.Join(err, perr)
 	}
 	if !out.Met {
@@ -110,13 +104,12 @@ func (a *app) testHA(c *cobra.Command, cut string, f stepFlags) error {
 	return nil
 }
 
-func (a *app) printHATested(f stepFlags, out haTested, res workflow.Result) error {
-	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
+func (a *app) printHATested(f stepFlags, out haTested) error {
+	return a.print(f.output, out, func(p *page) {
 		if out.DryRun {
-			if err := stepsText(w, res, "Nothing to do"); err != nil {
-				return err
-			}
-			return printNotCutOff(w, out.NotCutOff)
+			out.changes(p, "Nothing to do")
+			printNotCutOff(p, out.NotCutOff)
+			return
 		}
 		rows := [][]string{{"(goals)", "", seconds(out.APIGoal), seconds(out.ConsoleGoal), "0", ""}}
 		for _, o := range out.Faults {
@@ -126,18 +119,14 @@ func (a *app) printHATested(f stepFlags, out haTested, res workflow.Result) erro
 			}
 			rows = append(rows, []string{o.Fault, o.Node, seconds(o.API), console, fmt.Sprintf("%d of %d", o.Lost, o.Written), seconds(o.Whole)})
 		}
-		if err := ui.Table(w, []string{"FAULT", "NODE", "API OUTAGE", "CONSOLE OUTAGE", "WRITES LOST", "WHOLE AFTER"}, rows); err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintln(w, out.measured()); err != nil {
-			return err
-		}
-		return printNotCutOff(w, out.NotCutOff)
+		p.table([]string{"FAULT", "NODE", "API OUTAGE", "CONSOLE OUTAGE", "WRITES LOST", "WHOLE AFTER"}, rows)
+		p.line("%s", out.measured())
+		printNotCutOff(p, out.NotCutOff)
 	})
 }
 
 // printNotCutOff says whose loss is not tested, and how to test it.
-func printNotCutOff(w io.Writer, nodes []ha.NotCutOff) error {
+func printNotCutOff(p *page, nodes []ha.NotCutOff) {
 	for _, n := range nodes {
 		where := "on this or another node"
 		if n.Own {
@@ -147,11 +136,8 @@ func printNotCutOff(w io.Writer, nodes []ha.NotCutOff) error {
 		if len(n.Runs) > 0 {
 			runs = "there alone: " + strings.Join(n.Runs, "; ")
 		}
-		if _, err := fmt.Fprintf(w, "\nnot cut off: %s; %s\n  to test its loss, %s: ocadm ha test --node %s\n", n.Node, runs, where, n.Node); err != nil {
-			return err
-		}
+		p.line("\nnot cut off: %s; %s\n  to test its loss, %s: ocadm ha test --node %s", n.Node, runs, where, n.Node)
 	}
-	return nil
 }
 
 // measured says which console was asked for.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/bundle"
@@ -25,22 +23,17 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases"
-	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/host"
-	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
 func newImage(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use: "image", Short: "Save or push this program as a container image",
 		Long: "The operator runs from an image that holds nothing but ocadm. init and join pack that image from their own program and import it on\n" +
 			"their node, so no registry has to hold it. These commands are for other container runtimes, and for clusters that pull it.\n" +
 			"The same program always gives the same digest.",
 		Example: "  ocadm image save ocadm-image.tar\n  ocadm image push registry.example.org/you/ocadm:dev",
-		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
-	}
-	c.AddCommand(newImageSave(a), newImagePush(a))
-	return c
+	}, newImageSave(a), newImagePush(a))
 }
 
 // savedImage is what "image save" and "image push" print with -o json.
@@ -52,17 +45,8 @@ type savedImage struct {
 	File string `json:"file,omitempty"`
 }
 
-func addImageFlags(fs *pflag.FlagSet, program *string, output *ui.Choice) {
-	fs.StringVar(program, "program", "", "static ocadm to pack, also of another architecture (default: this program)")
-	fs.VarP(output, "output", "o", "output format")
-}
-
-// print writes the image in a format, and the line in the format text.
-func (s savedImage) print(a *app, output *ui.Choice, line string) error {
-	return ui.Print(a.Out, output.String(), s, func(w io.Writer) error {
-		_, err := fmt.Fprintln(w, line)
-		return err
-	})
+func addProgram(c *cobra.Command, program *string) {
+	c.Flags().StringVar(program, "program", "", "static ocadm to pack, also of another architecture (default: this program)")
 }
 
 // packed is the image of a program, by default of this one, under a name.
@@ -91,7 +75,7 @@ func packed(program, image string, insecure bool) (v1.Image, name.Tag, savedImag
 
 func newImageSave(a *app) *cobra.Command {
 	var program, image string
-	output := ui.NewFormat("text", "json", "yaml")
+	var output *ui.Choice
 	c := &cobra.Command{
 		Use: "save FILE", Short: "Write the image to a file",
 		Long: "Writes the image as an archive that ctr, nerdctl, podman and docker load; - writes to standard output. The archive is an OCI image\n" +
@@ -112,11 +96,12 @@ func newImageSave(a *app) *cobra.Command {
 			if err := saveImage(c.Context(), s.File, source); err != nil {
 				return err
 			}
-			return s.print(a, output, fmt.Sprintf("%s is in %s (%s)", s.Image, s.File, ui.Bytes(s.Size)))
+			return a.print(output, s, func(p *page) { p.line("%s is in %s (%s)", s.Image, s.File, ui.Bytes(s.Size)) })
 		},
 	}
 	c.Flags().StringVar(&image, "name", images.OperatorRef("", version.Version), "name of the image in the archive")
-	addImageFlags(c.Flags(), &program, output)
+	addProgram(c, &program)
+	output = addOutput(c, "text")
 	return c
 }
 
@@ -142,8 +127,7 @@ func saveImage(ctx context.Context, file string, source bundle.ImageSource) erro
 func newImagePush(a *app) *cobra.Command {
 	var program string
 	var insecure bool
-	output := ui.NewFormat("text", "json", "yaml")
-	c := &cobra.Command{
+	c := shows(a, &cobra.Command{
 		Use: "push NAME", Short: "Push the image to a registry",
 		Long: "Pushes the image under a name, by default with this program's version as its tag, and prints its digest. The credentials come from\n" +
 			"~/.docker/config.json, where docker login, podman login and others put them.",
@@ -151,22 +135,17 @@ func newImagePush(a *app) *cobra.Command {
 			"  ocadm image push registry.example.org:5000/yunionio/ocadm --insecure\n" +
 			"  ocadm image push registry.example.org/you/ocadm:arm64 --program bin/ocadm-arm64",
 		Args: arguments(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, args []string) error {
-			img, ref, s, err := packed(program, args[0], insecure)
-			if err != nil {
-				return err
-			}
-			err = a.withProgress("push", func(report func(done, total int64)) error {
-				return ownimage.Push(c.Context(), ref, img, ownimage.Options{Insecure: insecure, Progress: report})
-			})
-			if err != nil {
-				return err
-			}
-			return s.print(a, output, s.Image+"@"+s.Digest)
-		},
-	}
+	}, "text", func(c *cobra.Command, args []string) (savedImage, error) {
+		img, ref, s, err := packed(program, args[0], insecure)
+		if err != nil {
+			return s, err
+		}
+		return s, a.withProgress("push", func(report func(done, total int64)) error {
+			return ownimage.Push(c.Context(), ref, img, ownimage.Options{Insecure: insecure, Progress: report})
+		})
+	}, func(p *page, s savedImage) { p.line("%s@%s", s.Image, s.Digest) })
 	c.Flags().BoolVar(&insecure, "insecure", false, "allow plain HTTP, and HTTPS with an unknown certificate")
-	addImageFlags(c.Flags(), &program, output)
+	addProgram(c, &program)
 	return c
 }
 
@@ -192,12 +171,10 @@ func (a *app) bringOperator(ctx context.Context, s story, image string) error {
 			return err
 		}
 		defer unlock()
-		cfg := config.Default()
-		h, err := newHost(ctx, &cfg, "")
+		h, err := registeredHost(ctx)
 		if err != nil {
 			return err
 		}
-		asRegistered(&cfg, kubernetes.RegisteredAs(h))
 		imported, stored, err := phases.BringOperator(ctx, h, s, image)
 		switch {
 		case err != nil:

@@ -21,16 +21,13 @@ import (
 
 // newMachine groups the commands for machines that the operator joins.
 func newMachine(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "machine",
 		Short: "Join machines over SSH, watch them and remove them",
 		Long: "A machine is a resource of kind OnecloudMachine, short name ocm. The operator logs in to it over SSH, checks it, installs the node's software and\n" +
 			"joins it; when the resource is deleted, it drains the node and cleans the machine up. Work on a machine is an operation.",
 		Example: "  ocadm machine add worker-1 --address 192.0.2.21 --key ~/.ssh/id_ed25519 --roles compute --wait\n  ocadm machine list\n  ocadm machine remove worker-1 --wait",
-		Args:    cobra.ArbitraryArgs,
-		RunE:    groupRunE,
-	}
-	c.AddCommand(newMachineList(a), newMachineGet(a), newMachineAdd(a), newMachinePrecheck(a),
+	}, newMachineList(a), newMachineGet(a), newMachineAdd(a), newMachinePrecheck(a),
 		newMachineRemove(a), newMachineBootstrapData(a), newMachineCallIn(a), newMachineProbe(a),
 		newMachineMark(a, "pause", "Keep a machine from joining until it is resumed",
 			"The operator still creates bootstrap data and runs the prechecks that you request, but nothing else. It does not stop what is already running.",
@@ -40,33 +37,23 @@ func newMachine(a *app) *cobra.Command {
 		newMachineMark(a, "retry", "Retry what failed on a machine",
 			"Use it after you have corrected the cause that a Failed machine reports. The operator retries temporary errors by itself.",
 			"will be retried", cluster.RetryMachine))
-	return c
 }
 
 func newMachineList(a *app) *cobra.Command {
 	var f cloudFlags
-	c := &cobra.Command{
+	return showsCloud(a, &f, &cobra.Command{
 		Use: "list", Short: "List the machines of the cloud", Long: "Lists the machines of the cloud with their phases and what they wait for.",
 		Example: "  ocadm machine list\n  ocadm machine list -o json | jq -r '.[] | select(.status.phase == \"Failed\") | .metadata.name'",
 		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				list, err := cluster.Machines(ctx, k, f.namespace, f.name)
-				if err != nil {
-					return err
-				}
-				return ui.Print(a.Out, f.output.String(), list, func(w io.Writer) error { return machineTable(w, list, time.Now()) })
-			})
-		},
-	}
-	f.add(a, c, nil, "table", "json", "yaml")
-	return c
+	}, "table", func(ctx context.Context, k client.WithWatch, _ []string) ([]cluster.Machine, error) {
+		return cluster.Machines(ctx, k, f.namespace, f.name)
+	}, machineTable)
 }
 
-func machineTable(w io.Writer, list []cluster.Machine, now time.Time) error {
+func machineTable(p *page, list []cluster.Machine) {
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(w, "no machines")
-		return err
+		p.line("no machines")
+		return
 	}
 	var rows [][]string
 	for i := range list {
@@ -76,9 +63,9 @@ func machineTable(w io.Writer, list []cluster.Machine, now time.Time) error {
 			roles = append(roles, string(r))
 		}
 		rows = append(rows, []string{m.Name, cmp.Or(addressOf(m), "-"), cmp.Or(strings.Join(roles, ","), "-"), cmp.Or(string(m.Status.Phase), "-"),
-			now.Sub(m.CreationTimestamp.Time).Round(time.Second).String(), cmp.Or(m.Status.FailureMessage, m.Status.Message)})
+			time.Since(m.CreationTimestamp.Time).Round(time.Second).String(), cmp.Or(m.Status.FailureMessage, m.Status.Message)})
 	}
-	return ui.Table(w, []string{"NAME", "ADDRESS", "ROLES", "PHASE", "AGE", "MESSAGE"}, rows)
+	p.table([]string{"NAME", "ADDRESS", "ROLES", "PHASE", "AGE", "MESSAGE"}, rows)
 }
 
 // addressOf is where a machine is reached, of one that calls in the address of its Node.
@@ -91,30 +78,22 @@ func addressOf(m *cluster.Machine) string {
 
 func newMachineGet(a *app) *cobra.Command {
 	var f cloudFlags
-	c := &cobra.Command{
+	var last *cluster.Operation
+	return showsCloud(a, &f, &cobra.Command{
 		Use: "get NAME", Short: "Show a machine and its conditions",
 		Long:    "Shows the phase of a machine, its conditions, its host key, the last operation on it with what that found, and what to do next.",
 		Example: "  ocadm machine get worker-1\n  ocadm machine get worker-1 -o json | jq -r .status.failureMessage",
 		Args:    arguments(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, args []string) error {
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				m, err := cluster.MachineOf(ctx, k, client.ObjectKey{Namespace: f.namespace, Name: args[0]})
-				if err != nil {
-					return err
-				}
-				last, err := cluster.LastOperation(ctx, k, m)
-				if err != nil {
-					return err
-				}
-				return ui.Print(a.Out, f.output.String(), m, func(w io.Writer) error { return printMachine(w, m, last) })
-			})
-		},
-	}
-	f.add(a, c, nil, "table", "json", "yaml")
-	return c
+	}, "table", func(ctx context.Context, k client.WithWatch, args []string) (*cluster.Machine, error) {
+		m, err := cluster.MachineOf(ctx, k, f.named(args[0]))
+		if err == nil {
+			last, err = cluster.LastOperation(ctx, k, m)
+		}
+		return m, err
+	}, func(p *page, m *cluster.Machine) { printMachine(p, m, last) })
 }
 
-func printMachine(w io.Writer, m *cluster.Machine, last *cluster.Operation) error {
+func printMachine(p *page, m *cluster.Machine, last *cluster.Operation) {
 	s := m.Status
 	lines := [][2]string{
 		{"Machine", m.Name}, {"Cloud", m.Spec.Cloud}, {"Address", addressOf(m)}, {"Phase", cmp.Or(string(s.Phase), "unknown")},
@@ -128,9 +107,7 @@ func printMachine(w io.Writer, m *cluster.Machine, last *cluster.Operation) erro
 	}
 	for _, line := range append(lines, [2]string{"Next", cluster.Next(m, last)}) {
 		if line[1] != "" {
-			if _, err := fmt.Fprintf(w, "%-10s %s\n", line[0], line[1]); err != nil {
-				return err
-			}
+			p.line("%-10s %s", line[0], line[1])
 		}
 	}
 	var rows [][]string
@@ -142,10 +119,8 @@ func printMachine(w io.Writer, m *cluster.Machine, last *cluster.Operation) erro
 			rows = append(rows, []string{kind, string(c.Status), c.Reason, c.Message})
 		}
 	}
-	if _, err := fmt.Fprintln(w); err != nil {
-		return err
-	}
-	return ui.Table(w, []string{"CONDITION", "STATUS", "REASON", "MESSAGE"}, rows)
+	p.line("")
+	p.table([]string{"CONDITION", "STATUS", "REASON", "MESSAGE"}, rows)
 }
 
 func newMachineRemove(a *app) *cobra.Command {
@@ -166,12 +141,8 @@ func newMachineRemove(a *app) *cobra.Command {
 			if err := a.confirm(c, yes, "Nothing was removed")(what); err != nil {
 				return err
 			}
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				key := client.ObjectKey{Namespace: f.namespace, Name: args[0]}
-				there, err := cluster.RemoveMachine(ctx, k, key, abandon, f.wait, func(why string) { fmt.Fprintf(a.Err, "%s: %s\n", args[0], why) })
-				if err != nil {
-					return err
-				}
+			return showCloud(a, &f, c, func(ctx context.Context, k client.WithWatch) (outcome, error) {
+				there, err := cluster.RemoveMachine(ctx, k, f.named(args[0]), abandon, f.wait, func(why string) { fmt.Fprintf(a.Err, "%s: %s\n", args[0], why) })
 				action := "unchanged"
 				switch {
 				case there && f.wait:
@@ -179,8 +150,8 @@ func newMachineRemove(a *app) *cobra.Command {
 				case there:
 					action = "is being removed"
 				}
-				return a.printMachineResult(&f, args[0], action)
-			})
+				return f.outcome(action).of("Machine", args[0]), err
+			}, printOutcome)
 		},
 	}
 	f.add(a, c, nil, "table", "json", "yaml")
@@ -190,36 +161,20 @@ func newMachineRemove(a *app) *cobra.Command {
 	return c
 }
 
-func (a *app) printMachineResult(f *cloudFlags, name, action string) error {
-	r := created{Name: name, Namespace: f.namespace, Action: action}
-	return ui.Print(a.Out, f.output.String(), r, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "Machine %s %s\n", name, action)
-		return err
-	})
-}
-
 func newMachineMark(a *app, name, short, long, done string, marks func(time.Time) map[string]string) *cobra.Command {
 	var f cloudFlags
-	c := &cobra.Command{
+	return showsCloud(a, &f, &cobra.Command{
 		Use: name + " NAME", Short: short, Long: long,
 		Example: "  ocadm machine " + name + " worker-1\n  ocadm machine " + name + " worker-1 -o json",
 		Args:    arguments(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, args []string) error {
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				changed, err := cluster.MarkMachine(ctx, k, client.ObjectKey{Namespace: f.namespace, Name: args[0]}, marks(time.Now()))
-				if err != nil {
-					return err
-				}
-				action := "unchanged"
-				if changed {
-					action = done
-				}
-				return a.printMachineResult(&f, args[0], action)
-			})
-		},
-	}
-	f.add(a, c, nil, "table", "json", "yaml")
-	return c
+	}, "table", func(ctx context.Context, k client.WithWatch, args []string) (outcome, error) {
+		changed, err := cluster.MarkMachine(ctx, k, f.named(args[0]), marks(time.Now()))
+		action := "unchanged"
+		if changed {
+			action = done
+		}
+		return f.outcome(action).of("Machine", args[0]), err
+	}, printOutcome)
 }
 
 func newMachineBootstrapData(a *app) *cobra.Command {
@@ -233,7 +188,7 @@ func newMachineBootstrapData(a *app) *cobra.Command {
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				text, err := cluster.BootstrapData(ctx, k, client.ObjectKey{Namespace: f.namespace, Name: args[0]}, format.String())
+				text, err := cluster.BootstrapData(ctx, k, f.named(args[0]), format.String())
 				if err != nil {
 					return err
 				}

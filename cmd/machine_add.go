@@ -5,9 +5,7 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,8 +14,6 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/internal/ui"
 )
 
 // machineFlags describe one machine.
@@ -149,10 +145,7 @@ func (m *machineFlags) caller(f *cloudFlags, name string) ([]cluster.Machine, ma
 }
 
 func readMachines(a *app, file string, f *cloudFlags) ([]cluster.Machine, error) {
-	data, err := io.ReadAll(a.In)
-	if file != "-" {
-		data, err = os.ReadFile(file)
-	}
+	data, err := a.read(file)
 	if err != nil {
 		return nil, finding.Errorf("OCA-7611", "The machines in "+file+" cannot be read", "give a file that exists", "%w", err)
 	}
@@ -162,40 +155,28 @@ func readMachines(a *app, file string, f *cloudFlags) ([]cluster.Machine, error)
 // addMachines creates machines, and first the Secret for one.
 func (a *app) addMachines(ctx context.Context, k client.WithWatch, f *cloudFlags, all []cluster.Machine, data map[string][]byte) error {
 	if len(data) > 0 {
-		if err := cluster.Credentials(ctx, k, f.namespace, all[0].Spec.Infrastructure.SSH.CredentialsSecretName, data); err != nil {
+		if err := cluster.PutSecret(ctx, k, f.named(all[0].Spec.Infrastructure.SSH.CredentialsSecretName), data); err != nil {
 			return err
 		}
 	}
-	var results []created
+	var results []outcome
 	err := cluster.AddMachines(ctx, k, all, func(name, action string) {
-		results = append(results, created{Name: name, Namespace: f.namespace, Action: action})
+		results = append(results, f.outcome(action).of("Machine", name))
 	})
 	if err != nil {
 		return err
 	}
-	return ui.Print(a.Out, f.output.String(), results, func(w io.Writer) error {
+	return a.print(f.output, results, func(p *page) {
 		for _, r := range results {
-			if _, err := fmt.Fprintf(w, "Machine %s %s\n", r.Name, r.Action); err != nil {
-				return err
-			}
+			printOutcome(p, r)
 		}
-		return nil
 	})
 }
 
 // untilRunning waits until a machine runs. One that needs attention is a finding.
 func (a *app) untilRunning(ctx context.Context, k client.WithWatch, key client.ObjectKey) error {
-	var last *cluster.Machine
-	target := &cluster.Machine{}
-	target.Namespace, target.Name = key.Namespace, key.Name
-	err := kube.WaitFor(ctx, k, target, func(o client.Object) (bool, string) {
-		m, there := kube.As[cluster.Machine](o)
-		if !there {
-			return false, "it does not exist"
-		}
-		last = m.DeepCopy()
-		return m.Status.Phase == v1alpha1.MachineRunning || m.Status.Phase == v1alpha1.MachineFailed, strings.TrimSpace(string(m.Status.Phase) + " " + m.Status.Message)
-	}, func(why string) { fmt.Fprintf(a.Err, "%s: %s\n", key.Name, why) })
+	end := func(p v1alpha1.MachinePhase) bool { return p == v1alpha1.MachineRunning || p == v1alpha1.MachineFailed }
+	last, err := cluster.WaitMachine(ctx, k, key, end, func(why string) { fmt.Fprintf(a.Err, "%s: %s\n", key.Name, why) })
 	switch {
 	case err != nil:
 		return finding.Errorf("OCA-7612", "Machine "+key.Name+" does not run yet", "ocadm machine get "+key.Name+"; it continues by itself", "%w", err)

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
 	"yunion.io/x/ocadm/internal/finding"
-	"yunion.io/x/ocadm/internal/ui"
 )
 
 // prechecked is what "machine precheck -o json" prints of a machine.
@@ -113,21 +111,21 @@ func (a *app) printPrechecked(f *cloudFlags, all []cluster.Operation, compared *
 		}
 		out = append(out, p)
 	}
-	err := ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
+	err := a.print(f.output, out, func(p *page) {
 		var rows [][]string
-		for _, p := range out {
-			of, message := p.Machine, p.Message
-			if p.Machine == "" {
-				of, message = "all", cmp.Or(p.Ways, p.Message)
+		for _, m := range out {
+			of, message := m.Machine, m.Message
+			if m.Machine == "" {
+				of, message = "all", cmp.Or(m.Ways, m.Message)
 			}
-			if len(p.Findings) == 0 || p.Ways != "" {
-				rows = append(rows, []string{of, map[bool]string{true: "passed", false: "failed"}[p.Passed], "-", message})
+			if len(m.Findings) == 0 || m.Ways != "" {
+				rows = append(rows, []string{of, map[bool]string{true: "passed", false: "failed"}[m.Passed], "-", message})
 			}
-			for _, one := range p.Findings {
+			for _, one := range m.Findings {
 				rows = append(rows, []string{of, map[bool]string{true: "warning", false: "error"}[one.Warning], one.Code, one.What + ": " + one.Cause + "; " + one.Remedy})
 			}
 		}
-		return ui.Table(w, []string{"MACHINE", "RESULT", "CODE", "FINDING"}, rows)
+		p.table([]string{"MACHINE", "RESULT", "CODE", "FINDING"}, rows)
 	})
 	if err != nil {
 		return err

@@ -5,15 +5,12 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/netip"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"yunion.io/x/ocadm/internal/ui"
-	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/move"
 )
 
@@ -24,11 +21,8 @@ type nodeMoved struct {
 	To     string `json:"to"`
 	Follow bool   `json:"follow,omitempty"`
 	// Virtual is set when the virtual address of the control plane moves.
-	Virtual bool       `json:"virtualAddress,omitempty"`
-	DryRun  bool       `json:"dryRun,omitempty"`
-	Steps   []stepDone `json:"steps"`
-	// Next are the commands that are left to a person.
-	Next []string `json:"next,omitempty"`
+	Virtual bool `json:"virtualAddress,omitempty"`
+	stepsRun
 }
 
 func newMove(a *app) *cobra.Command {
@@ -83,28 +77,25 @@ func (a *app) move(c *cobra.Command, to string, follow bool, f stepFlags) error 
 	if err != nil {
 		return err
 	}
-	out := nodeMoved{Node: h.Config.Node.Name, From: m.From, To: m.To, Follow: follow, DryRun: f.dryRun, Steps: []stepDone{}}
+	out := nodeMoved{Node: h.Config.Node.Name, From: m.From, To: m.To, Follow: follow, stepsRun: noSteps()}
 	if m.Done(ctx) {
-		return a.printMoved(f, out, workflow.Result{})
+		out.DryRun = f.dryRun
+		return a.printMoved(f, out)
 	}
-	if !f.dryRun {
-		question := fmt.Sprintf("This moves node %s from %s to %s and restarts its kubelet", out.Node, m.From, m.To)
-		switch {
-		case follow:
-			question = fmt.Sprintf("This points node %s to the control plane at %s in place of %s, and restarts its kubelet", out.Node, m.To, m.From)
-		case m.ControlPlane:
-			question += " and the control plane, which does not answer for about a minute"
-		}
-		if err := a.confirm(c, f.yes, "Nothing was moved")(question); err != nil {
-			return err
-		}
+	question := fmt.Sprintf("This moves node %s from %s to %s and restarts its kubelet", out.Node, m.From, m.To)
+	switch {
+	case follow:
+		question = fmt.Sprintf("This points node %s to the control plane at %s in place of %s, and restarts its kubelet", out.Node, m.To, m.From)
+	case m.ControlPlane:
+		question += " and the control plane, which does not answer for about a minute"
+	}
+	if err := a.confirmSteps(c, f, "Nothing was moved", question); err != nil {
+		return err
 	}
 	inputs := map[string]string{"from": out.From, "to": out.To, "--follow": fmt.Sprint(follow)}
-	res, err := runSteps(ctx, a, h, "move", inputs, move.Steps(), m, f)
-	if err != nil {
+	if out.stepsRun, err = runSteps(ctx, a, h, "move", inputs, move.Steps(), m, f); err != nil {
 		return m.Explain(err)
 	}
-	out.Steps = stepsDone(res)
 	if m.ControlPlane && m.Endpoint {
 		if out.Next, err = followers(ctx, m); err != nil {
 			return err
@@ -113,7 +104,7 @@ func (a *app) move(c *cobra.Command, to string, follow bool, f stepFlags) error 
 	if !follow {
 		out.Next = append(out.Next, "when everything works: remove "+out.From+" from this machine and from its network settings")
 	}
-	return a.printMoved(f, out, res)
+	return a.printMoved(f, out)
 }
 
 // followers are the commands that are left to a person on the other nodes when the control plane has moved.
@@ -126,11 +117,6 @@ func followers(ctx context.Context, m *move.Move) ([]string, error) {
 	return out, err
 }
 
-func (a *app) printMoved(f stepFlags, out nodeMoved, res workflow.Result) error {
-	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
-		if err := stepsText(w, res, fmt.Sprintf("Nothing to do: the address is %s", out.To)); err != nil {
-			return err
-		}
-		return nextText(w, out.Next)
-	})
+func (a *app) printMoved(f stepFlags, out nodeMoved) error {
+	return a.printSteps(f, out, out.stepsRun, "Nothing to do: the address is "+out.To)
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"yunion.io/x/ocadm/internal/nodefault"
-	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/move"
 )
 
@@ -22,26 +21,24 @@ func (a *app) moveVirtual(c *cobra.Command, to string, f stepFlags) error {
 	if err != nil {
 		return err
 	}
-	out := nodeMoved{Node: h.Config.Node.Name, From: m.From, To: m.To, Virtual: true, DryRun: f.dryRun, Steps: []stepDone{}}
+	out := nodeMoved{Node: h.Config.Node.Name, From: m.From, To: m.To, Virtual: true, stepsRun: noSteps()}
 	if m.Moved() {
-		return a.printMoved(f, out, workflow.Result{})
+		out.DryRun = f.dryRun
+		return a.printMoved(f, out)
 	}
-	if !f.dryRun {
-		question := fmt.Sprintf("This makes %s the address of the cluster and its clouds, in place of %s", m.To, m.From)
-		if err := a.confirm(c, f.yes, "Nothing was moved")(question); err != nil {
-			return err
-		}
+	question := fmt.Sprintf("This makes %s the address of the cluster and its clouds, in place of %s", m.To, m.From)
+	if err := a.confirmSteps(c, f, "Nothing was moved", question); err != nil {
+		return err
 	}
 	if err := a.usePodImage(ctx, h, f.dryRun); err != nil {
 		return err
 	}
 	inputs := map[string]string{"from": out.From, "to": out.To, "--virtual-address": "true"}
-	res, err := runSteps(ctx, a, h, "move", inputs, move.VirtualSteps(), m, f)
-	if err != nil {
+	if out.stepsRun, err = runSteps(ctx, a, h, "move", inputs, move.VirtualSteps(), m, f); err != nil {
 		return m.Explain(err)
 	}
-	out.Steps, out.Next = stepsDone(res), m.Followers()
-	return a.printMoved(f, out, res)
+	out.Next = m.Followers()
+	return a.printMoved(f, out)
 }
 
 // newMovePart is what runs on the other control-plane nodes when the virtual address moves.

@@ -4,28 +4,24 @@ package cmd
 
 import (
 	"context"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/cluster"
-	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ui"
 )
 
 // newNode groups the commands that work on nodes.
 func newNode(a *app) *cobra.Command {
-	c := &cobra.Command{
+	c := group(&cobra.Command{
 		Use:   "node",
 		Short: "Change the roles of nodes, remove a lost node, and diagnose a node",
 		Long: "The roles of a node decide what it does for the cloud: run its services, run virtual machines. They are labels of the Node.\n\n" +
 			settingsHelp,
 		Example: "  ocadm node enable-host-agent node2\n  ocadm node disable-onecloud-controller node3\n  ocadm node doctor node2\n  ocadm node remove node3",
-		Args:    cobra.ArbitraryArgs,
-		RunE:    groupRunE,
-	}
+	}, newNodeRemove(a), newNodeDoctor(a))
 	for _, r := range []struct {
 		name, role string
 		on         bool
@@ -38,44 +34,55 @@ func newNode(a *app) *cobra.Command {
 	} {
 		c.AddCommand(newNodeRole(a, r.name, r.role, r.on, r.short))
 	}
-	c.AddCommand(newNodeRemove(a), newNodeDoctor(a))
 	return c
+}
+
+// changedNode is what the commands of roles print of a node.
+type changedNode struct {
+	Node   string `json:"node"`
+	Action string `json:"action"`
 }
 
 func newNodeRole(a *app, name, role string, on bool, short string) *cobra.Command {
 	var kubeconfig string
 	var former []string
 	var yes bool
-	output := ui.NewFormat("table", "json", "yaml")
 	value := "enable"
 	if !on {
 		value = "disable"
 	}
-	c := &cobra.Command{
+	c := shows(a, &cobra.Command{
 		Use:     name + " NODE...",
 		Short:   short,
 		Long:    "Sets the label onecloud.yunion.io/" + role + "=" + value + " on the nodes. If a name is unknown, no node changes.",
 		Example: "  ocadm node " + name + " node2\n  ocadm node " + name + " node2 node3",
 		Args:    cobra.ArbitraryArgs,
-		RunE: func(c *cobra.Command, nodes []string) error {
-			nodes = append(nodes, former...)
-			if len(nodes) == 0 {
-				return misused("no node was named", c.UseLine()+"; kubectl get nodes lists the names")
+	}, "table", func(c *cobra.Command, nodes []string) (changed []changedNode, err error) {
+		nodes = append(nodes, former...)
+		if len(nodes) == 0 {
+			return nil, misused("no node was named", c.UseLine()+"; kubectl get nodes lists the names")
+		}
+		if role == cluster.RoleHost && !on {
+			if err := confirmLeaving(c.Context(), a, kubeconfig, nodes, yes); err != nil {
+				return nil, err
 			}
-			if role == cluster.RoleHost && !on {
-				if err := confirmLeaving(c.Context(), a, kubeconfig, nodes, yes); err != nil {
-					return err
-				}
+		}
+		err = withKube(c.Context(), kubeconfig, func(ctx context.Context, k client.WithWatch) error {
+			changes, err := cluster.SetRole(ctx, k, nodes, role, on)
+			changed = make([]changedNode, len(changes))
+			for i, c := range changes {
+				changed[i] = changedNode{c.Name, string(c.Action)}
 			}
-			return withKube(c.Context(), kubeconfig, func(ctx context.Context, k client.WithWatch) error {
-				changes, err := cluster.SetRole(ctx, k, nodes, role, on)
-				if err != nil {
-					return err
-				}
-				return printNodes(a.Out, output.String(), changes)
-			})
-		},
-	}
+			return err
+		})
+		return changed, err
+	}, func(p *page, changed []changedNode) {
+		var rows [][]string
+		for _, n := range changed {
+			rows = append(rows, []string{n.Node, n.Action})
+		}
+		p.table([]string{"NODE", "ACTION"}, rows)
+	})
 	if role == cluster.RoleHost && !on {
 		c.Long += "\n\nThe pods of the host agent and of Open vSwitch stop there. The address of a compute node is usually on a bridge of Open vSwitch, so the\n" +
 			"node can lose its network. Virtual machines keep running, but nothing manages them: move them first. At a terminal, it asks."
@@ -84,7 +91,6 @@ func newNodeRole(a *app, name, role string, on bool, short string) *cobra.Comman
 	addKubeconfig(c.Flags(), &kubeconfig)
 	c.Flags().StringSliceVar(&former, "node", nil, "the former way to name a node")
 	hide(c.Flags(), "node")
-	c.Flags().VarP(output, "output", "o", "output format")
 	a.readsSettings(c, map[string]string{"kubeconfig": "cluster.kubeconfig"})
 	return c
 }
@@ -113,18 +119,4 @@ func warnLeaving(ctx context.Context, a *app, leaving []string, accepted bool) e
 		return nil
 	}
 	return a.ask(ctx, "Continue? [y/N]", "yes", "No node was changed", "move the virtual machines, then repeat with --yes")
-}
-
-func printNodes(w io.Writer, format string, changes []kube.Change) error {
-	type row struct {
-		Node   string `json:"node"`
-		Action string `json:"action"`
-	}
-	rows := make([]row, len(changes))
-	table := make([][]string, len(changes))
-	for i, c := range changes {
-		rows[i] = row{c.Name, string(c.Action)}
-		table[i] = []string{c.Name, string(c.Action)}
-	}
-	return ui.Print(w, format, rows, func(w io.Writer) error { return ui.Table(w, []string{"NODE", "ACTION"}, table) })
 }

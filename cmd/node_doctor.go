@@ -5,7 +5,6 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -30,7 +29,7 @@ type examined struct {
 
 func newNodeDoctor(a *app) *cobra.Command {
 	var kubeconfig, rootfs string
-	output := ui.NewFormat("text", "json", "yaml")
+	var output *ui.Choice
 	c := &cobra.Command{
 		Use: "doctor [NODE]", Short: "Diagnose a compute node",
 		Long: "Without NODE, examines this machine, as root: the executor (unit, socket, a test command), kubelet and containerd, programs,\n" +
@@ -44,18 +43,18 @@ func newNodeDoctor(a *app) *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				e, err := examineHere(c.Context(), rootfs)
-				return a.printExamined(output.String(), e, err)
+				return a.printExamined(output, e, err)
 			}
 			return withKube(c.Context(), kubeconfig, func(ctx context.Context, k client.WithWatch) error {
 				e, err := examineNode(ctx, k, kubeconfig, args[0])
-				return a.printExamined(output.String(), e, err)
+				return a.printExamined(output, e, err)
 			})
 		},
 	}
 	addKubeconfig(c.Flags(), &kubeconfig)
 	c.Flags().StringVar(&rootfs, "rootfs", "", "directory that stands for the machine")
 	hide(c.Flags(), "rootfs")
-	c.Flags().VarP(output, "output", "o", "output format")
+	output = addOutput(c, "text")
 	a.readsSettings(c, map[string]string{"kubeconfig": "cluster.kubeconfig"})
 	return c
 }
@@ -111,28 +110,28 @@ func readLogs(c kubernetes.Interface) cluster.ReadLog {
 	}
 }
 
-func (a *app) printExamined(format string, e examined, err error) error {
+func (a *app) printExamined(output *ui.Choice, e examined, err error) error {
 	if err != nil {
 		return err
 	}
 	if e.Findings == nil {
 		e.Findings = finding.List{}
 	}
-	failed := e.Findings.Err()
-	e.Healthy = failed == nil
-	err = ui.Print(a.Out, format, e, func(w io.Writer) error {
-		ui.Findings(a.redact.Writer(w), program, e.Findings)
+	e.Healthy = e.Findings.Err() == nil
+	return a.printFindings(output, e, e.Findings, "No problems found on "+e.Node+".")
+}
+
+// printFindings prints v, which has findings in it. For people it is these, or what is said of none that is an error.
+func (a *app) printFindings(output *ui.Choice, v any, found finding.List, well string) error {
+	failed := found.Err()
+	err := a.print(output, v, func(p *page) {
+		ui.Findings(a.redact.Writer(p), program, found)
 		if failed == nil {
-			_, err := fmt.Fprintf(w, "No problems found on %s.\n", e.Node)
-			return err
+			p.line("%s", well)
 		}
-		return nil
 	})
-	if err != nil {
-		return err
-	}
-	if failed != nil {
+	if err == nil && failed != nil {
 		return &shownError{failed}
 	}
-	return nil
+	return err
 }

@@ -13,35 +13,14 @@ import (
 
 	"yunion.io/x/ocadm/internal/dbpair"
 	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/internal/ui"
-	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/phases/removal"
 )
 
 // nodeRemoved is what "node remove -o json" prints.
 type nodeRemoved struct {
 	// Had is what the cluster had of the node before.
-	Had    removal.Inventory `json:"had"`
-	DryRun bool              `json:"dryRun,omitempty"`
-	Steps  []stepDone        `json:"steps"`
-	// Next are the commands that are left to a person.
-	Next []string `json:"next,omitempty"`
-}
-
-type stepDone struct {
-	Name    string         `json:"name"`
-	State   workflow.State `json:"state"`
-	Reason  string         `json:"reason,omitempty"`
-	Changes []string       `json:"changes,omitempty"`
-	Seconds float64        `json:"seconds,omitempty"`
-}
-
-func stepsDone(res workflow.Result) []stepDone {
-	out := make([]stepDone, len(res.Steps))
-	for i, s := range res.Steps {
-		out[i] = stepDone{Name: s.Name, State: s.State, Reason: s.Reason, Changes: s.Changes, Seconds: s.Duration.Seconds()}
-	}
-	return out
+	Had removal.Inventory `json:"had"`
+	stepsRun
 }
 
 func newNodeRemove(a *app) *cobra.Command {
@@ -90,42 +69,34 @@ func (a *app) removeNode(c *cobra.Command, name string, volumes bool, f stepFlag
 		if err := is.Unknown(); err != nil {
 			return err
 		}
-		return a.printNodeRemoved(f, nodeRemoved{Had: is, Steps: []stepDone{}, Next: nextAfterRemoval(is, volumes)}, nil, volumes, "Nothing to do: the cluster has no node "+is.Node)
+		return a.printNodeRemoved(f, nodeRemoved{is, noSteps(nextAfterRemoval(is, volumes)...)}, volumes, "Nothing to do: the cluster has no node "+is.Node)
 	}
 	if err := is.Refuse(asking, h, k); err != nil {
 		return err
 	}
-	if !f.dryRun {
-		if f.output.String() == "text" || !f.yes {
-			showInventory(a.redact.Writer(a.Err), is, volumes)
-		}
-		if err := a.confirm(c, f.yes, "Nothing was removed")("This removes node " + is.Node + " from the cluster"); err != nil {
-			return err
-		}
+	if !f.dryRun && (f.output.String() == "text" || !f.yes) {
+		showInventory(a.redact.Writer(a.Err), is, volumes)
+	}
+	if err := a.confirmSteps(c, f, "Nothing was removed", "This removes node "+is.Node+" from the cluster"); err != nil {
+		return err
 	}
 	j := &removal.Job{Host: h, K: k, Is: is, DeleteVolumes: volumes}
 	inputs := map[string]string{"node": is.Node, "--delete-volumes": strconv.FormatBool(volumes)}
-	res, err := runSteps(ctx, a, h, "node remove", inputs, removal.Steps(), j, f)
+	run, err := runSteps(ctx, a, h, "node remove", inputs, removal.Steps(), j, f)
 	if err != nil {
 		return kube.Explain(err)
 	}
-	out := nodeRemoved{Had: is, DryRun: f.dryRun, Steps: stepsDone(res), Next: nextAfterRemoval(is, volumes)}
-	return a.printNodeRemoved(f, out, &res, volumes, "Nothing to do")
+	run.Next = nextAfterRemoval(is, volumes)
+	return a.printNodeRemoved(f, nodeRemoved{is, run}, volumes, "Nothing to do")
 }
 
-func (a *app) printNodeRemoved(f stepFlags, out nodeRemoved, res *workflow.Result, volumes bool, nothing string) error {
-	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
+func (a *app) printNodeRemoved(f stepFlags, out nodeRemoved, volumes bool, nothing string) error {
+	return a.print(f.output, out, func(p *page) {
 		if f.dryRun {
-			showInventory(w, out.Had, volumes)
-			fmt.Fprintln(w, "It would:")
+			showInventory(p, out.Had, volumes)
+			p.line("It would:")
 		}
-		if res == nil {
-			res = &workflow.Result{}
-		}
-		if err := stepsText(w, *res, nothing); err != nil {
-			return err
-		}
-		return nextText(w, out.Next)
+		out.text(p, nothing)
 	})
 }
 

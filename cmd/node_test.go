@@ -18,7 +18,7 @@ func TestDryRemovalShowsWhatBecomesOfVolumes(t *testing.T) {
 	had := removal.Inventory{Node: "node3", Volumes: []removal.Volume{{Name: "pvc-1", Claim: "onecloud/glance"}}}
 	for volumes, want := range map[bool]string{false: "stays claimed", true: "is deleted"} {
 		var out bytes.Buffer
-		err := newApp(Streams{Out: &out}).printNodeRemoved(stepFlags{dryRun: true, output: ui.NewFormat("text", "json", "yaml")}, nodeRemoved{Had: had}, nil, volumes, "Nothing to do")
+		err := newApp(Streams{Out: &out}).printNodeRemoved(stepFlags{dryRun: true, output: ui.NewFormat("text", "json", "yaml")}, nodeRemoved{Had: had}, volumes, "Nothing to do")
 		if err != nil || !strings.Contains(out.String(), "volume   onecloud/glance, , : "+want) {
 			t.Errorf("--delete-volumes %t: %s, %v", volumes, &out, err)
 		}

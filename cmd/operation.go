@@ -16,13 +16,13 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/cluster"
-	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
+	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
 // newOperation groups the commands that show and control the operations of clouds.
 func newOperation(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "operation",
 		Short: "Show, pause, resume and cancel the operations of clouds",
 		Long: "An operation changes a cloud in steps. It is a resource of kind OnecloudOperation, short name oco. The operator runs one at a time for each cloud,\n" +
@@ -30,10 +30,7 @@ func newOperation(a *app) *cobra.Command {
 			"requests them, also one at a time. Operations of machines and renewals of certificates run beside these. Each cloud keeps its last 20\n" +
 			"operations and, in addition, its last 10 backups.",
 		Example: "  ocadm operation list\n  ocadm operation show NAME\n  ocadm operation cancel NAME",
-		Args:    cobra.ArbitraryArgs,
-		RunE:    groupRunE,
-	}
-	c.AddCommand(newOperationList(a), newOperationShow(a), newOperationLogs(a), newOperationCheck(a),
+	}, newOperationList(a), newOperationShow(a), newOperationLogs(a), newOperationCheck(a),
 		newOperationControl(a, "pause", v1alpha1.OperationPause, "Pause an operation after its current step",
 			"The current step runs to its end. The cloud then stays as it is until ocadm operation resume or cancel."),
 		newOperationControl(a, "resume", "", "Resume a paused operation",
@@ -42,65 +39,43 @@ func newOperation(a *app) *cobra.Command {
 		newOperationControl(a, "cancel", v1alpha1.OperationCancel, "End an operation and revert what it changed",
 			"A running operation stops at once and reverts what it changed. A waiting operation ends without having started. If an operation is\n"+
 				"paused because it could not revert its changes, cancel gives up."))
-	return c
 }
 
 func newOperationList(a *app) *cobra.Command {
 	var f cloudFlags
-	c := &cobra.Command{
+	return showsCloud(a, &f, &cobra.Command{
 		Use: "list", Short: "List the operations of the cloud",
 		Long:    "Lists the operations of the cloud, the latest first.",
 		Example: "  ocadm operation list\n  ocadm operation list -o json | jq -r '.[0].status.phase'",
 		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				list, err := cluster.Operations(ctx, k, f.namespace, f.name)
-				if err != nil {
-					return err
-				}
-				return ui.Print(a.Out, f.output.String(), list, func(w io.Writer) error { return operationTable(w, list, time.Now()) })
-			})
-		},
-	}
-	f.add(a, c, nil, "table", "json", "yaml")
-	return c
+	}, "table", func(ctx context.Context, k client.WithWatch, _ []string) ([]cluster.Operation, error) {
+		return cluster.Operations(ctx, k, f.namespace, f.name)
+	}, operationTable)
 }
 
-func operationTable(w io.Writer, list []cluster.Operation, now time.Time) error {
+func operationTable(p *page, list []cluster.Operation) {
+	if len(list) == 0 {
+		p.line("no operations")
+		return
+	}
 	var rows [][]string
 	for _, o := range list {
 		rows = append(rows, []string{o.Name, o.Spec.Action, cmp.Or(string(o.Status.Phase), "-"), cmp.Or(o.Status.Step, "-"),
-			now.Sub(o.CreationTimestamp.Time).Round(time.Second).String(), cmp.Or(o.Spec.Requester, "-"), o.Status.Message})
+			time.Since(o.CreationTimestamp.Time).Round(time.Second).String(), cmp.Or(o.Spec.Requester, "-"), o.Status.Message})
 	}
-	if len(rows) == 0 {
-		_, err := fmt.Fprintln(w, "no operations")
-		return err
-	}
-	return ui.Table(w, []string{"NAME", "ACTION", "PHASE", "STEP", "AGE", "REQUESTER", "MESSAGE"}, rows)
+	p.table([]string{"NAME", "ACTION", "PHASE", "STEP", "AGE", "REQUESTER", "MESSAGE"}, rows)
 }
 
 func newOperationShow(a *app) *cobra.Command {
 	var f cloudFlags
-	c := &cobra.Command{
+	return showsCloud(a, &f, &cobra.Command{
 		Use: "show NAME", Short: "Show the plan and the steps of an operation",
 		Long:    "Shows what an operation does, its steps with their times and results, and why it failed.",
 		Example: "  ocadm operation show update-x7k2p\n  ocadm operation show update-x7k2p -o yaml",
 		Args:    arguments(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, args []string) error {
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				o, err := cluster.OperationOf(ctx, k, client.ObjectKey{Namespace: f.namespace, Name: args[0]})
-				if err != nil {
-					return err
-				}
-				return ui.Print(a.Out, f.output.String(), o, func(w io.Writer) error {
-					_, err := fmt.Fprintln(w, strings.Join(cluster.OperationTree(o, time.Now()), "\n"))
-					return err
-				})
-			})
-		},
-	}
-	f.add(a, c, nil, "tree", "json", "yaml")
-	return c
+	}, "tree", func(ctx context.Context, k client.WithWatch, args []string) (*cluster.Operation, error) {
+		return cluster.OperationOf(ctx, k, f.named(args[0]))
+	}, func(p *page, o *cluster.Operation) { p.lines("", cluster.OperationTree(o, time.Now())...) })
 }
 
 func newOperationLogs(a *app) *cobra.Command {
@@ -112,7 +87,7 @@ func newOperationLogs(a *app) *cobra.Command {
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				o, err := cluster.OperationOf(ctx, k, client.ObjectKey{Namespace: f.namespace, Name: args[0]})
+				o, err := cluster.OperationOf(ctx, k, f.named(args[0]))
 				if err != nil {
 					return err
 				}
@@ -180,40 +155,24 @@ func newOperationCheck(a *app) *cobra.Command {
 
 func newOperationControl(a *app, name, value, short, long string) *cobra.Command {
 	var f cloudFlags
-	c := &cobra.Command{
+	return showsCloud(a, &f, &cobra.Command{
 		Use: name + " NAME", Short: short, Long: long,
 		Example: "  ocadm operation " + name + " update-x7k2p\n  ocadm operation " + name + " update-x7k2p -o json",
 		Args:    arguments(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, args []string) error {
-			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
-				key, note := client.ObjectKey{Namespace: f.namespace, Name: args[0]}, ""
-				if value == "" {
-					o, err := cluster.OperationOf(ctx, k, key)
-					if err != nil {
-						return err
-					}
-					note = cluster.Resumed(o, time.Now())
-				}
-				changed, err := cluster.Control(ctx, k, key, value)
-				if err != nil {
-					return err
-				}
-				action := "unchanged"
-				if changed {
-					action = map[string]string{"pause": "will pause after its current step", "resume": "continues", "cancel": "is cancelled"}[name]
-				}
-				r := created{Name: args[0], Namespace: f.namespace, Action: action}
-				return ui.Print(a.Out, f.output.String(), r, func(w io.Writer) error {
-					text := fmt.Sprintf("Operation %s %s\n", args[0], action)
-					if changed && note != "" {
-						text += "Note: " + note + "\n"
-					}
-					_, err := io.WriteString(w, text)
-					return err
-				})
-			})
-		},
-	}
-	f.add(a, c, nil, "table", "json", "yaml")
-	return c
+	}, "table", func(ctx context.Context, k client.WithWatch, args []string) (outcome, error) {
+		note := ""
+		if value == "" {
+			o, err := cluster.OperationOf(ctx, k, f.named(args[0]))
+			if err != nil {
+				return outcome{}, err
+			}
+			note = operation.Resumed(&o.Status, time.Now())
+		}
+		changed, err := cluster.Control(ctx, k, f.named(args[0]), value)
+		out := f.outcome("unchanged").of("Operation", args[0])
+		if changed {
+			out.Action, out.note = map[string]string{"pause": "will pause after its current step", "resume": "continues", "cancel": "is cancelled"}[name], note
+		}
+		return out, err
+	}, printOutcome)
 }

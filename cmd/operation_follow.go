@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/user"
 	"time"
@@ -93,12 +92,11 @@ func (a *app) operationView(format string) (show func(*cluster.Operation), end f
 }
 
 func (a *app) printOperation(f *cloudFlags, o *cluster.Operation) error {
-	return ui.Print(a.Out, f.output.String(), o, func(w io.Writer) error {
+	return a.print(f.output, o, func(p *page) {
 		if f.wait {
-			_, err := fmt.Fprintf(w, "Operation %s %s\n", o.Name, o.Status.Phase)
-			return err
+			p.line("Operation %s %s", o.Name, o.Status.Phase)
+		} else {
+			p.line("Operation %s created; to follow it: ocadm operation show %s", o.Name, o.Name)
 		}
-		_, err := fmt.Fprintf(w, "Operation %s created; to follow it: ocadm operation show %s\n", o.Name, o.Name)
-		return err
 	})
 }

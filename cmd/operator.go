@@ -10,19 +10,15 @@ import (
 
 // newOperatorCommand groups the commands that run the operator, configure it, or print what it would do.
 func newOperatorCommand(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "operator",
 		Short: "Install, run or configure the operator, or print what it would do",
 		Long: "The operator watches OnecloudCluster resources and makes each cloud match its spec. It runs in the cluster as \"ocadm operator run\".\n" +
 			"init installs it. On a cluster that another tool built, install does. manifests, render, components, policies, crd and openapi need no cluster.",
 		Example: "  ocadm operator install --kubeconfig ~/.kube/config\n  ocadm operator render -f cloud.yaml",
-		Args:    cobra.ArbitraryArgs,
-		RunE:    groupRunE,
-	}
-	c.AddCommand(newOperatorInstall(a), newOperatorUninstall(a), newOperatorManifests(a), newOperatorRunCommand(a), newOperatorNamespace(a),
-		newOperatorWatch(a), newOperatorWork(a), newOperatorShareAuthorities(a), newOperatorCertificates(a), newOperatorRenderCommand(), newOperatorComponentsCommand(),
-		newOperatorPoliciesCommand(), newOperatorCRDCommand(), newOperatorOpenAPI(a))
-	return c
+	}, newOperatorInstall(a), newOperatorUninstall(a), newOperatorManifests(a), newOperatorRunCommand(a), newOperatorNamespace(a),
+		newOperatorWatch(a), newOperatorWork(a), newOperatorShareAuthorities(a), newOperatorCertificates(a), newOperatorRenderCommand(), newOperatorComponents(a),
+		newOperatorPolicies(a), newOperatorCRDCommand(), newOperatorOpenAPI(a))
 }
 
 func newOperatorOpenAPI(a *app) *cobra.Command {

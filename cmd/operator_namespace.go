@@ -4,30 +4,24 @@ package cmd
 
 import (
 	"context"
-	"io"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/internal/ui"
 	operatorphase "yunion.io/x/ocadm/phases/operator"
 )
 
 // newOperatorNamespace groups the commands that say in which namespaces the operator manages clouds.
 func newOperatorNamespace(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "namespace",
 		Short: "List, add and remove the namespaces in which the operator manages clouds",
 		Long: "The operator manages clouds in its own namespace and in those added here, and has permissions nowhere else. Adding or removing a namespace\n" +
 			"changes the permissions of the operator and restarts it; clouds keep running.",
 		Example: "  ocadm operator namespace list\n  ocadm operator namespace add tenant-b",
-		Args:    cobra.ArbitraryArgs,
-		RunE:    groupRunE,
-	}
-	c.AddCommand(newNamespaceList(a), newNamespaceAdd(a, "add NAMESPACE..."), newNamespaceRemove(a))
-	return c
+	}, newNamespaceList(a), newNamespaceAdd(a, "add NAMESPACE..."), newNamespaceRemove(a))
 }
 
 // newOperatorWatch is the former name of "operator namespace add", and without arguments of "list".
@@ -78,21 +72,16 @@ type managedNamespace struct {
 // newNamespaceCommand completes a command that changes the namespaces of its arguments. Without arguments it lists the namespaces.
 func newNamespaceCommand(a *app, c *cobra.Command, change func(context.Context, client.WithWatch, string) (kube.ChangeSet, error)) *cobra.Command {
 	var kubeconfig string
-	output := ui.NewFormat("table", "json", "yaml")
-	c.RunE = func(c *cobra.Command, names []string) error {
-		return withKube(c.Context(), kubeconfig, func(ctx context.Context, k client.WithWatch) error {
-			list, err := namespaces(ctx, k)
-			if len(names) > 0 && err == nil {
+	shows(a, c, "table", func(c *cobra.Command, names []string) (list []managedNamespace, err error) {
+		err = withKube(c.Context(), kubeconfig, func(ctx context.Context, k client.WithWatch) error {
+			if list, err = namespaces(ctx, k); len(names) > 0 && err == nil {
 				list, err = changeNamespaces(ctx, k, names, change)
 			}
-			if err != nil {
-				return err
-			}
-			return ui.Print(a.Out, output.String(), list, func(w io.Writer) error { return namespacesTable(w, list) })
+			return err
 		})
-	}
+		return list, err
+	}, namespacesTable)
 	addKubeconfig(c.Flags(), &kubeconfig)
-	c.Flags().VarP(output, "output", "o", "output format")
 	a.readsSettings(c, map[string]string{"kubeconfig": "cluster.kubeconfig"})
 	return c
 }
@@ -132,7 +121,7 @@ func changeNamespaces(ctx context.Context, k client.WithWatch, names []string,
 }
 
 // namespacesTable prints one line for each change.
-func namespacesTable(w io.Writer, list []managedNamespace) error {
+func namespacesTable(p *page, list []managedNamespace) {
 	var rows [][]string
 	for _, n := range list {
 		for _, change := range n.Changes {
@@ -142,5 +131,5 @@ func namespacesTable(w io.Writer, list []managedNamespace) error {
 			rows = append(rows, []string{n.Namespace, "-"})
 		}
 	}
-	return ui.Table(w, []string{"NAMESPACE", "CHANGES"}, rows)
+	p.table([]string{"NAMESPACE", "CHANGES"}, rows)
 }

@@ -4,10 +4,7 @@ package cmd
 
 import (
 	"cmp"
-	"fmt"
-	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -15,8 +12,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/policy"
 )
 
-func newOperatorPoliciesCommand() *cobra.Command {
-	output := ui.NewFormat("table", "json", "yaml")
+func newOperatorPolicies(a *app) *cobra.Command {
+	var output *ui.Choice
 	c := &cobra.Command{
 		Use:   "policies",
 		Short: "Print the standard policies and roles",
@@ -29,10 +26,10 @@ func newOperatorPoliciesCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return ui.Print(c.OutOrStdout(), output.String(), policyRows(table), func(w io.Writer) error { return printPolicies(w, table) })
+			return a.print(output, policyRows(table), func(p *page) { printPolicies(p, table) })
 		},
 	}
-	c.Flags().VarP(output, "output", "o", "output format")
+	output = addOutput(c, "table")
 	return c
 }
 
@@ -66,19 +63,15 @@ func policyRows(t policy.Table) policyTable {
 	return out
 }
 
-func printPolicies(w io.Writer, t policy.Table) error {
-	roles := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(roles, "ROLE\tPOLICIES\tPROJECT\tABOUT")
+func printPolicies(p *page, t policy.Table) {
+	var roles, policies [][]string
 	for _, r := range t.Roles {
-		fmt.Fprintf(roles, "%s\t%s\t%s\t%s\n", r.Name, strings.Join(r.Policies, ","), cmp.Or(r.Project, "any"), r.About)
+		roles = append(roles, []string{r.Name, strings.Join(r.Policies, ","), cmp.Or(r.Project, "any"), r.About})
 	}
-	if err := roles.Flush(); err != nil {
-		return err
+	for _, one := range t.Policies {
+		policies = append(policies, []string{one.Name, one.Scope, one.About})
 	}
-	policies := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(policies, "\nPOLICY\tSCOPE\tABOUT")
-	for _, p := range t.Policies {
-		fmt.Fprintf(policies, "%s\t%s\t%s\n", p.Name, p.Scope, p.About)
-	}
-	return policies.Flush()
+	p.table([]string{"ROLE", "POLICIES", "PROJECT", "ABOUT"}, roles)
+	p.line("")
+	p.table([]string{"POLICY", "SCOPE", "ABOUT"}, policies)
 }

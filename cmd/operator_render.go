@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -83,17 +82,9 @@ func readInput(file string, in io.Reader) ([]byte, error) {
 
 // renderCloud renders the enabled components of the cloud that a file describes, in the order of the catalogue.
 func renderCloud(text []byte) ([]client.Object, error) {
-	cr, err := parseCloud(text)
+	cluster, err := resolveCloud(text)
 	if err != nil {
 		return nil, err
-	}
-	table, err := images.Load()
-	if err != nil {
-		return nil, err
-	}
-	cluster, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
-	if err != nil {
-		return nil, finding.Errorf("OCA-0312", "Invalid cloud", "correct the named fields", "%w", err)
 	}
 	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
 	var objs []client.Object
@@ -107,10 +98,28 @@ func renderCloud(text []byte) ([]client.Object, error) {
 		errs = append(errs, err)
 		objs = append(objs, render.List(o)...)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, finding.Errorf("OCA-0312", "Invalid cloud", "correct the named fields", "%w", err)
+	return objs, invalidCloud(errors.Join(errs...))
+}
+
+// resolveCloud is the cloud that a file describes, with what the operator would choose for it.
+func resolveCloud(text []byte) (component.Cluster, error) {
+	cr, err := parseCloud(text)
+	if err != nil {
+		return component.Cluster{}, err
 	}
-	return objs, nil
+	table, err := images.Load()
+	if err != nil {
+		return component.Cluster{}, err
+	}
+	resolved, err := resolve.Cluster(cr, resolve.Facts{Components: catalog.All(), Images: table.Refs()})
+	return resolved, invalidCloud(err)
+}
+
+func invalidCloud(err error) error {
+	if err == nil {
+		return nil
+	}
+	return finding.Errorf("OCA-0312", "Invalid cloud", "correct the named fields", "%w", err)
 }
 
 func parseCloud(text []byte) (*v1alpha1.OnecloudCluster, error) {
@@ -168,21 +177,14 @@ func unknownFields(strict []error) error {
 	return f
 }
 
-func newOperatorComponentsCommand() *cobra.Command {
-	output := ui.NewFormat("table", "json", "yaml")
-	c := &cobra.Command{
+func newOperatorComponents(a *app) *cobra.Command {
+	return shows(a, &cobra.Command{
 		Use:     "components",
 		Short:   "Print the table of components",
 		Long:    "Prints the components that the operator can deploy: kinds, image, ports, database, account, endpoints and order of each.",
 		Example: "  ocadm operator components\n  ocadm operator components -o json | jq -r '.[].name'",
 		Args:    cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			rows := componentRows()
-			return ui.Print(c.OutOrStdout(), output.String(), rows, func(w io.Writer) error { return printComponents(w, rows) })
-		},
-	}
-	c.Flags().VarP(output, "output", "o", "output format")
-	return c
+	}, "table", func(*cobra.Command, []string) ([]componentRow, error) { return componentRows(), nil }, printComponents)
 }
 
 // componentRow is one component as scripts read it.
@@ -247,18 +249,17 @@ func row(c component.Component) componentRow {
 	return r
 }
 
-func printComponents(w io.Writer, rows []componentRow) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tKINDS\tIMAGE\tPORTS\tDATABASE\tACCOUNT\tENDPOINTS\tAFTER")
-	for _, r := range rows {
+func printComponents(p *page, list []componentRow) {
+	var rows [][]string
+	for _, r := range list {
 		cells := []string{r.Name, strings.Join(r.Kinds, ","), r.Image, strings.Join(r.Ports, ","), r.Database, r.Account,
 			strings.Join(r.Endpoints, ","), strings.Join(r.After, ",")}
 		for i, c := range cells {
 			cells[i] = cmp.Or(c, "-")
 		}
-		fmt.Fprintln(t, strings.Join(cells, "\t"))
+		rows = append(rows, cells)
 	}
-	return t.Flush()
+	p.table([]string{"NAME", "KINDS", "IMAGE", "PORTS", "DATABASE", "ACCOUNT", "ENDPOINTS", "AFTER"}, rows)
 }
 
 func newOperatorCRDCommand() *cobra.Command {

@@ -3,16 +3,14 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/internal/ui"
 	operatorphase "yunion.io/x/ocadm/phases/operator"
 )
 
@@ -25,7 +23,7 @@ type removed struct {
 }
 
 func newOperatorUninstall(a *app) *cobra.Command {
-	var f cloudFlags
+	f := cloudFlags{wait: true}
 	var data, yes, dryRun bool
 	c := &cobra.Command{
 		Use:   "uninstall",
@@ -38,7 +36,6 @@ func newOperatorUninstall(a *app) *cobra.Command {
 		Example: "  ocadm operator uninstall\n  ocadm operator uninstall --dry-run\n  ocadm operator uninstall --yes --delete-data",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			f.wait = true
 			return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
 				r, err := operatorphase.PlanRemoval(ctx, k, data)
 				if err != nil || dryRun || len(r.Changes()) == 0 {
@@ -56,8 +53,7 @@ func newOperatorUninstall(a *app) *cobra.Command {
 	}
 	fs := c.Flags()
 	addKubeconfig(fs, &f.kubeconfig)
-	f.output = ui.NewFormat("text", "json", "yaml")
-	fs.VarP(f.output, "output", "o", "output format")
+	f.output = addOutput(c, "text")
 	fs.DurationVar(&f.timeout, "timeout", waitTimeout, "how long to wait")
 	fs.BoolVar(&data, "delete-data", false, "delete the embedded database's volume, passwords and settings, too")
 	fs.BoolVar(&dryRun, "dry-run", false, "print what would be removed, and remove nothing")
@@ -67,14 +63,14 @@ func newOperatorUninstall(a *app) *cobra.Command {
 }
 
 func (a *app) showRemoval(r operatorphase.Removal) {
+	var p page
 	var lines []string
 	for _, change := range r.Changes() {
 		lines = append(lines, change.Planned())
 	}
-	fmt.Fprintf(a.Err, "This changes:\n  %s\n", strings.Join(lines, "\n  "))
-	if len(r.Keep) > 0 {
-		fmt.Fprintf(a.Err, "These stay:\n  %s\n", strings.Join(r.Keep, "\n  "))
-	}
+	p.list("This changes:", lines)
+	p.list("These stay:", r.Keep)
+	fmt.Fprint(a.Err, p.String())
 }
 
 func (a *app) remove(ctx context.Context, k client.WithWatch, f *cloudFlags, r operatorphase.Removal) error {
@@ -94,20 +90,11 @@ func (a *app) printRemoved(f *cloudFlags, r operatorphase.Removal, line func(kub
 	if err != nil && len(out.Changes) == 0 {
 		return err
 	}
-	if printed := ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error { return removedText(w, out) }); err == nil {
-		err = printed
-	}
-	return err
-}
-
-func removedText(w io.Writer, r removed) error {
-	text := strings.Join(r.Changes, "\n") + "\n"
-	if len(r.Changes) == 0 {
-		text = "The operator is not installed; nothing was changed\n"
-	}
-	if len(r.Kept) > 0 {
-		text += "kept " + strings.Join(r.Kept, "\nkept ") + "\n"
-	}
-	_, err := io.WriteString(w, text)
-	return err
+	printed := a.print(f.output, out, func(p *page) {
+		if p.lines("", out.Changes...); len(out.Changes) == 0 {
+			p.line("The operator is not installed; nothing was changed")
+		}
+		p.lines("kept ", out.Kept...)
+	})
+	return cmp.Or(err, printed)
 }

@@ -18,12 +18,11 @@ import (
 func bindPhases(c *cobra.Command, a *app, p plan, addFlags func(*pflag.FlagSet, *runFlags)) {
 	c.Long += "\n\nThe phases of " + p.name + ", in order. --skip-phases skips phases, and \"ocadm " + p.name + " phase NAME\" runs one alone:\n\n" +
 		phaseTable(p.phases)
-	phase := &cobra.Command{
+	phase := group(&cobra.Command{
 		Use: "phase", Short: "Run one phase of " + p.name, Long: "Runs one phase of " + p.name + ".\n\n" + phaseTable(p.phases),
 		Example: "  # run one phase again\n  ocadm " + p.name + " phase " + p.phases[0].Name + "\n\n  # show what it would do\n  ocadm " + p.name +
 			" phase " + p.phases[0].Name + " --dry-run",
-		Args: cobra.ArbitraryArgs, RunE: groupRunE,
-	}
+	})
 	addPhases(phase, a, p, "", p.phases, c.Args, addFlags)
 	c.AddCommand(phase)
 }

@@ -4,7 +4,6 @@ package cmd
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,7 +16,7 @@ import (
 
 func newPreflight(a *app) *cobra.Command {
 	var list bool
-	output := ui.NewFormat("text", "json", "yaml")
+	var output *ui.Choice
 	c := &cobra.Command{
 		Use: "preflight", Short: "Check this machine without changing it",
 		Long: "Runs the checks with which init and join start, and changes nothing. It fails if init or join would fail. It reads the privileges of\n" +
@@ -30,11 +29,12 @@ func newPreflight(a *app) *cobra.Command {
 			if !list {
 				return groupRunE(c, args)
 			}
-			return a.printChecks(output.String())
+			return a.printChecks(output)
 		},
 	}
 	c.Flags().BoolVar(&list, "list", false, "list the checks")
-	c.Flags().VarP(output, "output", "o", "output format of the list")
+	output = addOutput(c, "text")
+	c.Flags().Lookup("output").Usage += " of the list"
 	c.AddCommand(newPreflightOf(a, preflight.Init, config.ForInit, "init"), newPreflightOf(a, preflight.Join, config.ForJoin, "join [HOST[:PORT]]"))
 	return c
 }
@@ -46,17 +46,17 @@ type check struct {
 	Codes []string `json:"codes"`
 }
 
-func (a *app) printChecks(format string) error {
+func (a *app) printChecks(output *ui.Choice) error {
 	var list []check
 	for _, c := range preflight.Checks() {
 		list = append(list, check{Name: c.Name, Short: c.Short, Codes: c.Codes})
 	}
-	return ui.Print(a.Out, format, list, func(w io.Writer) error {
+	return a.print(output, list, func(p *page) {
 		var rows [][]string
 		for _, c := range list {
 			rows = append(rows, []string{c.Name, strings.Join(c.Codes, ","), c.Short})
 		}
-		return ui.Table(w, []string{"CHECK", "CODES", "MEANING"}, rows)
+		p.table([]string{"CHECK", "CODES", "MEANING"}, rows)
 	})
 }
 
@@ -71,7 +71,7 @@ type checked struct {
 func newPreflightOf(a *app, kind preflight.Kind, command config.For, use string) *cobra.Command {
 	var file, rootfs string
 	var ignore []string
-	output := ui.NewFormat("text", "json", "yaml")
+	var output *ui.Choice
 	args := cobra.NoArgs
 	if kind == preflight.Join {
 		args = cobra.MaximumNArgs(1)
@@ -102,7 +102,10 @@ func newPreflightOf(a *app, kind preflight.Kind, command config.For, use string)
 				return err
 			}
 			found, took := preflight.Timed(c.Context(), h, kind, preflight.DefaultLimits())
-			return a.printChecked(output.String(), found.Ignore(ignore), took)
+			if found = found.Ignore(ignore); found == nil {
+				found = finding.List{}
+			}
+			return a.printFindings(output, checked{Passed: found.Err() == nil, Findings: found, Seconds: took}, found, "All checks passed.")
 		},
 	}
 	addSettings(c.Flags(), command)
@@ -110,27 +113,6 @@ func newPreflightOf(a *app, kind preflight.Kind, command config.For, use string)
 	c.Flags().StringSliceVar(&ignore, "ignore-preflight-errors", nil, "checks whose errors become warnings; \"all\" means every check")
 	c.Flags().StringVar(&rootfs, "rootfs", "", "directory that stands for the machine")
 	hide(c.Flags(), "rootfs")
-	c.Flags().VarP(output, "output", "o", "output format")
+	output = addOutput(c, "text")
 	return c
-}
-
-func (a *app) printChecked(format string, found finding.List, took map[string]float64) error {
-	if found == nil {
-		found = finding.List{}
-	}
-	err := ui.Print(a.Out, format, checked{Passed: found.Err() == nil, Findings: found, Seconds: took}, func(w io.Writer) error {
-		ui.Findings(a.redact.Writer(w), program, found)
-		if found.Err() == nil {
-			_, err := fmt.Fprintln(w, "All checks passed.")
-			return err
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if failed := found.Err(); failed != nil {
-		return &shownError{failed}
-	}
-	return nil
 }

@@ -92,9 +92,8 @@ type resetting struct {
 // removes and what stays, and asks for confirmation unless nothing of value would be removed.
 func (of *resetting) confirm(ctx context.Context, a *app, h *host.Host) error {
 	if foreign := owned.Foreign(h); len(foreign) > 0 && len(h.Ledger.Created()) == 0 {
-		return finding.Finding{Code: "OCA-0413", Severity: finding.Error, What: "This machine is a Kubernetes node that ocadm did not install",
-			Cause:  "found " + strings.Join(foreign, ", ") + ", but no ledger in " + host.LedgerFile,
-			Remedy: "use the tool that installed it, for example: ocadm kubeadm reset", Evidence: foreign}
+		return finding.New("OCA-0413", "This machine is a Kubernetes node that ocadm did not install",
+			"found "+strings.Join(foreign, ", ")+", but no ledger in "+host.LedgerFile, "use the tool that installed it, for example: ocadm kubeadm reset").With(foreign...)
 	}
 	if !h.Config.Run.AbandonEtcd {
 		if err := etcdphase.MayLeave(ctx, h); err != nil {
@@ -122,14 +121,10 @@ func (of *resetting) confirm(ctx context.Context, a *app, h *host.Host) error {
 	case of.lost.last:
 		question = "This is the last control-plane node. Reset destroys the cluster. Continue? [y/N]"
 	}
-	for _, part := range []struct {
-		title string
-		lines []string
-	}{{"Reset removes:", inv.Removes}, {"These stay:", inv.Keeps}} {
-		if len(part.lines) > 0 {
-			fmt.Fprintf(a.Err, "%s\n  %s\n", part.title, strings.Join(part.lines, "\n  "))
-		}
-	}
+	var p page
+	p.list("Reset removes:", inv.Removes)
+	p.list("These stay:", inv.Keeps)
+	fmt.Fprint(a.Err, p.String())
 	return a.ask(ctx, question, word, "Nothing was reset", "ocadm reset --yes")
 }
 

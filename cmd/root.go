@@ -135,8 +135,7 @@ func groupRunE(c *cobra.Command, args []string) error {
 			names = append(names, sub.Name())
 		}
 	}
-	f := finding.Finding{Code: "OCA-0403", Severity: finding.Error, What: fmt.Sprintf("%s has no command %q", c.CommandPath(), args[0]),
-		Remedy: c.CommandPath() + " --help"}
+	f := finding.New("OCA-0403", fmt.Sprintf("%s has no command %q", c.CommandPath(), args[0]), "", c.CommandPath()+" --help")
 	if guess, ok := nearest.To(args[0], names); ok {
 		f.Remedy = c.CommandPath() + " " + guess
 	}
@@ -150,7 +149,7 @@ func flagError(c *cobra.Command, err error) error {
 	if errors.Is(err, pflag.ErrHelp) {
 		return err
 	}
-	f := finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: wrongUsage, Cause: err.Error(), Remedy: c.CommandPath() + " --help", Err: err}
+	f := finding.Errorf("OCA-0401", wrongUsage, c.CommandPath()+" --help", "%w", err)
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
 		var names []string
@@ -171,7 +170,7 @@ func flagError(c *cobra.Command, err error) error {
 func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if err := check(c, args); err != nil {
-			return finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: wrongUsage, Cause: err.Error(), Remedy: c.UseLine(), Err: err}
+			return finding.Errorf("OCA-0401", wrongUsage, c.UseLine(), "%w", err)
 		}
 		return nil
 	}
@@ -184,8 +183,7 @@ func usageError(err error) error {
 	}
 	for _, prefix := range []string{"unknown command ", "required flag(s) ", "accepts ", "requires at least ", "if any flags in the group "} {
 		if strings.HasPrefix(err.Error(), prefix) {
-			return finding.Finding{Code: "OCA-0401", Severity: finding.Error, What: wrongUsage, Cause: err.Error(),
-				Remedy: "the command with --help", Err: err}
+			return finding.Errorf("OCA-0401", wrongUsage, "the command with --help", "%w", err)
 		}
 	}
 	return err

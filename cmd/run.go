@@ -307,6 +307,16 @@ func asRegistered(cfg *config.Config, was kubernetes.Registered) {
 	}
 }
 
+// registeredHost is this machine with the name under which it is a node.
+func registeredHost(ctx context.Context) (*host.Host, error) {
+	cfg := config.Default()
+	h, err := newHost(ctx, &cfg, "")
+	if err == nil {
+		asRegistered(&cfg, kubernetes.RegisteredAs(h))
+	}
+	return h, err
+}
+
 // completeHere fills in what follows from the machine, for a command that has no settings of init or join.
 func completeHere(h *host.Host) {
 	asRegistered(h.Config, kubernetes.RegisteredAs(h))

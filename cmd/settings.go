@@ -244,20 +244,22 @@ func flagText(value any) string {
 }
 
 func (a *app) readConfigFile(name string) (map[string]any, error) {
-	var raw []byte
-	var err error
-	switch name {
-	case "":
+	if name == "" {
 		return nil, nil
-	case "-":
-		raw, err = io.ReadAll(a.In)
-	default:
-		raw, err = os.ReadFile(name)
 	}
+	raw, err := a.read(name)
 	if err != nil {
 		return nil, finding.Errorf("OCA-0322", "The configuration file "+name+" cannot be read", "ocadm config print > "+name, "%w", err)
 	}
 	return config.Parse(name, raw)
+}
+
+// read reads a file, or standard input for -.
+func (a *app) read(file string) ([]byte, error) {
+	if file == "-" {
+		return io.ReadAll(a.In)
+	}
+	return os.ReadFile(file)
 }
 
 // databaseCA reads the certificates that verify the database server.

@@ -5,7 +5,6 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -31,10 +30,9 @@ type stepFlags struct {
 }
 
 func (f *stepFlags) add(c *cobra.Command) {
-	f.output = ui.NewFormat("text", "json", "yaml")
+	f.output = addOutput(c, "text")
 	c.Flags().BoolVar(&f.dryRun, "dry-run", false, "print what would be done, and change nothing")
 	addYes(c.Flags(), &f.yes)
-	c.Flags().VarP(f.output, "output", "o", "output format")
 }
 
 // controlPlaneHost is this machine as the node that it is, for the commands of day 2.
@@ -57,13 +55,48 @@ func controlPlaneHost(ctx context.Context, dryRun bool) (*host.Host, error) {
 	return h, nil
 }
 
+// confirmSteps asks before the first change, unless nothing is to change.
+func (a *app) confirmSteps(c *cobra.Command, f stepFlags, kept, question string) error {
+	if f.dryRun {
+		return nil
+	}
+	return a.confirm(c, f.yes, kept)(question)
+}
+
+// stepsRun is what a plan did, or would do. The commands of steps print it, among what is theirs.
+type stepsRun struct {
+	DryRun bool       `json:"dryRun,omitempty"`
+	Steps  []stepDone `json:"steps"`
+	// Next are the commands that are left to a person.
+	Next []string `json:"next,omitempty"`
+}
+
+type stepDone struct {
+	Name    string         `json:"name"`
+	State   workflow.State `json:"state"`
+	Reason  string         `json:"reason,omitempty"`
+	Changes []string       `json:"changes,omitempty"`
+	Seconds float64        `json:"seconds,omitempty"`
+}
+
+// noSteps is the run of a plan of which nothing is left to do.
+func noSteps(next ...string) stepsRun { return stepsRun{Steps: []stepDone{}, Next: next} }
+
 // runSteps runs a plan under the lock of the machine, with its journal and a log. The story goes to standard error.
-func runSteps[S any](ctx context.Context, a *app, h *host.Host, name string, inputs map[string]string, steps []workflow.Phase[S], s S, f stepFlags) (workflow.Result, error) {
+func runSteps[S any](ctx context.Context, a *app, h *host.Host, name string, inputs map[string]string, steps []workflow.Phase[S], s S, f stepFlags) (stepsRun, error) {
+	res, err := runJournaled(ctx, a, h, name, inputs, steps, s, f)
+	run := stepsRun{DryRun: f.dryRun, Steps: make([]stepDone, len(res.Steps))}
+	for i, s := range res.Steps {
+		run.Steps[i] = stepDone{Name: s.Name, State: s.State, Reason: s.Reason, Changes: s.Changes, Seconds: s.Duration.Seconds()}
+	}
+	return run, err
+}
+
+func runJournaled[S any](ctx context.Context, a *app, h *host.Host, name string, inputs map[string]string, steps []workflow.Phase[S], s S, f stepFlags) (workflow.Result, error) {
 	runner := workflow.Runner[S]{Plan: name, Phases: steps}
 	opts := workflow.Options{DryRun: f.dryRun, Inputs: inputs, OnFailure: f.onFailure}
 	if f.dryRun {
-		res, err := runner.Run(ctx, s, opts)
-		return res, err
+		return runner.Run(ctx, s, opts)
 	}
 	unlock, err := a.lock(ctx, h, f.waits)
 	if err != nil {
@@ -100,30 +133,24 @@ func (a *app) lock(ctx context.Context, h *host.Host, waits bool) (unlock func()
 	})
 }
 
-// stepsText is what a plan did, or would do.
-func stepsText(w io.Writer, res workflow.Result, nothing string) error {
-	n := 0
-	for _, s := range res.Steps {
-		for _, line := range s.Changes {
-			n++
-			if _, err := fmt.Fprintln(w, line); err != nil {
-				return err
-			}
-		}
-	}
-	if n == 0 {
-		_, err := fmt.Fprintln(w, nothing)
-		return err
-	}
-	return nil
+// printSteps prints out, which has a run in it. For people it is the run alone.
+func (a *app) printSteps(f stepFlags, out any, run stepsRun, nothing string) error {
+	return a.print(f.output, out, func(p *page) { run.text(p, nothing) })
 }
 
-// nextText are the commands that are left to a person.
-func nextText(w io.Writer, next []string) error {
-	for _, line := range next {
-		if _, err := fmt.Fprintln(w, "next: "+line); err != nil {
-			return err
-		}
+func (r stepsRun) text(p *page, nothing string) {
+	r.changes(p, nothing)
+	p.next(r.Next)
+}
+
+// changes are what the plan did, or would do.
+func (r stepsRun) changes(p *page, nothing string) {
+	var lines []string
+	for _, s := range r.Steps {
+		lines = append(lines, s.Changes...)
 	}
-	return nil
+	if len(lines) == 0 {
+		lines = []string{nothing}
+	}
+	p.lines("", lines...)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -24,7 +23,8 @@ import (
 
 func newToken(a *app) *cobra.Command {
 	var kubeconfig string
-	c := &cobra.Command{
+	open := func(ctx context.Context) (*host.Host, client.Client, error) { return administrator(ctx, kubeconfig) }
+	c := group(&cobra.Command{
 		Use:   "token",
 		Short: "Create, list and delete join tokens",
 		Long:  "A join token lets machines join the cluster until it expires. Run these commands on a control-plane node.",
@@ -36,27 +36,23 @@ func newToken(a *app) *cobra.Command {
 
   # list the tokens
   ocadm token list`,
-		Args: cobra.ArbitraryArgs, RunE: groupRunE,
-	}
+	}, newTokenCreate(a, open), newTokenList(a, open), newTokenDelete(a, open), newTokenGenerate(a))
 	c.PersistentFlags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig of an administrator (default: "+kube.AdminKubeconfig+")")
-	open := func(c *cobra.Command) (*host.Host, error) {
-		cfg := config.Default()
-		cfg.Run.Kubeconfig = kubeconfig
-		return newHost(c.Context(), &cfg, "")
-	}
-	c.AddCommand(newTokenCreate(a, open), newTokenList(a, open), newTokenDelete(a, open), newTokenGenerate(a))
 	return c
 }
 
-// openHost returns the machine, which has the clients of the cluster.
-type openHost func(*cobra.Command) (*host.Host, error)
+// openCluster opens the cluster that a command is about, on one of its nodes.
+type openCluster func(context.Context) (*host.Host, client.Client, error)
 
-func (open openHost) cluster(c *cobra.Command) (*host.Host, client.Client, error) {
-	h, err := open(c)
+// administrator is this machine, and a client of its cluster that may do everything there.
+func administrator(ctx context.Context, kubeconfig string) (*host.Host, client.Client, error) {
+	cfg := config.Default()
+	cfg.Run.Kubeconfig = kubeconfig
+	h, err := newHost(ctx, &cfg, "")
 	if err != nil {
 		return nil, nil, err
 	}
-	k, err := h.Kube(c.Context())
+	k, err := h.Kube(ctx)
 	if err != nil {
 		return nil, nil, noCluster(err)
 	}
@@ -72,11 +68,11 @@ type createdToken struct {
 	CertificateKey string `json:"certificateKey,omitempty"`
 }
 
-func newTokenCreate(a *app, open openHost) *cobra.Command {
+func newTokenCreate(a *app, open openCluster) *cobra.Command {
 	var o kubernetes.TokenOptions
 	var printJoin, download, dryRun, controlPlane bool
 	var roles kubernetes.JoinRoles
-	output := ui.NewFormat("text", "json", "yaml")
+	var output *ui.Choice
 	c := &cobra.Command{
 		Use:   "create [TOKEN]",
 		Short: "Create a join token",
@@ -103,7 +99,7 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 				return misused(fmt.Sprintf("--ttl %s is negative", o.TTL), "for example --ttl 2h; 0 never expires")
 			}
 			o.Forever = c.Flags().Changed("ttl") && o.TTL == 0
-			h, client, err := open.cluster(c)
+			h, client, err := open(c.Context())
 			if err != nil {
 				return err
 			}
@@ -132,13 +128,12 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 					return err
 				}
 			}
-			return ui.Print(a.Out, output.String(), made, func(w io.Writer) error {
-				line := made.Token
+			return a.print(output, made, func(p *page) {
 				if printJoin || download {
-					line = made.JoinCommand
+					p.line("%s", made.JoinCommand)
+				} else {
+					p.line("%s", made.Token)
 				}
-				_, err := fmt.Fprintln(w, line)
-				return err
 			})
 		},
 	}
@@ -153,7 +148,7 @@ func newTokenCreate(a *app, open openHost) *cobra.Command {
 	c.Flags().BoolVar(&controlPlane, "control-plane", false,
 		"join command for a control-plane node; stores the certificate authorities in the cluster, encrypted, for two hours, and invalidates earlier such commands")
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "create nothing")
-	c.Flags().VarP(output, "output", "o", "output format")
+	output = addOutput(c, "text")
 	return c
 }
 
@@ -210,32 +205,24 @@ func (a *app) makeToken(ctx context.Context, h *host.Host, c client.Client, o ku
 	return made, err
 }
 
-func newTokenList(a *app, open openHost) *cobra.Command {
-	output := ui.NewFormat("table", "json", "yaml")
-	c := &cobra.Command{
+func newTokenList(a *app, open openCluster) *cobra.Command {
+	return shows(a, &cobra.Command{
 		Use: "list", Short: "List the join tokens", Long: "Lists the join tokens of the cluster without their secrets.",
 		Example: "  ocadm token list\n  ocadm token list -o json",
 		Args:    arguments(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			_, client, err := open.cluster(c)
-			if err != nil {
-				return err
-			}
-			list, err := kubernetes.ListTokens(c.Context(), client)
-			if err != nil {
-				return err
-			}
-			return ui.Print(a.Out, output.String(), list, func(w io.Writer) error {
-				var rows [][]string
-				for _, t := range list {
-					rows = append(rows, []string{t.ID, expiry(t.Expires, time.Now()), strings.Join(t.Usages, ","), t.Description})
-				}
-				return ui.Table(w, []string{"ID", "EXPIRES", "USAGES", "DESCRIPTION"}, rows)
-			})
-		},
-	}
-	c.Flags().VarP(output, "output", "o", "output format")
-	return c
+	}, "table", func(c *cobra.Command, _ []string) ([]kubernetes.Token, error) {
+		_, client, err := open(c.Context())
+		if err != nil {
+			return nil, err
+		}
+		return kubernetes.ListTokens(c.Context(), client)
+	}, func(p *page, list []kubernetes.Token) {
+		var rows [][]string
+		for _, t := range list {
+			rows = append(rows, []string{t.ID, expiry(t.Expires, time.Now()), strings.Join(t.Usages, ","), t.Description})
+		}
+		p.table([]string{"ID", "EXPIRES", "USAGES", "DESCRIPTION"}, rows)
+	})
 }
 
 func expiry(t, now time.Time) string {
@@ -248,13 +235,13 @@ func expiry(t, now time.Time) string {
 	return t.Local().Format(time.DateTime) + " (" + t.Sub(now).Round(time.Minute).String() + ")"
 }
 
-func newTokenDelete(a *app, open openHost) *cobra.Command {
+func newTokenDelete(a *app, open openCluster) *cobra.Command {
 	return &cobra.Command{
 		Use: "delete TOKEN...", Short: "Delete join tokens", Long: "Deletes join tokens by their ID or in full. Nodes that have joined stay.",
 		Example: "  ocadm token delete abcdef\n  ocadm token delete abcdef.0123456789abcdef",
 		Args:    arguments(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			_, client, err := open.cluster(c)
+			_, client, err := open(c.Context())
 			if err != nil {
 				return err
 			}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -27,7 +26,10 @@ func TestDownloadWithoutDepot(t *testing.T) {
 	k := fake.NewClientBuilder().Build()
 	h.Kube = func(context.Context) (client.WithWatch, error) { return k, nil }
 	var out strings.Builder
-	c := newTokenCreate(&app{Streams: Streams{Out: &out, Err: &out}}, func(*cobra.Command) (*host.Host, error) { return h, nil })
+	c := newTokenCreate(&app{Streams: Streams{Out: &out, Err: &out}}, func(ctx context.Context) (*host.Host, client.Client, error) {
+		k, err := h.Kube(ctx)
+		return h, k, err
+	})
 	c.SetArgs([]string{"--print-join-command", "--with-download"})
 	c.SilenceUsage, c.SilenceErrors = true, true
 	err = c.ExecuteContext(t.Context())

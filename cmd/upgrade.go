@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,15 +23,12 @@ import (
 
 // newUpgrade groups the commands that bring nodes to another version of Kubernetes.
 func newUpgrade(a *app) *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use: "upgrade", Short: "Upgrade Kubernetes, node by node",
 		Long: "Upgrades a cluster that ocadm built to the version of Kubernetes in a newer bundle: plan shows what would be done, apply upgrades the first\n" +
 			"control-plane node, and node upgrades each other node. To upgrade the cloud: ocadm cluster update.",
 		Example: "  ocadm upgrade plan --bundle ocadm.bundle\n  ocadm upgrade apply --bundle ocadm.bundle\n\n  # then, on each other node\n  ocadm upgrade node",
-		Args:    cobra.ArbitraryArgs, RunE: groupRunE,
-	}
-	c.AddCommand(newUpgradePlan(a), newUpgradeApply(a), newUpgradeNode(a), newUpgradeAddons(a))
-	return c
+	}, newUpgradePlan(a), newUpgradeApply(a), newUpgradeNode(a), newUpgradeAddons(a))
 }
 
 // sourceFlags say where the new software comes from.
@@ -94,44 +90,32 @@ func (a *app) onUpgradeHost(ctx context.Context, f sourceFlags, dryRun bool, do 
 
 // upgraded is what "upgrade apply -o json" and "upgrade node -o json" print.
 type upgraded struct {
-	Node   string     `json:"node"`
-	From   string     `json:"from,omitempty"`
-	To     string     `json:"to"`
-	DryRun bool       `json:"dryRun,omitempty"`
-	Steps  []stepDone `json:"steps"`
-	Next   []string   `json:"next,omitempty"`
+	Node string `json:"node"`
+	From string `json:"from,omitempty"`
+	To   string `json:"to"`
+	stepsRun
 }
 
 // runUpgrade runs the steps of this machine: first those that can go back, then the rest.
 func (a *app) runUpgrade(ctx context.Context, name string, u *upgrade.Upgrade, f stepFlags, next func() []string) error {
 	defer u.Close()
-	out := upgraded{Node: u.Host.Config.Node.Name, From: u.Record.From, To: u.Record.To, DryRun: f.dryRun, Steps: []stepDone{}}
-	var all workflow.Result
+	all := noSteps()
+	all.DryRun = f.dryRun
 	for _, part := range []struct {
 		steps     []upgrade.Step
 		onFailure workflow.OnFailure
 	}{{upgrade.ControlPlaneSteps(), u.OnFailure()}, {upgrade.NodeSteps(), workflow.Keep}} {
 		f.onFailure = part.onFailure
-		res, err := runSteps(ctx, a, u.Host, name, map[string]string{"from": u.Record.From, "to": u.Record.To}, part.steps, u, f)
+		run, err := runSteps(ctx, a, u.Host, name, map[string]string{"from": u.Record.From, "to": u.Record.To}, part.steps, u, f)
 		if err != nil {
 			return kube.Explain(err)
 		}
-		all.Steps = append(all.Steps, res.Steps...)
+		all.Steps = append(all.Steps, run.Steps...)
 	}
-	out.Steps = stepsDone(all)
 	if next != nil && !f.dryRun {
-		out.Next = next()
+		all.Next = next()
 	}
-	return a.printUpgraded(f, out, all, "")
-}
-
-func (a *app) printUpgraded(f stepFlags, out upgraded, res workflow.Result, nothing string) error {
-	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
-		if err := stepsText(w, res, nothing); err != nil {
-			return err
-		}
-		return nextText(w, out.Next)
-	})
+	return a.printSteps(f, upgraded{u.Host.Config.Node.Name, u.Record.From, u.Record.To, all}, all, "")
 }
 
 func newUpgradeApply(a *app) *cobra.Command {
@@ -186,8 +170,9 @@ func (a *app) applyUpgrade(c *cobra.Command, h *host.Host, f upgradeFlags) error
 	next := func() []string { return nextUpgrades(p.Work, h.Config.Node.Name) }
 	switch {
 	case u.Done(ctx):
-		out := upgraded{Node: h.Config.Node.Name, To: p.To, Steps: []stepDone{}, Next: next()}
-		return a.printUpgraded(f.stepFlags, out, workflow.Result{}, fmt.Sprintf("Nothing to do: this node runs Kubernetes %s, and %s has nothing newer", p.To, p.Source.Name))
+		none := noSteps(next()...)
+		return a.printSteps(f.stepFlags, upgraded{Node: h.Config.Node.Name, To: p.To, stepsRun: none}, none,
+			fmt.Sprintf("Nothing to do: this node runs Kubernetes %s, and %s has nothing newer", p.To, p.Source.Name))
 	case p.From == p.To && !u.Record.First:
 		return finding.New("OCA-4504", "The first control-plane node has been upgraded", "the cluster is at "+p.To+", and work is left on this node",
 			"here and on the other nodes: ocadm upgrade node")
@@ -197,11 +182,9 @@ func (a *app) applyUpgrade(c *cobra.Command, h *host.Host, f upgradeFlags) error
 	if err := p.Findings.Err(); err != nil && !u.Record.Committed {
 		return err
 	}
-	if !f.dryRun {
-		question := fmt.Sprintf("This upgrades node %s from Kubernetes %s to %s", h.Config.Node.Name, u.Record.From, p.To)
-		if err := a.confirm(c, f.yes, "Nothing was upgraded")(question); err != nil {
-			return err
-		}
+	question := fmt.Sprintf("This upgrades node %s from Kubernetes %s to %s", h.Config.Node.Name, u.Record.From, p.To)
+	if err := a.confirmSteps(c, f.stepFlags, "Nothing was upgraded", question); err != nil {
+		return err
 	}
 	return a.runUpgrade(ctx, "upgrade apply", u, f.stepFlags, next)
 }
@@ -278,8 +261,8 @@ func (a *app) upgradeNode(c *cobra.Command, h *host.Host, f upgradeFlags) error 
 		return finding.New("OCA-4514", "Another upgrade of this machine has not ended", "ocadm upgrade apply was cut off here",
 			"run ocadm upgrade apply again, with the same bundle or a newer one: it continues")
 	case u.Done(ctx):
-		out := upgraded{Node: h.Config.Node.Name, To: version, Steps: []stepDone{}}
-		return a.printUpgraded(f.stepFlags, out, workflow.Result{}, "Nothing to do: this node runs Kubernetes "+version+", as the cluster")
+		none := noSteps()
+		return a.printSteps(f.stepFlags, upgraded{Node: h.Config.Node.Name, To: version, stepsRun: none}, none, "Nothing to do: this node runs Kubernetes "+version+", as the cluster")
 	}
 	if err := upgrade.MayFollow(ctx, u); err != nil {
 		return kube.Explain(err)
@@ -291,11 +274,9 @@ func (a *app) upgradeNode(c *cobra.Command, h *host.Host, f upgradeFlags) error 
 	if err != nil {
 		return err
 	}
-	if !f.dryRun {
-		question := fmt.Sprintf("This upgrades node %s from Kubernetes %s to %s", h.Config.Node.Name, u.Record.From, version)
-		if err := a.confirm(c, f.yes, "Nothing was upgraded")(question); err != nil {
-			return err
-		}
+	question := fmt.Sprintf("This upgrades node %s from Kubernetes %s to %s", h.Config.Node.Name, u.Record.From, version)
+	if err := a.confirmSteps(c, f.stepFlags, "Nothing was upgraded", question); err != nil {
+		return err
 	}
 	return a.runUpgrade(ctx, "upgrade node", u, f.stepFlags, nil)
 }

@@ -5,7 +5,6 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -14,7 +13,6 @@ import (
 
 	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/phases/addons"
 	"yunion.io/x/ocadm/phases/host"
 	"yunion.io/x/ocadm/phases/kubernetes"
@@ -32,8 +30,7 @@ type addonFlags struct {
 // upgradedAddons is what "upgrade addons -o json" prints.
 type upgradedAddons struct {
 	Addons []addons.Installed `json:"addons"`
-	DryRun bool               `json:"dryRun,omitempty"`
-	Steps  []stepDone         `json:"steps"`
+	stepsRun
 }
 
 func newUpgradeAddons(a *app) *cobra.Command {
@@ -118,20 +115,16 @@ func (a *app) upgradeAddons(c *cobra.Command, h *host.Host, f addonFlags) error 
 	if u.Target, err = upgrade.NewTarget(ctx, h, version, ""); err != nil {
 		return err
 	}
-	lines := addonLines(list)
-	if len(lines) > 0 && !f.dryRun {
-		if err := a.confirm(c, f.yes, "Nothing was upgraded")("This upgrades " + strings.Join(lines, "; ")); err != nil {
+	if lines := addonLines(list); len(lines) > 0 {
+		if err := a.confirmSteps(c, f.stepFlags, "Nothing was upgraded", "This upgrades "+strings.Join(lines, "; ")); err != nil {
 			return err
 		}
 	}
-	res, err := runSteps(ctx, a, h, "upgrade addons", nil, upgrade.AddonSteps(list), u, f.stepFlags)
+	run, err := runSteps(ctx, a, h, "upgrade addons", nil, upgrade.AddonSteps(list), u, f.stepFlags)
 	if err != nil {
 		return kube.Explain(err)
 	}
-	out := upgradedAddons{Addons: list, DryRun: f.dryRun, Steps: stepsDone(res)}
-	return ui.Print(a.Out, f.output.String(), out, func(w io.Writer) error {
-		return stepsText(w, res, "Nothing to do: the addons are as this ocadm has them")
-	})
+	return a.printSteps(f.stepFlags, upgradedAddons{list, run}, run, "Nothing to do: the addons are as this ocadm has them")
 }
 
 // mayUpgrade refuses what would end badly, before anything is changed.

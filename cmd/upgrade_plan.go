@@ -6,8 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -73,7 +71,7 @@ func (a *app) planned(ctx context.Context, h *host.Host, f sourceFlags) (*upgrad
 
 func newUpgradePlan(a *app) *cobra.Command {
 	var f sourceFlags
-	output := ui.NewFormat("text", "json", "yaml")
+	var output *ui.Choice
 	c := &cobra.Command{
 		Use: "plan", Short: "Show what an upgrade of Kubernetes would do, and what prevents it",
 		Long: "Shows what each node runs, what the bundle (or the depot of this node) has, what would be done on which node and what users would notice,\n" +
@@ -97,8 +95,7 @@ func newUpgradePlan(a *app) *cobra.Command {
 				f.Severity = finding.Warning
 				p.Findings = append(p.Findings, f)
 			}
-			err = ui.Print(a.Out, output.String(), p, func(w io.Writer) error { return printUpgradePlan(w, p) })
-			if err != nil {
+			if err := a.print(output, p, func(to *page) { printUpgradePlan(to, p) }); err != nil {
 				return err
 			}
 			ui.Findings(a.Err, program, p.Findings.Warnings())
@@ -106,11 +103,11 @@ func newUpgradePlan(a *app) *cobra.Command {
 		},
 	}
 	f.add(c, true)
-	c.Flags().VarP(output, "output", "o", "output format")
+	output = addOutput(c, "text")
 	return c
 }
 
-func printUpgradePlan(w io.Writer, p *upgradePlan) error {
+func printUpgradePlan(to *page, p *upgradePlan) {
 	var rows [][]string
 	for _, n := range p.Nodes {
 		ready := "Ready"
@@ -120,31 +117,23 @@ func printUpgradePlan(w io.Writer, p *upgradePlan) error {
 		pods := n.StaticPods
 		rows = append(rows, []string{n.Name, n.Role(), ready, n.Kubelet, cmp.Or(pods["kube-apiserver"], "-"), cmp.Or(pods["etcd"], "-"), n.Runtime})
 	}
-	if err := ui.Table(w, []string{"NODE", "ROLE", "STATE", "KUBELET", "API SERVER", "ETCD", "RUNTIME"}, rows); err != nil {
-		return err
-	}
-	say := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) } // only the display can fail
+	to.table([]string{"NODE", "ROLE", "STATE", "KUBELET", "API SERVER", "ETCD", "RUNTIME"}, rows)
 	for _, addon := range p.Addons {
-		say("%s %s", addon.Name, addon.Version)
+		to.line("%s %s", addon.Name, addon.Version)
 	}
 	if len(p.Work) == 0 {
-		say("\nNothing to do on the nodes: all run Kubernetes %s, and %s has nothing newer", p.From, p.Source.Name)
+		to.line("\nNothing to do on the nodes: all run Kubernetes %s, and %s has nothing newer", p.From, p.Source.Name)
 	} else {
-		say("\nKubernetes %s to %s, from %s", p.From, p.To, p.Source.Name)
+		to.line("\nKubernetes %s to %s, from %s", p.From, p.To, p.Source.Name)
 	}
 	for i, work := range p.Work {
-		say("%d. on %s: %s", i+1, work.Node, work.Command)
-		for _, line := range work.Does {
-			say("     %s", line)
-		}
-		say("     interrupts: %s", work.Interrupts)
+		to.line("%d. on %s: %s", i+1, work.Node, work.Command)
+		to.lines("     ", work.Does...)
+		to.line("     interrupts: %s", work.Interrupts)
 	}
 	if lines := addonLines(p.Installed); len(lines) > 0 {
-		say("%d. then, on this node: ocadm upgrade addons", len(p.Work)+1)
-		for _, line := range lines {
-			say("     upgrades %s", line)
-		}
-		say("     interrupts: nothing; pods keep their addresses and connections")
+		to.line("%d. then, on this node: ocadm upgrade addons", len(p.Work)+1)
+		to.lines("     upgrades ", lines...)
+		to.line("     interrupts: nothing; pods keep their addresses and connections")
 	}
-	return nil
 }

@@ -4,7 +4,6 @@ package cmd
 
 import (
 	"fmt"
-	"io"
 	"runtime"
 	"strings"
 
@@ -46,13 +45,12 @@ func newVersion(a *app) *cobra.Command {
 				Version: version.Version, Commit: version.Commit, Kubernetes: version.Kubernetes, CloudReleases: version.CloudReleases(),
 				Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 			}
-			return ui.Print(a.Out, output.String(), v, func(w io.Writer) error {
-				text := v.Version
+			return a.print(output, v, func(p *page) {
 				if output.String() == "text" {
-					text = v.text()
+					p.line("%s", v.text())
+				} else {
+					p.line("%s", v.Version)
 				}
-				_, err := fmt.Fprintln(w, text)
-				return err
 			})
 		},
 	}

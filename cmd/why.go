@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"time"
@@ -23,7 +22,6 @@ import (
 	"yunion.io/x/ocadm/internal/backup"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
-	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/phases/config"
 	"yunion.io/x/ocadm/phases/doctor"
@@ -58,7 +56,7 @@ func newWhy(a *app) *cobra.Command {
 		Args: arguments(cobra.MaximumNArgs(1)), ValidArgsFunction: componentNames,
 		RunE: func(c *cobra.Command, args []string) error {
 			if f.list {
-				return a.printCauses(f.output.String())
+				return a.printCauses(f.output)
 			}
 			name := ""
 			if len(args) > 0 {
@@ -94,7 +92,7 @@ func (a *app) why(ctx context.Context, f *whyFlags, name string) error {
 			return misspelt(fmt.Sprintf("%q is neither a component nor a node", name), name, s.Names(), "ocadm cluster status; kubectl get nodes")
 		}
 	}
-	if err := ui.Print(a.Out, f.output.String(), r, func(w io.Writer) error { return a.printReport(a.redact.Writer(w), r) }); err != nil {
+	if err := a.print(f.output, r, func(p *page) { printReport(a.redact.Writer(p), r) }); err != nil {
 		return err
 	}
 	if f.fix {

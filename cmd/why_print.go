@@ -17,7 +17,7 @@ import (
 )
 
 // printReport prints the cause, and then what else there is.
-func (a *app) printReport(w io.Writer, r why.Report) error {
+func printReport(w io.Writer, r why.Report) {
 	fmt.Fprintln(w, r.State)
 	switch {
 	case r.Cause != nil:
@@ -53,7 +53,6 @@ func (a *app) printReport(w io.Writer, r why.Report) error {
 	for _, m := range r.Missing {
 		fmt.Fprintln(w, "not read: "+m)
 	}
-	return nil
 }
 
 // knownCause is a cause in the list.
@@ -81,14 +80,14 @@ func causesListed() []knownCause {
 	return out
 }
 
-func (a *app) printCauses(format string) error {
+func (a *app) printCauses(output *ui.Choice) error {
 	list := causesListed()
-	return ui.Print(a.Out, format, list, func(w io.Writer) error {
+	return a.print(output, list, func(p *page) {
 		var rows [][]string
 		for _, l := range list {
 			rows = append(rows, []string{l.ID, l.Code, l.Layer, l.Title})
 		}
-		return ui.Table(w, []string{"CAUSE", "CODE", "LAYER", "MEANING"}, rows)
+		p.table([]string{"CAUSE", "CODE", "LAYER", "MEANING"}, rows)
 	})
 }
 

@@ -5,6 +5,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -81,11 +82,8 @@ func Apply(ctx context.Context, o Options) (Result, error) {
 
 // bring runs the plans: the first node, the other control-plane nodes one after another, then the workers.
 func (f *Fleet) bring(ctx context.Context) {
-	of := func(role string) []*node {
-		return slices.DeleteFunc(slices.Clone(f.nodes), func(n *node) bool { return n.role != role })
-	}
 	steps := func(n *node) []step { return n.steps() }
-	f.walk(ctx, planApply, 1, f.DryRun, of(roleFirst), steps)
+	f.walk(ctx, planApply, 1, f.DryRun, f.of(roleFirst), steps)
 	if first := f.first(); first.err != nil || first.held != "" {
 		for _, n := range f.nodes[1:] {
 			if n.held == "" && n.err == nil {
@@ -94,7 +92,7 @@ func (f *Fleet) bring(ctx context.Context) {
 		}
 		return
 	}
-	more := of(roleControlPlane)
+	more := f.of(roleControlPlane)
 	for i, n := range more {
 		if f.walk(ctx, planApply, 1, f.DryRun, more[i:i+1], steps); n.err != nil {
 			for _, next := range more[i+1:] {
@@ -103,7 +101,12 @@ func (f *Fleet) bring(ctx context.Context) {
 			break
 		}
 	}
-	f.walk(ctx, planApply, f.Parallel, f.DryRun, of(roleWorker), steps)
+	f.walk(ctx, planApply, f.Parallel, f.DryRun, f.of(roleWorker), steps)
+}
+
+// of are the machines with a role.
+func (f *Fleet) of(role string) []*node {
+	return slices.DeleteFunc(slices.Clone(f.nodes), func(n *node) bool { return n.role != role })
 }
 
 // tidy takes back what the checks of a dry run sent.
@@ -165,12 +168,7 @@ func (f *Fleet) removed() []string {
 	for _, n := range f.nodes {
 		delete(in, n.m.Name)
 	}
-	var out []string
-	for name := range in {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(in))
 }
 
 // failure is the error of a run: how many machines failed, and each with its reason.

@@ -174,17 +174,11 @@ func (f *Fleet) endpoint() string {
 // check looks at all machines and compares them, and changes nothing. Those with errors have them.
 func (f *Fleet) check(ctx context.Context) error {
 	f.walk(ctx, planCheck, f.Parallel, false, f.nodes, look)
-	known, err := f.authority()
+	found, err := f.compare()
 	if err != nil {
 		return err
 	}
-	facts := map[string]pairs.Facts{}
-	for _, n := range f.nodes {
-		if n.facts != nil {
-			facts[n.m.Name] = *n.facts
-		}
-	}
-	for name, list := range pairs.Compare(facts, pairs.Group{First: f.first().m.Name, Authority: known}) {
+	for name, list := range found {
 		f.node(name).compared(list)
 	}
 	f.holdUnlessFit()
@@ -195,6 +189,21 @@ func (f *Fleet) check(ctx context.Context) error {
 	f.walk(ctx, planCheck, f.Parallel, false, f.nodes, precheck)
 	f.holdUnlessFit()
 	return nil
+}
+
+// compare compares the machines that have answered with each other, and with the cluster of the directory. The findings are by machine.
+func (f *Fleet) compare() (map[string]finding.List, error) {
+	known, err := f.authority()
+	if err != nil {
+		return nil, err
+	}
+	facts := map[string]pairs.Facts{}
+	for _, n := range f.nodes {
+		if n.facts != nil {
+			facts[n.m.Name] = *n.facts
+		}
+	}
+	return pairs.Compare(facts, pairs.Group{First: f.first().m.Name, Authority: known}), nil
 }
 
 // node is one by its name.

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
@@ -148,7 +147,7 @@ func (n *node) login(ctx context.Context, k client.Client, jump bool) (string, e
 	namespace, _ := n.Spec.Cloud()
 	n.pins.Lock() // machines share Secrets
 	defer n.pins.Unlock()
-	if err := cluster.Credentials(ctx, k, namespace, name, data); err != nil {
+	if err := cluster.PutSecret(ctx, k, client.ObjectKey{Namespace: namespace, Name: name}, data); err != nil {
 		return "", fmt.Errorf("writing Secret %s: %w", name, err)
 	}
 	return name, nil
@@ -208,11 +207,8 @@ func (n *node) label(ctx context.Context, k client.Client, report workflow.Repor
 	if node.Labels[v1alpha1.LabelMachine] == string(n.object.UID) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelMachine: string(n.object.UID)}}})
-	if err != nil {
-		return err
-	}
-	if err := k.Patch(ctx, node, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(kube.FieldManager)); err != nil {
+	patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelMachine: string(n.object.UID)}}}
+	if err := kube.Merge(ctx, k, node, kube.FieldManager, patch); err != nil {
 		return fmt.Errorf("labelling node %s: %w", n.m.Name, err)
 	}
 	report.Changed("node %s is machine %s", n.m.Name, n.m.Name)
@@ -221,17 +217,10 @@ func (n *node) label(ctx context.Context, k client.Client, report workflow.Repor
 
 // untilRunning waits until the operator has seen the Node.
 func (n *node) untilRunning(ctx context.Context, k client.WithWatch, report workflow.Reporter) error {
-	target := &v1alpha1.OnecloudMachine{}
-	target.Namespace, target.Name = n.object.Namespace, n.object.Name
-	err := kube.WaitFor(ctx, k, target, func(o client.Object) (bool, string) {
-		m, there := kube.As[v1alpha1.OnecloudMachine](o)
-		if !there {
-			return false, "it is not there"
-		}
-		return m.Status.Phase == v1alpha1.MachineRunning, string(m.Status.Phase) + " " + m.Status.Message
-	}, func(why string) { report.Waiting("machine "+target.Name, why) })
-	if err != nil {
-		return finding.Errorf("OCA-7612", "Machine "+target.Name+" does not run yet", "ocadm machine get "+target.Name+"; ocadm fleet apply again", "%w", err)
+	key := client.ObjectKeyFromObject(n.object)
+	runs := func(p v1alpha1.MachinePhase) bool { return p == v1alpha1.MachineRunning }
+	if _, err := cluster.WaitMachine(ctx, k, key, runs, func(why string) { report.Waiting("machine "+key.Name, why) }); err != nil {
+		return finding.Errorf("OCA-7612", "Machine "+key.Name+" does not run yet", "ocadm machine get "+key.Name+"; ocadm fleet apply again", "%w", err)
 	}
 	return nil
 }

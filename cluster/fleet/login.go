@@ -3,13 +3,14 @@
 package fleet
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
@@ -31,27 +32,20 @@ func (f *Fleet) readSecret(name string) (string, error) {
 }
 
 // credentials reads the files of a login.
-func (f *Fleet) credentials(key, passphrase, password, sudo string) (ssh.Credentials, error) {
-	var c ssh.Credentials
-	var errs [4]error
-	var texts [4]string
+func (f *Fleet) credentials(key, passphrase, password, sudo string) (c ssh.Credentials, err error) {
+	var texts [3]string
 	for i, name := range []string{passphrase, password, sudo} {
-		texts[i], errs[i] = f.readSecret(name)
-	}
-	c.Passphrase, c.Password, c.SudoPassword = []byte(texts[0]), texts[1], texts[2]
-	if key != "" {
-		raw, err := os.ReadFile(key)
-		if err != nil {
-			errs[3] = finding.Errorf("OCA-7606", "The key "+key+" cannot be read", "give a file that exists", "%w", err)
-		}
-		c.Key = raw
-	}
-	for _, err := range errs {
-		if err != nil {
+		if texts[i], err = f.readSecret(name); err != nil {
 			return c, err
 		}
 	}
-	return c, nil
+	c.Passphrase, c.Password, c.SudoPassword = []byte(texts[0]), texts[1], texts[2]
+	if key != "" {
+		if c.Key, err = os.ReadFile(key); err != nil {
+			err = finding.Errorf("OCA-7606", "The key "+key+" cannot be read", "give a file that exists", "%w", err)
+		}
+	}
+	return c, err
 }
 
 // target is how a machine is reached.
@@ -142,7 +136,7 @@ func (f *Fleet) loginSecret(m *Machine, jump bool) (name string, data map[string
 		name = m.Name + "-login"
 	}
 	c := t.Credentials
-	if jump && !sameCredentials(t.Jump.Credentials, c) {
+	if jump && !equality.Semantic.DeepEqual(t.Jump.Credentials, c) { // one Secret cannot hold both
 		c = t.Jump.Credentials
 		if m.SSH.JumpHost != nil {
 			name = m.Name + "-login"
@@ -162,9 +156,4 @@ func (f *Fleet) loginSecret(m *Machine, jump bool) (name string, data map[string
 		return name, nil, fmt.Errorf("reading the credentials of %s: there are none", m.Name)
 	}
 	return name, data, nil
-}
-
-// sameCredentials reports whether one Secret holds both.
-func sameCredentials(a, b ssh.Credentials) bool {
-	return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Passphrase, b.Passphrase) && a.Password == b.Password && a.SudoPassword == b.SudoPassword
 }

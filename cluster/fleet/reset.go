@@ -16,7 +16,6 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 	"yunion.io/x/ocadm/operatorctl/machine"
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
-	"yunion.io/x/ocadm/operatorctl/machine/pairs"
 )
 
 // Reset takes ocadm and what it installed from every machine: the workers first, and the first node last. A machine that fails does not stop the others.
@@ -33,29 +32,16 @@ func Reset(ctx context.Context, o Options) (Result, error) {
 	}
 	defer f.close()
 	f.walk(ctx, planCheck, f.Parallel, false, f.nodes, look)
-	known, err := f.authority()
+	found, err := f.compare()
 	if err != nil {
 		return Result{}, err
 	}
-	facts := map[string]pairs.Facts{}
-	for _, n := range f.nodes {
-		if n.facts != nil {
-			facts[n.m.Name] = *n.facts
-		}
-	}
-	for name, list := range pairs.Compare(facts, pairs.Group{First: f.first().m.Name, Authority: known}) {
+	for name, list := range found {
 		f.node(name).err = slices.DeleteFunc(list, func(one finding.Finding) bool { return one.Code != "OCA-7643" }).Err() // another cluster is not ours to remove
 	}
-	var workers, others []*node
-	for _, n := range f.nodes {
-		if n.role == roleWorker {
-			workers = append(workers, n)
-		} else {
-			others = append(others, n)
-		}
-	}
+	others := slices.Concat(f.of(roleFirst), f.of(roleControlPlane))
 	slices.Reverse(others)
-	f.walk(ctx, planRemove, f.Parallel, false, workers, func(*node) []step { return resetSteps() })
+	f.walk(ctx, planRemove, f.Parallel, false, f.of(roleWorker), func(*node) []step { return resetSteps() })
 	var abandon []string // with one out of reach, the others could not go one after the other: etcd would soon have no majority
 	if slices.ContainsFunc(others, func(n *node) bool { return n.facts == nil }) {
 		abandon = []string{"--abandon-etcd"}

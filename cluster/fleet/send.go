@@ -9,13 +9,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"yunion.io/x/ocadm/internal/finding"
@@ -156,15 +154,13 @@ func (n *node) has(ctx context.Context, c *ssh.Conn, script string, args ...stri
 
 type counter struct {
 	in     io.Reader
-	done   atomic.Int64
+	done   int64
 	report func(int64)
 }
 
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.in.Read(p)
-	c.report(c.done.Add(int64(n)))
-	if errors.Is(err, io.EOF) {
-		return n, io.EOF
-	}
+	c.done += int64(n)
+	c.report(c.done)
 	return n, err
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -39,6 +40,11 @@ var kinds = []kind{
 		gvk: v1alpha1.GroupVersion.WithKind(v1alpha1.OperationKind), fixed: true},
 	{path: "machines", one: "machine", what: "Its fields are those of OnecloudMachine (docs/reference/onecloudmachine.md).",
 		gvk: v1alpha1.GroupVersion.WithKind(v1alpha1.MachineKind)},
+}
+
+// kindAt is the kind with a path.
+func kindAt(path string) kind {
+	return kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.path == path })]
 }
 
 // PathOf is the path of the resources of a kind, "" if the interface has none.
@@ -156,9 +162,16 @@ func (k kind) list(ctx context.Context, in *listInput) (*listOutput, error) {
 	return out, nil
 }
 
-func (k kind) live(ctx context.Context, key client.ObjectKey) (*unstructured.Unstructured, error) {
+func (k kind) empty(key client.ObjectKey) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(k.gvk)
+	u.SetNamespace(key.Namespace)
+	u.SetName(key.Name)
+	return u
+}
+
+func (k kind) live(ctx context.Context, key client.ObjectKey) (*unstructured.Unstructured, error) {
+	u := k.empty(key)
 	return u, of(ctx).Get(ctx, key, u)
 }
 
@@ -194,21 +207,28 @@ func (k kind) create(ctx context.Context, in *struct {
 	if in.Body.hides() {
 		return nil, problem(http.StatusUnprocessableEntity, "a value is "+hidden+", which stands for a secret: send the secret itself")
 	}
-	var digest string
+	who := ""
 	if in.Key != "" {
-		who, err := sender(ctx)
-		if err != nil {
+		if who, err = sender(ctx); err != nil {
 			return nil, failed(err)
 		}
-		if digest, err = in.digest(who, k.path, in.Body); err != nil {
-			return nil, err
-		}
+	}
+	digest, err := in.digest(who, k.path, in.Body)
+	if err != nil {
+		return nil, err
+	}
+	return k.createOnce(ctx, u, digest)
+}
+
+// createOnce creates an object. With the digest of a request, one that is repeated gets what is there.
+func (k kind) createOnce(ctx context.Context, u *unstructured.Unstructured, digest string) (*object, error) {
+	if digest != "" {
 		if u.GetName() == "" {
 			u.SetName(strings.TrimSuffix(u.GetGenerateName(), "-") + "-" + digest[:idLength])
 		}
 		u.SetAnnotations(with(u.GetAnnotations(), annotationOnce, digest))
 	}
-	err = of(ctx).Create(ctx, u, client.FieldOwner(kube.FieldManager), strict)
+	err := of(ctx).Create(ctx, u, client.FieldOwner(kube.FieldManager), strict)
 	if apierrors.IsAlreadyExists(err) && digest != "" {
 		live, reading := k.live(ctx, client.ObjectKeyFromObject(u))
 		if reading != nil {
@@ -319,10 +339,7 @@ func (k kind) patch(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(k.gvk)
-	u.SetNamespace(in.Namespace)
-	u.SetName(in.Name)
+	u := k.empty(in.key())
 	if err := of(ctx).Patch(ctx, u, client.RawPatch(types.MergePatchType, text), client.FieldOwner(kube.FieldManager), strict); err != nil {
 		return nil, stale(err)
 	}
@@ -333,13 +350,9 @@ func (k kind) remove(ctx context.Context, in *struct {
 	Named
 	Match
 }) (*struct{}, error) {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(k.gvk)
-	u.SetNamespace(in.Namespace)
-	u.SetName(in.Name)
 	var options []client.DeleteOption
 	if v := in.version(); v != "" {
 		options = append(options, client.Preconditions(metav1.Preconditions{ResourceVersion: ptr.To(v)}))
 	}
-	return nil, stale(of(ctx).Delete(ctx, u, options...))
+	return nil, stale(of(ctx).Delete(ctx, k.empty(in.key()), options...))
 }

@@ -11,9 +11,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -142,34 +139,20 @@ func operate(ctx context.Context, cloud Named, once Once, spec v1alpha1.Onecloud
 		return nil, failed(err)
 	}
 	spec.Requester = requester
-	o := &cluster.Operation{ObjectMeta: metav1.ObjectMeta{Namespace: cloud.Namespace}, Spec: spec}
 	digest, err := once.digest(requester, spec.Action, spec)
 	if err != nil {
 		return nil, err
 	}
-	if digest != "" {
-		o.Name, o.Annotations = operation.Prefix(spec.Action)+digest[:idLength], map[string]string{annotationOnce: digest}
-	}
-	err = cluster.Operate(ctx, of(ctx), o)
-	status := http.StatusCreated
-	if apierrors.IsAlreadyExists(err) && digest != "" {
-		live, reading := cluster.OperationOf(ctx, of(ctx), client.ObjectKeyFromObject(o))
-		if reading != nil {
-			return nil, failed(reading)
-		}
-		if live.Annotations[annotationOnce] == digest {
-			o, err, status = live, nil, http.StatusOK
-		}
-	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&spec)
 	if err != nil {
-		return nil, failed(err)
+		return nil, fmt.Errorf("writing an operation: %w", err)
 	}
-	o.APIVersion, o.Kind = v1alpha1.GroupVersion.String(), v1alpha1.OperationKind
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-	if err != nil {
-		return nil, fmt.Errorf("showing operation %s: %w", o.Name, err)
-	}
-	return answer(status, &unstructured.Unstructured{Object: content}), nil
+	k := kindAt("operations")
+	u := k.empty(client.ObjectKey{Namespace: cloud.Namespace})
+	u.SetGenerateName(operation.Prefix(spec.Action))
+	u.SetLabels(map[string]string{v1alpha1.LabelOperationCloud: spec.Cloud})
+	u.Object["spec"] = content
+	return k.createOnce(ctx, u, digest)
 }
 
 // done is the answer of a verb that can be repeated.
@@ -243,7 +226,7 @@ type batch struct {
 
 // addAll creates machines, all or none.
 func addAll(ctx context.Context, in *batch) (*list[Added], error) {
-	machines := kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.path == "machines" })]
+	machines := kindAt("machines")
 	var text []byte
 	for _, item := range in.Body.Items {
 		u, err := machines.wanted(item, in.Namespace)

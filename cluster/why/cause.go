@@ -4,8 +4,10 @@ package why
 
 import (
 	"cmp"
+	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 
 	"yunion.io/x/ocadm/internal/agentlog"
@@ -185,9 +187,7 @@ func (c Cause) said(f *facts) []Hit {
 			continue
 		}
 		values := map[string]string{}
-		for k, v := range t.Values {
-			values[k] = v
-		}
+		maps.Copy(values, t.Values)
 		for _, name := range c.Says.SubexpNames() {
 			if name != "" {
 				values[name] = string(c.Says.ExpandString(nil, "${"+name+"}", t.Line, at))
@@ -222,6 +222,6 @@ var placeholder = regexp.MustCompile(`\$\{(\w+)\}`)
 func fill(text string, values map[string]string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(m string) string {
 		name := m[2 : len(m)-1]
-		return agentlog.Printable(cmp.Or(values[name], upper(name)))
+		return agentlog.Printable(cmp.Or(values[name], strings.ToUpper(name)))
 	})
 }

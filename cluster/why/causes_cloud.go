@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,12 +22,11 @@ const seenDelay = 2 * time.Minute
 
 func operatorCauses() []Cause {
 	return []Cause{
-		{ID: "definition-missing", Code: "OCA-7005", Layer: Operator, Title: "The operator is not installed", What: "${what}", Why: "${why}", Next: "${next}",
-			When: func(f *facts) []Hit { return f.refused("OCA-7005") }},
+		refusal("definition-missing", "OCA-7005", Operator, "The operator is not installed"),
 		{ID: "operator-missing", Code: "OCA-7530", Layer: Operator, On: string(operator), Title: "The operator's Deployment is gone",
 			Why: "there is a cloud, and nothing works on it", Next: "ocadm operator install",
 			When: func(f *facts) []Hit {
-				if f.Cloud == nil || f.Refused != nil || f.operator() >= 0 || len(f.operatorPods()) > 0 || f.lacks("deployments") {
+				if f.Cloud == nil || f.Refused != nil || f.operator() != nil || len(f.operatorPods()) > 0 || f.lacks("deployments") {
 					return nil
 				}
 				return []Hit{{On: operator, Evidence: []string{"no Deployment onecloud-operator in the namespaces that were read"}}}
@@ -35,11 +35,10 @@ func operatorCauses() []Cause {
 			Next: "kubectl -n ${namespace} scale deployment onecloud-operator --replicas=1",
 			Fix:  &Fix{Action: StartOperator, Title: "Start the operator: one replica", Command: "kubectl -n ${namespace} scale deployment ${deployment} --replicas=1"},
 			When: func(f *facts) []Hit {
-				i := f.operator()
-				if i < 0 || f.Deployments[i].Spec.Replicas == nil || *f.Deployments[i].Spec.Replicas != 0 {
+				d := f.operator()
+				if d == nil || d.Spec.Replicas == nil || *d.Spec.Replicas != 0 {
 					return nil
 				}
-				d := f.Deployments[i]
 				return []Hit{{On: operator, Evidence: []string{"Deployment " + d.Namespace + "/" + d.Name + " has 0 replicas"},
 					Values: map[string]string{"namespace": d.Namespace, "deployment": d.Name}}}
 			}},
@@ -110,8 +109,7 @@ func cloudCauses() []Cause {
 	}
 	const status = "ocadm cluster status; kubectl -n ${namespace} events --for oc/${cloud}"
 	return []Cause{
-		{ID: "no-cloud", Code: "OCA-7002", Layer: Operator, Title: "There is no such cloud", What: "${what}", Why: "${why}", Next: "${next}",
-			When: func(f *facts) []Hit { return f.refused("OCA-7002") }},
+		refusal("no-cloud", "OCA-7002", Operator, "There is no such cloud"),
 		{ID: "invalid-spec", Code: "OCA-7540", Layer: Setting, Title: "The resource of the cloud cannot be applied", Why: "a field is invalid; the message names it",
 			Next: "kubectl -n ${namespace} edit oc ${cloud}", Says: regexp.MustCompile(`^InvalidSpec: `), In: Message},
 		reason("invalid-option", "OCA-7013", v1alpha1.ReasonInvalidOption, "An option of a component is invalid",
@@ -136,7 +134,7 @@ func cloudCauses() []Cause {
 			Why: "its steps say why", Next: "ocadm operation show ${operation}",
 			When: func(f *facts) []Hit { return f.operations(v1alpha1.OperationFailed) }},
 		{ID: "update-failed", Code: "OCA-7551", Layer: Setting, Warning: true, Title: "The last update did not move the cloud", Why: "${why}", Next: "${next}",
-			When: func(f *facts) []Hit { return f.updateFailed() }},
+			When: (*facts).updateFailed},
 		{ID: "operation-paused", Code: "OCA-7545", Layer: Setting, Warning: true, Title: "An operation is paused", What: "Operation ${operation} is paused",
 			Why: "it waits until a user resumes it", Next: "ocadm operation show ${operation}; ocadm operation resume ${operation}",
 			When: func(f *facts) []Hit { return f.operations(v1alpha1.OperationPaused) }},
@@ -177,13 +175,8 @@ func agentCauses() []Cause {
 	return out
 }
 
-func (f *facts) operator() int {
-	for i, d := range f.Deployments {
-		if d.Name == "onecloud-operator" {
-			return i
-		}
-	}
-	return -1
+func (f *facts) operator() *appsv1.Deployment {
+	return first(f.Deployments, func(d *appsv1.Deployment) bool { return d.Name == "onecloud-operator" })
 }
 
 // lacks reports whether a kind could not be read.

@@ -21,16 +21,11 @@ const (
 
 func controlPlaneCauses() []Cause {
 	return []Cause{
-		{ID: "api-unreachable", Code: "OCA-4203", Layer: Symptom, Title: "The API server does not answer", What: "${what}", Why: "${why}", Next: "${next}",
-			When: func(f *facts) []Hit { return f.refused("OCA-4203") }},
-		{ID: "api-credentials", Code: "OCA-4204", Layer: ControlPlane, Title: "The API server rejects the kubeconfig", What: "${what}", Why: "${why}", Next: "${next}",
-			When: func(f *facts) []Hit { return f.refused("OCA-4204") }},
-		{ID: "api-forbidden", Code: "OCA-4205", Layer: ControlPlane, Title: "The account of the kubeconfig lacks permissions", What: "${what}", Why: "${why}", Next: "${next}",
-			When: func(f *facts) []Hit { return f.refused("OCA-4205") }},
-		{ID: "no-kubeconfig", Code: "OCA-4201", Layer: Symptom, Title: "The cluster was not asked: there is no kubeconfig", What: "${what}", Why: "${why}", Next: "${next}",
-			When: func(f *facts) []Hit { return f.refused("OCA-4201") }},
-		{ID: "kubeconfig-unusable", Code: "OCA-4202", Layer: Symptom, Title: "The cluster was not asked: the kubeconfig cannot be used",
-			What: "${what}", Why: "${why}", Next: "${next}", When: func(f *facts) []Hit { return f.refused("OCA-4202") }},
+		refusal("api-unreachable", "OCA-4203", Symptom, "The API server does not answer"),
+		refusal("api-credentials", "OCA-4204", ControlPlane, "The API server rejects the kubeconfig"),
+		refusal("api-forbidden", "OCA-4205", ControlPlane, "The account of the kubeconfig lacks permissions"),
+		refusal("no-kubeconfig", "OCA-4201", Symptom, "The cluster was not asked: there is no kubeconfig"),
+		refusal("kubeconfig-unusable", "OCA-4202", Symptom, "The cluster was not asked: the kubeconfig cannot be used"),
 		{ID: "certificate-expired", Code: "OCA-4301", Layer: ControlPlane, Title: "A certificate of Kubernetes has expired",
 			What: "The certificate ${file} of ${node} has expired", Why: "kubeadm's certificates end after a year unless an upgrade or a command renews them",
 			Next: "${next}",
@@ -101,6 +96,11 @@ func controlPlaneCauses() []Cause {
 // notOwnEtcd leaves out the etcd of the cloud, which logs the same.
 func notOwnEtcd(f *facts, t Text) bool {
 	return t.Values["component"] != "etcd" && (t.On == controlPlane || t.Values["namespace"] == "kube-system" || t.In == Message || t.In == Event)
+}
+
+// refusal is a cause that is what the API server, or the lack of a cloud, said to the one who asked.
+func refusal(id, code string, layer Layer, title string) Cause {
+	return Cause{ID: id, Code: code, Layer: layer, Title: title, What: "${what}", Why: "${why}", Next: "${next}", When: func(f *facts) []Hit { return f.refused(code) }}
 }
 
 // refused is the hit of what the API server, or the lack of a cloud, said to the one who asked.

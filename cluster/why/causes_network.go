@@ -160,12 +160,10 @@ func (f *facts) nodeAtTunnel(address string) *corev1.Node {
 	if err != nil {
 		return nil
 	}
-	for i := range f.Nodes {
-		for _, cidr := range slices.Concat(f.Nodes[i].Spec.PodCIDRs, []string{f.Nodes[i].Spec.PodCIDR}) {
-			if p, err := netip.ParsePrefix(cidr); err == nil && p.Contains(a) {
-				return &f.Nodes[i]
-			}
-		}
-	}
-	return nil
+	return first(f.Nodes, func(n *corev1.Node) bool {
+		return slices.ContainsFunc(append([]string{n.Spec.PodCIDR}, n.Spec.PodCIDRs...), func(cidr string) bool {
+			p, err := netip.ParsePrefix(cidr)
+			return err == nil && p.Contains(a)
+		})
+	})
 }

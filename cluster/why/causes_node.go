@@ -66,14 +66,14 @@ func nodeCauses() []Cause {
 			Why:  "the machines are copies of one image; DHCP may give both one address, and the pod network one MAC address",
 			Next: "on ${node}: rm /etc/machine-id && systemd-machine-id-setup, then reboot",
 			When: func(f *facts) []Hit {
-				first := map[string]string{}
+				seen := map[string]string{}
 				return f.nodesWhere(func(n *corev1.Node) string {
 					id := n.Status.NodeInfo.MachineID
-					if first[id] == "" || id == "" {
-						first[id] = n.Name
+					if seen[id] == "" || id == "" {
+						seen[id] = n.Name
 						return ""
 					}
-					return "node " + first[id] + " has machine id " + id + ", too"
+					return "node " + seen[id] + " has machine id " + id + ", too"
 				})
 			}},
 		{ID: "node-cordoned", Code: "OCA-3106", Layer: Setting, Warning: true, Title: "A node takes no new pods", What: "Node ${node} takes no new pods",
@@ -138,24 +138,12 @@ func last(lines []string) string {
 	return shorten(lines[len(lines)-1])
 }
 
-func (f *facts) nodesWhere(is func(*corev1.Node) string) []Hit {
-	var out []Hit
-	for i := range f.Nodes {
-		if evidence := is(&f.Nodes[i]); evidence != "" {
-			out = append(out, Hit{On: nodeSubject(f.Nodes[i].Name), Evidence: []string{evidence}})
-		}
-	}
-	return out
+func (f *facts) nodesWhere(evidence func(*corev1.Node) string) []Hit {
+	return where(f.Nodes, func(n *corev1.Node) Subject { return nodeSubject(n.Name) }, evidence)
 }
 
-func (f *facts) podsWhere(is func(*corev1.Pod) string) []Hit {
-	var out []Hit
-	for i := range f.Pods {
-		if evidence := is(&f.Pods[i]); evidence != "" {
-			out = append(out, Hit{On: podSubject(&f.Pods[i]), Evidence: []string{evidence}})
-		}
-	}
-	return out
+func (f *facts) podsWhere(evidence func(*corev1.Pod) string) []Hit {
+	return where(f.Pods, podSubject, evidence)
 }
 
 // ready finds nodes by their condition Ready.

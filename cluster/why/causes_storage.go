@@ -4,6 +4,7 @@ package why
 
 import (
 	"regexp"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -78,27 +79,16 @@ var (
 )
 
 func (f *facts) claimsWhere(is func(*corev1.PersistentVolumeClaim) string) []Hit {
-	var out []Hit
-	for i := range f.Claims {
-		c := &f.Claims[i]
-		if evidence := is(c); evidence != "" {
-			out = append(out, Hit{On: claimSubject(c.Namespace, c.Name), Evidence: []string{evidence}})
-		}
-	}
-	return out
+	return where(f.Claims, func(c *corev1.PersistentVolumeClaim) Subject { return claimSubject(c.Namespace, c.Name) }, is)
 }
 
 // wanted reports whether a pod that is not well waits for a claim: classes may bind at the first pod.
 func (f *facts) wanted(c *corev1.PersistentVolumeClaim) bool {
-	for i := range f.Pods {
-		p := &f.Pods[i]
-		for _, v := range p.Spec.Volumes {
-			if p.Namespace == c.Namespace && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == c.Name && f.unwell(p) {
-				return true
-			}
-		}
-	}
-	return false
+	return first(f.Pods, func(p *corev1.Pod) bool {
+		return p.Namespace == c.Namespace && f.unwell(p) && slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == c.Name
+		})
+	}) != nil
 }
 
 func (f *facts) claimsWithoutClass() []Hit {
@@ -151,10 +141,5 @@ func (f *facts) volumesWithoutNode() []Hit {
 }
 
 func (f *facts) nodeByHostname(name string) *corev1.Node {
-	for i, n := range f.Nodes {
-		if n.Name == name || n.Labels[corev1.LabelHostname] == name {
-			return &f.Nodes[i]
-		}
-	}
-	return nil
+	return first(f.Nodes, func(n *corev1.Node) bool { return n.Name == name || n.Labels[corev1.LabelHostname] == name })
 }

@@ -97,13 +97,29 @@ func (f *facts) values(h Hit) map[string]string {
 	return out
 }
 
-func (f *facts) pod(s Subject) *corev1.Pod {
-	for i := range f.Pods {
-		if podSubject(&f.Pods[i]) == s {
-			return &f.Pods[i]
+// first is the first of a list that is so, nil if none is.
+func first[T any](list []T, is func(*T) bool) *T {
+	for i := range list {
+		if is(&list[i]) {
+			return &list[i]
 		}
 	}
 	return nil
+}
+
+// where are the hits on those of a list for which there is evidence.
+func where[T any](list []T, on func(*T) Subject, evidence func(*T) string) []Hit {
+	var out []Hit
+	for i := range list {
+		if e := evidence(&list[i]); e != "" {
+			out = append(out, Hit{On: on(&list[i]), Evidence: []string{e}})
+		}
+	}
+	return out
+}
+
+func (f *facts) pod(s Subject) *corev1.Pod {
+	return first(f.Pods, func(p *corev1.Pod) bool { return podSubject(p) == s })
 }
 
 // component of the cloud in the snapshot; nil if there is none of that name.
@@ -111,12 +127,7 @@ func (f *facts) component(name string) *v1alpha1.ComponentStatus {
 	if f.Cloud == nil {
 		return nil
 	}
-	for i, c := range f.Cloud.Status.Components {
-		if c.Name == name {
-			return &f.Cloud.Status.Components[i]
-		}
-	}
-	return nil
+	return first(f.Cloud.Status.Components, func(c *v1alpha1.ComponentStatus) bool { return c.Name == name })
 }
 
 func (f *facts) condition(kind string) string {
@@ -320,12 +331,7 @@ func (f *facts) componentOf(namespace, name string) string {
 }
 
 func (f *facts) node(name string) *corev1.Node {
-	for i := range f.Nodes {
-		if f.Nodes[i].Name == name {
-			return &f.Nodes[i]
-		}
-	}
-	return nil
+	return first(f.Nodes, func(n *corev1.Node) bool { return n.Name == name })
 }
 
 // NodeReady is the condition Ready of a node, Unknown where it has none.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -299,7 +300,7 @@ func others() []provocation {
 		{"operator-missing", func(s *Snapshot) { s.withoutOperator() }},
 		{"operator-stopped", func(s *Snapshot) {
 			s.withoutOperatorPods()
-			s.Deployments[factsOf(s).operator()].Spec.Replicas = new(int32(0))
+			factsOf(s).operator().Spec.Replicas = new(int32(0))
 		}},
 		{"operator-down", func(s *Snapshot) {
 			s.withoutOperatorPods()
@@ -381,8 +382,7 @@ func (s *Snapshot) withoutOperatorPods() {
 
 func (s *Snapshot) withoutOperator() {
 	s.withoutOperatorPods()
-	i := factsOf(s).operator()
-	s.Deployments = append(s.Deployments[:i:i], s.Deployments[i+1:]...)
+	s.Deployments = slices.DeleteFunc(slices.Clone(s.Deployments), func(d appsv1.Deployment) bool { return d.Name == "onecloud-operator" })
 }
 
 // doctor is a finding of "ocadm node doctor".

@@ -20,5 +20,3 @@ func shorten(line string) string {
 	const head = lineBytes / 3
 	return strings.ToValidUTF8(line[:head], "") + " … " + strings.ToValidUTF8(line[len(line)-(lineBytes-head):], "")
 }
-
-func upper(name string) string { return strings.ToUpper(name) }

@@ -242,20 +242,20 @@ func (g *gathering) objects(ctx context.Context) {
 // sort makes the same cluster the same snapshot, whichever list came first.
 func (g *gathering) sort() {
 	s := g.s
-	sortByName(s.Pods, func(o *corev1.Pod) metav1.Object { return o })
-	sortByName(s.Events, func(o *corev1.Event) metav1.Object { return o })
-	sortByName(s.Leases, func(o *coordinationv1.Lease) metav1.Object { return o })
-	sortByName(s.Claims, func(o *corev1.PersistentVolumeClaim) metav1.Object { return o })
-	sortByName(s.StatefulSets, func(o *appsv1.StatefulSet) metav1.Object { return o })
-	sortByName(s.DaemonSets, func(o *appsv1.DaemonSet) metav1.Object { return o })
-	sortByName(s.Deployments, func(o *appsv1.Deployment) metav1.Object { return o })
+	sortByName(s.Pods)
+	sortByName(s.Events)
+	sortByName(s.Leases)
+	sortByName(s.Claims)
+	sortByName(s.StatefulSets)
+	sortByName(s.DaemonSets)
+	sortByName(s.Deployments)
 	s.Deployments = slices.CompactFunc(s.Deployments, func(a, b appsv1.Deployment) bool { return a.Namespace == b.Namespace && a.Name == b.Name })
 	slices.Sort(s.Missing)
 }
 
-func sortByName[T any](list []T, object func(*T) metav1.Object) {
+func sortByName[T any, P object[T]](list []T) {
 	slices.SortStableFunc(list, func(a, b T) int {
-		x, y := object(&a), object(&b)
+		x, y := P(&a), P(&b)
 		return slices.Compare([]string{x.GetNamespace(), x.GetName()}, []string{y.GetNamespace(), y.GetName()})
 	})
 }

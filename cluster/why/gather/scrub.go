@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -28,41 +29,31 @@ func strip(s *why.Snapshot) {
 			s.Cloud.ManagedFields = append(s.Cloud.ManagedFields, m)
 		}
 	}
-	for i := range s.Operations {
-		clean(&s.Operations[i])
+	for _, o := range slices.Concat(items(s.Operations), items(s.Nodes), items(s.Pods), items(s.Deployments), items(s.StatefulSets), items(s.DaemonSets),
+		items(s.Claims), items(s.Volumes), items(s.Events), items(s.Leases), items(s.Classes)) {
+		clean(o)
 	}
 	for i := range s.Nodes {
-		clean(&s.Nodes[i])
 		s.Nodes[i].Status.Images = nil
 	}
-	for i := range s.Pods {
-		clean(&s.Pods[i])
-	}
 	for i := range s.Deployments {
-		clean(&s.Deployments[i])
 		s.Deployments[i].Spec.Template.Annotations = nil
 	}
-	for i := range s.StatefulSets {
-		clean(&s.StatefulSets[i])
+}
+
+// object is a pointer to an item of a list.
+type object[T any] interface {
+	*T
+	metav1.Object
+}
+
+// items are those of a list, as what they have in common.
+func items[T any, P object[T]](list []T) []metav1.Object {
+	out := make([]metav1.Object, len(list))
+	for i := range list {
+		out[i] = P(&list[i])
 	}
-	for i := range s.DaemonSets {
-		clean(&s.DaemonSets[i])
-	}
-	for i := range s.Claims {
-		clean(&s.Claims[i])
-	}
-	for i := range s.Volumes {
-		clean(&s.Volumes[i])
-	}
-	for i := range s.Events {
-		clean(&s.Events[i])
-	}
-	for i := range s.Leases {
-		clean(&s.Leases[i])
-	}
-	for i := range s.Classes {
-		clean(&s.Classes[i])
-	}
+	return out
 }
 
 func clean(o metav1.Object) {

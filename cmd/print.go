@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yunion.io/x/ocadm/internal/ui"
+)
+
+// page is what a command prints for people. It is written in one go, so that nothing fails before.
+type page struct{ strings.Builder }
+
+func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+
+func (p *page) lines(prefix string, lines ...string) {
+	for _, l := range lines {
+		p.line("%s%s", prefix, l)
+	}
+}
+
+// next are the commands that are left to a person.
+func (p *page) next(commands []string) { p.lines("next: ", commands...) }
+
+// list is a title with lines below it; nothing without lines.
+func (p *page) list(title string, lines []string) {
+	if len(lines) > 0 {
+		p.line("%s\n  %s", title, strings.Join(lines, "\n  "))
+	}
+}
+
+func (p *page) table(header []string, rows [][]string) { _ = ui.Table(p, header, rows) } // a page takes everything
+
+// print writes v as JSON or YAML, or else its page.
+func (a *app) print(output *ui.Choice, v any, text func(*page)) error {
+	return ui.Print(a.Out, output.String(), v, func(w io.Writer) error {
+		var p page
+		text(&p)
+		_, err := io.WriteString(w, p.String())
+		return err
+	})
+}
+
+func yesNo(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "no"
+}
+
+// say prints lines to standard error, where the story of a command goes.
+func (a *app) say(lines []string) {
+	for _, l := range lines {
+		fmt.Fprintln(a.Err, l)
+	}
+}
+
+// group completes a command that only groups others.
+func group(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	c.Args, c.RunE = cobra.ArbitraryArgs, groupRunE
+	c.AddCommand(commands...)
+	return c
+}
+
+// addOutput adds -o with the format for people, JSON and YAML.
+func addOutput(c *cobra.Command, human string) *ui.Choice {
+	output := ui.NewFormat(human, "json", "yaml")
+	c.Flags().VarP(output, "output", "o", "output format")
+	return output
+}
+
+// shows completes a command that reads something and prints it.
+func shows[T any](a *app, c *cobra.Command, human string, read func(*cobra.Command, []string) (T, error), text func(*page, T)) *cobra.Command {
+	output := addOutput(c, human)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		v, err := read(c, args)
+		if err != nil {
+			return err
+		}
+		return a.print(output, v, func(p *page) { text(p, v) })
+	}
+	return c
+}
+
+// showsCloud completes a command that reads something of a cloud, or changes it, and prints that.
+func showsCloud[T any](a *app, f *cloudFlags, c *cobra.Command, human string, read func(context.Context, client.WithWatch, []string) (T, error),
+	text func(*page, T),
+) *cobra.Command {
+	f.add(a, c, nil, human, "json", "yaml")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return showCloud(a, f, c, func(ctx context.Context, k client.WithWatch) (T, error) { return read(ctx, k, args) }, text)
+	}
+	return c
+}
+
+// showCloud is the end of a command that checks something before.
+func showCloud[T any](a *app, f *cloudFlags, c *cobra.Command, read func(context.Context, client.WithWatch) (T, error), text func(*page, T)) error {
+	return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
+		v, err := read(ctx, k)
+		if err != nil {
+			return err
+		}
+		return a.print(f.output, v, func(p *page) { text(p, v) })
+	})
+}
