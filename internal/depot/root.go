@@ -133,28 +133,10 @@ func (s *Store) SetRoot(ctx context.Context, r Root) error {
 		}
 		r.Version++
 	}
-	raw, err := json.Marshal(r)
-	if err != nil {
+	if err := s.placeJSON(s.rootFile(r.Name), r); err != nil {
 		return fmt.Errorf("storing the root %s: %w", r.Name, err)
 	}
-	temp, err := s.temp("root-*")
-	if err != nil {
-		return fmt.Errorf("storing the root %s: %w", r.Name, err)
-	}
-	_, err = temp.Write(raw)
-	if err == nil {
-		err = temp.Sync()
-	}
-	if err == nil {
-		err = os.Rename(temp.Name(), s.rootFile(r.Name))
-	}
-	if err != nil {
-		return fmt.Errorf("storing the root %s: %w", r.Name, errors.Join(err, os.Remove(temp.Name()), temp.Close()))
-	}
-	if err := temp.Close(); err != nil {
-		return fmt.Errorf("storing the root %s: %w", r.Name, err)
-	}
-	return syncDir(s.rootDir())
+	return nil
 }
 
 func (r Root) removed() bool { return len(r.Images)+len(r.Files) == 0 }

@@ -20,11 +20,12 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"yunion.io/x/ocadm/internal/disk"
 )
 
 const (
@@ -217,11 +218,7 @@ func (a *Agent) apply(s Settings) error {
 		name string
 		data []byte
 	}{{SettingsFile, text}, {ConfigFile, want}} {
-		temp := f.name + ".new"
-		if err := os.WriteFile(temp, f.data, 0o600); err != nil {
-			return fmt.Errorf("writing keepalived's configuration: %w", err)
-		}
-		if err := os.Rename(temp, f.name); err != nil {
+		if err := disk.Replace(f.name, f.data); err != nil {
 			return fmt.Errorf("writing keepalived's configuration: %w", err)
 		}
 	}

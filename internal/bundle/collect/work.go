@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/internal/artifacts"
 	"yunion.io/x/ocadm/internal/bundle"
@@ -92,15 +91,6 @@ func (w *work) arrived(h v1.Hash) int64 {
 		return 0
 	}
 	return st.Size()
-}
-
-// free is how many bytes the disk can take.
-func (w *work) free() (int64, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(w.dir, &st); err != nil {
-		return 0, fmt.Errorf("looking for space in %s: %w", w.dir, err)
-	}
-	return int64(st.Bavail) * st.Bsize, nil //nolint:gosec // no disk is that large
 }
 
 // unpack returns the files of an artifact that has arrived.

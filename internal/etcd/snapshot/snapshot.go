@@ -28,6 +28,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/flock"
 )
 
@@ -65,7 +66,7 @@ func Save(ctx context.Context, endpoint string, config *tls.Config, dir string, 
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Info{}, fmt.Errorf("making the directory of snapshots: %w", err)
 	}
-	free, err := Free(dir)
+	free, err := disk.Free(dir)
 	if err != nil {
 		return Info{}, err
 	}
@@ -120,18 +121,9 @@ func removePartial(temp string) error {
 	return nil
 }
 
-// Free is how many bytes the disk of a directory has left.
-func Free(dir string) (int64, error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, fmt.Errorf("looking at the disk of %s: %w", dir, err)
-	}
-	return int64(s.Bavail) * s.Bsize, nil //nolint:gosec // a disk has fewer bytes than that
-}
-
 // Lacking says why the disk of a directory is too small for a number of bytes, "" if it is not.
 func Lacking(dir string, size int64) (why string, err error) {
-	free, err := Free(dir)
+	free, err := disk.Free(dir)
 	if need := size + Reserve; err == nil && free < need {
 		why = fmt.Sprintf("the disk of %s has %d MiB left, and %d are needed", dir, free>>20, need>>20)
 	}
