@@ -4,7 +4,6 @@ package depot
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +15,6 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/fetch"
@@ -94,11 +92,8 @@ func (s *Store) index(ctx context.Context, manifests []v1.Descriptor) (v1.Descri
 	if len(manifests) == 1 {
 		return manifests[0], nil
 	}
-	raw, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: manifests})
-	if err != nil {
-		return v1.Descriptor{}, err
-	}
-	return s.putDocument(ctx, raw, types.OCIImageIndex)
+	d, _, err := s.putIndex(ctx, manifests)
+	return d, err
 }
 
 // files stores the files of a platform.
@@ -179,18 +174,14 @@ func (s *Store) AddImage(ctx context.Context, img v1.Image) (d v1.Descriptor, er
 	if err != nil {
 		return d, fmt.Errorf("storing an image: %w", err)
 	}
-	for _, raw := range [][]byte{config, manifest} {
-		h, size, err := v1.SHA256(bytes.NewReader(raw))
-		if err != nil {
-			return d, err
-		}
-		if err := s.Put(ctx, h, size, bytes.NewReader(raw)); err != nil {
-			return d, err
-		}
-		d.Digest, d.Size = h, size
+	mediaType, err := img.MediaType()
+	if err != nil {
+		return d, err
 	}
-	d.MediaType, err = img.MediaType()
-	return d, err
+	if _, err := s.putDocument(ctx, config, ""); err != nil {
+		return d, err
+	}
+	return s.putDocument(ctx, manifest, mediaType)
 }
 
 func (s *Store) addLayer(ctx context.Context, l v1.Layer) error {

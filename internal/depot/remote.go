@@ -59,9 +59,13 @@ func (c *Client) Remote(ctx context.Context, arch string) (*Remote, error) {
 
 // FileOf are the files of a path, by architecture (a GOARCH).
 func (r *Remote) FileOf(path string) map[string]File {
+	return r.root.fileOf(path)
+}
+
+func (r Root) fileOf(path string) map[string]File {
 	out := map[string]File{}
-	for _, arch := range architectures(r.root) {
-		if f, ok := r.root.Files["linux/"+arch+path]; ok {
+	for _, arch := range architectures(r) {
+		if f, ok := r.Files["linux/"+arch+path]; ok {
 			out[arch] = f
 		}
 	}

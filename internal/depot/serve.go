@@ -244,18 +244,24 @@ func (s *Store) manifest(ctx context.Context, c Root, digest v1.Hash) (v1.Descri
 		}
 	}
 	for _, d := range c.Images {
-		if !d.MediaType.IsIndex() {
-			continue
-		}
-		var index v1.IndexManifest
-		if raw, err := s.document(ctx, d.Digest); err != nil || json.Unmarshal(raw, &index) != nil {
-			continue
-		}
-		if i := slices.IndexFunc(index.Manifests, func(m v1.Descriptor) bool { return m.Digest == digest }); i >= 0 {
-			return index.Manifests[i], true
+		if m, there := s.named(ctx, d, digest); there {
+			return m, true
 		}
 	}
 	return v1.Descriptor{}, false
+}
+
+// named finds the manifest with a digest that an index names.
+func (s *Store) named(ctx context.Context, d v1.Descriptor, digest v1.Hash) (v1.Descriptor, bool) {
+	var index v1.IndexManifest
+	if !d.MediaType.IsIndex() || s.read(ctx, d.Digest, &index) != nil {
+		return v1.Descriptor{}, false
+	}
+	i := slices.IndexFunc(index.Manifests, func(m v1.Descriptor) bool { return m.Digest == digest })
+	if i < 0 {
+		return v1.Descriptor{}, false
+	}
+	return index.Manifests[i], true
 }
 
 func serveBlob(w http.ResponseWriter, r *http.Request, s *Store, h v1.Hash, mediaType types.MediaType, absent string) {

@@ -266,7 +266,7 @@ func (s *Store) verify(ctx context.Context, h v1.Hash, f *os.File) error {
 		return nil
 	}
 	// Nodes that join together ask for the same blobs: each is read once, even if the first that asked has gone.
-	read := s.reading.DoChan(h.Hex, func() (any, error) { return nil, s.read(h, f.Name(), now) })
+	read := s.reading.DoChan(h.Hex, func() (any, error) { return nil, s.check(h, f.Name(), now) })
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -275,8 +275,8 @@ func (s *Store) verify(ctx context.Context, h v1.Hash, f *os.File) error {
 	}
 }
 
-// read compares a blob with its digest, and notes that it is sound.
-func (s *Store) read(h v1.Hash, file string, now stamp) error {
+// check compares a blob with its digest, and notes that it is sound.
+func (s *Store) check(h v1.Hash, file string, now stamp) error {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return ErrAbsent

@@ -21,6 +21,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -60,7 +61,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	joins := string(was) != healthy && bytes.Contains(a.known, []byte("unicast_peer"))
 	var all sync.WaitGroup
 	defer all.Wait()
-	all.Go(func() { a.follows(ctx) })
+	all.Go(func() { wait.NonSlidingUntilWithContext(ctx, a.follow, followEvery) }) // apart from the checks: it waits for the API server
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	answers := make(chan error)
@@ -95,20 +96,6 @@ func (a *Agent) Run(ctx context.Context) error {
 		if why != last {
 			a.Log.Info("the API server of this node", "why", why, "well", why == "")
 			last = why
-		}
-	}
-}
-
-// follows takes over the settings in the cluster until ctx ends, apart from the checks: it waits for the API server.
-func (a *Agent) follows(ctx context.Context) {
-	tick := time.NewTicker(followEvery)
-	defer tick.Stop()
-	for {
-		a.follow(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
 		}
 	}
 }
