@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -48,7 +49,7 @@ func (c *Client) EnsurePolicy(ctx context.Context, p Policy) (changed bool, err 
 		return false, err
 	}
 	if old == nil {
-		_, err := write[policyRecord](ctx, c, http.MethodPost, fmt.Sprintf("creating policy %q", p.Name), c.o.AuthURL+"/policies", "policy", p.fields())
+		_, err := write[policyRecord](ctx, c, http.MethodPost, creating(policies, p.Name), c.o.AuthURL+"/policies", "policy", p.fields())
 		return err == nil, err
 	}
 	fields := map[string]any{}
@@ -125,7 +126,7 @@ func (c *Client) bound(ctx context.Context, r roleRecord, project, policy string
 	bindings, err := list[rolePolicy](ctx, c, c.o.AuthURL, "rolepolicies", url.Values{"scope": {"system"}})
 	if IsForbidden(err) || IsNotFound(err) {
 		return slices.Contains(r.MatchPolicies, policy) ||
-			slices.ContainsFunc(mapValues(r.Policies), func(p string) bool { return p == policy }), nil
+			slices.Contains(slices.Concat(slices.Collect(maps.Values(r.Policies))...), policy), nil
 	}
 	if err != nil {
 		return false, err
@@ -153,12 +154,4 @@ func (c *Client) bound(ctx context.Context, r roleRecord, project, policy string
 		}
 	}
 	return slices.ContainsFunc(candidates, func(b rolePolicy) bool { return b.Policy == policy || b.PolicyID == policyID }), nil
-}
-
-func mapValues(m map[string][]string) []string {
-	var out []string
-	for _, v := range m {
-		out = append(out, v...)
-	}
-	return out
 }
