@@ -235,25 +235,10 @@ func (s *session) record(ctx context.Context, statement string) (map[string]stri
 		return nil, err
 	}
 	defer rows.Close()
-	columns, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
-	values, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
-	for i := range values {
-		into[i] = &values[i]
-	}
 	if !rows.Next() {
 		return nil, cmp.Or(rows.Err(), sql.ErrNoRows)
 	}
-	if err := rows.Scan(into...); err != nil {
-		return nil, err
-	}
-	out := map[string]string{}
-	for i, c := range columns {
-		out[strings.ToLower(c)] = values[i].String
-	}
-	return out, rows.Err()
+	return mysql.Record(rows)
 }
 
 func quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
