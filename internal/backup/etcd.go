@@ -61,9 +61,9 @@ func (p *Plan) StoreEtcd(ctx context.Context, w Watcher, backup, file string) (E
 	if len(p.Recipients) == 0 {
 		return Etcd{}, ErrUnencrypted
 	}
-	once, err := age.GenerateX25519Identity() // as Write does
+	recipients, once, err := readable(p.Recipients)
 	if err != nil {
-		return Etcd{}, fmt.Errorf("making a key: %w", err)
+		return Etcd{}, err
 	}
 	out := Etcd{Name: etcdName(backup)}
 	w.Info("writing %s to %s", out.Name, p.Store)
@@ -73,7 +73,7 @@ func (p *Plan) StoreEtcd(ctx context.Context, w Watcher, backup, file string) (E
 	}
 	defer f.Abort()
 	counted, plain := &counter{w: f, sum: sha256.New()}, sha256.New()
-	if err := packEtcd(ctx, counted, file, plain, append(slices.Clone(p.Recipients), once.Recipient())...); err != nil {
+	if err := packEtcd(ctx, counted, file, plain, recipients...); err != nil {
 		return Etcd{}, err
 	}
 	if err := f.Commit(); err != nil {

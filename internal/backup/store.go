@@ -4,6 +4,7 @@ package backup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -81,12 +82,7 @@ func List(ctx context.Context, s Store) ([]Info, error) {
 		}
 		out = append(out, info)
 	}
-	slices.SortStableFunc(out, func(a, b Info) int {
-		if c := b.Time.Compare(a.Time); c != 0 {
-			return c
-		}
-		return strings.Compare(b.Name, a.Name)
-	})
+	slices.SortStableFunc(out, func(a, b Info) int { return cmp.Or(b.Time.Compare(a.Time), strings.Compare(b.Name, a.Name)) })
 	return out, nil
 }
 
