@@ -11,6 +11,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,21 +64,11 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Socket == "" {
-		o.Socket = DefaultSocket
-	}
-	if o.MaxCommands <= 0 {
-		o.MaxCommands = DefaultMaxCommands
-	}
-	if o.AbandonAfter <= 0 {
-		o.AbandonAfter = DefaultAbandonAfter
-	}
-	if o.StopTimeout <= 0 {
-		o.StopTimeout = DefaultStopTimeout
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Socket = cmp.Or(o.Socket, DefaultSocket)
+	o.MaxCommands = cmp.Or(max(o.MaxCommands, 0), DefaultMaxCommands)
+	o.AbandonAfter = cmp.Or(max(o.AbandonAfter, 0), DefaultAbandonAfter)
+	o.StopTimeout = cmp.Or(max(o.StopTimeout, 0), DefaultStopTimeout)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o
 }
 

@@ -7,6 +7,7 @@ package finding
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -94,21 +95,12 @@ func (l List) Error() string {
 func (l List) Ignore(names []string) List {
 	out := make(List, len(l))
 	for i, f := range l {
-		if f.Severity == Error && f.Check != "" && ignored(f.Check, names) {
+		if f.Severity == Error && f.Check != "" && slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, "all") || strings.EqualFold(n, f.Check) }) {
 			f.Severity = Warning
 		}
 		out[i] = f
 	}
 	return out
-}
-
-func ignored(check string, names []string) bool {
-	for _, n := range names {
-		if strings.EqualFold(n, "all") || strings.EqualFold(n, check) {
-			return true
-		}
-	}
-	return false
 }
 
 // Of returns the findings that err carries, or nil.

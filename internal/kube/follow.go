@@ -81,7 +81,7 @@ func listAndWatch(ctx context.Context, c client.WithWatch, source int, like clie
 			objects[o.GetUID()] = o
 		}
 	}
-	send(ctx, out, contents{source: source, objects: clone(objects)})
+	send(ctx, out, contents{source: source, objects: maps.Clone(objects)})
 	w, err := c.Watch(ctx, list, append(opts, &client.ListOptions{Raw: rawFrom(list)})...)
 	if err != nil {
 		return err
@@ -107,17 +107,9 @@ func listAndWatch(ctx context.Context, c client.WithWatch, source int, like clie
 			} else {
 				objects[o.GetUID()] = o
 			}
-			send(ctx, out, contents{source: source, objects: clone(objects)})
+			send(ctx, out, contents{source: source, objects: maps.Clone(objects)})
 		}
 	}
-}
-
-func clone(in map[types.UID]client.Object) map[types.UID]client.Object {
-	out := make(map[types.UID]client.Object, len(in))
-	for k, v := range in {
-		out[k] = v
-	}
-	return out
 }
 
 func send(ctx context.Context, out chan<- contents, c contents) {

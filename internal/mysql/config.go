@@ -7,6 +7,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -55,18 +56,7 @@ type Config struct {
 
 // Addr is host:port.
 func (c Config) Addr() string {
-	port := c.Port
-	if port == 0 {
-		port = defaultPort
-	}
-	return net.JoinHostPort(c.Host, strconv.Itoa(port))
-}
-
-func (c Config) timeout() time.Duration {
-	if c.Timeout > 0 {
-		return c.Timeout
-	}
-	return defaultTimeout
+	return net.JoinHostPort(c.Host, strconv.Itoa(cmp.Or(c.Port, defaultPort)))
 }
 
 // as is the same server with another account.
@@ -91,8 +81,9 @@ func (c loginConfig) open() (*sql.DB, error) {
 		return nil, err
 	}
 	d.TLS, d.AllowFallbackToPlaintext = t, fallback
-	answer := max(c.timeout(), c.Patience)
-	d.Timeout, d.ReadTimeout, d.WriteTimeout = c.timeout(), answer, answer
+	timeout := cmp.Or(c.Timeout, defaultTimeout)
+	answer := max(timeout, c.Patience)
+	d.Timeout, d.ReadTimeout, d.WriteTimeout = timeout, answer, answer
 	d.InterpolateParams = true
 	d.Logger = &driverpkg.NopLogger{}
 	d.DialFunc = c.Dial

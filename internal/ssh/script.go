@@ -4,6 +4,7 @@ package ssh
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,10 +69,7 @@ func (c *Conn) root(ctx context.Context) (prefix, first string, err error) {
 	if err != nil || r.Exit == 0 {
 		return "sudo -n ", "", err
 	}
-	password := c.target.SudoPassword
-	if password == "" {
-		password = c.target.Password
-	}
+	password := cmp.Or(c.target.SudoPassword, c.target.Password)
 	if password == "" {
 		return "", "", noSudo(c.target, "sudo: "+orNothing(r.Stderr), "let the user run sudo without a password, or put sudo-password in the Secret")
 	}
@@ -91,10 +89,7 @@ func noSudo(t Target, cause, remedy string) error {
 }
 
 func orNothing(s string) string {
-	if s = strings.Join(strings.Fields(s), " "); s == "" {
-		return "it gave no reason"
-	}
-	return s
+	return cmp.Or(strings.Join(strings.Fields(s), " "), "it gave no reason")
 }
 
 // run runs a command line.

@@ -5,6 +5,7 @@ package ui
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"yunion.io/x/ocadm/internal/workflow"
@@ -152,12 +153,8 @@ func waiting(e workflow.Event) string {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func firstLine(s string) string {
-	for i := range s {
-		if s[i] == '\n' {
-			return s[:i]
-		}
-	}
-	return s
+	line, _, _ := strings.Cut(s, "\n")
+	return line
 }
 
 // amount formats progress.

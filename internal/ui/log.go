@@ -4,7 +4,6 @@ package ui
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 
@@ -23,51 +22,13 @@ func SetLogger(w, story io.Writer, verbosity int) *slog.Logger {
 	case verbosity >= 1:
 		level = slog.LevelInfo
 	}
-	logger := slog.New(fan{
+	logger := slog.New(slog.NewMultiHandler(
 		slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}),
 		slog.NewTextHandler(story, &slog.HandlerOptions{Level: level}),
-	})
+	))
 	klog.SetSlogLogger(logger.With("from", "kubernetes"))
 	slog.SetDefault(logger)
 	return logger
-}
-
-// fan gives every record to several handlers.
-type fan []slog.Handler
-
-func (f fan) Enabled(ctx context.Context, l slog.Level) bool {
-	for _, h := range f {
-		if h.Enabled(ctx, l) {
-			return true
-		}
-	}
-	return false
-}
-
-func (f fan) Handle(ctx context.Context, r slog.Record) error {
-	var errs []error
-	for _, h := range f {
-		if h.Enabled(ctx, r.Level) {
-			errs = append(errs, h.Handle(ctx, r.Clone()))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (f fan) WithAttrs(attrs []slog.Attr) slog.Handler {
-	out := make(fan, len(f))
-	for i, h := range f {
-		out[i] = h.WithAttrs(attrs)
-	}
-	return out
-}
-
-func (f fan) WithGroup(name string) slog.Handler {
-	out := make(fan, len(f))
-	for i, h := range f {
-		out[i] = h.WithGroup(name)
-	}
-	return out
 }
 
 // Slog writes every event to a log.
