@@ -211,7 +211,7 @@ func (s *Store) AddFile(ctx context.Context, name string) (f File, err error) {
 	if err != nil {
 		return f, fmt.Errorf("storing %s: %w", name, err)
 	}
-	if f.Digest, f.Size, err = v1.SHA256(fetch.Reader(ctx, in, func(int64) {})); err != nil {
+	if f.Digest, f.Size, err = v1.SHA256(fetch.Reader(ctx, in, nil)); err != nil {
 		return f, fmt.Errorf("storing %s: %w", name, err)
 	}
 	if _, err := in.Seek(0, io.SeekStart); err != nil {

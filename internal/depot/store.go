@@ -143,7 +143,7 @@ func (s *Store) Put(ctx context.Context, h v1.Hash, size int64, in io.Reader) er
 	}
 	return s.stored(h, s.place(file, func(out io.Writer) error {
 		sum := sha256.New()
-		n, err := io.Copy(io.MultiWriter(out, sum), fetch.Reader(ctx, io.LimitReader(in, size+1), func(int64) {}))
+		n, err := io.Copy(io.MultiWriter(out, sum), fetch.Reader(ctx, io.LimitReader(in, size+1), nil))
 		if got := hex.EncodeToString(sum.Sum(nil)); err == nil && (n != size || got != h.Hex) {
 			err = fmt.Errorf("got %d bytes or more with the digest sha256:%s, want %d", n, got, size)
 		}

@@ -291,7 +291,7 @@ func becauseOf(ctx context.Context, cause, err error) error {
 	return err
 }
 
-// Reader reads from r until ctx ends, and counts the bytes.
+// Reader reads from r until ctx ends, and counts the bytes; count may be nil.
 func Reader(ctx context.Context, r io.Reader, count func(int64)) io.Reader {
 	return counted{ctx, r, count}
 }
@@ -307,6 +307,8 @@ func (c counted) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := c.r.Read(p)
-	c.count(int64(n))
+	if c.count != nil {
+		c.count(int64(n))
+	}
 	return n, err
 }
