@@ -76,19 +76,7 @@ func newServerInfo(version, account string, vars map[string]string) ServerInfo {
 }
 
 func parseVersion(s string) (major, minor int) {
-	parts := strings.SplitN(s, ".", 3)
-	lead := func(p string) int {
-		end := 0
-		for end < len(p) && p[end] >= '0' && p[end] <= '9' {
-			end++
-		}
-		n, _ := strconv.Atoi(p[:end])
-		return n
-	}
-	major = lead(parts[0])
-	if len(parts) > 1 {
-		minor = lead(parts[1])
-	}
+	_, _ = fmt.Sscanf(s, "%d.%d", &major, &minor) // what is no number stays 0
 	return major, minor
 }
 
