@@ -277,18 +277,12 @@ func (s *Store) verify(ctx context.Context, h v1.Hash, f *os.File) error {
 
 // check compares a blob with its digest, and notes that it is sound.
 func (s *Store) check(h v1.Hash, file string, now stamp) error {
-	f, err := os.Open(file)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch got, err := fetch.Digest(file); {
+	case errors.Is(err, fs.ErrNotExist):
 		return ErrAbsent
-	} else if err != nil {
+	case err != nil:
 		return fmt.Errorf("reading the blob %s: %w", h, err)
-	}
-	sum := sha256.New()
-	_, err = io.Copy(sum, f)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("reading the blob %s: %w", h, err)
-	}
-	if hex.EncodeToString(sum.Sum(nil)) != h.Hex {
+	case got != h.Hex:
 		return errors.Join(ErrAbsent, fmt.Errorf("the blob %s was damaged on the disk", h), os.Remove(file))
 	}
 	s.mu.Lock()

@@ -82,7 +82,7 @@ func (f Fetcher) Fetch(ctx context.Context, url, file, want string, p Progress) 
 			expected = rest
 		}, p.Done)
 		if errors.Is(err, errRange) {
-			if got, err := digest(file); err == nil && got == want { // all of it is there
+			if got, err := Digest(file); err == nil && got == want { // all of it is there
 				return 0, nil
 			}
 			whole = true
@@ -97,7 +97,7 @@ func (f Fetcher) Fetch(ctx context.Context, url, file, want string, p Progress) 
 		}
 		return err
 	}
-	got, err := digest(file)
+	got, err := Digest(file)
 	if err != nil {
 		return fmt.Errorf("checking %s: %w", file, err)
 	}
@@ -158,7 +158,8 @@ func (f Fetcher) retry(ctx context.Context, try func() (brought int64, err error
 	}
 }
 
-func digest(file string) (string, error) {
+// Digest is the SHA-256 of a file in hexadecimal digits.
+func Digest(file string) (string, error) {
 	r, err := os.Open(file)
 	if err != nil {
 		return "", err

@@ -19,7 +19,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/registry"
@@ -185,15 +184,10 @@ func answered(repo name.Repository, err error) error {
 // maxDocument is larger than any manifest or configuration.
 const maxDocument = 8 << 20
 
-// The kinds of manifests that are asked for.
-var accepted = strings.Join([]string{
-	string(types.OCIImageIndex), string(types.DockerManifestList), string(types.OCIManifestSchema1), string(types.DockerManifestSchema2),
-}, ", ")
-
 // manifest downloads a manifest by its tag or digest.
 func (s *session) manifest(ctx context.Context, ref string) ([]byte, error) {
 	f := s.fetcher
-	f.Header = http.Header{"Accept": {accepted}}
+	f.Header = http.Header{"Accept": {registry.Accepted}}
 	return document(ctx, f, s.address("manifests", ref), ref)
 }
 

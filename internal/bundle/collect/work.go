@@ -3,8 +3,6 @@
 package collect
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +15,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/artifacts"
 	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 )
@@ -70,16 +69,13 @@ func (w *work) remove() error {
 
 // has reports whether a blob is there and sound. One that is not is removed: a power cut may have left it so.
 func (w *work) has(h v1.Hash) (bool, error) {
-	f, err := os.Open(w.blob(h))
-	if errors.Is(err, fs.ErrNotExist) {
+	switch got, err := fetch.Digest(w.blob(h)); {
+	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
-	} else if err != nil {
+	case err != nil:
 		return false, notWritten(err)
-	}
-	s := sha256.New()
-	_, err = io.Copy(s, f)
-	if err = errors.Join(err, f.Close()); err != nil || hex.EncodeToString(s.Sum(nil)) != h.Hex {
-		return false, errors.Join(err, os.Remove(f.Name()))
+	case got != h.Hex:
+		return false, os.Remove(w.blob(h))
 	}
 	return true, nil
 }
