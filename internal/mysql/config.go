@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"net"
 	"strconv"
 	"time"
@@ -50,8 +49,6 @@ type Config struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// OnStatement receives the verb ("CREATE USER", "SELECT") of every statement before it is sent.
 	OnStatement func(verb string)
-	// Wrap replaces or wraps the driver's connector.
-	Wrap func(driver.Connector) driver.Connector
 }
 
 // Addr is host:port.
@@ -90,9 +87,6 @@ func (c loginConfig) open() (*sql.DB, error) {
 	conn, err := driverpkg.NewConnector(d)
 	if err != nil {
 		return nil, err
-	}
-	if c.Wrap != nil {
-		conn = c.Wrap(conn)
 	}
 	db := sql.OpenDB(conn)
 	db.SetMaxOpenConns(maxConns)

@@ -32,13 +32,9 @@ func SetLogger(w, story io.Writer, verbosity int) *slog.Logger {
 }
 
 // Slog writes every event to a log.
-func Slog(l *slog.Logger) Renderer { return logged{l} }
+func Slog(l *slog.Logger) Renderer { return sink(func(e workflow.Event) { logEvent(l, e) }) }
 
-type logged struct{ l *slog.Logger }
-
-func (logged) Close() {}
-
-func (g logged) Event(e workflow.Event) {
+func logEvent(l *slog.Logger, e workflow.Event) {
 	var attrs []slog.Attr
 	add := func(key, value string) {
 		if value != "" {
@@ -60,5 +56,5 @@ func (g logged) Event(e workflow.Event) {
 	if len(e.Findings) > 0 {
 		attrs = append(attrs, slog.Any("findings", e.Findings))
 	}
-	g.l.LogAttrs(context.Background(), slog.LevelDebug, string(e.Type), attrs...) //nolint:forbidigo // a sink has no context and this one needs none
+	l.LogAttrs(context.Background(), slog.LevelDebug, string(e.Type), attrs...) //nolint:forbidigo // a sink has no context and this one needs none
 }
