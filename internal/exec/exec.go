@@ -208,8 +208,7 @@ func lastLine(s string) string {
 
 // Output returns what err's program printed, and whether err holds one.
 func Output(err error) (string, bool) {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Output, true
 	}
 	return "", false

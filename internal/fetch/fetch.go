@@ -170,8 +170,7 @@ func Digest(file string) (string, error) {
 }
 
 func temporary(err error) bool {
-	var s *StatusError
-	if errors.As(err, &s) {
+	if s, ok := errors.AsType[*StatusError](err); ok {
 		return s.Code >= http.StatusInternalServerError || s.Code == http.StatusTooManyRequests || s.Code == http.StatusRequestTimeout
 	}
 	var local *fs.PathError
@@ -181,8 +180,7 @@ func temporary(err error) bool {
 
 // asked is how long the server asks to wait.
 func asked(err error) time.Duration {
-	var s *StatusError
-	if errors.As(err, &s) {
+	if s, ok := errors.AsType[*StatusError](err); ok {
 		return min(s.After, maxPause)
 	}
 	return 0

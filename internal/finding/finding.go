@@ -105,12 +105,10 @@ func (l List) Ignore(names []string) List {
 
 // Of returns the findings that err carries, or nil.
 func Of(err error) List {
-	var l List
-	if errors.As(err, &l) {
+	if l, ok := errors.AsType[List](err); ok {
 		return l
 	}
-	var f Finding
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[Finding](err); ok {
 		return List{f}
 	}
 	return nil

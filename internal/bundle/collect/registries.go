@@ -163,8 +163,7 @@ func (e *downError) Unwrap() error { return e.err }
 
 // answered makes the error of an answer one that the fetcher knows.
 func answered(repo name.Repository, err error) error {
-	var untrusted *tls.CertificateVerificationError
-	if errors.As(err, &untrusted) {
+	if untrusted, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return untrusted
 	}
 	if repo.Scheme() == "http" && errors.Is(err, http.ErrSchemeMismatch) { // HTTPS was tried before
