@@ -34,7 +34,7 @@ func (s *Store) fill(ctx context.Context, root string, b *bundle.Bundle, progres
 	var blobs []v1.Descriptor
 	var files []bundle.FileInfo
 	for _, view := range b.Views() {
-		blobs = append(blobs, images(view, manifests)...)
+		blobs = append(blobs, blobsOf(view, manifests)...)
 		files = append(files, view.Contents().Files...)
 	}
 	blobs = distinct(blobs)
@@ -67,8 +67,8 @@ func (s *Store) fill(ctx context.Context, root string, b *bundle.Bundle, progres
 	return s.SetRoot(ctx, r)
 }
 
-// images adds the manifests of a platform to those of each image, and returns all blobs.
-func images(b *bundle.Bundle, manifests map[string][]v1.Descriptor) (blobs []v1.Descriptor) {
+// blobsOf adds the manifests of a platform to those of each image, and returns all blobs.
+func blobsOf(b *bundle.Bundle, manifests map[string][]v1.Descriptor) (blobs []v1.Descriptor) {
 	for _, i := range b.Contents().Images {
 		manifest, rest := b.Image(i.Name)
 		manifest.Annotations = nil // the name, again

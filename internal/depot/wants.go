@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/registry"
 )
 
@@ -93,11 +94,8 @@ func (w Want) before(o Want) bool {
 }
 
 func (w Want) repository() (name string, byDigest bool) {
-	name, _, byDigest = strings.Cut(w.Image, "@")
-	if !byDigest {
-		name, _ = splitTag(name)
-	}
-	return name, byDigest
+	ref := images.Split(w.Image)
+	return ref.Repository, ref.Digest != ""
 }
 
 // local reports whether an image is of a registry of the machine that asks: that is another one on every machine.
