@@ -270,20 +270,31 @@ func (a *Admin) ours(op, name string) (quoted string, err error) {
 
 // DropDatabase removes a database that is this cloud's, with everything in it. One that does not exist is fine.
 func (a *Admin) DropDatabase(ctx context.Context, name string) error {
-	op := fmt.Sprintf("dropping database %q", name)
+	return a.drop(ctx, thing{kindDatabase, name})
+}
+
+// DropAccount removes an account that is this cloud's. One that does not exist is fine.
+func (a *Admin) DropAccount(ctx context.Context, user string) error {
+	return a.drop(ctx, thing{kindAccount, user})
+}
+
+func (a *Admin) drop(ctx context.Context, t thing) error {
 	snap, err := a.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
-	t := snap.normal(thing{kindDatabase, name})
+	op := "dropping " + t.String()
+	t = snap.normal(t)
 	owner, marked := snap.owner(t)
-	if !marked && !snap.has(name) {
+	switch {
+	case !marked && (t.kind == kindAccount || !snap.has(t.name)):
 		return nil
-	}
-	if !marked || owner.ID != a.cfg.Owner.ID {
+	case owner.ID != a.cfg.Owner.ID || !marked:
 		return a.foreign(op, snap, obstacle{t, owner})
+	case t.kind == kindDatabase:
+		return a.dropDatabase(ctx, t.name)
 	}
-	return a.dropDatabase(ctx, t.name)
+	return a.dropAccount(ctx, t.name)
 }
 
 // Tables lists the tables of a database, sorted.
@@ -293,20 +304,4 @@ func (a *Admin) Tables(ctx context.Context, database string) ([]string, error) {
 		return nil, a.fail(fmt.Sprintf("listing the tables of database %q", database), err, NoCreate)
 	}
 	return names, nil
-}
-
-// DropAccount removes an account that is this cloud's. One that does not exist is fine.
-func (a *Admin) DropAccount(ctx context.Context, user string) error {
-	snap, err := a.Snapshot(ctx)
-	if err != nil {
-		return err
-	}
-	t := snap.normal(thing{kindAccount, user})
-	switch owner, marked := snap.owner(t); {
-	case !marked:
-		return nil
-	case owner.ID != a.cfg.Owner.ID:
-		return a.foreign(fmt.Sprintf("dropping account %q", user), snap, obstacle{t, owner})
-	}
-	return a.dropAccount(ctx, user)
 }
