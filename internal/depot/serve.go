@@ -161,21 +161,13 @@ func serve(w http.ResponseWriter, r *http.Request, s *Store, t target, node bool
 	w.Header().Set("Docker-Distribution-API-Version", "registry/2.0")
 	switch t.kind {
 	case base:
-		writeJSON(w, struct{}{})
+		answer(w, r, struct{}{}, nil)
 	case contents:
 		c, err := s.Contents(r.Context())
-		if err != nil {
-			failed(w, r, err, "UNKNOWN")
-			return
-		}
-		writeJSON(w, Listing{c, s.inUse(r.Context())})
+		answer(w, r, Listing{c, s.inUse(r.Context())}, err)
 	case roots:
 		list, err := s.allRoots()
-		if err != nil {
-			failed(w, r, err, "UNKNOWN")
-			return
-		}
-		writeJSON(w, list)
+		answer(w, r, list, err)
 	case file:
 		c, err := s.Contents(r.Context())
 		f, ok := c.Files[t.name]
@@ -297,7 +289,12 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"errors": []any{map[string]string{"code": code, "message": strings.ToLower(http.StatusText(status))}}})
 }
 
-func writeJSON(w http.ResponseWriter, v any) {
+// answer sends a document, unless it could not be made.
+func answer(w http.ResponseWriter, r *http.Request, v any, err error) {
+	if err != nil {
+		failed(w, r, err, "UNKNOWN")
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(v) // the client has gone
 }

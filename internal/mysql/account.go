@@ -265,7 +265,7 @@ func verifyLogin(ctx context.Context, cfg Config, user, password, database strin
 			Detail: "the server took the login for account " + quoteAccount(current)}
 	}
 	for _, s := range statements {
-		if err := exec(ctx, login.Config, db, s); err != nil {
+		if err := exec(ctx, login, db, s); err != nil {
 			e := login.newError("using the granted privileges", err, NoGrantOption)
 			if e.Class == NoGrantOption {
 				e.Account = quoteAccount(current)

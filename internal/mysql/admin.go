@@ -50,7 +50,7 @@ func Open(ctx context.Context, cfg Config) (*Admin, error) {
 
 // connect opens a server of any age.
 func connect(ctx context.Context, cfg Config) (*Admin, error) {
-	db, err := loginConfig{Config: cfg}.open()
+	db, err := cfg.open()
 	if err != nil {
 		return nil, cfg.newError(opConnect, err, "")
 	}

@@ -49,6 +49,9 @@ type Config struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// OnStatement receives the verb ("CREATE USER", "SELECT") of every statement before it is sent.
 	OnStatement func(verb string)
+
+	// database is the one that connections begin in, "" for none.
+	database string
 }
 
 // Addr is host:port.
@@ -57,19 +60,14 @@ func (c Config) Addr() string {
 }
 
 // as is the same server with another account.
-func (c Config) as(user, password, database string) loginConfig {
-	c.User, c.Password = user, password
-	return loginConfig{Config: c, database: database}
-}
-
-type loginConfig struct {
-	Config
-	database string
+func (c Config) as(user, password, database string) Config {
+	c.User, c.Password, c.database = user, password, database
+	return c
 }
 
 // open makes a pool; nothing is connected yet. The driver takes its configuration as a value, not as a DSN, so no character of a
 // password needs escaping. Placeholders are interpolated by the driver: statements like CREATE USER cannot be prepared.
-func (c loginConfig) open() (*sql.DB, error) {
+func (c Config) open() (*sql.DB, error) {
 	d := driverpkg.NewConfig()
 	d.Net, d.Addr, d.DBName = "tcp", c.Addr(), c.database
 	d.User, d.Passwd = c.User, c.Password
