@@ -114,16 +114,7 @@ func (c *Client) EnsureEndpoint(ctx context.Context, s *Snapshot, want Endpoint)
 func (c *Client) updateEndpoint(
 	ctx context.Context, s *Snapshot, op string, e Endpoint, url string, enabled bool, certificate string,
 ) (changed bool, err error) {
-	fields := map[string]any{}
-	if e.CertificateID != certificate {
-		fields["service_certificate"] = certificate
-	}
-	if e.URL != url {
-		fields["url"] = url
-	}
-	if e.Enabled != enabled {
-		fields["enabled"] = enabled
-	}
+	fields := changes(field{"service_certificate", e.CertificateID, certificate}, field{"url", e.URL, url}, field{"enabled", e.Enabled, enabled})
 	if len(fields) == 0 {
 		return false, nil
 	}

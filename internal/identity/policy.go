@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+
+	"k8s.io/utils/ptr"
 )
 
 // Policy is a set of permissions. Policies and roles are all that the administrator of a fresh identity service may write.
@@ -52,22 +54,30 @@ func (c *Client) EnsurePolicy(ctx context.Context, p Policy) (changed bool, err 
 		_, err := write[policyRecord](ctx, c, http.MethodPost, creating(policies, p.Name), c.o.AuthURL+"/policies", "policy", p.fields())
 		return err == nil, err
 	}
-	fields := map[string]any{}
-	if !sameJSON(old.Blob, p.Blob) {
-		fields["blob"] = p.Blob
-	}
-	if old.Scope != p.Scope {
-		fields["scope"] = p.Scope
-	}
-	if old.Enabled != nil && !*old.Enabled {
-		fields["enabled"] = true
-	}
+	fields := changes(field{"blob", old.Blob, p.Blob}, field{"scope", old.Scope, p.Scope}, field{"enabled", ptr.Deref(old.Enabled, true), true})
 	if len(fields) == 0 {
 		return false, nil
 	}
 	_, err = write[policyRecord](ctx, c, http.MethodPut, fmt.Sprintf("updating policy %q", p.Name), join(c.o.AuthURL, "policies", old.ID),
 		"policy", fields)
 	return err == nil, err
+}
+
+// field is one of a record, as it is and as it should be.
+type field struct {
+	name     string
+	is, want any
+}
+
+// changes are the fields to write.
+func changes(fields ...field) map[string]any {
+	out := map[string]any{}
+	for _, f := range fields {
+		if !sameJSON(f.is, f.want) {
+			out[f.name] = f.want
+		}
+	}
+	return out
 }
 
 // sameJSON compares values as they look on the wire.

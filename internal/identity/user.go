@@ -34,16 +34,8 @@ func (c *Client) EnsureUser(ctx context.Context, s *Snapshot, want Account) (id 
 			return user.ID, true, nil
 		}
 	}
-	fields := map[string]any{}
-	if user.IsSystemAccount != want.System {
-		fields["is_system_account"] = want.System
-	}
-	if user.AllowWebConsole != want.WebConsole {
-		fields["allow_web_console"] = want.WebConsole
-	}
-	if !user.Enabled {
-		fields["enabled"] = true
-	}
+	fields := changes(field{"is_system_account", user.IsSystemAccount, want.System}, field{"allow_web_console", user.AllowWebConsole, want.WebConsole},
+		field{"enabled", user.Enabled, true})
 	works, err := c.passwordWorks(ctx, want.Name, want.Password)
 	if err != nil {
 		return "", false, err
