@@ -140,12 +140,7 @@ func (t Table) Unpinned(a Artifact, arch, remedy string) error {
 	if list := t.Kubernetes(arch); len(list) > 0 {
 		pinned = "the programs of Kubernetes " + strings.Join(list, ", ")
 	}
-	return finding.Finding{
-		Code: CodeUnpinned, Severity: finding.Error,
-		What:   fmt.Sprintf("No checksum of %s %s for %s is known", a.Name, a.Version, arch),
-		Cause:  "this ocadm has the checksums of " + pinned,
-		Remedy: remedy,
-	}
+	return finding.New(CodeUnpinned, fmt.Sprintf("No checksum of %s %s for %s is known", a.Name, a.Version, arch), "this ocadm has the checksums of "+pinned, remedy)
 }
 
 // Extract reads a download and calls put for every file in it that belongs on a node, with its path there.

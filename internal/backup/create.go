@@ -94,17 +94,26 @@ func (p *Plan) Write(ctx context.Context, w Watcher) (Info, error) {
 	recipients := p.Recipients
 	p.once = p.Identity
 	if len(recipients) > 0 && p.once == nil {
-		once, err := age.GenerateX25519Identity() // so that the file can be read back here; it is never stored
-		if err != nil {
-			return Info{}, fmt.Errorf("making a key: %w", err)
+		var err error
+		if recipients, p.once, err = readable(recipients); err != nil {
+			return Info{}, err
 		}
-		recipients, p.once = append(slices.Clone(recipients), once.Recipient()), once
 	}
-	info, err := p.store(ctx, w, recipients)
+	name := FileName(p.Header)
+	info, err := steadily(w, func() (Info, error) { return p.attempt(ctx, w, name, recipients) })
 	if err == nil && p.SkipProof {
 		err = writeInfo(ctx, p.Store, info)
 	}
 	return info, err
+}
+
+// readable adds a recipient, with which a file can be read back here. Its key is never stored.
+func readable(recipients []age.Recipient) ([]age.Recipient, age.Identity, error) {
+	once, err := age.GenerateX25519Identity()
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a key: %w", err)
+	}
+	return append(slices.Clone(recipients), once.Recipient()), once, nil
 }
 
 // Prove proves what Write stored, unless it is to be skipped, and notes beside the file what came of it.
@@ -177,20 +186,19 @@ func (p *Plan) room(ctx context.Context) (need, free int64, err error) {
 	return need, free, err
 }
 
-// store writes the file, and begins again while tables change.
-func (p *Plan) store(ctx context.Context, w Watcher, recipients []age.Recipient) (Info, error) {
-	name := FileName(p.Header)
+// steadily makes something of databases, and begins again while their tables change.
+func steadily[T any](w Watcher, attempt func() (T, error)) (T, error) {
 	for n := 1; ; n++ {
-		w.Info("writing %s to %s", name, p.Store)
-		info, err := p.attempt(ctx, w, name, recipients)
+		out, err := attempt()
 		if !errors.Is(err, dump.ErrSchemaChanged) || n == attempts {
-			return info, err
+			return out, err
 		}
 		w.Info("%v: beginning again", err)
 	}
 }
 
 func (p *Plan) attempt(ctx context.Context, w Watcher, name string, recipients []age.Recipient) (Info, error) {
+	w.Info("writing %s to %s", name, p.Store)
 	f, err := p.Store.Create(ctx, name)
 	if err != nil {
 		return Info{}, err

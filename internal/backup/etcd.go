@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"filippo.io/age"
+
+	"yunion.io/x/ocadm/internal/fetch"
 )
 
 // EtcdSuffix of the name of a snapshot of etcd. It lies beside a backup and has its name otherwise, so it goes when the backup goes. Like a backup it is an
@@ -61,9 +63,9 @@ func (p *Plan) StoreEtcd(ctx context.Context, w Watcher, backup, file string) (E
 	if len(p.Recipients) == 0 {
 		return Etcd{}, ErrUnencrypted
 	}
-	once, err := age.GenerateX25519Identity() // as Write does
+	recipients, once, err := readable(p.Recipients)
 	if err != nil {
-		return Etcd{}, fmt.Errorf("making a key: %w", err)
+		return Etcd{}, err
 	}
 	out := Etcd{Name: etcdName(backup)}
 	w.Info("writing %s to %s", out.Name, p.Store)
@@ -73,7 +75,7 @@ func (p *Plan) StoreEtcd(ctx context.Context, w Watcher, backup, file string) (E
 	}
 	defer f.Abort()
 	counted, plain := &counter{w: f, sum: sha256.New()}, sha256.New()
-	if err := packEtcd(ctx, counted, file, plain, append(slices.Clone(p.Recipients), once.Recipient())...); err != nil {
+	if err := packEtcd(ctx, counted, file, plain, recipients...); err != nil {
 		return Etcd{}, err
 	}
 	if err := f.Commit(); err != nil {
@@ -109,23 +111,10 @@ func packEtcd(ctx context.Context, w io.Writer, file string, plain io.Writer, re
 	if err := layers.tar.WriteHeader(h); err != nil {
 		return fmt.Errorf("writing the snapshot: %w", err)
 	}
-	if _, err := io.Copy(io.MultiWriter(layers.tar, plain), until{ctx, f}); err != nil {
+	if _, err := io.Copy(io.MultiWriter(layers.tar, plain), fetch.Reader(ctx, f, nil)); err != nil {
 		return fmt.Errorf("writing the snapshot: %w", err)
 	}
 	return layers.end()
-}
-
-// until is a file that is read until a context ends.
-type until struct {
-	ctx context.Context
-	io.Reader
-}
-
-func (u until) Read(b []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return u.Reader.Read(b)
 }
 
 // ReadEtcd reads a snapshot that was stored beside a backup to its end. into gets its name, which has no directory, and its size, and says where to write
@@ -136,7 +125,7 @@ func ReadEtcd(ctx context.Context, w Watcher, s Store, name string, into func(na
 		return err
 	}
 	defer f.Close()
-	in := &watched{Reader: until{ctx, f}, watcher: w}
+	in := &watched{Reader: fetch.Reader(ctx, f, nil), watcher: w}
 	err = unpackEtcd(in, into, ids)
 	if in.failed != nil {
 		err = in.failed

@@ -82,13 +82,7 @@ func (v Vault) Save(ctx context.Context, set, by string, databases []string, w W
 	if err != nil || there && was.By == by {
 		return was, err
 	}
-	for n := 1; ; n++ {
-		s, err := v.save(ctx, w, set, by, databases)
-		if !errors.Is(err, dump.ErrSchemaChanged) || n == attempts {
-			return s, err
-		}
-		w.Info("%v: beginning again", err)
-	}
+	return steadily(w, func() (Saved, error) { return v.save(ctx, w, set, by, databases) })
 }
 
 func (v Vault) save(ctx context.Context, w Watcher, set, by string, databases []string) (Saved, error) {
@@ -238,12 +232,12 @@ func (v Vault) Try(ctx context.Context) error {
 
 // Drop removes a set; its index goes first.
 func (v Vault) Drop(ctx context.Context, set string) error {
-	return v.drop(ctx, func(name string) bool { return name == v.index(set) || strings.HasPrefix(name, v.index(set)+"_") })
+	return drop(ctx, v.Admin, func(name string) bool { return name == v.index(set) || strings.HasPrefix(name, v.index(set)+"_") })
 }
 
 // Keep removes every set but some.
 func (v Vault) Keep(ctx context.Context, sets ...string) error {
-	return v.drop(ctx, v.notOf(sets))
+	return drop(ctx, v.Admin, v.notOf(sets))
 }
 
 // Frees is the space that Keep would free, in bytes, as the server estimates it.
@@ -264,14 +258,15 @@ func (v Vault) notOf(sets []string) func(name string) bool {
 	}
 }
 
-func (v Vault) drop(ctx context.Context, which func(name string) bool) error {
-	owned, _, err := v.Admin.Owned(ctx)
+// drop drops some databases of a cloud, in the order of their names: an index comes before what it lists.
+func drop(ctx context.Context, a *mysql.Admin, which func(name string) bool) error {
+	owned, _, err := a.Owned(ctx)
 	if err != nil {
 		return err
 	}
-	for _, name := range owned { // sorted: an index comes before what it lists
+	for _, name := range owned {
 		if which(name) {
-			if err := v.Admin.DropDatabase(ctx, name); err != nil {
+			if err := a.DropDatabase(ctx, name); err != nil {
 				return err
 			}
 		}

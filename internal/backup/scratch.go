@@ -54,21 +54,11 @@ func (s *Scratch) Close(ctx context.Context) error {
 }
 
 func (s *Scratch) drop(ctx context.Context) error {
-	owned, accounts, err := s.admin.Owned(ctx)
+	err := drop(ctx, s.admin, func(name string) bool { return strings.HasPrefix(name, scratchPrefix+s.owner+"_") })
 	if err != nil {
 		return err
 	}
-	for _, name := range owned {
-		if strings.HasPrefix(name, scratchPrefix+s.owner+"_") {
-			if err := s.admin.DropDatabase(ctx, name); err != nil {
-				return err
-			}
-		}
-	}
-	if slices.Contains(accounts, s.User()) {
-		return s.admin.DropAccount(ctx, s.User())
-	}
-	return nil
+	return s.admin.DropAccount(ctx, s.User())
 }
 
 // User is the account that Grant makes.
@@ -94,13 +84,9 @@ func Databases(ctx context.Context, a *mysql.Admin) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	exists := map[string]bool{}
-	for _, n := range there {
-		exists[n] = true
-	}
 	out := []string{}
 	for _, n := range owned {
-		if exists[n] && !strings.HasPrefix(n, scratchPrefix) && !strings.HasPrefix(n, savedPrefix) {
+		if slices.Contains(there, n) && !strings.HasPrefix(n, scratchPrefix) && !strings.HasPrefix(n, savedPrefix) {
 			out = append(out, n)
 		}
 	}

@@ -4,6 +4,7 @@ package backup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"yunion.io/x/ocadm/internal/disk"
 )
 
 // Store is where backups lie: a directory or a bucket. Names have no slash.
@@ -81,12 +82,7 @@ func List(ctx context.Context, s Store) ([]Info, error) {
 		}
 		out = append(out, info)
 	}
-	slices.SortStableFunc(out, func(a, b Info) int {
-		if c := b.Time.Compare(a.Time); c != 0 {
-			return c
-		}
-		return strings.Compare(b.Name, a.Name)
-	})
+	slices.SortStableFunc(out, func(a, b Info) int { return cmp.Or(b.Time.Compare(a.Time), strings.Compare(b.Name, a.Name)) })
 	return out, nil
 }
 
@@ -171,12 +167,7 @@ func (f *dirFile) Commit() error {
 		return fmt.Errorf("storing %s: %w", filepath.Base(f.final), err)
 	}
 	f.done = true
-	dir, err := os.Open(filepath.Dir(f.final))
-	if err != nil {
-		return fmt.Errorf("storing %s: %w", filepath.Base(f.final), err)
-	}
-	defer dir.Close()
-	return dir.Sync()
+	return disk.Sync(filepath.Dir(f.final))
 }
 
 // Abort removes the file.
@@ -232,10 +223,4 @@ func (d Dir) Clean(_ context.Context, prefix string) error {
 }
 
 // Free implements Store.
-func (d Dir) Free(context.Context) (int64, error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(string(d), &s); err != nil {
-		return 0, fmt.Errorf("reading the free space of %s: %w", d, err)
-	}
-	return int64(s.Bavail) * s.Bsize, nil
-}
+func (d Dir) Free(context.Context) (int64, error) { return disk.Free(string(d)) }

@@ -14,7 +14,6 @@
 package bundle
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -267,16 +266,3 @@ func (i Info) platform() string { return i.OS + "/" + i.Arch }
 
 // Name is the path the bundle was opened from.
 func (b *Bundle) Name() string { return b.name }
-
-// cancellable makes reads end with ctx.
-type cancellable struct {
-	ctx context.Context // lives as long as one read of one blob
-	r   io.Reader
-}
-
-func (c cancellable) Read(p []byte) (int, error) {
-	if err := context.Cause(c.ctx); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
-}

@@ -29,6 +29,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
+
+	"yunion.io/x/ocadm/internal/fetch"
 )
 
 // Spec is what a bundle is made of.
@@ -266,7 +268,7 @@ func (s *staged) file(ctx context.Context, info Info, f FileSource, temp string)
 		return d, err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	buffered := bufio.NewReaderSize(cancellable{ctx, in}, 1<<16)
+	buffered := bufio.NewReaderSize(fetch.Reader(ctx, in, nil), 1<<16)
 	if err := checkELF(buffered, info.Arch); err != nil {
 		return d, err
 	}
@@ -372,7 +374,7 @@ func writeBlob(ctx context.Context, w *tar.Writer, h v1.Hash, src source) (err e
 		return err
 	}
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(w, sum), cancellable{ctx, r})
+	n, err := io.Copy(io.MultiWriter(w, sum), fetch.Reader(ctx, r, nil))
 	if err != nil {
 		return err
 	}

@@ -44,19 +44,13 @@ func corrupt(name, format string, args ...any) error {
 }
 
 func wrongPlatform(name string, platforms []string, arch string) error {
-	return finding.Finding{
-		Code: CodeWrongPlatform, Severity: finding.Error,
-		What:   fmt.Sprintf("Bundle %s is for %s, not for linux/%s", name, strings.Join(platforms, ", "), arch),
-		Remedy: fmt.Sprintf("use a bundle that was made with --arch %s", arch),
-	}
+	return finding.New(CodeWrongPlatform, fmt.Sprintf("Bundle %s is for %s, not for linux/%s", name, strings.Join(platforms, ", "), arch), "",
+		"use a bundle that was made with --arch "+arch)
 }
 
 func wrongVersion(name string, info Info, version string) error {
-	return finding.Finding{
-		Code: CodeWrongVersion, Severity: finding.Error,
-		What:   fmt.Sprintf("Bundle %s is for Kubernetes %s, and %s is to be installed", name, info.KubernetesVersion, version),
-		Remedy: fmt.Sprintf("add --kubernetes-version %s; or use a bundle that was made with --kubernetes-version %s", info.KubernetesVersion, version),
-	}
+	return finding.New(CodeWrongVersion, fmt.Sprintf("Bundle %s is for Kubernetes %s, and %s is to be installed", name, info.KubernetesVersion, version), "",
+		fmt.Sprintf("add --kubernetes-version %s; or use a bundle that was made with --kubernetes-version %s", info.KubernetesVersion, version))
 }
 
 func missingImages(name string, missing []string) error {
@@ -64,21 +58,13 @@ func missingImages(name string, missing []string) error {
 	if len(missing) == 1 {
 		noun = "an image that this run needs"
 	}
-	return finding.Finding{
-		Code: CodeMissingImages, Severity: finding.Error,
-		What:     fmt.Sprintf("Bundle %s lacks %s", name, noun),
-		Cause:    strings.Join(missing, ", "),
-		Remedy:   fmt.Sprintf("use a bundle that holds them; see what is in this one with: ocadm bundle list %s", name),
-		Evidence: missing,
-	}
+	return finding.New(CodeMissingImages, fmt.Sprintf("Bundle %s lacks %s", name, noun), strings.Join(missing, ", "),
+		"use a bundle that holds them; see what is in this one with: ocadm bundle list "+name).With(missing...)
 }
 
 func missingFile(name, path string) error {
-	return finding.Finding{
-		Code: CodeMissingFile, Severity: finding.Error,
-		What:   fmt.Sprintf("Bundle %s lacks the file %s", name, path),
-		Remedy: fmt.Sprintf("use a bundle that holds it; see what is in this one with: ocadm bundle list %s", name),
-	}
+	return finding.New(CodeMissingFile, fmt.Sprintf("Bundle %s lacks the file %s", name, path), "",
+		"use a bundle that holds it; see what is in this one with: ocadm bundle list "+name)
 }
 
 func noBase(name string, since *Since, err error) error {

@@ -20,6 +20,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
+
+	"yunion.io/x/ocadm/internal/fetch"
 )
 
 // Verify reads the whole bundle and checks every blob. progress, which may be nil, gets the number of bytes read so far.
@@ -55,7 +57,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 func (b *Bundle) copyBlob(ctx context.Context, w io.Writer, h v1.Hash) error {
 	sum := sha256.New()
 	const chunk = 1 << 20
-	_, err := io.CopyBuffer(io.MultiWriter(sum, w), struct{ io.Reader }{cancellable{ctx, b.section(h)}}, make([]byte, max(1, min(chunk, b.blobs[h].size))))
+	_, err := io.CopyBuffer(io.MultiWriter(sum, w), fetch.Reader(ctx, b.section(h), nil), make([]byte, max(1, min(chunk, b.blobs[h].size))))
 	if err != nil {
 		return fmt.Errorf("reading the blob %s of the bundle %s: %w", h, b.name, err)
 	}

@@ -8,48 +8,33 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // SigningKey reads a private key that signs bundles: Ed25519 in PEM, as "openssl genpkey -algorithm ed25519" writes it.
 func SigningKey(text []byte) (ed25519.PrivateKey, error) {
-	raw, err := decodePEM(text, "PRIVATE KEY")
-	if err != nil {
-		return nil, err
-	}
-	any, err := x509.ParsePKCS8PrivateKey(raw)
-	if err != nil {
-		return nil, fmt.Errorf("reading a private key: %w", err)
-	}
-	key, ok := any.(ed25519.PrivateKey)
-	if !ok {
-		return nil, fmt.Errorf("reading a private key: it is %T, want Ed25519", any)
-	}
-	return key, nil
+	return readKey[ed25519.PrivateKey](text, "PRIVATE KEY", x509.ParsePKCS8PrivateKey)
 }
 
 // PublicKey reads a public key that verifies bundles: Ed25519 in PEM, as "openssl pkey -pubout" writes it.
 func PublicKey(text []byte) (ed25519.PublicKey, error) {
-	raw, err := decodePEM(text, "PUBLIC KEY")
-	if err != nil {
-		return nil, err
-	}
-	any, err := x509.ParsePKIXPublicKey(raw)
-	if err != nil {
-		return nil, fmt.Errorf("reading a public key: %w", err)
-	}
-	key, ok := any.(ed25519.PublicKey)
-	if !ok {
-		return nil, fmt.Errorf("reading a public key: it is %T, want Ed25519", any)
-	}
-	return key, nil
+	return readKey[ed25519.PublicKey](text, "PUBLIC KEY", x509.ParsePKIXPublicKey)
 }
 
-func decodePEM(text []byte, kind string) ([]byte, error) {
+func readKey[K any](text []byte, kind string, parse func([]byte) (any, error)) (key K, err error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != kind {
-		return nil, errors.New("want a PEM file with a " + kind)
+		return key, errors.New("want a PEM file with a " + kind)
 	}
-	return block.Bytes, nil
+	parsed, err := parse(block.Bytes)
+	if err != nil {
+		return key, fmt.Errorf("reading a %s: %w", strings.ToLower(kind), err)
+	}
+	key, ok := parsed.(K)
+	if !ok {
+		return key, fmt.Errorf("reading a %s: it is %T, want Ed25519", strings.ToLower(kind), parsed)
+	}
+	return key, nil
 }
 
 // Signed reports whether there is a signature, by whomever.

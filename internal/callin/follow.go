@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -72,8 +73,8 @@ func Follow(ctx context.Context, run exec.Runner, c exec.Command, try int, out i
 			_ = send(ctx, r) // the next one has it, too
 		}
 	})
-	w := &watcher{out: out, now: Report{State: Joining, Try: try}, latest: latest}
-	c.Stdout = w
+	w := &watcher{now: Report{State: Joining, Try: try}, latest: latest}
+	c.Stdout = io.MultiWriter(&exec.LineWriter{Emit: w.see}, out)
 	result, err := run.Run(ctx, c)
 	close(latest)
 	sender.Wait()
@@ -104,29 +105,13 @@ func Follow(ctx context.Context, run exec.Runner, c exec.Command, try int, out i
 
 // watcher reads events line by line.
 type watcher struct {
-	out    io.Writer
-	line   []byte
 	now    Report
 	latest chan Report
 }
 
-// Write implements io.Writer.
-func (w *watcher) Write(p []byte) (int, error) {
-	n, err := w.out.Write(p)
-	w.line = append(w.line, p...)
-	for {
-		line, rest, whole := bytes.Cut(w.line, []byte("\n"))
-		if !whole {
-			return n, err
-		}
-		w.line = rest
-		w.see(line)
-	}
-}
-
-func (w *watcher) see(line []byte) {
+func (w *watcher) see(line string) {
 	var e workflow.Event
-	if json.Unmarshal(line, &e) != nil {
+	if json.Unmarshal([]byte(line), &e) != nil {
 		return
 	}
 	switch e.Type {
@@ -149,6 +134,6 @@ func (w *watcher) see(line []byte) {
 
 // lastLine is the end of what a program printed.
 func lastLine(s string) string {
-	lines := bytes.Split(bytes.TrimSpace([]byte(s)), []byte("\n"))
-	return string(lines[len(lines)-1])
+	s = strings.TrimSpace(s)
+	return s[strings.LastIndexByte(s, '\n')+1:]
 }

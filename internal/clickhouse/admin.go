@@ -3,6 +3,7 @@
 package clickhouse
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,9 +48,10 @@ func (a *Admin) hangUp() error {
 }
 
 func (c Config) connect(ctx context.Context, user, password, database string) (*ch.Client, error) {
+	timeout := cmp.Or(c.Timeout, defaultTimeout)
 	return ch.Dial(ctx, ch.Options{
 		Address: c.Addr(), User: user, Password: password, Database: database, ClientName: "ocadm", Dialer: c,
-		DialTimeout: c.timeout(), HandshakeTimeout: c.timeout(), ReadTimeout: c.timeout(),
+		DialTimeout: timeout, HandshakeTimeout: timeout, ReadTimeout: timeout,
 	})
 }
 

@@ -8,6 +8,7 @@
 package clickhouse
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"strconv"
@@ -42,26 +43,10 @@ type Config struct {
 
 // Addr is host:port.
 func (c Config) Addr() string {
-	port := c.Port
-	if port == 0 {
-		port = defaultPort
-	}
-	return net.JoinHostPort(c.Host, strconv.Itoa(port))
+	return net.JoinHostPort(c.Host, strconv.Itoa(cmp.Or(c.Port, defaultPort)))
 }
 
-func (c Config) user() string {
-	if c.User == "" {
-		return defaultUser
-	}
-	return c.User
-}
-
-func (c Config) timeout() time.Duration {
-	if c.Timeout > 0 {
-		return c.Timeout
-	}
-	return defaultTimeout
-}
+func (c Config) user() string { return cmp.Or(c.User, defaultUser) }
 
 // DialContext makes a Config the client's dialer.
 func (c Config) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {

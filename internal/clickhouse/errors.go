@@ -120,8 +120,7 @@ func (c Config) newError(op string, err error, secrets ...string) *Error {
 		return e
 	}
 	e := &Error{Op: op, Server: c.Addr(), User: c.user()}
-	var x *ch.Exception
-	if errors.As(err, &x) {
+	if x, ok := errors.AsType[*ch.Exception](err); ok {
 		e.Code, e.Class = int(x.Code), codes[x.Code]
 		if e.Class == "" {
 			e.Class = Other

@@ -8,10 +8,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"yunion.io/x/ocadm/internal/disk"
 )
 
 // Known is what a record says about who may serve.
@@ -80,30 +81,10 @@ func recall(file string) (memory, error) {
 func (m memory) save(file string) error {
 	raw, err := json.Marshal(m)
 	if err == nil {
-		err = replace(file, raw)
+		err = disk.Replace(file, raw)
 	}
 	if err != nil {
 		return fmt.Errorf("keeping who is the primary in %s: %w", file, err)
 	}
 	return nil
-}
-
-// replace puts a file in the place of another one. Afterwards it is on the disk.
-func replace(file string, content []byte) error {
-	f, err := os.OpenFile(file+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(file))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -109,24 +109,16 @@ func podConfig(server string) (Config, error) {
 
 // secrets reads the passwords and the authority from the mounted Secrets.
 func (c *Config) secrets() error {
-	file := func(name string) (string, error) {
-		raw, err := os.ReadFile(filepath.Join(replicationDir, name))
-		return string(raw), err
+	var password, cert, key []byte
+	for name, into := range map[string]*[]byte{"password": &password, "ca.crt": &cert, "ca.key": &key} {
+		var err error
+		if *into, err = os.ReadFile(filepath.Join(replicationDir, name)); err != nil {
+			return fmt.Errorf("reading the password and the authority of the replication: %w", err)
+		}
 	}
-	password, err := file("password")
-	if err != nil {
-		return fmt.Errorf("reading the password of the replication: %w", err)
-	}
-	cert, err := file("ca.crt")
-	if err != nil {
-		return fmt.Errorf("reading the authority: %w", err)
-	}
-	key, err := file("ca.key")
-	if err != nil {
-		return fmt.Errorf("reading the authority: %w", err)
-	}
-	c.Source.Password = password
-	if c.Authority, err = pki.ParsePair([]byte(cert), []byte(key)); err != nil {
+	c.Source.Password = string(password)
+	var err error
+	if c.Authority, err = pki.ParsePair(cert, key); err != nil {
 		return fmt.Errorf("reading the authority: %w", err)
 	}
 	client, err := os.ReadFile(clientFile)

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"yunion.io/x/ocadm/internal/disk"
 )
 
 // Files are where a server has its things. Dir is the volume.
@@ -32,15 +34,11 @@ func (f Files) memory() string { return filepath.Join(f.Dir, "primary.json") }
 
 // confirm marks the volume as a whole copy.
 func (f Files) confirm() error {
-	if err := os.WriteFile(f.complete(), nil, 0o600); err != nil {
-		return fmt.Errorf("marking the copy as complete: %w", err)
+	err := os.WriteFile(f.complete(), nil, 0o600)
+	if err == nil {
+		err = disk.Sync(f.Dir)
 	}
-	dir, err := os.Open(f.Dir)
 	if err != nil {
-		return fmt.Errorf("marking the copy as complete: %w", err)
-	}
-	defer dir.Close()
-	if err := dir.Sync(); err != nil {
 		return fmt.Errorf("marking the copy as complete: %w", err)
 	}
 	return nil

@@ -10,11 +10,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/pki"
 )
@@ -90,7 +90,7 @@ func (i Issuer) Renew(now time.Time) (why string, err error) {
 	}
 	key, err := leaf.KeyPEM()
 	if err == nil {
-		err = replace(i.File, slices.Concat(leaf.CertPEM(), key))
+		err = disk.Replace(i.File, slices.Concat(leaf.CertPEM(), key))
 	}
 	if err != nil {
 		return "", fmt.Errorf("writing the depot's certificate: %w", err)
@@ -139,20 +139,4 @@ func (i Issuer) signer() (pki.Pair, error) {
 		return pki.Pair{}, fmt.Errorf("reading the key of the cluster's certificate authority: %w", err)
 	}
 	return pki.ParsePair(cert, key)
-}
-
-// replace writes a secret in one step.
-func replace(file string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(file), ".new-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return syncDir(filepath.Dir(file))
 }

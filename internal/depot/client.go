@@ -44,23 +44,23 @@ func NewClient(address, token string, f fetch.Fetcher) *Client {
 }
 
 // Contents are the names that the depot has.
-func (c *Client) Contents(ctx context.Context) (Listing, error) {
-	var r Listing
-	raw, err := c.fetcher.Document(ctx, c.address+contentsPath, maxDocument)
-	if err == nil {
-		err = json.Unmarshal(raw, &r)
-	}
-	return r, c.explain(ctx, "the list of the depot's contents", err)
+func (c *Client) Contents(ctx context.Context) (r Listing, err error) {
+	err = c.list(ctx, contentsPath, "contents", &r)
+	return r, err
 }
 
 // Roots are the roots that the depot has, with those that were removed.
-func (c *Client) Roots(ctx context.Context) ([]Root, error) {
-	var list []Root
-	raw, err := c.fetcher.Document(ctx, c.address+rootsPath, maxDocument)
+func (c *Client) Roots(ctx context.Context) (list []Root, err error) {
+	err = c.list(ctx, rootsPath, "roots", &list)
+	return list, err
+}
+
+func (c *Client) list(ctx context.Context, path, what string, into any) error {
+	raw, err := c.fetcher.Document(ctx, c.address+path, maxDocument)
 	if err == nil {
-		err = json.Unmarshal(raw, &list)
+		err = json.Unmarshal(raw, into)
 	}
-	return list, c.explain(ctx, "the list of the depot's roots", err)
+	return c.explain(ctx, "the list of the depot's "+what, err)
 }
 
 // Blob downloads a blob to a writer, and goes on where a connection breaks. count gets the bytes as they come.

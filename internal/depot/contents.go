@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -103,35 +102,21 @@ func (s *Store) joinImage(ctx context.Context, list []v1.Descriptor) (v1.Descrip
 		return list[0], nil, nil
 	}
 	slices.SortFunc(all, func(a, b v1.Descriptor) int { return cmp.Compare(a.Platform.String(), b.Platform.String()) })
-	raw, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: all})
-	if err != nil {
-		return v1.Descriptor{}, nil, err
-	}
-	d, err := s.putDocument(ctx, raw, types.OCIImageIndex)
-	return d, raw, err
+	return s.putIndex(ctx, all)
 }
 
 // platforms are the manifests below a manifest or an index that the store has, with the platform of each.
 func (s *Store) platforms(ctx context.Context, d v1.Descriptor) (out []v1.Descriptor) {
-	raw, err := s.document(ctx, d.Digest)
-	if err != nil {
-		return nil
-	}
 	var m manifests
-	if json.Unmarshal(raw, &m) != nil {
+	if s.read(ctx, d.Digest, &m) != nil {
 		return nil
 	}
 	if d.MediaType.IsIndex() {
-		for _, child := range m.Manifests {
-			if child.Platform != nil && s.has(child.Digest) {
-				out = append(out, child)
-			}
-		}
-		return out
+		return slices.DeleteFunc(m.Manifests, func(child v1.Descriptor) bool { return child.Platform == nil || !s.has(child.Digest) })
 	}
 	if d.Platform == nil {
 		var config v1.Platform // the fields of the image's configuration have the same names
-		if raw, err = s.document(ctx, m.Config.Digest); err != nil || json.Unmarshal(raw, &config) != nil || config.Architecture == "" {
+		if s.read(ctx, m.Config.Digest, &config) != nil || config.Architecture == "" {
 			return nil
 		}
 		d.Platform = &v1.Platform{OS: config.OS, Architecture: config.Architecture, Variant: config.Variant}
@@ -149,16 +134,17 @@ func (s *Store) Architectures(ctx context.Context, image string) (out []string, 
 }
 
 // FileArchitectures are those that the depot has a file for, as Go names them.
-func (s *Store) FileArchitectures(ctx context.Context, file string) (out []string, err error) {
+func (s *Store) FileArchitectures(ctx context.Context, file string) ([]string, error) {
 	c, err := s.Contents(ctx)
-	for name := range c.Files {
-		rest, linux := strings.CutPrefix(name, "linux/")
-		if arch, f, _ := strings.Cut(rest, "/"); linux && "/"+f == file {
-			out = append(out, arch)
-		}
+	return slices.Sorted(maps.Keys(c.fileOf(file))), err
+}
+
+// putIndex stores an index of manifests.
+func (s *Store) putIndex(ctx context.Context, manifests []v1.Descriptor) (d v1.Descriptor, raw []byte, err error) {
+	if raw, err = json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: manifests}); err == nil {
+		d, err = s.putDocument(ctx, raw, types.OCIImageIndex)
 	}
-	slices.Sort(out)
-	return out, err
+	return d, raw, err
 }
 
 func (s *Store) putDocument(ctx context.Context, raw []byte, mediaType types.MediaType) (v1.Descriptor, error) {

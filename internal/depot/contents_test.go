@@ -3,7 +3,6 @@
 package depot
 
 import (
-	"encoding/json"
 	"os"
 	"testing"
 	"time"
@@ -38,12 +37,8 @@ func TestContentsOfSeveralArchitectures(t *testing.T) {
 		if !d.MediaType.IsIndex() {
 			return d, nil
 		}
-		raw, err := s.document(t.Context(), d.Digest)
 		var index v1.IndexManifest
-		if err == nil {
-			err = json.Unmarshal(raw, &index)
-		}
-		if err != nil {
+		if err := s.read(t.Context(), d.Digest, &index); err != nil {
 			t.Fatal(err)
 		}
 		out := map[string]v1.Hash{}

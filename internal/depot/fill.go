@@ -4,7 +4,6 @@ package depot
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +15,6 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"yunion.io/x/ocadm/internal/bundle"
 	"yunion.io/x/ocadm/internal/fetch"
@@ -36,7 +34,7 @@ func (s *Store) fill(ctx context.Context, root string, b *bundle.Bundle, progres
 	var blobs []v1.Descriptor
 	var files []bundle.FileInfo
 	for _, view := range b.Views() {
-		blobs = append(blobs, images(view, manifests)...)
+		blobs = append(blobs, blobsOf(view, manifests)...)
 		files = append(files, view.Contents().Files...)
 	}
 	blobs = distinct(blobs)
@@ -69,8 +67,8 @@ func (s *Store) fill(ctx context.Context, root string, b *bundle.Bundle, progres
 	return s.SetRoot(ctx, r)
 }
 
-// images adds the manifests of a platform to those of each image, and returns all blobs.
-func images(b *bundle.Bundle, manifests map[string][]v1.Descriptor) (blobs []v1.Descriptor) {
+// blobsOf adds the manifests of a platform to those of each image, and returns all blobs.
+func blobsOf(b *bundle.Bundle, manifests map[string][]v1.Descriptor) (blobs []v1.Descriptor) {
 	for _, i := range b.Contents().Images {
 		manifest, rest := b.Image(i.Name)
 		manifest.Annotations = nil // the name, again
@@ -94,11 +92,8 @@ func (s *Store) index(ctx context.Context, manifests []v1.Descriptor) (v1.Descri
 	if len(manifests) == 1 {
 		return manifests[0], nil
 	}
-	raw, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: manifests})
-	if err != nil {
-		return v1.Descriptor{}, err
-	}
-	return s.putDocument(ctx, raw, types.OCIImageIndex)
+	d, _, err := s.putIndex(ctx, manifests)
+	return d, err
 }
 
 // files stores the files of a platform.
@@ -179,18 +174,14 @@ func (s *Store) AddImage(ctx context.Context, img v1.Image) (d v1.Descriptor, er
 	if err != nil {
 		return d, fmt.Errorf("storing an image: %w", err)
 	}
-	for _, raw := range [][]byte{config, manifest} {
-		h, size, err := v1.SHA256(bytes.NewReader(raw))
-		if err != nil {
-			return d, err
-		}
-		if err := s.Put(ctx, h, size, bytes.NewReader(raw)); err != nil {
-			return d, err
-		}
-		d.Digest, d.Size = h, size
+	mediaType, err := img.MediaType()
+	if err != nil {
+		return d, err
 	}
-	d.MediaType, err = img.MediaType()
-	return d, err
+	if _, err := s.putDocument(ctx, config, ""); err != nil {
+		return d, err
+	}
+	return s.putDocument(ctx, manifest, mediaType)
 }
 
 func (s *Store) addLayer(ctx context.Context, l v1.Layer) error {
@@ -220,7 +211,7 @@ func (s *Store) AddFile(ctx context.Context, name string) (f File, err error) {
 	if err != nil {
 		return f, fmt.Errorf("storing %s: %w", name, err)
 	}
-	if f.Digest, f.Size, err = v1.SHA256(fetch.Reader(ctx, in, func(int64) {})); err != nil {
+	if f.Digest, f.Size, err = v1.SHA256(fetch.Reader(ctx, in, nil)); err != nil {
 		return f, fmt.Errorf("storing %s: %w", name, err)
 	}
 	if _, err := in.Seek(0, io.SeekStart); err != nil {

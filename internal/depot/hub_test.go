@@ -29,6 +29,7 @@ import (
 
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
 	"yunion.io/x/ocadm/internal/fetch"
+	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/registry"
 )
 
@@ -96,7 +97,8 @@ func (h *hub) asked(prefix string) (n int) {
 
 func (h *hub) put(t *testing.T, image string, write func(name.Tag) error) {
 	t.Helper()
-	repository, tag := splitTag(image)
+	ref := images.Split(image)
+	repository, tag := ref.Repository, ref.Tag
 	if err := write(h.push.Repo(strings.Split(repository, "/")...).Tag(tag)); err != nil {
 		t.Fatal(err)
 	}

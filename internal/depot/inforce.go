@@ -5,7 +5,8 @@ package depot
 import (
 	"path"
 	"slices"
-	"strings"
+
+	"yunion.io/x/ocadm/internal/images"
 )
 
 // InForce leaves out those images of the depot that only releases have which the cluster does not run: of an image with several tags, those
@@ -25,29 +26,21 @@ func inForce(all, used []string) []string {
 		around[path.Dir(repository)] = append(around[path.Dir(repository)], list...)
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(image string) bool {
-		repository, tag := splitTag(image)
-		for _, wanted := range [][]string{usedTags[repository], around[path.Dir(repository)]} {
-			if slices.ContainsFunc(tags[repository], func(t string) bool { return slices.Contains(wanted, t) }) {
-				return !slices.Contains(wanted, tag)
+		ref := images.Split(image)
+		for _, wanted := range [][]string{usedTags[ref.Repository], around[path.Dir(ref.Repository)]} {
+			if slices.ContainsFunc(tags[ref.Repository], func(t string) bool { return slices.Contains(wanted, t) }) {
+				return !slices.Contains(wanted, ref.Tag)
 			}
 		}
 		return false
 	})
 }
 
-func byRepository(images []string) map[string][]string {
+func byRepository(list []string) map[string][]string {
 	out := map[string][]string{}
-	for _, i := range images {
-		repository, tag := splitTag(i)
-		out[repository] = append(out[repository], tag)
+	for _, i := range list {
+		ref := images.Split(i)
+		out[ref.Repository] = append(out[ref.Repository], ref.Tag)
 	}
 	return out
-}
-
-func splitTag(image string) (repository, tag string) {
-	image, _, _ = strings.Cut(image, "@")
-	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
-		return image[:i], image[i+1:]
-	}
-	return image, ""
 }

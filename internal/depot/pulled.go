@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"strings"
 	"time"
 
@@ -72,18 +71,11 @@ func (s *Store) indexWith(ctx context.Context, manifest v1.Hash) (Root, error) {
 		return Root{}, err
 	}
 	for _, r := range roots {
-		d := r.Images[r.image()]
-		if !r.pulled() || !d.MediaType.IsIndex() {
+		if !r.pulled() {
 			continue
 		}
-		var index v1.IndexManifest
-		if raw, err := s.document(ctx, d.Digest); err != nil || json.Unmarshal(raw, &index) != nil {
-			continue
-		}
-		for _, m := range index.Manifests {
-			if m.Digest == manifest {
-				return r, nil
-			}
+		if _, there := s.named(ctx, r.Images[r.image()], manifest); there {
+			return r, nil
 		}
 	}
 	return Root{}, nil

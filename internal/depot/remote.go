@@ -59,9 +59,13 @@ func (c *Client) Remote(ctx context.Context, arch string) (*Remote, error) {
 
 // FileOf are the files of a path, by architecture (a GOARCH).
 func (r *Remote) FileOf(path string) map[string]File {
+	return r.root.fileOf(path)
+}
+
+func (r Root) fileOf(path string) map[string]File {
 	out := map[string]File{}
-	for _, arch := range architectures(r.root) {
-		if f, ok := r.root.Files["linux/"+arch+path]; ok {
+	for _, arch := range architectures(r) {
+		if f, ok := r.Files["linux/"+arch+path]; ok {
 			out[arch] = f
 		}
 	}
@@ -153,7 +157,6 @@ func (r *Remote) OpenFile(ctx context.Context, path string) (io.ReadCloser, erro
 // Archive returns how to write an OCI image layout with the named images, as "ctr images import" takes it, and about how many bytes it has.
 func (r *Remote) Archive(ctx context.Context, names []string) (size int64, write func(io.Writer) error, err error) {
 	var index, blobs []v1.Descriptor
-	seen := map[v1.Hash]bool{}
 	for _, name := range names {
 		d, ok := r.manifests[name]
 		if !ok {
@@ -164,13 +167,11 @@ func (r *Remote) Archive(ctx context.Context, names []string) (size int64, write
 			return 0, nil, err
 		}
 		index = append(index, bundle.Named(name, d))
-		for _, b := range slices.Concat([]v1.Descriptor{d, m.Config}, m.Layers) {
-			if !seen[b.Digest] {
-				seen[b.Digest] = true
-				blobs = append(blobs, b)
-				size += b.Size
-			}
-		}
+		blobs = append(append(blobs, d, m.Config), m.Layers...)
+	}
+	blobs = distinct(blobs)
+	for _, b := range blobs {
+		size += b.Size
 	}
 	return size, func(w io.Writer) error {
 		return bundle.WriteLayout(w, index, blobs, func(w io.Writer, h v1.Hash) error {

@@ -7,12 +7,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	authentication "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	"k8s.io/client-go/rest"
 )
@@ -33,15 +33,13 @@ const (
 type reviewer struct {
 	server *rest.Config
 	now    func() time.Time
-
-	mu    sync.Mutex
-	valid map[[sha256.Size]byte]time.Time // when a token was valid, by its digest
+	valid  *cache.LRUExpireCache // when a token was valid, by its digest
 }
 
 // Reviewed is for Access.Tokens: it shows a token to an API server and asks who that is. So the depot has no permission to read Secrets. A token
 // that was valid stays so for a minute, and for a day while the API server does not answer. Of server, only address and authority are used.
 func Reviewed(server *rest.Config) func(context.Context, string) error {
-	r := &reviewer{server: rest.AnonymousClientConfig(server), now: time.Now, valid: map[[sha256.Size]byte]time.Time{}}
+	r := &reviewer{server: rest.AnonymousClientConfig(server), now: time.Now, valid: cache.NewLRUExpireCache(maxRemembered)}
 	r.server.Timeout = reviewTimeout
 	r.server.QPS = -1 // each client sends one request
 	return r.check
@@ -49,24 +47,18 @@ func Reviewed(server *rest.Config) func(context.Context, string) error {
 
 func (r *reviewer) check(ctx context.Context, token string) error {
 	key := sha256.Sum256([]byte(token))
-	r.mu.Lock()
-	at, known := r.valid[key]
-	r.mu.Unlock()
+	last, _ := r.valid.Get(key)
+	at, known := last.(time.Time)
 	age := r.now().Sub(at)
 	if known && age < reviewedFor {
 		return nil
 	}
 	err := r.review(ctx, token)
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	switch {
 	case err == nil:
-		if len(r.valid) >= maxRemembered {
-			clear(r.valid)
-		}
-		r.valid[key] = r.now()
+		r.valid.Add(key, r.now(), rememberedFor)
 	case errors.Is(err, ErrNoToken):
-		delete(r.valid, key)
+		r.valid.Remove(key)
 	case known && age < rememberedFor:
 		return nil
 	}

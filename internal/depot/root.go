@@ -133,28 +133,10 @@ func (s *Store) SetRoot(ctx context.Context, r Root) error {
 		}
 		r.Version++
 	}
-	raw, err := json.Marshal(r)
-	if err != nil {
+	if err := s.placeJSON(s.rootFile(r.Name), r); err != nil {
 		return fmt.Errorf("storing the root %s: %w", r.Name, err)
 	}
-	temp, err := s.temp("root-*")
-	if err != nil {
-		return fmt.Errorf("storing the root %s: %w", r.Name, err)
-	}
-	_, err = temp.Write(raw)
-	if err == nil {
-		err = temp.Sync()
-	}
-	if err == nil {
-		err = os.Rename(temp.Name(), s.rootFile(r.Name))
-	}
-	if err != nil {
-		return fmt.Errorf("storing the root %s: %w", r.Name, errors.Join(err, os.Remove(temp.Name()), temp.Close()))
-	}
-	if err := temp.Close(); err != nil {
-		return fmt.Errorf("storing the root %s: %w", r.Name, err)
-	}
-	return syncDir(s.rootDir())
+	return nil
 }
 
 func (r Root) removed() bool { return len(r.Images)+len(r.Files) == 0 }
@@ -200,12 +182,8 @@ type manifests struct {
 // below adds a manifest and what it needs. Of an index, the manifests that the store has count: the others are of other architectures.
 func (s *Store) below(ctx context.Context, d v1.Descriptor, out map[v1.Hash]int64) {
 	out[d.Digest] = d.Size
-	raw, err := s.document(ctx, d.Digest)
-	if err != nil {
-		return
-	}
 	var m manifests
-	if json.Unmarshal(raw, &m) != nil {
+	if s.read(ctx, d.Digest, &m) != nil {
 		return
 	}
 	for _, child := range m.Manifests {
@@ -221,17 +199,20 @@ func (s *Store) below(ctx context.Context, d v1.Descriptor, out map[v1.Hash]int6
 	}
 }
 
-// document reads a small blob.
-func (s *Store) document(ctx context.Context, h v1.Hash) ([]byte, error) {
+// read reads a small blob that is JSON.
+func (s *Store) read(ctx context.Context, h v1.Hash, into any) error {
 	f, err := s.Blob(ctx, h)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	raw, err := io.ReadAll(io.LimitReader(f, maxDocument+1))
 	if err = errors.Join(err, f.Close()); err == nil && len(raw) > maxDocument {
 		err = fmt.Errorf("reading the manifest %s: it is larger than %d bytes", h, maxDocument)
 	}
-	return raw, err
+	if err == nil {
+		err = json.Unmarshal(raw, into)
+	}
+	return err
 }
 
 // Roots are the roots in the order in which they count, without those that were removed: the latest first, but those of nodes last. They must

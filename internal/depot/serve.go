@@ -161,21 +161,13 @@ func serve(w http.ResponseWriter, r *http.Request, s *Store, t target, node bool
 	w.Header().Set("Docker-Distribution-API-Version", "registry/2.0")
 	switch t.kind {
 	case base:
-		writeJSON(w, struct{}{})
+		answer(w, r, struct{}{}, nil)
 	case contents:
 		c, err := s.Contents(r.Context())
-		if err != nil {
-			failed(w, r, err, "UNKNOWN")
-			return
-		}
-		writeJSON(w, Listing{c, s.inUse(r.Context())})
+		answer(w, r, Listing{c, s.inUse(r.Context())}, err)
 	case roots:
 		list, err := s.allRoots()
-		if err != nil {
-			failed(w, r, err, "UNKNOWN")
-			return
-		}
-		writeJSON(w, list)
+		answer(w, r, list, err)
 	case file:
 		c, err := s.Contents(r.Context())
 		f, ok := c.Files[t.name]
@@ -244,18 +236,24 @@ func (s *Store) manifest(ctx context.Context, c Root, digest v1.Hash) (v1.Descri
 		}
 	}
 	for _, d := range c.Images {
-		if !d.MediaType.IsIndex() {
-			continue
-		}
-		var index v1.IndexManifest
-		if raw, err := s.document(ctx, d.Digest); err != nil || json.Unmarshal(raw, &index) != nil {
-			continue
-		}
-		if i := slices.IndexFunc(index.Manifests, func(m v1.Descriptor) bool { return m.Digest == digest }); i >= 0 {
-			return index.Manifests[i], true
+		if m, there := s.named(ctx, d, digest); there {
+			return m, true
 		}
 	}
 	return v1.Descriptor{}, false
+}
+
+// named finds the manifest with a digest that an index names.
+func (s *Store) named(ctx context.Context, d v1.Descriptor, digest v1.Hash) (v1.Descriptor, bool) {
+	var index v1.IndexManifest
+	if !d.MediaType.IsIndex() || s.read(ctx, d.Digest, &index) != nil {
+		return v1.Descriptor{}, false
+	}
+	i := slices.IndexFunc(index.Manifests, func(m v1.Descriptor) bool { return m.Digest == digest })
+	if i < 0 {
+		return v1.Descriptor{}, false
+	}
+	return index.Manifests[i], true
 }
 
 func serveBlob(w http.ResponseWriter, r *http.Request, s *Store, h v1.Hash, mediaType types.MediaType, absent string) {
@@ -291,7 +289,12 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"errors": []any{map[string]string{"code": code, "message": strings.ToLower(http.StatusText(status))}}})
 }
 
-func writeJSON(w http.ResponseWriter, v any) {
+// answer sends a document, unless it could not be made.
+func answer(w http.ResponseWriter, r *http.Request, v any, err error) {
+	if err != nil {
+		failed(w, r, err, "UNKNOWN")
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(v) // the client has gone
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	authentication "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/rest"
 
 	"yunion.io/x/ocadm/internal/bundle"
@@ -136,7 +137,7 @@ func TestReviewed(t *testing.T) {
 	defer server.Close()
 	now := time.Unix(0, 0)
 	fresh := func() *reviewer {
-		return &reviewer{server: &rest.Config{Host: server.URL, QPS: -1}, now: func() time.Time { return now }, valid: map[[32]byte]time.Time{}}
+		return &reviewer{server: &rest.Config{Host: server.URL, QPS: -1}, now: func() time.Time { return now }, valid: cache.NewLRUExpireCache(maxRemembered)}
 	}
 	r := fresh()
 	for _, step := range []struct {

@@ -10,6 +10,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ import (
 	"golang.org/x/sync/singleflight"
 	"golang.org/x/sys/unix"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
 )
@@ -75,9 +77,9 @@ func Open(dir string, reserve int64) (*Store, error) {
 }
 
 // temp makes a temporary file. Its lock, which ends with the process, keeps sweep from it until the file is closed.
-func (s *Store) temp(pattern string) (*os.File, error) {
+func (s *Store) temp() (*os.File, error) {
 	for {
-		f, err := os.CreateTemp(s.tempDir(), pattern)
+		f, err := os.CreateTemp(s.tempDir(), "new-*")
 		if err != nil {
 			return nil, err
 		}
@@ -139,25 +141,44 @@ func (s *Store) Put(ctx context.Context, h v1.Hash, size int64, in io.Reader) er
 	if err := s.room(size); err != nil {
 		return err
 	}
-	temp, err := s.temp("blob-*")
+	return s.stored(h, s.place(file, func(out io.Writer) error {
+		sum := sha256.New()
+		n, err := io.Copy(io.MultiWriter(out, sum), fetch.Reader(ctx, io.LimitReader(in, size+1), nil))
+		if got := hex.EncodeToString(sum.Sum(nil)); err == nil && (n != size || got != h.Hex) {
+			err = fmt.Errorf("got %d bytes or more with the digest sha256:%s, want %d", n, got, size)
+		}
+		return err
+	}))
+}
+
+// place gives a file of the depot another content at once. What was begun of one lies in tempDir, see sweep.
+func (s *Store) place(file string, write func(io.Writer) error) error {
+	temp, err := s.temp()
 	if err != nil {
-		return s.stored(h, err)
+		return err
 	}
-	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(temp, sum), fetch.Reader(ctx, io.LimitReader(in, size+1), func(int64) {}))
-	if got := hex.EncodeToString(sum.Sum(nil)); err == nil && (n != size || got != h.Hex) {
-		err = fmt.Errorf("got %d bytes or more with the digest sha256:%s, want %d", n, got, size)
-	}
-	if err == nil {
+	if err = write(temp); err == nil {
 		err = temp.Sync()
 	}
 	if err == nil {
 		err = os.Rename(temp.Name(), file)
 	}
-	if err == nil {
-		return s.stored(h, errors.Join(temp.Close(), syncDir(s.blobDir())))
+	if err != nil {
+		return errors.Join(err, os.Remove(temp.Name()), temp.Close())
 	}
-	return s.stored(h, errors.Join(err, os.Remove(temp.Name()), temp.Close()))
+	return errors.Join(temp.Close(), disk.Sync(filepath.Dir(file)))
+}
+
+// placeJSON is place for a document.
+func (s *Store) placeJSON(file string, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return s.place(file, func(out io.Writer) error {
+		_, err := out.Write(raw)
+		return err
+	})
 }
 
 // renew makes a blob new, and keeps what is known of it.
@@ -193,6 +214,9 @@ func (s *Store) noSpace(format string, args ...any) error {
 	return finding.Errorf(CodeNoSpace, "The disk of "+s.dir+" is too full for the depot", "free space there: df -h "+s.dir+"; then run the command again", format, args...)
 }
 
+// Free is how many bytes the disk has left for this user.
+func (s *Store) Free() (int64, error) { return disk.Free(s.dir) }
+
 func (s *Store) has(h v1.Hash) bool {
 	file, err := s.blobFile(h)
 	if err == nil {
@@ -208,15 +232,6 @@ func (s *Store) room(size int64) error {
 		return s.noSpace("%d MiB are free, %d MiB are to be stored, and %d MiB must stay free", free>>20, size>>20, s.reserve>>20)
 	}
 	return err
-}
-
-// Free is how many bytes the disk has left for this user.
-func (s *Store) Free() (int64, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(s.dir, &st); err != nil {
-		return 0, fmt.Errorf("looking at the disk of the depot: %w", err)
-	}
-	return int64(st.Bavail) * st.Bsize, nil //nolint:gosec // no disk has 2^63 blocks
 }
 
 // Blob opens a blob for reading at any place. A blob that this process has not read yet, or that has changed since, is read and compared
@@ -251,7 +266,7 @@ func (s *Store) verify(ctx context.Context, h v1.Hash, f *os.File) error {
 		return nil
 	}
 	// Nodes that join together ask for the same blobs: each is read once, even if the first that asked has gone.
-	read := s.reading.DoChan(h.Hex, func() (any, error) { return nil, s.read(h, f.Name(), now) })
+	read := s.reading.DoChan(h.Hex, func() (any, error) { return nil, s.check(h, f.Name(), now) })
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -260,33 +275,18 @@ func (s *Store) verify(ctx context.Context, h v1.Hash, f *os.File) error {
 	}
 }
 
-// read compares a blob with its digest, and notes that it is sound.
-func (s *Store) read(h v1.Hash, file string, now stamp) error {
-	f, err := os.Open(file)
-	if errors.Is(err, fs.ErrNotExist) {
+// check compares a blob with its digest, and notes that it is sound.
+func (s *Store) check(h v1.Hash, file string, now stamp) error {
+	switch got, err := fetch.Digest(file); {
+	case errors.Is(err, fs.ErrNotExist):
 		return ErrAbsent
-	} else if err != nil {
+	case err != nil:
 		return fmt.Errorf("reading the blob %s: %w", h, err)
-	}
-	sum := sha256.New()
-	_, err = io.Copy(sum, f)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("reading the blob %s: %w", h, err)
-	}
-	if hex.EncodeToString(sum.Sum(nil)) != h.Hex {
+	case got != h.Hex:
 		return errors.Join(ErrAbsent, fmt.Errorf("the blob %s was damaged on the disk", h), os.Remove(file))
 	}
 	s.mu.Lock()
 	s.sound[h] = now
 	s.mu.Unlock()
 	return nil
-}
-
-// syncDir makes new names in a directory survive a power cut.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

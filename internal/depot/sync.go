@@ -4,25 +4,21 @@ package depot
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"slices"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
-	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
 )
 
 // Follow takes over what the depots of other control-plane nodes have, again and again until ctx ends. peers finds them.
 func (s *Store) Follow(ctx context.Context, every time.Duration, peers func(context.Context) ([]*Client, error)) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
+	wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) {
 		list, err := peers(ctx)
 		if err != nil && ctx.Err() == nil {
 			slog.Warn("the depot does not find those of other control-plane nodes", "err", err)
@@ -36,12 +32,7 @@ func (s *Store) Follow(ctx context.Context, every time.Duration, peers func(cont
 				slog.Info("the depot has taken over a root", "address", c.address, "root", name)
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+	}, every)
 }
 
 // Sync takes over the roots of which another depot has a newer version than this one, and those that it has removed. It returns their names. What was
@@ -60,7 +51,7 @@ func (s *Store) Sync(ctx context.Context, c *Client) (changed []string, err erro
 		if i >= 0 && !r.newer(ours[i]) || i < 0 && r.removed() {
 			continue
 		}
-		if one := s.Storing(ctx, func() error { return s.copyRoot(ctx, c, r) }); one != nil {
+		if one := s.Storing(ctx, func() error { return s.copyRoot(ctx, c, r, func(int64, int64) {}) }); one != nil {
 			if err = errors.Join(err, fmt.Errorf("taking over the root %s: %w", r.Name, one)); !ofOneRoot(one) {
 				return changed, err
 			}
@@ -77,45 +68,73 @@ func ofOneRoot(err error) bool {
 	return len(l) == 1 && slices.Contains([]string{CodeNoBlob, CodeWrongBlob, CodeNoSpace}, l[0].Code)
 }
 
-func (s *Store) copyRoot(ctx context.Context, c *Client, r Root) error {
-	for _, f := range r.Files {
-		if err := s.copyBlob(ctx, c, f.Digest, f.Size); err != nil {
+// copyRoot copies what a root needs from another depot, and stores the root. progress gets the number of bytes stored so far.
+func (s *Store) copyRoot(ctx context.Context, c *Client, r Root, progress func(done, total int64)) error {
+	blobs, err := needs(r, func(d v1.Descriptor, into any) error {
+		if err := s.copyBlob(ctx, c, d.Digest, d.Size); err != nil {
+			return err
+		}
+		return s.read(ctx, d.Digest, into)
+	})
+	if err != nil {
+		return err
+	}
+	var done, total, absent int64
+	for h, n := range blobs {
+		if total += n; !s.has(h) {
+			absent += n
+		}
+	}
+	if absent > 0 { // a root that was removed needs no room
+		if err := s.room(absent); err != nil {
 			return err
 		}
 	}
-	for _, d := range r.Images {
-		if err := s.copyManifest(ctx, c, d); err != nil {
+	for h, n := range blobs {
+		if err := s.copyBlob(ctx, c, h, n); err != nil {
 			return err
 		}
+		done += n
+		progress(done, total)
 	}
 	return s.SetRoot(ctx, r)
 }
 
-// copyManifest copies a manifest and what it needs, and of an index what the other depot has.
-func (s *Store) copyManifest(ctx context.Context, c *Client, d v1.Descriptor) error {
-	if err := s.copyBlob(ctx, c, d.Digest, d.Size); err != nil {
-		return err
+// needs are the blobs of a root that another depot has, with their sizes. read reads a manifest.
+func needs(r Root, read func(d v1.Descriptor, into any) error) (map[v1.Hash]int64, error) {
+	out := map[v1.Hash]int64{}
+	for _, f := range r.Files {
+		out[f.Digest] = f.Size
 	}
-	raw, err := s.document(ctx, d.Digest)
-	if err != nil {
-		return err
+	for _, d := range r.Images {
+		if err := below(d, read, out); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// below adds a manifest and what it needs, and of an index what the other depot has.
+func below(d v1.Descriptor, read func(d v1.Descriptor, into any) error, out map[v1.Hash]int64) error {
+	if _, known := out[d.Digest]; known {
+		return nil
 	}
 	var m manifests
-	if err := json.Unmarshal(raw, &m); err != nil {
-		return fmt.Errorf("reading the manifest %s: %w", d.Digest, err)
+	if err := read(d, &m); err != nil {
+		return err
 	}
-	if !d.MediaType.IsIndex() {
-		for _, b := range append(m.Layers, m.Config) {
-			if err := s.copyBlob(ctx, c, b.Digest, b.Size); err != nil {
-				return err
-			}
-		}
-	}
+	out[d.Digest] = d.Size
 	for _, child := range m.Manifests {
-		var status *fetch.StatusError
-		if err := s.copyManifest(ctx, c, child); err != nil && !(errors.As(err, &status) && status.Code == http.StatusNotFound) {
+		err := below(child, read, out)
+		if l := finding.Of(err); err != nil && (len(l) != 1 || l[0].Code != CodeNoBlob) {
 			return err
 		}
+	}
+	if d.MediaType.IsIndex() {
+		return nil
+	}
+	for _, b := range append(m.Layers, m.Config) {
+		out[b.Digest] = b.Size
 	}
 	return nil
 }

@@ -30,80 +30,19 @@ func (r *Remote) ID() string {
 
 // Size is how many bytes the images and files of every architecture have.
 func (r *Remote) Size(ctx context.Context) (size int64, err error) {
-	blobs, err := r.blobs(ctx)
+	blobs, err := needs(r.root, func(d v1.Descriptor, into any) error { return r.client.document(ctx, d, into) })
 	for _, n := range blobs {
 		size += n
 	}
 	return size, err
 }
 
-// blobs are all that the depot has for its names, with their sizes.
-func (r *Remote) blobs(ctx context.Context) (map[v1.Hash]int64, error) {
-	out := map[v1.Hash]int64{}
-	for _, f := range r.root.Files {
-		out[f.Digest] = f.Size
-	}
-	for _, d := range r.root.Images {
-		if err := r.below(ctx, d, out); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-// below adds a manifest and what it needs, and of an index what the depot has.
-func (r *Remote) below(ctx context.Context, d v1.Descriptor, out map[v1.Hash]int64) error {
-	if _, known := out[d.Digest]; known {
-		return nil
-	}
-	var m manifests
-	if err := r.client.document(ctx, d, &m); err != nil {
-		return err
-	}
-	out[d.Digest] = d.Size
-	for _, child := range m.Manifests {
-		err := r.below(ctx, child, out)
-		if l := finding.Of(err); err != nil && (len(l) != 1 || l[0].Code != CodeNoBlob) {
-			return err
-		}
-	}
-	if d.MediaType.IsIndex() {
-		return nil
-	}
-	for _, b := range append(m.Layers, m.Config) {
-		out[b.Digest] = b.Size
-	}
-	return nil
-}
-
 // Take stores all that another depot has, for every architecture, under a root. progress gets the number of bytes stored so far. What was
 // interrupted goes on with the blobs that are missing.
 func (s *Store) Take(ctx context.Context, root string, r *Remote, progress func(done, total int64)) error {
-	return s.Storing(ctx, func() error { return s.take(ctx, root, r, progress) })
-}
-
-func (s *Store) take(ctx context.Context, root string, r *Remote, progress func(done, total int64)) error {
-	blobs, err := r.blobs(ctx)
-	if err != nil {
-		return err
-	}
-	var done, total, absent int64
-	for h, n := range blobs {
-		if total += n; !s.has(h) {
-			absent += n
-		}
-	}
-	if err := s.room(absent); err != nil {
-		return err
-	}
-	for h, n := range blobs {
-		if err := s.copyBlob(ctx, r.client, h, n); err != nil {
-			return err
-		}
-		done += n
-		progress(done, total)
-	}
-	return s.SetRoot(ctx, Root{Name: root, Series: r.series(), Images: r.root.Images, Files: r.root.Files})
+	return s.Storing(ctx, func() error {
+		return s.copyRoot(ctx, r.client, Root{Name: root, Series: r.series(), Images: r.root.Images, Files: r.root.Files}, progress)
+	})
 }
 
 // series is that of a bundle for the platforms of the files.

@@ -11,6 +11,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/util/cache"
 
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/registry"
@@ -30,9 +31,10 @@ type Upstream struct {
 	wake     chan struct{}
 	checking singleflight.Group
 
-	mu      sync.Mutex
-	wants   map[string]Want
-	checked map[string]check
+	checked *cache.LRUExpireCache // a check, by image
+
+	mu    sync.Mutex
+	wants map[string]Want
 }
 
 // check is what a registry answered about a tag.
@@ -57,7 +59,10 @@ const (
 
 // NewUpstream makes a store copy what it lacks. What an earlier process had not copied yet is copied by Run.
 func NewUpstream(s *Store, registries func() (registry.Client, error)) (*Upstream, error) {
-	u := &Upstream{Registries: registries, store: s, arch: runtime.GOARCH, now: time.Now, wake: make(chan struct{}, 1), wants: map[string]Want{}, checked: map[string]check{}}
+	u := &Upstream{
+		Registries: registries, store: s, arch: runtime.GOARCH, now: time.Now, wake: make(chan struct{}, 1), wants: map[string]Want{},
+		checked: cache.NewLRUExpireCache(maxChecks),
+	}
 	list, err := s.Wants()
 	if err != nil {
 		slog.Warn("the depot has forgotten which images it was to copy", "err", err)
@@ -185,9 +190,8 @@ func (u *Upstream) current(ctx context.Context, image string, has v1.Hash) bool 
 }
 
 func (u *Upstream) ask(ctx context.Context, image string) check {
-	u.mu.Lock()
-	c := u.checked[image]
-	u.mu.Unlock()
+	last, _ := u.checked.Get(image)
+	c, _ := last.(check)
 	if age := u.now().Sub(c.at); age < checkedFor || c.err != nil && age < checkedForFailed {
 		return c
 	}
@@ -201,12 +205,7 @@ func (u *Upstream) ask(ctx context.Context, image string) check {
 			c.digest, err = client.Find(ctx, image)
 		}
 		c.at, c.err = u.now(), err
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		if len(u.checked) >= maxChecks {
-			clear(u.checked)
-		}
-		u.checked[image] = c
+		u.checked.Add(image, c, checkedForFailed)
 		return c, nil
 	})
 	return v.(check)

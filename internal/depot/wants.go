@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/images"
 	"yunion.io/x/ocadm/internal/registry"
 )
 
@@ -92,11 +94,8 @@ func (w Want) before(o Want) bool {
 }
 
 func (w Want) repository() (name string, byDigest bool) {
-	name, _, byDigest = strings.Cut(w.Image, "@")
-	if !byDigest {
-		name, _ = splitTag(name)
-	}
-	return name, byDigest
+	ref := images.Split(w.Image)
+	return ref.Repository, ref.Digest != ""
 }
 
 // local reports whether an image is of a registry of the machine that asks: that is another one on every machine.
@@ -127,26 +126,9 @@ func (s *Store) Wants() ([]Want, error) {
 
 // setWants keeps them for a restart and for Status.
 func (s *Store) setWants(wants map[string]Want) error {
-	list := make([]Want, 0, len(wants))
-	for _, w := range wants {
-		list = append(list, w)
-	}
+	list := slices.AppendSeq([]Want{}, maps.Values(wants))
 	slices.SortFunc(list, func(a, b Want) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Image, b.Image)) })
-	raw, err := json.Marshal(list)
-	if err != nil {
-		return fmt.Errorf("noting which images the depot is to copy: %w", err)
-	}
-	temp, err := s.temp("wanted-*")
-	if err != nil {
-		return fmt.Errorf("noting which images the depot is to copy: %w", err)
-	}
-	if _, err = temp.Write(raw); err == nil {
-		err = os.Rename(temp.Name(), s.wantsFile())
-	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(temp.Name()))
-	}
-	if err = errors.Join(err, temp.Close()); err != nil {
+	if err := s.placeJSON(s.wantsFile(), list); err != nil {
 		return fmt.Errorf("noting which images the depot is to copy: %w", err)
 	}
 	return nil

@@ -111,30 +111,25 @@ func (c *Client) Close() { _ = c.v3.Close() } // nothing depends on it any more
 
 // member is one that etcd lists, with how it is; status is nil where it does not answer.
 type member struct {
-	id      uint64
-	name    string
-	peers   []string
-	client  string
-	started bool
-	status  *clientv3.StatusResponse
-	err     error
+	Listed
+	// name and client are those that it is meant to have.
+	name, client string
+	status       *clientv3.StatusResponse
+	err          error
 }
 
-// list reads the membership. It needs a majority.
+// list is List, with what the members are meant to be.
 func (c *Client) list(ctx context.Context) ([]member, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	answer, err := c.v3.MemberList(ctx)
+	all, err := c.List(ctx)
 	if err != nil {
-		return nil, listing(err)
+		return nil, err
 	}
 	var out []member
-	for _, m := range answer.Members {
-		one := member{id: m.ID, name: m.Name, peers: m.PeerURLs, started: m.Name != ""}
-		if at := slices.IndexFunc(c.members, func(o Member) bool { return slices.Contains(m.PeerURLs, o.PeerURL) }); at >= 0 {
+	for _, l := range all {
+		one := member{Listed: l, name: l.Node()}
+		if at := slices.IndexFunc(c.members, func(o Member) bool { return l.At(o.PeerURL) }); at >= 0 {
 			one.name, one.client = c.members[at].Name, c.members[at].ClientURL
 		}
-		one.name = nodeOf(one.name, m.PeerURLs...)
 		out = append(out, one)
 	}
 	return out, nil
@@ -150,7 +145,7 @@ func (c *Client) look(ctx context.Context) ([]member, error) {
 		all[i].status, all[i].err = c.status(ctx, all[i])
 	}
 	leads := func(m member) int {
-		if m.status != nil && m.status.Leader == m.id {
+		if m.status != nil && m.status.Leader == m.ID {
 			return 1
 		}
 		return 0
@@ -162,8 +157,8 @@ func (c *Client) look(ctx context.Context) ([]member, error) {
 func (c *Client) status(ctx context.Context, m member) (*clientv3.StatusResponse, error) {
 	switch {
 	case m.client == "":
-		return nil, fmt.Errorf("etcd has a member %q at %q, which is not one of the cloud's", m.name, m.peers)
-	case !m.started:
+		return nil, fmt.Errorf("etcd has a member %q at %q, which is not one of the cloud's", m.name, m.PeerURLs)
+	case !m.Started():
 		return nil, fmt.Errorf("member %s of etcd has not started yet", m.name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)

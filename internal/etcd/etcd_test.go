@@ -170,7 +170,7 @@ func (c *cluster) follows(e *Client, name string) {
 		c.t.Fatal(err)
 	}
 	if leader := all[len(all)-1]; leader.name == name {
-		if _, err := c.kv(name).MoveLeader(c.t.Context(), all[0].id); err != nil {
+		if _, err := c.kv(name).MoveLeader(c.t.Context(), all[0].ID); err != nil {
 			c.t.Fatal(err)
 		}
 	}

@@ -33,11 +33,11 @@ func (c *Client) Replace(ctx context.Context, name string, allow func(context.Co
 		return false, err
 	}
 	is := slices.IndexFunc(all, func(m member) bool { return m.name == name })
-	if is >= 0 && all[is].started {
+	if is >= 0 && all[is].Started() {
 		if _, err := c.status(ctx, all[is]); err == nil {
 			return false, nil
 		}
-		if err := c.remove(ctx, all[is]); err != nil {
+		if err := c.Remove(ctx, all[is].Listed); err != nil {
 			return false, err
 		}
 		is = -1
@@ -48,32 +48,7 @@ func (c *Client) Replace(ctx context.Context, name string, allow func(context.Co
 	if is >= 0 {
 		return false, nil
 	}
-	return true, c.add(ctx, c.members[at])
-}
-
-func (c *Client) remove(ctx context.Context, m member) error {
-	err := whenWell(ctx, func(ctx context.Context) error {
-		_, err := c.v3.MemberRemove(ctx, m.id)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("removing member %s of etcd: %w", m.name, err)
-	}
-	return nil
-}
-
-func (c *Client) add(ctx context.Context, m Member) error {
-	return c.adding(ctx, m.Name, func(ctx context.Context) error {
-		_, err := c.v3.MemberAdd(ctx, []string{m.PeerURL})
-		return err
-	})
-}
-
-func (c *Client) adding(ctx context.Context, name string, add func(context.Context) error) error {
-	if err := whenWell(ctx, add); err != nil {
-		return fmt.Errorf("adding member %s to etcd: %w", name, err)
-	}
-	return nil
+	return true, add(ctx, name, c.members[at].PeerURL, c.v3.MemberAdd)
 }
 
 // whenWell changes the members, and tries again while etcd finds itself not well enough (it wants its other members connected for a few seconds) or does not
@@ -110,7 +85,7 @@ func (c *Client) Joining(ctx context.Context) ([]string, error) {
 	}
 	var out []string
 	for _, m := range c.members {
-		if !slices.ContainsFunc(all, func(o member) bool { return o.name == m.Name && o.started }) {
+		if !slices.ContainsFunc(all, func(o member) bool { return o.name == m.Name && o.Started() }) {
 			out = append(out, m.Name)
 		}
 	}

@@ -10,7 +10,9 @@ import (
 	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Listed is a member as etcd lists it.
@@ -52,22 +54,41 @@ func (c *Client) List(ctx context.Context) ([]Listed, error) {
 	}
 	var out []Listed
 	for _, m := range answer.Members {
-		out = append(out, Listed{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, Learner: m.IsLearner})
+		out = append(out, listed(m))
 	}
 	return out, nil
 }
 
+func listed(m *etcdserverpb.Member) Listed {
+	return Listed{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, Learner: m.IsLearner}
+}
+
 // Remove takes a member out of etcd for good: its data must not come back. It needs a majority.
 func (c *Client) Remove(ctx context.Context, m Listed) error {
-	return c.remove(ctx, member{id: m.ID, name: m.Name})
+	err := whenWell(ctx, func(ctx context.Context) error {
+		_, err := c.v3.MemberRemove(ctx, m.ID)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("removing member %s of etcd: %w", m.Name, err)
+	}
+	return nil
 }
 
 // AddLearner adds a member that does not vote yet, and retries while etcd finds itself not well enough. It needs a majority.
 func (c *Client) AddLearner(ctx context.Context, name, peer string) error {
-	return c.adding(ctx, name, func(ctx context.Context) error {
-		_, err := c.v3.MemberAddAsLearner(ctx, []string{peer})
+	return add(ctx, name, peer, c.v3.MemberAddAsLearner)
+}
+
+func add(ctx context.Context, name, peer string, how func(context.Context, []string) (*clientv3.MemberAddResponse, error)) error {
+	err := whenWell(ctx, func(ctx context.Context) error {
+		_, err := how(ctx, []string{peer})
 		return err
 	})
+	if err != nil {
+		return fmt.Errorf("adding member %s to etcd: %w", name, err)
+	}
+	return nil
 }
 
 // Promote lets a learner vote, as soon as it has caught up with the leader.

@@ -69,7 +69,7 @@ func (c *Client) Observe(ctx context.Context) ([]Observed, error) {
 
 func (c *Client) observe(ctx context.Context, m *etcdserverpb.Member) Observed {
 	o := Observed{ID: strconv.FormatUint(m.ID, 16), Name: m.Name, Learner: m.IsLearner,
-		listed: Listed{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, Learner: m.IsLearner}}
+		listed: listed(m)}
 	if len(m.PeerURLs) > 0 {
 		o.Peer = m.PeerURLs[0]
 	}

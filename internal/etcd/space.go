@@ -119,7 +119,7 @@ func (c *Client) LiftNoSpace(ctx context.Context) (Lifted, error) {
 			continue
 		}
 		out.Before, out.After = max(out.Before, m.status.DbSize), max(out.After, after)
-		squeezed[m.id] = m.name
+		squeezed[m.ID] = m.name
 	}
 	// The same write fills each member, but each raises its alarm by itself, some of them only now.
 	if full, err = c.alarms(ctx); err != nil {

@@ -110,13 +110,18 @@ func (Machine) run(ctx context.Context, c Command) (Result, error) {
 	cmd.Cancel = func() error { return signalGroup(cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = killDelay
 	var out, errOut bytes.Buffer
-	var lines []*LineWriter
-	cmd.Stdout, lines = tee(&out, c.Stdout, c.OnLine, lines)
-	cmd.Stderr, lines = tee(&errOut, nil, c.OnLine, lines)
-	err := cmd.Run()
-	for _, l := range lines {
-		l.flush()
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if c.Stdout != nil {
+		cmd.Stdout = c.Stdout
 	}
+	var lines, errLines LineWriter
+	if c.OnLine != nil {
+		lines.Emit, errLines.Emit = c.OnLine, c.OnLine
+		cmd.Stdout, cmd.Stderr = io.MultiWriter(cmd.Stdout, &lines), io.MultiWriter(cmd.Stderr, &errLines)
+	}
+	err := cmd.Run()
+	lines.flush()
+	errLines.flush()
 	r := Result{Stdout: out.String(), Stderr: errOut.String()}
 	if cmd.ProcessState != nil {
 		r.ExitCode = cmd.ProcessState.ExitCode()
@@ -147,18 +152,6 @@ const ownVariables = "OCADM_"
 
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, ownVariables) })
-}
-
-func tee(buf *bytes.Buffer, to io.Writer, onLine func(string), lines []*LineWriter) (io.Writer, []*LineWriter) {
-	var w io.Writer = buf
-	if to != nil {
-		w = to
-	}
-	if onLine == nil {
-		return w, lines
-	}
-	l := &LineWriter{Emit: onLine}
-	return io.MultiWriter(w, l), append(lines, l)
 }
 
 // LineWriter calls Emit with each whole line that is written to it, without its end.
@@ -208,8 +201,7 @@ func lastLine(s string) string {
 
 // Output returns what err's program printed, and whether err holds one.
 func Output(err error) (string, bool) {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Output, true
 	}
 	return "", false

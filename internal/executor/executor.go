@@ -11,6 +11,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,21 +64,11 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Socket == "" {
-		o.Socket = DefaultSocket
-	}
-	if o.MaxCommands <= 0 {
-		o.MaxCommands = DefaultMaxCommands
-	}
-	if o.AbandonAfter <= 0 {
-		o.AbandonAfter = DefaultAbandonAfter
-	}
-	if o.StopTimeout <= 0 {
-		o.StopTimeout = DefaultStopTimeout
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Socket = cmp.Or(o.Socket, DefaultSocket)
+	o.MaxCommands = cmp.Or(max(o.MaxCommands, 0), DefaultMaxCommands)
+	o.AbandonAfter = cmp.Or(max(o.AbandonAfter, 0), DefaultAbandonAfter)
+	o.StopTimeout = cmp.Or(max(o.StopTimeout, 0), DefaultStopTimeout)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o
 }
 
@@ -145,16 +136,15 @@ func removeDead(ctx context.Context, socket string) error {
 	case err != nil:
 		return unusable(socket, err)
 	case info.Mode().Type() != os.ModeSocket:
-		return finding.Finding{Code: CodeSocket, Severity: finding.Error, What: socket + " is not a socket",
-			Cause: "a file of another kind has this name", Remedy: "look at it, then remove it: ls -ld " + socket}
+		return finding.New(CodeSocket, socket+" is not a socket", "a file of another kind has this name", "look at it, then remove it: ls -ld "+socket)
 	}
 	d := net.Dialer{Timeout: dialTimeout}
 	c, err := d.DialContext(ctx, "unix", socket)
 	switch {
 	case err == nil:
 		c.Close()
-		return finding.Finding{Code: CodeSocket, Severity: finding.Error, What: "Another server listens on " + socket,
-			Cause: "an executor runs already", Remedy: "ss -xlp src " + socket + " shows the process; stop it, for instance: systemctl stop yunion-executor"}
+		return finding.New(CodeSocket, "Another server listens on "+socket, "an executor runs already",
+			"ss -xlp src "+socket+" shows the process; stop it, for instance: systemctl stop yunion-executor")
 	case !errors.Is(err, syscall.ECONNREFUSED):
 		return unusable(socket, err)
 	}
@@ -165,6 +155,5 @@ func removeDead(ctx context.Context, socket string) error {
 }
 
 func unusable(socket string, err error) error {
-	return finding.Finding{Code: CodeSocket, Severity: finding.Error, What: "Cannot serve socket " + socket, Cause: err.Error(),
-		Remedy: "run as root, or name another socket with --socket-path", Err: err}
+	return finding.Errorf(CodeSocket, "Cannot serve socket "+socket, "run as root, or name another socket with --socket-path", "%w", err)
 }

@@ -2,7 +2,11 @@
 
 package executor
 
-import "yunion.io/x/ocadm/templates"
+import (
+	"cmp"
+
+	"yunion.io/x/ocadm/templates"
+)
 
 // UnitName is the name that upstream's own executor has: the agents' documentation and people's scripts use it.
 const UnitName = "yunion-executor.service"
@@ -17,8 +21,6 @@ type Unit struct {
 
 // Render is the text of the unit's file.
 func (u Unit) Render() ([]byte, error) {
-	if u.Socket == "" {
-		u.Socket = DefaultSocket
-	}
+	u.Socket = cmp.Or(u.Socket, DefaultSocket)
 	return templates.Render("units/"+UnitName, u)
 }

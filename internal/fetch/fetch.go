@@ -82,7 +82,7 @@ func (f Fetcher) Fetch(ctx context.Context, url, file, want string, p Progress) 
 			expected = rest
 		}, p.Done)
 		if errors.Is(err, errRange) {
-			if got, err := digest(file); err == nil && got == want { // all of it is there
+			if got, err := Digest(file); err == nil && got == want { // all of it is there
 				return 0, nil
 			}
 			whole = true
@@ -97,7 +97,7 @@ func (f Fetcher) Fetch(ctx context.Context, url, file, want string, p Progress) 
 		}
 		return err
 	}
-	got, err := digest(file)
+	got, err := Digest(file)
 	if err != nil {
 		return fmt.Errorf("checking %s: %w", file, err)
 	}
@@ -158,7 +158,8 @@ func (f Fetcher) retry(ctx context.Context, try func() (brought int64, err error
 	}
 }
 
-func digest(file string) (string, error) {
+// Digest is the SHA-256 of a file in hexadecimal digits.
+func Digest(file string) (string, error) {
 	r, err := os.Open(file)
 	if err != nil {
 		return "", err
@@ -169,8 +170,7 @@ func digest(file string) (string, error) {
 }
 
 func temporary(err error) bool {
-	var s *StatusError
-	if errors.As(err, &s) {
+	if s, ok := errors.AsType[*StatusError](err); ok {
 		return s.Code >= http.StatusInternalServerError || s.Code == http.StatusTooManyRequests || s.Code == http.StatusRequestTimeout
 	}
 	var local *fs.PathError
@@ -180,8 +180,7 @@ func temporary(err error) bool {
 
 // asked is how long the server asks to wait.
 func asked(err error) time.Duration {
-	var s *StatusError
-	if errors.As(err, &s) {
+	if s, ok := errors.AsType[*StatusError](err); ok {
 		return min(s.After, maxPause)
 	}
 	return 0
@@ -291,7 +290,7 @@ func becauseOf(ctx context.Context, cause, err error) error {
 	return err
 }
 
-// Reader reads from r until ctx ends, and counts the bytes.
+// Reader reads from r until ctx ends, and counts the bytes; count may be nil.
 func Reader(ctx context.Context, r io.Reader, count func(int64)) io.Reader {
 	return counted{ctx, r, count}
 }
@@ -307,6 +306,8 @@ func (c counted) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := c.r.Read(p)
-	c.count(int64(n))
+	if c.count != nil {
+		c.count(int64(n))
+	}
 	return n, err
 }

@@ -3,6 +3,7 @@
 package finding
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"regexp"
@@ -53,31 +54,13 @@ func SameCode(code, typed string) bool {
 
 // Area names what a code is about, by its exit status.
 func Area(code string) string {
-	switch n := ExitCode(code); {
-	case n == ExitPreflight:
-		return "preflight"
-	case n == ExitConfig:
-		return "configuration"
-	case n == ExitUsage:
-		return "usage"
-	case n >= 10 && n < 20:
-		return "host"
-	case n < 30 && n >= 20:
-		return "network, registry, bundle"
-	case n < 40 && n >= 30:
-		return "runtime, kubelet"
-	case n < 50 && n >= 40:
-		return "etcd, control plane"
-	case n < 60 && n >= 50:
-		return "pod network, storage"
-	case n < 70 && n >= 60:
-		return "database"
-	case n < 80 && n >= 70:
-		return "operator, services"
-	case n < 90 && n >= 80:
-		return "upgrade"
-	case n < 100 && n >= 90:
-		return "reset residue"
-	}
-	return "other"
+	status := ExitCode(code)
+	return cmp.Or(areas[status], areas[status/10*10], "other")
+}
+
+// areas by exit status, and from 10 on by its tens.
+var areas = map[int]string{
+	ExitPreflight: "preflight", ExitConfig: "configuration", ExitUsage: "usage",
+	10: "host", 20: "network, registry, bundle", 30: "runtime, kubelet", 40: "etcd, control plane", 50: "pod network, storage", 60: "database",
+	70: "operator, services", 80: "upgrade", 90: "reset residue",
 }

@@ -7,6 +7,7 @@ package finding
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -94,7 +95,7 @@ func (l List) Error() string {
 func (l List) Ignore(names []string) List {
 	out := make(List, len(l))
 	for i, f := range l {
-		if f.Severity == Error && f.Check != "" && ignored(f.Check, names) {
+		if f.Severity == Error && f.Check != "" && slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, "all") || strings.EqualFold(n, f.Check) }) {
 			f.Severity = Warning
 		}
 		out[i] = f
@@ -102,23 +103,12 @@ func (l List) Ignore(names []string) List {
 	return out
 }
 
-func ignored(check string, names []string) bool {
-	for _, n := range names {
-		if strings.EqualFold(n, "all") || strings.EqualFold(n, check) {
-			return true
-		}
-	}
-	return false
-}
-
 // Of returns the findings that err carries, or nil.
 func Of(err error) List {
-	var l List
-	if errors.As(err, &l) {
+	if l, ok := errors.AsType[List](err); ok {
 		return l
 	}
-	var f Finding
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[Finding](err); ok {
 		return List{f}
 	}
 	return nil

@@ -27,20 +27,14 @@ func (c *Client) EnsureRegion(ctx context.Context, s *Snapshot, id string) (chan
 func (c *Client) EnsureService(ctx context.Context, s *Snapshot, name, serviceType string) (id string, changed bool, err error) {
 	svc, ok := s.Service(name)
 	if !ok {
-		op := fmt.Sprintf("creating service %q", name)
-		svc, err = write[Service](ctx, c, http.MethodPost, op, c.o.AuthURL+"/services", "service",
-			map[string]any{"name": name, "type": serviceType, "enabled": true})
-		changed = err == nil
-		if IsConflict(err) {
-			svc, err = existing[Service](ctx, c, op, "services", "service", name)
-		}
+		svc, changed, err = create[Service](ctx, c, services, name, map[string]any{"name": name, "type": serviceType, "enabled": true})
 		if err != nil {
 			return "", false, err
 		}
 		s.putService(svc)
 	}
 	if svc.Type != serviceType {
-		return "", changed, &Error{Class: ClassMismatch, Op: fmt.Sprintf("creating service %q", name),
+		return "", changed, &Error{Class: ClassMismatch, Op: creating(services, name),
 			Title: fmt.Sprintf("it exists with type %q instead of %q", svc.Type, serviceType)}
 	}
 	if svc.Enabled {
@@ -56,18 +50,21 @@ func (c *Client) EnsureService(ctx context.Context, s *Snapshot, name, serviceTy
 	return svc.ID, true, nil
 }
 
-// existing reads a record that a creation stumbled over: made since the snapshot, or hidden from its list.
-func existing[T any](ctx context.Context, c *Client, op, plural, singular, name string) (T, error) {
-	r, err := get[T](ctx, c, c.o.AuthURL, plural, singular, name)
+// create makes a record of the identity service, or reads the one that it stumbles over: made since the snapshot, or hidden from its list.
+func create[T any](ctx context.Context, c *Client, k Kind, name string, fields map[string]any, secrets ...string) (r T, made bool, err error) {
+	op := creating(k, name)
+	r, err = write[T](ctx, c, http.MethodPost, op, c.o.AuthURL+"/"+k.Plural, k.Singular, fields, secrets...)
+	if !IsConflict(err) {
+		return r, err == nil, err
+	}
+	old, err := get[T](ctx, c, c.o.AuthURL, k.Plural, k.Singular, name)
+	if err == nil && old == nil {
+		err = &Error{Status: http.StatusConflict, Class: ClassMismatch, Op: op, Title: "the name is taken by a record that cannot be read"}
+	}
 	if err != nil {
-		var none T
-		return none, err
+		return r, false, err
 	}
-	if r == nil {
-		var none T
-		return none, &Error{Status: http.StatusConflict, Class: ClassMismatch, Op: op, Title: "the name is taken by a record that cannot be read"}
-	}
-	return *r, nil
+	return *old, false, nil
 }
 
 // EnsureEndpoint makes exactly one endpoint exist for service, region and interface (ServiceID may also be the service's name), with
@@ -117,16 +114,7 @@ func (c *Client) EnsureEndpoint(ctx context.Context, s *Snapshot, want Endpoint)
 func (c *Client) updateEndpoint(
 	ctx context.Context, s *Snapshot, op string, e Endpoint, url string, enabled bool, certificate string,
 ) (changed bool, err error) {
-	fields := map[string]any{}
-	if e.CertificateID != certificate {
-		fields["service_certificate"] = certificate
-	}
-	if e.URL != url {
-		fields["url"] = url
-	}
-	if e.Enabled != enabled {
-		fields["enabled"] = enabled
-	}
+	fields := changes(field{"service_certificate", e.CertificateID, certificate}, field{"url", e.URL, url}, field{"enabled", e.Enabled, enabled})
 	if len(fields) == 0 {
 		return false, nil
 	}

@@ -16,9 +16,6 @@ type Certificate struct {
 	PEM, KeyPEM, CAPEM string
 }
 
-// certificates is the identity service's collection of them; the catalogue hands one out with an address.
-var certificates = Kind{Plural: "servicecertificates", Singular: "servicecertificate"}
-
 // EnsureCertificate stores a client certificate and returns its id. Its name is the given one and a part of its fingerprint, so that a
 // renewed one stands beside the old until the addresses point to it; what is older than that is removed the next time.
 func (c *Client) EnsureCertificate(ctx context.Context, name string, want Certificate) (id string, changed bool, err error) {

@@ -178,10 +178,12 @@ func records(t *testing.T, c *identity.Client, service, base string, check func(
 		}))
 		return did
 	}
-	m := c.Compute(base)
-	note("zone")(m.EnsureZone(ctx, "zone0"))
-	note("wire")(m.EnsureWire(ctx, "zone0", identity.Wire{Name: "bcast0", Bandwidth: 1000, VPC: "default"}))
-	note("schedtag")(m.EnsureSchedtag(ctx, identity.Schedtag{Name: "same_project", DefaultStrategy: "prefer", Description: "d"}))
-	note("dynamic")(m.EnsureDynamicSchedtag(ctx, identity.DynamicSchedtag{Name: "d", Schedtag: "same_project", Condition: "a == b", Enabled: true}))
+	m, zones := c.Records(base), identity.Kind{Plural: "zones", Singular: "zone"}
+	note("zone")(m.Ensure(ctx, zones, "zone0", nil))
+	note("wire")(m.In(zones, "zone0").Ensure(ctx, identity.Kind{Plural: "wires", Singular: "wire"}, "bcast0", map[string]any{"bandwidth": 1000, "vpc": "default"}))
+	note("schedtag")(m.Ensure(ctx, identity.Kind{Plural: "schedtags", Singular: "schedtag"}, "same_project", map[string]any{"default_strategy": "prefer"}))
+	note("dynamic")(m.Ensure(ctx, identity.Kind{Plural: "dynamicschedtags", Singular: "dynamicschedtag"}, "d", map[string]any{
+		"schedtag": "same_project", "condition": "a == b", "enabled": true,
+	}))
 	return did
 }

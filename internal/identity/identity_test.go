@@ -267,8 +267,8 @@ func TestEnsureServiceConfig(t *testing.T) {
 	}
 }
 
-func TestComputeAndParameters(t *testing.T) {
-	f := newFake(t)
+func TestRecordsAndParameters(t *testing.T) {
+	f, zones := newFake(t), Kind{"zones", "zone"}
 	drop := func(_ string, changed bool, err error) (bool, error) { return changed, err }
 	merge := func(key string, value any) func(*Client, *Snapshot) (bool, error) {
 		return func(c *Client, _ *Snapshot) (bool, error) {
@@ -284,16 +284,16 @@ func TestComputeAndParameters(t *testing.T) {
 		}
 	}
 	zone := func(c *Client, _ *Snapshot) (bool, error) {
-		return drop(c.Compute(f.srv.URL).EnsureZone(t.Context(), "zone0"))
+		return drop(c.Records(f.srv.URL).Ensure(t.Context(), zones, "zone0", nil))
 	}
 	wire := func(c *Client, _ *Snapshot) (bool, error) {
-		return drop(c.Compute(f.srv.URL).EnsureWire(t.Context(), "zone0", Wire{"bcast0", 1000, "default"}))
+		return drop(c.Records(f.srv.URL).In(zones, "zone0").Ensure(t.Context(), Kind{"wires", "wire"}, "bcast0", map[string]any{"bandwidth": 1000}))
 	}
 	tag := func(c *Client, _ *Snapshot) (bool, error) {
-		return drop(c.Compute(f.srv.URL+"/").EnsureSchedtag(t.Context(), Schedtag{"same_project", "prefer", "d"}))
+		return drop(c.Records(f.srv.URL+"/").Ensure(t.Context(), Kind{"schedtags", "schedtag"}, "same_project", map[string]any{"description": "d"}))
 	}
 	dynamic := func(c *Client, _ *Snapshot) (bool, error) {
-		return drop(c.Compute(f.srv.URL).EnsureDynamicSchedtag(t.Context(), DynamicSchedtag{"d", "same_project", "a == b", true}))
+		return drop(c.Records(f.srv.URL).Ensure(t.Context(), Kind{"dynamicschedtags", "dynamicschedtag"}, "d", map[string]any{"enabled": true}))
 	}
 	runSteps(t, f, []step{
 		{"zone", nil, zone, []string{"POST /zones"}},

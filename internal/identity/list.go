@@ -19,10 +19,8 @@ const pageLimit = 2048
 func list[T any](ctx context.Context, c *Client, base, plural string, query url.Values) ([]T, error) {
 	var all []T
 	for {
-		q := maps.Clone(query)
-		if q == nil {
-			q = url.Values{}
-		}
+		q := url.Values{}
+		maps.Copy(q, query)
 		q.Set("limit", strconv.Itoa(pageLimit))
 		if len(all) > 0 {
 			q.Set("offset", strconv.Itoa(len(all)))

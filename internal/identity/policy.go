@@ -7,10 +7,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"reflect"
 	"slices"
+
+	"k8s.io/utils/ptr"
 )
 
 // Policy is a set of permissions. Policies and roles are all that the administrator of a fresh identity service may write.
@@ -48,25 +51,33 @@ func (c *Client) EnsurePolicy(ctx context.Context, p Policy) (changed bool, err 
 		return false, err
 	}
 	if old == nil {
-		_, err := write[policyRecord](ctx, c, http.MethodPost, fmt.Sprintf("creating policy %q", p.Name), c.o.AuthURL+"/policies", "policy", p.fields())
+		_, err := write[policyRecord](ctx, c, http.MethodPost, creating(policies, p.Name), c.o.AuthURL+"/policies", "policy", p.fields())
 		return err == nil, err
 	}
-	fields := map[string]any{}
-	if !sameJSON(old.Blob, p.Blob) {
-		fields["blob"] = p.Blob
-	}
-	if old.Scope != p.Scope {
-		fields["scope"] = p.Scope
-	}
-	if old.Enabled != nil && !*old.Enabled {
-		fields["enabled"] = true
-	}
+	fields := changes(field{"blob", old.Blob, p.Blob}, field{"scope", old.Scope, p.Scope}, field{"enabled", ptr.Deref(old.Enabled, true), true})
 	if len(fields) == 0 {
 		return false, nil
 	}
 	_, err = write[policyRecord](ctx, c, http.MethodPut, fmt.Sprintf("updating policy %q", p.Name), join(c.o.AuthURL, "policies", old.ID),
 		"policy", fields)
 	return err == nil, err
+}
+
+// field is one of a record, as it is and as it should be.
+type field struct {
+	name     string
+	is, want any
+}
+
+// changes are the fields to write.
+func changes(fields ...field) map[string]any {
+	out := map[string]any{}
+	for _, f := range fields {
+		if !sameJSON(f.is, f.want) {
+			out[f.name] = f.want
+		}
+	}
+	return out
 }
 
 // sameJSON compares values as they look on the wire.
@@ -125,7 +136,7 @@ func (c *Client) bound(ctx context.Context, r roleRecord, project, policy string
 	bindings, err := list[rolePolicy](ctx, c, c.o.AuthURL, "rolepolicies", url.Values{"scope": {"system"}})
 	if IsForbidden(err) || IsNotFound(err) {
 		return slices.Contains(r.MatchPolicies, policy) ||
-			slices.ContainsFunc(mapValues(r.Policies), func(p string) bool { return p == policy }), nil
+			slices.Contains(slices.Concat(slices.Collect(maps.Values(r.Policies))...), policy), nil
 	}
 	if err != nil {
 		return false, err
@@ -153,12 +164,4 @@ func (c *Client) bound(ctx context.Context, r roleRecord, project, policy string
 		}
 	}
 	return slices.ContainsFunc(candidates, func(b rolePolicy) bool { return b.Policy == policy || b.PolicyID == policyID }), nil
-}
-
-func mapValues(m map[string][]string) []string {
-	var out []string
-	for _, v := range m {
-		out = append(out, v...)
-	}
-	return out
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,12 +16,25 @@ import (
 type Records struct {
 	c    *Client
 	base string
+	// in is the path of the record within which others are created.
+	in string
 	// secrets are blackened in errors.
 	secrets []string
 }
 
 // Kind names a collection on the wire: "zones", "zone".
 type Kind struct{ Plural, Singular string }
+
+// The collections of the identity service itself. The catalogue hands out one of the certificates, of clients, with an address.
+var (
+	certificates = Kind{"servicecertificates", "servicecertificate"}
+	policies     = Kind{"policies", "policy"}
+	roles        = Kind{"roles", "role"}
+	services     = Kind{"services", "service"}
+	users        = Kind{"users", "user"}
+)
+
+func creating(k Kind, name string) string { return fmt.Sprintf("creating %s %q", k.Singular, name) }
 
 // Records speaks to the service at the URL, with this client's login.
 func (c *Client) Records(baseURL string) Records {
@@ -33,13 +47,14 @@ func (r Records) Hiding(secrets ...string) Records {
 	return r
 }
 
-// Ensure creates the record where there is none of that name; what people changed about one that is there stays.
-func (r Records) Ensure(ctx context.Context, k Kind, name string, fields map[string]any) (id string, changed bool, err error) {
-	return r.ensureAt(ctx, k, name, k.Plural, fields)
+// In creates records within another one, and reads them as others: a wire is created in its zone.
+func (r Records) In(k Kind, id string) Records {
+	r.in = join("", k.Plural, id)
+	return r
 }
 
-// ensureAt creates at another path than it reads: a wire is created in its zone.
-func (r Records) ensureAt(ctx context.Context, k Kind, name, path string, fields map[string]any) (id string, changed bool, err error) {
+// Ensure creates the record where there is none of that name; what people changed about one that is there stays.
+func (r Records) Ensure(ctx context.Context, k Kind, name string, fields map[string]any) (id string, changed bool, err error) {
 	old, err := get[ref](ctx, r.c, r.base, k.Plural, k.Singular, name)
 	if err != nil {
 		return "", false, err
@@ -47,21 +62,19 @@ func (r Records) ensureAt(ctx context.Context, k Kind, name, path string, fields
 	if old != nil {
 		return old.ID, false, nil
 	}
-	return r.create(ctx, k, name, path, fields)
+	return r.create(ctx, k, name, fields)
 }
 
-func (r Records) create(ctx context.Context, k Kind, name, path string, fields map[string]any) (id string, changed bool, err error) {
+func (r Records) create(ctx context.Context, k Kind, name string, fields map[string]any) (id string, changed bool, err error) {
 	all := map[string]any{"name": name}
-	for key, v := range fields {
-		all[key] = v
-	}
-	made, err := write[ref](ctx, r.c, http.MethodPost, fmt.Sprintf("creating %s %q", k.Singular, name), r.base+"/"+path, k.Singular, all, r.secrets...)
+	maps.Copy(all, fields)
+	made, err := write[ref](ctx, r.c, http.MethodPost, creating(k, name), r.base+r.in+"/"+k.Plural, k.Singular, all, r.secrets...)
 	return made.ID, err == nil, err
 }
 
 // Create makes a record; it is for collections that have to be listed to know what is there.
 func (r Records) Create(ctx context.Context, k Kind, name string, fields map[string]any) error {
-	_, _, err := r.create(ctx, k, name, k.Plural, fields)
+	_, _, err := r.create(ctx, k, name, fields)
 	return err
 }
 

@@ -101,21 +101,18 @@ func (m *standardMaker) known(ctx context.Context, plural string) (map[string]st
 }
 
 // create makes a record, or finds the one that was made meanwhile, and notes its id.
-func (m *standardMaker) create(ctx context.Context, plural, singular, name string, fields map[string]any, ids map[string]string) error {
-	op := fmt.Sprintf("creating %s %q", singular, name)
-	made, err := write[named](ctx, m.c, http.MethodPost, op, m.c.o.AuthURL+"/"+plural, singular, fields)
-	if IsConflict(err) {
-		made, err = existing[named](ctx, m.c, op, plural, singular, name)
-	} else if err == nil {
-		m.changed.Store(true)
-	}
+func (m *standardMaker) create(ctx context.Context, k Kind, name string, fields map[string]any, ids map[string]string) error {
+	r, made, err := create[named](ctx, m.c, k, name, fields)
 	if err != nil {
 		return err
 	}
+	if made {
+		m.changed.Store(true)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	ids[name] = made.ID
-	m.partial[name] = made.Description == unfinished
+	ids[name] = r.ID
+	m.partial[name] = r.Description == unfinished
 	return nil
 }
 
@@ -124,7 +121,7 @@ func (m *standardMaker) makePolicies(ctx context.Context, want []Policy) (err er
 		return err
 	}
 	return each(ctx, missing(want, m.policies, func(p Policy) string { return p.Name }), func(ctx context.Context, p Policy) error {
-		return m.create(ctx, "policies", "policy", p.Name, p.fields(), m.policies)
+		return m.create(ctx, policies, p.Name, p.fields(), m.policies)
 	})
 }
 
@@ -133,7 +130,7 @@ func (m *standardMaker) makeRoles(ctx context.Context, want []Role) (err error) 
 		return err
 	}
 	return each(ctx, missing(want, m.roles, func(r Role) string { return r.Name }), func(ctx context.Context, r Role) error {
-		return m.create(ctx, "roles", "role", r.Name, map[string]any{"name": r.Name, "description": unfinished, "is_public": r.Public}, m.roles)
+		return m.create(ctx, roles, r.Name, map[string]any{"name": r.Name, "description": unfinished, "is_public": r.Public}, m.roles)
 	})
 }
 

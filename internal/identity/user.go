@@ -21,7 +21,7 @@ type Account struct {
 // EnsureUser creates the user, or corrects its flags, enables it, and resets its password where logging in with it fails.
 func (c *Client) EnsureUser(ctx context.Context, s *Snapshot, want Account) (id string, changed bool, err error) {
 	if want.Password == "" {
-		return "", false, &Error{Class: ClassMismatch, Op: fmt.Sprintf("creating user %q", want.Name), Title: "an account without a password is not made"}
+		return "", false, &Error{Class: ClassMismatch, Op: creating(users, want.Name), Title: "an account without a password is not made"}
 	}
 	user, ok := s.User(want.Name)
 	if !ok {
@@ -34,16 +34,8 @@ func (c *Client) EnsureUser(ctx context.Context, s *Snapshot, want Account) (id 
 			return user.ID, true, nil
 		}
 	}
-	fields := map[string]any{}
-	if user.IsSystemAccount != want.System {
-		fields["is_system_account"] = want.System
-	}
-	if user.AllowWebConsole != want.WebConsole {
-		fields["allow_web_console"] = want.WebConsole
-	}
-	if !user.Enabled {
-		fields["enabled"] = true
-	}
+	fields := changes(field{"is_system_account", user.IsSystemAccount, want.System}, field{"allow_web_console", user.AllowWebConsole, want.WebConsole},
+		field{"enabled", user.Enabled, true})
 	works, err := c.passwordWorks(ctx, want.Name, want.Password)
 	if err != nil {
 		return "", false, err
@@ -64,16 +56,11 @@ func (c *Client) EnsureUser(ctx context.Context, s *Snapshot, want Account) (id 
 }
 
 func (c *Client) createUser(ctx context.Context, want Account) (u User, made bool, err error) {
-	op := fmt.Sprintf("creating user %q", want.Name)
-	u, err = write[User](ctx, c, http.MethodPost, op, c.o.AuthURL+"/users", "user", map[string]any{
+	u, made, err = create[User](ctx, c, users, want.Name, map[string]any{
 		"name": want.Name, "password": want.Password, "is_system_account": want.System, "allow_web_console": want.WebConsole,
 	}, want.Password)
-	if IsConflict(err) {
-		u, err = existing[User](ctx, c, op, "users", "user", want.Name)
+	if !made {
 		return u, false, err
-	}
-	if err != nil {
-		return User{}, false, err
 	}
 	u.Name, u.IsSystemAccount, u.AllowWebConsole, u.Enabled = want.Name, want.System, want.WebConsole, true
 	return u, true, nil

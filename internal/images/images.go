@@ -6,6 +6,7 @@ package images
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -108,10 +109,7 @@ func (t Table) Refs() map[string]string {
 
 // OperatorRef is the image of the operator.
 func OperatorRef(imageRepository, version string) string {
-	if imageRepository == "" {
-		imageRepository = DefaultRepository
-	}
-	return Reference{Repository: strings.TrimRight(imageRepository, "/") + "/" + Operator, Tag: version}.String()
+	return Reference{Repository: strings.TrimRight(cmp.Or(imageRepository, DefaultRepository), "/") + "/" + Operator, Tag: version}.String()
 }
 
 // At is an image at another version: the same repository, with the version as its tag.

@@ -63,11 +63,8 @@ func Kubeconfig(named string, getenv func(string) string) (string, error) {
 			return "", fmt.Errorf("looking for a kubeconfig: %w", err)
 		}
 	}
-	return "", finding.Finding{
-		Code: "OCA-4201", Severity: finding.Error, What: "No kubeconfig found",
-		Cause:  tried[0] + " and $HOME/.kube/config do not exist, and KUBECONFIG is not set",
-		Remedy: "run the command on a control-plane node, or give --kubeconfig FILE", Evidence: tried,
-	}
+	return "", finding.New("OCA-4201", "No kubeconfig found", tried[0]+" and $HOME/.kube/config do not exist, and KUBECONFIG is not set",
+		"run the command on a control-plane node, or give --kubeconfig FILE").With(tried...)
 }
 
 // Config reads a kubeconfig file; several, separated as in KUBECONFIG, are merged.

@@ -12,7 +12,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -38,8 +37,7 @@ func Evictable(p *corev1.Pod) bool {
 // Cordon keeps new pods from a node.
 func Cordon(ctx context.Context, c client.Client, node, owner string) error {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`))
-	if err := c.Patch(ctx, n, patch, client.FieldOwner(owner)); err != nil {
+	if err := Merge(ctx, c, n, client.FieldOwner(owner), map[string]any{"spec": map[string]any{"unschedulable": true}}); err != nil {
 		return fmt.Errorf("keeping new pods from node %s: %w", node, err)
 	}
 	return nil

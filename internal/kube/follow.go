@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -81,7 +82,7 @@ func listAndWatch(ctx context.Context, c client.WithWatch, source int, like clie
 			objects[o.GetUID()] = o
 		}
 	}
-	send(ctx, out, contents{source: source, objects: clone(objects)})
+	send(ctx, out, contents{source: source, objects: maps.Clone(objects)})
 	w, err := c.Watch(ctx, list, append(opts, &client.ListOptions{Raw: rawFrom(list)})...)
 	if err != nil {
 		return err
@@ -107,17 +108,9 @@ func listAndWatch(ctx context.Context, c client.WithWatch, source int, like clie
 			} else {
 				objects[o.GetUID()] = o
 			}
-			send(ctx, out, contents{source: source, objects: clone(objects)})
+			send(ctx, out, contents{source: source, objects: maps.Clone(objects)})
 		}
 	}
-}
-
-func clone(in map[types.UID]client.Object) map[types.UID]client.Object {
-	out := make(map[types.UID]client.Object, len(in))
-	for k, v := range in {
-		out[k] = v
-	}
-	return out
 }
 
 func send(ctx context.Context, out chan<- contents, c contents) {
@@ -148,15 +141,20 @@ func listOf(c client.Client, like client.Object) (client.ObjectList, error) {
 		l.SetGroupVersionKind(gvk)
 		return l, nil
 	}
-	o, err := c.Scheme().New(gvk)
+	return made[client.ObjectList](c, gvk)
+}
+
+// made makes an empty object, or a list, of a kind.
+func made[T any](c client.Client, kind schema.GroupVersionKind) (out T, err error) {
+	o, err := c.Scheme().New(kind)
 	if err != nil {
-		return nil, fmt.Errorf("making a %s: %w", gvk.Kind, err)
+		return out, fmt.Errorf("making a %s: %w", kind.Kind, err)
 	}
-	l, ok := o.(client.ObjectList)
+	out, ok := o.(T)
 	if !ok {
-		return nil, fmt.Errorf("%s is no list", gvk.Kind)
+		return out, fmt.Errorf("%s is no %T", kind.Kind, &out)
 	}
-	return l, nil
+	return out, nil
 }
 
 // trouble puts an error of the API server's into one line.

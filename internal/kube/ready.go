@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -175,10 +176,7 @@ func podsTrouble(sel labels.Selector, pods []corev1.Pod) string {
 		}
 	}
 	slices.SortFunc(mine, func(a, b corev1.Pod) int {
-		if c := b.CreationTimestamp.Compare(a.CreationTimestamp.Time); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Name, b.Name)
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
 	for _, p := range mine {
 		if t := PodTrouble(&p); t != "" {

@@ -72,13 +72,9 @@ func typedLike(c client.Client, obj client.Object) (client.Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the kind of %T: %w", obj, err)
 	}
-	o, err := c.Scheme().New(gvk)
+	typed, err := made[client.Object](c, gvk)
 	if err != nil {
-		return nil, fmt.Errorf("making a %s: %w", gvk.Kind, err)
-	}
-	typed, ok := o.(client.Object)
-	if !ok {
-		return nil, fmt.Errorf("%s is no object", gvk.Kind)
+		return nil, err
 	}
 	typed.SetName(obj.GetName())
 	typed.SetNamespace(obj.GetNamespace())

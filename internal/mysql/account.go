@@ -153,20 +153,6 @@ func protected(user, admin string) bool {
 // credential is how the server stores a password.
 type credential struct{ plugin, hash string }
 
-// stored returns the hosts for which the user exists.
-func (a *Admin) stored(ctx context.Context, user string) (map[string]credential, error) {
-	out := map[string]credential{}
-	err := query(ctx, a.cfg, a.runs(), "SELECT Host, plugin, COALESCE(authentication_string, '') FROM mysql.user WHERE User = ?", []any{user},
-		func(r *sql.Rows) error {
-			var host string
-			var c credential
-			err := r.Scan(&host, &c.plugin, &c.hash)
-			out[host] = c
-			return err
-		})
-	return out, err
-}
-
 // syncPassword resets the password of hosts that existed before, if it differs. For the host that this connection comes from, a login shows
 // that; for the others the stored hash does, if the scheme has no salt. If in doubt, it resets all, which is harmless.
 func (a *Admin) syncPassword(ctx context.Context, acc Account, hosts []string, have map[string]credential) (changed bool, err error) {
@@ -279,7 +265,7 @@ func verifyLogin(ctx context.Context, cfg Config, user, password, database strin
 			Detail: "the server took the login for account " + quoteAccount(current)}
 	}
 	for _, s := range statements {
-		if err := exec(ctx, login.Config, db, s); err != nil {
+		if err := exec(ctx, login, db, s); err != nil {
 			e := login.newError("using the granted privileges", err, NoGrantOption)
 			if e.Class == NoGrantOption {
 				e.Account = quoteAccount(current)
@@ -290,24 +276,15 @@ func verifyLogin(ctx context.Context, cfg Config, user, password, database strin
 	return nil
 }
 
-// dropAccount removes the user for the account's hosts, whoever owns it.
-func (a *Admin) dropAccount(ctx context.Context, acc Account) (changed bool, err error) {
-	op := fmt.Sprintf("dropping account %q", acc.User)
-	if protected(acc.User, a.cfg.User) {
-		return false, a.refuse(op, "it is an administrator's")
+// dropAccount removes the user for the hosts of services, whoever owns it, and the marker of this cloud.
+func (a *Admin) dropAccount(ctx context.Context, user string) error {
+	op := fmt.Sprintf("dropping account %q", user)
+	if protected(user, a.cfg.User) {
+		return a.refuse(op, "it is an administrator's")
 	}
-	have, err := a.stored(ctx, acc.User)
-	if err != nil {
-		return false, a.fail(op, err, NoCreateUser)
+	list, args := eachHost(user, DefaultHosts(), "")
+	if err := exec(ctx, a.cfg, a.runs(), "DROP USER IF EXISTS "+list, args...); err != nil {
+		return a.fail(op, err, NoCreateUser)
 	}
-	for _, host := range acc.hosts() {
-		if _, ok := have[host]; !ok {
-			continue
-		}
-		if err := exec(ctx, a.cfg, a.runs(), "DROP USER IF EXISTS ?@?", acc.User, host); err != nil {
-			return changed, a.fail(op, err, NoCreateUser)
-		}
-		changed = true
-	}
-	return changed, nil
+	return a.unmark(ctx, thing{kindAccount, user})
 }

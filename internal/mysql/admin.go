@@ -50,7 +50,7 @@ func Open(ctx context.Context, cfg Config) (*Admin, error) {
 
 // connect opens a server of any age.
 func connect(ctx context.Context, cfg Config) (*Admin, error) {
-	db, err := loginConfig{Config: cfg}.open()
+	db, err := cfg.open()
 	if err != nil {
 		return nil, cfg.newError(opConnect, err, "")
 	}
@@ -147,6 +147,26 @@ func query(ctx context.Context, c Config, r runner, statement string, args []any
 	return rows.Err()
 }
 
+// Record is the present row by the names of its columns, in lower case: which there are depends on the server. NULL is "".
+func Record(rows *sql.Rows) (map[string]string, error) {
+	names, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	values, into := make([]sql.NullString, len(names)), make([]any, len(names))
+	for i := range values {
+		into[i] = &values[i]
+	}
+	if err := rows.Scan(into...); err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for i, n := range names {
+		out[strings.ToLower(n)] = values[i].String
+	}
+	return out, nil
+}
+
 // strings1 runs a query of one text column.
 func strings1(ctx context.Context, c Config, r runner, statement string, args ...any) ([]string, error) {
 	var out []string
@@ -224,28 +244,17 @@ func (a *Admin) EnsureDatabase(ctx context.Context, snap *Snapshot, name string)
 	return true, nil
 }
 
-// dropDatabase removes the schema and everything in it, whoever owns it.
-func (a *Admin) dropDatabase(ctx context.Context, name string) (changed bool, err error) {
+// dropDatabase removes the schema and everything in it, whoever owns it, and the marker of this cloud.
+func (a *Admin) dropDatabase(ctx context.Context, name string) error {
 	op := fmt.Sprintf("dropping database %q", name)
-	quoted, there, err := a.lookup(ctx, op, name)
-	if err != nil || !there {
-		return false, err
+	quoted, err := a.ours(op, name)
+	if err != nil {
+		return err
 	}
 	if err := exec(ctx, a.cfg, a.runs(), "DROP DATABASE IF EXISTS "+quoted); err != nil {
-		return false, a.fail(op, err, NoCreate)
+		return a.fail(op, err, NoCreate)
 	}
-	return true, nil
-}
-
-func (a *Admin) lookup(ctx context.Context, op, name string) (quoted string, there bool, err error) {
-	if quoted, err = a.ours(op, name); err != nil {
-		return "", false, err
-	}
-	found, err := strings1(ctx, a.cfg, a.runs(), "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = ?", name)
-	if err != nil {
-		return "", false, a.fail(op, err, NoCreate)
-	}
-	return quoted, len(found) > 0, nil
+	return a.unmark(ctx, thing{kindDatabase, name})
 }
 
 // ours quotes the name of a database that is not the server's own.
@@ -261,23 +270,31 @@ func (a *Admin) ours(op, name string) (quoted string, err error) {
 
 // DropDatabase removes a database that is this cloud's, with everything in it. One that does not exist is fine.
 func (a *Admin) DropDatabase(ctx context.Context, name string) error {
-	op := fmt.Sprintf("dropping database %q", name)
+	return a.drop(ctx, thing{kindDatabase, name})
+}
+
+// DropAccount removes an account that is this cloud's. One that does not exist is fine.
+func (a *Admin) DropAccount(ctx context.Context, user string) error {
+	return a.drop(ctx, thing{kindAccount, user})
+}
+
+func (a *Admin) drop(ctx context.Context, t thing) error {
 	snap, err := a.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
-	t := snap.normal(thing{kindDatabase, name})
+	op := "dropping " + t.String()
+	t = snap.normal(t)
 	owner, marked := snap.owner(t)
-	if !marked && !snap.has(name) {
+	switch {
+	case !marked && (t.kind == kindAccount || !snap.has(t.name)):
 		return nil
-	}
-	if !marked || owner.ID != a.cfg.Owner.ID {
+	case owner.ID != a.cfg.Owner.ID || !marked:
 		return a.foreign(op, snap, obstacle{t, owner})
+	case t.kind == kindDatabase:
+		return a.dropDatabase(ctx, t.name)
 	}
-	if _, err := a.dropDatabase(ctx, name); err != nil {
-		return err
-	}
-	return a.unmark(ctx, t)
+	return a.dropAccount(ctx, t.name)
 }
 
 // Tables lists the tables of a database, sorted.
@@ -287,23 +304,4 @@ func (a *Admin) Tables(ctx context.Context, database string) ([]string, error) {
 		return nil, a.fail(fmt.Sprintf("listing the tables of database %q", database), err, NoCreate)
 	}
 	return names, nil
-}
-
-// DropAccount removes an account that is this cloud's. One that does not exist is fine.
-func (a *Admin) DropAccount(ctx context.Context, user string) error {
-	snap, err := a.Snapshot(ctx)
-	if err != nil {
-		return err
-	}
-	t := snap.normal(thing{kindAccount, user})
-	switch owner, marked := snap.owner(t); {
-	case !marked:
-		return nil
-	case owner.ID != a.cfg.Owner.ID:
-		return a.foreign(fmt.Sprintf("dropping account %q", user), snap, obstacle{t, owner})
-	}
-	if _, err := a.dropAccount(ctx, Account{User: user}); err != nil {
-		return err
-	}
-	return a.unmark(ctx, t)
 }

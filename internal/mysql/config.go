@@ -7,9 +7,9 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"net"
 	"strconv"
 	"time"
@@ -52,40 +52,25 @@ type Config struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// OnStatement receives the verb ("CREATE USER", "SELECT") of every statement before it is sent.
 	OnStatement func(verb string)
-	// Wrap replaces or wraps the driver's connector.
-	Wrap func(driver.Connector) driver.Connector
+
+	// database is the one that connections begin in, "" for none.
+	database string
 }
 
 // Addr is host:port.
 func (c Config) Addr() string {
-	port := c.Port
-	if port == 0 {
-		port = defaultPort
-	}
-	return net.JoinHostPort(c.Host, strconv.Itoa(port))
-}
-
-func (c Config) timeout() time.Duration {
-	if c.Timeout > 0 {
-		return c.Timeout
-	}
-	return defaultTimeout
+	return net.JoinHostPort(c.Host, strconv.Itoa(cmp.Or(c.Port, defaultPort)))
 }
 
 // as is the same server with another account.
-func (c Config) as(user, password, database string) loginConfig {
-	c.User, c.Password = user, password
-	return loginConfig{Config: c, database: database}
-}
-
-type loginConfig struct {
-	Config
-	database string
+func (c Config) as(user, password, database string) Config {
+	c.User, c.Password, c.database = user, password, database
+	return c
 }
 
 // open makes a pool; nothing is connected yet. The driver takes its configuration as a value, not as a DSN, so no character of a
 // password needs escaping. Placeholders are interpolated by the driver: statements like CREATE USER cannot be prepared.
-func (c loginConfig) open() (*sql.DB, error) {
+func (c Config) open() (*sql.DB, error) {
 	d := driverpkg.NewConfig()
 	d.Net, d.Addr, d.DBName = "tcp", c.Addr(), c.database
 	d.User, d.Passwd = c.User, c.Password
@@ -94,17 +79,15 @@ func (c loginConfig) open() (*sql.DB, error) {
 		return nil, err
 	}
 	d.TLS, d.AllowFallbackToPlaintext = t, fallback
-	answer := max(c.timeout(), c.Patience)
-	d.Timeout, d.ReadTimeout, d.WriteTimeout = c.timeout(), answer, answer
+	timeout := cmp.Or(c.Timeout, defaultTimeout)
+	answer := max(timeout, c.Patience)
+	d.Timeout, d.ReadTimeout, d.WriteTimeout = timeout, answer, answer
 	d.InterpolateParams = true
 	d.Logger = &driverpkg.NopLogger{}
 	d.DialFunc = c.Dial
 	conn, err := driverpkg.NewConnector(d)
 	if err != nil {
 		return nil, err
-	}
-	if c.Wrap != nil {
-		conn = c.Wrap(conn)
 	}
 	db := sql.OpenDB(conn)
 	db.SetMaxOpenConns(maxConns)

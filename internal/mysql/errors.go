@@ -3,6 +3,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"database/sql/driver"
@@ -100,18 +101,15 @@ func IsUnavailable(err error) bool {
 // IsDenied reports whether the server refuses the administrator's login. Nothing works until the account is changed.
 func IsDenied(err error) bool {
 	e, ok := errors.AsType[*Error](err)
-	refusals := []Class{AccessDenied, HostNotAllowed, HostBlocked, AccountLocked, PasswordExpired, UnsupportedAuth, TLSFailed, TooOld}
-	return ok && e.Op == opConnect && slices.Contains(refusals, e.Class)
+	classes := []Class{AccessDenied, HostNotAllowed, HostBlocked, AccountLocked, PasswordExpired, UnsupportedAuth, TLSFailed, TooOld}
+	return ok && e.Op == opConnect && slices.Contains(classes, e.Class)
 }
 
 const passwordPlaceholder = "'<password>'"
 
 // Remedy is what to do about it: for privileges the exact statements to run on the server, with a placeholder for the password.
 func (e *Error) Remedy() string {
-	account := e.Account
-	if account == "" {
-		account = QuoteString(e.User) + "@'%'"
-	}
+	account := cmp.Or(e.Account, QuoteString(e.User)+"@'%'")
 	create := "CREATE USER IF NOT EXISTS " + account + " IDENTIFIED BY " + passwordPlaceholder + ";"
 	alter := "ALTER USER " + account + " IDENTIFIED BY " + passwordPlaceholder + ";"
 	grant := "GRANT ALL PRIVILEGES ON *.* TO " + account + " WITH GRANT OPTION;"
@@ -200,42 +198,27 @@ func serverDetail(my *driverpkg.MySQLError) string {
 	return fmt.Sprintf("%s (%d)", my.Message, my.Number)
 }
 
+// classes of the server's errors; all others are Other.
+var classes = map[uint16]Class{
+	1045: AccessDenied, 1698: AccessDenied, 1130: HostNotAllowed, 1129: HostBlocked, 3118: AccountLocked, 4151: AccountLocked,
+	1820: PasswordExpired, 1862: PasswordExpired, 1040: TooManyConnections, 1203: TooManyConnections, 1226: TooManyConnections,
+	1836: ReadOnly, 1819: WeakPassword, 3159: TLSFailed, 1759: TLSFailed,
+	1021: Full, 1114: Full, // the disk, or the table space
+}
+
+// refusals are the errors for lack of privileges.
+var refusals = []uint16{1044, 1142, 1227, 1370, 1410, 1396, 1221}
+
 func serverClass(my *driverpkg.MySQLError, denied Class) Class {
-	if noSpace.MatchString(my.Message) {
+	switch {
+	case noSpace.MatchString(my.Message):
 		return Full
-	}
-	switch my.Number {
-	case 1045, 1698:
-		return AccessDenied
-	case 1130:
-		return HostNotAllowed
-	case 1129:
-		return HostBlocked
-	case 3118, 4151:
-		return AccountLocked
-	case 1820, 1862:
-		return PasswordExpired
-	case 1040, 1203, 1226:
-		return TooManyConnections
-	case 1836:
+	case my.Number == 1290 && (strings.Contains(my.Message, "read-only") || strings.Contains(my.Message, "read_only")):
 		return ReadOnly
-	case 1290:
-		if strings.Contains(my.Message, "read-only") || strings.Contains(my.Message, "read_only") {
-			return ReadOnly
-		}
-	case 1819:
-		return WeakPassword
-	case 1021, 1114: // the disk, or the table space
-		return Full
-	case 3159, 1759:
-		return TLSFailed
-	case 1044, 1142, 1227, 1370, 1410, 1396, 1221:
-		if denied != "" {
-			return denied
-		}
-		return Other
+	case slices.Contains(refusals, my.Number):
+		return cmp.Or(denied, Other)
 	}
-	return Other
+	return cmp.Or(classes[my.Number], Other)
 }
 
 func networkClass(err error) (Class, string) {

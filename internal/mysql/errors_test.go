@@ -120,11 +120,11 @@ func TestServerInfo(t *testing.T) {
 		{"5.7.44-log", MySQL, 5, 7, true},
 		{"", MySQL, 0, 0, true},
 	} {
-		i := newServerInfo(tc.version, "root@%", map[string]string{"read_only": "ON", "max_connections": "500"})
+		i := newServerInfo(tc.version, "root@%", map[string]string{"read_only": "ON", "max_allowed_packet": "500"})
 		if i.Flavour != tc.flavour || i.Major != tc.major || i.Minor != tc.minor || i.TooOld() != tc.old {
 			t.Errorf("%q: %+v, old %v", tc.version, i, i.TooOld())
 		}
-		if !i.ReadOnly || i.SuperReadOnly || i.MaxConnections != 500 || i.Account != "'root'@'%'" {
+		if !i.ReadOnly || i.SuperReadOnly || i.MaxAllowedPacket != 500 || i.Account != "'root'@'%'" {
 			t.Errorf("%q: %+v", tc.version, i)
 		}
 	}

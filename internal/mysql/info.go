@@ -25,46 +25,29 @@ const (
 
 // ServerInfo is what a server says about itself.
 type ServerInfo struct {
-	Flavour Flavour `json:"flavour"`
+	Flavour Flavour
 	// Version is the whole string, Major and Minor its beginning.
-	Version string `json:"version"`
-	Major   int    `json:"major"`
-	Minor   int    `json:"minor"`
+	Version      string
+	Major, Minor int
 	// Account is CURRENT_USER(): the account as the server matched it, quoted.
-	Account             string `json:"account"`
-	Hostname            string `json:"hostname,omitempty"`
-	MaxConnections      int    `json:"maxConnections"`
-	MaxAllowedPacket    int64  `json:"maxAllowedPacket"`
-	LowerCaseTableNames int    `json:"lowerCaseTableNames"`
-	ReadOnly            bool   `json:"readOnly"`
-	SuperReadOnly       bool   `json:"superReadOnly"`
-	CharacterSet        string `json:"characterSet"`
-	Collation           string `json:"collation"`
-	SQLMode             string `json:"sqlMode"`
-	TimeZone            string `json:"timeZone"`
+	Account                 string
+	MaxAllowedPacket        int64
+	LowerCaseTableNames     int
+	ReadOnly, SuperReadOnly bool
 	// PartialRevokes (MySQL 8) makes _ and % in a GRANT's database name literal.
-	PartialRevokes bool `json:"partialRevokes,omitempty"`
-	// SkipNameResolve: the server matches accounts by address only.
-	SkipNameResolve bool `json:"skipNameResolve"`
+	PartialRevokes bool
 }
 
-var infoVariables = []string{
-	"hostname", "max_connections", "max_allowed_packet", "lower_case_table_names", "read_only", "super_read_only",
-	"character_set_server", "collation_server", "sql_mode", "time_zone", "partial_revokes", "skip_name_resolve",
-}
+var infoVariables = []string{"max_allowed_packet", "lower_case_table_names", "read_only", "super_read_only", "partial_revokes"}
 
 // newServerInfo is pure: version string, CURRENT_USER() and variables in, facts out.
 func newServerInfo(version, account string, vars map[string]string) ServerInfo {
 	on := func(name string) bool { v := strings.ToUpper(vars[name]); return v == "ON" || v == "1" }
 	num := func(name string) int64 { n, _ := strconv.ParseInt(vars[name], 10, 64); return n }
 	i := ServerInfo{
-		Flavour: MySQL, Version: version, Account: quoteAccount(account), Hostname: vars["hostname"],
-		MaxConnections: int(num("max_connections")), MaxAllowedPacket: num("max_allowed_packet"),
-		LowerCaseTableNames: int(num("lower_case_table_names")),
-		ReadOnly:            on("read_only"), SuperReadOnly: on("super_read_only"),
-		CharacterSet: vars["character_set_server"], Collation: vars["collation_server"],
-		SQLMode: vars["sql_mode"], TimeZone: vars["time_zone"],
-		PartialRevokes: on("partial_revokes"), SkipNameResolve: on("skip_name_resolve"),
+		Flavour: MySQL, Version: version, Account: quoteAccount(account),
+		MaxAllowedPacket: num("max_allowed_packet"), LowerCaseTableNames: int(num("lower_case_table_names")),
+		ReadOnly: on("read_only"), SuperReadOnly: on("super_read_only"), PartialRevokes: on("partial_revokes"),
 	}
 	number := version
 	if strings.Contains(strings.ToLower(version), "mariadb") {
@@ -76,19 +59,7 @@ func newServerInfo(version, account string, vars map[string]string) ServerInfo {
 }
 
 func parseVersion(s string) (major, minor int) {
-	parts := strings.SplitN(s, ".", 3)
-	lead := func(p string) int {
-		end := 0
-		for end < len(p) && p[end] >= '0' && p[end] <= '9' {
-			end++
-		}
-		n, _ := strconv.Atoi(p[:end])
-		return n
-	}
-	major = lead(parts[0])
-	if len(parts) > 1 {
-		minor = lead(parts[1])
-	}
+	_, _ = fmt.Sscanf(s, "%d.%d", &major, &minor) // what is no number stays 0
 	return major, minor
 }
 

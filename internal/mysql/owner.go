@@ -310,18 +310,12 @@ func (a *Admin) DropOwned(ctx context.Context) error {
 		return err
 	}
 	for _, name := range databases {
-		if _, err := a.dropDatabase(ctx, name); err != nil {
-			return err
-		}
-		if err := a.unmark(ctx, thing{kindDatabase, name}); err != nil {
+		if err := a.dropDatabase(ctx, name); err != nil {
 			return err
 		}
 	}
 	for _, user := range accounts {
-		if _, err := a.dropAccount(ctx, Account{User: user}); err != nil {
-			return err
-		}
-		if err := a.unmark(ctx, thing{kindAccount, user}); err != nil {
+		if err := a.dropAccount(ctx, user); err != nil {
 			return err
 		}
 	}

@@ -19,13 +19,8 @@ const probePrefix = "ocadm_probe_"
 
 // Report is what Probe or Inspect found.
 type Report struct {
-	Server ServerInfo `json:"server"`
-	// Steps are what was done, in order, each in the gerund.
-	Steps []string `json:"steps"`
-	// Removed are leftovers of an interrupted earlier probe that were cleaned away.
-	Removed []string `json:"removed,omitempty"`
 	// Problems are all that was found; the error returned joins them.
-	Problems []*Error `json:"-"`
+	Problems []*Error
 }
 
 func (r *Report) err() error {
@@ -44,7 +39,6 @@ func Inspect(ctx context.Context, cfg Config) (Report, error) {
 		return r, err
 	}
 	defer a.Close()
-	r.Steps = append(r.Steps, "reading the account's grants")
 	grants, err := strings1(ctx, cfg, a.db, "SHOW GRANTS")
 	if err != nil {
 		r.add(a.fail("reading the account's grants", err, ""))
@@ -66,13 +60,12 @@ func mayGrant(grants []string) bool {
 
 // begin connects and reports what is wrong with the server itself.
 func begin(ctx context.Context, cfg Config) (*Admin, Report, error) {
-	r := Report{Steps: []string{"connecting"}}
+	var r Report
 	a, err := connect(ctx, cfg)
 	if err != nil {
 		r.add(err)
 		return nil, r, r.err()
 	}
-	r.Server = a.info
 	if a.info.TooOld() {
 		r.add(tooOld(cfg, a.info))
 	}
@@ -132,11 +125,9 @@ func (p *probe) run(ctx context.Context) {
 	defer func() {
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
-		p.step("removing all again")
 		p.remove(cleanup, name)
 	}()
 	if p.schema(ctx, name) && p.user(ctx, name, password) {
-		p.step("logging in as the new user")
 		table := "`" + name + "`.`t`"
 		err := verifyLogin(ctx, p.cfg, name, password, name, "CREATE TABLE "+table+" (id INT PRIMARY KEY)", "DROP TABLE "+table)
 		if err != nil {
@@ -145,10 +136,7 @@ func (p *probe) run(ctx context.Context) {
 	}
 }
 
-func (p *probe) step(s string) { p.report.Steps = append(p.report.Steps, s) }
-
 func (p *probe) try(ctx context.Context, op string, denied Class, secret, statement string, args ...any) bool {
-	p.step(op)
 	if err := exec(ctx, p.cfg, p.conn, statement, args...); err != nil {
 		p.report.add(p.fail(op, err, denied, secret))
 		return false
@@ -176,7 +164,6 @@ func (p *probe) user(ctx context.Context, name, password string) bool {
 			return false
 		}
 	}
-	p.report.Steps = slices.Compact(p.report.Steps)
 	return true
 }
 
@@ -216,10 +203,8 @@ func (p *probe) removeStale(ctx context.Context) {
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		free, err := strings1(ctx, p.cfg, p.conn, "SELECT COALESCE(IS_FREE_LOCK(?), 0)", name)
-		if err != nil || len(free) != 1 || free[0] != "1" {
-			continue
+		if err == nil && slices.Equal(free, []string{"1"}) {
+			p.remove(ctx, name)
 		}
-		p.remove(ctx, name)
-		p.report.Removed = append(p.report.Removed, name)
 	}
 }

@@ -34,12 +34,14 @@ func TestProbe(t *testing.T) {
 	if _, err := conn.ExecContext(t.Context(), "DO GET_LOCK('ocadm_probe_live', 0)"); err != nil {
 		t.Fatal(err)
 	}
-	r, err := Probe(t.Context(), root(t))
-	if err != nil {
+	verbs := map[string]int{}
+	cfg := root(t)
+	cfg.OnStatement = func(v string) { verbs[v]++ }
+	if _, err := Probe(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(r.Removed, []string{"ocadm_probe_dead"}) || r.Server.Flavour != flavour() || !slices.Contains(r.Steps, "logging in as the new user") {
-		t.Errorf("%+v", r)
+	if verbs["CREATE DATABASE"] != 1 || verbs["CREATE USER"] == 0 || verbs["CREATE TABLE"] != 2 { // one of them as the new user
+		t.Errorf("sent %v", verbs)
 	}
 	if got := leftovers(t, a); !slices.Equal(got, []string{"ocadm_probe_live"}) {
 		t.Errorf("left: %v", got)
@@ -97,9 +99,8 @@ func TestProbeFindsMissingPrivileges(t *testing.T) {
 func TestInspectWritesNothing(t *testing.T) {
 	cfg := root(t)
 	before := statements(t)
-	r, err := Inspect(t.Context(), cfg)
-	if err != nil || r.Server.Flavour != flavour() {
-		t.Fatalf("%+v, %v", r, err)
+	if _, err := Inspect(t.Context(), cfg); err != nil {
+		t.Fatal(err)
 	}
 	seen := 0
 	for _, s := range statements(t)[len(before):] {

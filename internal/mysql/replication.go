@@ -89,26 +89,15 @@ func (a *Admin) Replication(ctx context.Context) (Replication, error) {
 
 // asReplica reads the row of SHOW SLAVE STATUS, whose columns depend on the version.
 func (r *Replication) asReplica(rows *sql.Rows) error {
-	names, err := rows.Columns()
+	col, err := Record(rows)
 	if err != nil {
 		return err
 	}
-	values, into := make([]sql.NullString, len(names)), make([]any, len(names))
-	for i := range values {
-		into[i] = &values[i]
-	}
-	if err := rows.Scan(into...); err != nil {
-		return err
-	}
-	col := map[string]string{}
-	for i, n := range names {
-		col[n] = values[i].String
-	}
-	r.Source, r.Received = col["Master_Host"], col["Gtid_IO_Pos"]
-	r.Connected, r.Applying = col["Slave_IO_Running"] == "Yes", col["Slave_SQL_Running"] == "Yes"
-	for _, thread := range []string{"SQL", "IO"} {
-		if n, _ := strconv.Atoi(col["Last_"+thread+"_Errno"]); n != 0 { // the server writes a number
-			r.Error, r.Code = oneLine(col["Last_"+thread+"_Error"]), n
+	r.Source, r.Received = col["master_host"], col["gtid_io_pos"]
+	r.Connected, r.Applying = col["slave_io_running"] == "Yes", col["slave_sql_running"] == "Yes"
+	for _, thread := range []string{"sql", "io"} {
+		if n, _ := strconv.Atoi(col["last_"+thread+"_errno"]); n != 0 { // the server writes a number
+			r.Error, r.Code = oneLine(col["last_"+thread+"_error"]), n
 			break
 		}
 	}

@@ -208,39 +208,22 @@ func (s *Snapshot) mayAll(ctx context.Context, a *Admin, u UserHost, databases .
 func (a *Admin) databaseGrants(ctx context.Context) map[UserHost]map[string]bool {
 	out := map[UserHost]map[string]bool{}
 	err := query(ctx, a.cfg, a.runs(), "SELECT * FROM mysql.db", nil, func(r *sql.Rows) error {
-		names, err := r.Columns()
+		row, err := Record(r)
 		if err != nil {
 			return err
 		}
-		values := make([]sql.RawBytes, len(names))
-		targets := make([]any, len(names))
-		for i := range values {
-			targets[i] = &values[i]
-		}
-		if err := r.Scan(targets...); err != nil {
-			return err
-		}
-		var u UserHost
-		database, all, privileges := "", true, 0
-		for i, name := range names {
-			v := string(values[i])
-			switch name = strings.ToLower(name); {
-			case name == "user":
-				u.User = v
-			case name == "host":
-				u.Host = v
-			case name == "db":
-				database = "`" + strings.ReplaceAll(v, "`", "``") + "`"
-			case name != "grant_priv" && strings.HasSuffix(name, "_priv"):
+		all, privileges := true, 0
+		for name, v := range row {
+			if name != "grant_priv" && strings.HasSuffix(name, "_priv") {
 				privileges++
 				all = all && v == "Y"
 			}
 		}
-		if all && privileges > 0 {
+		if u := (UserHost{row["user"], row["host"]}); all && privileges > 0 {
 			if out[u] == nil {
 				out[u] = map[string]bool{}
 			}
-			out[u][database] = true
+			out[u]["`"+strings.ReplaceAll(row["db"], "`", "``")+"`"] = true
 		}
 		return nil
 	})

@@ -202,8 +202,7 @@ func connect(ctx context.Context, address string) string {
 
 // cause is what the kernel says.
 func cause(err error) string {
-	var no syscall.Errno
-	if errors.As(err, &no) {
+	if no, ok := errors.AsType[syscall.Errno](err); ok {
 		return no.Error()
 	}
 	return err.Error()

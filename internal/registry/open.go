@@ -19,8 +19,8 @@ import (
 // https://github.com/opencontainers/distribution-spec/blob/main/spec.md#pushing-manifests asks for 4 MiB at least.
 const maxManifest = 8 << 20
 
-// accepted are the kinds of manifests that nodes can use.
-const accepted = "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json, " +
+// Accepted are the kinds of manifests that nodes can use.
+const Accepted = "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json, " +
 	"application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
 
 // Image is an image at the first endpoint that has it. The caller closes it.
@@ -48,7 +48,7 @@ func (c Client) Open(ctx context.Context, image string, f fetch.Fetcher) (*Image
 			s.close()
 			return err
 		}
-		f.Client, f.Header = &http.Client{Transport: session}, http.Header{"Accept": {accepted}}
+		f.Client, f.Header = &http.Client{Transport: session}, http.Header{"Accept": {Accepted}}
 		out = &Image{Descriptor: d.Descriptor, Raw: d.Manifest, place: s, fetcher: f}
 		return nil
 	})

@@ -128,12 +128,10 @@ func kind(err error) Kind {
 
 // brief is an error without the address that was asked, which may be long and may hold a query.
 func brief(err error) error {
-	var e *transport.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*transport.Error](err); ok {
 		return fmt.Errorf("it answers %d %s", e.StatusCode, http.StatusText(e.StatusCode))
 	}
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
 	}
 	return err

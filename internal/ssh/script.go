@@ -4,6 +4,7 @@ package ssh
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,29 +32,25 @@ type Result struct {
 // Script runs a script of sh as root with arguments. onLine gets each line of its standard output, nil drops them. A script that ends with another
 // status than 0 is no error. The text of the script may hold secrets: it goes over standard input. When ctx ends, the script gets SIGTERM.
 func (c *Conn) Script(ctx context.Context, script string, args []string, onLine func(string)) (Result, error) {
-	prefix, first, err := c.root(ctx)
-	if err != nil {
-		return Result{}, err
-	}
-	line := prefix + "sh -s --"
-	for _, a := range args {
-		line += " " + quote(a)
-	}
-	return c.run(ctx, line, strings.NewReader(first+script), onLine)
+	return c.asRoot(ctx, "sh -s --", args, strings.NewReader(script), onLine)
 }
 
 // Feed runs a script of sh as root with arguments, and gives it data on standard input. The text of the script is visible to other users of the
 // machine: it must hold no secrets. What else is true of Script is true of it.
 func (c *Conn) Feed(ctx context.Context, script string, args []string, data io.Reader, onLine func(string)) (Result, error) {
+	return c.asRoot(ctx, "sh -c "+quote(script)+" sh", args, data, onLine)
+}
+
+func (c *Conn) asRoot(ctx context.Context, command string, args []string, stdin io.Reader, onLine func(string)) (Result, error) {
 	prefix, first, err := c.root(ctx)
 	if err != nil {
 		return Result{}, err
 	}
-	line := prefix + "sh -c " + quote(script) + " sh"
+	line := prefix + command
 	for _, a := range args {
 		line += " " + quote(a)
 	}
-	return c.run(ctx, line, io.MultiReader(strings.NewReader(first), data), onLine)
+	return c.run(ctx, line, io.MultiReader(strings.NewReader(first), stdin), onLine)
 }
 
 // quote makes one word of a text for a shell.
@@ -68,10 +65,7 @@ func (c *Conn) root(ctx context.Context) (prefix, first string, err error) {
 	if err != nil || r.Exit == 0 {
 		return "sudo -n ", "", err
 	}
-	password := c.target.SudoPassword
-	if password == "" {
-		password = c.target.Password
-	}
+	password := cmp.Or(c.target.SudoPassword, c.target.Password)
 	if password == "" {
 		return "", "", noSudo(c.target, "sudo: "+orNothing(r.Stderr), "let the user run sudo without a password, or put sudo-password in the Secret")
 	}
@@ -91,10 +85,7 @@ func noSudo(t Target, cause, remedy string) error {
 }
 
 func orNothing(s string) string {
-	if s = strings.Join(strings.Fields(s), " "); s == "" {
-		return "it gave no reason"
-	}
-	return s
+	return cmp.Or(strings.Join(strings.Fields(s), " "), "it gave no reason")
 }
 
 // run runs a command line.

@@ -6,6 +6,7 @@ package ssh
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -44,19 +45,10 @@ type Credentials struct {
 const defaultPort = 22
 
 func (t Target) hostPort() string {
-	port := t.Port
-	if port == 0 {
-		port = defaultPort
-	}
-	return net.JoinHostPort(t.Address, strconv.Itoa(port))
+	return net.JoinHostPort(t.Address, strconv.Itoa(cmp.Or(t.Port, defaultPort)))
 }
 
-func (t Target) user() string {
-	if t.User == "" {
-		return "root"
-	}
-	return t.User
-}
+func (t Target) user() string { return cmp.Or(t.User, "root") }
 
 func (t Target) String() string { return t.user() + "@" + t.hostPort() }
 
@@ -85,10 +77,7 @@ func parseHostKey(text string) (fingerprint, kind string, err error) {
 
 // Fingerprint of a host key in the form of Target.HostKey; "" if it is none.
 func Fingerprint(hostKey string) string {
-	f, _, err := parseHostKey(hostKey)
-	if err != nil {
-		return ""
-	}
+	f, _, _ := parseHostKey(hostKey)
 	return f
 }
 

@@ -20,8 +20,7 @@ func Confirm(ctx context.Context, in io.Reader, out io.Writer, question, word, f
 	answer, err := readLine(ctx, in)
 	if errors.Is(err, io.EOF) && strings.TrimSpace(answer) == "" {
 		fmt.Fprintln(out)
-		return false, finding.Finding{Code: "OCA-0404", Severity: finding.Error, What: "Confirmation required",
-			Cause: "standard input has ended", Remedy: "add " + flag + " to the command"}
+		return false, finding.New("OCA-0404", "Confirmation required", "standard input has ended", "add "+flag+" to the command")
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false, fmt.Errorf("reading the answer: %w", err)

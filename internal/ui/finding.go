@@ -53,8 +53,7 @@ func labelled(w io.Writer, label, text string) {
 func Error(w io.Writer, program string, err error) {
 	if l := finding.Of(err); len(l) > 0 {
 		Findings(w, program, l)
-		var phase *workflow.PhaseError
-		if errors.As(err, &phase) {
+		if phase, ok := errors.AsType[*workflow.PhaseError](err); ok {
 			fmt.Fprintf(w, "%s: %s stopped in phase %s\n", program, phase.Plan, phase.Phase)
 		}
 		return

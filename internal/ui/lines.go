@@ -5,6 +5,7 @@ package ui
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"yunion.io/x/ocadm/internal/workflow"
@@ -29,7 +30,9 @@ type lines struct {
 }
 
 // Lines writes plain lines to w, whatever w is.
-func Lines(w io.Writer, o Options) Renderer { return &lines{w: w, o: o, complete: map[string]string{}} }
+func Lines(w io.Writer, o Options) Renderer {
+	return &lines{w: w, o: o, reported: map[string]time.Time{}, last: map[string]string{}, first: map[string]workflow.Event{}, complete: map[string]string{}}
+}
 
 func (l *lines) Close() {}
 
@@ -65,9 +68,6 @@ func (l *lines) text(e workflow.Event) string {
 
 // due reports whether a matter of the phase was last reported long enough ago.
 func (l *lines) due(e workflow.Event, matter, line string) bool {
-	if l.reported == nil {
-		l.reported, l.last = map[string]time.Time{}, map[string]string{}
-	}
 	key := e.Phase + " " + matter
 	interval := reasonInterval
 	if l.last[key] == line {
@@ -82,9 +82,6 @@ func (l *lines) due(e workflow.Event, matter, line string) bool {
 
 // rate is how many bytes a second there have been since the first progress of the phase, after a second at least.
 func (l *lines) rate(e workflow.Event) string {
-	if l.first == nil {
-		l.first = map[string]workflow.Event{}
-	}
 	first, ok := l.first[e.Phase]
 	if !ok {
 		l.first[e.Phase] = e
@@ -152,12 +149,8 @@ func waiting(e workflow.Event) string {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func firstLine(s string) string {
-	for i := range s {
-		if s[i] == '\n' {
-			return s[:i]
-		}
-	}
-	return s
+	line, _, _ := strings.Cut(s, "\n")
+	return line
 }
 
 // amount formats progress.

@@ -4,7 +4,6 @@ package ui
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 
@@ -23,61 +22,19 @@ func SetLogger(w, story io.Writer, verbosity int) *slog.Logger {
 	case verbosity >= 1:
 		level = slog.LevelInfo
 	}
-	logger := slog.New(fan{
+	logger := slog.New(slog.NewMultiHandler(
 		slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}),
 		slog.NewTextHandler(story, &slog.HandlerOptions{Level: level}),
-	})
+	))
 	klog.SetSlogLogger(logger.With("from", "kubernetes"))
 	slog.SetDefault(logger)
 	return logger
 }
 
-// fan gives every record to several handlers.
-type fan []slog.Handler
-
-func (f fan) Enabled(ctx context.Context, l slog.Level) bool {
-	for _, h := range f {
-		if h.Enabled(ctx, l) {
-			return true
-		}
-	}
-	return false
-}
-
-func (f fan) Handle(ctx context.Context, r slog.Record) error {
-	var errs []error
-	for _, h := range f {
-		if h.Enabled(ctx, r.Level) {
-			errs = append(errs, h.Handle(ctx, r.Clone()))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (f fan) WithAttrs(attrs []slog.Attr) slog.Handler {
-	out := make(fan, len(f))
-	for i, h := range f {
-		out[i] = h.WithAttrs(attrs)
-	}
-	return out
-}
-
-func (f fan) WithGroup(name string) slog.Handler {
-	out := make(fan, len(f))
-	for i, h := range f {
-		out[i] = h.WithGroup(name)
-	}
-	return out
-}
-
 // Slog writes every event to a log.
-func Slog(l *slog.Logger) Renderer { return logged{l} }
+func Slog(l *slog.Logger) Renderer { return sink(func(e workflow.Event) { logEvent(l, e) }) }
 
-type logged struct{ l *slog.Logger }
-
-func (logged) Close() {}
-
-func (g logged) Event(e workflow.Event) {
+func logEvent(l *slog.Logger, e workflow.Event) {
 	var attrs []slog.Attr
 	add := func(key, value string) {
 		if value != "" {
@@ -99,5 +56,5 @@ func (g logged) Event(e workflow.Event) {
 	if len(e.Findings) > 0 {
 		attrs = append(attrs, slog.Any("findings", e.Findings))
 	}
-	g.l.LogAttrs(context.Background(), slog.LevelDebug, string(e.Type), attrs...) //nolint:forbidigo // a sink has no context and this one needs none
+	l.LogAttrs(context.Background(), slog.LevelDebug, string(e.Type), attrs...) //nolint:forbidigo // a sink has no context and this one needs none
 }

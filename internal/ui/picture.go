@@ -16,7 +16,9 @@ import (
 
 const (
 	pictureInterval = time.Second
-	defaultHeight   = 24
+
+	defaultWidth, defaultHeight = 80, 24
+
 	wrapOff, wrapOn = "\x1b[?7l", "\x1b[?7h"
 )
 
@@ -29,37 +31,50 @@ type Picture struct {
 	lines func(now time.Time) []string
 	drawn int // how many lines are on the screen
 
-	stop    chan struct{}
-	stopped sync.WaitGroup
+	end func()
 }
 
 // NewPicture draws on the terminal w until Close, every second so that times are right.
 func NewPicture(w io.Writer) *Picture {
-	p := &Picture{w: w, height: func() int { return height(w) }, stop: make(chan struct{})}
-	p.stopped.Go(func() {
-		tick := time.NewTicker(pictureInterval)
-		defer tick.Stop()
-		for {
-			select {
-			case <-p.stop:
-				return
-			case now := <-tick.C:
-				p.mu.Lock()
-				p.draw(now, true)
-				p.mu.Unlock()
-			}
-		}
+	p := &Picture{w: w, height: func() int { _, h := size(w); return h }}
+	p.end = every(pictureInterval, func(now time.Time) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.draw(now, true)
 	})
 	return p
 }
 
-func height(w io.Writer) int {
+// every does something again and again until end is called, which waits for it.
+func every(interval time.Duration, do func(now time.Time)) (end func()) {
+	stop := make(chan struct{})
+	var stopped sync.WaitGroup
+	stopped.Go(func() {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case now := <-tick.C:
+				do(now)
+			}
+		}
+	})
+	return func() {
+		close(stop)
+		stopped.Wait()
+	}
+}
+
+// size is that of a terminal.
+func size(w io.Writer) (width, height int) {
 	if f, ok := w.(*os.File); ok {
-		if _, n, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
-			return n
+		if width, height, err := term.GetSize(int(f.Fd())); err == nil && width > 0 && height > 0 {
+			return width, height
 		}
 	}
-	return defaultHeight
+	return defaultWidth, defaultHeight
 }
 
 // Show draws other lines from now on.
@@ -72,8 +87,7 @@ func (p *Picture) Show(lines func(now time.Time) []string) {
 
 // Close leaves the last picture, in full.
 func (p *Picture) Close() {
-	close(p.stop)
-	p.stopped.Wait()
+	p.end()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.draw(time.Now(), false)

@@ -13,9 +13,8 @@ import (
 // A picture replaces the one before, fits on the screen, and stays in full at the end.
 func TestPicture(t *testing.T) {
 	var b strings.Builder
-	p := &Picture{w: &b, height: func() int { return 4 }, stop: make(chan struct{})}
+	p := &Picture{w: &b, height: func() int { return 4 }, end: func() {}}
 	p.Close() // nothing to draw
-	p.stop = make(chan struct{})
 	var want strings.Builder
 	for _, step := range []struct{ lines, want string }{
 		{"a b", "\r\x1b[J\x1b[?7la\nb\n\x1b[?7h"},

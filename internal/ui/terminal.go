@@ -5,14 +5,12 @@ package ui
 import (
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 
 	"yunion.io/x/ocadm/internal/workflow"
 )
@@ -20,7 +18,6 @@ import (
 const (
 	redrawInterval = 200 * time.Millisecond
 	barWidth       = 24
-	defaultWidth   = 80
 	clearLine      = "\r\x1b[K"
 )
 
@@ -36,8 +33,7 @@ type terminal struct {
 	ended   int
 	count   int
 	drawn   string // the status line that is on the screen
-	stop    chan struct{}
-	stopped sync.WaitGroup
+	end     func()
 }
 
 // activity is a running phase.
@@ -49,36 +45,17 @@ type activity struct {
 }
 
 func newTerminal(w io.Writer, o Options) *terminal {
-	t := &terminal{w: w, o: o, width: func() int { return width(w) }, stop: make(chan struct{})}
-	t.stopped.Go(func() {
-		tick := time.NewTicker(redrawInterval)
-		defer tick.Stop()
-		for {
-			select {
-			case <-t.stop:
-				return
-			case <-tick.C:
-				t.mu.Lock()
-				t.draw()
-				t.mu.Unlock()
-			}
-		}
+	t := &terminal{w: w, o: o, width: func() int { width, _ := size(w); return width }}
+	t.end = every(redrawInterval, func(time.Time) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.draw()
 	})
 	return t
 }
 
-func width(w io.Writer) int {
-	if f, ok := w.(*os.File); ok {
-		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
-			return n
-		}
-	}
-	return defaultWidth
-}
-
 func (t *terminal) Close() {
-	close(t.stop)
-	t.stopped.Wait()
+	t.end()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.running = nil

@@ -5,6 +5,7 @@
 package ui
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -44,12 +45,19 @@ func IsTerminal(w any) bool {
 }
 
 // Quiet draws nothing.
-func Quiet() Renderer { return quiet{} }
+func Quiet() Renderer { return sink(func(workflow.Event) {}) }
 
-type quiet struct{}
+// JSONL writes every event as a line of JSON, as docs/reference/events.md describes.
+func JSONL(w io.Writer) Renderer {
+	enc := json.NewEncoder(w)
+	return sink(func(e workflow.Event) { _ = enc.Encode(e) }) // only the display failed
+}
 
-func (quiet) Event(workflow.Event) {}
-func (quiet) Close()               {}
+// sink is a Renderer that has nothing to close.
+type sink func(workflow.Event)
+
+func (s sink) Event(e workflow.Event) { s(e) }
+func (sink) Close()                   {}
 
 // Tee gives every event to all the renderers.
 func Tee(all ...Renderer) Renderer { return tee(all) }

@@ -20,11 +20,13 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"yunion.io/x/ocadm/internal/disk"
 )
 
 const (
@@ -59,7 +61,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	joins := string(was) != healthy && bytes.Contains(a.known, []byte("unicast_peer"))
 	var all sync.WaitGroup
 	defer all.Wait()
-	all.Go(func() { a.follows(ctx) })
+	all.Go(func() { wait.NonSlidingUntilWithContext(ctx, a.follow, followEvery) }) // apart from the checks: it waits for the API server
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	answers := make(chan error)
@@ -94,20 +96,6 @@ func (a *Agent) Run(ctx context.Context) error {
 		if why != last {
 			a.Log.Info("the API server of this node", "why", why, "well", why == "")
 			last = why
-		}
-	}
-}
-
-// follows takes over the settings in the cluster until ctx ends, apart from the checks: it waits for the API server.
-func (a *Agent) follows(ctx context.Context) {
-	tick := time.NewTicker(followEvery)
-	defer tick.Stop()
-	for {
-		a.follow(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
 		}
 	}
 }
@@ -217,11 +205,7 @@ func (a *Agent) apply(s Settings) error {
 		name string
 		data []byte
 	}{{SettingsFile, text}, {ConfigFile, want}} {
-		temp := f.name + ".new"
-		if err := os.WriteFile(temp, f.data, 0o600); err != nil {
-			return fmt.Errorf("writing keepalived's configuration: %w", err)
-		}
-		if err := os.Rename(temp, f.name); err != nil {
+		if err := disk.Replace(f.name, f.data); err != nil {
 			return fmt.Errorf("writing keepalived's configuration: %w", err)
 		}
 	}

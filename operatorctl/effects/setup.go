@@ -63,24 +63,27 @@ func consoleLogin(ctx context.Context, s session, _ Input) (bool, error) {
 
 // regionTopology makes the zones, the layer-2 domain of the first, and the scheduler's two standard tags.
 func regionTopology(ctx context.Context, s session, in Input) (bool, error) {
-	c, region, tag := in.Cluster, s.id.Compute(s.URL("region")), ""
+	c, region, zones, tag := in.Cluster, s.id.Records(s.URL("region")), identity.Kind{Plural: "zones", Singular: "zone"}, ""
 	writes := []write{func() (bool, error) { return s.id.EnsureRegion(ctx, s.catalog, c.Region+"-"+c.Zone) }}
 	for _, zone := range append([]string{c.Zone}, c.Spec.CustomZones...) {
-		writes = append(writes, func() (bool, error) { return ensured(region.EnsureZone(ctx, zone)) })
+		writes = append(writes, func() (bool, error) { return ensured(region.Ensure(ctx, zones, zone, nil)) })
 	}
 	return each(append(writes,
 		func() (bool, error) {
-			return ensured(region.EnsureWire(ctx, c.Zone, identity.Wire{Name: "bcast0", Bandwidth: 1000, VPC: "default"}))
+			return ensured(region.In(zones, c.Zone).Ensure(ctx, identity.Kind{Plural: "wires", Singular: "wire"}, "bcast0", map[string]any{
+				"bandwidth": 1000, "vpc": "default", // Mbit/s
+			}))
 		},
 		func() (tagged bool, err error) {
-			tag, tagged, err = region.EnsureSchedtag(ctx, identity.Schedtag{
-				Name: "same_project", DefaultStrategy: "prefer", Description: "machines of one project near each other",
+			tag, tagged, err = region.Ensure(ctx, identity.Kind{Plural: "schedtags", Singular: "schedtag"}, "same_project", map[string]any{
+				"default_strategy": "prefer", "description": "machines of one project near each other",
 			})
 			return tagged, err
 		},
 		func() (bool, error) {
-			return ensured(region.EnsureDynamicSchedtag(ctx, identity.DynamicSchedtag{
-				Name: "same_cloudprovider_project", Schedtag: tag, Condition: "host.cloudprovider.tenant_id == server.owner_tenant_id", Enabled: true,
+			kind := identity.Kind{Plural: "dynamicschedtags", Singular: "dynamicschedtag"}
+			return ensured(region.Ensure(ctx, kind, "same_cloudprovider_project", map[string]any{
+				"schedtag": tag, "condition": "host.cloudprovider.tenant_id == server.owner_tenant_id", "enabled": true,
 			}))
 		})...)
 }

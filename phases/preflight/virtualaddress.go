@@ -5,6 +5,7 @@ package preflight
 import (
 	"context"
 	"net/netip"
+	"strings"
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/vip"
@@ -43,11 +44,15 @@ func (m *machine) free(ctx context.Context, address, again string) []finding.Fin
 	if m.h.Files.Root != "" {
 		return nil // a directory that stands for the machine has no network
 	}
-	mac, err := vip.Answers(ctx, address)
-	if err != nil || mac == "" {
+	iface, err := vip.InterfaceOf(m.h.Config.Node.IP)
+	if err != nil {
+		return nil
+	}
+	holders, err := vip.Holders(ctx, iface, address)
+	if err != nil || len(holders[address]) == 0 {
 		return nil // nothing was heard
 	}
-	return []finding.Finding{finding.New("OCA-2011", "Another machine has the virtual address "+address, "the machine with the MAC address "+mac+" answers",
+	return []finding.Finding{finding.New("OCA-2011", "Another machine has the virtual address "+address, "the machine with the MAC address "+strings.Join(holders[address], ", ")+" answers",
 		"give an address that no machine has: "+again)}
 }
 

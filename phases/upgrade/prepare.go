@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/etcd/snapshot"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/phases/depot"
@@ -56,7 +57,7 @@ func GatherFacts(ctx context.Context, h *host.Host, t Target) (Facts, error) {
 		return f, err
 	}
 	f.Certificates = kubernetes.Expiry(certificates, h.Config.Node.Name)
-	if f.Free, err = snapshot.Free(h.Files.Path("/var/lib")); err != nil {
+	if f.Free, err = disk.Free(h.Files.Path("/var/lib")); err != nil {
 		return f, err
 	}
 	f.Needed, err = needed(ctx, h)

@@ -90,7 +90,7 @@ func (e *cloudTest) catalogue() {
 	if !snapshot.HasRegion("region0") {
 		e.Error("no region")
 	}
-	if _, made, err := c.Compute("https://default-region.onecloud.svc:30888").EnsureZone(e.Context(), e.Cloud().Spec.Zone); err != nil || made {
+	if _, made, err := c.Records("https://default-region.onecloud.svc:30888").Ensure(e.Context(), identity.Kind{Plural: "zones", Singular: "zone"}, e.Cloud().Spec.Zone, nil); err != nil || made {
 		e.Errorf("the zone was not there: %v, %v", made, err)
 	}
 	var stored map[string]any

@@ -14,6 +14,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/ui"
 	"yunion.io/x/ocadm/internal/workflow"
@@ -116,7 +117,7 @@ func (o Options) room(w *work, p plan, list []item) error {
 			seen[l.Digest] = true
 		}
 	}
-	free, err := w.free()
+	free, err := disk.Free(w.dir)
 	if err != nil {
 		return err
 	}

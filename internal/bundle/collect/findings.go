@@ -60,12 +60,8 @@ func remedy(host string, err error) string {
 }
 
 func noPlatform(image, arch string, has []string) error {
-	return finding.Finding{
-		Code: CodePlatform, Severity: finding.Error,
-		What:   fmt.Sprintf("The image %s does not exist for linux/%s", image, arch),
-		Cause:  "it exists for " + joined(has),
-		Remedy: "leave " + arch + " out of --arch, or give the versions and the registry of images that exist for it",
-	}
+	return finding.New(CodePlatform, fmt.Sprintf("The image %s does not exist for linux/%s", image, arch), "it exists for "+joined(has),
+		"leave "+arch+" out of --arch, or give the versions and the registry of images that exist for it")
 }
 
 // notDownloaded explains why something did not arrive in the working directory.
@@ -75,14 +71,11 @@ func notDownloaded(what, host string, err error) error {
 	case len(finding.Of(err)) > 0:
 		return err
 	case errors.As(err, &other):
-		return finding.Finding{
-			Code: CodeDigest, Severity: finding.Error,
-			What:     fmt.Sprintf("The download of %s has a wrong checksum", what),
-			Cause:    "it was changed or damaged on its way, or the server has another file",
-			Remedy:   "run the same command again; if it repeats, name another server (see --mirror and --registry-mirror)",
-			Evidence: []string{"want sha256:" + other.Want, "got sha256:" + other.Got},
-			Err:      err,
-		}
+		f := finding.New(CodeDigest, fmt.Sprintf("The download of %s has a wrong checksum", what),
+			"it was changed or damaged on its way, or the server has another file",
+			"run the same command again; if it repeats, name another server (see --mirror and --registry-mirror)")
+		f.Err = err
+		return f.With("want sha256:"+other.Want, "got sha256:"+other.Got)
 	case isLocal(err):
 		return notWritten(err)
 	}
@@ -104,10 +97,6 @@ func notWritten(err error) error {
 }
 
 func noRoom(dir string, need, free string) error {
-	return finding.Finding{
-		Code: CodeNoSpace, Severity: finding.Error,
-		What:   fmt.Sprintf("There is too little space in %s", dir),
-		Cause:  fmt.Sprintf("the downloads and the bundle take %s more, and %s are free", need, free),
-		Remedy: "free some space, or give -o a file on a larger disk" + again,
-	}
+	return finding.New(CodeNoSpace, "There is too little space in "+dir, fmt.Sprintf("the downloads and the bundle take %s more, and %s are free", need, free),
+		"free some space, or give -o a file on a larger disk"+again)
 }

@@ -19,7 +19,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/registry"
@@ -164,8 +163,7 @@ func (e *downError) Unwrap() error { return e.err }
 
 // answered makes the error of an answer one that the fetcher knows.
 func answered(repo name.Repository, err error) error {
-	var untrusted *tls.CertificateVerificationError
-	if errors.As(err, &untrusted) {
+	if untrusted, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return untrusted
 	}
 	if repo.Scheme() == "http" && errors.Is(err, http.ErrSchemeMismatch) { // HTTPS was tried before
@@ -185,15 +183,10 @@ func answered(repo name.Repository, err error) error {
 // maxDocument is larger than any manifest or configuration.
 const maxDocument = 8 << 20
 
-// The kinds of manifests that are asked for.
-var accepted = strings.Join([]string{
-	string(types.OCIImageIndex), string(types.DockerManifestList), string(types.OCIManifestSchema1), string(types.DockerManifestSchema2),
-}, ", ")
-
 // manifest downloads a manifest by its tag or digest.
 func (s *session) manifest(ctx context.Context, ref string) ([]byte, error) {
 	f := s.fetcher
-	f.Header = http.Header{"Accept": {accepted}}
+	f.Header = http.Header{"Accept": {registry.Accepted}}
 	return document(ctx, f, s.address("manifests", ref), ref)
 }
 

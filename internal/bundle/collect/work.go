@@ -3,8 +3,6 @@
 package collect
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -14,10 +12,10 @@ import (
 	"path/filepath"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"golang.org/x/sys/unix"
 
 	"yunion.io/x/ocadm/internal/artifacts"
 	"yunion.io/x/ocadm/internal/bundle"
+	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/workflow"
 )
@@ -71,16 +69,13 @@ func (w *work) remove() error {
 
 // has reports whether a blob is there and sound. One that is not is removed: a power cut may have left it so.
 func (w *work) has(h v1.Hash) (bool, error) {
-	f, err := os.Open(w.blob(h))
-	if errors.Is(err, fs.ErrNotExist) {
+	switch got, err := fetch.Digest(w.blob(h)); {
+	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
-	} else if err != nil {
+	case err != nil:
 		return false, notWritten(err)
-	}
-	s := sha256.New()
-	_, err = io.Copy(s, f)
-	if err = errors.Join(err, f.Close()); err != nil || hex.EncodeToString(s.Sum(nil)) != h.Hex {
-		return false, errors.Join(err, os.Remove(f.Name()))
+	case got != h.Hex:
+		return false, os.Remove(w.blob(h))
 	}
 	return true, nil
 }
@@ -92,15 +87,6 @@ func (w *work) arrived(h v1.Hash) int64 {
 		return 0
 	}
 	return st.Size()
-}
-
-// free is how many bytes the disk can take.
-func (w *work) free() (int64, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(w.dir, &st); err != nil {
-		return 0, fmt.Errorf("looking for space in %s: %w", w.dir, err)
-	}
-	return int64(st.Bavail) * st.Bsize, nil //nolint:gosec // no disk is that large
 }
 
 // unpack returns the files of an artifact that has arrived.

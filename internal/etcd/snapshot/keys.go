@@ -5,6 +5,7 @@ package snapshot
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	bolt "go.etcd.io/bbolt"
@@ -29,7 +30,7 @@ func Values(file string, prefixes ...string) (map[string][]byte, error) {
 			}
 			key := string(kv.Key)
 			switch {
-			case !hasPrefix(key, prefixes):
+			case !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(key, p) }):
 			case len(revision) > revisionLength:
 				delete(out, key)
 			default:
@@ -42,13 +43,4 @@ func Values(file string, prefixes ...string) (map[string][]byte, error) {
 		return nil, err
 	}
 	return out, nil
-}
-
-func hasPrefix(key string, prefixes []string) bool {
-	for _, p := range prefixes {
-		if strings.HasPrefix(key, p) {
-			return true
-		}
-	}
-	return false
 }

@@ -28,6 +28,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/flock"
 )
 
@@ -65,7 +66,7 @@ func Save(ctx context.Context, endpoint string, config *tls.Config, dir string, 
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Info{}, fmt.Errorf("making the directory of snapshots: %w", err)
 	}
-	free, err := Free(dir)
+	free, err := disk.Free(dir)
 	if err != nil {
 		return Info{}, err
 	}
@@ -120,18 +121,9 @@ func removePartial(temp string) error {
 	return nil
 }
 
-// Free is how many bytes the disk of a directory has left.
-func Free(dir string) (int64, error) {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, fmt.Errorf("looking at the disk of %s: %w", dir, err)
-	}
-	return int64(s.Bavail) * s.Bsize, nil //nolint:gosec // a disk has fewer bytes than that
-}
-
 // Lacking says why the disk of a directory is too small for a number of bytes, "" if it is not.
 func Lacking(dir string, size int64) (why string, err error) {
-	free, err := Free(dir)
+	free, err := disk.Free(dir)
 	if need := size + Reserve; err == nil && free < need {
 		why = fmt.Sprintf("the disk of %s has %d MiB left, and %d are needed", dir, free>>20, need>>20)
 	}
@@ -144,19 +136,26 @@ func Verify(file string) (info Info, err error) {
 	if err != nil {
 		return info, err
 	}
-	// A damaged database makes its reader panic, or read beyond the end of its file.
+	err = guarded("verifying snapshot "+file, func() error {
+		s, err := snapshot.NewV3(zap.NewNop()).Status(file)
+		info.Revision, info.Keys = s.Revision, s.TotalKey
+		return err
+	})
+	return info, err
+}
+
+// guarded looks into a database. A damaged one makes its reader panic, or read beyond the end of its file.
+func guarded(what string, look func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("verifying snapshot %s: it is damaged: %v", file, p)
+			err = fmt.Errorf("%s: it is damaged: %v", what, p)
 		}
 	}()
-	s, err := snapshot.NewV3(zap.NewNop()).Status(file)
-	if err != nil {
-		return info, fmt.Errorf("verifying snapshot %s: %w", file, err)
+	if err := look(); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
 	}
-	info.Revision, info.Keys = s.Revision, s.TotalKey
-	return info, nil
+	return nil
 }
 
 // digest compares a snapshot with the SHA-256 that etcd appended to it.
@@ -289,25 +288,17 @@ type Target struct {
 const RevisionBump = 1_000_000_000
 
 // Restore makes the data of a new etcd from a snapshot, or from the database of a member that does not run (raw), which has no digest.
-func Restore(file string, raw bool, t Target) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("restoring %s: it is damaged: %v", file, p)
+func Restore(file string, raw bool, t Target) error {
+	return guarded("restoring "+file, func() error {
+		bump, err := bumpOf(file, t)
+		if err != nil {
+			return err
 		}
-	}()
-	bump, err := bumpOf(file, t)
-	if err != nil {
-		return fmt.Errorf("restoring %s: %w", file, err)
-	}
-	err = snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
-		SnapshotPath: file, SkipHashCheck: raw, Name: t.Name, PeerURLs: []string{t.PeerURL}, OutputDataDir: t.Dir,
-		InitialCluster: t.Name + "=" + t.PeerURL, InitialClusterToken: "etcd-cluster", RevisionBump: bump, MarkCompacted: true,
+		return snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
+			SnapshotPath: file, SkipHashCheck: raw, Name: t.Name, PeerURLs: []string{t.PeerURL}, OutputDataDir: t.Dir,
+			InitialCluster: t.Name + "=" + t.PeerURL, InitialClusterToken: "etcd-cluster", RevisionBump: bump, MarkCompacted: true,
+		})
 	})
-	if err != nil {
-		return fmt.Errorf("restoring %s: %w", file, err)
-	}
-	return nil
 }
 
 // bumpOf is by how much a restore raises revisions. It counts from the highest that is known: if the same snapshot is restored a second time, the revisions
@@ -375,21 +366,14 @@ func Peers(file string) (urls []string, err error) {
 	return urls, err
 }
 
-// read looks into a database that no etcd has open. A damaged one may make bbolt panic, or fault.
-func read(file string, look func(*bolt.Tx) error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("reading %s: it is damaged: %v", file, p)
+// read looks into a database that no etcd has open.
+func read(file string, look func(*bolt.Tx) error) error {
+	return guarded("reading "+file, func() error {
+		db, err := bolt.Open(file, 0o400, &bolt.Options{ReadOnly: true, Timeout: lockTimeout})
+		if err != nil {
+			return err
 		}
-	}()
-	db, err := bolt.Open(file, 0o400, &bolt.Options{ReadOnly: true, Timeout: lockTimeout})
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", file, err)
-	}
-	defer func() { _ = db.Close() }() // nothing was written
-	if err := db.View(look); err != nil {
-		return fmt.Errorf("reading %s: %w", file, err)
-	}
-	return nil
+		defer func() { _ = db.Close() }() // nothing was written
+		return db.View(look)
+	})
 }

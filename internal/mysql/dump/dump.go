@@ -81,7 +81,7 @@ func (s Summary) Count() (tables int, rows int64) {
 
 // Dump reads databases at one moment, and calls emit with each piece; what the piece holds is valid until emit returns.
 func Dump(ctx context.Context, a *mysql.Admin, databases []string, emit func(Piece) error) (Summary, error) {
-	return read(ctx, a, databases, emit)
+	return readAt(ctx, a, databases, emit, nil)
 }
 
 // At dumps databases of a MariaDB server with a binary log, and returns the last event in the log that the dump holds, such as 0-1-42.
@@ -97,14 +97,10 @@ func At(ctx context.Context, a *mysql.Admin, databases []string, emit func(Piece
 
 // Examine counts and sums up the tables of databases as they are now.
 func Examine(ctx context.Context, a *mysql.Admin, databases []string) (Summary, error) {
-	return read(ctx, a, databases, nil)
+	return readAt(ctx, a, databases, nil, nil)
 }
 
-func read(ctx context.Context, a *mysql.Admin, databases []string, emit func(Piece) error) (Summary, error) {
-	return readAt(ctx, a, databases, emit, func(*session) error { return nil })
-}
-
-// readAt calls began when the snapshot is taken.
+// readAt calls began, which may be nil, when the snapshot is taken.
 func readAt(ctx context.Context, a *mysql.Admin, databases []string, emit func(Piece) error, began func(*session) error) (Summary, error) {
 	var sum Summary
 	s, err := newSession(ctx, a, readSession...)
@@ -120,8 +116,10 @@ func readAt(ctx context.Context, a *mysql.Admin, databases []string, emit func(P
 	if err := s.exec(ctx, "START TRANSACTION WITH CONSISTENT SNAPSHOT"); err != nil {
 		return sum, a.Fail("taking a snapshot of the databases", err)
 	}
-	if err := began(s); err != nil {
-		return sum, a.Fail("reading where the snapshot is in the binary log", err)
+	if began != nil {
+		if err := began(s); err != nil {
+			return sum, a.Fail("reading where the snapshot is in the binary log", err)
+		}
 	}
 	for _, db := range before {
 		one, err := s.database(ctx, db, emit)
@@ -235,25 +233,10 @@ func (s *session) record(ctx context.Context, statement string) (map[string]stri
 		return nil, err
 	}
 	defer rows.Close()
-	columns, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
-	values, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
-	for i := range values {
-		into[i] = &values[i]
-	}
 	if !rows.Next() {
 		return nil, cmp.Or(rows.Err(), sql.ErrNoRows)
 	}
-	if err := rows.Scan(into...); err != nil {
-		return nil, err
-	}
-	out := map[string]string{}
-	for i, c := range columns {
-		out[strings.ToLower(c)] = values[i].String
-	}
-	return out, rows.Err()
+	return mysql.Record(rows)
 }
 
 func quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }

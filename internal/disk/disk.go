@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package disk writes files that a power cut leaves whole, and says how much space is left for them.
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Replace gives a file, of mode 0600, another content at once: the new one is on the disk before it takes the place of the old one.
+func Replace(file string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(file), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return Sync(filepath.Dir(file))
+}
+
+// Sync makes new names in a directory survive a power cut.
+func Sync(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Free is how many bytes the disk of a directory has left for this user.
+func Free(dir string) (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, fmt.Errorf("looking at the disk of %s: %w", dir, err)
+	}
+	return int64(s.Bavail) * s.Bsize, nil //nolint:gosec // no disk has 2^63 blocks
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestReplace(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	for _, text := range []string{"the first", "another"} {
+		if err := Replace(file, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(file); err != nil || string(got) != text {
+			t.Errorf("the file has %q: %v", got, err)
+		}
+	}
+	if st, err := os.Stat(file); err != nil || st.Mode() != 0o600 {
+		t.Errorf("the file is %v: %v", st, err)
+	}
+	taken := filepath.Join(dir, "taken")
+	if err := os.Mkdir(taken, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := Replace(taken, nil); err == nil {
+		t.Error("a directory was replaced")
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestNoDirectory(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	_, err := Free(none)
+	for what, err := range map[string]error{"Replace": Replace(filepath.Join(none, "file"), nil), "Sync": Sync(none), "Free": err} {
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if free, err := Free(t.TempDir()); err != nil || free <= 0 {
+		t.Errorf("%d bytes are free: %v", free, err)
+	}
+}
