@@ -144,7 +144,7 @@ func kubeletFinalizePhase() host.Phase {
 			check: func(_ context.Context, h *host.Host) (bool, error) {
 				raw, err := h.Files.ReadFile(KubeletKubeconfig)
 				if err != nil {
-					return false, nil //nolint:nilerr // kubeconfig/kubelet says what is wrong with it
+					return false, nil //nolint:nilerr // kubeconfig/kubelet reports what is wrong with it
 				}
 				kc, err := clientcmd.Load(raw)
 				if err != nil {
