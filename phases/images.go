@@ -47,8 +47,8 @@ func imageOfTheOperator() node.ImageGroup {
 		}}
 }
 
-// BringOperator imports this program under the name of an image, and reports whether this machine is a node with containerd, where that is possible. A
-// control-plane node also stores the image in its depot, if it has one, from which the other nodes pull it.
+// BringOperator imports this program under the name of an image if the machine is a node with containerd, and reports whether it is. A control-plane node
+// also stores the image in its depot, if it has one, from which the other nodes pull it.
 func BringOperator(ctx context.Context, h *host.Host, r workflow.Reporter, image string) (imported, stored bool, err error) {
 	g := imageOfTheOperator()
 	g.Need = func(*host.Host) ([]string, error) { return ownName(image) }

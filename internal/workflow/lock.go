@@ -43,7 +43,7 @@ func Lock(path string) (unlock func(), err error) {
 // lockPatience bounds AwaitLock: the pod of a killed command keeps working for a minute or two.
 const lockPatience = 3 * time.Minute
 
-// AwaitLock is Lock for work that may find an earlier run of itself still active on the machine: it reports the wait once and waits.
+// AwaitLock is Lock for work that may find an earlier run of itself still active: it waits for that run to end, and reports the wait once.
 func AwaitLock(ctx context.Context, path string, report func(cause string)) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockPatience)
 	defer cancel()

@@ -128,7 +128,7 @@ func Lines(does string, to []string) []string {
 	return out
 }
 
-// SkipIf returns a Skip that gives this reason if is returns true.
+// SkipIf returns a Skip that returns reason when is reports true.
 func SkipIf[S any](reason string, is func(S) bool) func(S) string {
 	return func(s S) string {
 		if is(s) {

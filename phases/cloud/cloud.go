@@ -148,7 +148,7 @@ func settings(c *config.Config) ([]*unstructured.Unstructured, error) {
 		password = c.Database.Password
 	}
 	o := Options(c)
-	// The version is a choice of each creation, not a setting.
+	// The version is chosen for each creation, so it is not stored.
 	o.Version = ""
 	objs, err := cluster.Settings(o, password)
 	if err == nil && o.PullSecret != "" {

@@ -71,7 +71,7 @@ func (f Facts) first(is func(Interface) bool) (Interface, bool) {
 	return f.Interfaces[i], true
 }
 
-// OS is the content of /etc/os-release.
+// OS is the operating system as /etc/os-release describes it.
 type OS struct {
 	ID      string   `json:"id"` // lowercase
 	Like    []string `json:"like,omitempty"`

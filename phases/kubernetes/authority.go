@@ -59,7 +59,7 @@ func (t Trust) whole() bool {
 	return true
 }
 
-// NewAuthority creates a CA like the current one. The id is part of its name, because two CAs of the same name confuse clients.
+// NewAuthority creates a CA like the current one. The id is part of its subject, because two CAs of the same name confuse clients.
 func NewAuthority(h *host.Host, name, id string, now time.Time) (cert, key []byte, err error) {
 	old, err := readCertificate(h, pkiDir+"/"+name+".crt")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// late is the fraction of a certificate's lifetime, 1/12, before which its owner should have renewed it. A kubelet renews with 10 to 30 % left.
+	// late is the fraction of a certificate's lifetime, 1/12, that is left when its owner should have renewed it. A kubelet does so with 10 to 30 % left.
 	late = 12
 	// authorityAhead is how long before the end of a CA a warning is due.
 	authorityAhead = 365 * 24 * time.Hour

@@ -236,8 +236,8 @@ func crashing(name string) hopeless {
 	}
 }
 
-// settled checks that the container of a static pod is newer than its manifest and healthy, and so is what depends on it. Leases must have been renewed since
-// after; the zero time accepts any.
+// settled returns a probe: the container of a static pod is newer than its manifest and healthy, and so is what depends on it. Leases must have been
+// renewed since after; the zero time accepts any.
 func settled(name string, after time.Time) probe {
 	return func(ctx context.Context, h *host.Host) string {
 		if why := newerThanManifest(ctx, h, name); why != "" {

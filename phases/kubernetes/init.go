@@ -223,7 +223,7 @@ func after(p host.Phase, names ...string) host.Phase {
 
 func manifest(pod string) string { return manifestsDir + "/" + pod + ".yaml" }
 
-// staticManifest is that of a static pod. kubeadm replaces it.
+// staticManifest is the manifest of a static pod. kubeadm replaces it.
 type staticManifest string
 
 func (m staticManifest) files() []string { return []string{manifest(string(m))} }
@@ -234,7 +234,7 @@ func (m staticManifest) whole(_ context.Context, h *host.Host) (bool, error) {
 
 func (m staticManifest) clear(*host.Host, workflow.Reporter, bool) error { return nil }
 
-// manifestWhole reports whether the manifest of a static pod is there and names a container: the kubelet ignores one that is cut off.
+// manifestWhole reports whether the manifest of a static pod exists and names a container: the kubelet ignores a truncated one.
 func manifestWhole(h *host.Host, pod string) (bool, error) {
 	raw, err := h.Files.ReadFile(manifest(pod))
 	if errors.Is(err, fs.ErrNotExist) {

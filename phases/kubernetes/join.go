@@ -230,8 +230,8 @@ func registeredPhase() host.Phase {
 	}
 }
 
-// registerPatience is how long a kubelet may take to register its node before it is restarted. It retries at least every 7 s when it starts, and never later: a
-// kubelet whose Node was deleted, or lost when etcd was restored from a snapshot, waits forever. Source: kubelet, kubelet_node_status.go.
+// registerPatience is how long a kubelet may take to register its node before it is restarted. It retries at least every 7 s while it starts, and never
+// afterwards: a kubelet whose Node was deleted, or lost when etcd was restored from a snapshot, waits forever. Source: kubelet, kubelet_node_status.go.
 const registerPatience = 25 * time.Second
 
 // awaitNode waits until the node is registered. It restarts a kubelet that does not register it.

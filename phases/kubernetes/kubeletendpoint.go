@@ -72,7 +72,7 @@ func AwaitVolumes(ctx context.Context, h *host.Host, r workflow.Reporter) error 
 func awaitVolumes(ctx context.Context, h *host.Host, r workflow.Reporter, least int, metrics func(context.Context) (string, error)) error {
 	limited, cancel := context.WithTimeout(ctx, volumesPatience)
 	defer cancel()
-	lacking := "" // the kubelet's last answer, "" without one
+	lacking := "" // volumes found at the kubelet's last answer, "" without one
 	err := await(limited, h, r, "kubelet", func(ctx context.Context, _ *host.Host) string {
 		text, err := metrics(ctx)
 		if err != nil {

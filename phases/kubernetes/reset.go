@@ -230,7 +230,7 @@ func WithdrawPhase() host.Phase {
 		}}
 }
 
-// withdraw removes a machine whose join as a control-plane node failed from its cluster, before its data is deleted: a lost voter of etcd counts against the
+// withdraw removes a machine from its cluster after its join as a control-plane node failed, before its data is deleted: a lost voter of etcd counts against the
 // majority, and one of two voters alone has none. It fails while the member cannot be removed.
 func withdraw(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if !h.Files.Exists(etcdClientCert+".crt") || !h.Files.Exists(AdminKubeconfig) {

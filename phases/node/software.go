@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// SoftwarePhase is the name of Software, for the After of others.
+// SoftwarePhase is the name of Software, for the After of other phases.
 const SoftwarePhase = "node-files"
 
 // Software installs the programs of a node: first containerd, its shim, ctr and runc, so that images can be imported while the CNI plugins, kubelet and

@@ -39,7 +39,7 @@ func computeChecks() []Check {
 			Codes: []string{compute.CodeNetwork, compute.CodeNetworkRisk, compute.CodeListenInterface, compute.CodeHostName, compute.CodeRegistration},
 			run: func(_ context.Context, m *machine) []finding.Finding {
 				out := append(compute.HostNetworks(m.h), compute.HostName(m.h)...)
-				if m.kind == Join { // a cloud that init is about to create has no network; init's last lines say which
+				if m.kind == Join { // init's cloud has no network yet; init ends with the commands for it
 					out = append(out, compute.Registration(m.h)...)
 				}
 				return out

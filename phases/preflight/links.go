@@ -279,7 +279,7 @@ func search(text string) []string {
 }
 
 func checkNameServers(_ context.Context, m *machine) []finding.Finding {
-	const mostServers, mostDomains, own = 3, 32, 3 // of the kubelet; three domains are the cluster's
+	const mostServers, mostDomains, own = 3, 32, 3 // the kubelet's limits; three domains are the cluster's
 	text := m.resolved()
 	servers := strings.Count("\n"+text, "\nnameserver ")
 	switch domains := len(search(text)); {

@@ -58,7 +58,7 @@ type machine struct {
 	fsync  func(ctx context.Context, dir string) (time.Duration, error)
 	reach  func(ctx context.Context, address string) error
 	now    func() time.Time
-	// holders returns, by MAC address, the machines in an interface's network that answer for addresses.
+	// holders returns, for each address, the MAC addresses of the machines in an interface's network that answer for it.
 	holders func(ctx context.Context, iface string, addresses ...string) (map[string][]string, error)
 }
 

@@ -26,7 +26,7 @@ type Kind string
 const (
 	Init Kind = "init"
 	Join Kind = "join"
-	// Install looks at a cluster instead of a machine.
+	// Install checks a cluster instead of a machine.
 	Install Kind = "operator install"
 )
 
