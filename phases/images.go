@@ -36,7 +36,7 @@ func imagesOfAddons() node.ImageGroup {
 		Need: func(h *host.Host) ([]string, error) { return addons.Images(h.Config, addons.All()...) }}
 }
 
-// imageOfTheOperator is this program. The operator may run on every node.
+// imageOfTheOperator is the image of this program. The operator may run on every node.
 func imageOfTheOperator() node.ImageGroup {
 	return node.ImageGroup{Name: "operator", Short: "Pack this program as the operator's image and import it", Own: true,
 		Need: func(h *host.Host) ([]string, error) {
@@ -47,8 +47,8 @@ func imageOfTheOperator() node.ImageGroup {
 		}}
 }
 
-// BringOperator imports this program under the name of an image on a machine that is a node with containerd, and reports whether it is one. A
-// control-plane node also stores it in its depot, from which the other nodes pull it, if it has one.
+// BringOperator imports this program under the name of an image if the machine is a node with containerd, and reports whether it is. A control-plane node
+// also stores the image in its depot, if it has one, from which the other nodes pull it.
 func BringOperator(ctx context.Context, h *host.Host, r workflow.Reporter, image string) (imported, stored bool, err error) {
 	g := imageOfTheOperator()
 	g.Need = func(*host.Host) ([]string, error) { return ownName(image) }
@@ -67,8 +67,8 @@ func ownName(image string) ([]string, error) {
 	return []string{ownimage.FullName(ref)}, err
 }
 
-// imagesOfTheCloud are those that the operator waits for. Registries take long over dozens of images, so without a bundle it starts as
-// soon as its own is there.
+// imagesOfTheCloud are the images that the operator waits for. Pulling dozens of images from registries takes long, so without a bundle it waits only
+// for its own.
 func imagesOfTheCloud() node.ImageGroup {
 	return node.ImageGroup{Name: "cloud", Short: "Import or pull the images of the operator and the cloud",
 		Need: func(h *host.Host) ([]string, error) {
@@ -91,8 +91,8 @@ func imagesOfWorker() node.ImageGroup {
 		}}
 }
 
-// otherImages are the other images of the bundle, or of the cloud, that this node may come to run. Which cloud will be created later is
-// not known yet. On join, images are left out that run only on nodes with other roles, or only in releases that the cluster does not run.
+// otherImages are the other images of the bundle or the cloud that this node may run. Which cloud will be created is not known yet. On join, they
+// exclude images that run only on nodes with other roles, or only in releases that the cluster does not run.
 func otherImages() node.ImageGroup {
 	return node.ImageGroup{Name: "others", Short: "Import or pull the other images that this node may run", Optional: true,
 		Need: func(h *host.Host) ([]string, error) {
@@ -111,7 +111,7 @@ func otherImages() node.ImageGroup {
 				all = h.Depot.InForce()
 			}
 			return slices.DeleteFunc(all, func(i string) bool {
-				// Also where the bundle holds one; the depot may hold those of several releases.
+				// Excluded even if the bundle has one; the depot may have those of several releases.
 				own := i == h.Config.OperatorImage() && h.Config.PacksOperator() || h.Depot != nil && config.ImageName(i) == "ocadm"
 				return own || slices.Contains(control, i) || !runsHere(h.Config, i)
 			}), nil

@@ -43,13 +43,13 @@ func TestRunsHere(t *testing.T) {
 			t.Errorf("%s on %+v: %v", tt.image, tt.node, got)
 		}
 	}
-	// init knows no roles: all that the bundle has is imported.
+	// init does not know roles, so it imports everything in the bundle.
 	if !runsHere(&config.Config{}, "registry.example.org/host:v4") {
 		t.Error("init leaves an image out")
 	}
 }
 
-// This program is the operator's image, unless another is named. What a bundle holds under that name is left alone.
+// This program is the operator's image unless another one is named. A bundle's image of that name is ignored.
 func TestTheOperatorIsThisProgram(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*config.Config)
@@ -89,7 +89,7 @@ func TestTheOperatorIsThisProgram(t *testing.T) {
 	}
 }
 
-// A machine that is not a node, or runs another runtime, is left alone.
+// BringOperator ignores a machine that is not a node, or has another runtime.
 func TestBringOperator(t *testing.T) {
 	c := config.Default()
 	h, err := host.Fake(t.Context(), t.TempDir(), &c, &host.Recorder{})
@@ -108,7 +108,7 @@ func TestBringOperator(t *testing.T) {
 	}
 }
 
-// silent is for what is reported while an image is imported and stored.
+// silent drops the reports while an image is imported and stored.
 type silent struct{ workflow.Reporter }
 
 func (silent) Output(string)                 {}
@@ -140,7 +140,7 @@ func TestBringOperatorToTheDepot(t *testing.T) {
 	}
 }
 
-// A bundle is refused before anything is changed if it lacks an image that a later phase imports.
+// Preflight rejects a bundle that lacks an image which a later phase imports.
 func TestPreflightAsksForEveryImage(t *testing.T) {
 	for name, change := range map[string]func(*config.Config){
 		"defaults":             func(*config.Config) {},

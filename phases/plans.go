@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package phases holds the plans of the installer: what init, join and reset do, each a list on one screen. What a phase does is its
-// own package's business; this file says which phases there are and which may overlap.
+// Package phases holds the plans of the installer: what init, join and reset do, each a list that fits on one screen. The phases themselves are in
+// their own packages; this file defines which phases there are and which may overlap.
 package phases
 
 import (
@@ -21,12 +21,12 @@ import (
 	"yunion.io/x/ocadm/phases/vip"
 )
 
-// APIServer is the phase of init after which the API server answers us: everything is applied from then on, and waited for at the end.
+// APIServer is the phase of init after which the API server answers. Everything is applied after it, and waited for at the end.
 const APIServer = "wait-control-plane/administrator"
 
-// Init makes a control plane, what a cluster needs beside it, and a cloud. Certificates and manifests are made while software is
-// installed, and images are imported while the control plane starts. What has pods with addresses of the pod network is applied as soon as that
-// gives them some: a pod that comes earlier fails, and the kubelet tries again only after 10 to 15 seconds.
+// Init makes a control plane, the cluster's addons, and a cloud. Certificates and manifests are made while software is installed, and images are
+// imported while the control plane starts. Pods that need an address of the pod network are applied only once it hands out addresses: an earlier pod
+// fails, and the kubelet retries only after 10 to 15 seconds.
 func Init() []host.Phase {
 	return slices.Concat(
 		[]host.Phase{
@@ -64,7 +64,7 @@ func Init() []host.Phase {
 	)
 }
 
-// OperatorInstall brings the operator, and a cloud if one is asked for, to a cluster that others built.
+// OperatorInstall installs the operator, and a cloud if one is requested, in a cluster that others built.
 func OperatorInstall() []host.Phase {
 	ready := addons.Ready()
 	ready.Name, ready.Short, ready.Long = "database-ready", "Wait until the embedded database runs", ""
@@ -79,7 +79,7 @@ func OperatorInstall() []host.Phase {
 	}
 }
 
-// forCloud leaves out a phase if no cloud is asked for.
+// forCloud skips a phase if no cloud is requested.
 func forCloud(p host.Phase) host.Phase {
 	return p.Unless(func(h *host.Host) string {
 		if h.Config.AsksForCloud() {
@@ -89,7 +89,7 @@ func forCloud(p host.Phase) host.Phase {
 	})
 }
 
-// Join makes a worker of this machine, or with --control-plane a control-plane node.
+// Join makes this machine a worker or, with --control-plane, a control-plane node.
 func Join() []host.Phase {
 	return slices.Concat(
 		[]host.Phase{
@@ -103,7 +103,7 @@ func Join() []host.Phase {
 		},
 		kubernetes.JoinPhases(node.SoftwarePhase, node.KernelPhase, node.UnitsPhase, compute.PhaseName, "images/worker"),
 		[]host.Phase{
-			depot.Phase("mark-control-plane", imageOfTheOperator(), "images").Unless(kubernetes.NotControlPlane), // it takes over what the others have
+			depot.Phase("mark-control-plane", imageOfTheOperator(), "images").Unless(kubernetes.NotControlPlane), // it copies what the others have
 			vip.JoinPhase("mark-control-plane", "images"),
 			etcd.Phase(kubernetes.NotControlPlane, "mark-control-plane", "images"),
 			node.Mirrors("kubelet-wait-bootstrap", depot.PhaseName),
@@ -114,15 +114,15 @@ func Join() []host.Phase {
 	)
 }
 
-// Rollback takes back what a failed init or join has made. The whole goes as one, as with Reset.
+// Rollback undoes a failed init or join. It undoes everything, as Reset does.
 func Rollback() []host.Phase { return slices.Concat([]host.Phase{kubernetes.WithdrawPhase()}, Reset()) }
 
-// Reset takes the machine out of its cluster and takes back what ocadm made on it.
+// Reset removes the machine from its cluster and removes what ocadm made on it.
 func Reset() []host.Phase {
 	return slices.Concat([]host.Phase{vip.LeavePhase()}, kubernetes.ResetPhases(), compute.ResetPhases(), node.ResetPhases())
 }
 
-// after says in the plan whom a phase waits for.
+// after sets the phases that a phase waits for.
 func after(p host.Phase, names ...string) host.Phase {
 	p.After = names
 	return p

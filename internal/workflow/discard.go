@@ -2,7 +2,7 @@
 
 package workflow
 
-// Discard is a Reporter that drops every report. Embed it in one that keeps some.
+// Discard is a Reporter that drops every report. Embed it in a Reporter that keeps only some of them.
 type Discard struct{}
 
 // Info implements Reporter.

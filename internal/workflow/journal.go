@@ -19,13 +19,13 @@ import (
 // Entry is one line of the journal.
 type Entry struct {
 	Time time.Time `json:"time"`
-	// Run is the identity of the run, PID its process.
+	// Run identifies the run; PID is its process ID.
 	Run   string `json:"run"`
 	PID   int    `json:"pid,omitempty"`
 	Plan  string `json:"plan"`
 	Phase string `json:"phase,omitempty"`
 	Event string `json:"event"`
-	// Inputs are the settings of the run without secrets, on the line that starts it.
+	// Inputs holds the settings of the run without secrets. Only the line that starts the run has them.
 	Inputs    map[string]string `json:"inputs,omitempty"`
 	Unchanged bool              `json:"unchanged,omitempty"`
 	Changes   []string          `json:"changes,omitempty"`
@@ -33,25 +33,25 @@ type Entry struct {
 	Duration  float64           `json:"duration,omitempty"`
 }
 
-// Journal records the start and end of each phase of a run, before the run goes on.
+// Journal records the start and end of each phase before the run continues.
 type Journal interface {
 	Append(ctx context.Context, e Entry) error
 }
 
-// FileJournal is the file that records what was done on this machine, one JSON line for each start and end of a phase. It is no source of
-// truth: the machine and the cluster are.
+// FileJournal is a file that records what was done on this machine, with one JSON line for each start and end of a phase. It is not a source of truth:
+// the machine and the cluster are.
 type FileJournal struct {
 	path string
-	// Redact takes secrets out of a line before it is written; nil writes it as it is.
+	// Redact removes secrets from a line before it is written. If nil, lines are written unchanged.
 	Redact func(string) string
 
 	mu sync.Mutex
 }
 
-// NewJournal is a journal at path. The file and its directory are made by the first line.
+// NewJournal returns a journal at path. The first Append creates the file and its directory.
 func NewJournal(path string) *FileJournal { return &FileJournal{path: path} }
 
-// Append writes a line and makes sure that it is on the disk.
+// Append writes a line and syncs it to disk.
 func (j *FileJournal) Append(_ context.Context, e Entry) error {
 	if e.Time.IsZero() {
 		e.Time = time.Now().UTC()
@@ -74,7 +74,7 @@ func (j *FileJournal) Append(_ context.Context, e Entry) error {
 	return nil
 }
 
-// Entries reads the journal. No file is no entry; lines that are no entries are passed over.
+// Entries reads the journal. A missing file has no entries, and lines that are not valid entries are skipped.
 func (j *FileJournal) Entries() ([]Entry, error) {
 	var out []Entry
 	err := ReadLines(j.path, func(line []byte) error {
@@ -90,19 +90,19 @@ func (j *FileJournal) Entries() ([]Entry, error) {
 	return out, nil
 }
 
-// Interrupted is a run that failed or was cut off.
+// Interrupted describes a run that failed or was cut off.
 type Interrupted struct {
 	Run string
-	// Last is when the last line was written.
+	// Last is the time of the last line.
 	Last time.Time
-	// Phase is the one that failed, or the last that was started; empty if none was.
+	// Phase is the phase that failed, or the last one that started; empty if none did.
 	Phase, Error string
 	Inputs       map[string]string
-	// Did are the phases that changed, or may have changed, something.
+	// Did lists the phases that changed, or may have changed, something.
 	Did []string
 }
 
-// Resume returns the last run of a plan if it did not end well.
+// Resume returns the last run of a plan if it did not end successfully.
 func (j *FileJournal) Resume(plan string) (*Interrupted, error) {
 	entries, err := j.Entries()
 	if err != nil {
@@ -117,7 +117,7 @@ func (j *FileJournal) Resume(plan string) (*Interrupted, error) {
 		case RunStarted:
 			did := []string(nil)
 			if in != nil {
-				did = in.Did // an unfinished run before the last one did its part, too
+				did = in.Did // include what earlier unfinished runs did
 			}
 			in = &Interrupted{Run: e.Run, Inputs: e.Inputs, Did: did}
 		case RunDone:
@@ -144,13 +144,13 @@ func (j *FileJournal) Resume(plan string) (*Interrupted, error) {
 	return in, nil
 }
 
-// Completed reports whether a run of one of these plans ever ended well.
+// Completed reports whether any run of these plans ever ended successfully.
 func (j *FileJournal) Completed(plans ...string) (bool, error) {
 	entries, err := j.Entries()
 	return slices.ContainsFunc(entries, func(e Entry) bool { return slices.Contains(plans, e.Plan) && e.Event == string(RunDone) }), err
 }
 
-// Differences returns, one line each, how now differs from the inputs of the interrupted run.
+// Differences returns how now differs from the inputs of the interrupted run, one line per setting.
 func (in *Interrupted) Differences(now map[string]string) []string {
 	keys := map[string]bool{}
 	for k := range in.Inputs {

@@ -55,7 +55,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// A crash at any byte of the journal leaves one that can be read and written on.
+// A crash at any byte of the journal leaves one that can still be read and appended to.
 func TestTornJournal(t *testing.T) {
 	dir := t.TempDir()
 	whole := filepath.Join(dir, "whole")

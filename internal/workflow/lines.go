@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 )
 
-// AppendLine adds a line to a file (mode 0600) and waits until it is on the disk; so is the name of a new file. What a crash left of an
-// earlier line is cut off. The file and its directory are made as needed.
+// AppendLine appends a line to a file (mode 0600) and syncs it to disk, including the directory entry of a new file. It cuts off a partial line left by
+// a crash, and creates the file and its directory as needed.
 func AppendLine(path string, line []byte) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -45,10 +45,10 @@ func AppendLine(path string, line []byte) (err error) {
 	return errors.Join(toDisk(dir), dir.Close())
 }
 
-// toDisk waits until a file or directory is on the disk; a variable for tests.
+// toDisk syncs a file or directory to disk; a variable for tests.
 var toDisk = (*os.File).Sync
 
-// ReadLines gives every line of a file to take. What has no end is no line: a crash cut it off, and AppendLine will. No file has no lines.
+// ReadLines calls take for every line of a file. It ignores an unterminated last line, which a crash left. A missing file has no lines.
 func ReadLines(path string, take func(line []byte) error) error {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -20,7 +20,7 @@ func linesOf(t *testing.T, path string) []string {
 	return out
 }
 
-// A line without its end is none, complete as it may look: the next line takes its place.
+// A line without a line end does not count, even if it looks complete: the next line replaces it.
 func TestLineWithoutItsEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lines")
 	if err := os.WriteFile(path, []byte("{\"a\":1}\n{\"b\":2}"), 0o600); err != nil {
@@ -40,7 +40,7 @@ func TestLineWithoutItsEnd(t *testing.T) {
 	}
 }
 
-// After a power cut, a new file must have its name.
+// After a power cut, a new file must still have its directory entry.
 func TestNewFileIsInItsDirectory(t *testing.T) {
 	dir := t.TempDir()
 	var synced []string

@@ -18,7 +18,7 @@ import (
 	waiting "yunion.io/x/ocadm/internal/wait"
 )
 
-// Lock keeps two runs apart. The kernel drops it when the process ends, however it ends.
+// Lock takes the lock that keeps two runs apart. The kernel releases it when the process ends, however it ends.
 func Lock(path string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("making the directory of the lock: %w", err)
@@ -40,14 +40,14 @@ func Lock(path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// lockPatience is how long AwaitLock waits: a pod of a command that was killed works on for a minute or two.
+// lockPatience bounds AwaitLock: the pod of a killed command keeps working for a minute or two.
 const lockPatience = 3 * time.Minute
 
-// AwaitLock is Lock for work that may find what an earlier run of itself has left at work on the machine: it waits for its end, and reports that once.
+// AwaitLock is Lock for work that may find an earlier run of itself still active: it waits for that run to end, and reports the wait once.
 func AwaitLock(ctx context.Context, path string, report func(cause string)) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockPatience)
 	defer cancel()
-	_ = waiting.Until(ctx, "the lock", 500*time.Millisecond, func(context.Context) (bool, string, error) { // flock offers no event; err says more
+	_ = waiting.Until(ctx, "the lock", 500*time.Millisecond, func(context.Context) (bool, string, error) { // flock offers no event; err has the details
 		unlock, err = Lock(path)
 		cause, busy := Busy(err)
 		return !busy, cause, nil
@@ -55,10 +55,10 @@ func AwaitLock(ctx context.Context, path string, report func(cause string)) (unl
 	return unlock, err
 }
 
-// codeBusy is that of a machine on which another ocadm is at work.
+// codeBusy is the finding's code when another ocadm is running on the machine.
 const codeBusy = "OCA-1050"
 
-// Busy reports whether an error is that another ocadm is at work on the machine, and which.
+// Busy reports whether an error means that another ocadm is running on the machine, and returns the cause, which names it.
 func Busy(err error) (cause string, busy bool) {
 	found := finding.Of(err)
 	if len(found) != 1 || found[0].Code != codeBusy {

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// longestPhase bounds a phase that has patience and no timeout.
+// longestPhase bounds a phase that has a Patience but no Timeout.
 const longestPhase = 4 * time.Hour
 
-// patience ends the context of a phase that makes no progress. A report that differs from all earlier ones by more than numbers is
-// progress, because a container that keeps failing says the same again with another count. So is a higher count of Progress.
+// patience cancels the context of a phase that makes no progress. Progress is a report that differs from all earlier ones in more than its numbers (a
+// container that keeps failing repeats itself with another count), or a higher count passed to Progress.
 type patience struct {
 	limit time.Duration
 	timer *time.Timer
@@ -25,14 +25,14 @@ type patience struct {
 	most map[string]int64
 }
 
-// expired is why the context of a phase ended: its time, or its patience, was up.
+// expired is the reason why the context of a phase ended: its timeout or its patience ran out.
 type expired string
 
 func (e expired) Error() string { return string(e) }
 
 func (expired) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// bounded is the context of a phase's Run and Verify. The phase's timeout bounds it, and its patience where it has any.
+// bounded returns a context for a phase's Run and Verify, bounded by the phase's timeout and, if it has one, its patience.
 func bounded(ctx context.Context, timeout, limit time.Duration) (context.Context, *patience, context.CancelFunc) {
 	if limit == 0 {
 		timeout = cmp.Or(timeout, DefaultTimeout)
@@ -51,7 +51,7 @@ func bounded(ctx context.Context, timeout, limit time.Duration) (context.Context
 	}
 }
 
-// renew starts the time without progress anew.
+// renew restarts the time without progress.
 func (p *patience) renew() {
 	if p != nil {
 		p.timer.Reset(p.limit)
@@ -60,7 +60,7 @@ func (p *patience) renew() {
 
 var number = regexp.MustCompile(`[0-9]+`)
 
-// said renews the patience for a text that was not reported before.
+// said renews the patience if the text was not reported before.
 func (p *patience) said(text string) {
 	if p == nil {
 		return
@@ -75,7 +75,7 @@ func (p *patience) said(text string) {
 	}
 }
 
-// counted renews the patience for a count that is higher than before.
+// counted renews the patience if the count is higher than before.
 func (p *patience) counted(done int64, unit string) {
 	if p == nil {
 		return

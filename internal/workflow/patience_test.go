@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// patient is a phase with a patience of a minute that reports every 40 seconds, for half an hour.
+// patient returns a phase with a patience of a minute that reports every 40 seconds for half an hour.
 func patient(report func(r workflow.Reporter, n int)) phase {
 	return phase{Name: "wait", Short: "Wait", Patience: time.Minute, Run: func(ctx context.Context, _ *log, r workflow.Reporter) error {
 		for n := range 45 {

@@ -13,16 +13,16 @@ import (
 	"yunion.io/x/ocadm/internal/nearest"
 )
 
-// step is a phase without children, in its place in a plan.
+// step is a phase without children, at its position in a plan.
 type step[S any] struct {
 	name  string
 	phase Phase[S]
-	// needs are the steps that must have ended before this one starts, by index.
+	// needs holds the indexes of the steps that must end before this one starts.
 	needs []int
 	skips []func(S) string
 }
 
-// node is a phase with or without children: the range of steps it covers.
+// node is a phase, with or without children, and the range of steps that it covers.
 type node struct {
 	name, short string
 	depth       int
@@ -37,7 +37,7 @@ type flattening[S any] struct {
 
 var phaseName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// flatten turns a plan into its steps and resolves who waits for whom. It reports every mistake of the plan at once.
+// flatten turns a plan into steps and resolves their dependencies. It reports all mistakes of the plan together.
 func flatten[S any](phases []Phase[S]) (*flattening[S], error) {
 	f := &flattening[S]{}
 	f.add("", phases, 0, nil, false)
@@ -107,7 +107,7 @@ func (f *flattening[S]) link(parent string, phases []Phase[S], inherited []int) 
 	}
 }
 
-// find resolves a name of After: a sibling first, else a name of the whole plan.
+// find resolves a name in After: first as a sibling, then as a name in the whole plan.
 func (f *flattening[S]) find(parent, name string) (string, bool) {
 	for _, full := range []string{join(parent, name), name} {
 		if slices.ContainsFunc(f.nodes, func(n node) bool { return n.name == full }) {
@@ -150,7 +150,7 @@ func (f *flattening[S]) acyclic() {
 	}
 }
 
-// Validate returns every mistake of a plan: names that repeat or are no names, After that names what is not there, cycles.
+// Validate returns every mistake of a plan: duplicate or invalid names, After names that do not exist, cycles.
 func Validate[S any](phases []Phase[S]) error {
 	_, err := flatten(phases)
 	return err
@@ -179,16 +179,16 @@ func join(parent, name string) string {
 	return parent + "/" + name
 }
 
-// mode is what a run does with a step.
+// mode is how a run treats a step.
 type mode int
 
 const (
 	walk    mode = iota // skip, check, run
 	skipped             // by --skip-phases: reported, not run
-	absent              // not among the selected ones: neither reported nor run
+	absent              // not selected: neither reported nor run
 )
 
-// choose gives every step its mode. A parent's name covers its children.
+// choose sets the mode of every step. A parent's name covers its children.
 func (f *flattening[S]) choose(plan string, skip, only []string) ([]mode, error) {
 	for _, list := range [][]string{skip, only} {
 		for _, name := range list {

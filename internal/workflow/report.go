@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// progressInterval is the shortest time between two progress events of a phase.
+	// progressInterval is the minimum time between two progress events of a phase.
 	progressInterval = 100 * time.Millisecond
-	// waitingInterval is how often a wait that has not changed is reported again.
+	// waitingInterval is how often an unchanged wait is reported again.
 	waitingInterval = 30 * time.Second
 )
 
-// reporter turns what a phase reports into events.
+// reporter turns the reports of a phase into events.
 type reporter struct {
 	emit     func(Event)
-	patience *patience // nil for a phase without
+	patience *patience // nil if the phase has none
 
 	mu       sync.Mutex
 	changed  []string
-	waits    []wait    // the latest last
-	sent     time.Time // the last progress event
-	sentOver bool      // it was the last one of all
+	waits    []wait    // latest last
+	sent     time.Time // time of the last progress event
+	sentOver bool      // that event reported completion
 }
 
 // wait is something that a phase waits for.
@@ -123,7 +123,7 @@ func (r *reporter) changes() []string {
 	return slices.Clone(r.changed)
 }
 
-// waiting is what the phase last reported that it waits for.
+// waiting returns what the phase last reported that it waits for.
 func (r *reporter) waiting() string {
 	w, _ := r.latest()
 	if w.why == "" {

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// State is how a phase of a run ended.
+// State is the outcome of a phase.
 type State string
 
-// The states. A phase that is not in a Result was not selected.
+// The states. A Result omits phases that were not selected.
 const (
-	Pending   State = "pending" // never started: an earlier one failed
+	Pending   State = "pending" // never started because an earlier one failed
 	Skipped   State = "skipped"
 	Unchanged State = "unchanged"
 	Done      State = "done"
@@ -26,7 +26,7 @@ const (
 	Undone    State = "undone"
 )
 
-// StepResult is what became of one phase.
+// StepResult is the outcome of one phase.
 type StepResult struct {
 	Name     string        `json:"name"`
 	State    State         `json:"state"`
@@ -37,40 +37,40 @@ type StepResult struct {
 	Err      error         `json:"-"`
 }
 
-// Result is what became of a run.
+// Result is the outcome of a run.
 type Result struct {
 	Plan     string        `json:"plan"`
 	Steps    []StepResult  `json:"steps"`
 	Duration time.Duration `json:"duration"`
 }
 
-// OnFailure says what a run does when a phase fails.
+// OnFailure is what a run does when a phase fails.
 type OnFailure string
 
-// Keep leaves everything for the next run to go on from; Rollback undoes what this run and the interrupted one before it did.
+// Keep leaves everything for the next run to continue from. Rollback undoes what this run and the interrupted one before it did.
 const (
 	Keep     OnFailure = "keep"
 	Rollback OnFailure = "rollback"
 )
 
-// Options are how one run behaves.
+// Options holds the settings of one run.
 type Options struct {
 	DryRun bool
 	// Skip and Only name phases; a parent's name covers its children.
 	Skip, Only []string
 	OnFailure  OnFailure
-	// Inputs are the settings of the run without secrets, for the journal.
+	// Inputs holds the settings of the run without secrets, for the journal.
 	Inputs map[string]string
-	// Stop, when it ends, lets the running phases come to an end and starts no more; nil never does. The end of Run's own context ends
-	// the running phases, too.
+	// Stop, when done, starts no more phases but lets the running ones finish; nil is never done. When Run's own context ends, the running phases end
+	// too.
 	Stop context.Context
-	// Before are the phases that an interrupted run did; a rollback undoes them too.
+	// Before lists the phases that an interrupted run did; a rollback undoes them too.
 	Before []string
-	// UndoAll takes back the whole plan in place of the Undo of each phase, if one that has an Undo ran.
+	// UndoAll undoes the whole plan, instead of the Undo of each phase, if a phase with an Undo ran.
 	UndoAll func(context.Context) error
 }
 
-// Runner walks a plan. The zero value of Journal and Sink is allowed: then nothing is written or reported.
+// Runner runs a plan. Journal and Sink may be nil: then nothing is journaled or reported.
 type Runner[S any] struct {
 	Plan    string
 	Phases  []Phase[S]
@@ -78,7 +78,7 @@ type Runner[S any] struct {
 	Journal Journal
 }
 
-// PhaseError is a failed phase.
+// PhaseError reports a failed phase.
 type PhaseError struct {
 	Plan, Phase string
 	Err         error
@@ -88,17 +88,17 @@ func (e *PhaseError) Error() string { return fmt.Sprintf("phase %s: %v", e.Phase
 
 func (e *PhaseError) Unwrap() error { return e.Err }
 
-// ErrStopped is why a phase ended that ran beside a failed one.
+// ErrStopped is the reason why a phase ended that ran concurrently with a failed one.
 var ErrStopped = errors.New("another phase failed")
 
 const (
 	// checkTimeout bounds Check and Plan, which only read.
 	checkTimeout = time.Minute
-	// undoTimeout bounds a rollback, which goes on after the run's context has ended.
+	// undoTimeout bounds a rollback, which continues after the run's context has ended.
 	undoTimeout = 10 * time.Minute
 )
 
-// Run walks the plan over s: phases start as soon as those they come after have ended, a failed one stops the rest.
+// Run runs the plan on s. A phase starts as soon as those named in its After have ended. A failed phase stops the rest.
 func (r Runner[S]) Run(ctx context.Context, s S, o Options) (Result, error) {
 	f, err := flatten(r.Phases)
 	if err != nil {
@@ -132,7 +132,7 @@ func (r Runner[S]) Run(ctx context.Context, s S, o Options) (Result, error) {
 	return res, unjoined(err)
 }
 
-// unjoined keeps a single error single.
+// unjoined unwraps a joined error that holds only one.
 func unjoined(err error) error {
 	if j, ok := err.(interface{ Unwrap() []error }); ok && len(j.Unwrap()) == 1 {
 		return j.Unwrap()[0]
@@ -140,7 +140,7 @@ func unjoined(err error) error {
 	return err
 }
 
-// run starts what is free to start and waits for what runs, until all has ended or something failed.
+// run starts the steps that are ready and waits for running ones, until all have ended or one has failed.
 func (w *walker[S]) run(parent context.Context) error {
 	ctx, stop := context.WithCancelCause(parent)
 	defer stop(nil)
@@ -170,7 +170,7 @@ func (w *walker[S]) run(parent context.Context) error {
 		if err := w.results[i].Err; err != nil && first == nil {
 			first = &PhaseError{Plan: w.r.Plan, Phase: w.f.steps[i].name, Err: err}
 			if w.o.DryRun {
-				continue // reports the rest, too
+				continue // report the rest too
 			}
 			stop(fmt.Errorf("%w: %s: %w", ErrStopped, w.f.steps[i].name, context.Canceled))
 		}
@@ -184,7 +184,7 @@ func (w *walker[S]) run(parent context.Context) error {
 	return first
 }
 
-// stopping is closed when no more phases are to be started; nil if that never happens.
+// stopping returns a channel that is closed when no more phases may start, or nil if that never happens.
 func (w *walker[S]) stopping() <-chan struct{} {
 	if w.o.Stop == nil {
 		return nil
@@ -194,7 +194,7 @@ func (w *walker[S]) stopping() <-chan struct{} {
 
 func (w *walker[S]) stopped() bool { return w.o.Stop != nil && w.o.Stop.Err() != nil }
 
-// reportRunning says which phases a run that was interrupted still waits for.
+// reportRunning reports which phases an interrupted run still waits for.
 func (w *walker[S]) reportRunning(started, over []bool) {
 	var names []string
 	for i, s := range w.f.steps {
@@ -206,8 +206,8 @@ func (w *walker[S]) reportRunning(started, over []bool) {
 		"; a second interrupt ends them"})
 }
 
-// launch starts every step that is free to start and returns how many it started; in a dry run one at a time, so that it reads in the
-// order of the plan. Steps that are not walked end at once.
+// launch starts every step that is ready and returns how many it started. In a dry run it starts one at a time, so that the output follows the order of
+// the plan. Steps that are not walked end immediately.
 func (w *walker[S]) launch(ctx context.Context, started, over []bool, ended chan<- int) int {
 	n := 0
 	for again := true; again; {
@@ -237,7 +237,7 @@ func (w *walker[S]) launch(ctx context.Context, started, over []bool, ended chan
 	return n
 }
 
-// rollback undoes in reverse order what ran. It ends at the first phase that cannot be undone, because that one still needs those before it.
+// rollback undoes what ran, in reverse order. It stops at the first phase that cannot be undone, because that one still needs those before it.
 func (w *walker[S]) rollback(ctx context.Context) error {
 	var ran []int
 	for i, s := range slices.Backward(w.f.steps) {

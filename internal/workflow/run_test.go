@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// log is what the phases of a test write down.
+// log records what the phases of a test do.
 type log struct {
 	mu    sync.Mutex
 	lines []string
@@ -311,7 +311,7 @@ func TestRollbackUndoesInReverse(t *testing.T) {
 	}
 }
 
-// A plan that goes back as a whole does so once, and only if something ran that could be undone.
+// UndoAll runs only once, and only if a phase ran that could be undone.
 func TestRollbackOfTheWhole(t *testing.T) {
 	undone := 0
 	whole := workflow.Options{OnFailure: workflow.Rollback, UndoAll: func(context.Context) error {

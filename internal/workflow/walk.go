@@ -29,9 +29,9 @@ type walker[S any] struct {
 
 	mu sync.Mutex // serialises the sink
 
-	journal sync.Mutex // serialises what follows
-	began   bool       // a phase that may change something has begun
-	held    []Entry    // the lines until then
+	journal sync.Mutex // guards the fields below
+	began   bool       // a phase that may change something has started
+	held    []Entry    // the journal lines until then
 }
 
 func newWalk[S any](r Runner[S], f *flattening[S], modes []mode, s S, o Options) *walker[S] {
@@ -105,7 +105,7 @@ func (w *walker[S]) skip(i int, reason string) {
 	w.emitAt(i, Event{Type: PhaseSkipped, Message: reason})
 }
 
-// step walks one step and leaves its result.
+// step runs one step and stores its result.
 func (w *walker[S]) step(ctx context.Context, i int) {
 	res := &w.results[i]
 	res.Start = time.Now()
@@ -160,7 +160,7 @@ func (w *walker[S]) do(ctx context.Context, i int, rep *reporter) error {
 	return w.record(ctx, Entry{Phase: s.name, Event: string(PhaseDone), Changes: res.Changes, Duration: res.Duration.Seconds()})
 }
 
-// attempt runs and verifies a phase within its time.
+// attempt runs and verifies a phase within its time limits.
 func attempt[S any](ctx context.Context, phase Phase[S], s S, rep *reporter) error {
 	limited, p, cancel := bounded(ctx, phase.Timeout, phase.Patience)
 	rep.patience = p
@@ -178,8 +178,7 @@ func attempt[S any](ctx context.Context, phase Phase[S], s S, rep *reporter) err
 	return err
 }
 
-// plan is the dry walk: it reads and reports. What cannot be read yet, because an earlier phase would make it, is no failure;
-// a finding is one.
+// plan is the dry run of a step: it reads and reports. It tolerates what cannot be read because an earlier phase would make it, but not a finding.
 func (w *walker[S]) plan(ctx context.Context, i int, rep *reporter) error {
 	s, res := w.f.steps[i], &w.results[i]
 	done, err := check(ctx, s, w.s)
@@ -197,7 +196,7 @@ func (w *walker[S]) plan(ctx context.Context, i int, rep *reporter) error {
 	lines := []string{s.phase.Short}
 	if s.phase.Plan != nil {
 		timeout := checkTimeout
-		if s.phase.ReadOnly { // it looks as long as it would in a real run
+		if s.phase.ReadOnly { // allow it as long as in a real run
 			timeout = max(timeout, s.phase.Timeout)
 		}
 		ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -244,7 +243,7 @@ func (w *walker[S]) failed(ctx context.Context, i int, rep *reporter) {
 	}
 }
 
-// late adds to an error that the phase's time was up, and what the phase was waiting for.
+// late adds to an error that the phase ran out of time, and what it was waiting for.
 func late(err, cause error, waiting string) error {
 	if len(finding.Of(err)) > 0 {
 		return err

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package addons installs what a cloud needs beside Kubernetes: pod network, storage, web access, database. An addon is a literal
-// and a directory of manifests under templates/addons; adding one is both, and a line in the plan. Applying and waiting are apart, so
-// that all of them start at once: Ready waits at the end.
+// Package addons installs what a cloud needs besides Kubernetes: pod network, storage, web access, database. An addon is a literal and a directory of
+// manifests under templates/addons, plus a line in the plan. Applying and waiting are separate, so that all addons start concurrently: Ready waits at the
+// end.
 package addons
 
 import (
@@ -22,38 +22,38 @@ import (
 	"yunion.io/x/ocadm/templates"
 )
 
-// Addon is one thing that is installed into the cluster from manifests.
+// Addon is a part of the cluster that is installed from manifests.
 type Addon struct {
 	// Name is the name of its phase, Dir its directory below templates/addons.
 	Name, Dir   string
 	Short, Long string
-	// Upgrade is the Short of its upgrade; "" if it has none.
+	// Upgrade is the Short of its upgrade phase; "" if it has none.
 	Upgrade string
-	// Skip gives the reason why the configuration does not want it; "" means that it does.
+	// Skip returns the reason why the configuration excludes it, "" if it does not.
 	Skip func(*config.Config) string
-	// Data is what its manifests are filled with. It is pure.
+	// Data returns the template data of its manifests. It is pure.
 	Data func(*config.Config, images.Table, Prepared) (any, error)
-	// Images are the names of its images in templates/images.yaml.
+	// Images holds the names of its images in templates/images.yaml.
 	Images []string
-	// Prepare makes, or finds, what must come from the cluster before the manifests are rendered. With look it only looks.
+	// Prepare makes, or finds, what the manifests need from the cluster. With look it only reads.
 	Prepare func(ctx context.Context, c client.WithWatch, cfg *config.Config, look bool) (Prepared, kube.ChangeSet, error)
-	// Settings are the keys of its ConfigMaps, by name, that users may edit: an upgrade keeps them.
+	// Settings holds the keys of its ConfigMaps, by name, that users may edit: an upgrade keeps them.
 	Settings map[string][]string
 	// Waits names the workloads that must run before the addon is ready.
 	Waits []client.Object
 }
 
-// Prepared is what Prepare found.
+// Prepared is the result of Prepare.
 type Prepared struct {
-	// Password of the embedded database.
+	// Password is that of the embedded database.
 	Password string
 	// Pair is set if the embedded database has a replica.
 	Pair *Pair
-	// DatabaseImage is the image of the embedded database that runs; that of the table when empty.
+	// DatabaseImage is the image of the running embedded database; empty means the one in the table.
 	DatabaseImage string
 }
 
-// All are the addons, in the order in which they are installed.
+// All returns the addons in the order in which they are installed.
 func All() []Addon { return []Addon{flannel(), localPath(), traefik(), database()} }
 
 // CNI installs the pod network.
@@ -68,10 +68,10 @@ func Ingress() host.Phase { return traefik().phase() }
 // Database installs the embedded database.
 func Database() host.Phase { return database().phase() }
 
-// Network is the addon of the pod network, the only one that runs on every node.
+// Network returns the addon of the pod network, the only one that runs on every node.
 func Network() Addon { return flannel() }
 
-// Images are the complete references of the images of those addons that a configuration wants.
+// Images returns the full references of the images of those addons that a configuration wants.
 func Images(c *config.Config, of ...Addon) ([]string, error) {
 	table, err := images.Load()
 	if err != nil {
@@ -114,7 +114,7 @@ func (a Addon) Objects(c *config.Config, p Prepared) ([]*unstructured.Unstructur
 	return objs, stampConfig(objs)
 }
 
-// configAnnotation on a pod template takes the hash of the addon's ConfigMaps, so that its pods are replaced when those change.
+// configAnnotation on a pod template holds the hash of the addon's ConfigMaps, so that its pods are replaced when those change.
 const configAnnotation = "ocadm.yunion.io/config"
 
 func stampConfig(objs []*unstructured.Unstructured) error {

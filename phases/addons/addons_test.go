@@ -101,7 +101,7 @@ func golden(t *testing.T, file string, objs []*unstructured.Unstructured) {
 	}
 }
 
-// Every object must be one that the Go types know, field by field.
+// Every object must match the Go types, field by field.
 func TestManifestsHaveNoUnknownField(t *testing.T) {
 	s := kube.Scheme()
 	strict := serializer.NewCodecFactory(s, serializer.EnableStrict).UniversalDeserializer()
@@ -147,7 +147,7 @@ func podSpecs(t *testing.T, objs []*unstructured.Unstructured, f func(name strin
 	}
 }
 
-// What a manifest runs, its addon declares; otherwise a bundle would lack it.
+// Each addon declares the images in its manifests; otherwise a bundle would lack them.
 func TestImagesAreDeclared(t *testing.T) {
 	table, err := images.Load()
 	if err != nil {
@@ -185,7 +185,7 @@ func TestImagesAreDeclared(t *testing.T) {
 	}
 }
 
-// A failed workload reports its reason in its last lines, the database does not run as root, and the ingress with one right only.
+// Failed workloads report the reason in their last log lines. The database does not run as root, and the ingress has only one capability.
 func TestPodsAreCareful(t *testing.T) {
 	podSpecs(t, every(t), func(name string, p corev1.PodTemplateSpec) {
 		for _, k := range append(p.Spec.InitContainers, p.Spec.Containers...) {
@@ -211,7 +211,7 @@ func TestPodsAreCareful(t *testing.T) {
 	})
 }
 
-// The password is in one Secret and nowhere else: no argument, variable, ConfigMap or annotation.
+// The password is only in its Secret: not in an argument, variable, ConfigMap or annotation.
 func TestPasswordStaysInItsSecret(t *testing.T) {
 	objs, err := database().Objects(plainConfig(), Prepared{Password: "Very5ecret"})
 	if err != nil {
@@ -304,7 +304,7 @@ func TestFlannelNetworks(t *testing.T) {
 	}
 }
 
-// kube-proxy of another node does not count, and one that keeps ending is explained with the line that its log ends with.
+// kube-proxy of another node does not count, and one that keeps exiting is explained by the last line of its log.
 func TestKubeProxyThatKeepsEnding(t *testing.T) {
 	labels := map[string]string{"k8s-app": "kube-proxy"}
 	ds := &appsv1.DaemonSet{ObjectMeta: named("kube-system", "kube-proxy"), Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}}}

@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// DatabaseName is the name of the embedded database's Service, StatefulSet and of the Secret with its administrator's password.
+// DatabaseName is the name of the embedded database's Service and StatefulSet, and of the Secret with its administrator's password.
 const DatabaseName = "ocadm-mysql"
 
 // The keys of that Secret.
@@ -72,7 +72,7 @@ func databaseServers(pair bool) []databaseServer {
 	return out
 }
 
-// EmbeddedDatabase are the objects of the embedded database in a namespace, and those that hold its data. It is pure.
+// EmbeddedDatabase returns the objects of the embedded database in a namespace, and those that hold its data. It is pure.
 func EmbeddedDatabase(namespace string) (objs, data []*unstructured.Unstructured, err error) {
 	c := config.Default()
 	c.Cloud.Namespace = namespace
@@ -91,8 +91,8 @@ func EmbeddedDatabase(namespace string) (objs, data []*unstructured.Unstructured
 	return objs, data, err
 }
 
-// ensurePassword reads the administrator's password of the embedded database, or makes one when there is none. It is never made anew:
-// the database on the volume knows the first one.
+// ensurePassword reads the embedded database's administrator password, or creates one if there is none. It never replaces it: the database on the volume has
+// the first one.
 func ensurePassword(ctx context.Context, c client.WithWatch, cfg *config.Config, look bool) (Prepared, kube.ChangeSet, error) {
 	s := &corev1.Secret{ObjectMeta: named(cfg.Cloud.Namespace, DatabaseName)}
 	err := c.Get(ctx, client.ObjectKeyFromObject(s), s)
@@ -125,7 +125,7 @@ func ensurePassword(ctx context.Context, c client.WithWatch, cfg *config.Config,
 	return Prepared{Password: pw}, made, nil
 }
 
-// plain reports whether a password can stand in SQL and in an option file as it is.
+// plain reports whether a password can be used in SQL and in an option file without quoting.
 func plain(pw string) bool {
 	for _, r := range pw {
 		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'

@@ -18,14 +18,14 @@ import (
 // NetworkPhase is the name of NetworkReady.
 const NetworkPhase = "network-ready"
 
-// flannelSubnet is where flannel writes which addresses the pods of this node have. Its CNI plugin fails while the file is not there, though
-// the node is Ready before.
+// flannelSubnet is the file to which flannel writes the pod addresses of this node. Its CNI plugin fails until the file exists, although the node is Ready
+// earlier.
 const flannelSubnet = "/run/flannel/subnet.env"
 
-// subnetInterval is how often that file is looked for, once flannel runs.
+// subnetInterval is how often to look for that file once flannel runs.
 const subnetInterval = 100 * time.Millisecond
 
-// NetworkReady waits until the pod network gives pods of this node addresses.
+// NetworkReady waits until the pod network can give addresses to pods of this node.
 func NetworkReady() host.Phase {
 	return host.Await(host.Phase{
 		Name: NetworkPhase, Short: "Wait until pods can get addresses",
@@ -59,7 +59,7 @@ func awaitSubnet(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return nil
 }
 
-// network is flannel's pod on this node.
+// network returns flannel's pod on this node.
 func network(h *host.Host) target {
 	return target{what: "the pod network", on: h.Config.Node.Name, obj: &appsv1.DaemonSet{ObjectMeta: named("kube-flannel", "kube-flannel-ds")}}
 }

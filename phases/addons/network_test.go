@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// flannel runs before it has written what its CNI plugin needs: pods are made to wait for that, too.
+// flannel runs before it has written the file that its CNI plugin needs, so NetworkReady waits for that file too.
 func TestNetworkReady(t *testing.T) {
 	labels := map[string]string{"app": "flannel"}
 	ds := &appsv1.DaemonSet{ObjectMeta: named("kube-flannel", "kube-flannel-ds"), Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}}}
@@ -58,7 +58,7 @@ func TestNetworkReady(t *testing.T) {
 	}
 }
 
-// subnetWriter writes the file as soon as it is waited for.
+// subnetWriter writes the file as soon as something waits for it.
 type subnetWriter struct {
 	workflow.Reporter
 	t      *testing.T

@@ -23,9 +23,9 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// Pair is what the manifests need of the embedded database with a replica.
+// Pair holds the values for the manifests of an embedded database with a replica.
 type Pair struct {
-	// Image is that of ocadm, for the agents. Password is that of the replication's account.
+	// Image is ocadm's image, for the agents. Password is that of the replication account.
 	Image, Password string
 }
 
@@ -51,7 +51,7 @@ func findPair(ctx context.Context, c client.Reader, cfg *config.Config) (*Pair, 
 	return &Pair{Image: cfg.OperatorImage(), Password: string(s.Data[keyPassword])}, nil
 }
 
-// AddReplica gives the embedded database that runs in a namespace a second server. image is that of ocadm. It may be repeated: what exists stays.
+// AddReplica adds a second server to the embedded database of a namespace. image is ocadm's. It may be repeated: existing objects stay.
 func AddReplica(ctx context.Context, c client.WithWatch, namespace, image string) (kube.ChangeSet, error) {
 	live := &appsv1.StatefulSet{ObjectMeta: named(namespace, dbpair.First)}
 	if err := c.Get(ctx, client.ObjectKeyFromObject(live), live); err != nil {
@@ -85,7 +85,7 @@ func AddReplica(ctx context.Context, c client.WithWatch, namespace, image string
 	return append(set, applied...), err
 }
 
-// recordOf is the record of a pair that has none: that of a new one, or, if someone deleted the Lease, that of the pod which is labelled as the primary.
+// recordOf returns the record for a pair without one: that of a new pair or, if the Lease was deleted, one that names the pod labelled as the primary.
 func recordOf(ctx context.Context, c client.Client, namespace string) (dbpair.Record, error) {
 	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.SecretName}, &corev1.Secret{})
 	if apierrors.IsNotFound(err) {
@@ -104,14 +104,14 @@ func recordOf(ctx context.Context, c client.Client, namespace string) (dbpair.Re
 			return dbpair.Record{Primary: server, Term: 1}, nil
 		}
 	}
-	// Either may have the newer data. A wrong guess would replace it.
+	// Either server may have the newer data, and a wrong guess would overwrite it.
 	return dbpair.Record{}, finding.New("OCA-7436", "The primary of the embedded database is not known",
 		"Lease "+namespace+"/"+dbpair.RecordName+" was deleted, and no pod is labelled as the primary",
 		"label the pod that was: kubectl -n "+namespace+" label pod "+dbpair.PodName(dbpair.First)+" --overwrite "+dbpair.RoleLabel+"="+dbpair.RolePrimary+
 			", and run the command again")
 }
 
-// ensurePairObjects makes what is made once: the Secret, the Leases, and the ConfigMap with the redundancy.
+// ensurePairObjects creates the objects that are created once: the Secret, the Leases, and the ConfigMap with the redundancy.
 func ensurePairObjects(ctx context.Context, c client.Client, namespace string) (kube.ChangeSet, error) {
 	ca, err := pki.NewCA(time.Now(), "ocadm-mysql", nil)
 	if err != nil {
@@ -140,7 +140,7 @@ func ensurePairObjects(ctx context.Context, c client.Client, namespace string) (
 		objs = append(objs, &coordinationv1.Lease{ObjectMeta: named(namespace, dbpair.MemberName(s))})
 	}
 	state := &corev1.ConfigMap{ObjectMeta: named(namespace, dbpair.StateName)}
-	state.Labels = map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy} // the operator caches nothing without it
+	state.Labels = map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy} // the operator caches only labelled objects
 	objs = append(objs, state)
 	var set kube.ChangeSet
 	for _, o := range objs {

@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// TestRecordOfPair: a record that someone deleted is made again from what the pods say, never guessed.
+// TestRecordOfPair: a deleted record is recreated from the pods' labels, never guessed.
 func TestRecordOfPair(t *testing.T) {
 	const namespace = "onecloud"
 	secret := &corev1.Secret{ObjectMeta: named(namespace, dbpair.SecretName)}

@@ -20,10 +20,10 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// readyPatience is how long the wait for all addons goes on in which nothing changes.
+// readyPatience is how long the wait for all addons may go on without a change.
 const readyPatience = 10 * time.Minute
 
-// Ready waits until this node is Ready, cluster DNS answers and every addon runs. Each is waited for by watch, all at once.
+// Ready waits until this node is Ready, cluster DNS answers and every addon runs. It watches all of them concurrently.
 func Ready() host.Phase {
 	return host.Await(host.Phase{
 		Name: "ready", Short: "Wait until the node, DNS and the addons are ready",
@@ -37,17 +37,17 @@ func Ready() host.Phase {
 	})
 }
 
-// target is one object to wait for, under the name people know it by.
+// target is one object to wait for, with its name for people.
 type target struct {
 	what string
 	obj  client.Object
-	// on is the node whose pod of a DaemonSet is waited for; empty: all of them.
+	// on is the node whose pod of a DaemonSet must be ready; empty means all nodes.
 	on string
-	// failure reads from this machine why the target's container ends, and how often it did; nil for targets without one.
+	// failure returns the last error and restart count of the target's container, read from this machine; nil for targets without one.
 	failure func() (line string, restarts int)
 }
 
-// ready judges the target as it is now.
+// ready reports whether the target is ready now.
 func (t target) ready(ctx context.Context, c client.Client) bool {
 	if err := c.Get(ctx, client.ObjectKeyFromObject(t.obj), t.obj); err != nil {
 		return false
@@ -97,12 +97,12 @@ func (t target) wait(ctx context.Context, c client.WithWatch, report func(string
 	return err
 }
 
-// manyRestarts is how often a container may end before waiting for it is given up.
+// manyRestarts is how many restarts of a container make a wait give up.
 const manyRestarts = 5
 
 var errKeepsEnding = errors.New("its container keeps restarting")
 
-// kubeProxy waits for kube-proxy of this node: without it no service has an address, cluster DNS and the API server included.
+// kubeProxy waits for this node's kube-proxy: without it no service is reachable, including cluster DNS and the API server.
 func kubeProxy(h *host.Host) target {
 	return target{
 		what: "kube-proxy", on: h.Config.Node.Name, obj: &appsv1.DaemonSet{ObjectMeta: named("kube-system", "kube-proxy")},
@@ -110,7 +110,7 @@ func kubeProxy(h *host.Host) target {
 	}
 }
 
-// targets are what a configuration has to wait for.
+// targets returns what a configuration must wait for.
 func targets(h *host.Host) []target {
 	c := h.Config
 	var out []target
@@ -123,7 +123,7 @@ func targets(h *host.Host) []target {
 	}
 	for _, a := range All() {
 		if a.Skip(c) != "" || slices.Contains(c.Run.SkipPhases, a.Name) {
-			continue // what this run leaves out is not waited for
+			continue // this run leaves it out
 		}
 		for _, o := range a.Waits {
 			if o.GetNamespace() == "" {
@@ -168,7 +168,7 @@ func notReady(t target, err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	look := "kubectl describe node " + t.obj.GetName() // nothing else that is waited for has no namespace
+	look := "kubectl describe node " + t.obj.GetName() // the only target without a namespace
 	if ns := t.obj.GetNamespace(); ns != "" {
 		look = "kubectl -n " + ns + " get pods,events"
 	}
@@ -178,7 +178,7 @@ func notReady(t target, err error) error {
 	}
 }
 
-// asFindings makes one list of the findings among joined errors; another error comes first.
+// asFindings collects the findings among joined errors into a list; any other error comes first.
 func asFindings(err error) error {
 	if err == nil {
 		return nil

@@ -73,7 +73,7 @@ func traefik() Addon {
 	}
 }
 
-// unless skips an addon when its setting asks for something else.
+// unless returns a Skip that applies if the setting is not want.
 func unless(setting func(*config.Config) string, want, flag string) func(*config.Config) string {
 	return func(c *config.Config) string {
 		if got := setting(c); got != want {

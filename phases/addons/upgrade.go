@@ -27,36 +27,36 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// putBackTimeout bounds how long the previous version of an addon is put back and waited for.
+// putBackTimeout bounds restoring the previous version of an addon and waiting for it.
 const putBackTimeout = 5 * time.Minute
 
-// Installed is an addon of a running cluster, and what this release would make of it.
+// Installed is an addon of a running cluster, and how this release would change it.
 type Installed struct {
 	Name string `json:"name"`
-	// From and To are the images that run and those of this release, without the registry: "flannel:v0.28.4".
+	// From and To are the running images and those of this release, without the registry: "flannel:v0.28.4".
 	From []string `json:"from,omitempty"`
 	To   []string `json:"to,omitempty"`
-	// Changes are what an upgrade would do, one line each.
+	// Changes lists what an upgrade would do, one line each.
 	Changes []string `json:"changes,omitempty"`
-	// Left is why it is not upgraded; "" if it is.
+	// Left is the reason why it is not upgraded; "" if it is.
 	Left string `json:"left,omitempty"`
 
 	addon   Addon
 	images  []string
 	objects []*unstructured.Unstructured
-	lost    bool // its settings; Left names them
+	lost    bool // its settings are lost; Left names them
 }
 
-// lostError names an object with settings of an addon that the cluster has lost.
+// lostError names an object, holding settings of an addon, that the cluster has lost.
 type lostError string
 
 func (e lostError) Error() string { return string(e) }
 
-// Upgradable are the addons that an upgrade brings to this release, the pod network last. The embedded database is not one of them: its data has a version, too.
+// Upgradable returns the addons that an upgrade brings to this release, the pod network last. The embedded database is not one: its data has a version too.
 func Upgradable() []Addon { return []Addon{localPath(), traefik(), flannel()} }
 
-// FindInstalled reads from a cluster which addons ocadm installed, with what settings, and what this release would change. The addons named in leave, and those
-// of another tool, are left. So is one that has lost its settings; Unusable returns it.
+// FindInstalled reads from a cluster which addons ocadm installed, with what settings, and what this release would change. Addons named in leave, those of
+// another tool and those that have lost their settings (see Unusable) are not upgraded.
 func FindInstalled(ctx context.Context, c client.Client, cfg *config.Config, leave ...string) ([]Installed, error) {
 	var out []Installed
 	for _, a := range Upgradable() {
@@ -82,7 +82,7 @@ func FindInstalled(ctx context.Context, c client.Client, cfg *config.Config, lea
 	return out, nil
 }
 
-// installedTemplate is the pod template of an addon that ocadm has applied, nil if there is none.
+// installedTemplate returns the pod template of an addon that ocadm applied, nil if there is none.
 func installedTemplate(ctx context.Context, c client.Client, a Addon) (*corev1.PodTemplateSpec, error) {
 	o := a.Waits[0]
 	if err := c.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
@@ -106,7 +106,7 @@ func installedTemplate(ctx context.Context, c client.Client, a Addon) (*corev1.P
 	return nil, fmt.Errorf("reading addon %s: %T has no pod template", a.Name, o)
 }
 
-// compare renders the addon as this release has it, for the settings of the cluster, and finds the difference.
+// compare renders this release's version of the addon with the cluster's settings, and computes the difference.
 func (i *Installed) compare(ctx context.Context, c client.Client, cfg *config.Config, running *corev1.PodTemplateSpec) error {
 	table, err := images.Load()
 	if err != nil {
@@ -146,7 +146,7 @@ func (i *Installed) compare(ctx context.Context, c client.Client, cfg *config.Co
 	return err
 }
 
-// credentials are those of the registry that the pods have: an apply without them would take them away.
+// credentials returns the registry credentials that the pods have, because an apply without them would remove them.
 func (i *Installed) credentials(ctx context.Context, c client.Client, running *corev1.PodTemplateSpec) (string, error) {
 	if !slices.Contains(running.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: cluster.PullSecret}) {
 		return "", nil
@@ -156,7 +156,7 @@ func (i *Installed) credentials(ctx context.Context, c client.Client, running *c
 	return string(s.Data[corev1.DockerConfigJsonKey]), err
 }
 
-// keepSettings gives those keys of ConfigMaps that hold settings the values that the cluster has.
+// keepSettings sets the ConfigMap keys that hold settings to the values in the cluster.
 func (a Addon) keepSettings(ctx context.Context, c client.Client, objs []*unstructured.Unstructured) error {
 	for _, o := range objs {
 		keys := a.Settings[o.GetName()]
@@ -180,7 +180,7 @@ func (a Addon) keepSettings(ctx context.Context, c client.Client, objs []*unstru
 	return stampConfig(objs)
 }
 
-// readSettings reads an object that has settings of an addon; a lostError says that it is gone.
+// readSettings reads an object that holds settings of an addon; a lostError means that it is gone.
 func readSettings(ctx context.Context, c client.Client, kind string, o client.Object) error {
 	key := client.ObjectKeyFromObject(o)
 	err := c.Get(ctx, key, o)
@@ -202,10 +202,10 @@ func imagesOf(t *corev1.PodTemplateSpec) (out []string) {
 	return out
 }
 
-// Images are the complete references of the images that an upgrade needs.
+// Images returns the full references of the images that an upgrade needs.
 func (i Installed) Images() []string { return i.images }
 
-// Unusable are the addons that cannot be upgraded, because the cluster has lost their settings.
+// Unusable returns findings for the addons that cannot be upgraded because the cluster has lost their settings.
 func Unusable(all []Installed) (out finding.List) {
 	for _, i := range all {
 		if i.lost {
@@ -216,7 +216,7 @@ func Unusable(all []Installed) (out finding.List) {
 	return out
 }
 
-// Conflicts are the fields that this release sets and that another program or a user has set to other values.
+// Conflicts returns findings for fields that this release sets but another program or a user has set to other values.
 func Conflicts(ctx context.Context, c client.Client, all []Installed) (finding.List, error) {
 	var out finding.List
 	for _, i := range all {
@@ -232,7 +232,7 @@ func Conflicts(ctx context.Context, c client.Client, all []Installed) (finding.L
 	return out, nil
 }
 
-// Phase upgrades the addon and waits until it runs everywhere. If it does not become ready in time, the previous version is put back.
+// Phase upgrades the addon and waits until it runs everywhere. If it is not ready in time, Phase restores the previous version.
 func (i Installed) Phase() host.Phase {
 	m := host.Manifests{Objects: func(context.Context, *host.Host, client.WithWatch) ([]*unstructured.Unstructured, error) {
 		return i.objects, nil
@@ -280,7 +280,7 @@ func (i Installed) targets() (out []target) {
 	return out
 }
 
-// Present are those of the objects that the cluster has, as it has them.
+// Present returns the current state of those objects that exist in the cluster.
 func Present(ctx context.Context, c client.Client, objs []*unstructured.Unstructured) (out []*unstructured.Unstructured, _ error) {
 	for _, o := range objs {
 		now, err := kube.Live(ctx, c, o)
@@ -294,7 +294,7 @@ func Present(ctx context.Context, c client.Client, objs []*unstructured.Unstruct
 	return out, nil
 }
 
-// failed puts the previous objects back and says what became of them.
+// failed restores the previous objects and returns a finding with the outcome.
 func (i Installed) failed(ctx context.Context, c client.WithWatch, before []*unstructured.Unstructured, why error, r workflow.Reporter) error {
 	f := finding.Finding{Code: "OCA-4516", Severity: finding.Error, What: "Addon " + i.Name + " does not work with the new version", Cause: wait.Why(why),
 		Remedy: "ocadm why; correct the cause, then run the same command again", Err: why}
@@ -317,7 +317,7 @@ func (i Installed) failed(ctx context.Context, c client.WithWatch, before []*uns
 	return f
 }
 
-// putBack writes an object as it was.
+// putBack restores an object to its previous state.
 func putBack(ctx context.Context, c client.Client, old *unstructured.Unstructured, r workflow.Reporter) error {
 	now, err := kube.Live(ctx, c, old)
 	switch {
@@ -330,7 +330,7 @@ func putBack(ctx context.Context, c client.Client, old *unstructured.Unstructure
 	}
 	again := old.DeepCopy()
 	again.SetResourceVersion(now.GetResourceVersion())
-	again.SetManagedFields(nil) // absent: those that the object has
+	again.SetManagedFields(nil) // if absent, the object keeps its own
 	if err := c.Update(ctx, again, client.FieldOwner(kube.FieldManager)); err != nil {
 		return fmt.Errorf("putting back %s %s: %w", old.GetKind(), old.GetName(), err)
 	}

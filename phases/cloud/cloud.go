@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cloud ends an installation: it gives the node its roles, keeps in the cluster what is known of the cloud, and creates it.
-// The verbs themselves are those of package cluster.
+// Package cloud completes an installation: it gives the node its roles, stores the cloud's settings in the cluster, and creates the cloud. The operations
+// themselves are in package cluster.
 package cloud
 
 import (
@@ -24,10 +24,10 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// readyPatience is how long the wait for a cloud goes on in which nothing changes.
+// readyPatience is how long the wait for a cloud may go on without a change.
 const readyPatience = 15 * time.Minute
 
-// Options of the cloud that a configuration describes. It is pure.
+// Options returns the options of the cloud that a configuration describes. It is pure.
 func Options(c *config.Config) cluster.Options {
 	o := cluster.Options{
 		Name: c.Cloud.Name, Namespace: c.Cloud.Namespace, Version: c.Cloud.Version, ImageRepository: c.Cluster.ImageRepository,
@@ -52,7 +52,7 @@ func Options(c *config.Config) cluster.Options {
 	return o
 }
 
-// unless leaves out a default, so that a cloud has the field only if it differs.
+// unless returns "" for a default value, so that a cloud only has the fields that differ.
 func unless(byDefault, value string) string {
 	if value == byDefault {
 		return ""
@@ -60,17 +60,17 @@ func unless(byDefault, value string) string {
 	return value
 }
 
-// hostPorts reports whether the console answers on ports of its nodes: where no ingress controller does it.
+// hostPorts reports whether the console uses ports of its nodes, which it does without an ingress controller.
 func hostPorts(c *config.Config) bool {
 	return cmp.Or(c.Cloud.IngressClass, c.Addons.Ingress) == config.None
 }
 
-// LoadBalancer is the address by which people reach the cloud: the one that was given, else that of the control plane.
+// LoadBalancer returns the address at which users reach the cloud: the given one, else that of the control plane.
 func LoadBalancer(c *config.Config) string {
 	return cmp.Or(c.Cloud.LoadBalancerEndpoint, config.HostOf(c.Cluster.ControlPlaneEndpoint), c.Node.AdvertiseAddress, c.Node.IP)
 }
 
-// Roles are the labels that say what the node does for the cloud.
+// Roles returns the labels for the node's roles in the cloud.
 func Roles(c *config.Config) map[string]string {
 	roles := map[string]bool{
 		cluster.RoleController: c.Node.AsController, cluster.RoleHost: c.Node.EnableHostAgent, cluster.RoleBaremetal: c.Node.Baremetal,
@@ -84,8 +84,8 @@ func Roles(c *config.Config) map[string]string {
 	return out
 }
 
-// Settings labels the node with its roles, and keeps the settings of the cloud in ConfigMap ocadm-cloud (the password of a database
-// server outside the cluster in Secret ocadm-database), where "ocadm cluster create" finds them.
+// Settings labels the node with its roles, and stores the cloud's settings in ConfigMap ocadm-cloud, and the password of an external database server in
+// Secret ocadm-database, for "ocadm cluster create".
 func Settings() host.Phase {
 	m := host.Manifests{
 		Objects: func(_ context.Context, h *host.Host, _ client.WithWatch) ([]*unstructured.Unstructured, error) {
@@ -100,7 +100,7 @@ func Settings() host.Phase {
 	})
 }
 
-// nodes that get roles: those that were named, or else this machine.
+// nodes returns the nodes that get roles: the named ones, or else this machine.
 func nodes(c *config.Config) []string {
 	if len(c.Cloud.ControllerNodes) > 0 || c.Node.Name == "" {
 		return c.Cloud.ControllerNodes
@@ -108,7 +108,7 @@ func nodes(c *config.Config) []string {
 	return []string{c.Node.Name}
 }
 
-// marks on nodes of a cluster that others built say that the role is to be taken back.
+// marks returns the annotations of nodes in a cluster that others built: they mean that the role must be removed again.
 func marks(c *config.Config) map[string]string {
 	if len(c.Cloud.ControllerNodes) == 0 {
 		return nil
@@ -148,7 +148,7 @@ func settings(c *config.Config) ([]*unstructured.Unstructured, error) {
 		password = c.Database.Password
 	}
 	o := Options(c)
-	// The version is a choice of each creation, not a setting.
+	// The version is chosen for each creation, so it is not stored.
 	o.Version = ""
 	objs, err := cluster.Settings(o, password)
 	if err == nil && o.PullSecret != "" {
@@ -166,7 +166,7 @@ func Create() host.Phase {
 		Skip: workflow.SkipIf("--onecloud-version was not given", func(h *host.Host) bool { return h.Config.Cloud.Version == "" }),
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			done, _, err := look(ctx, h)
-			return err == nil && done, nil // Run says what is wrong
+			return err == nil && done, nil // Run reports what is wrong
 		},
 		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
 			o := Options(h.Config)
@@ -179,7 +179,7 @@ func Create() host.Phase {
 	}
 }
 
-// look reports whether the cloud is there as wanted and, if that is asked for, ready.
+// look reports whether the cloud exists as wanted and, if requested, is ready.
 func look(ctx context.Context, h *host.Host) (done, there bool, err error) {
 	o := Options(h.Config)
 	err = h.Look(ctx, func(ctx context.Context, c client.WithWatch) error {
@@ -222,7 +222,7 @@ func run(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return host.WhilePodsMove(ctx, c, r, func() error { return cluster.Wait(ctx, c, o.Key(), Report(r)) })
 }
 
-// Report turns what a cloud says into what a phase says: each component once when it becomes Available, each new reason for waiting.
+// Report returns a function that turns a cloud's status into reports: each component once when it becomes Available, each new reason for waiting.
 func Report(r workflow.Reporter) func(cluster.Status) {
 	reported := map[string]string{}
 	return func(s cluster.Status) {

@@ -21,8 +21,8 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// FromBackup gives a configuration the cloud of a backup, and the restore the place that the configuration describes: database server, address,
-// storage class and ingress. It is pure.
+// FromBackup copies the cloud of a backup into a configuration, and that configuration's environment into the restore: database server, address, storage
+// class and ingress. It is pure.
 func FromBackup(c *config.Config, r *cluster.Restore, contents backup.Contents) error {
 	cr, err := savedCloud(contents)
 	if err != nil {
@@ -41,7 +41,7 @@ func FromBackup(c *config.Config, r *cluster.Restore, contents backup.Contents) 
 	o := Options(c)
 	r.Namespace, r.Address = o.Namespace, o.LoadBalancerEndpoint
 	r.MySQL = v1alpha1.DatabaseServer{
-		Host: o.Database.Host, Port: int32(o.Database.Port), Username: o.Database.Username, //nolint:gosec // Validate has seen the port
+		Host: o.Database.Host, Port: int32(o.Database.Port), Username: o.Database.Username, //nolint:gosec // Validate has checked the port
 		PasswordSecretRef: &v1alpha1.SecretKeyRef{Name: o.Database.Secret, Key: o.Database.SecretKey},
 		TLS:               v1alpha1.DatabaseTLS{Mode: cmp.Or(o.Database.TLS, string(mysql.TLSPreferred)), CA: o.Database.CA},
 	}
@@ -60,7 +60,7 @@ func FromBackup(c *config.Config, r *cluster.Restore, contents backup.Contents) 
 	return nil
 }
 
-// given is nil for no text, which removes a field.
+// given returns nil for an empty text, which removes a field.
 func given(text string) any {
 	if text == "" {
 		return nil
@@ -85,12 +85,12 @@ func savedCloud(contents backup.Contents) (*v1alpha1.OnecloudCluster, error) {
 // restoreTimeout bounds the restore of all databases.
 const restoreTimeout = 4 * time.Hour
 
-// serverPatience is how long the database server may be out of reach. The embedded one has only just become ready, and a node that is busy learns the
-// address of its Service later.
+// serverPatience is how long the database server may be unreachable. The embedded one has only just become ready, and a busy node learns the address of its
+// Service late.
 const serverPatience = 2 * time.Minute
 
-// Restore restores the databases of the backup that --restore-from names, and creates its cloud. One that is there was made by an earlier run: it is
-// left as it is.
+// Restore restores the databases of the backup that --restore-from names, and creates its cloud. A cloud that exists was created by an earlier run and is
+// left unchanged.
 func Restore() host.Phase {
 	return host.Phase{
 		Name: "restore", Short: "Restore the cloud from a backup", Timeout: restoreTimeout,
@@ -102,7 +102,7 @@ func Restore() host.Phase {
 				there, err = h.Restore.Exists(ctx, c)
 				return err
 			})
-			return err == nil && there, nil // Run says what is wrong
+			return err == nil && there, nil // Run reports what is wrong
 		},
 		Plan: func(_ context.Context, h *host.Host) ([]string, error) {
 			r := h.Restore

@@ -17,11 +17,11 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// CodeOtherSettings is the finding of a repeated init that means another database, region or zone.
+// CodeOtherSettings is the finding for a repeated init with another database, region or zone.
 const CodeOtherSettings = "OCA-7012"
 
-// SameSettings is a finding when the cluster's cloud was made with another database, region or zone than this run means. A cluster that
-// cannot be asked is an error: what is not known is not the same.
+// SameSettings returns a finding if the cluster's cloud was made with another database, region or zone than this run's. It returns an error if the cluster
+// does not answer: unknown settings do not count as the same.
 func SameSettings(ctx context.Context, h *host.Host) error {
 	var was cluster.Options
 	err := h.Look(ctx, func(ctx context.Context, c client.WithWatch) (err error) {
@@ -34,7 +34,7 @@ func SameSettings(ctx context.Context, h *host.Host) error {
 	return OtherSettings(differences(was, Options(h.Config)))
 }
 
-// OtherSettings is the finding for these differences, nil for none.
+// OtherSettings returns the finding for these differences, nil if there are none.
 func OtherSettings(changed []string) error {
 	if len(changed) == 0 {
 		return nil
@@ -43,7 +43,7 @@ func OtherSettings(changed []string) error {
 		"give the earlier values again; to start over: ocadm reset, or on a cluster of another tool ocadm operator uninstall --delete-data")
 }
 
-// Guarded is a phase that changes nothing before it has compared the settings of the cloud with those that the cluster has.
+// Guarded returns p with a check before Run that the cloud's settings match those in the cluster.
 func Guarded(p host.Phase) host.Phase {
 	run := p.Run
 	p.Run = func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
@@ -55,7 +55,7 @@ func Guarded(p host.Phase) host.Phase {
 	return p
 }
 
-// differences of what a cloud cannot change once it has been made.
+// differences lists settings that differ and that a cloud cannot change after it was made.
 func differences(was, now cluster.Options) []string {
 	var out []string
 	if was.Database.Host == "" {

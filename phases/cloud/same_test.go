@@ -36,7 +36,7 @@ func TestDifferencesOfTheCloud(t *testing.T) {
 	}
 }
 
-// A forgotten --mysql-host installs no embedded database beside the external one, neither when the cluster says so nor when it cannot be asked.
+// A forgotten --mysql-host must not install an embedded database next to the external one, even if the cluster does not answer.
 func TestGuarded(t *testing.T) {
 	external := config.Default()
 	external.Database.Host, external.Database.Password = "10.0.0.5", "x"

@@ -21,19 +21,19 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// Cluster is what is known of a cluster that others built, gathered once before the first phase.
+// Cluster describes a cluster that others built. It is gathered once, before the first phase.
 type Cluster struct {
-	// Version of the API server: "v1.30.2".
+	// Version is that of the API server: "v1.30.2".
 	Version                        string
 	Nodes                          []corev1.Node
 	StorageClasses, IngressClasses []Class
-	// Definition of OnecloudCluster; nil if there is none.
+	// Definition is the CRD of OnecloudCluster, or nil if the cluster has none.
 	Definition *apiextensionsv1.CustomResourceDefinition
-	// Operators are the Deployments of that name in any namespace, the earlier operator's among them.
+	// Operators holds the Deployments of that name in any namespace, including the earlier operator's.
 	Operators []appsv1.Deployment
-	// Settings are those that an earlier run stored.
+	// Settings are those stored by an earlier run.
 	Settings cluster.Options
-	// RegistryAuth are the registry credentials that an earlier run stored, as a docker config.json.
+	// RegistryAuth holds the registry credentials stored by an earlier run, as a docker config.json.
 	RegistryAuth string
 }
 
@@ -43,8 +43,8 @@ type Class struct {
 	Default bool
 }
 
-// ForCluster is a host without a machine: its phases work on the cluster of a kubeconfig only. With Config.Run.DryRun nothing in the cluster
-// can be changed through the result.
+// ForCluster returns a host without a machine: its phases only work on the cluster of a kubeconfig. With Config.Run.DryRun, the result cannot be used
+// to change the cluster.
 func ForCluster(c *config.Config) *Host {
 	h := &Host{Config: c, Files: Files{DryRun: c.Run.DryRun}}
 	h.REST = lazy(func(context.Context) (*rest.Config, error) { return kube.Config(h.Kubeconfig()) })
@@ -52,7 +52,7 @@ func ForCluster(c *config.Config) *Host {
 	return h
 }
 
-// GatherCluster reads what there is in a cluster. It changes nothing.
+// GatherCluster reads the state of a cluster. It changes nothing.
 func GatherCluster(ctx context.Context, h *Host) (*Cluster, error) {
 	cfg, err := h.REST(ctx)
 	if err != nil {

@@ -23,35 +23,35 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 )
 
-// Facts are what the machine is, as far as phases ask. They are a snapshot; what a run changes does not change them.
+// Facts describes the machine as far as phases need it. It is a snapshot: changes made by a run do not update it.
 type Facts struct {
 	OS       OS     `json:"os"`
 	Kernel   string `json:"kernel"`
-	Arch     string `json:"arch"` // as Go names it
+	Arch     string `json:"arch"` // a GOARCH
 	Hostname string `json:"hostname"`
 	UID      int    `json:"uid"`
 	CPUs     int    `json:"cpus"`
 	Memory   uint64 `json:"memory"` // bytes
-	// Swap are the devices and files that are in use.
+	// Swap lists the swap devices and files in use.
 	Swap []string `json:"swap,omitempty"`
-	// Cgroup is the version, 1 or 2; 0 where there is none.
+	// Cgroup is the version, 1 or 2, or 0 without cgroups.
 	Cgroup  int  `json:"cgroup"`
 	Systemd bool `json:"systemd"`
-	// Address is the one from which this machine speaks to others: that of the default route. Invalid without such a route.
+	// Address is this machine's source address on the default route. It is invalid without such a route.
 	Address    netip.Addr  `json:"address"`
-	Interface  string      `json:"interface,omitempty"` // that it is on
+	Interface  string      `json:"interface,omitempty"` // the interface of Address
 	Gateway    netip.Addr  `json:"gateway"`             // of the default route; invalid without one
 	Interfaces []Interface `json:"interfaces,omitempty"`
-	// Programs of a node that were there before, by name.
+	// Programs holds the node programs that were already on the machine, by name.
 	Programs map[string]Program `json:"programs,omitempty"`
 }
 
-// Named is the interface with a name.
+// Named returns the interface with this name.
 func (f Facts) Named(name string) (Interface, bool) {
 	return f.first(func(i Interface) bool { return i.Name == name })
 }
 
-// With is the interface that has an address, and the address with its network.
+// With returns the interface that has an address, and the address with its prefix length.
 func (f Facts) With(a netip.Addr) (i Interface, p netip.Prefix, ok bool) {
 	i, ok = f.first(func(i Interface) bool {
 		at := slices.IndexFunc(i.Prefixes, func(p netip.Prefix) bool { return p.Addr() == a })
@@ -71,40 +71,40 @@ func (f Facts) first(is func(Interface) bool) (Interface, bool) {
 	return f.Interfaces[i], true
 }
 
-// OS is what /etc/os-release says.
+// OS is the operating system as /etc/os-release describes it.
 type OS struct {
-	ID      string   `json:"id"` // in lower case
+	ID      string   `json:"id"` // lowercase
 	Like    []string `json:"like,omitempty"`
 	Version string   `json:"version"`
 	Name    string   `json:"name"`
-	// Managers are the programs of package managers on the machine.
+	// Managers lists the package managers found on the machine.
 	Managers []string `json:"managers,omitempty"`
 }
 
-// Interface is a network interface that is up, or could be.
+// Interface is a network interface, up or down.
 type Interface struct {
 	Name     string         `json:"name"`
 	MAC      string         `json:"mac,omitempty"`
 	Up       bool           `json:"up"`
 	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
-	// Kind is what the kernel calls the link: "device" for hardware, else for example "bridge", "bond", "vlan", "veth", "openvswitch".
+	// Kind is the kernel's type of the link: "device" for hardware, otherwise for example "bridge", "bond", "vlan", "veth", "openvswitch".
 	Kind string `json:"kind,omitempty"`
-	// Master is the bond or bridge that the interface is part of, MasterKind its kind.
+	// Master is the bond or bridge that the interface belongs to, MasterKind its kind.
 	Master     string `json:"master,omitempty"`
 	MasterKind string `json:"masterKind,omitempty"`
 	Wireless   bool   `json:"wireless,omitempty"`
-	// Leased are the addresses that end unless they are renewed, as those from DHCP do.
+	// Leased holds the addresses with a limited lifetime, such as those from DHCP.
 	Leased []netip.Addr `json:"leased,omitempty"`
 }
 
-// Program is an executable and its version, "v1.2.3", empty if it prints none.
+// Program is an executable and its version, "v1.2.3", or "" if it prints none.
 type Program struct {
 	Path    string `json:"path"`
 	Version string `json:"version"`
 }
 
-// Gather collects the facts. What cannot be found out stays empty: judging is preflight's business. In a machine with a root of its
-// own (a test) nothing is asked of this process's kernel.
+// Gather collects the facts. Facts that cannot be determined stay empty; preflight judges them. If files has its own root (in a test), Gather asks
+// nothing of this process's kernel.
 func Gather(ctx context.Context, files Files, run exec.Runner) Facts {
 	f := Facts{
 		Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), UID: os.Geteuid(),
@@ -140,7 +140,7 @@ func Gather(ctx context.Context, files Files, run exec.Runner) Facts {
 	return f
 }
 
-// DefaultAddress is the one from which this machine speaks to others: that of the default route. It is invalid without such a route.
+// DefaultAddress returns this machine's source address on the default route. It is invalid without such a route.
 func DefaultAddress() netip.Addr {
 	list, names := interfaces()
 	_, address, _ := defaultRoute(list, names)
@@ -179,17 +179,17 @@ func swaps(s string) []string {
 	return out
 }
 
-// programPath are the directories in which a machine's programs are looked for.
+// programPath returns the directories that are searched for programs.
 func programPath() []string {
 	return []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 }
 
 var versionNumber = regexp.MustCompile(`\bv?(\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?)`)
 
-// versionTimeout is how long a program may take to print its version. The kubelet, just written, took over five seconds on a busy machine with a slow disk.
+// versionTimeout bounds a program's printing of its version. A newly written kubelet took over five seconds on a busy machine with a slow disk.
 const versionTimeout = 30 * time.Second
 
-// LookPath returns the path of a program, looking where a login shell would.
+// LookPath returns the path of a program, searching the directories of a login shell.
 func LookPath(files Files, name string) (string, bool) {
 	for _, dir := range programPath() {
 		path := filepath.Join(dir, name)
@@ -200,7 +200,7 @@ func LookPath(files Files, name string) (string, bool) {
 	return "", false
 }
 
-// FindProgram is LookPath that also asks the program for its version.
+// FindProgram is LookPath plus the program's version.
 func FindProgram(ctx context.Context, files Files, run exec.Runner, name string) (Program, bool) {
 	path, ok := LookPath(files, name)
 	if !ok {
@@ -209,7 +209,7 @@ func FindProgram(ctx context.Context, files Files, run exec.Runner, name string)
 	return Program{Path: path, Version: ProgramVersion(ctx, run, path)}, true
 }
 
-// ProgramVersion asks a program for its version: "v1.2.3", or "" if it prints none.
+// ProgramVersion runs a program and returns its version, "v1.2.3", or "" if it prints none.
 func ProgramVersion(ctx context.Context, run exec.Runner, path string) string {
 	v, err := AskVersion(ctx, run, path)
 	if err != nil {
@@ -218,7 +218,7 @@ func ProgramVersion(ctx context.Context, run exec.Runner, path string) string {
 	return v
 }
 
-// AskVersion is ProgramVersion that also returns why there is none.
+// AskVersion is ProgramVersion that also returns why there is no version.
 func AskVersion(ctx context.Context, run exec.Runner, path string) (string, error) {
 	args := []string{"--version"}
 	if filepath.Base(path) == "kubectl" {
@@ -265,7 +265,7 @@ func interfaces() ([]Interface, map[int]string) {
 				continue
 			}
 			i.Prefixes = append(i.Prefixes, p)
-			if p.Addr().Is4() && a.Flags&unix.IFA_F_PERMANENT == 0 { // the kernel will remove it at a set time
+			if p.Addr().Is4() && a.Flags&unix.IFA_F_PERMANENT == 0 { // the kernel removes it when its lifetime ends
 				i.Leased = append(i.Leased, p.Addr())
 			}
 		}
@@ -274,8 +274,8 @@ func interfaces() ([]Interface, map[int]string) {
 	return out, names
 }
 
-// defaultRoute returns the interface of the default route, the address it uses and its gateway. The address is the route's own source,
-// or the first IPv4 address of the interface.
+// defaultRoute returns the interface of the default route, its address and the gateway. The address is the route's preferred source, or else the first
+// IPv4 address of the interface.
 func defaultRoute(list []Interface, names map[int]string) (string, netip.Addr, netip.Addr) {
 	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
 	if err != nil {

@@ -18,23 +18,23 @@ import (
 	"syscall"
 )
 
-// Files are the files of the machine. What is made or changed through it is noted in the ledger first, so that reset can take it
-// back. All names are absolute paths on the machine.
+// Files accesses the files of the machine. It records in the ledger what it is about to make or change, so that reset can undo it. All names are
+// absolute paths on the machine.
 type Files struct {
-	// Root is where the machine's file system is; empty means "/". Tests give a directory.
+	// Root is the root of the machine's file system; empty means "/". Tests use a directory.
 	Root string
-	// DryRun makes everything that would change the machine fail with ErrDryRun.
+	// DryRun makes every change to the machine fail with ErrDryRun.
 	DryRun bool
-	// Ledger takes notes; nil means that none are taken.
+	// Ledger records the changes; nil records nothing.
 	Ledger *Ledger
 
-	synced func(name string) // called for every file and directory that is forced to the disk; for tests
+	synced func(name string) // called for every file and directory that is synced; for tests
 }
 
-// ErrDryRun is what a dry run answers when something would have been changed all the same.
+// ErrDryRun is returned for any attempt to change something in a dry run.
 var ErrDryRun = errors.New("a dry run changes nothing")
 
-// Path is where the machine's file name is for this process.
+// Path returns the path at which this process finds the machine's file name.
 func (f Files) Path(name string) string { return filepath.Join("/", f.Root, name) }
 
 func (f Files) wet(op, name string) error {
@@ -47,7 +47,7 @@ func (f Files) wet(op, name string) error {
 // ReadFile reads a file.
 func (f Files) ReadFile(name string) ([]byte, error) { return os.ReadFile(f.Path(name)) }
 
-// Text is the content of a file; "" when it cannot be read.
+// Text returns the content of a file, or "" if it cannot be read.
 func (f Files) Text(name string) string {
 	raw, err := f.ReadFile(name)
 	if err != nil {
@@ -59,10 +59,10 @@ func (f Files) Text(name string) string {
 // ReadDir lists a directory, sorted by name.
 func (f Files) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(f.Path(name)) }
 
-// Stat describes a file, or what a link leads to.
+// Stat describes a file, following symbolic links.
 func (f Files) Stat(name string) (fs.FileInfo, error) { return os.Stat(f.Path(name)) }
 
-// Exists reports whether there is something of that name.
+// Exists reports whether a file of that name exists, without following symbolic links.
 func (f Files) Exists(name string) bool {
 	_, err := os.Lstat(f.Path(name))
 	return err == nil
@@ -81,7 +81,7 @@ func (f Files) Glob(pattern string) ([]string, error) {
 	return found, nil
 }
 
-// Any reports whether there is something that matches one of the patterns.
+// Any reports whether any file matches one of the patterns.
 func (f Files) Any(patterns ...string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		found, err := f.Glob(p)
@@ -89,7 +89,7 @@ func (f Files) Any(patterns ...string) bool {
 	})
 }
 
-// Digest is the SHA-256 of a file, "sha256:…".
+// Digest returns the SHA-256 of a file, "sha256:…".
 func (f Files) Digest(name string) (string, error) {
 	r, err := os.Open(f.Path(name))
 	if err != nil {
@@ -102,9 +102,9 @@ func (f Files) Digest(name string) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), r.Close()
 }
 
-// Write gives a file this content and mode, in one step and safe from a power cut, and reports whether anything changed. Parents are
-// made as needed. A file of someone else's that it replaces is kept for reset. A file of ocadm's own that it replaces is kept, too, as
-// NAME.replaced among the backups, because a person may have edited it.
+// Write gives a file this content and mode, atomically and safe from a power cut, and reports whether anything changed. It creates missing parents. If
+// it replaces a file that ocadm did not make, that file is kept for reset. If it replaces ocadm's own file, that is kept too, as NAME.replaced among
+// the backups, because a person may have edited it.
 func (f Files) Write(name string, data []byte, mode fs.FileMode) (changed bool, err error) {
 	old, err := os.ReadFile(f.Path(name))
 	if err == nil && bytes.Equal(old, data) {
@@ -114,7 +114,7 @@ func (f Files) Write(name string, data []byte, mode fs.FileMode) (changed bool, 
 		}
 	}
 	if err == nil && f.Ledger != nil && f.Ledger.Has(KindFile, name) && !f.DryRun {
-		// The ledger has the file as it was before ocadm; a person may have edited it since.
+		// The ledger has the file as it was before ocadm, but a person may have edited it since.
 		if _, err := f.Ledger.keep(name+".replaced", old); err != nil {
 			return false, err
 		}
@@ -122,13 +122,13 @@ func (f Files) Write(name string, data []byte, mode fs.FileMode) (changed bool, 
 	return true, f.WriteFrom(name, bytes.NewReader(data), mode)
 }
 
-// WriteFile is Write for those who do not ask whether anything changed.
+// WriteFile is Write for callers that do not need to know whether anything changed.
 func (f Files) WriteFile(name string, data []byte, mode fs.FileMode) error {
 	_, err := f.Write(name, data, mode)
 	return err
 }
 
-// WriteFrom is Write for a large content: the file appears only when r was read to its end without an error and is on the disk.
+// WriteFrom is Write for large content: the file appears only after r was read to its end without error and synced to disk.
 func (f Files) WriteFrom(name string, r io.Reader, mode fs.FileMode) (err error) {
 	if err := f.wet("write", name); err != nil {
 		return err
@@ -137,7 +137,7 @@ func (f Files) WriteFrom(name string, r io.Reader, mode fs.FileMode) (err error)
 	if err := f.Mkdir(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	// Noted first: what a process that is killed leaves half written is found by its name then.
+	// Recorded first, so that a half-written file of a killed process can be found by its name.
 	if err := f.noteFile(name); err != nil {
 		return err
 	}
@@ -173,8 +173,8 @@ func (f Files) WriteFrom(name string, r io.Reader, mode fs.FileMode) (err error)
 	return errors.Join(f.sync(dir), dir.Close())
 }
 
-// Replace is Write without a note and without a copy of the former file, which may hold a key. It is on the disk, whole, before it is in its place: after a
-// power cut, the kubelet would not start with an empty certificate, nor etcd with an empty manifest.
+// Replace is Write without a ledger entry and without a copy of the previous file, which may hold a key. It syncs the new file before renaming it into
+// place: after a power cut, the kubelet would not start with an empty certificate, nor etcd with an empty manifest.
 func (f Files) Replace(name string, data []byte, mode fs.FileMode) error {
 	f.Ledger = nil
 	if err := f.WriteFrom(name, bytes.NewReader(data), mode); err != nil {
@@ -183,7 +183,7 @@ func (f Files) Replace(name string, data []byte, mode fs.FileMode) error {
 	return nil
 }
 
-// ReplaceJSON is Replace with a value as JSON, for root alone.
+// ReplaceJSON is Replace with a value encoded as JSON, readable only by root.
 func (f Files) ReplaceJSON(name string, v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -192,7 +192,7 @@ func (f Files) ReplaceJSON(name string, v any) error {
 	return f.Replace(name, raw, 0o600)
 }
 
-// ReadJSON reads a value that is in a file as JSON, and reports whether there is one.
+// ReadJSON decodes a JSON file into v, and reports whether the file exists.
 func (f Files) ReadJSON(name string, v any) (there bool, err error) {
 	raw, err := f.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -204,14 +204,14 @@ func (f Files) ReadJSON(name string, v any) (there bool, err error) {
 	return err == nil, err
 }
 
-// Copy replaces a file with a copy of another one, with its mode, at once: whoever watches the directory sees the old one or the new one. The kubelet ignores
-// names that begin with a dot.
+// Copy atomically replaces a file with a copy of another, including its mode: a watcher of the directory sees either the old or the new file. The
+// kubelet ignores names that begin with a dot.
 func (f Files) Copy(from, to string) error {
 	in, err := os.Open(f.Path(from))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = in.Close() }() // it was only read
+	defer func() { _ = in.Close() }() // only read
 	st, err := in.Stat()
 	if err != nil {
 		return err
@@ -220,7 +220,7 @@ func (f Files) Copy(from, to string) error {
 	return f.WriteFrom(to, in, st.Mode())
 }
 
-// sync waits until a file or directory is on the disk.
+// sync waits until a file or directory is on disk.
 func (f Files) sync(file *os.File) error {
 	if f.synced != nil {
 		f.synced(file.Name())
@@ -228,12 +228,12 @@ func (f Files) sync(file *os.File) error {
 	return file.Sync()
 }
 
-// Unfinished is where a file's new content is until it is complete.
+// Unfinished returns the name of the temporary file that holds a file's new content until it is complete.
 func Unfinished(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".ocadm")
 }
 
-// noteFile notes that a file is about to be made or changed; what someone else wrote is copied first.
+// noteFile records that a file is about to be created or changed. It first backs up a file that ocadm did not write.
 func (f Files) noteFile(name string) error {
 	if f.Ledger == nil {
 		return nil
@@ -259,7 +259,7 @@ func (f Files) noteFile(name string) error {
 	return f.Ledger.Record(Entry{Kind: KindFile, Name: name, Op: Changed, Previous: backup, Mode: st.Mode().Perm()})
 }
 
-// Mkdir makes a directory and those above it that are not there.
+// Mkdir creates a directory and its missing parents.
 func (f Files) Mkdir(name string, mode fs.FileMode) error {
 	if st, err := os.Stat(f.Path(name)); err == nil && st.IsDir() {
 		return nil
@@ -288,14 +288,14 @@ func (f Files) Remove(name string) error {
 	if err := f.wet("remove", name); err != nil {
 		return err
 	}
-	// A process that was killed while it wrote the file leaves this.
+	// A process killed while writing the file leaves this behind.
 	if err := ignoreMissing(os.Remove(Unfinished(f.Path(name)))); err != nil {
 		return err
 	}
 	return os.Remove(f.Path(name))
 }
 
-// RemoveAll removes a file or a tree; it is no error when it is not there.
+// RemoveAll removes a file or a tree. A missing one is not an error.
 func (f Files) RemoveAll(name string) error {
 	if err := f.wet("remove", name); err != nil {
 		return err
@@ -306,8 +306,7 @@ func (f Files) RemoveAll(name string) error {
 	return os.RemoveAll(f.Path(name))
 }
 
-// Undo takes back what an entry of the ledger says was done to a file or directory, and strikes the entry. A directory that others use by now
-// is left.
+// Undo reverts what a ledger entry says was done to a file or directory, and deletes the entry. It leaves a directory that is still in use.
 func (f Files) Undo(e Entry) error {
 	if err := f.wet("undo", e.Name); err != nil {
 		return err
@@ -333,7 +332,7 @@ func (f Files) Undo(e Entry) error {
 	return f.Ledger.Forget(e.Kind, e.Name)
 }
 
-// restore writes a changed file as it was before. Where the copy is gone, nothing is lost with a file that its owner has moved away.
+// restore writes a changed file back as it was before. If the copy is gone and so is the file, because its owner moved it away, nothing is lost.
 func (f Files) restore(e Entry) error {
 	old, err := os.ReadFile(f.Path(e.Previous))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -348,7 +347,7 @@ func (f Files) restore(e Entry) error {
 	return (Files{Root: f.Root}).WriteFile(e.Name, old, e.Mode)
 }
 
-// removable reports whether a directory should have gone: it is empty, and nothing is mounted there.
+// removable reports whether a directory should have been removed: it is empty and not a mount point.
 func (f Files) removable(dir string, err error) bool {
 	l, lerr := os.ReadDir(f.Path(dir))
 	return lerr == nil && len(l) == 0 && !errors.Is(err, syscall.EBUSY)

@@ -11,17 +11,17 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// File is a file as it should be.
+// File is the desired state of a file.
 type File struct {
 	Name string
 	Data []byte
 	Mode fs.FileMode
 }
 
-// FileSet are the files that a phase writes, in this order.
+// FileSet holds the files that a phase writes, in this order.
 type FileSet []File
 
-// Todo says, one line each, which files have yet to be written or changed.
+// Todo returns which files must still be written or changed, one line each.
 func (s FileSet) Todo(h *Host) []string {
 	var out []string
 	for _, f := range s {
@@ -53,7 +53,7 @@ func (s FileSet) Write(h *Host, r workflow.Reporter) ([]string, error) {
 	return out, nil
 }
 
-// Writes fills in the work of a phase that writes files.
+// Writes makes p a phase that writes files.
 func Writes(p Phase, files func(*Host) (FileSet, error)) Phase {
 	p.Run = func(_ context.Context, h *Host, r workflow.Reporter) error {
 		set, err := files(h)
@@ -68,7 +68,7 @@ func Writes(p Phase, files func(*Host) (FileSet, error)) Phase {
 	})
 }
 
-// TakeBack takes back the files of these names that the ledger records, the newest first, and returns their names.
+// TakeBack undoes the ledger entries of these files, newest first, and returns the names.
 func (h *Host) TakeBack(r workflow.Reporter, names ...string) ([]string, error) {
 	var out []string
 	for _, e := range h.Ledger.Created(KindFile) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package host is what a phase may touch: the files, programs, facts and cluster of the one machine ocadm runs on.
-// It decides nothing.
+// Package host is the interface of phases to the one machine that ocadm runs on: its files, programs, facts and cluster. It decides nothing.
 package host
 
 import (
@@ -25,36 +24,36 @@ import (
 
 // Host is the state that the phases of init, join and reset share.
 type Host struct {
-	// Config is resolved and validated; phases read it and never change it.
+	// Config is resolved and validated; phases never change it.
 	Config *config.Config
 	Files  Files
 	Exec   exec.Runner
 	// Facts are gathered once, before the first phase.
 	Facts Facts
-	// Cluster is set instead where a command works on a cluster that others built.
+	// Cluster is set instead when a command works on a cluster that others built.
 	Cluster *Cluster
-	// Ledger records what this tool made on the machine, so that reset takes back that and nothing else.
+	// Ledger records what this tool made on the machine, so that reset removes only that.
 	Ledger *Ledger
-	// Bundle is open when --bundle was given, else nil.
+	// Bundle is open if --bundle was given, else nil.
 	Bundle *bundle.Bundle
-	// Depot is that of the cluster, when a joining node installs from it, or the server that --bundle names, else nil.
+	// Depot is the cluster's depot when a joining node installs from it, or the server that --bundle names, else nil.
 	Depot *depot.Remote
-	// Restore is the backup that init makes the cloud of, else nil. It was read and checked.
+	// Restore is the backup that init restores the cloud from, already read and checked, else nil.
 	Restore *cluster.Restore
 	// Self is the path of this program, for re-executing it as kubeadm.
 	Self string
-	// Own packs Self into an image, once.
+	// Own packs Self into an image, only once.
 	Own func() (v1.Image, error)
-	// Kube gives a client of the cluster with admin permissions; it fails before the API server answers. Kubeconfig() is its file.
+	// Kube returns a client of the cluster with admin permissions; it fails until the API server answers. Kubeconfig() is its file.
 	Kube func(ctx context.Context) (client.WithWatch, error)
 	REST func(ctx context.Context) (*rest.Config, error)
 }
 
-// Phase is a phase of the installer.
+// Phase is one phase of the installer.
 type Phase = workflow.Phase[*Host]
 
-// New is the machine that this process runs on: its facts are gathered, its ledger is open, its clients wait for a kubeconfig. With
-// Config.Run.DryRun nothing on it can be changed through the result. The caller opens and closes Bundle.
+// New returns the machine that this process runs on, with its facts gathered and its ledger open; its clients wait for a kubeconfig. With
+// Config.Run.DryRun, the result cannot be used to change the machine. The caller opens and closes Bundle.
 func New(ctx context.Context, c *config.Config) (*Host, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -79,7 +78,7 @@ func build(ctx context.Context, c *config.Config, root, self string, run exec.Ru
 	return h, nil
 }
 
-// Fake is a machine for tests: its files are under root and no program is run; rec notes each and answers.
+// Fake returns a machine for tests: its files are under root, and rec records commands and answers instead of running them.
 func Fake(ctx context.Context, root string, c *config.Config, rec *Recorder) (*Host, error) {
 	return build(ctx, c, root, "/usr/local/bin/ocadm", rec)
 }

@@ -28,7 +28,7 @@ func fake(t *testing.T, root string, dryRun bool) *Host {
 	return h
 }
 
-// tree lists the files under root with their modes, without ocadm's own state.
+// tree lists the files under root with their modes, except ocadm's own state.
 func tree(t *testing.T, root string) []string {
 	t.Helper()
 	var out []string
@@ -73,7 +73,7 @@ func TestWriteIsNotedAndTakenBack(t *testing.T) {
 		want       bool
 	}{
 		{"/etc/ours/a", "1", true}, {"/etc/ours/a", "1", false}, {"/etc/ours/a", "2", true},
-		{"/etc/theirs", "before", true}, // another mode
+		{"/etc/theirs", "before", true}, // different mode
 		{"/etc/theirs", "after", true}, {"/etc/theirs", "after", false},
 	} {
 		changed, err := h.Files.Write(step.name, []byte(step.data), 0o600)
@@ -82,7 +82,7 @@ func TestWriteIsNotedAndTakenBack(t *testing.T) {
 		}
 	}
 
-	// Another process takes it back.
+	// Another process undoes it.
 	h = fake(t, root, false)
 	for _, e := range h.Ledger.Created() {
 		if err := h.Files.Undo(e); err != nil {
@@ -100,7 +100,7 @@ func TestWriteIsNotedAndTakenBack(t *testing.T) {
 	}
 }
 
-// Without the copy of a file that was replaced, reset says what to do, and ends when that is done.
+// If the backup of a replaced file is missing, reset says what to do, and succeeds after that.
 func TestUndoWithoutTheCopy(t *testing.T) {
 	const name = "/etc/app.conf"
 	h, err := Fake(t.Context(), t.TempDir(), &config.Config{}, &Recorder{})
@@ -128,8 +128,7 @@ func TestUndoWithoutTheCopy(t *testing.T) {
 	}
 }
 
-// After a power cut a file is there whole, or not at all: its content is on the disk before its name, and its name before anything else
-// is done.
+// After a power cut, a file is either complete or missing: its content is synced before its directory entry, and that before anything else happens.
 func TestWritesAreOnTheDisk(t *testing.T) {
 	h := fake(t, t.TempDir(), false)
 	var synced []string
@@ -156,7 +155,7 @@ func TestFailedWriteLeavesTheOldFile(t *testing.T) {
 	}
 }
 
-// A process that is killed while it writes leaves a part of the file; the next write replaces it, and reset finds it.
+// A process killed while writing leaves a partial file; the next write replaces it, and reset finds it.
 func TestHalfWrittenFileIsTakenBack(t *testing.T) {
 	root := t.TempDir()
 	h := fake(t, root, false)
@@ -308,7 +307,7 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// What a dry run must see to report correctly.
+// What a dry run must be able to read for a correct report.
 func TestDryRunMayLook(t *testing.T) {
 	rec := &Recorder{}
 	r := ReadOnly(rec)

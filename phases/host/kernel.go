@@ -11,23 +11,23 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 )
 
-// Modules is what the running kernel has, built in or as modules.
+// Modules describes which features the running kernel has, built in or as modules.
 type Modules struct {
 	files             Files
 	builtin, loadable string
-	// Known reports whether the kernel's directory lists the modules that can be loaded; without it nothing can be said about one.
+	// Known reports whether the kernel's directory lists the loadable modules. Without that list, nothing is known about a module.
 	Known bool
 }
 
-// Modules reads what the running kernel has.
+// Modules reads which modules the running kernel has.
 func (h *Host) Modules() Modules {
 	dir := "/lib/modules/" + h.Facts.Kernel
-	// Names of files have hyphens or underscores; those of modules have underscores.
+	// File names have hyphens or underscores; module names have underscores.
 	list := func(name string) string { return strings.ReplaceAll(h.Files.Text(dir+name), "-", "_") }
 	return Modules{files: h.Files, builtin: list("/modules.builtin"), loadable: list("/modules.dep"), Known: h.Files.Exists(dir + "/modules.dep")}
 }
 
-// moduleSigns are the paths that exist when the kernel has what a module brings, whether loaded or built in, beside /sys/module/NAME.
+// moduleSigns returns paths that exist, besides /sys/module/NAME, when the kernel has what a module provides, whether loaded or built in.
 func moduleSigns() map[string]string {
 	return map[string]string{
 		"br_netfilter": "/proc/sys/net/bridge/bridge-nf-call-iptables",
@@ -39,7 +39,7 @@ func moduleSigns() map[string]string {
 	}
 }
 
-// Active reports whether the kernel has now what the module brings.
+// Active reports whether the kernel currently has what the module provides.
 func (m Modules) Active(name string) bool {
 	sign, ok := moduleSigns()[name]
 	return ok && m.files.Exists(sign) || m.files.Exists("/sys/module/"+name) || strings.Contains(m.files.Text("/proc/filesystems"), "\t"+name+"\n")
@@ -48,7 +48,7 @@ func (m Modules) Active(name string) bool {
 // BuiltIn reports whether the module is part of the kernel.
 func (m Modules) BuiltIn(name string) bool { return strings.Contains(m.builtin, "/"+name+".ko") }
 
-// Loadable reports whether the kernel's directory has the module.
+// Loadable reports whether the kernel's directory contains the module.
 func (m Modules) Loadable(name string) bool { return strings.Contains(m.loadable, "/"+name+".ko") }
 
 // Has reports whether the kernel has the module or can load it.
@@ -62,13 +62,13 @@ func (h *Host) Modprobe(ctx context.Context, name string, options ...string) err
 
 func sysctlPath(name string) string { return "/proc/sys/" + strings.ReplaceAll(name, ".", "/") }
 
-// Sysctl reads a kernel parameter, "net.ipv4.ip_forward"; white space within is one blank.
+// Sysctl reads a kernel parameter such as "net.ipv4.ip_forward". It collapses whitespace within the value to single spaces.
 func (f Files) Sysctl(name string) (string, error) {
 	raw, err := f.ReadFile(sysctlPath(name))
 	return strings.Join(strings.Fields(string(raw)), " "), err
 }
 
-// SetSysctl sets a kernel parameter until the next boot and reports whether that changed anything. The ledger keeps the value before.
+// SetSysctl sets a kernel parameter until the next boot and reports whether that changed anything. The ledger keeps the previous value.
 func (f Files) SetSysctl(name, value string) (changed bool, err error) {
 	old, err := f.Sysctl(name)
 	if err != nil {
@@ -80,8 +80,8 @@ func (f Files) SetSysctl(name, value string) (changed bool, err error) {
 	if err := f.wet("set", name); err != nil {
 		return false, err
 	}
-	// Writing first reports whether it can be set at all: a machine that is a container may not set everything. After a crash here the
-	// parameter is only lost from what reset restores.
+	// Writing before recording shows whether the parameter can be set at all: a machine that is a container may not set all of them. After a crash
+	// here, reset only misses this one parameter.
 	if err := os.WriteFile(f.Path(sysctlPath(name)), []byte(value), 0o644); err != nil { //nolint:gosec // its mode is the kernel's
 		return false, err
 	}
@@ -91,7 +91,7 @@ func (f Files) SetSysctl(name, value string) (changed bool, err error) {
 	return true, f.Ledger.Record(Entry{Kind: KindSysctl, Name: name, Op: Changed, Previous: old})
 }
 
-// RestoreSysctl sets the parameter of a ledger's entry to what it was before, and strikes the entry.
+// RestoreSysctl sets the parameter of a ledger entry back to its previous value, and deletes the entry.
 func (f Files) RestoreSysctl(e Entry) error {
 	if err := f.wet("set", e.Name); err != nil {
 		return err

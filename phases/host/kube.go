@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// Kubeconfig is the file that the clients of h use.
+// Kubeconfig returns the file that the clients of h use.
 func (h *Host) Kubeconfig() string {
 	if h.Config != nil && h.Config.Run.Kubeconfig != "" {
 		return h.Config.Run.Kubeconfig
@@ -27,16 +27,16 @@ func (h *Host) Kubeconfig() string {
 	return h.Files.Path(kube.AdminKubeconfig)
 }
 
-// Reopen lets the clients read the kubeconfig again at their next use: what it trusts, or its certificate, was changed.
+// Reopen makes the clients read the kubeconfig again at their next use, after its CA or certificate has changed.
 func (h *Host) Reopen() { h.REST, h.Kube = lazyREST(h), lazyKube(h) }
 
-// Ask lets the clients ask with a configuration in place of that of the kubeconfig, until Reopen.
+// Ask makes the clients use this configuration instead of the kubeconfig's, until Reopen.
 func (h *Host) Ask(c *rest.Config) {
 	h.REST = func(context.Context) (*rest.Config, error) { return c, nil }
 	h.Kube = lazyKube(h)
 }
 
-// lazyREST reads the kubeconfig when it is first there.
+// lazyREST reads the kubeconfig once it exists.
 func lazyREST(h *Host) func(context.Context) (*rest.Config, error) {
 	return lazy(func(context.Context) (*rest.Config, error) {
 		c, err := clientcmd.BuildConfigFromFlags("", h.Kubeconfig())
@@ -48,7 +48,7 @@ func lazyREST(h *Host) func(context.Context) (*rest.Config, error) {
 	})
 }
 
-// lazyKube makes the client when the API server first answers.
+// lazyKube creates the client once the API server answers.
 func lazyKube(h *Host) func(context.Context) (client.WithWatch, error) {
 	return lazy(func(ctx context.Context) (client.WithWatch, error) {
 		cfg, err := h.REST(ctx)
@@ -62,7 +62,7 @@ func lazyKube(h *Host) func(context.Context) (client.WithWatch, error) {
 	})
 }
 
-// lazy remembers the first result that is no error.
+// lazy caches the first successful result.
 func lazy[T any](get func(context.Context) (T, error)) func(context.Context) (T, error) {
 	var mu sync.Mutex
 	var found *T
@@ -80,10 +80,10 @@ func lazy[T any](get func(context.Context) (T, error)) func(context.Context) (T,
 	}
 }
 
-// CRISocket is the address of the node's container runtime.
+// CRISocket returns the address of the node's container runtime.
 func (h *Host) CRISocket() string { return cmp.Or(h.Config.Node.CRISocket, config.DefaultCRISocket) }
 
-// CRI connects to the container runtime of the node. It connects with the first call, so it also succeeds where no runtime answers.
+// CRI returns a connection to the node's container runtime. It connects on the first call, so CRI succeeds even if no runtime answers.
 func (h *Host) CRI() (*grpc.ClientConn, error) {
 	socket := h.Files.Path(strings.TrimPrefix(h.CRISocket(), "unix://"))
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -18,26 +18,25 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// StateDir is where ocadm keeps what it knows of the machine.
+// StateDir is the directory in which ocadm keeps its state on the machine.
 const StateDir = "/var/lib/ocadm"
 
-// JournalFile records the runs of ocadm on this machine, and LockFile names the process of the one that is at work.
+// JournalFile records the runs of ocadm on this machine. LockFile holds the process ID of the active one.
 const (
 	JournalFile = StateDir + "/journal.jsonl"
 	LockFile    = "/run/ocadm.lock"
 )
 
-// LedgerFile is the ledger.
+// LedgerFile is the path of the ledger.
 const LedgerFile = StateDir + "/ledger.jsonl"
 
 const backupDir = StateDir + "/backup"
 
-// Kind is what an entry of the ledger is about.
+// Kind is the kind of thing that a ledger entry records.
 type Kind string
 
-// The kinds. Name is the path of a file (or link) or directory, the name of a systemd unit that was enabled, of a kernel parameter
-// that was set, of a program that was found, of an image that was imported, the machine's name as a node, the name of a network link
-// that was there before, the directory of a program's data.
+// The kinds. Name is the path of a file (or link) or directory, an enabled systemd unit, a kernel parameter that was set, a program that was found, an
+// imported image, the machine's node name, a network link that already existed, or the data directory of a program.
 const (
 	KindFile    Kind = "file"
 	KindDir     Kind = "dir"
@@ -45,25 +44,25 @@ const (
 	KindSysctl  Kind = "sysctl"
 	KindProgram Kind = "program"
 	KindImage   Kind = "image"
-	// KindRelease says in its detail which release of ocadm, or of Kubernetes, made the machine a node.
+	// KindRelease is the release of ocadm or Kubernetes that made the machine a node; it is in the detail.
 	KindRelease Kind = "release"
-	// KindFirewall is an opening in firewalld; its name is the arguments of firewall-cmd that made it.
+	// KindFirewall is an opening in firewalld; its name holds the arguments of firewall-cmd that made it.
 	KindFirewall Kind = "firewall"
 	KindNode     Kind = "node"
 	KindLink     Kind = "link"
-	// KindContent is a file as ocadm wrote it last; its detail is the digest.
+	// KindContent is a file as ocadm last wrote it; its detail is the digest.
 	KindContent Kind = "content"
 	KindData    Kind = "data"
-	// KindPhase is a phase of kubeadm that ended well; its detail is the digest of what kubeadm was given.
+	// KindPhase is a successful phase of kubeadm; its detail is the digest of kubeadm's input.
 	KindPhase Kind = "phase"
-	// KindRestart is a unit that has yet to be restarted, because files that it reads have changed.
+	// KindRestart is a unit that must still be restarted because files that it reads have changed.
 	KindRestart Kind = "restart"
 )
 
-// Op is what happened to it.
+// Op is what ocadm did to a recorded thing.
 type Op string
 
-// The operations. What was found was there before, is used, and is not touched by reset.
+// The operations. Found things existed before; ocadm uses them, and reset does not touch them.
 const (
 	Created Op = "created"
 	Changed Op = "changed"
@@ -72,39 +71,39 @@ const (
 	forgotten Op = "forgotten"
 )
 
-// Entry is one thing that ocadm made, changed or found.
+// Entry records one thing that ocadm made, changed or found.
 type Entry struct {
 	Time time.Time `json:"time"`
 	Kind Kind      `json:"kind"`
 	Name string    `json:"name"`
 	Op   Op        `json:"op"`
-	// Previous is what was there before: the backup of a changed file, the value of a parameter.
+	// Previous is the earlier state: the backup of a changed file, or the value of a parameter.
 	Previous string      `json:"previous,omitempty"`
 	Mode     fs.FileMode `json:"mode,omitempty"`
-	// Detail is for people: the version of a program that was found.
+	// Detail is for people, such as the version of a program that was found.
 	Detail string `json:"detail,omitempty"`
-	// Before is true of a changed file that was found before the machine became a node.
+	// Before is true for a changed file that was found before the machine became a node.
 	Before bool `json:"before,omitempty"`
-	// Digests are those of an installed program's files, "sha256:…" by path. Ledgers of the first release have none.
+	// Digests holds the digests of an installed program's files, "sha256:…" by path. Ledgers of the first release lack them.
 	Digests map[string]string `json:"digests,omitempty"`
 }
 
 func (e Entry) key() string { return string(e.Kind) + " " + e.Name }
 
-// Ledger is the list of what ocadm made on this machine, one JSON line each, written before the thing itself: after a crash it may
-// name what was not made, and never lacks what was. The first note on a thing stays.
+// Ledger lists what ocadm made on this machine, one JSON line each. An entry is written before the thing is made: after a crash the ledger may list
+// things that were not made, but never misses one that was. The first entry for a thing stays.
 type Ledger struct {
-	files Files // without a ledger of its own
+	files Files // with no ledger
 
 	mu      sync.Mutex
 	entries []Entry
 }
 
-// OpenLedger reads the ledger of the machine. It makes nothing before the first note.
+// OpenLedger reads the ledger of the machine. It creates nothing before the first entry.
 func OpenLedger(files Files) (*Ledger, error) {
 	files.Ledger = nil
 	l := &Ledger{files: files}
-	err := workflow.ReadLines(files.Path(LedgerFile), func(line []byte) error { // one cut off by a crash: what it was about had not been done yet
+	err := workflow.ReadLines(files.Path(LedgerFile), func(line []byte) error { // if a crash cut one off, the work had not been done yet
 		var e Entry
 		if len(bytes.TrimSpace(line)) == 0 {
 			return nil
@@ -134,12 +133,12 @@ func (l *Ledger) apply(e Entry) {
 	}
 }
 
-// replaces reports whether a note supersedes an earlier one: a file that was only found has been changed.
+// replaces reports whether an entry supersedes an earlier one: a file that was only found has been changed.
 func replaces(e, earlier Entry) bool {
 	return e.Kind == KindFile && e.Op == Changed && earlier.Op == Found
 }
 
-// Record notes something. A thing that is noted already keeps its note, except that a file that was found may become a changed one.
+// Record adds an entry. A recorded thing keeps its entry, except that a found file may become a changed one.
 func (l *Ledger) Record(e Entry) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,7 +148,7 @@ func (l *Ledger) Record(e Entry) error {
 	return l.append(e)
 }
 
-// Replace notes something in place of an earlier note on it.
+// Replace adds an entry that replaces any earlier entry for the same thing.
 func (l *Ledger) Replace(e Entry) error {
 	if err := l.Forget(e.Kind, e.Name); err != nil {
 		return err
@@ -157,7 +156,7 @@ func (l *Ledger) Replace(e Entry) error {
 	return l.Record(e)
 }
 
-// Forget strikes a thing that was taken back.
+// Forget deletes the entry of a thing that was undone.
 func (l *Ledger) Forget(kind Kind, name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,7 +166,7 @@ func (l *Ledger) Forget(kind Kind, name string) error {
 	return l.append(Entry{Kind: kind, Name: name, Op: forgotten})
 }
 
-// ForgetAll strikes all of these.
+// ForgetAll deletes all of these entries.
 func (l *Ledger) ForgetAll(entries []Entry) error {
 	for _, e := range entries {
 		if err := l.Forget(e.Kind, e.Name); err != nil {
@@ -177,14 +176,14 @@ func (l *Ledger) ForgetAll(entries []Entry) error {
 	return nil
 }
 
-// Has reports whether there is a note on a thing.
+// Has reports whether the ledger has an entry for a thing.
 func (l *Ledger) Has(kind Kind, name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.index(kind, name) >= 0
 }
 
-// Get returns the note on a thing.
+// Get returns the entry for a thing.
 func (l *Ledger) Get(kind Kind, name string) (Entry, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,11 +197,10 @@ func (l *Ledger) index(kind Kind, name string) int {
 	return slices.IndexFunc(l.entries, func(e Entry) bool { return e.Kind == kind && e.Name == name })
 }
 
-// Created returns what was made or changed, the newest first: the order in which it is taken back. kinds are those asked for; none stands
-// for all.
+// Created returns what was made or changed, newest first, which is the order in which it is undone. It returns only these kinds, or all without any.
 func (l *Ledger) Created(kinds ...Kind) []Entry { return l.reversed(kinds, Created, Changed) }
 
-// Found returns what was there before and is used, of these kinds or of all.
+// Found returns what already existed and is used, of these kinds or of all.
 func (l *Ledger) Found(kinds ...Kind) []Entry { return l.reversed(kinds, Found) }
 
 func (l *Ledger) reversed(kinds []Kind, ops ...Op) []Entry {
@@ -233,7 +231,7 @@ func (l *Ledger) append(e Entry) error {
 	return nil
 }
 
-// keep stores what a file held before it is changed, and returns where.
+// keep stores a file's content before it is changed, and returns the path of the copy.
 func (l *Ledger) keep(name string, data []byte) (string, error) {
 	sum := sha256.Sum256([]byte(name))
 	backup := filepath.Join(backupDir, hex.EncodeToString(sum[:4])+"-"+filepath.Base(name))

@@ -14,10 +14,10 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// Looking bounds what a check or a plan asks of the API server.
+// Looking bounds the API requests of a check or a plan.
 const Looking = 10 * time.Second
 
-// Look asks the cluster something that changes nothing, within a short time.
+// Look calls ask, which must only read from the cluster, with a short timeout.
 func (h *Host) Look(ctx context.Context, ask func(context.Context, client.WithWatch) error) error {
 	ctx, cancel := context.WithTimeout(ctx, Looking)
 	defer cancel()
@@ -30,22 +30,22 @@ func (h *Host) Look(ctx context.Context, ask func(context.Context, client.WithWa
 
 // Manifests are objects that a phase applies to the cluster.
 type Manifests struct {
-	// Objects renders them. c is nil while there is no cluster.
+	// Objects renders the objects. c is nil if there is no cluster yet.
 	Objects func(ctx context.Context, h *Host, c client.WithWatch) ([]*unstructured.Unstructured, error)
-	// Before makes what the objects need, and After what they are needed for; with look they only return what they would change. Both may
-	// be nil.
+	// Before prepares what the objects need, and After does what needs the objects. With look, they only return what they would change. Both may be
+	// nil.
 	Before, After func(ctx context.Context, h *Host, c client.WithWatch, look bool) (kube.ChangeSet, error)
 }
 
-// Phase fills in the work of a phase: its check and plan compare the cluster with the objects, its run applies them.
+// Phase makes p a phase whose check and plan compare the cluster with the objects, and whose run applies them.
 func (m Manifests) Phase(p Phase) Phase {
 	p.Check = func(ctx context.Context, h *Host) (bool, error) {
 		set, err := m.changes(ctx, h)
-		return err == nil && len(set) == 0, nil // without an answer the work is not done, and Run reports what is wrong
+		return err == nil && len(set) == 0, nil // if the cluster does not answer, Run reports why
 	}
 	p.Plan = func(ctx context.Context, h *Host) ([]string, error) {
 		set, err := m.changes(ctx, h)
-		if err != nil { // there is no cluster yet: everything is made
+		if err != nil { // there is no cluster yet, so everything is created
 			if set, err = m.created(ctx, h); err != nil {
 				return nil, err
 			}
@@ -82,7 +82,7 @@ func diff(ctx context.Context, c client.WithWatch, manager string, objs ...*unst
 	return kube.Diff(ctx, c, manager, objs...)
 }
 
-// walk goes through the three steps and returns what they change.
+// walk goes through the three steps and returns their changes.
 func (m Manifests) walk(ctx context.Context, h *Host, c client.WithWatch, look bool,
 	do func(context.Context, client.WithWatch, string, ...*unstructured.Unstructured) (kube.ChangeSet, error),
 ) (kube.ChangeSet, error) {
@@ -113,7 +113,7 @@ func (m Manifests) objects(ctx context.Context, h *Host, c client.WithWatch) ([]
 	return WithPullSecret(h.Config.Node.RegistryAuth, objs)
 }
 
-// created are the objects as if none were there.
+// created returns the changes as if none of the objects existed.
 func (m Manifests) created(ctx context.Context, h *Host) (kube.ChangeSet, error) {
 	objs, err := m.objects(ctx, h, nil)
 	var set kube.ChangeSet
@@ -123,12 +123,12 @@ func (m Manifests) created(ctx context.Context, h *Host) (kube.ChangeSet, error)
 	return set, err
 }
 
-// Await fills in the work of a phase that only waits for pods: its check asks once whether they are ready, its run waits.
+// Await makes p a phase that only waits for pods: its check asks once whether they are ready, its run waits.
 func Await(p Phase, ready func(context.Context, *Host, client.WithWatch) bool,
 	wait func(context.Context, *Host, client.WithWatch, workflow.Reporter) error) Phase {
 	p.Plan = workflow.Says[*Host]()
 	p.Check = func(ctx context.Context, h *Host) (ok bool, _ error) {
-		_ = h.Look(ctx, func(ctx context.Context, c client.WithWatch) error { // without an answer nothing is ready
+		_ = h.Look(ctx, func(ctx context.Context, c client.WithWatch) error { // if the cluster does not answer, nothing is ready
 			ok = ready(ctx, h, c)
 			return nil
 		})
@@ -144,8 +144,7 @@ func Await(p Phase, ready func(context.Context, *Host, client.WithWatch) bool,
 	return p
 }
 
-// WhilePodsMove waits for something that pods bring about. As long as they move on, or images are pulled for them, the phase keeps its
-// patience.
+// WhilePodsMove runs wait, which waits for a result of running pods. The phase keeps its patience while the pods make progress or pull images.
 func WhilePodsMove(ctx context.Context, c client.WithWatch, r workflow.Reporter, wait func() error) error {
 	following, stop := context.WithCancel(ctx)
 	var g sync.WaitGroup

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Distribution families. Members of a family name their packages alike.
+// Distribution families. Members of a family use the same package names.
 const (
 	debian = "debian"
 	redhat = "redhat"
@@ -17,8 +17,8 @@ const (
 	arch   = "arch"
 )
 
-// distributions gives the family of each ID in /etc/os-release. Kylin and UOS exist in both a Debian and a Red Hat edition under one ID:
-// ID_LIKE or the package manager on the machine decides there.
+// distributions returns the family of each ID in /etc/os-release. Kylin and UOS have a Debian and a Red Hat edition under one ID, so ID_LIKE or the
+// installed package manager decides.
 func distributions() map[string]string {
 	return map[string]string{
 		"debian": debian, "ubuntu": debian, "linuxmint": debian, "raspbian": debian, "deepin": debian,
@@ -29,14 +29,14 @@ func distributions() map[string]string {
 	}
 }
 
-// packageManager is how a family installs and removes packages.
+// packageManager describes how a family installs and removes packages.
 type packageManager struct {
 	family, program, install, remove string
-	// owner prints the package of a file.
+	// owner prints the package that a file belongs to.
 	owner string
 }
 
-// packageManagers in the order of preference: dnf before yum, of which it is the successor.
+// packageManagers returns the package managers in order of preference: dnf before yum, which it succeeds.
 func packageManagers() []packageManager {
 	return []packageManager{
 		{debian, "apt-get", "apt-get install -y", "apt-get remove -y", "dpkg-query --search %s | cut -d: -f1"},
@@ -47,8 +47,8 @@ func packageManagers() []packageManager {
 	}
 }
 
-// packageNames is the package that holds a program (or does a job), by family. A family that is not listed uses the key itself. Emulators
-// are named as QEMU names them.
+// packageNames returns the package of each program (or purpose), by family. A family that is not listed uses the key itself. Emulators have QEMU's
+// names.
 func packageNames() map[string]map[string]string {
 	return map[string]map[string]string{
 		"awk":                 {debian: "mawk", redhat: "gawk", suse: "gawk", arch: "gawk"},
@@ -84,7 +84,7 @@ func packageNames() map[string]map[string]string {
 	}
 }
 
-// Family is the group of distributions whose package names apply: debian, redhat, suse, arch, or "" when it is not known.
+// Family returns the distribution family, whose package names apply: debian, redhat, suse, arch, or "" if unknown.
 func (o OS) Family() string {
 	for _, id := range append([]string{o.ID}, o.Like...) {
 		if f := distributions()[id]; f != "" {
@@ -99,7 +99,7 @@ func (o OS) Family() string {
 	return ""
 }
 
-// manager is the package manager of the family; one that is on the machine is preferred.
+// manager returns the package manager of the family, preferring one that is on the machine.
 func (o OS) manager() (packageManager, bool) {
 	var first packageManager
 	for _, m := range packageManagers() {
@@ -114,13 +114,13 @@ func (o OS) manager() (packageManager, bool) {
 	return first, first.program != ""
 }
 
-// undivided reports whether this is openEuler or one of its kin, which keep in one package what others of the Red Hat family divide.
+// undivided reports whether this is openEuler or a derivative, which keep in one package what other Red Hat distributions split.
 func (o OS) undivided() bool {
 	return slices.Contains([]string{"openeuler", "kylin", "uos", "hce"}, o.ID)
 }
 
-// Packages are the packages that hold these programs on this distribution, each once. A program that is not in the table is taken for
-// the name of its package.
+// Packages returns the packages that contain these programs on this distribution, without duplicates. A program that is not in the table is assumed to
+// be the name of its package.
 func (o OS) Packages(programs ...string) []string {
 	var out []string
 	for _, p := range programs {
@@ -136,7 +136,7 @@ func (o OS) Packages(programs ...string) []string {
 	return out
 }
 
-// Install is the command that installs these programs on this distribution; on an unknown one, a sentence that names the programs.
+// Install returns the command that installs these programs on this distribution, or, if it is unknown, a sentence that names them.
 func (o OS) Install(programs ...string) string {
 	m, ok := o.manager()
 	if !ok {
@@ -145,8 +145,8 @@ func (o OS) Install(programs ...string) string {
 	return m.install + " " + strings.Join(o.Packages(programs...), " ")
 }
 
-// Uninstall is the command that removes a program: the package that it is of, or the file if it cannot be of one. The name of the package is
-// asked for, because a program is in several, such as containerd and containerd.io, and apt-get refuses names that it does not know.
+// Uninstall returns the command that removes a program: its package, or the file if no package can own it. The command queries the package name,
+// because a program may come from several (containerd, containerd.io), and apt-get refuses unknown names.
 func (o OS) Uninstall(file string) string {
 	m, ok := o.manager()
 	if !ok || strings.HasPrefix(file, "/usr/local/") {
@@ -155,7 +155,7 @@ func (o OS) Uninstall(file string) string {
 	return m.remove + " $(" + fmt.Sprintf(m.owner, file) + ")"
 }
 
-// InstallKernelModules is the command that installs the modules of the running kernel. release is what "uname -r" prints.
+// InstallKernelModules returns the command that installs the modules of the running kernel. release is the output of "uname -r".
 func (o OS) InstallKernelModules(release string) string {
 	name := ""
 	switch o.Family() {
@@ -185,7 +185,7 @@ func (o OS) InstallKernelModules(release string) string {
 	return m.install + " " + name
 }
 
-// KernelArguments is the command that adds arguments to the kernel's command line and restarts the machine.
+// KernelArguments returns the command that adds arguments to the kernel command line and reboots the machine.
 func (o OS) KernelArguments(arguments ...string) string {
 	list := strings.Join(arguments, " ")
 	grub := func(update string) string {

@@ -8,7 +8,7 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 )
 
-// Each os-release is the part of a real one that matters; managers are programs on the machine.
+// Each os-release holds the relevant lines of a real one; managers are the package managers on the machine.
 func TestPackagesPerDistribution(t *testing.T) {
 	tests := map[string]struct {
 		release, managers string

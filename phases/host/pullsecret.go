@@ -11,8 +11,8 @@ import (
 	"yunion.io/x/ocadm/cluster"
 )
 
-// WithPullSecret lets pods use the registry credentials of the configuration on every node: the Secret is added to each namespace that has
-// some, and its name to each template of pods.
+// WithPullSecret gives pods on every node the registry credentials of the configuration: it adds the Secret to each namespace that has pods, and its
+// name to each pod template.
 func WithPullSecret(credentials string, objs []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
 	if credentials == "" {
 		return objs, nil
@@ -34,7 +34,7 @@ func WithPullSecret(credentials string, objs []*unstructured.Unstructured) ([]*u
 	return objs, nil
 }
 
-// PullSecret is the Secret with the registry credentials in a namespace.
+// PullSecret returns the Secret with the registry credentials for a namespace.
 func PullSecret(credentials, namespace string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",

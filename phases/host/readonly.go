@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 )
 
-// ReadOnly runs only programs that are known to change nothing; every other one fails with ErrDryRun.
+// ReadOnly returns a runner that only runs programs known to change nothing; all others fail with ErrDryRun.
 func ReadOnly(r exec.Runner) exec.Runner { return readOnly{r} }
 
 type readOnly struct{ exec.Runner }

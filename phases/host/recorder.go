@@ -11,9 +11,9 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 )
 
-// Recorder is a runner for tests: it runs nothing, notes the command lines and lets Answer answer.
+// Recorder is a runner for tests: it runs nothing, records the command lines and takes their results from Answer.
 type Recorder struct {
-	// Answer is asked for every command; nil means that all succeed and print nothing.
+	// Answer returns the result of each command. If nil, every command succeeds and prints nothing.
 	Answer func(exec.Command) (exec.Result, error)
 
 	mu    sync.Mutex
@@ -21,7 +21,7 @@ type Recorder struct {
 	input []string
 }
 
-// Run notes the command and its standard input.
+// Run records the command and its standard input.
 func (r *Recorder) Run(_ context.Context, c exec.Command) (exec.Result, error) {
 	var in []byte
 	if c.Stdin != nil {
@@ -46,21 +46,21 @@ func (r *Recorder) Run(_ context.Context, c exec.Command) (exec.Result, error) {
 	return res, err
 }
 
-// Calls returns the command lines so far.
+// Calls returns the recorded command lines.
 func (r *Recorder) Calls() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]string(nil), r.calls...)
 }
 
-// Input returns what was given to the commands on standard input, in the order of Calls.
+// Input returns the standard input of the commands, in the order of Calls.
 func (r *Recorder) Input() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]string(nil), r.input...)
 }
 
-// Reset forgets what was noted.
+// Reset discards the recorded commands.
 func (r *Recorder) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

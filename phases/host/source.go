@@ -9,27 +9,27 @@ import (
 	"yunion.io/x/ocadm/internal/bundle"
 )
 
-// Source is where the programs and images of a node come from without the internet.
+// Source provides the programs and images of a node without internet access.
 type Source interface {
-	// Name describes it in a sentence.
+	// Name describes the source within a sentence.
 	Name() string
 	Contents() bundle.Contents
-	// OpenFile opens a file. Reading to its end fails when the content is not the right one: use nothing of it before.
+	// OpenFile opens a file. Reading to the end fails if the content is wrong: use nothing before that.
 	OpenFile(ctx context.Context, path string) (io.ReadCloser, error)
-	// Archive returns how to write an archive of images for "ctr images import", and about how many bytes it has.
+	// Archive returns a function that writes an archive of images for "ctr images import", and its approximate size in bytes.
 	Archive(ctx context.Context, names []string) (size int64, write func(io.Writer) error, err error)
-	// CheckPlatform returns a finding if it is for another architecture (a GOARCH) or another version of Kubernetes.
+	// CheckPlatform returns a finding if the source is for another architecture (a GOARCH) or another version of Kubernetes.
 	CheckPlatform(arch, kubernetes string) error
-	// CheckImages returns a finding that names the images that it lacks.
+	// CheckImages returns a finding that names the images that the source lacks.
 	CheckImages(images []string) error
 }
 
-// Bundled reports whether the source is a bundle, as a file or served: what a run needs must be in it. A depot of the cluster may lack images.
+// Bundled reports whether the source is a bundle, local or served: it must contain everything that a run needs. The cluster's depot may lack images.
 func (h *Host) Bundled() bool {
 	return h.Bundle != nil || h.Depot != nil && h.Config.Node.BundleServed()
 }
 
-// Source is the bundle, or else the cluster's depot; nil without both.
+// Source returns the bundle, else the cluster's depot, or nil without either.
 func (h *Host) Source() Source {
 	switch {
 	case h.Bundle != nil:

@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// UnitDir is where the administrator's units of systemd are, ocadm's among them.
+// UnitDir is the directory of the administrator's systemd units, including ocadm's.
 const UnitDir = "/etc/systemd/system"
 
 // Systemctl runs systemctl.
@@ -20,13 +20,13 @@ func (h *Host) Systemctl(ctx context.Context, args ...string) (exec.Result, erro
 	return h.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: args})
 }
 
-// Enabled reports whether a unit starts with the machine.
+// Enabled reports whether a unit starts at boot.
 func (h *Host) Enabled(ctx context.Context, unit string) bool {
 	_, err := h.Systemctl(ctx, "is-enabled", unit)
 	return err == nil
 }
 
-// Enable makes units start with the machine. The ledger records those that were not enabled before, which Disable disables again.
+// Enable makes units start at boot. The ledger records those that were not enabled before, so that Disable disables only them.
 func (h *Host) Enable(ctx context.Context, r workflow.Reporter, units ...string) error {
 	todo := []string{"enable"}
 	for _, u := range units {
@@ -66,7 +66,7 @@ func (h *Host) OwnUnit(unit string) bool {
 	return h.Ledger.Has(KindFile, path.Join(UnitDir, unit)) || h.Ledger.Has(KindUnit, unit)
 }
 
-// Disable stops a unit that ocadm wrote or enabled and keeps it from starting with the machine.
+// Disable stops a unit that ocadm wrote or enabled, and disables it.
 func (h *Host) Disable(ctx context.Context, r workflow.Reporter, unit string) error {
 	if !h.OwnUnit(unit) {
 		return nil
@@ -78,7 +78,7 @@ func (h *Host) Disable(ctx context.Context, r workflow.Reporter, unit string) er
 	return h.Ledger.Forget(KindUnit, unit)
 }
 
-// Outdated reports whether a unit's main process runs from a file that was replaced since.
+// Outdated reports whether a unit's main process runs from a file that has been replaced since it started.
 func (h *Host) Outdated(ctx context.Context, unit string) bool {
 	res, err := h.Systemctl(ctx, "show", unit, "--property=MainPID", "--value")
 	pid := strings.TrimSpace(res.Stdout)

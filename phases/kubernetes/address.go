@@ -35,7 +35,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// addressed are the certificates of a control-plane node that hold its address.
+// addressed returns the certificates of a control-plane node that contain its address.
 func addressed() map[string]string {
 	return map[string]string{
 		"apiserver":   constants.CACertAndKeyBaseName,
@@ -44,13 +44,13 @@ func addressed() map[string]string {
 	}
 }
 
-// NodeCertificates are the certificates of a control-plane node that hold its address. The endpoint of the cluster is in that of the API server alone.
+// NodeCertificates returns the certificates of a control-plane node that contain its address. Only that of the API server contains the cluster's endpoint.
 func NodeCertificates() []string { return slices.Sorted(maps.Keys(addressed())) }
 
-// APIServerCertificate is what clients of the API server see.
+// APIServerCertificate is the serving certificate of the API server.
 const APIServerCertificate = "apiserver"
 
-// CertificatesWithout are those of the certificates of this control-plane node that lack one of the names or addresses.
+// CertificatesWithout returns those of this control-plane node's certificates that lack one of the names or addresses.
 func CertificatesWithout(h *host.Host, certificates []string, names ...string) ([]string, error) {
 	var out []string
 	for _, name := range certificates {
@@ -70,8 +70,8 @@ func lacks(cert *x509.Certificate, names []string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return cert.VerifyHostname(n) != nil })
 }
 
-// AddNames signs those of the certificates anew that lack one of the names or addresses, with the same keys and what they have, and these, too. They last as long
-// as renewed ones.
+// AddNames re-signs those of the certificates that lack one of the names or addresses. They keep their keys and existing names, and are valid as long as
+// renewed ones.
 func AddNames(ctx context.Context, h *host.Host, r workflow.Reporter, certificates []string, names ...string) error {
 	files, err := CertificatesWithout(h, certificates, names...)
 	if err != nil || len(files) == 0 {
@@ -88,7 +88,7 @@ func AddNames(ctx context.Context, h *host.Host, r workflow.Reporter, certificat
 	return nil
 }
 
-// withNames are the names and addresses of a certificate, and others.
+// withNames returns the names and addresses of a certificate plus the given ones.
 func withNames(cert *x509.Certificate, names []string) certutil.AltNames {
 	out := certutil.AltNames{DNSNames: slices.Clone(cert.DNSNames), IPs: slices.Clone(cert.IPAddresses)}
 	for _, n := range names {
@@ -103,7 +103,7 @@ func withNames(cert *x509.Certificate, names []string) certutil.AltNames {
 	return out
 }
 
-// signWith writes a certificate with more names. Its key stays, so that no moment is without a pair that fits.
+// signWith adds names to a certificate. It keeps the key, so that certificate and key match at every moment.
 func signWith(h *host.Host, file, authority string, names []string) error {
 	old, err := readCertificate(h, file)
 	if err != nil {
@@ -120,7 +120,7 @@ func signWith(h *host.Host, file, authority string, names []string) error {
 	return h.Files.WriteFile(file, cert, 0o644)
 }
 
-// signKubeconfig writes a kubeconfig with a new certificate for its key.
+// signKubeconfig replaces the certificate in a kubeconfig with a new one for the same key.
 func signKubeconfig(h *host.Host, file, authority string) error {
 	return editKubeconfig(h, file, func(_ *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) error {
 		old, err := clientCertificate(h, user)
@@ -134,7 +134,7 @@ func signKubeconfig(h *host.Host, file, authority string) error {
 	})
 }
 
-// signLike signs a certificate like another one, with its key, for as long as a renewed one, and with more names.
+// signLike signs a certificate with the key and contents of another one plus more names, valid as long as a renewed one.
 func signLike(h *host.Host, old *x509.Certificate, pem []byte, authority string, names []string) ([]byte, error) {
 	ca, caKey, err := certs.LoadCertificateAuthority(h.Files.Path(pkiDir), authority)
 	if err != nil {
@@ -161,13 +161,13 @@ func signLike(h *host.Host, old *x509.Certificate, pem []byte, authority string,
 	return pkiutil.EncodeCertPEM(cert), nil
 }
 
-// Server is where the kubelet of this machine reaches the API server: host and port.
+// Server returns the API server that the kubelet of this machine uses, HOST:PORT.
 func Server(h *host.Host) (string, error) {
 	u, err := serverIn(h, KubeletKubeconfig)
 	return u.Host, err
 }
 
-// serverIn is the address of the API server in a kubeconfig.
+// serverIn returns the address of the API server in a kubeconfig.
 func serverIn(h *host.Host, kubeconfig string) (url.URL, error) {
 	cluster, _, err := loadKubeconfig(h, kubeconfig)
 	if err != nil {
@@ -180,15 +180,15 @@ func serverIn(h *host.Host, kubeconfig string) (url.URL, error) {
 	return *u, nil
 }
 
-// NodeClientAt has the kubelet's permissions at another address of the API server.
+// NodeClientAt returns a client with the kubelet's permissions for the API server at another address.
 func NodeClientAt(h *host.Host, server string) (client.WithWatch, error) {
 	return clientAt(h, KubeletKubeconfig, "https://"+server)
 }
 
-// AdminClient has the permissions of an administrator, with the kubeconfig as it is now.
+// AdminClient returns a client with administrator permissions, from the current kubeconfig.
 func AdminClient(h *host.Host) (client.WithWatch, error) { return clientOf(h, AdminKubeconfig) }
 
-// AddressedFiles are the files of kubeadm and the kubelet on this machine that may hold addresses of the control plane or of the node.
+// AddressedFiles returns the files of kubeadm and the kubelet on this machine that may contain addresses of the control plane or the node.
 func AddressedFiles(h *host.Host) ([]string, error) {
 	out := []string{ConfigFile, kubeletFlagsFile, KubeletConfigFile}
 	for _, pattern := range []string{kubernetesDir + "/*.conf", manifestsDir + "/*.yaml", stoppedDir + "/*.yaml"} {
@@ -201,7 +201,7 @@ func AddressedFiles(h *host.Host) ([]string, error) {
 	return out, nil
 }
 
-// NodeAddress is the address that the kubelet of this machine registers; it is invalid if the kubelet chooses by itself.
+// NodeAddress returns the address that the kubelet of this machine registers; it is invalid if the kubelet chooses one itself.
 func NodeAddress(h *host.Host) netip.Addr {
 	_, rest, _ := strings.Cut(h.Files.Text(kubeletFlagsFile), "--node-ip=")
 	at, _, _ := strings.Cut(rest, " ")
@@ -212,7 +212,7 @@ func NodeAddress(h *host.Host) netip.Addr {
 	return address
 }
 
-// AddClusterName adds a name or address to those that kubeadm puts into the certificate of every API server. It reports whether it was lacking; a dry run
+// AddClusterName adds a name or address to those that kubeadm puts into every API server's certificate. It reports whether the name was missing; a dry run
 // changes nothing.
 func AddClusterName(ctx context.Context, h *host.Host, name string, dryRun bool) (bool, error) {
 	c, err := AdminClient(h)
@@ -224,7 +224,7 @@ func AddClusterName(ctx context.Context, h *host.Host, name string, dryRun bool)
 		return false, fmt.Errorf("reading the settings of kubeadm: %w", err)
 	}
 	const key = "ClusterConfiguration"
-	var all map[string]any // what this program does not know stays
+	var all map[string]any // unknown fields are kept
 	if err := yaml.Unmarshal([]byte(cm.Data[key]), &all); err != nil {
 		return false, fmt.Errorf("reading the settings of kubeadm: %w", err)
 	}

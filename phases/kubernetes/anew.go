@@ -31,12 +31,12 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// A power cut can empty a certificate, its key or a kubeconfig. kubeadm's renewal signs what it can read; its init makes what does not exist, and would need the
-// file moved away first, after which nothing shows that it was there. So what kubeadm would make is made here and replaces the file at once: a command that is cut
-// off finds it damaged again.
+// A power cut can empty a certificate, its key or a kubeconfig. kubeadm's renewal only re-signs what it can read, and its init only makes missing files. Moving
+// the file away for init would hide that it existed. So this code makes what kubeadm would make and replaces the file atomically: an interrupted command finds
+// the file still damaged.
 
-// pairProblem is why the key of a certificate that can be read does not fit, nil if it does. Keys of another authority than ours are not looked at: they may
-// be ahead of a certificate that its owner has yet to sign.
+// pairProblem returns why the key of a readable certificate does not match, nil if it does. Keys under an external CA are not checked: such a key may be newer
+// than its certificate, which its owner has yet to sign.
 func pairProblem(h *host.Host, c Certificate) error {
 	if c.External {
 		return nil
@@ -44,7 +44,7 @@ func pairProblem(h *host.Host, c Certificate) error {
 	if c.Kind == kindKubeconfig {
 		_, user, err := loadKubeconfig(h, c.File)
 		if err != nil || len(user.ClientCertificateData) == 0 {
-			return err // that of a file is looked at with the file
+			return err // a key in a file is checked with the file
 		}
 		_, err = tls.X509KeyPair(user.ClientCertificateData, user.ClientKeyData)
 		return err
@@ -61,7 +61,7 @@ func pairProblem(h *host.Host, c Certificate) error {
 	return err
 }
 
-// authorityWhole is a finding if an authority cannot sign, although its key is on this machine: nothing can make an authority again.
+// authorityWhole returns a finding if a CA whose key is on this machine cannot sign: nothing can recreate a CA.
 func authorityWhole(h *host.Host, authority string) error {
 	crt, key := pkiDir+"/"+authority+".crt", pkiDir+"/"+authority+".key"
 	certificate, err := h.Files.ReadFile(crt)
@@ -75,7 +75,7 @@ func authorityWhole(h *host.Host, authority string) error {
 	if err == nil {
 		_, err = tls.X509KeyPair(certificate, private)
 	} else if !h.Files.Exists(key) {
-		return nil // it is kept elsewhere
+		return nil // the key is kept elsewhere
 	}
 	if err != nil {
 		return unreadable(key, err)
@@ -83,7 +83,7 @@ func authorityWhole(h *host.Host, authority string) error {
 	return nil
 }
 
-// makeAnew makes a certificate of the control plane with its key, or a kubeconfig, as init or join did.
+// makeAnew creates a certificate of the control plane and its key, or a kubeconfig, as init or join did.
 func makeAnew(ctx context.Context, h *host.Host, c Certificate) error {
 	if err := authorityWhole(h, c.authority); err != nil {
 		return err
@@ -104,16 +104,16 @@ func makeAnew(ctx context.Context, h *host.Host, c Certificate) error {
 	return nil
 }
 
-// clusterNames are what the certificates and kubeconfigs of a control-plane node are made of, apart from its own name and address.
+// clusterNames holds what the certificates and kubeconfigs of a control-plane node contain, apart from its own name and address.
 type clusterNames struct {
-	// endpoint is where the nodes reach the cluster, services the networks of its services; "" where they are not known.
+	// endpoint is the cluster's endpoint, services the service networks; "" if unknown.
 	endpoint, services, domain string
 	sans                       []string
 	lasts                      time.Duration
 }
 
-// namesOf asks the cluster, which often does not answer: the API server of this machine may need the very certificate. What it does not say is in the files
-// of this machine. A node that has joined does not know the other names of the cluster: nameStep adds them.
+// namesOf asks the cluster, which often does not answer: this machine's API server may need the very certificate. The rest comes from files on this machine.
+// They lack the other names of the cluster on a node that has joined: nameStep adds those.
 func namesOf(ctx context.Context, h *host.Host) clusterNames {
 	n := clusterNames{lasts: h.Config.Cluster.CertificateValidity}
 	if k, err := askForNames(ctx, h); err == nil {
@@ -137,8 +137,8 @@ func namesOf(ctx context.Context, h *host.Host) clusterNames {
 	return n
 }
 
-// askForNames reads the settings of kubeadm with whatever kubeconfig still works: a kubelet may read them, too. The kubelet of a control-plane node asks its
-// own API server, so with its permissions the other ones are asked.
+// askForNames reads kubeadm's settings with any kubeconfig that still works: a kubelet may read them too. The kubelet of a control-plane node uses its own API
+// server, so its permissions are also tried on the other ones.
 func askForNames(ctx context.Context, h *host.Host) (*kubeadmv1beta4.ClusterConfiguration, error) {
 	asks := []func() (client.WithWatch, error){func() (client.WithWatch, error) { return AdminClient(h) }, func() (client.WithWatch, error) { return NodeClient(h) }}
 	if m, err := OwnEtcd(h); err == nil {
@@ -164,7 +164,7 @@ func askForNames(ctx context.Context, h *host.Host) (*kubeadmv1beta4.ClusterConf
 	return nil, errors.Join(errs...)
 }
 
-// serviceNetwork is what the manifest of the API server says, "" if there is none.
+// serviceNetwork returns the service network in the manifest of the API server, "" if there is none.
 func serviceNetwork(h *host.Host) string {
 	for _, file := range []string{manifest(constants.KubeAPIServer), stopped(constants.KubeAPIServer)} {
 		pod, err := readPod(h, file)
@@ -180,7 +180,7 @@ func serviceNetwork(h *host.Host) string {
 	return ""
 }
 
-// kubeletDomain is the DNS domain of the cluster as the kubelet has it.
+// kubeletDomain returns the DNS domain of the cluster from the kubelet's configuration.
 func kubeletDomain(h *host.Host) string {
 	var k struct {
 		ClusterDomain string `json:"clusterDomain"`
@@ -191,7 +191,7 @@ func kubeletDomain(h *host.Host) string {
 	return k.ClusterDomain
 }
 
-// asInternal is what kubeadm would be given on this node.
+// asInternal returns the configuration that kubeadm would get on this node.
 func (n clusterNames) asInternal(h *host.Host) (*kubeadmapi.InitConfiguration, error) {
 	c := *h.Config
 	c.Cluster.ControlPlaneEndpoint, c.Cluster.APIServerCertExtraSANs, c.Cluster.CertificateValidity = n.endpoint, n.sans, n.lasts
@@ -233,17 +233,17 @@ func (n clusterNames) makeCertificate(h *host.Host, made *kubeadmapi.InitConfigu
 	if err != nil {
 		return err
 	}
-	if err := h.Files.Replace(strings.TrimSuffix(c.File, ".crt")+".key", key, 0o600); err != nil { // a pair of which only the key is new is still damaged
+	if err := h.Files.Replace(strings.TrimSuffix(c.File, ".crt")+".key", key, 0o600); err != nil { // a new key with an old certificate still counts as damaged
 		return err
 	}
 	return h.Files.Replace(c.File, pkiutil.EncodeCertPEM(cert), 0o644)
 }
 
-// clientOfFile is whose kubeconfig a file is. Sources: getKubeConfigSpecsBase of kubeadm.
+// clientOfFile is the client that a kubeconfig identifies. Source: kubeadm, getKubeConfigSpecsBase.
 type clientOfFile struct {
 	name   string
 	groups []string
-	// own reports whether it asks the API server of its node, and not the endpoint of the cluster.
+	// own reports whether it uses the API server of its node rather than the cluster's endpoint.
 	own bool
 }
 
@@ -261,7 +261,7 @@ func (n clusterNames) makeKubeconfig(h *host.Host, made *kubeadmapi.InitConfigur
 		return errors.New("kubeadm does not know it")
 	case of.own:
 		made.ControlPlaneEndpoint = localEndpoint(h.Config)
-	case n.endpoint == "": // a node that has joined
+	case n.endpoint == "": // on a node that has joined
 		return finding.New("OCA-4422", "The kubeconfig "+c.File+" cannot be made", "the address of the cluster is in no other file of this machine, and no API server answers",
 			"copy "+c.File+" from another control-plane node, with mode 0600")
 	}
@@ -276,7 +276,7 @@ func (n clusterNames) makeKubeconfig(h *host.Host, made *kubeadmapi.InitConfigur
 	return trustWhole(h, c.File)
 }
 
-// nameStep adds the names that the cluster has by now to the certificate of the API server, if that was made anew while the cluster could not be asked for them.
+// nameStep adds the names in the cluster's settings to the API server's certificate, if that was recreated while the cluster did not answer.
 func nameStep() RenewStep {
 	return RenewStep{
 		Name: "names", Short: "Add the names of the cluster to the new certificate of the API server", Timeout: time.Minute,
@@ -298,7 +298,7 @@ func nameStep() RenewStep {
 	}
 }
 
-// damaged is a certificate of the control plane that has to be made again. cert is not nil if only its key cannot be used.
+// damaged returns c as a certificate that must be recreated. cert is not nil if only its key is unusable.
 func (c Certificate) damaged(cert *x509.Certificate) Certificate {
 	c.State, c.cert = CertificateDamaged, cert
 	return c

@@ -22,7 +22,7 @@ import (
 
 const apiserverManifest = "spec: {containers: [{command: [kube-apiserver, --service-cluster-ip-range=10.120.0.0/16]}]}"
 
-// soleControlPlane is the only control-plane node of a cluster, as a command of day 2 sees it while no API server answers: its settings are those of its files.
+// soleControlPlane is the only control-plane node of a cluster, as later commands see it while no API server answers: its settings come from its files.
 func soleControlPlane(t *testing.T) *host.Host {
 	t.Helper()
 	h := controlPlaneEnding(t, 90*day)
@@ -58,7 +58,7 @@ func kubeconfigsAnew(t *testing.T, h *host.Host, files ...string) {
 	}
 }
 
-// Each certificate of the control plane, and each key, that a power cut has emptied is made anew, with the names that init gave it; the others stay.
+// Each control-plane certificate or key that a power cut emptied is recreated with the names from init; the others stay.
 func TestEmptiedCertificatesAreMadeAnew(t *testing.T) {
 	for _, c := range leaves() {
 		for _, end := range []string{".crt", ".key"} {
@@ -102,7 +102,7 @@ func TestEmptiedCertificatesAreMadeAnew(t *testing.T) {
 	}
 }
 
-// likeInit compares a certificate with the one that kubeadm would make.
+// likeInit compares a certificate with the one from kubeadm.
 func likeInit(t *testing.T, h *host.Host, c certificate, made *x509.Certificate) {
 	t.Helper()
 	n := clusterNames{endpoint: "127.0.0.1:1", services: "10.120.0.0/16", domain: "cloud.test", sans: []string{"api.example.org", "192.0.2.7"}}
@@ -128,7 +128,7 @@ func likeInit(t *testing.T, h *host.Host, c certificate, made *x509.Certificate)
 	}
 }
 
-// Emptied kubeconfigs are made as init and join make them.
+// Emptied kubeconfigs are recreated as init and join would make them.
 func TestEmptiedKubeconfigsAreMadeAnew(t *testing.T) {
 	h := soleControlPlane(t)
 	want := map[string][3]string{ // server, user, group
@@ -161,7 +161,7 @@ func TestEmptiedKubeconfigsAreMadeAnew(t *testing.T) {
 	}
 }
 
-// A node that has joined has the address of the cluster in its kubeconfigs only, and the network of the services in the manifest of its API server.
+// A node that has joined has the cluster's address only in its kubeconfigs, and the service network only in its API server's manifest.
 func TestEmptiedFilesOfANodeThatJoined(t *testing.T) {
 	h := soleControlPlane(t)
 	write(t, h, ConfigFile, "kind: JoinConfiguration\n")
@@ -196,7 +196,7 @@ func TestEmptiedFilesOfANodeThatJoined(t *testing.T) {
 	}
 }
 
-// Nothing is made with an authority that is damaged, too: the finding names its file.
+// Nothing is created if the CA is damaged too: the finding names the CA's file.
 func TestNothingIsMadeWithADamagedAuthority(t *testing.T) {
 	for _, broken := range []string{"/etcd/ca.crt", "/etcd/ca.key"} {
 		h := soleControlPlane(t)
@@ -215,7 +215,7 @@ func TestNothingIsMadeWithADamagedAuthority(t *testing.T) {
 	}
 }
 
-// The operator makes them anew, too, but restarts no kubelet. A rotation of the authorities signs what it cannot read.
+// The operator recreates them too, but restarts no kubelet. A CA rotation re-signs what it cannot read.
 func TestDamagedForTheOperatorAndRotations(t *testing.T) {
 	h := soleControlPlane(t)
 	write(t, h, pkiDir+"/front-proxy-client.crt", "")

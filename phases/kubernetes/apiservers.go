@@ -21,8 +21,8 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// APIServers returns the versions of the API servers of the cluster by their addresses, each asked by itself. A kubelet may ask, too: not for Nodes and
-// Pods of others, but for these Endpoints.
+// APIServers asks each API server of the cluster for its version and returns the versions by address. It works with a kubelet's permissions, which cover these
+// Endpoints but not the Nodes and Pods of others.
 func APIServers(ctx context.Context, h *host.Host, c client.Client) (map[string]string, error) {
 	endpoints := &unstructured.Unstructured{}
 	endpoints.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Endpoints"}) // nodes may not read EndpointSlices
@@ -61,7 +61,7 @@ func APIServers(ctx context.Context, h *host.Host, c client.Client) (map[string]
 	return out, nil
 }
 
-// APIPorts are the ports of the API servers by their nodes, as their Pods have them. A node of which there is no Pod is missing.
+// APIPorts returns the port of each API server by node, read from its Pod. Nodes without such a Pod are missing.
 func APIPorts(ctx context.Context, c client.Client) (map[string]int, error) {
 	pods, err := podsOf(ctx, c, constants.KubeAPIServer)
 	if err != nil {
@@ -76,7 +76,7 @@ func APIPorts(ctx context.Context, c client.Client) (map[string]int, error) {
 	return out, nil
 }
 
-// endpointOf is where the API server of a Pod of kubeadm's says that it answers.
+// endpointOf returns the address and port that kubeadm's API server Pod advertises.
 func endpointOf(p *corev1.Pod) (address string, port int, ok bool) {
 	address, number, err := net.SplitHostPort(p.Annotations[constants.KubeAPIServerAdvertiseAddressEndpointAnnotationKey])
 	if err != nil {

@@ -29,27 +29,27 @@ import (
 )
 
 const (
-	// ClusterAuthority and FrontProxyAuthority can be replaced in a running cluster: the API server reads their files again while it runs.
+	// ClusterAuthority and FrontProxyAuthority can be replaced in a running cluster: the API server reloads their files.
 	ClusterAuthority    = "ca"
 	FrontProxyAuthority = "front-proxy-ca"
-	// EtcdAuthority can be replaced, too, but etcd and the API servers read it at their start only.
+	// EtcdAuthority can be replaced too, but etcd and the API servers read it only at startup.
 	EtcdAuthority = "etcd/ca"
-	// ClusterAuthorityFile holds the authorities of the cluster that this machine trusts.
+	// ClusterAuthorityFile holds the cluster's CAs that this machine trusts.
 	ClusterAuthorityFile = pkiDir + "/ca.crt"
-	// signerFile holds the authority that signs, alone, while ca.crt holds two: the controller manager signs with a file of one certificate only.
+	// signerFile holds only the signing CA while ca.crt holds two: the controller manager accepts only a file with one certificate.
 	signerFile  = pkiDir + "/ca-signer.crt"
 	signingFlag = "--cluster-signing-cert-file="
 )
 
-// Trust is what a node is to trust, and who signs.
+// Trust holds the CAs that a node must trust, and which one signs.
 type Trust struct {
-	// Certs are the certificates of each authority in PEM, first that which signs.
+	// Certs holds the PEM-encoded certificates of each CA, the signing one first.
 	Certs map[string][]byte
-	// Keys are those of the authorities that sign, in PEM. A worker gets none.
+	// Keys holds the PEM-encoded keys of the signing CAs. It is empty for a worker.
 	Keys map[string][]byte
 }
 
-// whole reports whether no authority has more than one certificate.
+// whole reports whether every CA has only one certificate.
 func (t Trust) whole() bool {
 	for _, raw := range t.Certs {
 		if list, err := certutil.ParseCertsPEM(raw); err != nil || len(list) > 1 {
@@ -59,7 +59,7 @@ func (t Trust) whole() bool {
 	return true
 }
 
-// NewAuthority makes an authority like the present one. The id distinguishes them: two authorities of one name confuse clients.
+// NewAuthority creates a CA like the current one. The id is part of its subject, because two CAs of the same name confuse clients.
 func NewAuthority(h *host.Host, name, id string, now time.Time) (cert, key []byte, err error) {
 	old, err := readCertificate(h, pkiDir+"/"+name+".crt")
 	if err != nil {
@@ -83,7 +83,7 @@ func NewAuthority(h *host.Host, name, id string, now time.Time) (cert, key []byt
 	return pkiutil.EncodeCertPEM(ca), encoded, nil
 }
 
-// Authority is the certificate and the key of one of this control-plane node. The certificate is the first in its file: that which signs.
+// Authority returns the certificate and key of a CA of this control-plane node. It returns the first certificate in the file, the signing one.
 func Authority(h *host.Host, name string) (cert, key []byte, err error) {
 	first, err := readCertificate(h, pkiDir+"/"+name+".crt")
 	if err != nil {
@@ -100,7 +100,7 @@ func Authority(h *host.Host, name string) (cert, key []byte, err error) {
 	return pkiutil.EncodeCertPEM(first), key, nil
 }
 
-// Seal encrypts for those who have the key of an authority; Unseal decrypts with the key of this machine.
+// Seal encrypts with a CA's key, so that every machine with that key can decrypt; Unseal decrypts with this machine's key.
 func Seal(plain, authorityKey []byte) ([]byte, error) {
 	key, err := sealingKey(authorityKey)
 	if err != nil {
@@ -126,30 +126,30 @@ func sealingKey(authorityKey []byte) ([]byte, error) {
 	return key, nil
 }
 
-// TwoAuthorities reports whether this machine trusts two authorities of the cluster: they are being rotated.
+// TwoAuthorities reports whether this machine trusts two CAs of the cluster, because they are being rotated.
 func TwoAuthorities(h *host.Host) bool {
 	list, err := certutil.ParseCertsPEM([]byte(h.Files.Text(pkiDir + "/ca.crt")))
 	return err == nil && len(list) > 1
 }
 
-// rotates reports whether these authorities in PEM are those of a rotation. Of an intermediate authority the second has signed the first.
+// rotates reports whether these PEM-encoded CAs belong to a rotation. With an intermediate CA, the second has signed the first.
 func rotates(authorities string) bool {
 	list, err := certutil.ParseCertsPEM([]byte(authorities))
 	return err == nil && len(list) > 1 && list[0].CheckSignatureFrom(list[1]) != nil
 }
 
-// Rotating reports whether the files of this machine are of a rotation of the authorities. Before a kubelet belongs to a cluster, the user may have put a chain
-// of authorities there, of which none signs yet.
+// Rotating reports whether the files on this machine belong to a CA rotation. Before a kubelet belongs to a cluster, they may be a chain of CAs from the user,
+// which is no rotation.
 func Rotating(h *host.Host) bool {
 	return h.Files.Exists(KubeletKubeconfig) && rotates(h.Files.Text(ClusterAuthorityFile))
 }
 
-// RotatingEtcd reports whether they are of one that replaces the authority of etcd, too.
+// RotatingEtcd reports whether they belong to a rotation that also replaces etcd's CA.
 func RotatingEtcd(h *host.Host) bool {
 	return Rotating(h) && rotates(h.Files.Text(pkiDir+"/"+EtcdAuthority+".crt"))
 }
 
-// NoRotation is a finding while the authorities of the cluster are being rotated.
+// NoRotation returns a finding while the cluster's CAs are being rotated.
 func NoRotation(h *host.Host, what string) error {
 	if !Rotating(h) {
 		return nil
@@ -172,13 +172,13 @@ type authorityFile struct {
 	mode fs.FileMode
 }
 
-// written reports whether the machine has the file as it is to be. One that is to be absent goes last: see SignerTodo.
+// written reports whether the file on the machine is as wanted. A file to be removed counts as written, because it goes last: see SignerTodo.
 func (f authorityFile) written(h *host.Host) bool {
 	now, err := h.Files.ReadFile(f.name)
 	return f.data == nil || err == nil && bytes.Equal(now, f.data)
 }
 
-// authorityFiles are what this machine is to have. A file without data is to be absent.
+// authorityFiles returns the files that this machine must have. A file without data must not exist.
 func (t Trust) authorityFiles(h *host.Host) ([]authorityFile, error) {
 	if !IsControlPlane(h) {
 		return []authorityFile{{pkiDir + "/ca.crt", t.Certs[ClusterAuthority], 0o644}}, nil
@@ -200,7 +200,7 @@ func (t Trust) authorityFiles(h *host.Host) ([]authorityFile, error) {
 	return append(out, signer), nil
 }
 
-// AuthoritiesTodo lists the files of the authorities that are not as they are to be. The one with the signer alone goes last: see SignerTodo.
+// AuthoritiesTodo lists the CA files that must still be written. It omits the removal of the signer file, which goes last: see SignerTodo.
 func AuthoritiesTodo(h *host.Host, t Trust) ([]string, error) {
 	files, err := t.authorityFiles(h)
 	var out []string
@@ -212,7 +212,7 @@ func AuthoritiesTodo(h *host.Host, t Trust) ([]string, error) {
 	return out, err
 }
 
-// WriteAuthorities writes them.
+// WriteAuthorities writes the CA files that AuthoritiesTodo lists.
 func WriteAuthorities(h *host.Host, r workflow.Reporter, t Trust) error {
 	files, err := t.authorityFiles(h)
 	if err != nil {
@@ -230,14 +230,14 @@ func WriteAuthorities(h *host.Host, r workflow.Reporter, t Trust) error {
 	return nil
 }
 
-// KubeconfigsTodo lists the kubeconfigs of this cluster on this machine that do not trust what they are to trust.
+// KubeconfigsTodo lists this cluster's kubeconfigs on this machine that do not trust the right CAs.
 func KubeconfigsTodo(h *host.Host, t Trust) ([]string, error) {
 	files, err := h.Files.Glob(kubernetesDir + "/*.conf")
 	var out []string
 	for _, f := range files {
 		cluster, _, lerr := loadKubeconfig(h, f)
 		if lerr != nil || len(cluster.CertificateAuthorityData) == 0 {
-			continue // it is none, or names a file
+			continue // not a kubeconfig, or it names a CA file
 		}
 		if data := cluster.CertificateAuthorityData; !bytes.Equal(data, t.Certs[ClusterAuthority]) && shareOne(data, t.Certs[ClusterAuthority]) {
 			out = append(out, f)
@@ -246,14 +246,14 @@ func KubeconfigsTodo(h *host.Host, t Trust) ([]string, error) {
 	return out, err
 }
 
-// shareOne reports whether two lists of certificates have one in common. A kubeconfig without one is of another cluster.
+// shareOne reports whether two lists of certificates have one in common. A kubeconfig that shares none belongs to another cluster.
 func shareOne(a, b []byte) bool {
 	left, aerr := certutil.ParseCertsPEM(a)
 	right, berr := certutil.ParseCertsPEM(b)
 	return aerr == nil && berr == nil && slices.ContainsFunc(left, func(c *x509.Certificate) bool { return slices.ContainsFunc(right, c.Equal) })
 }
 
-// trustFrom lets a kubeconfig trust these authorities.
+// trustFrom makes a kubeconfig trust these CAs.
 func trustFrom(h *host.Host, file string, authorities []byte) error {
 	return editKubeconfig(h, file, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) error {
 		c.CertificateAuthorityData = authorities
@@ -261,7 +261,7 @@ func trustFrom(h *host.Host, file string, authorities []byte) error {
 	})
 }
 
-// trustWhole lets a kubeconfig trust all authorities of the cluster: kubeadm's renewal writes only the first into it.
+// trustWhole makes a kubeconfig trust all CAs of the cluster: kubeadm's renewal only writes the first.
 func trustWhole(h *host.Host, file string) error {
 	if !TwoAuthorities(h) {
 		return nil
@@ -273,7 +273,7 @@ func trustWhole(h *host.Host, file string) error {
 	return trustFrom(h, file, raw)
 }
 
-// WriteKubeconfigs lets them trust.
+// WriteKubeconfigs updates the kubeconfigs that KubeconfigsTodo lists.
 func WriteKubeconfigs(h *host.Host, r workflow.Reporter, t Trust) error {
 	files, err := KubeconfigsTodo(h, t)
 	if err != nil {
@@ -288,7 +288,7 @@ func WriteKubeconfigs(h *host.Host, r workflow.Reporter, t Trust) error {
 	return nil
 }
 
-// signedByFirst reports whether a certificate was signed by the first one in the file of its authority.
+// signedByFirst reports whether a certificate was signed by the first certificate in its CA's file.
 func signedByFirst(h *host.Host, cert *x509.Certificate, authority string) (bool, error) {
 	ca, err := readCertificate(h, pkiDir+"/"+authority+".crt")
 	if err != nil {
@@ -297,7 +297,7 @@ func signedByFirst(h *host.Host, cert *x509.Certificate, authority string) (bool
 	return cert.CheckSignatureFrom(ca) == nil, nil
 }
 
-// SignTodo lists the certificates of this machine that are to be signed anew, because another authority signs now.
+// SignTodo lists the certificates of this machine that must be re-signed because the signing CA has changed.
 func SignTodo(h *host.Host, t Trust) ([]string, error) {
 	list, err := unsigned(h, t)
 	var out []string
@@ -307,7 +307,7 @@ func SignTodo(h *host.Host, t Trust) ([]string, error) {
 	return out, err
 }
 
-// unsigned are the certificates of authorities that are replaced which another one has signed than that which signs now.
+// unsigned returns the certificates of CAs being replaced that were not signed by the current signing CA.
 func unsigned(h *host.Host, t Trust) (out []Certificate, err error) {
 	var list []Certificate
 	if IsControlPlane(h) {
@@ -325,7 +325,7 @@ func unsigned(h *host.Host, t Trust) (out []Certificate, err error) {
 		if t.Certs[authority] == nil {
 			continue
 		}
-		if c.cert == nil { // it cannot be read, and is made anew
+		if c.cert == nil { // it cannot be read and must be recreated
 			out = append(out, c)
 			continue
 		}
@@ -336,10 +336,10 @@ func unsigned(h *host.Host, t Trust) (out []Certificate, err error) {
 	return out, nil
 }
 
-// copies are where administrators keep kubeconfigs.
+// copies are the paths where administrators keep kubeconfigs.
 var copies = []string{"/root/.kube/config", "/home/*/.kube/config"}
 
-// Left are kubeconfigs of administrators on this machine whose certificate is signed by an authority that goes.
+// Left returns administrators' kubeconfigs on this machine whose certificate was signed by the CA that is being removed.
 func Left(h *host.Host, going []byte) ([]string, error) {
 	ca, err := parseCertificate(going)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// SignerTodo says what is to be changed in the manifest of the controller manager, "" if nothing.
+// SignerTodo returns what must change in the manifest of the controller manager, "" if nothing.
 func SignerTodo(h *host.Host, t Trust) string {
 	if !IsControlPlane(h) {
 		return ""
@@ -31,7 +31,7 @@ func (t Trust) signer() string {
 	return signerFile
 }
 
-// signerIn is the file with which the controller manager signs.
+// signerIn returns the file with which the controller manager signs.
 func signerIn(h *host.Host) string {
 	for line := range strings.Lines(h.Files.Text(manifest(constants.KubeControllerManager))) {
 		if _, file, ok := strings.Cut(strings.TrimSpace(line), signingFlag); ok {
@@ -53,12 +53,12 @@ func WriteSigner(h *host.Host, r workflow.Reporter, t Trust) error {
 	return nil
 }
 
-// SignerLeft reports whether the file of the signer is there though nothing needs it.
+// SignerLeft reports whether the signer file still exists but is no longer needed.
 func SignerLeft(h *host.Host, t Trust) bool {
 	return t.whole() && h.Files.Exists(signerFile) && signerIn(h) != signerFile
 }
 
-// RemoveSigner removes it.
+// RemoveSigner removes a signer file that is no longer needed.
 func RemoveSigner(h *host.Host, r workflow.Reporter, t Trust) error {
 	if !SignerLeft(h, t) {
 		return nil

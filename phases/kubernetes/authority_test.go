@@ -22,7 +22,7 @@ import (
 const managerManifest = "spec:\n  containers:\n  - command:\n    - kube-controller-manager\n    - --client-ca-file=/etc/kubernetes/pki/ca.crt\n" +
 	"    - --cluster-signing-cert-file=/etc/kubernetes/pki/ca.crt\n    - --cluster-signing-key-file=/etc/kubernetes/pki/ca.key\n"
 
-// rotating is a control-plane node, what it is to trust in each stage, and a kubeconfig of an administrator and one of another cluster.
+// rotating returns a control-plane node and the Trust of each stage. The node has an administrator's kubeconfig and one of another cluster.
 func rotating(t *testing.T) (*host.Host, map[string]Trust) {
 	t.Helper()
 	h := controlPlaneEnding(t, 90*day)
@@ -73,12 +73,12 @@ func kubeconfigOf(t *testing.T, h *host.Host, file string, authority []byte) {
 	write(t, h, file, string(raw))
 }
 
-// silent drops what a step reports.
+// silent drops the reports of a step.
 type silent struct{ workflow.Reporter }
 
 func (silent) Changed(string, ...any) {}
 
-// take does what a node does with its files in a stage, and checks that nothing is left to do then.
+// take does what a node does with its files in a stage, and checks that nothing is left to do.
 func take(t *testing.T, h *host.Host, tr Trust) {
 	t.Helper()
 	for range 2 {
@@ -108,7 +108,7 @@ func count(t *testing.T, h *host.Host, file string) int {
 	return len(list)
 }
 
-// A node goes through the stages: at each one its certificates are signed by the first authority in the file, and the controller manager signs with a file of one.
+// A node goes through the stages: in each, the first CA in the file signs its certificates, and the controller manager signs with a file that holds one CA.
 func TestAuthorities(t *testing.T) {
 	h, stages := rotating(t)
 	other := h.Files.Text("/etc/kubernetes/other.conf")
@@ -169,7 +169,7 @@ func TestAuthorities(t *testing.T) {
 	}
 }
 
-// Unless it is asked for, nothing of etcd changes.
+// etcd's files only change on request.
 func TestAuthoritiesWithoutEtcd(t *testing.T) {
 	h, stages := rotating(t)
 	files := []string{"/etcd/ca.crt", "/etcd/ca.key", "/etcd/server.crt", "/etcd/server.key"}
@@ -190,7 +190,7 @@ func TestAuthoritiesWithoutEtcd(t *testing.T) {
 	}
 }
 
-// The way back ends where it began: the old authority takes the part of the new one.
+// A rollback restores the initial state: the old CA takes the place of the new one.
 func TestAuthoritiesBack(t *testing.T) {
 	h, stages := rotating(t)
 	before, _ := h.Files.ReadFile(pkiDir + "/ca.crt")
@@ -211,14 +211,14 @@ func TestAuthoritiesBack(t *testing.T) {
 	}
 }
 
-// A copy of an administrator's kubeconfig that the old authority has signed is found.
+// A copy of an administrator's kubeconfig signed by the old CA is found.
 func TestLeft(t *testing.T) {
 	h, stages := rotating(t)
 	old, _, err := Authority(h, ClusterAuthority)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pem := h.Files.Text(pkiDir + "/apiserver.crt") // any certificate of it
+	pem := h.Files.Text(pkiDir + "/apiserver.crt") // any certificate that it signed
 	config := func(file, cert string) {
 		write(t, h, file, "apiVersion: v1\nkind: Config\nusers: [{name: u, user: {client-certificate: "+cert+"}}]\n")
 	}
@@ -236,7 +236,7 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// Two authorities have different names, so that a server shows which it accepts.
+// Two CAs have different names, so that a server shows which it accepts.
 func TestNewAuthority(t *testing.T) {
 	h, stages := rotating(t)
 	list, err := certutil.ParseCertsPEM(stages["trust"].Certs[ClusterAuthority])
@@ -252,7 +252,7 @@ func TestNewAuthority(t *testing.T) {
 	_ = h
 }
 
-// A rotation whose record was lost in any stage ends with a new one: that needs only the authority which signs, and its pair replaces both.
+// If a rotation lost its record in any stage, a new rotation completes it: it only needs the signing CA, and its new pair replaces both.
 func TestAuthoritiesAnew(t *testing.T) {
 	for _, lost := range []string{"trust", "sign"} {
 		h, stages := rotating(t)

@@ -27,8 +27,8 @@ import (
 
 const newCertificateKey = "on a control-plane node: ocadm token create --print-join-command --control-plane"
 
-// UploadAuthorities stores the certificate authorities and keys of this control-plane node in the cluster, encrypted, for two hours, and returns
-// the key, a secret. An earlier key no longer fits. The cluster must have an endpoint of its own.
+// UploadAuthorities stores the CAs and keys of this control-plane node in the cluster, encrypted, for two hours, and returns the encryption key, a secret. An
+// earlier key becomes invalid. The cluster must have an endpoint of its own.
 func UploadAuthorities(ctx context.Context, h *host.Host) (key string, err error) {
 	raw := make([]byte, constants.CertificateKeySize)
 	if _, err := rand.Read(raw); err != nil {
@@ -38,7 +38,7 @@ func UploadAuthorities(ctx context.Context, h *host.Host) (key string, err error
 	return key, ShareAuthorities(ctx, h, key)
 }
 
-// ShareAuthorities is UploadAuthorities with a key that was made elsewhere.
+// ShareAuthorities is UploadAuthorities with a given key.
 func ShareAuthorities(ctx context.Context, h *host.Host, key string) error {
 	k, err := h.Kube(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func ShareAuthorities(ctx context.Context, h *host.Host, key string) error {
 	if err != nil {
 		return err
 	}
-	// The key reaches kubeadm through standard input: arguments are visible to everybody, and a file would have to be removed.
+	// The key reaches kubeadm through standard input: everybody can see arguments, and a file would have to be removed.
 	args := []string{"init", "phase", "upload-certs", "--upload-certs", "--skip-certificate-key-print", "--config", "/dev/stdin"}
 	_, err = h.Exec.Run(ctx, exec.Command{Path: h.Self, Args: append([]string{"kubeadm"}, args...), Env: noProxy(), Stdin: bytes.NewReader(doc), Bound: true})
 	if err != nil {
@@ -71,7 +71,7 @@ func ShareAuthorities(ctx context.Context, h *host.Host, key string) error {
 	return nil
 }
 
-// uploadConfiguration is what kubeadm needs to know to find and encrypt the authorities.
+// uploadConfiguration returns the configuration that kubeadm needs to find and encrypt the CAs.
 func uploadConfiguration(conf *kubeadmv1beta4.ClusterConfiguration, c *config.Config, key string) ([]byte, error) {
 	conf.TypeMeta = metav1.TypeMeta{APIVersion: kubeadmAPIVersion, Kind: "ClusterConfiguration"}
 	return documents(kubeadmv1beta4.InitConfiguration{
@@ -82,7 +82,7 @@ func uploadConfiguration(conf *kubeadmv1beta4.ClusterConfiguration, c *config.Co
 	}, conf)
 }
 
-// CheckCertificateKey is a finding when the authorities of the cluster cannot be downloaded with the certificate key.
+// CheckCertificateKey returns a finding if the cluster's CAs cannot be downloaded with the certificate key.
 func CheckCertificateKey(ctx context.Context, c *config.Config, d Discovered) error {
 	a, err := ask(ctx, pinned(d.CA), withPort(c.Join.Endpoint), "/api/v1/namespaces/kube-system/secrets/"+constants.KubeadmCertsSecret, c.Join.Token)
 	if err != nil {
@@ -101,7 +101,7 @@ func CheckCertificateKey(ctx context.Context, c *config.Config, d Discovered) er
 	return nil
 }
 
-// fits says why a key does not decrypt.
+// fits returns an error if the key cannot decrypt the data.
 func fits(encrypted []byte, key string) error {
 	raw, err := hex.DecodeString(key)
 	if err != nil {
@@ -113,7 +113,7 @@ func fits(encrypted []byte, key string) error {
 	return nil
 }
 
-// CheckControlPlaneJoin is a finding when the cluster that was discovered cannot take this machine as a control-plane node.
+// CheckControlPlaneJoin returns a finding if the discovered cluster cannot accept this machine as a control-plane node.
 func CheckControlPlaneJoin(ctx context.Context, h *host.Host, d Discovered) error {
 	c := h.Config
 	if err := noRotation(string(d.CA), "a control-plane node that joins"); err != nil {
@@ -135,7 +135,7 @@ func CheckControlPlaneJoin(ctx context.Context, h *host.Host, d Discovered) erro
 		}
 	}
 	if HasAuthorities(ctx, h) {
-		return nil // an interrupted join goes on with them
+		return nil // an interrupted join continues with the ones it has
 	}
 	return CheckCertificateKey(ctx, c, d)
 }

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// late is the part of the lifetime that is left of a certificate which its owner should have renewed by then. A kubelet does it with 10 to 30 % left.
+	// late is the fraction of a certificate's lifetime, 1/12, that is left when its owner should have renewed it. A kubelet does so with 10 to 30 % left.
 	late = 12
-	// authorityAhead is how long before its end an authority is worth a warning.
+	// authorityAhead is how long before the end of a CA a warning is due.
 	authorityAhead = 365 * 24 * time.Hour
 )
 
-// ReportCertificates is what the operator wants to know of the certificates of this control-plane node.
+// ReportCertificates returns the report for the operator on the certificates of this control-plane node.
 func ReportCertificates(h *host.Host, now time.Time) (certreport.Report, error) {
 	out := certreport.Report{Time: now.UTC().Truncate(time.Second)}
 	list, err := Certificates(h, now, 0)
@@ -29,7 +29,7 @@ func ReportCertificates(h *host.Host, now time.Time) (certreport.Report, error) 
 	return out, nil
 }
 
-// reported says when a certificate is renewed, and why not. It is pure.
+// reported returns when a certificate is renewed, and if it cannot be, why. It is pure.
 func reported(c Certificate) certreport.Certificate {
 	out := certreport.Certificate{Name: c.Name, Ends: c.NotAfter, RenewAt: certreport.RenewAt(c.notBefore, c.NotAfter).UTC()}
 	lifetime := c.NotAfter.Sub(c.notBefore)

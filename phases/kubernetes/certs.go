@@ -24,7 +24,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// certificate is one of kubeadm's. An empty CA means that it signs itself.
+// certificate is one of kubeadm's. An empty ca means that it is self-signed.
 type certificate struct{ name, short, file, ca string }
 
 func certificates() []certificate {
@@ -74,7 +74,7 @@ func (c certificate) whole(_ context.Context, h *host.Host) (bool, error) {
 
 const missing = "it does not exist"
 
-// problem says why the certificate cannot be used; "" when it can.
+// problem returns why the certificate cannot be used, "" if it can.
 func (c certificate) problem(h *host.Host, now time.Time) (string, error) {
 	crt, err := h.Files.ReadFile(c.path() + ".crt")
 	key, kerr := h.Files.ReadFile(c.path() + ".key")
@@ -88,7 +88,7 @@ func (c certificate) problem(h *host.Host, now time.Time) (string, error) {
 	}
 	pair, err := tls.X509KeyPair(crt, key)
 	if err != nil {
-		return err.Error(), nil //nolint:nilerr // a broken file is a problem to report, not a failure to look
+		return err.Error(), nil //nolint:nilerr // a broken file is a problem to report, not an error
 	}
 	ca := pair.Leaf
 	if i := slices.IndexFunc(certificates(), func(a certificate) bool { return a.name == c.ca }); i >= 0 {
@@ -116,8 +116,7 @@ func certificateProblem(cert, ca *x509.Certificate, now time.Time) string {
 	return ""
 }
 
-// clear removes a certificate that cannot be used or was made for another configuration. An authority is what every node and client
-// trusts: it stays.
+// clear removes a certificate that cannot be used or was made for another configuration. It keeps a CA, because every node and client trusts it.
 func (c certificate) clear(h *host.Host, r workflow.Reporter, changed bool) error {
 	problem, err := c.problem(h, time.Now())
 	if changed && problem == "" && c.ca != "" {
@@ -128,7 +127,7 @@ func (c certificate) clear(h *host.Host, r workflow.Reporter, changed bool) erro
 	}
 	if c.ca == "" {
 		if !h.Files.Exists(c.path() + ".key") {
-			return nil // an authority kept elsewhere: kubeadm knows how to live with one
+			return nil // an external CA, which kubeadm supports
 		}
 		return finding.New("OCA-4030", fmt.Sprintf("The certificate authority %s.crt cannot be used", c.path()), problem,
 			"restore it from a backup, or start over with: ocadm reset")
@@ -146,7 +145,7 @@ func removeUnusable(h *host.Host, r workflow.Reporter, problem string, names ...
 	return nil
 }
 
-// kubeconfig is one of the files that kubeadm writes for a client of the API server.
+// kubeconfig is a file that kubeadm writes for a client of the API server.
 type kubeconfig struct{ name, short, file string }
 
 func kubeconfigs() []kubeconfig {
@@ -185,7 +184,7 @@ func (k kubeconfig) clear(h *host.Host, r workflow.Reporter, changed bool) error
 	return removeUnusable(h, r, problem, k.file)
 }
 
-// kubeconfigProblem says why a kubeconfig cannot work with the cluster's authority; "" when it can.
+// kubeconfigProblem returns why a kubeconfig cannot work with the cluster's CA, "" if it can.
 func kubeconfigProblem(h *host.Host, file string, now time.Time) string {
 	cluster, user, err := loadKubeconfig(h, file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -215,7 +214,7 @@ func kubeconfigProblem(h *host.Host, file string, now time.Time) string {
 	return ""
 }
 
-// clientCertificate is the one by which a user of a kubeconfig authenticates, from the kubeconfig or the file that it names.
+// clientCertificate returns the certificate of a kubeconfig's user, from the kubeconfig or the file that it names.
 func clientCertificate(h *host.Host, user *clientcmdapi.AuthInfo) (*x509.Certificate, error) {
 	data := user.ClientCertificateData
 	if len(data) == 0 {
@@ -227,7 +226,7 @@ func clientCertificate(h *host.Host, user *clientcmdapi.AuthInfo) (*x509.Certifi
 	return parseCertificate(data)
 }
 
-// loadKubeconfig is the cluster and the user of a kubeconfig's current context.
+// loadKubeconfig returns the cluster and user of a kubeconfig's current context.
 func loadKubeconfig(h *host.Host, file string) (*clientcmdapi.Cluster, *clientcmdapi.AuthInfo, error) {
 	_, cluster, user, err := openKubeconfig(h, file)
 	return cluster, user, err
@@ -253,7 +252,7 @@ func openKubeconfig(h *host.Host, file string) (*clientcmdapi.Config, *clientcmd
 	return kc, cluster, user, nil
 }
 
-// editKubeconfig changes them.
+// editKubeconfig changes the cluster and user of a kubeconfig's current context.
 func editKubeconfig(h *host.Host, file string, edit func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo) error) error {
 	kc, cluster, user, err := openKubeconfig(h, file)
 	if err != nil {

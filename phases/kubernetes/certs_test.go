@@ -104,7 +104,7 @@ func TestCertificateProblems(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cert, key string
 		changed   bool
-		want      string // part of the problem; "" means none
+		want      string // part of the problem; "" means no problem
 		gone      bool
 	}{
 		"good":                  {cert: good.pem, key: good.keyPEM(t)},
@@ -133,7 +133,7 @@ func TestCertificateProblems(t *testing.T) {
 			if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
 				t.Fatalf("problem %q, want %q", got, tt.want)
 			}
-			// Running the phase must first take away what kubeadm would stumble over or keep, and nothing else.
+			// Running the phase must first remove what kubeadm would reject or keep, and nothing else.
 			if err := apiserver.clear(h, &reporter{}, tt.changed); err != nil {
 				t.Fatal(err)
 			}
@@ -144,7 +144,7 @@ func TestCertificateProblems(t *testing.T) {
 	}
 }
 
-// A phase is done when it ended well with this configuration and its outputs are there.
+// A phase is done if it succeeded with this configuration and its outputs exist.
 func TestPhaseIsDone(t *testing.T) {
 	h := fakeHost(t, nil)
 	files := kubeadmPhase{name: "x", args: []string{"init", "phase", "x"}, check: filesThere("/etc/x")}.phase()

@@ -15,16 +15,16 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// A further control-plane node comes into being in the order of kubeadm's own join: certificates and manifests, then the kubelet, then etcd, because
-// the kubelet of a control-plane node gets its certificate through its own API server, which needs an etcd beside it.
+// An additional control-plane node joins in the order of kubeadm's own join: certificates and manifests, then the kubelet, then etcd, because its kubelet gets
+// its certificate through its own API server, which needs a local etcd.
 
 const (
 	checkEtcdName = "check-etcd"
-	// etcdJoinTimeout is more than kubeadm waits by itself: 2 minutes for the start, 2 for the promotion, 40 s for the health of all.
+	// etcdJoinTimeout exceeds kubeadm's own waits: 2 minutes for the start, 2 for the promotion, 40 s for the health of all.
 	etcdJoinTimeout = 7 * time.Minute
 )
 
-// NotControlPlane is why a phase of a control-plane node does not apply.
+// NotControlPlane skips phases that only a control-plane node needs.
 var NotControlPlane = workflow.SkipIf("this machine becomes a worker", func(h *host.Host) bool { return !h.Config.Join.ControlPlane })
 
 func authorities() []certificate {
@@ -37,15 +37,14 @@ func leaves() []certificate {
 
 func serviceAccountKeys() []string { return []string{pkiDir + "/sa.key", pkiDir + "/sa.pub"} }
 
-// HasAuthorities reports whether the certificate authorities and keys that control-plane nodes share are on this machine: nothing needs to be
-// downloaded any more.
+// HasAuthorities reports whether the CAs and keys that control-plane nodes share are on this machine, so that nothing must be downloaded.
 func HasAuthorities(ctx context.Context, h *host.Host) bool {
 	whole, err := making(kubeadmPhase{}, authorities()).check(ctx, h)
 	there, terr := filesThere(serviceAccountKeys()...)(ctx, h)
 	return whole && there && errors.Join(err, terr) == nil
 }
 
-// prepareControlPlanePhases write certificates, kubeconfigs and manifests, and look at etcd before anything joins it.
+// prepareControlPlanePhases write certificates, kubeconfigs and manifests, and check etcd before anything joins it.
 func prepareControlPlanePhases(after string) []host.Phase {
 	prepare := host.Phase{
 		Name: "control-plane-prepare", Short: "Write the certificates, kubeconfigs and manifests of a control-plane node", After: []string{after},
@@ -60,7 +59,7 @@ func prepareControlPlanePhases(after string) []host.Phase {
 	return []host.Phase{prepare, checkEtcdPhase(prepare.Name), formerMemberPhase(checkEtcdName)}
 }
 
-// joinStep is a child of control-plane-prepare. Each follows the one before it.
+// joinStep returns a child of control-plane-prepare. Each follows the one before it.
 func joinStep(k kubeadmPhase) host.Phase {
 	k.args = []string{"join", "phase", "control-plane-prepare", k.name}
 	return k.phase()
@@ -73,7 +72,7 @@ func downloadCertsPhase() host.Phase {
 	return joinStep(k)
 }
 
-// joinedKubeconfigs are those that kubeadm writes when a control-plane node joins. The kubelet gets its own from the cluster.
+// joinedKubeconfigs returns those that kubeadm writes on a joining control-plane node. The kubelet gets its own from the cluster.
 func joinedKubeconfigs() []kubeconfig {
 	return slices.DeleteFunc(kubeconfigs(), func(k kubeconfig) bool { return k.name == "kubelet" || k.name == "super-admin" })
 }
@@ -85,7 +84,7 @@ func componentManifests() (out []staticManifest) {
 	return out
 }
 
-// joinControlPlanePhases make a member of etcd and wait for this node's own API server.
+// joinControlPlanePhases add this node's etcd member and wait for its own API server.
 func joinControlPlanePhases(after string) []host.Phase {
 	etcd := kubeadmPhase{
 		name: "etcd-join", short: "Add a member to etcd and wait until it votes", args: []string{"join", "phase", "etcd-join"},

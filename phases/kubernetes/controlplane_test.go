@@ -28,7 +28,7 @@ import (
 
 const testKey = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
-// Each phase of a control-plane join that kubeadm has is one of ours: it runs alone, without a secret in its arguments, and not on a worker.
+// Each of kubeadm's phases of a control-plane join runs as a phase of ours: alone, without a secret in its arguments, and not on a worker.
 func TestControlPlaneJoinRunsKubeadm(t *testing.T) {
 	rec := &host.Recorder{}
 	h := fakeHost(t, rec)
@@ -73,7 +73,7 @@ func TestControlPlaneJoinRunsKubeadm(t *testing.T) {
 	}
 }
 
-// etcd takes one learner at a time: another machine's is in the way, one's own is that of an interrupted join.
+// etcd accepts one learner at a time: another machine's blocks the join, our own comes from an interrupted join.
 func TestOtherLearner(t *testing.T) {
 	const own, other = "https://10.0.0.2:2380", "https://10.0.0.3:2380"
 	member := etcd.Member{Name: "me", PeerURL: own}
@@ -156,7 +156,7 @@ func TestCheckControlPlaneJoin(t *testing.T) {
 	}
 }
 
-// The certificate key reaches kubeadm through standard input alone.
+// The certificate key reaches kubeadm only through standard input.
 func TestUploadAuthorities(t *testing.T) {
 	var given []byte
 	rec := &host.Recorder{}
@@ -192,7 +192,7 @@ func TestUploadAuthorities(t *testing.T) {
 	}
 }
 
-// A machine without an etcd takes the place of the member that it was, but not of one that runs, and not at the cost of the majority.
+// A machine without etcd replaces its former member, but not one that runs, and not at the cost of the majority.
 func TestFormerMembers(t *testing.T) {
 	peer := func(n string) string { return "https://10.0.0." + n + ":2380" }
 	up := func(n string) etcd.Observed {

@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// Files of the kubelet that a power cut has emptied are made again; nothing else is lost with them.
+// Kubelet files that a power cut emptied are recreated without losing anything else.
 func TestRenewDamagedKubelet(t *testing.T) {
 	h := controlPlaneEnding(t, 90*day)
 	write(t, h, manifest(constants.Etcd), "spec: {containers: [{command: [etcd, --name=node1, --data-dir=/var/lib/etcd, --listen-client-urls=https://10.0.0.1:2379, "+

@@ -31,8 +31,7 @@ func diagnoseKubelet(ctx context.Context, h *host.Host, cause error) finding.Fin
 		With(kubeletEvidence(ctx, h)...))
 }
 
-// diagnosePod explains why a component that runs as a static pod did not come up: by its own log, those of what it needs, and the
-// kubelet's.
+// diagnosePod explains why a component that runs as a static pod did not start, using its own log, those of its dependencies, and the kubelet's.
 func diagnosePod(component string, needs ...string) diagnose {
 	return func(ctx context.Context, h *host.Host, cause error) finding.Finding {
 		if probeKubelet(ctx, h) != "" {
@@ -59,7 +58,7 @@ func kubeletEvidence(ctx context.Context, h *host.Host) []string {
 	if err != nil {
 		return out
 	}
-	// A kubelet that dies at its start prints a thousand lines of flags: what it says of errors matters.
+	// A kubelet that dies at startup prints a thousand lines of flags; only its error lines matter.
 	lines := strings.Split(strings.TrimSpace(logs.Stdout), "\n")
 	errors := slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return !isError(l) })
 	if len(errors) == 0 {
@@ -70,7 +69,7 @@ func kubeletEvidence(ctx context.Context, h *host.Host) []string {
 
 var klogHead = regexp.MustCompile(`^[IWEF]\d{4} [\d:.]+ +\d+ `)
 
-// distinct leaves of lines that differ only in their time the last one.
+// distinct removes lines that differ only in their time, keeping the last one.
 func distinct(lines []string) []string {
 	seen := map[string]bool{}
 	var out []string
@@ -84,7 +83,7 @@ func distinct(lines []string) []string {
 	return out
 }
 
-// isError picks the lines that klog marks as errors, and those that are no klog lines but speak of one.
+// isError reports whether a line is a klog error, or a line in another format that mentions an error.
 func isError(line string) bool {
 	if line == "" {
 		return false
@@ -96,7 +95,7 @@ func isError(line string) bool {
 	return line[0] != 'I' && (strings.Contains(l, "err") || strings.Contains(l, "fail") || strings.Contains(l, "refus"))
 }
 
-// podEvidence is the end of the newest log of a static pod's container.
+// podEvidence returns the end of the newest log of a static pod's container.
 func podEvidence(h *host.Host, component string) []string {
 	file, _ := newestLog(h, component)
 	if file == "" {
@@ -105,7 +104,7 @@ func podEvidence(h *host.Host, component string) []string {
 	return last(component+": ", slices.DeleteFunc(logMessages(h, file), helpLine.MatchString), podLines)
 }
 
-// helpLine are the lines of a program's help, which it prints when it refuses a flag: hundreds, that push the reason out.
+// helpLine matches the help text that a program prints when it refuses a flag: hundreds of lines, which would hide the reason.
 var helpLine = regexp.MustCompile(`^(\s*(-\w, )?--[\w-]+ .*|[A-Z][\w ]* flags:|Usage:.*|\s*)$`)
 
 func logMessages(h *host.Host, file string) []string {
@@ -117,15 +116,15 @@ func logMessages(h *host.Host, file string) []string {
 	for line := range bytes.Lines(raw) {
 		message := criMessage(strings.TrimSpace(string(line)))
 		if strings.HasPrefix(message, "goroutine ") {
-			break // the panic itself comes before; a stack trace says nothing about the machine
+			break // the panic message came before; the stack trace does not help
 		}
 		lines = append(lines, message)
 	}
 	return lines
 }
 
-// Failure is the last error in the newest log of a container on this node ("" when there is none), and how often the container was
-// restarted. pod is a pattern: NAMESPACE_NAME.
+// Failure returns the last error in the newest log of a container on this node ("" if there is none), and the container's restart count. pod is a pattern:
+// NAMESPACE_NAME.
 func Failure(h *host.Host, pod, container string) (line string, restarts int) {
 	file, restarts := newestLogOf(h, pod, container)
 	for _, l := range slices.Backward(logMessages(h, file)) {
@@ -136,7 +135,7 @@ func Failure(h *host.Host, pod, container string) (line string, restarts int) {
 	return "", restarts
 }
 
-// newestLog is the log of a static pod's last container, and how often the container was started again: the files are 0.log, 1.log …
+// newestLog returns the log of a static pod's latest container, and its restart count: the files are 0.log, 1.log …
 func newestLog(h *host.Host, component string) (file string, restarts int) {
 	return newestLogOf(h, fmt.Sprintf("kube-system_%s-%s", component, h.Config.Node.Name), component)
 }
@@ -155,7 +154,7 @@ func newestLogOf(h *host.Host, pod, container string) (file string, restarts int
 	return file, restarts
 }
 
-// criMessage takes time, stream and tag off a line of a container's log.
+// criMessage strips the time, stream and tag from a line of a container's log.
 func criMessage(line string) string {
 	parts := strings.SplitN(line, " ", 4)
 	switch {
@@ -202,7 +201,7 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:head], "") + " … " + strings.ToValidUTF8(s[len(s)-(evidenceWidth-head):], "")
 }
 
-// kubeadmFailed makes a finding of a kubeadm phase that ended badly.
+// kubeadmFailed returns a finding for a failed kubeadm phase.
 func kubeadmFailed(ctx context.Context, args []string, err error) error {
 	if ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled) {
 		return err
@@ -219,14 +218,14 @@ func kubeadmFailed(ctx context.Context, args []string, err error) error {
 	})
 }
 
-// kubeadmLines are the lines of its output that say something.
+// kubeadmLines returns the meaningful lines of kubeadm's output.
 func kubeadmLines(out string) []string {
 	return slices.DeleteFunc(strings.Split(out, "\n"), func(l string) bool {
 		return strings.TrimSpace(l) == "" || strings.HasPrefix(l, "To see the stack trace")
 	})
 }
 
-// kubeadmCause is the last one, which is its error.
+// kubeadmCause returns the last of those lines, which is kubeadm's error.
 func kubeadmCause(out string) string {
 	lines := kubeadmLines(out)
 	if len(lines) == 0 {
@@ -242,12 +241,12 @@ func phaseWords(args []string) int {
 	return len(args)
 }
 
-// signature is a log line that says why something does not start. The first one that matches wins, so the particular come first.
+// signature is a log line that explains why something does not start. The first match wins, so specific ones come first.
 type signature struct {
 	code   string
 	match  *regexp.Regexp
-	cause  string // may hold one %s for the first group of match
-	remedy string // as well
+	cause  string // may contain one %s for the first group of match
+	remedy string // likewise
 }
 
 func kubeletSignatures() []signature {
@@ -289,7 +288,7 @@ func podSignatures() []signature {
 	}
 }
 
-// explain makes the finding of a failure from what was seen.
+// explain turns the evidence of a failure into a finding.
 func explain(signatures []signature, generic finding.Finding) finding.Finding {
 	text := strings.Join(generic.Evidence, "\n")
 	for _, s := range signatures {

@@ -34,22 +34,22 @@ const (
 	newToken         = "on a control-plane node: ocadm token create --print-join-command"
 	discoveryTimeout = 10 * time.Second
 	maxAnswer        = 1 << 20
-	// notableSkew is the difference of clocks that is worth reporting: certificates begin to be valid when they are made.
+	// notableSkew is the clock difference worth reporting: certificates are valid from the moment they are made.
 	notableSkew = 30 * time.Second
 )
 
-// Discovered is what a joining node learns of its cluster before it changes anything.
+// Discovered is what a joining node learns about its cluster before it changes anything.
 type Discovered struct {
 	CA      []byte // PEM
 	Cluster kubeadmv1beta4.ClusterConfiguration
 	// Skew is the cluster's clock minus ours.
 	Skew time.Duration
-	// ProxyMode is the mode of the cluster's kube-proxy; "" when it cannot be read.
+	// ProxyMode is the mode of the cluster's kube-proxy, "" if it cannot be read.
 	ProxyMode string
 }
 
-// Discover asks the control plane who it is, with the token and the pins that join was given, and reports what is wrong with them. It
-// changes nothing. kubeadm asks again by itself; this is to say clearly, and at once, why it would not succeed.
+// Discover verifies the control plane with join's token and pins, and reports what is wrong with them. It changes nothing. kubeadm repeats this itself;
+// Discover explains clearly and early why that would fail.
 func Discover(ctx context.Context, c *config.Config) (Discovered, error) {
 	endpoint := withPort(c.Join.Endpoint)
 	token, pins, err := joinSecrets(c)
@@ -89,22 +89,22 @@ func joinSecrets(c *config.Config) (*bootstraptokenv1.BootstrapTokenString, *pub
 	return token, pins, nil
 }
 
-// signWait is how long a token may be new. The controller manager signs within a second, unless it is busy or just starting.
+// signWait is how long to wait for a new token's signature. The controller manager signs within a second, unless it is busy or just starting.
 const signWait = 8 * time.Second
 
-// signedInfo is cluster-info with the signature of a token, or without one if it does not come.
+// signedInfo returns cluster-info with a token's signature, or without one if the wait ends.
 func signedInfo(ctx context.Context, endpoint, token string) (info *corev1.ConfigMap, skew time.Duration, err error) {
 	waiting, cancel := context.WithTimeout(ctx, signWait)
 	defer cancel()
 	_ = wait.Until(waiting, "the signature of the token", time.Second, func(context.Context) (bool, string, error) {
 		info, skew, err = clusterInfo(ctx, endpoint)
-		return err != nil || info.Data[bootstrapapi.JWSSignatureKeyPrefix+token] != "", "", nil //nolint:nilerr // it ends the wait, and is returned
+		return err != nil || info.Data[bootstrapapi.JWSSignatureKeyPrefix+token] != "", "", nil //nolint:nilerr // an error ends the wait and is returned below
 	}, func(string) {})
 	return info, skew, err
 }
 
 func clusterInfo(ctx context.Context, endpoint string) (*corev1.ConfigMap, time.Duration, error) {
-	// Trust comes from the token's signature and the pinned authority in what is answered, not from this connection.
+	// Trust comes from the token's signature and the pinned CA in the answer, not from this connection.
 	insecure := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // see above
 	a, err := ask(ctx, insecure, endpoint, "/api/v1/namespaces/kube-public/configmaps/cluster-info", "")
 	if err != nil {
@@ -157,7 +157,7 @@ func trusted(info *corev1.ConfigMap, token *bootstraptokenv1.BootstrapTokenStrin
 	return nil, errors.New("reading the cluster's public kubeconfig: it names no cluster")
 }
 
-// clusterConfigurationFrom proves that the token also lets us in, and that the pinned authority signed the server's certificate.
+// clusterConfigurationFrom verifies that the token grants access, and that the pinned CA signed the server's certificate.
 func clusterConfigurationFrom(ctx context.Context, endpoint string, trust *tls.Config, token string) (kubeadmv1beta4.ClusterConfiguration, error) {
 	var k kubeadmv1beta4.ClusterConfiguration
 	a, err := ask(ctx, trust, endpoint, "/api/v1/namespaces/kube-system/configmaps/kubeadm-config", token)
@@ -184,7 +184,7 @@ func sameNameIsReady(ctx context.Context, endpoint string, ca []byte, token, nam
 	a, err := ask(ctx, pinned(ca), endpoint, "/api/v1/nodes/"+name, token)
 	var n corev1.Node
 	if err != nil || a.status != http.StatusOK || json.Unmarshal(a.body, &n) != nil {
-		return nil //nolint:nilerr // no such node is what we hope for; kubeadm asks again
+		return nil //nolint:nilerr // usually not found, which is good; kubeadm checks again
 	}
 	if !kube.NodeReady(&n) {
 		return nil
@@ -230,7 +230,7 @@ func pinned(ca []byte) *tls.Config {
 	return &tls.Config{RootCAs: Pool(ca), MinVersion: tls.VersionTLS12}
 }
 
-// Pool trusts the certificates in PEM.
+// Pool returns a pool of these PEM-encoded certificates.
 func Pool(ca []byte) *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)

@@ -17,31 +17,31 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// Registered is how this machine was made a node.
+// Registered describes how this machine became a node.
 type Registered struct {
 	Name      string `json:"name"`
 	CRISocket string `json:"criSocket"`
 }
 
-// Networking are the networks of a cluster.
+// Networking holds the networks of a cluster.
 type Networking struct {
 	PodSubnet     string `json:"podSubnet"`
 	ServiceSubnet string `json:"serviceSubnet"`
 	DNSDomain     string `json:"dnsDomain"`
 }
 
-// Earlier is what an earlier init or join of this machine wrote to ConfigFile. The zero value stands for none.
+// Earlier is the configuration that an earlier init or join wrote to ConfigFile. It is zero if there is none.
 type Earlier struct {
 	// Join is true for a worker.
 	Join       bool
 	Registered Registered
-	// The rest is of init: empty for a worker.
+	// The other fields come from init and are empty for a worker.
 	KubernetesVersion string
 	Networking        Networking
 	ProxyMode         string
-	// Endpoint is where the nodes reach the cluster, host:port: empty until init has stored it there, because nothing used it before.
+	// Endpoint is the cluster's endpoint, host:port. It is empty until init has stored it in the cluster, because nothing used it before.
 	Endpoint string
-	// Names are those of the API server's certificate, empty as long as Endpoint is.
+	// Names are those of the API server's certificate. They are empty while Endpoint is.
 	Names []string
 }
 
@@ -75,7 +75,7 @@ func EarlierConfig(h *host.Host) Earlier {
 	return out
 }
 
-// proxyModeIn reads the mode from a KubeProxyConfiguration. An empty mode means iptables there.
+// proxyModeIn reads the mode from a KubeProxyConfiguration, where an empty mode means iptables.
 func proxyModeIn(doc []byte) string {
 	var c struct {
 		Kind string `json:"kind"`
@@ -87,8 +87,8 @@ func proxyModeIn(doc []byte) string {
 	return cmp.Or(c.Mode, config.ProxyIPTables)
 }
 
-// RegisteredAs returns the name under which this machine is a node: what the configuration of its init or join says, else the kubelet's
-// certificate. What is in neither is empty.
+// RegisteredAs returns the node name of this machine, from the configuration of its init or join, else from the kubelet's certificate. Fields found in neither
+// are empty.
 func RegisteredAs(h *host.Host) Registered {
 	is := EarlierConfig(h).Registered
 	if is.Name != "" {
@@ -104,10 +104,10 @@ func RegisteredAs(h *host.Host) Registered {
 	return is
 }
 
-// Release is what installed a node. An empty field is not known.
+// Release is the release that installed a node. An empty field is unknown.
 type Release struct{ Ocadm, Kubernetes string }
 
-// String is the release for people.
+// String returns the release as text for people.
 func (r Release) String() string {
 	out := "an earlier ocadm"
 	if r.Ocadm != "" {
@@ -119,16 +119,16 @@ func (r Release) String() string {
 	return out
 }
 
-// ThisRelease is that of this program.
+// ThisRelease returns the release of this program.
 func ThisRelease() Release { return Release{version.Version, version.Kubernetes} }
 
-// The names of the ledger's entries about the release.
+// The names of the release's ledger entries.
 const (
 	ocadmRelease      = "ocadm"
 	kubernetesRelease = "kubernetes"
 )
 
-// noteRelease notes that this release makes the node, before it does. The first note stays until reset has removed the node, be it that it did not end.
+// noteRelease records which release makes the node, before it does. The first entry stays until reset has removed the node, even if making it failed.
 func noteRelease(h *host.Host) error {
 	note := h.Ledger.Record
 	if !h.Ledger.Has(host.KindFile, ConfigFile) {
@@ -147,8 +147,8 @@ func noteThisRelease(note func(host.Entry) error) error {
 	return nil
 }
 
-// InstalledRelease is the release that made this machine a node; ok is false when ocadm made it none. Releases that noted nothing are
-// recognised by what they installed: the static pods of a control plane, or the kubelet.
+// InstalledRelease returns the release that made this machine a node; ok is false if ocadm did not make it one. Releases that recorded nothing are identified
+// by what they installed: the static pods of a control plane, or the kubelet.
 func InstalledRelease(h *host.Host) (r Release, ok bool) {
 	if !h.Ledger.Has(host.KindFile, ConfigFile) {
 		return Release{}, false
@@ -164,8 +164,8 @@ func InstalledRelease(h *host.Host) (r Release, ok bool) {
 	return r, true
 }
 
-// OtherRelease is a finding when another release made this machine a node: repeating init or join would replace what runs on it without
-// any of the care that an upgrade takes.
+// OtherRelease returns a finding if another release made this machine a node: repeating init or join would replace what runs there without the precautions of
+// an upgrade.
 func OtherRelease(h *host.Host) error {
 	was, ok := InstalledRelease(h)
 	if !ok || was == ThisRelease() {

@@ -24,14 +24,14 @@ import (
 )
 
 const (
-	// ExchangeTimeout bounds the exchange of one static pod, and ExchangePatience how long a new one may show no sign of life.
+	// ExchangeTimeout bounds the exchange of one static pod; ExchangePatience bounds the time without progress of the new one.
 	ExchangeTimeout  = 7 * time.Minute
 	ExchangePatience = 5 * time.Minute // as long as kubeadm's upgrade waits
-	// crashes is how often a new static pod may end before it is given up.
+	// crashes is how often a new static pod may exit before the exchange gives up.
 	crashes = 3
 )
 
-// Exchanged reports whether a static pod runs with its new manifest and is well.
+// Exchanged reports whether a static pod runs with its new manifest and is healthy.
 func Exchanged(ctx context.Context, h *host.Host, name string) (bool, error) {
 	same, err := sameAsStaged(h, name)
 	if err != nil || !same {
@@ -40,7 +40,7 @@ func Exchanged(ctx context.Context, h *host.Host, name string) (bool, error) {
 	return settled(name, time.Time{})(ctx, h) == "", nil
 }
 
-// ExchangePlan says what would change in a static pod, "" if nothing.
+// ExchangePlan returns what would change in a static pod, "" if nothing.
 func ExchangePlan(h *host.Host, name string) (string, error) {
 	now, err := readPod(h, manifest(name))
 	if err != nil {
@@ -62,8 +62,8 @@ func sameAsStaged(h *host.Host, name string) (bool, error) {
 	return why == "" && err == nil, err
 }
 
-// Exchange replaces the manifest of a static pod with the new one, renews the certificates that it reads at its start, and waits until the new pod and the
-// whole control plane are well. The previous manifest is kept for PutBack.
+// Exchange replaces the manifest of a static pod with the new one, renews the certificates that it reads at startup, and waits until the new pod and the whole
+// control plane are healthy. It keeps the previous manifest for PutBack.
 func Exchange(ctx context.Context, h *host.Host, r workflow.Reporter, name, version string) error {
 	same, err := sameAsStaged(h, name)
 	if err != nil {
@@ -109,8 +109,8 @@ func exchange(ctx context.Context, h *host.Host, r workflow.Reporter, name strin
 	return nil
 }
 
-// renewFor renews the certificates that a static pod reads. Those of an authority whose key is elsewhere stay. Keys stay, too, so that each certificate is one file
-// that is replaced at once: kubeadm writes a key and then its certificate, and after a loss of power between them neither etcd nor the API server would start.
+// renewFor renews the certificates that a static pod reads, except those of a CA whose key is elsewhere. It keeps the keys, so that each certificate is one
+// atomically replaced file: kubeadm writes a key and then its certificate, and after a power loss in between, neither etcd nor the API server would start.
 func renewFor(ctx context.Context, h *host.Host, r workflow.Reporter, name string) error {
 	list, err := Certificates(h, time.Now(), 0)
 	if err != nil {
@@ -136,8 +136,8 @@ func renewFor(ctx context.Context, h *host.Host, r workflow.Reporter, name strin
 	return nil
 }
 
-// PutBack puts the previous manifest of a static pod back and waits until it is well. etcd and the API server, without which no other is, go back first if they
-// are not well.
+// PutBack restores the previous manifest of a static pod and waits until it is healthy. If etcd or the API server is unhealthy, it restores those first,
+// because no other pod works without them.
 func PutBack(ctx context.Context, h *host.Host, r workflow.Reporter, name string) error {
 	var names []string
 	for _, below := range []struct {
@@ -154,7 +154,7 @@ func PutBack(ctx context.Context, h *host.Host, r workflow.Reporter, name string
 	return PutAllBack(ctx, h, r, append(names, name)...)
 }
 
-// PutAllBack puts the previous manifests of static pods back, and only then waits until one after the other is well: what is broken may be the last of them.
+// PutAllBack restores the previous manifests of static pods, and only then waits for each to become healthy: the broken one may be the last of them.
 func PutAllBack(ctx context.Context, h *host.Host, r workflow.Reporter, names ...string) error {
 	var back []string
 	for _, name := range names {
@@ -173,8 +173,8 @@ func PutAllBack(ctx context.Context, h *host.Host, r workflow.Reporter, names ..
 	return nil
 }
 
-// putBack puts one back, and reports whether it has to be waited for. Of an etcd of another minor version that works, it keeps the new one: etcd does not go back
-// by itself.
+// putBack restores one manifest, and reports whether the caller must wait for the pod. It keeps a working etcd of another minor version, because etcd does not
+// downgrade by itself.
 func putBack(ctx context.Context, h *host.Host, r workflow.Reporter, name string) (bool, error) {
 	before := path.Join(beforeDir, name+".yaml")
 	if !h.Files.Exists(before) {
@@ -207,15 +207,15 @@ func otherMinor(a, b string) bool {
 	return minor(a) != minor(b)
 }
 
-// awaitSettled waits for the gate after a static pod. It gives up early on a container that keeps crashing.
+// awaitSettled waits until settled holds for a static pod. It gives up early on a container that keeps crashing.
 func awaitSettled(ctx context.Context, h *host.Host, r workflow.Reporter, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, ExchangePatience)
 	defer cancel()
 	return await(ctx, h, r, name, settled(name, time.Now()), crashing(name), diagnosePod(name))
 }
 
-// crashing reports whether the container of a static pod has ended several times since its manifest was written. It counts the ends that it sees: a manifest that
-// comes back makes the same pod again, and the kubelet goes on with that pod's earlier number of attempts.
+// crashing reports whether the container of a static pod has exited several times since its manifest was written. It counts the exits itself: restoring a
+// manifest recreates the same pod, and the kubelet continues that pod's attempt count.
 func crashing(name string) hopeless {
 	ended := map[string]bool{}
 	return func(ctx context.Context, h *host.Host) bool {
@@ -236,8 +236,8 @@ func crashing(name string) hopeless {
 	}
 }
 
-// settled is the gate after a static pod: its container is newer than its manifest and well, and so is what depends on it. Leases must be renewed after a
-// moment; the zero time asks for none.
+// settled returns a probe: the container of a static pod is newer than its manifest and healthy, and so is what depends on it. Leases must have been
+// renewed since after; the zero time accepts any.
 func settled(name string, after time.Time) probe {
 	return func(ctx context.Context, h *host.Host) string {
 		if why := newerThanManifest(ctx, h, name); why != "" {
@@ -259,7 +259,7 @@ func settled(name string, after time.Time) probe {
 	}
 }
 
-// newerThanManifest returns why the running container of a static pod is not that of its manifest.
+// newerThanManifest returns why the running container of a static pod does not come from its current manifest.
 func newerThanManifest(ctx context.Context, h *host.Host, name string) string {
 	st, err := h.Files.Stat(manifest(name))
 	if err != nil {
@@ -281,7 +281,7 @@ func newerThanManifest(ctx context.Context, h *host.Host, name string) string {
 
 func created(c *cri.Container) time.Time { return time.Unix(0, c.GetCreatedAt()) }
 
-// probeEtcd asks all members of etcd.
+// probeEtcd checks all members of etcd.
 func probeEtcd(ctx context.Context, h *host.Host) string {
 	all, err := ObserveOwnEtcd(ctx, h)
 	if err != nil {
@@ -295,7 +295,7 @@ func probeEtcd(ctx context.Context, h *host.Host) string {
 	return ""
 }
 
-// ObserveOwnEtcd returns what all members of etcd report, asked with the certificates of this control-plane node.
+// ObserveOwnEtcd returns the reports of all members of etcd, using the certificates of this control-plane node.
 func ObserveOwnEtcd(ctx context.Context, h *host.Host) ([]etcd.Observed, error) {
 	c, err := OpenOwnEtcd(ctx, h, true)
 	if err != nil {
@@ -305,7 +305,7 @@ func ObserveOwnEtcd(ctx context.Context, h *host.Host) ([]etcd.Observed, error) 
 	return c.Observe(ctx)
 }
 
-// probeLease returns why the component of a lease leads nowhere: the lease was not renewed since.
+// probeLease checks that the component of a lease has a leader: the lease was renewed after since.
 func probeLease(name string, since time.Time) probe {
 	return func(ctx context.Context, h *host.Host) string {
 		ctx, cancel := context.WithTimeout(ctx, apiTimeout)
@@ -325,7 +325,7 @@ func probeLease(name string, since time.Time) probe {
 	}
 }
 
-// past is a line of a plan once it is done.
+// past puts a line of a plan into the past tense.
 func past(line string) string {
 	for now, was := range map[string]string{"replace ": "replaced ", "restart ": "restarted "} {
 		if rest, ok := strings.CutPrefix(line, now); ok {
@@ -335,7 +335,7 @@ func past(line string) string {
 	return line
 }
 
-// IsBack reports whether a static pod has the manifest that it had before the upgrade.
+// IsBack reports whether a static pod has its manifest from before the upgrade.
 func IsBack(h *host.Host, name string) bool {
 	old, err := readPod(h, path.Join(beforeDir, name+".yaml"))
 	if errors.Is(err, fs.ErrNotExist) {

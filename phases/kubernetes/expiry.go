@@ -27,17 +27,17 @@ type Certificate struct {
 	Kind     string    `json:"kind"`
 	NotAfter time.Time `json:"notAfter"`
 	DaysLeft int       `json:"daysLeft"`
-	// State is "valid", "expires-soon", "expired", or "damaged" where the file or its key cannot be read; then the times are zero.
+	// State is "valid", "expires-soon", "expired", or "damaged" if the file or its key cannot be read; then the times are zero.
 	State string `json:"state"`
-	// External is set where the authority's key is not on this machine: only its owner can renew.
+	// External is set if the CA's key is not on this machine: only its owner can renew.
 	External bool `json:"external,omitempty"`
 
 	notBefore time.Time
-	// pod is the static pod that reads it at its start.
+	// pod is the static pod that reads it at startup.
 	pod string
-	// authority has signed it; "" where kubeadm does not know.
+	// authority is the CA that signed it; "" if kubeadm does not know.
 	authority string
-	// cert is nil where it cannot be read.
+	// cert is nil if it cannot be read.
 	cert *x509.Certificate
 }
 
@@ -64,14 +64,14 @@ const (
 	depotServing      = pkiDir + "/ocadm-depot/serving.pem"
 )
 
-// readers are the static pods that read a certificate at their start.
+// readers maps certificates to the static pods that read them at startup.
 var readers = map[string]string{
 	"apiserver": constants.KubeAPIServer, "apiserver-kubelet-client": constants.KubeAPIServer, "apiserver-etcd-client": constants.KubeAPIServer,
 	"front-proxy-client": constants.KubeAPIServer, "etcd-server": constants.Etcd, "etcd-peer": constants.Etcd, "etcd-healthcheck-client": constants.Etcd,
 	constants.ControllerManagerKubeConfigFileName: constants.KubeControllerManager, constants.SchedulerKubeConfigFileName: constants.KubeScheduler,
 }
 
-// renewer is kubeadm's manager of the certificates of this machine.
+// renewer returns kubeadm's renewal manager for the certificates of this machine.
 func renewer(h *host.Host) (*renewal.Manager, error) {
 	c, err := internalCluster(h.Config)
 	if err != nil {
@@ -85,8 +85,8 @@ func renewer(h *host.Host) (*renewal.Manager, error) {
 	return m, nil
 }
 
-// Certificates are those of a control-plane node with their ends, the next first. Those that do not exist are left out. What cannot be read and "certs renew"
-// can make again is damaged; it is a finding if an authority cannot be read.
+// Certificates returns the certificates of a control-plane node, the first to expire first. It omits missing ones. An unreadable one is damaged if "certs
+// renew" can recreate it; an unreadable CA is a finding.
 func Certificates(h *host.Host, now time.Time, soon time.Duration) ([]Certificate, error) {
 	m, err := renewer(h)
 	if err != nil {
@@ -137,7 +137,7 @@ func Certificates(h *host.Host, now time.Time, soon time.Duration) ([]Certificat
 		switch cert, err := readCertificate(h, c.File); {
 		case err == nil:
 			add(c, cert)
-		case errors.Is(err, fs.ErrNotExist) || c.Kind == kindDepot: // the depot makes its own again
+		case errors.Is(err, fs.ErrNotExist) || c.Kind == kindDepot: // the depot recreates its own
 		case c.Kind == kindKubelet:
 			c.State = CertificateDamaged
 			out = append(out, c)
@@ -149,7 +149,7 @@ func Certificates(h *host.Host, now time.Time, soon time.Duration) ([]Certificat
 	return out, nil
 }
 
-// unreadable is the finding of an authority that cannot be read, such as one that a power cut has emptied. Nothing makes it again.
+// unreadable returns the finding for a CA that cannot be read, such as one emptied by a power cut. Nothing can recreate it.
 func unreadable(file string, err error) error {
 	return finding.Errorf("OCA-4422", "A certificate on this machine cannot be read",
 		"restore "+file+" from a copy of /etc/kubernetes; without one, if the cluster has other control-plane nodes: ocadm reset, here, and join the machine again; "+
@@ -172,7 +172,7 @@ func kubeconfigCertificate(h *host.Host, file string) (*x509.Certificate, error)
 	return clientCertificate(h, user)
 }
 
-// remedies of certificates that have ended or will soon.
+// Remedies for certificates that have expired or soon will.
 const (
 	renewThem  = "ocadm certs renew; the same on the other control-plane nodes"
 	makeThem   = "ocadm certs renew, on this machine, which makes them anew"
@@ -180,7 +180,7 @@ const (
 	buildAnew  = "back up the cloud's databases, create the cluster again, and restore: docs/backup.md"
 )
 
-// End says when the certificate ends.
+// End describes when the certificate expires.
 func (c Certificate) End() string {
 	switch {
 	case c.State == CertificateDamaged && c.cert != nil:
@@ -191,7 +191,7 @@ func (c Certificate) End() string {
 	return "ends " + c.NotAfter.Format(time.RFC3339)
 }
 
-// Expiry is a finding if a certificate has expired, or will soon, or cannot be read; nil if all are valid.
+// Expiry returns a finding if a certificate has expired, expires soon or cannot be read; nil if all are valid.
 func Expiry(list []Certificate, node string) error {
 	for _, judged := range []struct{ state, code, title, authority string }{
 		{CertificateDamaged, "OCA-4422", "Certificates of Kubernetes cannot be read", buildAnew},

@@ -18,7 +18,7 @@ func TestExpiry(t *testing.T) {
 	}{{-time.Hour, "OCA-4301", 43}, {10 * day, "OCA-4401", 44}, {90 * day, "", 0}} {
 		h := controlPlaneEnding(t, c.lasts)
 		list, err := Certificates(h, time.Now(), 30*day)
-		if err != nil || len(list) != 6 { // two leaves, the kubelet's, three authorities
+		if err != nil || len(list) != 6 { // two leaves, the kubelet's, three CAs
 			t.Fatalf("%d certificates, %v", len(list), err)
 		}
 		err = Expiry(list, "node1")
@@ -28,7 +28,7 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// An authority is not renewed: the command that replaces it is the next one.
+// A CA is not renewed: the next command is the one that replaces it.
 func TestExpiryOfAuthority(t *testing.T) {
 	for state, want := range map[string]string{CertificateSoon: "certs rotate-ca", CertificateExpired: "create the cluster again"} {
 		list := []Certificate{{Kind: kindControlPlane, State: state}, {Kind: kindAuthority, State: state}}

@@ -17,8 +17,8 @@ import (
 
 const formerMemberName = "former-member"
 
-// formerMemberPhase removes the member that this machine, or another one of its name, was before. kubeadm would start etcd under the identity of that
-// member, because it has the same address, but without its data: such an etcd panics, and a new one could vote twice in the same election.
+// formerMemberPhase removes the etcd member that this machine, or another one of its name, used to be. kubeadm would start etcd under that member's identity,
+// because it has the same address, but without its data: such an etcd panics, and a new one could vote twice in the same election.
 func formerMemberPhase(after string) host.Phase {
 	return host.Phase{
 		Name: formerMemberName, Short: "Remove a former member of etcd of this machine", After: []string{after}, Skip: NotControlPlane, Timeout: learnerPatience,
@@ -51,13 +51,13 @@ func formerMemberPhase(after string) host.Phase {
 	}
 }
 
-// hasEtcd reports whether a member is on this machine: the join has come so far that it goes on with it.
+// hasEtcd reports whether this machine has a member: the join got far enough to continue with it.
 func hasEtcd(h *host.Host) bool {
 	return h.Files.Exists(manifest(constants.Etcd)) || h.Files.Exists(etcdDir+"/member")
 }
 
-// formerMembers are the members with the name or the address of a machine that has no etcd. One that has not started is of a join that was cut off: kubeadm goes on
-// with it. It refuses one that answers, and one without which the others have no majority.
+// formerMembers returns the members with the name or address of a machine that has no etcd. It omits one that never started: kubeadm continues that interrupted
+// join. It returns a finding for one that answers, and for one without which the others have no majority.
 func formerMembers(all []etcd.Observed, name, peer string) ([]etcd.Observed, error) {
 	var out []etcd.Observed
 	for _, m := range all {
@@ -77,7 +77,7 @@ func formerMembers(all []etcd.Observed, name, peer string) ([]etcd.Observed, err
 	return out, nil
 }
 
-// without are the members that remain when some have been removed.
+// without returns the members that remain after removing some.
 func without(all, removed []etcd.Observed) []etcd.Observed {
 	return slices.DeleteFunc(slices.Clone(all), func(m etcd.Observed) bool {
 		return slices.ContainsFunc(removed, func(r etcd.Observed) bool { return m.ID == r.ID })

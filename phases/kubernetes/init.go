@@ -24,17 +24,16 @@ import (
 
 // Order names the phases that some of InitPhases wait for.
 type Order struct {
-	// Software are those after which containerd and the kubelet are installed; without any, everything starts after the phase listed before.
+	// Software are those that install containerd and the kubelet; if empty, each phase starts after the one listed before it.
 	Software []string
 	// Network are those after which pods can start.
 	Network []string
 }
 
-// InitPhases make the first control-plane node. Certificates, kubeconfigs and manifests need no software, so they are made while it is being
-// installed.
+// InitPhases make the first control-plane node. Certificates, kubeconfigs and manifests need no software, so they are made while it is being installed.
 //
-// The kubelet starts as soon as it has a kubeconfig and picks up the static pods as their manifests appear. Once the API server speaks
-// the kubelet is restarted (kubelet-finalize does that anyway): it then registers its node at once instead of after a back-off.
+// The kubelet starts as soon as it has a kubeconfig and picks up the static pods as their manifests appear. Once the API server answers, the kubelet is
+// restarted (kubelet-finalize does that anyway), so that it registers its node immediately instead of after a back-off.
 func InitPhases(o Order) []host.Phase {
 	configuration := configPhase(func(h *host.Host) ([]byte, error) { return RenderInit(h.Config) },
 		func(*config.Config) Role { return ControlPlane })
@@ -66,7 +65,7 @@ func InitPhases(o Order) []host.Phase {
 	}
 }
 
-// apiServerReady is the phase after which the API server answers where kubeconfigs expect it.
+// apiServerReady is the phase after which the API server answers at the address in the kubeconfigs.
 const apiServerReady = "wait-control-plane/endpoint"
 
 func configPhase(render func(*host.Host) ([]byte, error), roleOf func(*config.Config) Role) host.Phase {
@@ -79,20 +78,20 @@ func configPhase(render func(*host.Host) ([]byte, error), roleOf func(*config.Co
 			if err != nil {
 				return err
 			}
-			// From here on the machine is a node of ours; what has a node's names already is not.
+			// From here on, this is a node of ocadm's; what already has a node's names is not ocadm's.
 			if err := errors.Join(owned.Note(h, role == ControlPlane), noteRelease(h)); err != nil {
 				return err
 			}
 			if _, err := want.Write(h, r); err != nil {
 				return fmt.Errorf("writing kubeadm's configuration: %w", err)
 			}
-			// The kubelet watches this directory from its start on; without it, it only looks every 20 s.
+			// The kubelet watches this directory if it exists at startup; otherwise it only polls every 20 s.
 			if err := h.Files.Mkdir(manifestsDir, 0o700); err != nil {
 				return fmt.Errorf("making the directory of static pods: %w", err)
 			}
 			return nil
 		},
-		// The first phase undoes for all that follow: their work is one heap, and goes as a whole.
+		// The first phase undoes all that follow: their results are removed as a whole.
 		Undo: undoInit,
 	}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
 		want, err := configFiles(h, render, roleOf(h.Config))
@@ -130,7 +129,7 @@ func kubeletStartPhase(after []string) host.Phase {
 		},
 	}
 	phase := p.phase()
-	p.check = filesThere(files...) // wait-control-plane/kubelet reports whether it lives
+	p.check = filesThere(files...) // wait-control-plane/kubelet checks that it runs
 	phase.Verify = p.verify
 	return phase
 }
@@ -145,7 +144,7 @@ func kubeletFinalizePhase() host.Phase {
 			check: func(_ context.Context, h *host.Host) (bool, error) {
 				raw, err := h.Files.ReadFile(KubeletKubeconfig)
 				if err != nil {
-					return false, nil //nolint:nilerr // kubeconfig/kubelet says what is wrong with it
+					return false, nil //nolint:nilerr // kubeconfig/kubelet reports what is wrong with it
 				}
 				kc, err := clientcmd.Load(raw)
 				if err != nil {
@@ -224,7 +223,7 @@ func after(p host.Phase, names ...string) host.Phase {
 
 func manifest(pod string) string { return manifestsDir + "/" + pod + ".yaml" }
 
-// staticManifest is that of a static pod. kubeadm replaces it.
+// staticManifest is the manifest of a static pod. kubeadm replaces it.
 type staticManifest string
 
 func (m staticManifest) files() []string { return []string{manifest(string(m))} }
@@ -235,7 +234,7 @@ func (m staticManifest) whole(_ context.Context, h *host.Host) (bool, error) {
 
 func (m staticManifest) clear(*host.Host, workflow.Reporter, bool) error { return nil }
 
-// manifestWhole reports whether the manifest of a static pod is there and names a container: the kubelet ignores one that is cut off.
+// manifestWhole reports whether the manifest of a static pod exists and names a container: the kubelet ignores a truncated one.
 func manifestWhole(h *host.Host, pod string) (bool, error) {
 	raw, err := h.Files.ReadFile(manifest(pod))
 	if errors.Is(err, fs.ErrNotExist) {

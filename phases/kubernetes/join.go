@@ -24,8 +24,8 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// JoinPhases make this machine a worker or a control-plane node of a cluster. software names the phases after which containerd and the kubelet are installed;
-// discovery and configuration need none.
+// JoinPhases make this machine a worker or a control-plane node of a cluster. software names the phases that install containerd and the kubelet; discovery and
+// configuration do not wait for them.
 func JoinPhases(software ...string) []host.Phase {
 	discovery := discoveryPhase()
 	if len(software) > 0 {
@@ -82,7 +82,7 @@ func discoveryPhase() host.Phase {
 	}
 }
 
-// OtherCluster is a finding when the node, which has joined, joined another cluster than the one it is to join now. kubeadm reads a discovery file by itself.
+// OtherCluster returns a finding if this node has already joined a different cluster. With a discovery file it checks nothing: kubeadm reads that itself.
 func OtherCluster(h *host.Host) error {
 	if h.Config.Join.DiscoveryFile != "" || !kubeletJoined(h) {
 		return nil
@@ -90,7 +90,7 @@ func OtherCluster(h *host.Host) error {
 	return ofThisCluster(h)
 }
 
-// ofThisCluster is a finding when the node, which has joined, joined another cluster than the one it is to join now.
+// ofThisCluster returns a finding if this node has already joined a different cluster.
 func ofThisCluster(h *host.Host) error {
 	raw, err := h.Files.ReadFile(pkiDir + "/ca.crt")
 	if err != nil {
@@ -123,7 +123,7 @@ func kubeletJoined(h *host.Host) bool {
 	return kubeconfigProblem(h, KubeletKubeconfig, time.Now()) == ""
 }
 
-// unlessJoined is the check c, or that the node has joined with this configuration: a new token is no reason to change it.
+// unlessJoined also passes check c if the node has joined with this configuration: a new token is no reason to change it.
 func unlessJoined(c check, phase string) check {
 	return func(ctx context.Context, h *host.Host) (bool, error) {
 		done, err := c(ctx, h)
@@ -135,7 +135,7 @@ func unlessJoined(c check, phase string) check {
 	}
 }
 
-// forgetOtherAuthority removes what an earlier, unfinished join to another cluster left: kubeadm would keep the old authority.
+// forgetOtherAuthority removes the CA that an unfinished join to another cluster left, because kubeadm would keep it.
 func forgetOtherAuthority(h *host.Host, r workflow.Reporter, _ bool) error {
 	raw, err := h.Files.ReadFile(pkiDir + "/ca.crt")
 	if errors.Is(err, fs.ErrNotExist) || len(h.Config.Join.CACertHashes) == 0 {
@@ -156,16 +156,16 @@ func forgetOtherAuthority(h *host.Host, r workflow.Reporter, _ bool) error {
 	return nil
 }
 
-// forgetRestarts makes systemd count the restarts of the kubelet from now on. Without a valid certificate it was restarted again and again, for days perhaps, and
-// the wait for it would give up on one that starts slowly.
+// forgetRestarts resets systemd's count of kubelet restarts. Without a valid certificate the kubelet was restarted repeatedly, maybe for days, and the wait for it
+// would give up if it starts slowly.
 func forgetRestarts(ctx context.Context, h *host.Host, _ workflow.Reporter) error {
-	if h.Files.Exists(KubeletKubeconfig) { // else this is the first join
-		_, _ = h.Systemctl(ctx, "reset-failed", "kubelet") // a unit that systemd does not know is no reason to fail: the wait says so
+	if h.Files.Exists(KubeletKubeconfig) { // otherwise this is the first join
+		_, _ = h.Systemctl(ctx, "reset-failed", "kubelet") // an unknown unit is no failure here: the wait reports it
 	}
 	return nil
 }
 
-// bootstrapPhase waits natively: kubeadm's own phase for it cannot be run alone on a worker.
+// bootstrapPhase does its own waiting: kubeadm's phase for it cannot run alone on a worker.
 func bootstrapPhase() host.Phase {
 	return host.Phase{
 		Name: "kubelet-wait-bootstrap", Short: "Wait until the kubelet has its certificate", Patience: startPatience,
@@ -200,7 +200,7 @@ func diagnoseBootstrap(ctx context.Context, h *host.Host, cause error) finding.F
 		"on a control-plane node: kubectl get csr, and see that the controller manager runs", "%w", cause).With(kubeletEvidence(ctx, h)...))
 }
 
-// registeredPhase waits until the cluster knows the node, with the kubelet's own permissions.
+// registeredPhase waits, with the kubelet's permissions, until the cluster has the node.
 func registeredPhase() host.Phase {
 	return host.Phase{
 		Name: "node-registered", Short: "Wait until the node is registered", Timeout: startPatience,
@@ -212,7 +212,7 @@ func registeredPhase() host.Phase {
 			defer cancel()
 			c, err := NodeClient(h)
 			if err != nil {
-				return false, nil // the phase runs and says why
+				return false, nil // the phase runs and reports why
 			}
 			return c.Get(ctx, client.ObjectKey{Name: h.Config.Node.Name}, &corev1.Node{}) == nil, nil
 		},
@@ -230,11 +230,11 @@ func registeredPhase() host.Phase {
 	}
 }
 
-// registerPatience is how long a kubelet may take to register its node before it is restarted. It repeats that every 7 s at the latest when it starts, and never
-// later: one that runs on after its Node was deleted, or after etcd went back to a snapshot without it, waits for ever. Source: kubelet, kubelet_node_status.go.
+// registerPatience is how long a kubelet may take to register its node before it is restarted. It retries at least every 7 s while it starts, and never
+// afterwards: a kubelet whose Node was deleted, or lost when etcd was restored from a snapshot, waits forever. Source: kubelet, kubelet_node_status.go.
 const registerPatience = 25 * time.Second
 
-// awaitNode waits until the node is registered, and restarts the kubelet if it does not do that.
+// awaitNode waits until the node is registered. It restarts a kubelet that does not register it.
 func awaitNode(ctx context.Context, h *host.Host, c client.WithWatch, r workflow.Reporter) error {
 	wait := func(ctx context.Context) error {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Config.Node.Name}}
@@ -254,15 +254,15 @@ func awaitNode(ctx context.Context, h *host.Host, c client.WithWatch, r workflow
 	return wait(ctx)
 }
 
-// NodeClient is a client with the permissions of this machine's kubelet, which may read and change its own node.
+// NodeClient returns a client with the permissions of this machine's kubelet, which may read and change its own node.
 func NodeClient(h *host.Host) (client.WithWatch, error) { return clientOf(h, KubeletKubeconfig) }
 
-// clientOf is a client with the permissions of a kubeconfig of this machine.
+// clientOf returns a client with the permissions of a kubeconfig of this machine.
 func clientOf(h *host.Host, kubeconfig string) (client.WithWatch, error) {
 	return clientAt(h, kubeconfig, "")
 }
 
-// clientAt is clientOf at another server than the one in the kubeconfig; "" means that one.
+// clientAt is clientOf for another server than the kubeconfig's; "" means the kubeconfig's.
 func clientAt(h *host.Host, kubeconfig, server string) (client.WithWatch, error) {
 	raw, err := h.Files.ReadFile(kubeconfig)
 	if err != nil {

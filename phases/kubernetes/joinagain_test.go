@@ -21,8 +21,8 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// A worker that was off when the certificate of its kubelet ended joins again by the same command with a new token, without a reset: each phase that has to do
-// with the certificate runs, what the node is stays, and the kubelet, which sees that its certificate has ended, asks for one with the token. Source: kubelet,
+// A worker that was off when its kubelet's certificate expired joins again with the same command and a new token, without a reset. Each phase about the
+// certificate runs, and the node's settings stay. The kubelet sees that its certificate has expired and requests one with the token. Source: kubelet,
 // pkg/kubelet/certificate/bootstrap, LoadClientConfig.
 func TestJoinAgainAfterExpiry(t *testing.T) {
 	rec := &host.Recorder{}
@@ -51,7 +51,7 @@ func TestJoinAgainAfterExpiry(t *testing.T) {
 		}
 		return is
 	}
-	if err := noteFinished(h, "kubeadm join phase kubelet-start", Worker); err != nil { // of the first join
+	if err := noteFinished(h, "kubeadm join phase kubelet-start", Worker); err != nil { // by the first join
 		t.Fatal(err)
 	}
 	for _, name := range []string{"discovery", "kubeadm-config", "kubelet-start", "kubelet-wait-bootstrap", "node-registered"} {
@@ -83,7 +83,7 @@ func TestJoinAgainAfterExpiry(t *testing.T) {
 	}
 }
 
-// A kubelet registers its node only when it starts. One whose Node is gone is restarted, one that is only slow is not.
+// A kubelet registers its node only at startup. It is restarted if its Node was deleted, but not if it is only slow.
 func TestNodeIsRegisteredAgain(t *testing.T) {
 	for after, restarted := range map[time.Duration]bool{10 * time.Second: false, 40 * time.Second: true} {
 		synctest.Test(t, func(t *testing.T) {

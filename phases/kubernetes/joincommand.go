@@ -32,14 +32,14 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// joinTokenMargin is the life that a token must have left to be printed again instead of making a new one.
+// joinTokenMargin is the remaining life with which a token is reused rather than replaced by a new one.
 const joinTokenMargin = 10 * time.Minute
 
-// JoinRoles are what a node that joins is to do for the cloud. They are part of the printed command, so that it is complete.
+// JoinRoles describes what a joining node does for the cloud. It becomes part of the printed command, so that the command is complete.
 type JoinRoles struct {
-	// Host makes a compute node, Controller one that runs the cloud's services.
+	// Host makes it a compute node, Controller one that runs the cloud's services.
 	Host, Controller bool
-	// CertificateKey makes the command one of a control-plane node; it is a secret, from UploadAuthorities.
+	// CertificateKey, from UploadAuthorities, makes it a control-plane node; it is a secret.
 	CertificateKey string
 }
 
@@ -57,8 +57,8 @@ func (r JoinRoles) flags() string {
 	return out
 }
 
-// JoinCommand is the line that joins a worker to this node's cluster. It takes a token that is good for a while yet, or makes one.
-// What it returns is a secret.
+// JoinCommand returns the command that joins a worker to this node's cluster. It reuses a token that is still valid for a while, or creates one. The result is a
+// secret.
 func JoinCommand(ctx context.Context, h *host.Host, roles JoinRoles) (string, error) {
 	c, err := h.Kube(ctx)
 	if err != nil {
@@ -78,7 +78,7 @@ func JoinCommand(ctx context.Context, h *host.Host, roles JoinRoles) (string, er
 	return JoinCommandFor(ctx, h, t.String(), roles)
 }
 
-// JoinCommandFor is the line that joins a worker with the given token.
+// JoinCommandFor returns the command that joins a worker with the given token.
 func JoinCommandFor(ctx context.Context, h *host.Host, token string, roles JoinRoles) (string, error) {
 	hash, err := CAHash(ctx, h)
 	if err != nil {
@@ -91,10 +91,10 @@ func JoinCommandFor(ctx context.Context, h *host.Host, token string, roles JoinR
 	return fmt.Sprintf("ocadm join %s --token %s --discovery-token-ca-cert-hash %s%s%s", endpoint, token, hash, roles.flags(), ofCluster(ctx, h)+offline(h)), nil
 }
 
-// DownloadCommand is a line for machines without ocadm: it downloads ocadm from the depot and then runs the join command. Without knowing the
-// server, curl first downloads the certificate of the cluster's authority, which is public, and the line goes on only if that has the digest in
-// the line. curl reads the token from standard input; in the join command it is an argument, as in every join command. A name of its own keeps
-// an interrupted download from being run. It needs sh, curl, coreutils and sed.
+// DownloadCommand returns a command for machines without ocadm: it downloads ocadm from the depot and then runs the join command. curl does not know the server, so
+// it first downloads the certificate of the cluster's CA, which is public, and continues only if that has the digest in the command. curl reads the token from
+// standard input; in the join command it is an argument, as usual. A temporary name keeps an interrupted download from being run. It needs sh, curl, coreutils and
+// sed.
 func DownloadCommand(ctx context.Context, h *host.Host, token, join string) (string, error) {
 	raw, err := authority(ctx, h)
 	if err != nil {
@@ -113,7 +113,7 @@ func DownloadCommand(ctx context.Context, h *host.Host, token, join string) (str
 		return "", err
 	}
 	const program = "/usr/local/bin/ocadm"
-	const part = program + ".new" // a program that runs cannot be written to, but replaced
+	const part = program + ".new" // a running program cannot be written to, only replaced
 	const curl = "curl -f --noproxy '*' --retry 3 "
 	depot := "https://" + net.JoinHostPort(address, strconv.Itoa(config.DepotPort))
 	return fmt.Sprintf(`d=$(mktemp -d) && `+curl+`-sSk -o "$d/ca.crt" %[1]s/ca.crt && echo "%[2]x  $d/ca.crt" | sha256sum -c && `+
@@ -122,7 +122,7 @@ func DownloadCommand(ctx context.Context, h *host.Host, token, join string) (str
 		`chmod 0755 `+part+` && mv -f `+part+` `+program+` && /usr/local/bin/%[4]s`, depot, sha256.Sum256(pki.EncodeCerts(certs...)), token, join), nil
 }
 
-// offline is the flag of a worker of a cluster whose first node was installed with it: its containerd asks the depot in place of registries.
+// offline returns the flag for workers of a cluster whose first node was installed with it: their containerd uses the depot instead of registries.
 func offline(h *host.Host) string {
 	const hosts = registry.HostsDir + "/_default/hosts.toml"
 	if h.Config.Run.Kubeconfig == "" && h.Ledger.Has(host.KindFile, hosts) && strings.Contains("\n"+h.Files.Text(hosts), "\nserver = ") {
@@ -131,8 +131,8 @@ func offline(h *host.Host) string {
 	return ""
 }
 
-// ofCluster are the flags that make a worker take its images from where the cluster's come from, and the cluster's version of Kubernetes: ""
-// where these are what join uses by itself, and where the cluster does not answer.
+// ofCluster returns the flags that give a worker the cluster's image source and version of Kubernetes. It returns "" if join defaults to them, or if the cluster
+// does not answer.
 func ofCluster(ctx context.Context, h *host.Host) string {
 	c, err := h.Kube(ctx)
 	if err != nil {
@@ -156,14 +156,13 @@ func ofCluster(ctx context.Context, h *host.Host) string {
 	return flags
 }
 
-// ClusterImageRepository is where a cluster takes every image from, as init keeps it; "" without --image-repository.
+// ClusterImageRepository returns the repository of all images of a cluster, as stored by init; "" without --image-repository.
 func ClusterImageRepository(ctx context.Context, h *host.Host, c client.Client) (string, error) {
 	s, err := cluster.LoadSettings(ctx, c, cmp.Or(h.Config.Cloud.Namespace, config.Default().Cloud.Namespace))
 	return s.ImageRepository, err
 }
 
-// CAHash is the pin of the cluster's certificate authority: what --discovery-token-ca-cert-hash takes. The cluster is that of the
-// kubeconfig that was named, else this machine's.
+// CAHash returns the pin of the cluster's CA, the argument of --discovery-token-ca-cert-hash. The cluster is that of the given kubeconfig, else this machine's.
 func CAHash(ctx context.Context, h *host.Host) (string, error) {
 	raw, err := authority(ctx, h)
 	if err != nil {
@@ -191,7 +190,7 @@ func authority(ctx context.Context, h *host.Host) ([]byte, error) {
 	return c.CAData, nil
 }
 
-// Endpoint is the cluster's control plane endpoint, host:port, from the cluster if it answers, else from the administrator's kubeconfig.
+// Endpoint returns the cluster's control plane endpoint, host:port, from the cluster if it answers, else from the administrator's kubeconfig.
 func Endpoint(ctx context.Context, h *host.Host) (string, error) {
 	if c, err := h.Kube(ctx); err == nil {
 		if k, err := liveClusterConfiguration(ctx, c); err == nil && k.ControlPlaneEndpoint != "" {
@@ -214,7 +213,7 @@ func Endpoint(ctx context.Context, h *host.Host) (string, error) {
 	return "", errors.New("the administrator's kubeconfig names no server")
 }
 
-// PublishedEndpoint is where the cluster says that it is reached, host:port, "" if it does not say it to this client.
+// PublishedEndpoint returns the endpoint that the cluster publishes, host:port, or "" if this client cannot read it.
 func PublishedEndpoint(ctx context.Context, c client.Reader) string {
 	if k, err := liveClusterConfiguration(ctx, c); err == nil && k.ControlPlaneEndpoint != "" {
 		return k.ControlPlaneEndpoint

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubernetes is the kubeadm wall: it renders kubeadm's configuration from ours, runs kubeadm phase by phase as a child of
-// this program, checks what each phase left, and explains failures. Nothing outside this package (and the checks that preflight
-// borrows) knows that kubeadm does the work. It installs no software on the node and applies no addon beyond kubeadm's own two.
+// Package kubernetes encapsulates kubeadm: it renders kubeadm's configuration from ours, runs kubeadm phase by phase as a child of this program, checks the result
+// of each phase, and explains failures. Nothing outside this package (and the checks that preflight borrows) knows about kubeadm. It installs no software on the
+// node and applies only kubeadm's own two addons.
 package kubernetes
 
 import (
@@ -23,7 +23,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// check reports whether the outputs of a phase are there.
+// check reports whether the outputs of a phase exist.
 type check func(context.Context, *host.Host) (bool, error)
 
 // kubeadmPhase is one phase of kubeadm as a phase of ours: args are kubeadm's, without --config.
@@ -32,21 +32,21 @@ type kubeadmPhase struct {
 	args        []string
 	writes      []string // files, or objects, for the dry run
 	check       check
-	// clear removes what kubeadm would refuse to replace. changed says that it was made with another configuration.
+	// clear removes what kubeadm would refuse to replace. changed means that it was made with another configuration.
 	clear  func(h *host.Host, r workflow.Reporter, changed bool) error
 	finish func(context.Context, *host.Host, workflow.Reporter) error // does what kubeadm leaves out
 	after  []string
 }
 
-// output is one of the things that a phase of kubeadm makes: a certificate, a kubeconfig, the manifest of a static pod.
+// output is something that a phase of kubeadm makes: a certificate, a kubeconfig, the manifest of a static pod.
 type output interface {
 	files() []string
-	// whole reports whether it is there and good, and clear removes it where it is not.
+	// whole reports whether it exists and is valid; clear removes it if not.
 	whole(ctx context.Context, h *host.Host) (bool, error)
 	clear(h *host.Host, r workflow.Reporter, changed bool) error
 }
 
-// making is a phase that makes all of these.
+// making returns a phase that makes all of these.
 func making[T output](k kubeadmPhase, list []T) kubeadmPhase {
 	for _, o := range list {
 		k.writes = append(k.writes, o.files()...)
@@ -70,7 +70,7 @@ func making[T output](k kubeadmPhase, list []T) kubeadmPhase {
 	return k
 }
 
-// key is the phase's name in the ledger.
+// key returns the phase's name in the ledger.
 func (k kubeadmPhase) key() string { return "kubeadm " + strings.Join(k.args, " ") }
 
 func (k kubeadmPhase) role() Role {
@@ -118,7 +118,7 @@ func (k kubeadmPhase) phase() host.Phase {
 	}
 }
 
-// verifyPatience is how long what kubeadm did may take to be seen: an API server or a member of etcd that is busy answers late.
+// verifyPatience is how long kubeadm's results may take to be visible: a busy API server or etcd member answers late.
 const verifyPatience = 30 * time.Second
 
 func (k kubeadmPhase) verify(ctx context.Context, h *host.Host) error {
@@ -134,20 +134,20 @@ func (k kubeadmPhase) verify(ctx context.Context, h *host.Host) error {
 	return nil
 }
 
-// filesThere is the check of a phase that writes files.
+// filesThere returns the check of a phase that writes files.
 func filesThere(names ...string) check {
 	return func(_ context.Context, h *host.Host) (bool, error) {
 		return !slices.ContainsFunc(names, func(n string) bool { return !h.Files.Exists(n) }), nil
 	}
 }
 
-// kubeadm runs this program as kubeadm: in process it would write to the real standard output and could not be cancelled.
+// kubeadm runs this program as kubeadm: in-process it would write to the real standard output and could not be cancelled.
 func kubeadm(ctx context.Context, h *host.Host, r workflow.Reporter, args ...string) error {
 	return kubeadmWith(ctx, h, r, nil, args...)
 }
 
-// busy matches the error of kubeadm when an API server, or etcd behind it, was once too slow. It gives up after one request of 10 s, each of its phases may be
-// repeated, and what it asks is up. Sources: net/http, etcd.
+// busy matches kubeadm's error for an API server, or etcd behind it, that was too slow once. kubeadm gives up after one request of 10 s, but its phases can be
+// repeated, and the server is up. Sources: net/http, etcd.
 var busy = regexp.MustCompile(`Client\.Timeout exceeded|TLS handshake timeout|http2: client connection lost|etcdserver: (request timed out|leader changed)`)
 
 const (
@@ -155,7 +155,7 @@ const (
 	busyPause    = 3 * time.Second
 )
 
-// kubeadmWith is kubeadm with more variables in its environment.
+// kubeadmWith is kubeadm with additional environment variables.
 func kubeadmWith(ctx context.Context, h *host.Host, r workflow.Reporter, env []string, args ...string) error {
 	for try := 1; ; try++ {
 		_, err := h.Exec.Run(ctx, exec.Command{Path: h.Self, Args: append([]string{"kubeadm"}, args...), Env: append(noProxy(), env...), OnLine: r.Output, Bound: true})
@@ -175,8 +175,8 @@ func kubeadmWith(ctx context.Context, h *host.Host, r workflow.Reporter, env []s
 	}
 }
 
-// noProxy hides the proxies of this process. kubeadm would write them, with their passwords, into the pods of the control plane and of
-// kube-proxy, where everybody who may list pods reads them. Nothing that these ask is outside the cluster.
+// noProxy hides the proxies of this process. kubeadm would write them, with their passwords, into the pods of the control plane and kube-proxy, where everybody who
+// may list pods can read them. These pods only contact servers inside the cluster.
 func noProxy() (env []string) {
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"} {
 		env = append(env, name+"=", strings.ToLower(name)+"=")
@@ -184,11 +184,11 @@ func noProxy() (env []string) {
 	return env
 }
 
-// The ledger has, for each phase of kubeadm that ended well, the digest of what kubeadm was given. A phase is done while that digest is
-// the present one and its outputs are there (docs/decisions/0017-when-a-kubeadm-phase-is-done.md).
+// For each phase of kubeadm that succeeded, the ledger has the digest of kubeadm's input. A phase is done while that digest is current and its outputs exist
+// (docs/decisions/0017-when-a-kubeadm-phase-is-done.md).
 
-// digest is that of kubeadm's configuration and patches on this node. Tokens are left out: they change nothing that a phase makes. So is the role of a
-// node that has joined and becomes a compute node: its phase labels the node, and kubeadm would not join one again that is Ready.
+// digest returns the digest of kubeadm's configuration and patches on this node. It excludes tokens, which change nothing that a phase makes, and the role of a
+// joined node that becomes a compute node: its phase labels the node, and kubeadm refuses to join a node again that is Ready.
 func digest(h *host.Host, role Role) (string, error) {
 	return digestAs(h, role, h.Config.Node.EnableHostAgent && role == ControlPlane)
 }
@@ -215,7 +215,7 @@ func digestAs(h *host.Host, role Role, compute bool) (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// finished reports whether a phase ended well with the present configuration, and whether it ended well with another one.
+// finished reports whether a phase succeeded with the current configuration, and whether it succeeded with another one.
 func finished(h *host.Host, phase string, role Role) (now, before bool, err error) {
 	e, noted := h.Ledger.Get(host.KindPhase, phase)
 	if !noted {
@@ -223,7 +223,7 @@ func finished(h *host.Host, phase string, role Role) (now, before bool, err erro
 	}
 	want, err := digest(h, role)
 	if err == nil && e.Detail != want && role == Worker {
-		want, err = digestAs(h, role, true) // as earlier releases noted a node that joined as a compute node
+		want, err = digestAs(h, role, true) // the digest of earlier releases for a compute node
 	}
 	return e.Detail == want, e.Detail != want, err
 }
@@ -236,17 +236,17 @@ func noteFinished(h *host.Host, phase string, role Role) error {
 	return h.Ledger.Replace(host.Entry{Kind: host.KindPhase, Name: phase, Op: host.Found, Detail: detail})
 }
 
-// What this package and kubeadm write on a node.
+// Files that this package and kubeadm write on a node.
 const (
-	// ConfigFile is the configuration that kubeadm is given. It may hold a bootstrap token: mode 0600.
+	// ConfigFile is kubeadm's configuration. It may hold a bootstrap token: mode 0600.
 	ConfigFile = "/etc/ocadm/kubeadm.yaml"
 	// PatchesDir holds this node's patches for kubeadm.
 	PatchesDir = "/etc/ocadm/patches"
-	// AdminKubeconfig gives the permissions of a cluster administrator; it exists on control-plane nodes only.
+	// AdminKubeconfig has the permissions of a cluster administrator; it exists on control-plane nodes only.
 	AdminKubeconfig = kube.AdminKubeconfig
-	// KubeletKubeconfig gives the permissions of this node.
+	// KubeletKubeconfig has the permissions of this node.
 	KubeletKubeconfig = kubernetesDir + "/kubelet.conf"
-	// KubeletConfigFile has the settings of this node's kubelet.
+	// KubeletConfigFile holds the settings of this node's kubelet.
 	KubeletConfigFile = kubeletDir + "/config.yaml"
 
 	kubernetesDir    = "/etc/kubernetes"

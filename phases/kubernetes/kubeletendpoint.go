@@ -16,19 +16,19 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// The kubelet of a control-plane node asks its own API server. While that is replaced, it asks at the endpoint of the cluster: a node whose kubelet is silent for
-// 16 seconds is taken for lost, and its pods are moved.
+// The kubelet of a control-plane node uses its own API server. While that is replaced, it uses the cluster's endpoint: after 16 seconds of silence from a kubelet,
+// its node is considered lost and the pods are moved.
 
-// KubeletAsksAt reports whether the kubelet of this machine asks an API server, HOST:PORT.
+// KubeletAsksAt reports whether the kubelet of this machine uses this API server, HOST:PORT.
 func KubeletAsksAt(h *host.Host, endpoint string) bool {
 	at, err := Server(h)
 	return err == nil && at == endpoint
 }
 
-// LocalEndpoint is the API server of this control-plane node, HOST:PORT.
+// LocalEndpoint returns the API server of this control-plane node, HOST:PORT.
 func LocalEndpoint(h *host.Host) string { return localEndpoint(h.Config) }
 
-// PointKubelet lets the kubelet of this machine ask another API server, and waits until it runs again.
+// PointKubelet makes the kubelet of this machine use another API server, and waits until it runs again.
 func PointKubelet(ctx context.Context, h *host.Host, r workflow.Reporter, endpoint string) error {
 	if err := WriteKubeletEndpoint(h, endpoint); err != nil {
 		return err
@@ -39,7 +39,7 @@ func PointKubelet(ctx context.Context, h *host.Host, r workflow.Reporter, endpoi
 	return await(ctx, h, r, "kubelet", probeKubelet, hopelessKubelet, diagnoseKubelet)
 }
 
-// WriteKubeletEndpoint writes which API server the kubelet asks once it is restarted.
+// WriteKubeletEndpoint sets the API server that the kubelet uses after its next restart.
 func WriteKubeletEndpoint(h *host.Host, endpoint string) error {
 	return editKubeconfig(h, KubeletKubeconfig, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) error {
 		c.Server = "https://" + endpoint
@@ -47,11 +47,11 @@ func WriteKubeletEndpoint(h *host.Host, endpoint string) error {
 	})
 }
 
-// volumesPatience bounds the wait for volumes. One that cannot be mounted stays wanted for ever, and an exchange without the wait only takes longer.
+// volumesPatience bounds the wait for volumes. One that cannot be mounted stays wanted forever, and an exchange without the wait only takes longer.
 const volumesPatience = time.Minute
 
-// AwaitVolumes waits until the kubelet, which was restarted, has found the volumes of all its pods again. A static pod that is replaced earlier stays for two
-// minutes: the kubelet waits for volumes of a pod that it does not want any more.
+// AwaitVolumes waits until a restarted kubelet has found the volumes of all its pods again. A static pod replaced earlier lingers for two minutes, because the
+// kubelet waits for the volumes of a pod that it no longer wants.
 func AwaitVolumes(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	cfg, err := h.REST(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func AwaitVolumes(ctx context.Context, h *host.Host, r workflow.Reporter) error 
 func awaitVolumes(ctx context.Context, h *host.Host, r workflow.Reporter, least int, metrics func(context.Context) (string, error)) error {
 	limited, cancel := context.WithTimeout(ctx, volumesPatience)
 	defer cancel()
-	lacking := "" // as the kubelet said last, "" if it said nothing
+	lacking := "" // volumes found at the kubelet's last answer, "" without one
 	err := await(limited, h, r, "kubelet", func(ctx context.Context, _ *host.Host) string {
 		text, err := metrics(ctx)
 		if err != nil {
@@ -93,7 +93,7 @@ func awaitVolumes(ctx context.Context, h *host.Host, r workflow.Reporter, least 
 	return nil
 }
 
-// staticVolumes counts those of the static pods, which are among the first that the kubelet looks for.
+// staticVolumes counts the volumes of the static pods, which the kubelet looks for first.
 func staticVolumes(h *host.Host) (n int) {
 	files, err := h.Files.Glob(manifestsDir + "/*.yaml")
 	if err != nil {
@@ -107,7 +107,7 @@ func staticVolumes(h *host.Host) (n int) {
 	return n
 }
 
-// volumesIn sums up a metric of the kubelet: how many volumes it wants, and how many it has.
+// volumesIn sums up a metric of the kubelet: the number of volumes it wants, and of those it has.
 func volumesIn(metrics string) (wanted, found int) {
 	for line := range strings.Lines(metrics) {
 		labels, value, ok := strings.Cut(strings.TrimSpace(line), "} ")

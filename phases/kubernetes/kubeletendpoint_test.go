@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// A volume that is never mounted delays an upgrade for a minute and does not end it. A kubelet that says nothing of its volumes does.
+// A volume that is never mounted delays an upgrade by a minute but does not fail it. A kubelet that reports no volumes does.
 func TestAwaitVolumes(t *testing.T) {
 	metrics := func(wanted, found int) string {
 		const line = `volume_manager_total_volumes{plugin_name="x",state="%s_state_of_world"} %d` + "\n"

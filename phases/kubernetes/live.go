@@ -20,35 +20,35 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// apiTimeout bounds what a check asks of the API server.
+// apiTimeout bounds the API requests of a check.
 const apiTimeout = 5 * time.Second
 
-// live makes a check of what the API server holds. No API server, or none that lets us in: the work is not done.
+// live returns a check of the API server's objects. If no API server answers or grants access, the work is not done.
 func live(f func(context.Context, client.Client, *host.Host) (bool, error)) check {
 	return func(ctx context.Context, h *host.Host) (bool, error) {
 		if _, err := h.Files.ReadFile(AdminKubeconfig); err != nil {
-			return false, nil // before kubeconfig/admin there is nothing to ask
+			return false, nil // before kubeconfig/admin there is no server to ask
 		}
 		ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 		defer cancel()
 		c, err := h.Kube(ctx)
 		if err != nil {
-			return false, nil // no answer: the phase runs, and says what is wrong
+			return false, nil // no answer: the phase runs and reports what is wrong
 		}
 		done, err := f(ctx, c, h)
-		return done && err == nil, nil // as above; not found is the usual error
+		return done && err == nil, nil // as above; usually not found
 	}
 }
 
-// inSystem is the check of a phase that makes an object of kube-system.
+// inSystem returns the check of a phase that makes an object in kube-system.
 func inSystem(o client.Object, name string) check {
 	return live(func(ctx context.Context, c client.Client, _ *host.Host) (bool, error) {
 		return true, c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}, o)
 	})
 }
 
-// labelMaster is what kubeadm before 1.24 also put on control-plane nodes. Region finds them by it (GET /hosts/k8s-master-node-ips),
-// and host-health does not start without their addresses.
+// labelMaster is the label that kubeadm before 1.24 also put on control-plane nodes. Region finds them by it (GET /hosts/k8s-master-node-ips), and host-health does
+// not start without their addresses.
 const labelMaster = "node-role.kubernetes.io/master"
 
 // labelMasterNode labels this node.
@@ -60,7 +60,7 @@ func labelMasterNode(ctx context.Context, h *host.Host, _ workflow.Reporter) err
 	return LabelControlPlane(ctx, c, h.Config.Node.Name)
 }
 
-// LabelControlPlane gives a Node the labels of a control-plane node: those of kubeadm, and labelMaster. A kubelet may not give itself such labels.
+// LabelControlPlane sets the labels of a control-plane node on a Node: kubeadm's and labelMaster. A kubelet may not set such labels itself.
 func LabelControlPlane(ctx context.Context, c client.Client, name string) error {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"",%q:"",%q:""}}}`, constants.LabelNodeRoleControlPlane, constants.LabelExcludeFromExternalLB, labelMaster)
@@ -85,8 +85,7 @@ func controlPlaneMarked(ctx context.Context, c client.Client, h *host.Host) (boo
 	return labelled && master, nil
 }
 
-// bootstrapTokenDone reports whether nodes can join: there is the public cluster information and a token that is good now. If the user
-// chose the token, it is that one.
+// bootstrapTokenDone reports whether nodes can join: the public cluster information exists, and so does a valid token, which is the user's if one was chosen.
 func bootstrapTokenDone(ctx context.Context, c client.Client, h *host.Host) (bool, error) {
 	if err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: "cluster-info"}, &corev1.ConfigMap{}); err != nil {
 		return false, err
@@ -107,8 +106,8 @@ func bootstrapTokenDone(ctx context.Context, c client.Client, h *host.Host) (boo
 // SuperAdminKubeconfig bypasses authorization; kubeadm keeps it for repairs.
 const SuperAdminKubeconfig = kubernetesDir + "/super-admin.conf"
 
-// administratorPhase gives the group in admin.conf its permissions. kubeadm does that inside whichever phase asks the API server first; as
-// a step of its own, everything else may start as soon as it is done.
+// administratorPhase grants the group in admin.conf its permissions. kubeadm does that in whichever phase first contacts the API server; as a separate step, it lets
+// everything else start as soon as it is done.
 func administratorPhase() host.Phase {
 	return host.Phase{
 		Name: "administrator", Short: "Grant the administrator's kubeconfig its permissions", After: []string{apiServerReady},

@@ -18,7 +18,7 @@ import (
 	"k8s.io/kubernetes/cmd/kubeadm/app/constants"
 )
 
-// lonely is the API of the only member of an etcd.
+// lonely is the API of an etcd's only member.
 type lonely struct {
 	etcdserverpb.UnimplementedClusterServer
 	etcdserverpb.UnimplementedMaintenanceServer
@@ -36,10 +36,10 @@ func (l *lonely) Status(context.Context, *etcdserverpb.StatusRequest) (*etcdserv
 	return &etcdserverpb.StatusResponse{Header: &etcdserverpb.ResponseHeader{}, Leader: lonelyID}, nil
 }
 
-// A machine that has lost its address while it ran reaches its member, which has the lock of the database, at the loopback address. The certificate is that for
-// the former one.
+// A machine that lost its address while running reaches its member, which holds the lock of the database, at the loopback address. The certificate is for
+// the former address.
 func TestMemberOfALostAddress(t *testing.T) {
-	const lost = "192.0.2.1" // of no machine
+	const lost = "192.0.2.1" // no machine's address
 	h := fakeHost(t, nil)
 	ca := issue(t, nil, time.Now().Add(time.Hour), "etcd-ca")
 	server, client := issue(t, &ca, time.Now().Add(time.Hour), lost), issue(t, &ca, time.Now().Add(time.Hour), "healthcheck-client")

@@ -24,16 +24,16 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// Member is how this machine proves itself to its cluster, and verifies it.
+// Member holds the credentials with which this machine authenticates to its cluster and verifies it.
 type Member struct {
 	TLS *tls.Config
-	// Token is a bootstrap token, "" where the machine shows a certificate.
+	// Token is a bootstrap token, "" if the machine has a certificate.
 	Token string
-	// Networks are those of the cluster, empty where it does not answer.
+	// Networks are those of the cluster, empty if it does not answer.
 	Networks Networking
 }
 
-// MemberOf is a node by its certificate; a machine that joins by its token or its discovery file.
+// MemberOf returns the Member of a node from its certificate, and that of a joining machine from its token or discovery file.
 func MemberOf(ctx context.Context, h *host.Host) (Member, error) {
 	if cert, err := tls.LoadX509KeyPair(h.Files.Path(kubeletClientPEM), h.Files.Path(kubeletClientPEM)); err == nil {
 		ca, err := h.Files.ReadFile(pkiDir + "/ca.crt")
@@ -71,13 +71,13 @@ func (m Member) withNetworks(ctx context.Context, c *config.Config) Member {
 	return m
 }
 
-// discoveryFile is a kubeconfig with the cluster's address and authority. What else it holds is optional.
+// discoveryFile is a kubeconfig with the cluster's address and CA. Everything else in it is optional.
 type discoveryFile struct {
 	cluster *clientcmdapi.Cluster
 	user    *clientcmdapi.AuthInfo
 }
 
-// DiscoveredEndpoint is the address of the control plane, host:port, in a discovery file: a path or an https URL.
+// DiscoveredEndpoint returns the control plane's address, host:port, from a discovery file: a path or an https URL.
 func DiscoveredEndpoint(ctx context.Context, file string) (string, error) {
 	f, err := readDiscoveryFile(ctx, file)
 	if err != nil {
@@ -92,7 +92,7 @@ func DiscoveredEndpoint(ctx context.Context, file string) (string, error) {
 
 func readDiscoveryFile(ctx context.Context, file string) (f discoveryFile, err error) {
 	var kc *clientcmdapi.Config
-	if strings.HasPrefix(file, "https://") { // as kubeadm does
+	if strings.HasPrefix(file, "https://") { // like kubeadm
 		var raw []byte
 		if raw, err = download(ctx, file); err == nil {
 			kc, err = clientcmd.Load(raw)
@@ -106,7 +106,7 @@ func readDiscoveryFile(ctx context.Context, file string) (f discoveryFile, err e
 	if current := kc.Contexts[kc.CurrentContext]; current != nil {
 		f.cluster, f.user = kc.Clusters[current.Cluster], kc.AuthInfos[current.AuthInfo]
 	}
-	if f.cluster == nil && len(kc.Clusters) == 1 { // such as that of cluster-info, which has no context
+	if f.cluster == nil && len(kc.Clusters) == 1 { // the kubeconfig of cluster-info has no context
 		for _, c := range kc.Clusters {
 			f.cluster = c
 		}
@@ -117,7 +117,7 @@ func readDiscoveryFile(ctx context.Context, file string) (f discoveryFile, err e
 	return f, nil
 }
 
-// beside is a path in a kubeconfig.
+// beside resolves a path in a kubeconfig relative to that file.
 func beside(file, name string) string {
 	if name == "" || filepath.IsAbs(name) {
 		return name
@@ -143,7 +143,7 @@ func download(ctx context.Context, address string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 }
 
-// member shows what the file has, else the token.
+// member uses the credentials in the file, else the token.
 func (f discoveryFile) member(token string) (Member, error) {
 	c := rest.TLSClientConfig{CAFile: f.cluster.CertificateAuthority, CAData: f.cluster.CertificateAuthorityData}
 	if f.user != nil {

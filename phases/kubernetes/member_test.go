@@ -23,8 +23,8 @@ clusters:
   cluster: {server: "https://SERVER", certificate-authority: ca.crt}
 `
 
-// A machine with a discovery file finds the control plane, trusts the authority in the file, and shows the token of the file or its own. It
-// learns the networks of the cluster.
+// A machine with a discovery file finds the control plane, trusts the CA in the file, and uses the file's token or its own. It learns the cluster's
+// networks.
 func TestMemberByDiscoveryFile(t *testing.T) {
 	ca := issue(t, nil, time.Now().Add(time.Hour))
 	server := issue(t, &ca, time.Now().Add(time.Hour), "127.0.0.1")
@@ -58,7 +58,7 @@ func TestMemberByDiscoveryFile(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, m, err)
 		}
 	}
-	// By an address, as kubeadm reads it. This server's certificate is of an unknown authority.
+	// From a URL, which kubeadm accepts too. This server's certificate is from an unknown CA.
 	if _, err := DiscoveredEndpoint(t.Context(), s.URL); len(finding.Of(err)) != 1 || finding.Of(err)[0].Code != "OCA-0305" {
 		t.Errorf("by an address: %v", err)
 	}

@@ -15,11 +15,11 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// endpointTimeout is how long the endpoint of a cluster may take to answer before a control-plane node asks its own API server.
+// endpointTimeout is how long the cluster's endpoint may take to answer before a control-plane node uses its own API server.
 const endpointTimeout = 3 * time.Second
 
-// NearestAPI is where to ask: as cfg says if its server answers, else the API server of this control-plane node if that is ready. In the second case, why says
-// why the server of cfg does not answer. What is trusted stays the same: the API server of another cluster is not asked.
+// NearestAPI returns cfg if its server answers, else a configuration for this control-plane node's API server if that is ready. In the second case, why is the
+// reason why the server of cfg does not answer. Trust stays the same, so the API server of another cluster is never used.
 func NearestAPI(ctx context.Context, h *host.Host, cfg *rest.Config) (nearest *rest.Config, why string) {
 	own, ok := ownAPI(h, cfg)
 	if !ok {
@@ -32,11 +32,11 @@ func NearestAPI(ctx context.Context, h *host.Host, cfg *rest.Config) (nearest *r
 	return own, err.Error()
 }
 
-// AskNearest lets the clients of h ask the API server of this control-plane node while the endpoint of the cluster does not answer. why is "" if that answers.
+// AskNearest makes the clients of h use this control-plane node's API server while the cluster's endpoint does not answer. why is "" if it answers.
 func AskNearest(ctx context.Context, h *host.Host) (why string) {
 	cfg, err := h.REST(ctx)
 	if err != nil {
-		return "" // the client says so
+		return "" // the client reports it
 	}
 	nearest, why := NearestAPI(ctx, h, cfg)
 	if why != "" {
@@ -45,19 +45,19 @@ func AskNearest(ctx context.Context, h *host.Host) (why string) {
 	return why
 }
 
-// AskOwn lets the clients of h ask the API server of this control-plane node, if that is ready: this machine is about to give up the endpoint of the cluster, and
-// connections that were made to an address which it had itself hang.
+// AskOwn makes the clients of h use this control-plane node's API server, if it is ready: this machine is about to give up the cluster's endpoint, and connections
+// to an address that it held itself would hang.
 func AskOwn(ctx context.Context, h *host.Host) {
 	cfg, err := h.REST(ctx)
 	if err != nil {
-		return // the client says so
+		return // the client reports it
 	}
 	if own, ok := ownAPI(h, cfg); ok && answersAdmin(ctx, own) {
 		h.Ask(own)
 	}
 }
 
-// ownAPI is cfg for the API server of this control-plane node.
+// ownAPI returns cfg changed to use the API server of this control-plane node.
 func ownAPI(h *host.Host, cfg *rest.Config) (own *rest.Config, ok bool) {
 	address, port, ok := OwnEndpoint(h)
 	if !ok || cfg.Insecure {
@@ -68,14 +68,14 @@ func ownAPI(h *host.Host, cfg *rest.Config) (own *rest.Config, ok bool) {
 	return own, true
 }
 
-// answersAdmin reports whether an API server works. One that refuses the certificate of an administrator does, too, and says that better than an endpoint that is
-// silent.
+// answersAdmin reports whether an API server works. One that refuses an administrator's certificate does too, and its error explains more than the silence of an
+// endpoint.
 func answersAdmin(ctx context.Context, cfg *rest.Config) bool {
-	status, _ := readyzAs(ctx, cfg) // without an answer, it is 0
+	status, _ := readyzAs(ctx, cfg) // 0 without an answer
 	return status == http.StatusOK || status == http.StatusUnauthorized
 }
 
-// readyzAs asks an API server whether it is ready. status is 0 without an answer.
+// readyzAs checks whether an API server is ready. status is 0 without an answer.
 func readyzAs(ctx context.Context, cfg *rest.Config) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, endpointTimeout)
 	defer cancel()
@@ -96,11 +96,11 @@ func readyzAs(ctx context.Context, cfg *rest.Config) (status int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	_ = resp.Body.Close() // the status says all
+	_ = resp.Body.Close() // only the status matters
 	return resp.StatusCode, nil
 }
 
-// OwnAPIServer says why the API server of this control-plane node is not ready, "" if it is.
+// OwnAPIServer returns why the API server of this control-plane node is not ready, "" if it is.
 func OwnAPIServer(ctx context.Context, h *host.Host) string {
 	address, port, ok := OwnEndpoint(h)
 	if !ok {

@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// apiServerOf is an API server whose certificate an authority has signed; it answers every request with a status.
+// apiServerOf returns an API server whose certificate a CA has signed; it answers every request with a status.
 func apiServerOf(t *testing.T, ca pki.Pair, status int) *httptest.Server {
 	t.Helper()
 	now := time.Now()
@@ -33,14 +33,14 @@ func apiServerOf(t *testing.T, ca pki.Pair, status int) *httptest.Server {
 	}
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{pair.Cert.Raw}, PrivateKey: pair.Key}}}
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // clients that trust another authority
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // clients that trust another CA
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s
 }
 
-// A control-plane node asks its own API server while the endpoint is silent, or is another machine's; never one that another authority has signed, and
-// not one that is not ready.
+// A control-plane node uses its own API server while the endpoint is silent or is another machine's, but never one signed by another CA, or one that is not
+// ready.
 func TestNearestAPI(t *testing.T) {
 	now := time.Now()
 	authority := func(name string) pki.Pair {
@@ -57,7 +57,7 @@ func TestNearestAPI(t *testing.T) {
 	stopped.Close()
 	for name, c := range map[string]struct {
 		endpoint, own *httptest.Server
-		near, works   bool // whether the own one is asked because the endpoint does not answer, and whether it works
+		near, works   bool // near: its own server is used because the endpoint does not answer
 	}{
 		"the endpoint answers":              {apiServerOf(t, ca, http.StatusOK), apiServerOf(t, ca, http.StatusOK), false, true},
 		"the endpoint is not ready":         {apiServerOf(t, ca, http.StatusInternalServerError), apiServerOf(t, ca, http.StatusOK), false, true},

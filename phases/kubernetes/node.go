@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// Role is what a node is to Kubernetes.
+// Role is the role of a node in Kubernetes.
 type Role string
 
 // The roles of a node.
@@ -28,7 +28,7 @@ const (
 	Worker       Role = "worker"
 )
 
-// JoinRole is what join makes of a machine.
+// JoinRole returns the role that join gives a machine.
 func JoinRole(c *config.Config) Role {
 	if c.Join.ControlPlane {
 		return ControlPlane
@@ -36,7 +36,7 @@ func JoinRole(c *config.Config) Role {
 	return Worker
 }
 
-// NodeLabels are the labels that the kubelet gives its node when it registers it: the cloud's roles, then the user's.
+// NodeLabels returns the labels with which the kubelet registers its node: the cloud's roles, then the user's.
 func NodeLabels(c *config.Config, role Role) []string {
 	var labels []string
 	add := func(on bool, name string) {
@@ -66,13 +66,13 @@ func nodeRegistration(c *config.Config, role Role) kubeadmv1beta4.NodeRegistrati
 	return kubeadmv1beta4.NodeRegistrationOptions{
 		Name:      c.Node.Name,
 		CRISocket: cmp.Or(c.Node.CRISocket, config.DefaultCRISocket),
-		// A controller node runs the cloud's pods, which tolerate no taint: an empty list keeps kubeadm from adding its own.
+		// A controller node runs the cloud's pods, which tolerate no taints: an empty list keeps kubeadm from adding its own.
 		Taints:           []corev1.Taint{},
 		KubeletExtraArgs: args,
 	}
 }
 
-// KubeletPatch is what the kubelet's configuration has on this node alone, as a merge patch for kubeadm; nil when there is nothing.
+// KubeletPatch returns this node's changes to the kubelet's configuration, as a merge patch for kubeadm; nil if there are none.
 func KubeletPatch(c *config.Config) []byte {
 	if !c.Node.CgroupV1 {
 		return nil
@@ -80,8 +80,7 @@ func KubeletPatch(c *config.Config) []byte {
 	return []byte("failCgroupV1: false\n")
 }
 
-// CoreDNSPatch makes CoreDNS ready as soon as it answers: kubeadm asks it every ten seconds only. It is given up as not ready
-// after as long as before.
+// CoreDNSPatch makes CoreDNS ready as soon as it answers: kubeadm probes it only every ten seconds. The time after which it counts as not ready stays the same.
 func CoreDNSPatch() ([]byte, error) {
 	return yaml.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{
 		"containers": []any{map[string]any{
@@ -91,7 +90,7 @@ func CoreDNSPatch() ([]byte, error) {
 	}}}})
 }
 
-// Images are the images that kubeadm needs on a control-plane node, sorted.
+// Images returns the images that kubeadm needs on a control-plane node, sorted.
 func Images(c *config.Config) ([]string, error) {
 	k, err := internalCluster(c)
 	if err != nil {
@@ -102,7 +101,7 @@ func Images(c *config.Config) ([]string, error) {
 	return slices.Compact(list), nil
 }
 
-// WorkerImages are the images of kubeadm's that a node which joins may run, sorted.
+// WorkerImages returns kubeadm's images that a joining node may run, sorted.
 func WorkerImages(c *config.Config) ([]string, error) {
 	if c.Join.ControlPlane {
 		return Images(c)

@@ -26,19 +26,19 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// EtcdMember is the member of etcd of this machine, as its manifest has it.
+// EtcdMember is this machine's etcd member as described by its manifest.
 type EtcdMember struct {
 	etcd.Member
 	DataDir string
-	// Cluster are the members that it was started with, NAME=URL.
+	// Cluster holds the members that it was started with, NAME=URL.
 	Cluster []string
 
-	// loopback is where it listens for clients on this machine alone, host:port; "" if it does not.
+	// loopback is its client address on the loopback interface, host:port; "" if it has none.
 	loopback string
 	pod      corev1.Pod
 }
 
-// OwnEtcd reads the manifest of this machine's member, which may be stopped.
+// OwnEtcd reads the manifest of this machine's member, even if the member is stopped.
 func OwnEtcd(h *host.Host) (EtcdMember, error) {
 	text := cmp.Or(h.Files.Text(manifest(constants.Etcd)), h.Files.Text(stopped(constants.Etcd)))
 	var m EtcdMember
@@ -69,7 +69,7 @@ func OwnEtcd(h *host.Host) (EtcdMember, error) {
 	return m, nil
 }
 
-// loopbackOf is the address, host:port, among the URLs that only this machine reaches, "" if there is none.
+// loopbackOf returns the first loopback address, host:port, among the URLs, "" if there is none.
 func loopbackOf(urls string) string {
 	for one := range strings.SplitSeq(urls, ",") {
 		if u, err := url.Parse(one); err == nil {
@@ -81,8 +81,8 @@ func loopbackOf(urls string) string {
 	return ""
 }
 
-// dial connects to this machine's member at its loopback address, where kubeadm lets it listen, too, and to any other where it is. The machine may have lost the
-// address that its member advertises, and another machine may have got it. The certificate is that for the advertised address in both cases.
+// dial connects to this machine's member at its loopback address, where kubeadm makes it listen too, and to others at their own. The machine may have lost the
+// address that its member advertises, and another machine may have it now. The certificate is checked against the advertised address in both cases.
 func (m EtcdMember) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	var d net.Dialer
 	if u, err := url.Parse(m.ClientURL); err == nil && u.Host == address && m.loopback != "" {
@@ -93,7 +93,7 @@ func (m EtcdMember) dial(ctx context.Context, network, address string) (net.Conn
 	return d.DialContext(ctx, network, address)
 }
 
-// Others are the addresses at which the members were that it was started with, apart from its own.
+// Others returns the addresses of the other members that it was started with.
 func (m EtcdMember) Others() []string {
 	var out []string
 	for _, one := range m.Cluster {
@@ -105,8 +105,8 @@ func (m EtcdMember) Others() []string {
 	return out
 }
 
-// EtcdMembers are the peer addresses of all members of etcd, as that of this machine lists them, or its database has them if it does not run. The manifest is no
-// source: that of the first control-plane node names this one alone.
+// EtcdMembers returns the peer addresses of all etcd members, from this machine's member or, if that is not running, its database. The manifest is not a source:
+// that of the first control-plane node names only itself.
 func EtcdMembers(ctx context.Context, h *host.Host) ([]string, error) {
 	m, err := OwnEtcd(h)
 	if err != nil {
@@ -159,14 +159,14 @@ func ControlPlaneAddresses(ctx context.Context, h *host.Host) ([]string, error) 
 	return out, nil
 }
 
-// EndpointIsHere reports whether the cluster is reached at the address of this machine's API server: it has no other control-plane node then.
+// EndpointIsHere reports whether the cluster's endpoint is this machine's API server: then it has no other control-plane node.
 func EndpointIsHere(h *host.Host) bool {
 	own, _, ok := OwnEndpoint(h)
 	at, err := serverIn(h, AdminKubeconfig)
 	return ok && err == nil && at.Hostname() == own
 }
 
-// OpenOwnEtcd connects to the member of this machine, and with all set to all that it lists. Close the client.
+// OpenOwnEtcd connects to this machine's member or, with all set, to all that it lists. Close the client.
 func OpenOwnEtcd(ctx context.Context, h *host.Host, all bool) (*etcd.Client, error) {
 	m, err := OwnEtcd(h)
 	if err != nil {
@@ -192,7 +192,7 @@ func OpenOwnEtcd(ctx context.Context, h *host.Host, all bool) (*etcd.Client, err
 	return etcd.Open(ctx, c)
 }
 
-// StartEtcdAs writes the manifest of this machine's member so that it begins as a new member of a cluster that exists, and starts it.
+// StartEtcdAs writes the manifest of this machine's member so that it starts as a new member of an existing cluster, and starts it.
 func StartEtcdAs(h *host.Host, m EtcdMember, cluster []etcd.Observed) error {
 	var members []string
 	for _, o := range cluster {

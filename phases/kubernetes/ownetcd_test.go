@@ -14,7 +14,8 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// What etcd and the kubelet start with is replaced as a whole: half of it, or nothing after a power cut, would keep the machine from starting.
+// The files that etcd and the kubelet need to start are replaced atomically: a half-written or empty file after a power cut would keep the machine from
+// starting.
 func TestReplacedAsAWhole(t *testing.T) {
 	h := controlPlaneEnding(t, 90*day)
 	now := time.Now()
@@ -44,7 +45,7 @@ func TestReplacedAsAWhole(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		open, err := os.Open(h.Files.Path(c.was)) // so that its inode is not used again
+		open, err := os.Open(h.Files.Path(c.was)) // so that its inode is not reused
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,6 +59,6 @@ func TestReplacedAsAWhole(t *testing.T) {
 		if os.SameFile(before, after) || after.Size() == 0 {
 			t.Errorf("%s is written in its place", name)
 		}
-		_ = open.Close() // it was not written
+		_ = open.Close() // only read
 	}
 }

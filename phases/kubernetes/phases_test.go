@@ -43,7 +43,7 @@ func TestConfigPhaseIsIdempotentAndSecret(t *testing.T) {
 	}
 }
 
-// Every phase of kubeadm's runs this program as kubeadm with our file, and with no secret in its arguments.
+// Every kubeadm phase runs this program as kubeadm with our file, and without a secret in its arguments.
 func TestPhasesRunKubeadm(t *testing.T) {
 	rec := &host.Recorder{}
 	h := fakeHost(t, rec)
@@ -71,7 +71,7 @@ func TestPhasesRunKubeadm(t *testing.T) {
 	}
 }
 
-// A proxy's password would be in every pod that kubeadm makes.
+// A proxy's password would end up in every pod that kubeadm makes.
 func TestKubeadmGetsNoProxy(t *testing.T) {
 	var env []string
 	h := fakeHost(t, &host.Recorder{Answer: func(c exec.Command) (exec.Result, error) {
@@ -91,7 +91,7 @@ func TestKubeadmGetsNoProxy(t *testing.T) {
 	}
 }
 
-// A request of kubeadm that the API server did not answer in time does not end a join. Any other error does.
+// A kubeadm request that the API server did not answer in time does not fail a join. Any other error does.
 func TestKubeadmRunsAgain(t *testing.T) {
 	const slow = "error: execution phase certs: Get \"https://10.0.0.1:6443/api/v1\": net/http: request canceled (Client.Timeout exceeded while awaiting headers)\n"
 	for name, c := range map[string]struct {
@@ -132,7 +132,7 @@ func flat(parent string, phases []host.Phase) []host.Phase {
 	return out
 }
 
-// Region finds the control plane by the label that kubeadm gave it before 1.24. A cluster without it gets it when init runs again.
+// Region finds the control plane by the label that kubeadm set before 1.24. If a cluster lacks it, the next init adds it.
 func TestControlPlaneHasBothLabels(t *testing.T) {
 	h := fakeHost(t, &host.Recorder{})
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Config.Node.Name, Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""}}}
@@ -163,7 +163,7 @@ func TestControlPlaneHasBothLabels(t *testing.T) {
 	}
 }
 
-// On a fresh machine nothing is done yet, nothing fails, and looking changes nothing.
+// On a fresh machine nothing is done yet, nothing fails, and checks change nothing.
 func TestChecksOnAFreshMachine(t *testing.T) {
 	rec := &host.Recorder{Answer: func(exec.Command) (exec.Result, error) { return exec.Result{ExitCode: 1}, errors.New("nothing there") }}
 	h := fakeHost(t, rec)
@@ -230,8 +230,8 @@ func TestAwaitGivesUpEarlyAndExplains(t *testing.T) {
 	}
 }
 
-// A node that has joined becomes a compute node by the same join with --enable-host-agent. kubeadm would refuse to start the kubelet of a Node that is
-// Ready once more.
+// A joined node becomes a compute node through the same join with --enable-host-agent. kubeadm would refuse to start the kubelet of a Node that is already
+// Ready.
 func TestComputeNodeNeedsNoSecondStart(t *testing.T) {
 	h := fakeHost(t, &host.Recorder{})
 	h.Config.Join.Endpoint = "10.0.0.1:6443"

@@ -13,16 +13,16 @@ import (
 	"k8s.io/kubernetes/cmd/kubeadm/app/util/pubkeypin"
 )
 
-// ErrOtherAuthority is that of a server whose certificate the pinned authority has not signed.
+// ErrOtherAuthority reports a server whose certificate was not signed by the pinned CA.
 var ErrOtherAuthority = errors.New("its certificate authority is another one")
 
-// Pin is the hash of a certificate's key, as the join command has it: "sha256:" and 64 digits.
+// Pin returns the hash of a certificate's key as in the join command: "sha256:" and 64 digits.
 func Pin(cert *x509.Certificate) string { return pubkeypin.Hash(cert) }
 
-// PinnedTLS is for a client of a server at host that shows its authority together with its own certificate: the authority is trusted for its pin.
+// PinnedTLS configures a client of a server at host that sends its CA together with its own certificate: the CA is trusted because of its pin.
 func PinnedTLS(pin, host string) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12,
-		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies, with the authority that the pin names
+		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection verifies with the pinned CA
 		VerifyConnection: func(c tls.ConnectionState) error {
 			i := slices.IndexFunc(c.PeerCertificates, func(cert *x509.Certificate) bool {
 				return cert.IsCA && strings.EqualFold(pubkeypin.Hash(cert), pin)

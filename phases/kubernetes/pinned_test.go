@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/pki"
 )
 
-// A server is trusted only if it proves that the authority with the pin signed its certificate for its address.
+// A server is trusted only if it proves that the pinned CA signed its certificate for its address.
 func TestPinnedTLS(t *testing.T) {
 	now := time.Now()
 	authority := func() pki.Pair {
@@ -36,9 +36,9 @@ func TestPinnedTLS(t *testing.T) {
 	const here = "127.0.0.1"
 	for name, tt := range map[string]struct {
 		leaf  pki.Pair
-		shown []pki.Pair // beside the leaf
+		shown []pki.Pair // besides the leaf
 		pin   string
-		says  string // "" where it is trusted
+		says  string // "" if it is trusted
 	}{
 		"the pinned authority":              {leaf(ours, here, now), []pki.Pair{ours}, Pin(ours.Cert), ""},
 		"in capitals":                       {leaf(ours, here, now), []pki.Pair{ours}, strings.ToUpper(Pin(ours.Cert)), ""},

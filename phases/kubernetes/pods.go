@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	criTimeout  = 15 * time.Second // of one call; containers that do not end in time are killed
+	criTimeout  = 15 * time.Second // for one call; containers that do not end in time are killed
 	criTries    = 3
 	criParallel = 8
 )
 
-// podNamespaceLabel is the kubelet's. Source: kubernetes staging/src/k8s.io/kubelet/pkg/types/labels.go.
+// podNamespaceLabel is set by the kubelet. Source: kubernetes staging/src/k8s.io/kubelet/pkg/types/labels.go.
 const podNamespaceLabel = "io.kubernetes.pod.namespace"
 
-// removePods removes the pods of the container runtime through CRI, whose pods are all the kubelet's. Containers that other clients of
-// the runtime made, such as nerdctl and docker, are no pods. A runtime that is not there has none.
+// removePods removes all pods through CRI, where every pod belongs to the kubelet. Containers of other clients of the runtime, such as nerdctl and docker, are not
+// pods. A missing runtime has no pods.
 func removePods(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if !hasRuntime(h) {
 		return nil
@@ -39,11 +39,11 @@ func removePods(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // nothing was written that could be lost
+	defer func() { _ = conn.Close() }() // no pending writes
 	runtime := cri.NewRuntimeServiceClient(conn)
 	call, cancel := context.WithTimeout(ctx, criTimeout)
 	defer cancel()
-	// A runtime that has only just been started makes its socket before it listens.
+	// A runtime that has just started creates its socket before it listens.
 	list, err := runtime.ListPodSandbox(call, &cri.ListPodSandboxRequest{}, grpc.WaitForReady(true))
 	if err != nil {
 		return fmt.Errorf("listing pods: %w", err)
@@ -71,11 +71,11 @@ func removePods(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return err
 }
 
-// Keepalived is the container of package vip that holds the virtual address of the control plane.
+// Keepalived is the name of package vip's container, which holds the control plane's virtual address.
 const Keepalived = "keepalived"
 
-// EndKeepalived lets keepalived take the virtual address off this machine. The runtime kills the containers of a pod that is removed, and the address that a killed
-// keepalived leaves is on two machines as soon as another node takes it over. The kubelet, which ends it otherwise, may not run.
+// EndKeepalived makes keepalived remove the virtual address from this machine. Removing a pod kills its containers, and a killed keepalived leaves the address
+// behind, on two machines once another node adopts it. The kubelet, which would stop it cleanly, may not be running.
 func EndKeepalived(ctx context.Context, h *host.Host) error {
 	if !hasRuntime(h) {
 		return nil
@@ -87,7 +87,7 @@ func EndKeepalived(ctx context.Context, h *host.Host) error {
 	return err
 }
 
-// hasRuntime reports whether the machine has the socket of a container runtime: without one, nothing runs.
+// hasRuntime reports whether the machine has a container runtime's socket: without one, nothing runs.
 func hasRuntime(h *host.Host) bool {
 	return h.Files.Exists(strings.TrimPrefix(h.CRISocket(), "unix://"))
 }
@@ -112,8 +112,8 @@ func removePod(ctx context.Context, runtime cri.RuntimeServiceClient, id string)
 	return errors.Join(errs...)
 }
 
-// containerStates are the states of the control plane's containers, for people who wait for them: " (etcd running, kube-apiserver exited)".
-// It is empty while the container runtime does not answer.
+// containerStates returns the states of the control plane's containers, for waiting users: " (etcd running, kube-apiserver exited)". It is empty if the container
+// runtime does not answer.
 func containerStates(ctx context.Context, h *host.Host) string {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

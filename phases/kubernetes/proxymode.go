@@ -17,18 +17,18 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// OldestNFTablesKernel is the oldest kernel on which kube-proxy runs in nftables mode.
+// OldestNFTablesKernel is the oldest kernel that supports kube-proxy's nftables mode.
 const OldestNFTablesKernel = kernel.NFTablesKubeProxyKernelVersion
 
-// NFTablesKernel reports whether kube-proxy runs in nftables mode on a kernel of this release ("uname -r"). A release of an unknown form
-// is assumed to be new enough.
+// NFTablesKernel reports whether a kernel of this release ("uname -r") supports kube-proxy's nftables mode. A release in an unknown format is assumed to be new
+// enough.
 func NFTablesKernel(release string) bool {
 	v, err := version.ParseGeneric(release)
 	return err != nil || v.AtLeast(version.MustParseGeneric(OldestNFTablesKernel))
 }
 
-// AutoProxyMode is the mode of kube-proxy where none was chosen: iptables on an old kernel, else that of an earlier init of this machine
-// ("" for none), else nftables.
+// AutoProxyMode returns the mode of kube-proxy if the user chose none: iptables on an old kernel, else that of an earlier init on this machine ("" for none), else
+// nftables.
 func AutoProxyMode(release, earlier string) string {
 	switch {
 	case !NFTablesKernel(release):
@@ -39,8 +39,8 @@ func AutoProxyMode(release, earlier string) string {
 	return config.ProxyNFTables
 }
 
-// clusterProxyMode asks for the cluster's mode with the token. kubeadm lets tokens read the ConfigMap of kube-proxy; where it does not
-// exist, kube-proxy was left out and "" is returned.
+// clusterProxyMode returns the cluster's mode, using the token. kubeadm lets tokens read the ConfigMap of kube-proxy. If it does not exist, kube-proxy was left out,
+// and clusterProxyMode returns "".
 func clusterProxyMode(ctx context.Context, endpoint string, ca []byte, token string) string {
 	a, err := ask(ctx, pinned(ca), endpoint, "/api/v1/namespaces/kube-system/configmaps/kube-proxy", token)
 	var cm corev1.ConfigMap
@@ -50,7 +50,7 @@ func clusterProxyMode(ctx context.Context, endpoint string, ca []byte, token str
 	return proxyModeIn([]byte(cm.Data["config.conf"]))
 }
 
-// ProxyModeFits is a finding when kube-proxy of a cluster in this mode could not run on this machine's kernel.
+// ProxyModeFits returns a finding if kube-proxy in the cluster's mode cannot run on this machine's kernel.
 func ProxyModeFits(release, mode string) error {
 	if !strings.EqualFold(mode, config.ProxyNFTables) || NFTablesKernel(release) {
 		return nil
@@ -61,7 +61,7 @@ func ProxyModeFits(release, mode string) error {
 			config.ProxyIPTables)
 }
 
-// versionFits is a finding if a kubelet may not join a control plane.
+// versionFits returns a finding if the kubelet is not compatible with the control plane.
 func versionFits(kubelet, controlPlane string) error {
 	why := KubeletFits(kubelet, controlPlane)
 	if why == "" {

@@ -24,7 +24,7 @@ func TestAutoProxyMode(t *testing.T) {
 	}
 }
 
-// What init writes is what a repeated init reads.
+// A repeated init reads what init wrote.
 func TestEarlierProxyMode(t *testing.T) {
 	h := fakeHost(t, nil)
 	if got := EarlierConfig(h).ProxyMode; got != "" {
@@ -48,7 +48,7 @@ func TestProxyModeFits(t *testing.T) {
 	for pair, code := range map[[2]string]string{
 		{"5.10.0-30-amd64", "nftables"}: "OCA-4112",
 		{"5.10.0-30-amd64", "iptables"}: "",
-		{"5.10.0-30-amd64", ""}:         "", // not readable
+		{"5.10.0-30-amd64", ""}:         "", // unreadable
 		{"6.1.0", "nftables"}:           "",
 	} {
 		got := ""
@@ -61,7 +61,7 @@ func TestProxyModeFits(t *testing.T) {
 	}
 }
 
-// The message is the one in kube-proxy's source (pkg/proxy/nftables/supported.go); the lines around it are written by hand in the form of a CRI log.
+// The message is copied from kube-proxy's source (pkg/proxy/nftables/supported.go); the lines around it imitate a CRI log.
 func TestFailure(t *testing.T) {
 	h := fakeHost(t, nil)
 	dir := podLogsDir + "/kube-system_kube-proxy-x7k2p_0b1c/kube-proxy/"

@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// ForgetUpload removes the authorities that were uploaded for control-plane nodes that join: they are others now.
+// ForgetUpload removes the CAs that were uploaded for joining control-plane nodes, because they are outdated.
 func ForgetUpload(ctx context.Context, c client.Client) error {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: constants.KubeadmCertsSecret}}
 	if err := client.IgnoreNotFound(c.Delete(ctx, s)); err != nil {
@@ -31,7 +31,7 @@ func ForgetUpload(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// clusterInfoOf is what machines that join read.
+// clusterInfoOf returns cluster-info, which joining machines read.
 func clusterInfoOf(ctx context.Context, c client.Reader) (*corev1.ConfigMap, *clientcmdapi.Config, error) {
 	cm := &corev1.ConfigMap{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespacePublic, Name: bootstrapapi.ConfigMapClusterInfo}, cm); err != nil {
@@ -44,7 +44,7 @@ func clusterInfoOf(ctx context.Context, c client.Reader) (*corev1.ConfigMap, *cl
 	return cm, kc, nil
 }
 
-// ClusterInfoHas reports whether machines that join are shown these authorities.
+// ClusterInfoHas reports whether cluster-info contains exactly these CAs.
 func ClusterInfoHas(ctx context.Context, c client.Reader, authorities []byte) (bool, error) {
 	_, kc, err := clusterInfoOf(ctx, c)
 	if err != nil {
@@ -58,7 +58,7 @@ func ClusterInfoHas(ctx context.Context, c client.Reader, authorities []byte) (b
 	return true, nil
 }
 
-// WriteClusterInfo shows them. The controller manager signs it anew for each token.
+// WriteClusterInfo writes these CAs into cluster-info. The controller manager signs it again for each token.
 func WriteClusterInfo(ctx context.Context, c client.Client, r workflow.Reporter, authorities []byte) error {
 	cm, kc, err := clusterInfoOf(ctx, c)
 	if err != nil {
@@ -80,14 +80,14 @@ func WriteClusterInfo(ctx context.Context, c client.Client, r workflow.Reporter,
 	return nil
 }
 
-// published is where the API server writes whom aggregated API servers trust, by key.
+// published is the ConfigMap in which the API server publishes, by key, the CAs that aggregated API servers must trust.
 const published = "extension-apiserver-authentication"
 
 func publishedKeys(ca, frontProxy []byte) map[string][]byte {
 	return map[string][]byte{"client-ca-file": ca, "requestheader-client-ca-file": frontProxy}
 }
 
-// PublishesOnly reports whether the API server publishes these authorities to aggregated API servers, and no others.
+// PublishesOnly reports whether the API server publishes exactly these CAs to aggregated API servers.
 func PublishesOnly(ctx context.Context, c client.Reader, ca, frontProxy []byte) (bool, error) {
 	cm := &corev1.ConfigMap{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: published}, cm); err != nil {
@@ -100,13 +100,13 @@ func PublishesOnly(ctx context.Context, c client.Reader, ca, frontProxy []byte) 
 			return false, fmt.Errorf("reading a certificate authority: %w", werr)
 		}
 		if herr != nil || len(has) != len(wanted) || !has[0].Equal(wanted[0]) {
-			return false, nil //nolint:nilerr // what cannot be read is not these
+			return false, nil //nolint:nilerr // unreadable certificates are not these
 		}
 	}
 	return true, nil
 }
 
-// PublishAnew writes these authorities there. The API server only adds to what it finds, and looks once a minute.
+// PublishAnew writes these CAs there. The API server only adds to what it finds, and checks once a minute.
 func PublishAnew(ctx context.Context, c client.Client, r workflow.Reporter, ca, frontProxy []byte) error {
 	return wait.Until(ctx, "the authorities of aggregated API servers", time.Second, func(ctx context.Context) (bool, string, error) {
 		if done, err := PublishesOnly(ctx, c, ca, frontProxy); err != nil || done {

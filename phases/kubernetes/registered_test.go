@@ -30,8 +30,8 @@ func TestRegisteredAs(t *testing.T) {
 	}
 }
 
-// A repeated init has the names of the first one's certificate, in their order, with its flags or without. Before the first one stored them, a mistyped name can
-// still be corrected.
+// A repeated init uses the names in the first one's certificate, in their order, with or without its flags. Until the first init has stored them, a mistyped
+// name can still be corrected.
 func TestNamesOfTheFirstInit(t *testing.T) {
 	for name, flags := range map[string][]string{"with its flags": {"api.example.org"}, "without them": nil} {
 		h := fakeHost(t, nil)

@@ -19,16 +19,16 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// The API server and etcd read their certificates again while they run: those that they serve with within a minute, those that they show to others for
-// each new connection, at the latest after five minutes. Only the controller manager and the scheduler, whose certificates lie in kubeconfigs, are restarted.
+// The API server and etcd reload their certificates at run time: serving certificates within a minute, client certificates for each new connection, and after five
+// minutes at the latest. Only the controller manager and the scheduler, whose certificates are in kubeconfigs, are restarted.
 
 const (
-	// reloadPatience is more than the minute in which the API server looks at its certificate again.
+	// reloadPatience is longer than the minute in which the API server rereads its certificate.
 	reloadPatience = 150 * time.Second
 	dialTimeout    = 3 * time.Second
 )
 
-// takeStep makes sure that a static pod uses its renewed certificates.
+// takeStep makes a static pod use its renewed certificates.
 func takeStep(pod string) RenewStep {
 	if pod != constants.Etcd && pod != constants.KubeAPIServer {
 		return restartStep(pod)
@@ -64,10 +64,10 @@ func takeStep(pod string) RenewStep {
 	}
 }
 
-// restarts reports whether even those are restarted that read their certificates again: with expired ones they may hang, and nothing is lost by it.
+// restarts reports whether to restart even those that reload their certificates: with expired ones they may hang, and a restart costs nothing then.
 func (n *Renewal) restarts() bool { return n.expired && !n.Unattended }
 
-// serves returns why a static pod does not serve with the certificate on the disk. A pod that is elsewhere is none of ours.
+// serves returns why a static pod does not serve with the certificate on disk. It ignores an etcd that is not on this machine.
 func serves(pod string) probe {
 	return func(ctx context.Context, h *host.Host) string {
 		if pod == constants.KubeAPIServer {
@@ -93,10 +93,10 @@ func serves(pod string) probe {
 	}
 }
 
-// errSeen ends a handshake that has shown the certificate of the server: etcd would refuse one without a certificate of ours.
+// errSeen ends a handshake once the server has sent its certificate: etcd would refuse a client without a certificate.
 var errSeen = errors.New("the certificate was seen")
 
-// servesWith returns why a server does not show the certificate in a file.
+// servesWith returns why a server does not serve with the certificate in a file.
 func servesWith(ctx context.Context, h *host.Host, address, file string) string {
 	want, err := readCertificate(h, file)
 	if err != nil {
@@ -114,7 +114,7 @@ func servesWith(ctx context.Context, h *host.Host, address, file string) string 
 	defer cancel()
 	c, err := d.DialContext(ctx, "tcp", address)
 	if err == nil {
-		_ = c.Close() // nothing was sent
+		_ = c.Close() // no pending writes
 	}
 	switch {
 	case seen == nil:
@@ -125,7 +125,7 @@ func servesWith(ctx context.Context, h *host.Host, address, file string) string 
 	return ""
 }
 
-// restartStep restarts a static pod that runs with a certificate older than the one on the disk.
+// restartStep restarts a static pod that still uses a certificate older than the one on disk.
 func restartStep(pod string) RenewStep {
 	return RenewStep{
 		Name: "restart-" + pod, Short: "Restart " + pod + " and wait until it is healthy", Timeout: startPatience + time.Minute,
@@ -134,7 +134,7 @@ func restartStep(pod string) RenewStep {
 			if err != nil {
 				return false, err
 			}
-			var files []string // that the pod reads
+			var files []string // files that the pod reads
 			for _, c := range list {
 				if c.pod == pod {
 					files = append(files, c.File)

@@ -34,15 +34,15 @@ const (
 	clientQPS          = "200"
 	clientBurst        = "400"
 	nodeLeaseSeconds   = 16
-	// leaderRetry is how long the controller manager and the scheduler wait, up to twice as long, until they try again to begin: nothing runs
-	// before. With the default of 2 s, init waits a second or two longer for each.
+	// leaderRetry is the interval, up to doubled by jitter, in which the controller manager and the scheduler try to become leader: they do nothing before. With the
+	// default of 2 s, init waits a second or two longer for each.
 	leaderRetry         = "1s"
 	nodeStatusFrequency = 4 * time.Second
 	nodeStatusReport    = time.Minute
 	maxRestartPeriod    = time.Minute
 )
 
-// RenderInit is kubeadm's configuration of a first control-plane node: four YAML documents. It may hold a token.
+// RenderInit returns kubeadm's configuration of a first control-plane node: four YAML documents. It may hold a token.
 func RenderInit(c *config.Config) ([]byte, error) {
 	cluster, err := clusterConfiguration(c)
 	if err != nil {
@@ -55,7 +55,7 @@ func RenderInit(c *config.Config) ([]byte, error) {
 	return documents(init, cluster, kubeletConfiguration(c), proxyConfiguration(c))
 }
 
-// RenderJoin is kubeadm's configuration of a machine that joins. It holds the bootstrap token, and on a control-plane node the certificate key.
+// RenderJoin returns kubeadm's configuration of a joining machine. It holds the bootstrap token and, for a control-plane node, the certificate key.
 func RenderJoin(c *config.Config) ([]byte, error) {
 	return documents(joinConfiguration(c))
 }
@@ -63,7 +63,7 @@ func RenderJoin(c *config.Config) ([]byte, error) {
 func initConfiguration(c *config.Config) (kubeadmv1beta4.InitConfiguration, error) {
 	token := bootstraptokenv1.BootstrapToken{
 		Description: "made by ocadm init",
-		TTL:         &metav1.Duration{Duration: c.Cluster.TokenTTL}, // 0 is for ever
+		TTL:         &metav1.Duration{Duration: c.Cluster.TokenTTL}, // 0 is forever
 		Usages:      tokenUsages(),
 		Groups:      tokenGroups(),
 	}
@@ -98,7 +98,7 @@ func clusterConfiguration(c *config.Config) (kubeadmv1beta4.ClusterConfiguration
 	var validity *metav1.Duration
 	if d := c.Cluster.CertificateValidity; d > 0 {
 		validity = &metav1.Duration{Duration: d}
-		controllers.ExtraArgs = append(controllers.ExtraArgs, arguments("cluster-signing-duration", d.String())...) // those of the kubelets
+		controllers.ExtraArgs = append(controllers.ExtraArgs, arguments("cluster-signing-duration", d.String())...) // for the kubelets' certificates
 	}
 	maskSize := "node-cidr-mask-size"
 	if strings.Contains(c.Cluster.PodNetworkCIDR, ",") {
@@ -111,7 +111,7 @@ func clusterConfiguration(c *config.Config) (kubeadmv1beta4.ClusterConfiguration
 		ControlPlaneEndpoint: controlPlaneEndpoint(c),
 		ImageRepository:      imageRepository(c),
 		FeatureGates:         gates,
-		// Keys of this kind take milliseconds to make where RSA takes most of a second on a small machine.
+		// ECDSA keys take milliseconds to generate; RSA takes most of a second on a small machine.
 		EncryptionAlgorithm: kubeadmv1beta4.EncryptionAlgorithmECDSAP256,
 		Networking: kubeadmv1beta4.Networking{
 			PodSubnet:     c.Cluster.PodNetworkCIDR,
@@ -131,7 +131,7 @@ func clusterConfiguration(c *config.Config) (kubeadmv1beta4.ClusterConfiguration
 	}, nil
 }
 
-// nodeMaskSize is the length of the prefix of each node's pod addresses. The default is for IPv4.
+// nodeMaskSize returns the prefix length of each node's pod addresses. The default is for IPv4.
 func nodeMaskSize(c *config.Config) int {
 	size := cmp.Or(c.Cluster.NodeCIDRMaskSize, 24)
 	pods, err := config.CIDRs(c.Cluster.PodNetworkCIDR)
@@ -142,19 +142,19 @@ func nodeMaskSize(c *config.Config) int {
 	return max(usual, pods[0].Bits()+nodes)
 }
 
-// kubeletConfiguration is the same on every node; what is this node's alone is in KubeletPatch and in its flags.
+// kubeletConfiguration is the same on every node; settings of a single node are in KubeletPatch and in the kubelet's flags.
 func kubeletConfiguration(c *config.Config) kubeletv1beta1.KubeletConfiguration {
 	return kubeletv1beta1.KubeletConfiguration{
 		TypeMeta:     metav1.TypeMeta{APIVersion: "kubelet.config.k8s.io/v1beta1", Kind: "KubeletConfiguration"},
 		CgroupDriver: "systemd",
-		// A lease renewed every 4 s (a quarter of its duration) shows a dead node within the controller-manager's 16 s. The status
-		// is computed as often but only sent when it changed, or once a minute.
+		// A lease renewed every 4 s (a quarter of its duration) reveals a dead node within the controller-manager's 16 s. The status is computed as often but only
+		// sent if it changed, or once a minute.
 		NodeStatusUpdateFrequency: metav1.Duration{Duration: nodeStatusFrequency},
 		NodeStatusReportFrequency: metav1.Duration{Duration: nodeStatusReport},
 		NodeLeaseDurationSeconds:  nodeLeaseSeconds,
 		KubeAPIQPS:                ptr.To[int32](100),
 		KubeAPIBurst:              200,
-		// Absolute values: a share of a large disk is much space to forbid, and a full one took whole clouds down.
+		// Absolute values: a percentage of a large disk wastes much space, and a full disk took whole clouds down.
 		EvictionHard: map[string]string{
 			"memory.available":   "200Mi",
 			"nodefs.available":   "1Gi",
@@ -167,14 +167,14 @@ func kubeletConfiguration(c *config.Config) kubeletv1beta1.KubeletConfiguration 
 		PodPidsLimit:                ptr.To[int64](1024),
 		SerializeImagePulls:         ptr.To(false),
 		ContainerLogMaxSize:         "100Mi",
-		// A service that waits for its database is tried again within a minute, not within five.
+		// A service that waits for its database is retried within a minute rather than five.
 		CrashLoopBackOff: kubeletv1beta1.CrashLoopBackOffConfig{MaxContainerRestartPeriod: &metav1.Duration{Duration: maxRestartPeriod}},
-		// The journals of every node can be read through the API server, by those who may reach into its pods, too. docs/decisions/0076.
+		// Users who may exec into a node's pods can also read its journal through the API server. docs/decisions/0076.
 		EnableSystemLogQuery: ptr.To(readsJournals(c.Cluster.KubernetesVersion)),
 	}
 }
 
-// readsJournals reports whether the kubelets of a version know NodeLogQuery without a feature gate; earlier ones refuse the setting.
+// readsJournals reports whether this version's kubelet has NodeLogQuery without a feature gate; earlier ones reject the setting.
 func readsJournals(kubernetesVersion string) bool {
 	return semver.Compare(semver.MajorMinor(kubernetesVersion), "v1.36") >= 0
 }
@@ -184,8 +184,8 @@ func proxyConfiguration(c *config.Config) proxyv1alpha1.KubeProxyConfiguration {
 		TypeMeta:    metav1.TypeMeta{APIVersion: "kubeproxy.config.k8s.io/v1alpha1", Kind: "KubeProxyConfiguration"},
 		Mode:        proxyMode(c),
 		ClusterCIDR: c.Cluster.PodNetworkCIDR,
-		// The services of the cloud are reached at node ports of the cloud's address. With nftables, kube-proxy serves only the addresses
-		// in the Node by default; the virtual address is not among them. Source: kube-proxy --nodeport-addresses.
+		// Users reach the cloud's services at node ports of the cloud's address. With nftables, kube-proxy by default serves only the addresses in the Node, which
+		// exclude the virtual address. Source: kube-proxy --nodeport-addresses.
 		NodePortAddresses: []string{"0.0.0.0/0", "::/0"},
 		Conntrack:         proxyv1alpha1.KubeProxyConntrackConfiguration{MaxPerCore: c.Node.ConntrackMaxPerCore},
 	}
@@ -278,7 +278,7 @@ func advertiseAddress(c *config.Config) string { return cmp.Or(c.Node.AdvertiseA
 
 func bindPort(c *config.Config) int32 { return int32(cmp.Or(c.Node.BindPort, config.DefaultPort)) } //nolint:gosec // a port
 
-// controlPlaneEndpoint is always set, so that more control-plane nodes may come later.
+// controlPlaneEndpoint is always set, so that control-plane nodes can be added later.
 func controlPlaneEndpoint(c *config.Config) string {
 	if c.Cluster.ControlPlaneEndpoint != "" {
 		return withPort(c.Cluster.ControlPlaneEndpoint)
@@ -312,7 +312,7 @@ func documents(objects ...any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// document is o as YAML without the zero values that the types cannot leave out.
+// document returns o as YAML, without the zero values that its types cannot omit.
 func document(o any) ([]byte, error) {
 	raw, err := json.Marshal(o)
 	if err != nil {
@@ -326,7 +326,7 @@ func document(o any) ([]byte, error) {
 	return yaml.Marshal(pruned(m))
 }
 
-// pruned drops what means "not set": nulls, zero durations, empty strings and objects. Empty lists stay, they say "none".
+// pruned drops values that mean "not set": nulls, zero durations, empty strings and objects. It keeps empty lists, which mean "none".
 func pruned(v any) any {
 	switch t := v.(type) {
 	case map[string]any:
@@ -334,7 +334,7 @@ func pruned(v any) any {
 		for k, e := range t {
 			if p := pruned(e); p != nil {
 				out[k] = p
-			} else if k == "ttl" { // of a token: none is another than the default
+			} else if k == "ttl" { // a token's 0 means forever, not the default
 				out[k] = e
 			}
 		}

@@ -78,7 +78,7 @@ func TestRenderInit(t *testing.T) {
 			if again, _ := RenderInit(c); !bytes.Equal(got, again) {
 				t.Error("two renders differ")
 			}
-			// kubeadm itself takes it: strict decoding, defaults and validation.
+			// kubeadm itself accepts it: strict decoding, defaults and validation.
 			internal, err := configutil.BytesToInitConfiguration(got, true)
 			if err != nil {
 				t.Fatalf("kubeadm refuses the configuration: %v", err)
@@ -90,7 +90,7 @@ func TestRenderInit(t *testing.T) {
 	}
 }
 
-// As with kubeadm, no time is for ever; left out it would be a day.
+// As in kubeadm, zero means forever; if omitted, it would be a day.
 func TestTokenForEver(t *testing.T) {
 	c := testConfig()
 	c.Cluster.TokenTTL = 0
@@ -107,7 +107,7 @@ func TestTokenForEver(t *testing.T) {
 	}
 }
 
-// The controller manager does not start with node networks that are larger than the pod network.
+// The controller manager refuses node networks that are larger than the pod network.
 func TestNodeNetworksOfIPv6(t *testing.T) {
 	c := testConfig()
 	for pods, want := range map[string]string{"fd00:40::/56": "64", "fd00:40::/72": "80", "10.40.0.0/16": "24"} {
@@ -172,7 +172,7 @@ func TestRenderJoin(t *testing.T) {
 			}
 			golden(t, name, got)
 			if c.Join.DiscoveryFile != "" {
-				return // kubeadm's loader wants the file to exist
+				return // kubeadm's loader requires the file to exist
 			}
 			file := filepath.Join(t.TempDir(), "join.yaml")
 			if err := os.WriteFile(file, got, 0o600); err != nil {

@@ -31,44 +31,44 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// Renewal is what the steps of a renewal share.
+// Renewal is the state shared by the steps of a renewal.
 type Renewal struct {
 	Host *host.Host
-	// Within renews what ends within it; All renews everything that is older than Since.
+	// Within renews what expires within that time; All renews everything older than Since.
 	Within time.Duration
 	All    bool
 	Since  time.Time
-	// Unattended is the renewal by the operator: what is due by its lifetime, whatever Within is. What cannot be renewed is left for its report.
+	// Unattended means renewal by the operator: what has reached its renewal time, whatever Within is. What cannot be renewed is left for its report.
 	Unattended bool
-	// Alone is set where no other control-plane node is known. Without it, etcd may need a second one to be renewed before it answers.
+	// Alone is set if no other control-plane node is known. Otherwise, etcd may not answer until a second node is renewed.
 	Alone bool
-	// expired reports whether certificates had expired when the renewal began, which may have been cut off since.
+	// expired is set if certificates had expired when the renewal began, even in an earlier, interrupted run.
 	expired bool
-	// anew is set when the certificate of the API server was made anew: the names of the cluster may be missing in it.
+	// anew is set if the API server's certificate was recreated: names of the cluster may be missing in it.
 	anew bool
 }
 
-// RenewStep is a step of a renewal.
+// RenewStep is one step of a renewal.
 type RenewStep = workflow.Phase[*Renewal]
 
 const (
-	// renewRecord holds what is noted of an unfinished renewal.
+	// renewRecord stores the state of an unfinished renewal.
 	renewRecord = host.StateDir + "/certs-renewal.json"
-	// backdate is a little more than how far kubeadm backdates certificates.
+	// backdate is slightly more than kubeadm backdates certificates.
 	backdate = constants.CertificateBackdate + time.Minute
-	// othersPatience is how long a restarted API server may wait for etcd, which may wait for other nodes.
+	// othersPatience is how long a restarted API server may wait for etcd, which in turn may wait for other nodes.
 	othersPatience = 45 * time.Second
 )
 
-// noted is what the certificates on the disk do not say any more, once some of them are renewed.
+// noted is the state that the certificates on disk no longer show once some of them are renewed.
 type noted struct {
-	// Since is when a renewal of everything was begun.
+	// Since is when a renewal of everything began.
 	Since time.Time `json:"since,omitzero"`
-	// Expired reports whether certificates had expired.
+	// Expired is set if certificates had expired.
 	Expired bool `json:"expired,omitempty"`
 }
 
-// PlanRenewal reads what there is to renew. All of it is what is older than this process: kubeadm dates every certificate by the start of its process.
+// PlanRenewal determines what to renew. all means everything older than this process: kubeadm dates each certificate by the start of its process.
 func PlanRenewal(ctx context.Context, h *host.Host, now time.Time, within time.Duration, all bool) (*Renewal, error) {
 	n := &Renewal{Host: h, Within: within, All: all, Since: kubeadmutil.StartTimeUTC(), Alone: true}
 	if m, err := OwnEtcd(h); err == nil {
@@ -76,7 +76,7 @@ func PlanRenewal(ctx context.Context, h *host.Host, now time.Time, within time.D
 		defer cancel()
 		if members, err := EtcdMembers(ctx, h); err == nil {
 			n.Alone = len(members) < 2
-		} else { // such as one whose certificates have ended
+		} else { // for example if its certificates have expired
 			n.Alone = len(m.Others()) == 0 && !h.Files.Exists(manifest("ocadm-vip"))
 		}
 	}
@@ -90,13 +90,13 @@ func PlanRenewal(ctx context.Context, h *host.Host, now time.Time, within time.D
 	return n, n.refuse(now)
 }
 
-// PlanUnattended is the renewal by the operator. With since, it renews everything that is older.
+// PlanUnattended returns the operator's renewal. With since, it renews everything older.
 func PlanUnattended(h *host.Host, now, since time.Time) (*Renewal, error) {
 	n := &Renewal{Host: h, Unattended: true, All: !since.IsZero(), Since: since, Alone: true}
 	return n, n.refuse(now)
 }
 
-// refuse is why nothing can be renewed.
+// refuse returns why nothing can be renewed.
 func (n *Renewal) refuse(now time.Time) error {
 	h := n.Host
 	list, err := Certificates(h, now, n.Within)
@@ -128,12 +128,12 @@ func (n *Renewal) refuse(now time.Time) error {
 	return nil
 }
 
-// NoCertificates is the finding of a machine that is no control-plane node.
+// NoCertificates returns the finding for a machine that is not a control-plane node.
 func NoCertificates() error {
 	return finding.New("OCA-4402", "This machine has no certificates of a control plane", pkiDir+" has none", "run the command on a control-plane node")
 }
 
-// due reports whether a certificate has to be renewed.
+// due reports whether a certificate must be renewed.
 func (n *Renewal) due(c Certificate, now time.Time) bool {
 	if c.Kind == kindAuthority || c.Kind == kindDepot { // the depot renews its own
 		return false
@@ -143,7 +143,7 @@ func (n *Renewal) due(c Certificate, now time.Time) bool {
 	}
 	older := n.All && c.notBefore.Before(n.Since.Add(-backdate))
 	if n.Unattended {
-		// A kubelet renews its client certificate itself, and would have to be restarted for another one.
+		// A kubelet renews its client certificate itself, and would have to be restarted to use another.
 		return !c.External && c.File != kubeletClientPEM && (older || !now.Before(certreport.RenewAt(c.notBefore, c.NotAfter)))
 	}
 	return older || c.NotAfter.Sub(now) < n.Within
@@ -167,7 +167,7 @@ func (n *Renewal) lines(kinds ...string) ([]string, error) {
 	return out, err
 }
 
-// RenewSteps renew the certificates of this machine and restart what reads them, one after the other.
+// RenewSteps renew the certificates of this machine and restart the programs that read them, one after the other.
 func RenewSteps() []RenewStep {
 	steps := []RenewStep{
 		{Name: "begin", Short: "Record the state before the renewal", Timeout: time.Minute,
@@ -211,15 +211,15 @@ func renewControlPlane(ctx context.Context, n *Renewal, r workflow.Reporter) err
 		}
 		n.anew = n.anew || c.Name == APIServerCertificate && c.cert == nil
 		if c.File == AdminKubeconfig && c.State == CertificateDamaged {
-			n.Host.Reopen() // the next steps ask with it
+			n.Host.Reopen() // the next steps use it
 		}
 		r.Changed("renewed %s", c.File)
 	}
 	return nil
 }
 
-// renewOne signs a certificate or kubeconfig of the control plane anew. kubeadm empties a file before it writes the new content: a full disk would leave
-// nothing of it, so it must have room for more than that first.
+// renewOne re-signs a certificate or kubeconfig of the control plane. kubeadm truncates a file before it writes the new content, so a full disk would leave it
+// empty. Hence renewOne first checks that there is room for more than that.
 func renewOne(ctx context.Context, h *host.Host, c Certificate) error {
 	const room, bytes = pkiDir + "/.ocadm-room", 64 << 10
 	err := h.Files.Replace(room, make([]byte, bytes), 0o600)
@@ -229,7 +229,7 @@ func renewOne(ctx context.Context, h *host.Host, c Certificate) error {
 	if err != nil {
 		return fmt.Errorf("renewing %s: making sure that it fits on the disk: %w", c.File, err)
 	}
-	if c.cert == nil { // kubeadm renews with the names of the present one
+	if c.cert == nil { // kubeadm takes the names from the current one
 		return makeAnew(ctx, h, c)
 	}
 	m, err := renewer(h)
@@ -245,8 +245,8 @@ func renewOne(ctx context.Context, h *host.Host, c Certificate) error {
 	return nil
 }
 
-// renewKubelet signs a client certificate for the kubelet, which renews it by itself as long as it is valid, and a serving certificate. Without a valid client
-// certificate the kubelet does not start, and neither does any static pod. It reads a new serving certificate while it runs.
+// renewKubelet signs a client certificate for the kubelet, which renews only a valid one itself, and a serving certificate. Without a valid client certificate
+// neither the kubelet nor any static pod starts. The kubelet reloads a new serving certificate at run time.
 func renewKubelet(ctx context.Context, n *Renewal, r workflow.Reporter) error {
 	list, err := n.dueOf(kindKubelet)
 	if err != nil {
@@ -272,7 +272,7 @@ func renewKubelet(ctx context.Context, n *Renewal, r workflow.Reporter) error {
 	return h.Start(ctx, r, "kubelet", true)
 }
 
-// signKubeletServing makes a certificate that signs itself, as the kubelet does, with the names of the present one.
+// signKubeletServing creates a self-signed certificate, as the kubelet does, with the names of the current one.
 func signKubeletServing(h *host.Host, now time.Time) error {
 	old, err := readCertificate(h, kubeletServing)
 	if err != nil {
@@ -304,16 +304,16 @@ func signKubeletServing(h *host.Host, now time.Time) error {
 	if err := h.Files.Replace(kubeletServingKey, encoded, 0o600); err != nil {
 		return err
 	}
-	return h.Files.Replace(kubeletServing, pkiutil.EncodeCertPEM(cert), 0o644) // the mode that the kubelet gives it
+	return h.Files.Replace(kubeletServing, pkiutil.EncodeCertPEM(cert), 0o644) // the kubelet's mode for it
 }
 
-// dropKubeletServing removes a serving certificate that cannot be read: the kubelet makes one when it starts.
+// dropKubeletServing removes an unreadable serving certificate: the kubelet creates one when it starts.
 func dropKubeletServing(h *host.Host, _ time.Time) error {
 	return errors.Join(h.Files.Remove(kubeletServing), h.Files.Remove(kubeletServingKey))
 }
 
-// kubeletSubject is that of the present client certificate of the kubelet; if that cannot be read, the one that a kubelet of this name has. The member of etcd
-// has the name of the node.
+// kubeletSubject returns the subject of the kubelet's current client certificate or, if that cannot be read, the subject for this node's name, which is also the
+// name of its etcd member.
 func kubeletSubject(h *host.Host) (pkix.Name, error) {
 	old, err := readCertificate(h, kubeletClientPEM)
 	if err == nil {
@@ -326,7 +326,7 @@ func kubeletSubject(h *host.Host) (pkix.Name, error) {
 	return pkix.Name{CommonName: constants.NodesUserPrefix + m.Name, Organization: []string{constants.NodesGroup}}, nil
 }
 
-// signKubeletClient signs a certificate with the subject of the present one, and links it as the kubelet does.
+// signKubeletClient signs a certificate with the subject of the current one, and links it as the kubelet does.
 func signKubeletClient(h *host.Host, now time.Time) error {
 	is, err := kubeletSubject(h)
 	if err != nil {
@@ -351,7 +351,7 @@ func signKubeletClient(h *host.Host, now time.Time) error {
 	return linkKubeletClient(h, slices.Concat(pkiutil.EncodeCertPEM(cert), encoded), now)
 }
 
-// kubeletReads makes the kubelet's kubeconfig name the file instead of a certificate of its own, which init wrote.
+// kubeletReads makes the kubelet's kubeconfig refer to the file instead of an embedded certificate, which init wrote.
 func kubeletReads(h *host.Host) error {
 	raw, err := h.Files.ReadFile(KubeletKubeconfig)
 	if err != nil {

@@ -30,7 +30,7 @@ import (
 
 const day = 24 * time.Hour
 
-// controlPlaneEnding makes the certificates of a control plane, whose leaves end after a while.
+// controlPlaneEnding creates the certificates of a control plane; its leaves expire after lasts.
 func controlPlaneEnding(t *testing.T, lasts time.Duration) *host.Host {
 	t.Helper()
 	h := fakeHost(t, nil)
@@ -50,7 +50,7 @@ func controlPlaneEnding(t *testing.T, lasts time.Duration) *host.Host {
 	return h
 }
 
-// leafEnding makes a certificate that an authority of the control plane has signed.
+// leafEnding creates a certificate signed by a CA of the control plane.
 func leafEnding(t *testing.T, h *host.Host, file, authority string, lasts time.Duration) {
 	t.Helper()
 	dir := h.Files.Path(pkiDir)
@@ -72,7 +72,7 @@ func leafEnding(t *testing.T, h *host.Host, file, authority string, lasts time.D
 	}
 }
 
-// kubeletEnding makes the certificate of the kubelet.
+// kubeletEnding creates the kubelet's certificate.
 func kubeletEnding(t *testing.T, h *host.Host, lasts time.Duration) {
 	t.Helper()
 	ca, key, err := certs.LoadCertificateAuthority(h.Files.Path(pkiDir), "ca")
@@ -95,7 +95,7 @@ func kubeletEnding(t *testing.T, h *host.Host, lasts time.Duration) {
 	write(t, h, KubeletKubeconfig, "client-certificate: "+kubeletClientPEM)
 }
 
-// What has expired is renewed with its names, and is private; the second time there is nothing to do.
+// Expired certificates are renewed with their names, and their files are private; the second time there is nothing to do.
 func TestRenew(t *testing.T) {
 	h := controlPlaneEnding(t, -time.Hour)
 	n, err := PlanRenewal(t.Context(), h, time.Now(), 30*day, false)
@@ -138,7 +138,7 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// An upgrade renews a certificate in one file: its key stays, so that a loss of power leaves a pair that fits, the old one or the new one.
+// An upgrade renews a certificate in one file: its key stays, so that a power loss leaves a matching pair, with the old or the new certificate.
 func TestRenewForKeepsKeys(t *testing.T) {
 	h := controlPlaneEnding(t, day)
 	ca, key, err := certs.LoadCertificateAuthority(h.Files.Path(pkiDir), "ca")
@@ -184,7 +184,7 @@ func TestRenewForKeepsKeys(t *testing.T) {
 	}
 }
 
-// The first control-plane node is not alone, although its manifest of etcd names no other one.
+// The first control-plane node is not alone, although its etcd manifest names no other member.
 func TestRenewNotAlone(t *testing.T) {
 	h := controlPlaneEnding(t, -time.Hour)
 	write(t, h, manifest("etcd"), `spec: {containers: [{command: [etcd, --name=a, "--initial-advertise-peer-urls=https://10.0.0.1:2380",
@@ -212,10 +212,10 @@ func TestRenewNotAlone(t *testing.T) {
 	}
 }
 
-// All of it is renewed once, also if the command is cut off in between.
+// All of them are renewed once, even if the command is interrupted.
 func TestRenewAll(t *testing.T) {
 	h := controlPlaneEnding(t, 200*day)
-	// However late in the life of the process.
+	// No matter how late in the life of the process.
 	begun := time.Now().Add(10 * time.Minute)
 	n, err := PlanRenewal(t.Context(), h, begun, 30*day, true)
 	if err != nil {
@@ -239,7 +239,7 @@ func TestRenewAll(t *testing.T) {
 	}
 }
 
-// A renewal of expired certificates that is cut off goes on as one: etcd still waits for the other nodes, although the certificates here are new.
+// An interrupted renewal of expired certificates continues as one: etcd still waits for the other nodes, although the certificates here are new.
 func TestRenewExpiredAgain(t *testing.T) {
 	h := controlPlaneEnding(t, -time.Hour)
 	steps := RenewSteps()
@@ -253,7 +253,7 @@ func TestRenewExpiredAgain(t *testing.T) {
 		}
 		last := steps[len(steps)-1].Run
 		if round == 0 {
-			last = steps[0].Run // and killed after the next step
+			last = steps[0].Run // killed after the next step
 		}
 		for _, run := range []func(context.Context, *Renewal, workflow.Reporter) error{last, renewControlPlane} {
 			if err := run(t.Context(), n, &reporter{}); err != nil {
@@ -276,7 +276,7 @@ func TestRenewRefuses(t *testing.T) {
 	}
 }
 
-// The operator renews by lifetime, leaves the client certificate of the kubelet to it, and reports what it cannot renew.
+// The operator renews by lifetime, leaves the kubelet's client certificate to the kubelet, and reports what it cannot renew.
 func TestUnattended(t *testing.T) {
 	h := controlPlaneEnding(t, 10*day)
 	n, err := PlanUnattended(h, time.Now(), time.Time{})
@@ -305,7 +305,7 @@ func TestUnattended(t *testing.T) {
 	}
 }
 
-// A serving certificate that signs itself is made anew with its names.
+// A self-signed serving certificate is recreated with its names.
 func TestKubeletServing(t *testing.T) {
 	h := controlPlaneEnding(t, 90*day)
 	old, key, err := certutil.GenerateSelfSignedCertKey("node1", nil, []string{"node1.example"})
@@ -333,7 +333,7 @@ func TestKubeletServing(t *testing.T) {
 	}
 }
 
-// What a server shows is compared with the file, although the server wants a certificate that is not shown to it.
+// The served certificate is compared with the file, although the server wants a client certificate and gets none.
 func TestServesWith(t *testing.T) {
 	h := controlPlaneEnding(t, 90*day)
 	pair, err := tls.LoadX509KeyPair(h.Files.Path(pkiDir+"/apiserver.crt"), h.Files.Path(pkiDir+"/apiserver.key"))
@@ -351,7 +351,7 @@ func TestServesWith(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_ = c.(*tls.Conn).Handshake() //nolint:forcetypeassert // it is what the listener makes; the client ends it
+			_ = c.(*tls.Conn).Handshake() //nolint:forcetypeassert // the listener returns this type; the client ends it
 			_ = c.Close()
 		}
 	}()
@@ -363,7 +363,7 @@ func TestServesWith(t *testing.T) {
 	}
 }
 
-// kubeadm empties a certificate before it writes the new one. Where that would not fit, nothing is touched.
+// kubeadm truncates a certificate before it writes the new one. If that would not fit, nothing is changed.
 func TestRenewalNeedsRoom(t *testing.T) {
 	h := controlPlaneEnding(t, 10*day)
 	before := h.Files.Text(pkiDir+"/apiserver.crt") + h.Files.Text(pkiDir+"/apiserver.key")

@@ -23,8 +23,8 @@ import (
 	"yunion.io/x/ocadm/phases/owned"
 )
 
-// ResetPhases take the node that ocadm made off this machine: its Node object, its etcd member, its pods and files. They work without an
-// API server and on what a failed init left. The pod network and the software stay; package node takes those.
+// ResetPhases remove the node that ocadm made of this machine: its Node object, its etcd member, its pods and files. They work without an API server and after a
+// failed init. They leave the pod network and the software to package node.
 func ResetPhases() []host.Phase {
 	return []host.Phase{
 		removeNodePhase(),
@@ -33,7 +33,7 @@ func ResetPhases() []host.Phase {
 	}
 }
 
-// removalTimeout bounds what reset asks of an API server that may be dying.
+// removalTimeout bounds reset's requests to an API server that may be dying.
 const removalTimeout = 8 * time.Second
 
 func removeNodePhase() host.Phase {
@@ -74,7 +74,7 @@ func removeNodePhase() host.Phase {
 	}
 }
 
-// deleteNode deletes a Node with the permissions of an administrator. The machine leaves also when that is not possible.
+// deleteNode deletes a Node with administrator permissions. The machine leaves the cluster even if that fails.
 func deleteNode(ctx context.Context, c client.Client, name string, r workflow.Reporter) {
 	err := c.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	if err == nil {
@@ -84,11 +84,11 @@ func deleteNode(ctx context.Context, c client.Client, name string, r workflow.Re
 	}
 }
 
-// leaveNode reports to the cluster that the machine is gone, with the kubelet's permissions, which do not include deleting a Node: its pods are
-// replaced at once, and a machine of that name may join. Without it the Node would pass for Ready until the controllers miss it.
+// leaveNode marks the Node as gone, with the kubelet's permissions, which do not include deleting it: its pods are replaced immediately, and a machine of that name
+// may join. Otherwise the Node would stay Ready until the controllers miss it.
 func leaveNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	name := h.Config.Node.Name
-	// A kubelet that runs would take it back. It may need longer to stop than the API server gets to answer.
+	// A running kubelet would revert it. The kubelet may take longer to stop than the API server gets to answer.
 	if _, err := h.Systemctl(ctx, "stop", "kubelet"); err != nil {
 		r.Info("the kubelet could not be stopped: %v", err)
 	}
@@ -111,7 +111,7 @@ func leaveNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return nil
 }
 
-// left is the patch that says of a Node that its machine is gone.
+// left returns the patch that marks a Node's machine as gone.
 func left(now time.Time) []byte {
 	at := metav1.NewTime(now)
 	raw, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{{
@@ -131,7 +131,7 @@ func removeEtcdMemberPhase() host.Phase {
 			if why := notMade(h); why != "" {
 				return why
 			}
-			// A machine that joins etcd has the kubeconfig first. One that came only as far as its certificates has neither this nor a member.
+			// A machine that joins etcd gets the kubeconfig first. One that got only as far as its certificates has neither the kubeconfig nor a member.
 			if _, err := OwnEtcd(h); !h.Files.Exists(etcdClientCert+".crt") || err != nil && !h.Files.Exists(AdminKubeconfig) {
 				return "no etcd runs here"
 			}
@@ -162,23 +162,22 @@ func cleanupNodePhase() host.Phase {
 	}
 }
 
-// notMade says why reset leaves a node alone that the ledger does not know.
+// notMade skips a node that is not in the ledger.
 var notMade = workflow.SkipIf("ocadm did not make this machine a node", func(h *host.Host) bool { return !owned.NodeOf(h).Made })
 
-// cleanupNode stops the kubelet and removes its pods and this node's files. kubeadm's own clean-up would empty whole directories,
-// together with what others keep in them.
+// cleanupNode stops the kubelet and removes its pods and this node's files. kubeadm's own cleanup would empty whole directories, including other programs' files.
 func cleanupNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err := owned.Keep(h); err != nil {
 		return err
 	}
 	if _, err := h.Systemctl(ctx, "stop", "kubelet"); err != nil {
-		// It would mount volumes again below what is removed. A run that was interrupted cannot know.
+		// It would remount volumes below the paths that are being removed. An interrupted run cannot know that it has stopped.
 		if ctx.Err() != nil || kubeletActive(ctx, h) {
 			return fmt.Errorf("stopping the kubelet: %w", err)
 		}
 		r.Info("the kubelet could not be stopped: %v", err)
 	}
-	// Containers outlive their runtime; to remove them it must answer. On a machine without it, this fails and does not matter.
+	// Containers outlive their runtime, which must answer to remove them. On a machine without containerd this fails harmlessly.
 	_, _ = h.Systemctl(ctx, "start", "containerd")
 	if err := removePods(ctx, h, r); err != nil {
 		r.Info("not every pod could be removed through the container runtime: %v", err)
@@ -204,7 +203,7 @@ func cleanupNode(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return nil
 }
 
-// unmountImages unmounts the volume of the image service, which its pod takes off the node only if it is not killed.
+// unmountImages unmounts the image service's volume, which its pod unmounts only if it is not killed.
 func unmountImages(h *host.Host, r workflow.Reporter) error {
 	mounts, err := owned.Mounts(h)
 	if err != nil {
@@ -222,7 +221,7 @@ func unmountImages(h *host.Host, r workflow.Reporter) error {
 	return nil
 }
 
-// WithdrawPhase takes a machine whose join as a control-plane node failed out of its cluster.
+// WithdrawPhase removes a machine from its cluster after its join as a control-plane node failed.
 func WithdrawPhase() host.Phase {
 	return host.Phase{Name: "withdraw", Short: "Take this machine out of etcd", Timeout: 9 * removalTimeout, Run: withdraw,
 		Skip: workflow.SkipIf("this machine joined no etcd", func(h *host.Host) bool { return !h.Config.Join.ControlPlane }),
@@ -231,11 +230,11 @@ func WithdrawPhase() host.Phase {
 		}}
 }
 
-// withdraw takes a machine whose join as a control-plane node failed out of its cluster, before its data goes: a voter of etcd that is gone counts against
-// the majority, and of two voters the other one alone is none. It fails while the member cannot be removed.
+// withdraw removes a machine from its cluster after its join as a control-plane node failed, before its data is deleted: a lost voter of etcd counts against the
+// majority, and one of two voters alone has none. It fails while the member cannot be removed.
 func withdraw(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if !h.Files.Exists(etcdClientCert+".crt") || !h.Files.Exists(AdminKubeconfig) {
-		return nil // it has not come so far
+		return nil // the join did not get that far
 	}
 	if err := leaveMember(ctx, h, r); err != nil {
 		return finding.Errorf("OCA-4154", "The join cannot be rolled back: the cluster would keep a member of etcd that is gone",
@@ -249,7 +248,7 @@ func withdraw(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return nil
 }
 
-// undoInit takes back what the phases of a failed init or join did, for a rollback.
+// undoInit undoes the phases of a failed init or join, for a rollback.
 func undoInit(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if !owned.NodeOf(h).Made {
 		return nil
@@ -275,7 +274,7 @@ func undoInit(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return owned.Forget(h)
 }
 
-// residue are the paths and mounts of this node that are left.
+// residue returns the paths and mounts of this node that are left.
 func residue(h *host.Host) ([]string, error) {
 	left, err := owned.Files(h)
 	if err != nil {

@@ -42,7 +42,7 @@ func TestResetWorksWithoutAnAPIServer(t *testing.T) {
 		write(t, h, f, "x")
 	}
 	moved := []string{AdminKubeconfig, manifest("etcd"), pkiDir + "/etcd/ca.crt", KubeletConfigFile}
-	for _, f := range moved { // a move has changed what kubeadm made
+	for _, f := range moved { // an address change has modified kubeadm's file
 		if err := h.Files.WriteFile(f, []byte("y"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +78,7 @@ func TestResetWorksWithoutAnAPIServer(t *testing.T) {
 	}
 }
 
-// A node that ocadm did not make is not touched: its kubelet runs on, its Node stays, nothing is asked of any program.
+// reset does not touch a node that ocadm did not make: its kubelet keeps running, its Node stays, and no program is run.
 func TestResetLeavesTheNodeOfOthers(t *testing.T) {
 	rec := &host.Recorder{}
 	h := fakeHost(t, rec)
@@ -98,7 +98,7 @@ func TestResetLeavesTheNodeOfOthers(t *testing.T) {
 	}
 }
 
-// A kubelet that runs on mounts volumes below what reset removes.
+// A running kubelet would mount volumes below what reset removes.
 func TestResetNeedsAStoppedKubelet(t *testing.T) {
 	h := fakeHost(t, &host.Recorder{Answer: func(c exec.Command) (exec.Result, error) {
 		if slices.Equal(c.Args, []string{"stop", "kubelet"}) {
@@ -114,7 +114,7 @@ func TestResetNeedsAStoppedKubelet(t *testing.T) {
 	if err := cleanupNode(t.Context(), h, &reporter{}); err == nil || !h.Files.Exists(data) {
 		t.Errorf("removed: %v", err)
 	}
-	// An interrupt ends both the stop and the question whether it runs.
+	// An interrupt ends both the stop and the check whether it still runs.
 	ctx, cancel := context.WithCancel(t.Context())
 	interrupted := fakeHost(t, &host.Recorder{Answer: func(c exec.Command) (exec.Result, error) {
 		if slices.Contains(c.Args, "kubelet") {
@@ -132,7 +132,7 @@ func TestResetNeedsAStoppedKubelet(t *testing.T) {
 	}
 }
 
-// A pod that is killed leaves the volume of images mounted on its node: reset would not end while it is there.
+// A killed pod leaves the image volume mounted on its node: reset could not finish with it.
 func TestResetUnmountsTheVolumeOfImages(t *testing.T) {
 	h := fakeHost(t, &host.Recorder{})
 	if err := InitPhases(Order{})[0].Run(t.Context(), h, &reporter{}); err != nil {
@@ -142,14 +142,13 @@ func TestResetUnmountsTheVolumeOfImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, h, "/proc/self/mountinfo", "62 1 8:1 /opt/local-path-provisioner/pvc-1_onecloud_default-glance "+owned.ImagesDir+" rw shared:1 - ext4 /dev/sda1 rw\n")
-	// A directory that stands for a machine cannot unmount anything, and says so.
+	// In a test's directory nothing can be unmounted, which is an error.
 	if err := cleanupNode(t.Context(), h, &reporter{}); err == nil || !strings.Contains(err.Error(), "unmounting "+owned.ImagesDir) {
 		t.Errorf("not unmounted: %v", err)
 	}
 }
 
-// A member that is left in etcd is a voter that is gone. Where the cluster does not answer, or there is no administrator's kubeconfig here, the member of this
-// machine is asked.
+// A member left in etcd is a lost voter. If the cluster does not answer, or this machine has no administrator's kubeconfig, its own member is used.
 func TestResetAsksItsOwnMember(t *testing.T) {
 	h := fakeHost(t, &host.Recorder{})
 	if err := InitPhases(Order{})[0].Run(t.Context(), h, &reporter{}); err != nil {
@@ -189,18 +188,18 @@ func TestResetAsksItsOwnMember(t *testing.T) {
 			_ = c.Close()
 		}
 		asked <- err == nil
-		cancel() // this is no etcd
+		cancel() // this is not an etcd
 	}()
 	if err := leave.Run(ctx, h, &reporter{}); err != nil {
 		t.Error(err)
 	}
-	_ = l.Close() // ends the other goroutine, too
+	_ = l.Close() // ends the other goroutine too
 	if !<-asked {
 		t.Error("the member of this machine was not asked")
 	}
 }
 
-// A join of a control-plane node is not rolled back while the cluster would keep its member of etcd: of two voters, one alone is no majority.
+// A control-plane join is not rolled back while the cluster would keep its etcd member: one of two voters alone has no majority.
 func TestRollbackKeepsAMember(t *testing.T) {
 	h := fakeHost(t, &host.Recorder{})
 	h.Config.Join.ControlPlane = true
@@ -216,7 +215,7 @@ func TestRollbackKeepsAMember(t *testing.T) {
 	if found := finding.Of(plan[0].Undo(t.Context(), h, &reporter{})); len(found) != 1 || found[0].Code != "OCA-4154" || !h.Files.Exists(data) {
 		t.Errorf("%+v", found)
 	}
-	if err := h.Files.Remove(etcdClientCert + ".crt"); err != nil { // it has not come so far
+	if err := h.Files.Remove(etcdClientCert + ".crt"); err != nil { // the join did not get that far
 		t.Fatal(err)
 	}
 	if err := plan[0].Undo(t.Context(), h, &reporter{}); err != nil || h.Files.Exists(manifest("etcd")) {
@@ -224,13 +223,13 @@ func TestRollbackKeepsAMember(t *testing.T) {
 	}
 }
 
-// runtimeOfPods is a container runtime that has two pods, one of them with keepalived; the first stop of one of them fails.
+// runtimeOfPods is a container runtime with two pods, one of them with keepalived; the first stop of one of them fails.
 type runtimeOfPods struct {
 	cri.UnimplementedRuntimeServiceServer
 	mu    sync.Mutex
 	pods  []string
 	stops int
-	// ended is whether keepalived was asked to end, killed whether it ran when a pod was stopped.
+	// ended is set if keepalived was asked to end, killed if it was running when a pod was stopped.
 	ended, killed bool
 }
 
@@ -274,7 +273,7 @@ func (r *runtimeOfPods) RemovePodSandbox(_ context.Context, in *cri.RemovePodSan
 
 func TestRemovePods(t *testing.T) {
 	h := fakeHost(t, nil)
-	root, err := os.MkdirTemp("", "cri") // the path of a socket is short
+	root, err := os.MkdirTemp("", "cri") // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 )
 
-// Skew returns why a cluster of one version cannot be upgraded to another by this program, "" if it can. kubelets are the versions of the kubelets. The
-// rules are kubeadm's (EnforceVersionPolicies, which prints to the standard output, so it is not called), except that it never goes back.
+// Skew returns why this program cannot upgrade a cluster from one version to another, "" if it can. kubelets are the kubelets' versions. The rules are kubeadm's
+// (EnforceVersionPolicies, which is not called because it prints to standard output), except that downgrades are never allowed.
 func Skew(from, to string, kubelets []string) string {
 	f, ferr := utilversion.ParseSemantic(from)
 	t, terr := utilversion.ParseSemantic(to)
@@ -41,7 +41,7 @@ func Skew(from, to string, kubelets []string) string {
 	return ""
 }
 
-// KubeletFits returns why a kubelet cannot work with an API server, "" if it can: it is never newer, and at most three minor versions older.
+// KubeletFits returns why a kubelet cannot work with an API server, "" if it can: it must not be newer, nor more than three minor versions older.
 func KubeletFits(kubelet, apiServer string) string {
 	k, kerr := utilversion.ParseSemantic(kubelet)
 	a, aerr := utilversion.ParseSemantic(apiServer)

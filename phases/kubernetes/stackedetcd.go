@@ -27,11 +27,10 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// learnerPatience is how long a join waits for the join of another machine. kubeadm gives a learner two minutes to start and two to catch up.
+// learnerPatience is how long a join waits for another machine's join. kubeadm gives a learner two minutes to start and two to catch up.
 const learnerPatience = 5 * time.Minute
 
-// OpenEtcd connects to the etcd of the cluster with the certificates of this control-plane node. Its members are those that have announced
-// themselves on their Pods. Close the client.
+// OpenEtcd connects to the cluster's etcd with the certificates of this control-plane node. It finds the members by the annotations of their Pods. Close the client.
 func OpenEtcd(ctx context.Context, h *host.Host, k client.Client) (*etcd.Client, error) {
 	pods, err := podsOf(ctx, k, constants.Etcd)
 	if err != nil {
@@ -50,14 +49,14 @@ func OpenEtcd(ctx context.Context, h *host.Host, k client.Client) (*etcd.Client,
 	return etcd.Open(ctx, c)
 }
 
-// podsOf lists the static pods of a component of kubeadm's on all control-plane nodes.
+// podsOf lists the static pods of a kubeadm component on all control-plane nodes.
 func podsOf(ctx context.Context, k client.Reader, component string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	err := k.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), client.MatchingLabels{"component": component, "tier": "control-plane"})
 	return pods.Items, err
 }
 
-// peerOfClient is the peer URL of a member of kubeadm's, which listens for its peers on the port after that for clients.
+// peerOfClient returns the peer URL of a member set up by kubeadm: its peer port is the one after its client port.
 func peerOfClient(url string) string {
 	return strings.TrimSuffix(url, strconv.Itoa(constants.EtcdListenClientPort)) + strconv.Itoa(constants.EtcdListenPeerPort)
 }
@@ -66,10 +65,10 @@ func ownPeerURL(c *config.Config) string {
 	return "https://" + net.JoinHostPort(advertiseAddress(c), strconv.Itoa(constants.EtcdListenPeerPort))
 }
 
-// etcdClientCert is by what ocadm, as kubeadm does, proves itself to etcd.
+// etcdClientCert is the certificate with which ocadm, like kubeadm, authenticates to etcd.
 const etcdClientCert = pkiDir + "/etcd/healthcheck-client"
 
-// EtcdTLS is for a client of the etcd of this control-plane node.
+// EtcdTLS returns the TLS configuration for clients of this control-plane node's etcd.
 func EtcdTLS(files host.Files) (*tls.Config, error) {
 	ca, err := files.ReadFile(pkiDir + "/etcd/ca.crt")
 	if err != nil {
@@ -84,8 +83,8 @@ func EtcdTLS(files host.Files) (*tls.Config, error) {
 	return out, nil
 }
 
-// checkEtcdPhase is the last look before the machine becomes part of the cluster: with the administrator's permissions that it has now, everything
-// that would make it harm the cluster can be seen.
+// checkEtcdPhase is the last check before the machine becomes part of the cluster: with the administrator's permissions that it now has, it can see everything that
+// would make the join harm the cluster.
 func checkEtcdPhase(after string) host.Phase {
 	return host.Phase{
 		Name: checkEtcdName, Short: "Check that the cluster can take another control-plane node", After: []string{after}, Skip: NotControlPlane, ReadOnly: true,
@@ -109,14 +108,14 @@ func checkEtcdPhase(after string) host.Phase {
 			defer c.Close()
 			own := etcd.Member{PeerURL: ownPeerURL(h.Config)}
 			if !hasEtcd(h) {
-				own.Name = h.Config.Node.Name // former-member removes what has this name, or refuses
+				own.Name = h.Config.Node.Name // former-member removes a member of this name, or refuses
 			}
 			return AwaitLearners(ctx, own, c, r)
 		},
 	}
 }
 
-// AwaitLearners waits until no other machine than the one with a name or a peer URL joins etcd, which takes one learner at a time.
+// AwaitLearners waits until no machine other than own (by name or peer URL) is joining etcd, which accepts one learner at a time.
 func AwaitLearners(ctx context.Context, own etcd.Member, c *etcd.Client, r workflow.Reporter) error {
 	ctx, cancel := context.WithTimeout(ctx, learnerPatience)
 	defer cancel()
@@ -140,7 +139,7 @@ func AwaitLearners(ctx context.Context, own etcd.Member, c *etcd.Client, r workf
 		"complete the join of that machine: run its join command again there; or undo it: ocadm reset; if it is lost, on a control-plane node: ocadm node remove "+other.Node())
 }
 
-// otherLearner is the member of another machine whose join has not ended. This machine's own goes on.
+// otherLearner returns the member of another machine whose join has not finished. This machine's own join continues.
 func otherLearner(list []etcd.Listed, own etcd.Member) (etcd.Listed, bool) {
 	at := slices.IndexFunc(list, func(m etcd.Listed) bool {
 		return (m.Learner || !m.Started()) && !m.At(own.PeerURL) && (m.Name == "" || m.Name != own.Name)
@@ -151,7 +150,7 @@ func otherLearner(list []etcd.Listed, own etcd.Member) (etcd.Listed, bool) {
 	return list[at], true
 }
 
-// ObserveEtcd opens a client and returns what the members of etcd report. The error is a finding. Close the client.
+// ObserveEtcd opens a client and returns the reports of etcd's members. Errors are findings. Close the client.
 func ObserveEtcd(ctx context.Context, open func(context.Context) (*etcd.Client, error)) (*etcd.Client, []etcd.Observed, error) {
 	c, err := open(ctx)
 	if err != nil {
@@ -165,7 +164,7 @@ func ObserveEtcd(ctx context.Context, open func(context.Context) (*etcd.Client, 
 	return c, all, nil
 }
 
-// EtcdUnwell is the finding of an etcd that does not answer.
+// EtcdUnwell returns the finding for an etcd that does not answer.
 func EtcdUnwell(err error) error {
 	if len(finding.Of(err)) > 0 {
 		return err
@@ -173,7 +172,7 @@ func EtcdUnwell(err error) error {
 	return finding.Errorf("OCA-4136", "etcd of the cluster does not answer", "on a control-plane node: kubectl -n kube-system get pods -l component=etcd -o wide", "%w", err)
 }
 
-// memberVotes is the check of etcd-join: this node's member is no learner any more.
+// memberVotes is the check of etcd-join: this node's member is no longer a learner.
 func memberVotes(ctx context.Context, h *host.Host) (bool, error) {
 	if there, err := manifestWhole(h, constants.Etcd); !there || err != nil {
 		return false, err
@@ -189,8 +188,7 @@ func memberVotes(ctx context.Context, h *host.Host) (bool, error) {
 	})(ctx, h)
 }
 
-// NeedEndpoint is a finding when the address by which nodes reach the control plane is that of one of its nodes: others would not help when that
-// one is lost.
+// NeedEndpoint returns a finding if the control plane's endpoint is the address of one of its nodes: the other nodes would not help if that one is lost.
 func NeedEndpoint(ctx context.Context, k client.Client) error {
 	conf, err := liveClusterConfiguration(ctx, k)
 	if err != nil {
@@ -220,7 +218,7 @@ func NeedEndpoint(ctx context.Context, k client.Client) error {
 		"give it one, on its control-plane node: ocadm ha enable --high-availability-vip ADDRESS, or with --control-plane-endpoint HOST:PORT")
 }
 
-// leaveEtcd removes this machine's member, be it a learner whose join did not end. The machine leaves also when that is not possible.
+// leaveEtcd removes this machine's member, even a learner whose join did not finish. The machine leaves the cluster even if that fails.
 func leaveEtcd(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err := leaveMember(ctx, h, r); err != nil {
 		r.Info("the member of etcd could not be removed: %v; if the cluster has other control-plane nodes, on one of them: ocadm node remove %s",
@@ -229,8 +227,8 @@ func leaveEtcd(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return nil
 }
 
-// leaveMember finds etcd through the cluster or, where that does not answer, through the member of this machine. A member that is left behind is a voter that
-// is gone: of two, the other one alone is no majority.
+// leaveMember finds etcd through the cluster or, if that does not answer, through this machine's member. A member left behind is a lost voter: if there were two,
+// the other one alone has no majority.
 func leaveMember(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	err := removeMember(ctx, h, r, func(ctx context.Context) (*etcd.Client, error) {
 		k, err := h.Kube(ctx)
@@ -277,7 +275,7 @@ func removeMember(ctx context.Context, h *host.Host, r workflow.Reporter, open f
 	return nil
 }
 
-// ownPeer is the peer URL of this machine's member, as its manifest has it: reset is not given the addresses of init or join again.
+// ownPeer returns the peer URL of this machine's member from its manifest, because reset does not get the addresses that init or join got.
 func ownPeer(h *host.Host) string {
 	var pod corev1.Pod
 	if yaml.Unmarshal([]byte(h.Files.Text(manifest(constants.Etcd))), &pod) == nil {

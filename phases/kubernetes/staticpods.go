@@ -23,10 +23,10 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// stoppedDir keeps the manifests of static pods that are stopped. Package owned removes it.
+// stoppedDir holds the manifests of stopped static pods. Package owned removes it.
 const stoppedDir = kubernetesDir + "/tmp/kubeadm-stopped-by-ocadm"
 
-// StaticPods are those of a control-plane node, in the order in which they start.
+// StaticPods returns the static pods of a control-plane node, in the order in which they start.
 func StaticPods() []string {
 	return append([]string{constants.Etcd}, constants.ControlPlaneComponents...)
 }
@@ -36,20 +36,20 @@ const (
 	podNameLabel       = "io.kubernetes.pod.name"
 	// restartStop is how long a container may take to end.
 	restartStop = 30 * time.Second
-	// staticPodTimeout is more than the containers of all static pods need to end, one after the other.
+	// staticPodTimeout is more than the containers of all static pods need to end one after the other.
 	staticPodTimeout = 4 * time.Minute
 )
 
-// StoppedPods are the static pods whose manifests were moved away.
+// StoppedPods returns the static pods whose manifests were moved away.
 func StoppedPods(h *host.Host) []string {
 	return slices.DeleteFunc(StaticPods(), func(name string) bool { return !h.Files.Exists(stopped(name)) || h.Files.Exists(manifest(name)) })
 }
 
 func stopped(name string) string { return path.Join(stoppedDir, name+".yaml") }
 
-// StopStaticPods moves the manifests of static pods away, as kubeadm does, and waits until their containers have ended. A manifest that is nowhere is left.
-// A kubelet that was started while its API server did not answer keeps them running, and starts them again. So it is restarted, which makes it forget them,
-// and the containers are ended through the runtime.
+// StopStaticPods moves the manifests of static pods away, as kubeadm does, and waits until their containers have ended. It skips missing manifests. A kubelet that
+// was started while its API server did not answer keeps such pods running and restarts them. So the kubelet is restarted, to make it forget them, and the containers
+// are stopped through the runtime.
 func StopStaticPods(ctx context.Context, h *host.Host, r workflow.Reporter, names ...string) error {
 	if err := os.MkdirAll(h.Files.Path(stoppedDir), 0o700); err != nil {
 		return fmt.Errorf("stopping static pods: %w", err)
@@ -93,7 +93,7 @@ func StopStaticPods(ctx context.Context, h *host.Host, r workflow.Reporter, name
 	return err
 }
 
-// startStaticPod moves the manifest of a static pod back. One that is there already is newer.
+// startStaticPod moves the manifest of a static pod back, unless a newer one is already in place.
 func startStaticPod(h *host.Host, r workflow.Reporter, name string) error {
 	if h.Files.Exists(manifest(name)) {
 		if err := os.Remove(h.Files.Path(stopped(name))); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -120,17 +120,17 @@ func StartStaticPods(h *host.Host, r workflow.Reporter, names ...string) error {
 	return nil
 }
 
-// removeEmpty removes the directory of stopped manifests, and the one of kubeadm around it, when nothing is left in them.
+// removeEmpty removes the directory of stopped manifests, and kubeadm's directory above it, if they are empty.
 func removeEmpty(h *host.Host) {
 	for _, dir := range []string{stoppedDir, path.Dir(stoppedDir)} {
 		if os.Remove(h.Files.Path(dir)) != nil {
-			return // it holds something, or is gone
+			return // not empty, or already gone
 		}
 	}
 }
 
-// RestartStaticPod ends the container of a static pod, which the kubelet starts again at once, and waits until the new one is well. The manifest stays in
-// its place, so there is nothing to put back if this is cut off.
+// RestartStaticPod stops the container of a static pod, which the kubelet restarts immediately, and waits until the new one is healthy. The manifest stays in place,
+// so an interruption leaves nothing to restore.
 func RestartStaticPod(ctx context.Context, h *host.Host, r workflow.Reporter, name string) error {
 	before, err := staticContainers(ctx, h, []string{name})
 	if err != nil {
@@ -153,7 +153,7 @@ func stopContainer(ctx context.Context, h *host.Host, name string, c *cri.Contai
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // nothing was written that could be lost
+	defer func() { _ = conn.Close() }() // no pending writes
 	ctx, cancel := context.WithTimeout(ctx, restartStop+criTimeout)
 	defer cancel()
 	_, err = cri.NewRuntimeServiceClient(conn).StopContainer(ctx, &cri.StopContainerRequest{ContainerId: c.GetId(), Timeout: int64(restartStop.Seconds())})
@@ -163,7 +163,7 @@ func stopContainer(ctx context.Context, h *host.Host, name string, c *cri.Contai
 	return nil
 }
 
-// AwaitStaticPod waits until another container of a static pod than the given one runs and is well.
+// AwaitStaticPod waits until a static pod runs a container other than the given one, and it is healthy.
 func AwaitStaticPod(ctx context.Context, h *host.Host, r workflow.Reporter, name string, not *cri.Container) error {
 	runs := func(ctx context.Context, h *host.Host) string {
 		now, err := staticContainers(ctx, h, []string{name})
@@ -185,7 +185,7 @@ func AwaitStaticPod(ctx context.Context, h *host.Host, r workflow.Reporter, name
 	}, nil, diagnosePod(name))
 }
 
-// staticContainers are the running containers of static pods, by name.
+// staticContainers returns the running containers of static pods, by name.
 func staticContainers(ctx context.Context, h *host.Host, names []string) (map[string]*cri.Container, error) {
 	list, err := systemContainers(ctx, h, &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING})
 	if err != nil {
@@ -200,7 +200,7 @@ func staticContainers(ctx context.Context, h *host.Host, names []string) (map[st
 	return out, nil
 }
 
-// RunningContainers are the names of the containers of kube-system that run on this machine.
+// RunningContainers returns the names of the running containers of kube-system on this machine.
 func RunningContainers(ctx context.Context, h *host.Host) ([]string, error) {
 	list, err := systemContainers(ctx, h, &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING})
 	var out []string
@@ -210,7 +210,7 @@ func RunningContainers(ctx context.Context, h *host.Host) ([]string, error) {
 	return out, err
 }
 
-// staleContainers are the running containers of the static pod of this node that began before the newest of the files was written.
+// staleContainers returns the running containers of this node's static pod that started before the newest of the files was written.
 func staleContainers(ctx context.Context, h *host.Host, pod string, files ...string) ([]*cri.Container, error) {
 	list, err := systemContainers(ctx, h, &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING})
 	at := newest(h, files...)
@@ -219,13 +219,13 @@ func staleContainers(ctx context.Context, h *host.Host, pod string, files ...str
 	}), err
 }
 
-// systemContainers are the containers of kube-system in a state, or with nil in any.
+// systemContainers returns the containers of kube-system in a state; nil means any state.
 func systemContainers(ctx context.Context, h *host.Host, state *cri.ContainerStateValue) ([]*cri.Container, error) {
 	conn, err := h.CRI()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = conn.Close() }() // nothing was written that could be lost
+	defer func() { _ = conn.Close() }() // no pending writes
 	ctx, cancel := context.WithTimeout(ctx, criTimeout)
 	defer cancel()
 	list, err := cri.NewRuntimeServiceClient(conn).ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{

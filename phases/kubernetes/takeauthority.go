@@ -39,8 +39,8 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// SignAnew lets the authority that signs now sign what another has signed: on a control-plane node with its key, for the kubelet of a worker through the
-// API. Keys are new, too.
+// SignAnew re-signs the certificates of other CAs with the current signing CA: on a control-plane node with the CA's key, for a worker's kubelet through the API.
+// Keys are new too.
 func SignAnew(ctx context.Context, h *host.Host, r workflow.Reporter, t Trust) error {
 	list, err := unsigned(h, t)
 	if err != nil {
@@ -67,7 +67,7 @@ func SignAnew(ctx context.Context, h *host.Host, r workflow.Reporter, t Trust) e
 	return nil
 }
 
-// requestKubeletClient asks the API for a client certificate of the kubelet, as the kubelet does, and links it. The kubelet has to be restarted.
+// requestKubeletClient requests a client certificate through the API, as the kubelet does, and links it. The kubelet must then be restarted.
 func requestKubeletClient(ctx context.Context, h *host.Host, now time.Time) error {
 	old, err := readCertificate(h, kubeletClientPEM)
 	if err != nil {
@@ -122,7 +122,7 @@ func requestKubeletClient(ctx context.Context, h *host.Host, now time.Time) erro
 	return linkKubeletClient(h, slices.Concat(bytes.TrimSpace(signed), []byte("\n"), encoded), now)
 }
 
-// linkKubeletClient writes a certificate of the kubelet with its key, and links it as the kubelet does.
+// linkKubeletClient writes a kubelet certificate with its key, and links it as the kubelet does.
 func linkKubeletClient(h *host.Host, pair []byte, now time.Time) error {
 	name := filepath.Join(filepath.Dir(kubeletClientPEM), "kubelet-client-"+now.UTC().Format("2006-01-02-15-04-05")+".pem")
 	if err := h.Files.Replace(name, pair, 0o600); err != nil {
@@ -141,14 +141,14 @@ func linkKubeletClient(h *host.Host, pair []byte, now time.Time) error {
 	return kubeletReads(h)
 }
 
-// TakenUp reports whether the container of a static pod began after the newest of the files that it reads at its start.
+// TakenUp reports whether the container of a static pod started after the newest of the files that it reads at startup.
 func TakenUp(ctx context.Context, h *host.Host, pod string, files ...string) (bool, error) {
 	running, err := staticContainers(ctx, h, []string{pod})
 	c := running[pod]
 	return c != nil && created(c).After(newest(h, files...)), err
 }
 
-// newest is when the newest of the files was written; those that do not exist are left out.
+// newest returns when the newest of the files was written; it skips missing ones.
 func newest(h *host.Host, files ...string) (at time.Time) {
 	for _, f := range files {
 		if st, err := h.Files.Stat(f); err == nil && st.ModTime().After(at) {
@@ -158,18 +158,18 @@ func newest(h *host.Host, files ...string) (at time.Time) {
 	return at
 }
 
-// ManagerFiles and SchedulerFiles are what the controller manager and the scheduler read at their start.
+// ManagerFiles returns the files that the controller manager reads at startup.
 func ManagerFiles() []string {
 	return []string{manifest(constants.KubeControllerManager), pkiDir + "/ca.crt", pkiDir + "/ca.key", signerFile, kubernetesDir + "/controller-manager.conf"}
 }
 
-// SchedulerFiles are those of the scheduler.
+// SchedulerFiles returns the files that the scheduler reads at startup.
 func SchedulerFiles() []string { return []string{kubernetesDir + "/scheduler.conf"} }
 
-// EtcdFiles are those of the authority of etcd, which etcd and the API server read at their start. They read certificates that it signed again while they run.
+// EtcdFiles returns the files of etcd's CA, which etcd and the API server read only at startup. They reload the certificates that it signed at run time.
 func EtcdFiles() []string { return []string{pkiDir + "/" + EtcdAuthority + ".crt"} }
 
-// TakeUpEtcd restarts etcd of this node as TakeUp does, once all members answer: beside one that does not, the others may be too few meanwhile.
+// TakeUpEtcd restarts this node's etcd like TakeUp, but only once all members answer: if one does not, the others may lose the majority meanwhile.
 func TakeUpEtcd(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	limited, cancel := context.WithTimeout(ctx, reloadPatience)
 	defer cancel()
@@ -184,7 +184,7 @@ func TakeUpEtcd(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		"ocadm etcd status shows the members; repair the one that does not answer, or remove its node: ocadm node remove NAME; then run the same command again", "%w", err)
 }
 
-// TakeUp restarts the static pod and waits until it is well. A changed manifest restarts it by itself.
+// TakeUp restarts the static pod and waits until it is healthy. A changed manifest restarts the pod by itself.
 func TakeUp(ctx context.Context, h *host.Host, r workflow.Reporter, pod string) error {
 	running, err := staticContainers(ctx, h, []string{pod})
 	if err != nil {
@@ -202,7 +202,7 @@ func TakeUp(ctx context.Context, h *host.Host, r workflow.Reporter, pod string) 
 	return nil
 }
 
-// StopContainers ends the containers of a static pod that began before its files were written; the kubelet starts them again.
+// StopContainers stops the containers of a static pod that started before its files were written; the kubelet restarts them.
 func StopContainers(ctx context.Context, h *host.Host, r workflow.Reporter, pod string, files ...string) error {
 	list, err := staleContainers(ctx, h, pod, files...)
 	if err != nil {
@@ -217,7 +217,7 @@ func StopContainers(ctx context.Context, h *host.Host, r workflow.Reporter, pod 
 	return nil
 }
 
-// StaleContainers are the names of those containers.
+// StaleContainers returns the names of those containers.
 func StaleContainers(ctx context.Context, h *host.Host, pod string, files ...string) (names []string, err error) {
 	list, err := staleContainers(ctx, h, pod, files...)
 	for _, c := range list {
@@ -226,10 +226,10 @@ func StaleContainers(ctx context.Context, h *host.Host, pod string, files ...str
 	return names, err
 }
 
-// kubeletFiles are what the kubelet reads at its start.
+// kubeletFiles are the files that the kubelet reads at startup.
 var kubeletFiles = []string{KubeletKubeconfig}
 
-// KubeletStale reports whether the kubelet began before its kubeconfig was written.
+// KubeletStale reports whether the kubelet started before its kubeconfig was written.
 func KubeletStale(ctx context.Context, h *host.Host) (bool, error) {
 	res, err := h.Systemctl(ctx, "show", "kubelet", "--property=ExecMainStartTimestampMonotonic", "--value")
 	if err != nil {
@@ -237,7 +237,7 @@ func KubeletStale(ctx context.Context, h *host.Host) (bool, error) {
 	}
 	since, err := strconv.ParseInt(strings.TrimSpace(res.Stdout), 10, 64)
 	if err != nil || since == 0 {
-		return true, nil //nolint:nilerr // it does not run
+		return true, nil //nolint:nilerr // not running
 	}
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -247,7 +247,7 @@ func KubeletStale(ctx context.Context, h *host.Host) (bool, error) {
 	return began.Before(newest(h, kubeletFiles...)), nil
 }
 
-// markKubelet makes the kubelet stale: it keeps the certificate that it has read.
+// markKubelet makes the kubelet stale, because it keeps using the certificate that it has read.
 func markKubelet(h *host.Host) error {
 	now := time.Now()
 	if err := os.Chtimes(h.Files.Path(KubeletKubeconfig), now, now); err != nil {
@@ -256,7 +256,7 @@ func markKubelet(h *host.Host) error {
 	return nil
 }
 
-// RestartKubelet restarts it and waits until it has renewed the lease of its node.
+// RestartKubelet restarts the kubelet and waits until it has renewed its node's lease.
 func RestartKubelet(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	at := time.Now()
 	if err := h.Start(ctx, r, "kubelet", true); err != nil {
@@ -287,8 +287,8 @@ func RestartKubelet(ctx context.Context, h *host.Host, r workflow.Reporter) erro
 	return explained(ctx, h, diagnoseKubelet, err)
 }
 
-// APIServerTakes returns why the API server of this node does not serve with its certificate and accept exactly the present authorities, "" if it does. A server
-// names the authorities of client certificates in the handshake.
+// APIServerTakes returns why this node's API server does not serve with its certificate and accept exactly the current CAs, "" if it does. A server names the CAs of
+// accepted client certificates in the handshake.
 func APIServerTakes(ctx context.Context, h *host.Host, t Trust) string {
 	if why := serves(constants.KubeAPIServer)(ctx, h); why != "" {
 		return why
@@ -296,7 +296,7 @@ func APIServerTakes(ctx context.Context, h *host.Host, t Trust) string {
 	want, accepted := map[string]bool{}, map[string]bool{} // by subject
 	for name, raw := range t.Certs {
 		if name == EtcdAuthority {
-			continue // it signs no client of the API server
+			continue // it signs no client certificates for the API server
 		}
 		list, err := certutil.ParseCertsPEM(raw)
 		if err != nil {
@@ -321,14 +321,14 @@ func APIServerTakes(ctx context.Context, h *host.Host, t Trust) string {
 	if err != nil {
 		return err.Error()
 	}
-	_ = conn.Close() // nothing was sent
+	_ = conn.Close() // no pending writes
 	if !maps.Equal(want, accepted) {
 		return "it accepts other certificate authorities yet"
 	}
 	return ""
 }
 
-// AwaitAPIServer waits until it takes them.
+// AwaitAPIServer waits until APIServerTakes returns "".
 func AwaitAPIServer(ctx context.Context, h *host.Host, r workflow.Reporter, t Trust) error {
 	ctx, cancel := context.WithTimeout(ctx, reloadPatience)
 	defer cancel()

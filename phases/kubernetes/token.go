@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// Token lets machines join the cluster for a while. Its String is a secret.
+// Token lets machines join the cluster for a limited time. Its String is a secret.
 type Token struct {
 	ID          string    `json:"id"`
 	Secret      string    `json:"-"`
@@ -30,10 +30,10 @@ type Token struct {
 	Groups      []string  `json:"groups,omitempty"`
 }
 
-// String is the token as join takes it.
+// String returns the token in the form that join expects.
 func (t Token) String() string { return t.ID + "." + t.Secret }
 
-// Joins reports whether a machine can join with the token at the given time.
+// Joins reports whether a machine can join with the token at this time.
 func (t Token) Joins(now time.Time) bool {
 	return (t.Expires.IsZero() || t.Expires.After(now)) &&
 		slices.Contains(t.Usages, "signing") && slices.Contains(t.Usages, "authentication") &&
@@ -46,17 +46,17 @@ func tokenUsages() []string { return []string{"signing", "authentication"} }
 
 func tokenGroups() []string { return []string{defaultTokenGroup} }
 
-// TokenOptions are the settings of a new token; the zero value gives a random one for 24 hours.
+// TokenOptions holds the settings of a new token; the zero value gives a random one for 24 hours.
 type TokenOptions struct {
 	Token       string // empty: random
 	TTL         time.Duration
-	Forever     bool // no expiry, whatever TTL says
+	Forever     bool // no expiry, regardless of TTL
 	Description string
 	Usages      []string
 	Groups      []string
 }
 
-// GenerateToken makes a random token without telling any cluster.
+// GenerateToken returns a random token without creating it in a cluster.
 func GenerateToken() (string, error) {
 	t, err := bootstraputil.GenerateBootstrapToken()
 	if err != nil {
@@ -65,7 +65,7 @@ func GenerateToken() (string, error) {
 	return t, nil
 }
 
-// CreateToken makes a token that the cluster knows.
+// CreateToken creates a token in the cluster.
 func CreateToken(ctx context.Context, c client.Client, o TokenOptions, now time.Time) (Token, error) {
 	if o.Token == "" {
 		var err error
@@ -101,13 +101,13 @@ func CreateToken(ctx context.Context, c client.Client, o TokenOptions, now time.
 	return tokenOf(t), nil
 }
 
-// ListTokens returns the cluster's tokens by ID; malformed Secrets are left out.
+// ListTokens returns the cluster's tokens by ID, skipping malformed Secrets.
 func ListTokens(ctx context.Context, c client.Client) ([]Token, error) {
 	var secrets corev1.SecretList
 	if err := c.List(ctx, &secrets, client.InNamespace(metav1.NamespaceSystem)); err != nil {
 		return nil, fmt.Errorf("listing bootstrap tokens: %w", err)
 	}
-	out := []Token{} // a script gets a list, be it empty
+	out := []Token{} // scripts get a list, even if empty
 	for i := range secrets.Items {
 		if secrets.Items[i].Type != bootstrapapi.SecretTypeBootstrapToken {
 			continue
@@ -120,7 +120,7 @@ func ListTokens(ctx context.Context, c client.Client) ([]Token, error) {
 	return out, nil
 }
 
-// DeleteToken takes a token, or its ID, from the cluster.
+// DeleteToken deletes a token from the cluster, given the token or its ID.
 func DeleteToken(ctx context.Context, c client.Client, token string) error {
 	id, _, _ := strings.Cut(token, ".")
 	if !bootstraputil.IsValidBootstrapTokenID(id) {
@@ -144,7 +144,7 @@ func tokenOf(t bootstraptokenv1.BootstrapToken) Token {
 	return out
 }
 
-// usableToken is the token with the longest life ahead that a machine can join with.
+// usableToken returns the longest-lived of the tokens with which a machine can join.
 func usableToken(tokens []Token, now time.Time) (Token, bool) {
 	var best Token
 	found := false

@@ -90,7 +90,7 @@ func TestJoinCommand(t *testing.T) {
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	// For a machine without ocadm: the digest of the authority is in the line, and the token is no argument of curl. Package depot runs it.
+	// For a machine without ocadm: the line contains the CA's digest, and curl does not get the token as an argument. Package depot runs it.
 	line, err := DownloadCommand(t.Context(), h, "abcdef.0123456789abcdef", "ocadm join x")
 	for _, curl := range strings.Split(line, "curl ")[1:] {
 		if curl, _, _ = strings.Cut(curl, " && "); strings.Contains(strings.TrimSuffix(curl, "| "), "abcdef.") {
@@ -102,11 +102,11 @@ func TestJoinCommand(t *testing.T) {
 		!strings.HasSuffix(line, " && mv -f /usr/local/bin/ocadm.new /usr/local/bin/ocadm && /usr/local/bin/ocadm join x") {
 		t.Errorf("download %s, %v", line, err)
 	}
-	// The same token again, with what the node is to do.
+	// The same token again, with the node's roles.
 	if again, _ := JoinCommand(t.Context(), h, JoinRoles{Host: true, Controller: true}); again != got+" --enable-host-agent --as-onecloud-controller" {
 		t.Errorf("with roles: %s", again)
 	}
-	// A worker takes its images from where the cluster's come from, and the cluster's version.
+	// A worker uses the cluster's image source and version.
 	for _, tt := range []struct{ kubernetes, all, want string }{
 		{"registry.k8s.io", "", ""},
 		{"10.0.0.9:5000/k8s", "", " --kubernetes-image-repository 10.0.0.9:5000/k8s"},
@@ -128,7 +128,7 @@ func TestJoinCommand(t *testing.T) {
 		}
 	}
 	h.Kube = func(context.Context) (client.WithWatch, error) { return c, nil }
-	// Where no registry is asked, a worker asks none either.
+	// If the cluster uses no registry, neither does a worker.
 	for text, want := range map[string]bool{"server = \"https://10.0.0.1:6444\"\n": true, "[host.\"https://10.0.0.1:6444\"]\n": false} {
 		if err := h.Files.WriteFile("/etc/containerd/certs.d/_default/hosts.toml", []byte("# ours\n"+text), 0o644); err != nil {
 			t.Fatal(err)
@@ -137,7 +137,7 @@ func TestJoinCommand(t *testing.T) {
 			t.Errorf("with %s: %s, %v", text, got, err)
 		}
 	}
-	// Another cluster's kubeconfig: its authority counts, not that of this machine.
+	// With another cluster's kubeconfig, its CA counts, not this machine's.
 	other := issue(t, nil, time.Now().Add(time.Hour))
 	h.Config.Run.Kubeconfig = "other.conf"
 	h.REST = func(context.Context) (*rest.Config, error) {
@@ -148,14 +148,14 @@ func TestJoinCommand(t *testing.T) {
 	}
 }
 
-// controlPlane answers like an API server that nodes may join.
+// controlPlane answers like the API server of a cluster that nodes may join.
 type controlPlane struct {
 	info       map[string]string
 	authorised bool
 	readyNode  string
 	proxy      string // the configuration of kube-proxy
 	date       time.Time
-	certs      map[string][]byte // what upload-certs left
+	certs      map[string][]byte // the result of upload-certs
 }
 
 func (c controlPlane) ServeHTTP(w http.ResponseWriter, r *http.Request) {

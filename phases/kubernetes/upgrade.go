@@ -27,8 +27,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// UpgradeDir keeps what an unfinished upgrade needs: the manifests before and after, kubeadm's configuration, the previous kubelet. Package owned
-// removes it.
+// UpgradeDir holds the files of an unfinished upgrade: the new and previous manifests, kubeadm's configuration, the previous kubelet. Package owned removes it.
 const UpgradeDir = host.StateDir + "/upgrade"
 
 const (
@@ -38,7 +37,7 @@ const (
 	upgradeConfig = UpgradeDir + "/kubeadm.yaml"
 )
 
-// ClusterVersion is the version of Kubernetes that kubeadm's configuration in the cluster names. A kubelet may read it, too.
+// ClusterVersion returns the version of Kubernetes in kubeadm's configuration in the cluster. A kubelet may read it too.
 func ClusterVersion(ctx context.Context, c client.Client) (string, error) {
 	k, err := liveClusterConfiguration(ctx, c)
 	if err != nil {
@@ -47,7 +46,7 @@ func ClusterVersion(ctx context.Context, c client.Client) (string, error) {
 	return k.KubernetesVersion, nil
 }
 
-// AsTheCluster sets what the images of this cluster are called, and where it answers, in the configuration of a host that has no settings of init or join.
+// AsTheCluster copies the cluster's image settings and endpoint into the configuration of a host that lacks the settings of init or join.
 func AsTheCluster(ctx context.Context, h *host.Host, c client.Client, version string) error {
 	k, err := liveClusterConfiguration(ctx, c)
 	if err != nil {
@@ -62,7 +61,7 @@ func AsTheCluster(ctx context.Context, h *host.Host, c client.Client, version st
 	return nil
 }
 
-// UseValidity sets the lifetime of new certificates in the configuration of a host that has no settings of init: that of the cluster, if it answers.
+// UseValidity sets the lifetime of new certificates for a host that lacks the settings of init: that of the cluster, if it answers.
 func UseValidity(ctx context.Context, h *host.Host) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -75,12 +74,12 @@ func UseValidity(ctx context.Context, h *host.Host) {
 	}
 }
 
-// validity is how long a new certificate lasts.
+// validity returns the lifetime of a new certificate.
 func validity(h *host.Host) time.Duration {
 	return cmp.Or(h.Config.Cluster.CertificateValidity, constants.CertificateValidityPeriod)
 }
 
-// OwnEndpoint is the address and the port of the API server of this control-plane node, as its manifest has them; ok is false where there is none.
+// OwnEndpoint returns the address and port of this control-plane node's API server from its manifest; ok is false if there is none.
 func OwnEndpoint(h *host.Host) (address string, port int, ok bool) {
 	var pod corev1.Pod
 	text := h.Files.Text(manifest(constants.KubeAPIServer))
@@ -96,7 +95,7 @@ func OwnEndpoint(h *host.Host) (address string, port int, ok bool) {
 // IsControlPlane reports whether this machine has the static pods of a control plane.
 func IsControlPlane(h *host.Host) bool { return h.Files.Exists(manifest(constants.KubeAPIServer)) }
 
-// StageManifests lets kubeadm write the static pods of this node for a version beside the present ones, which it leaves. A dry run of kubeadm init does:
+// StageManifests makes kubeadm write this node's static pods for a version next to the current ones, which stay. It uses a dry run of kubeadm init, because
 // kubeadm's own upgrade would replace all of them in one step.
 func StageManifests(ctx context.Context, h *host.Host, r workflow.Reporter, c client.Client, version string) error {
 	doc, err := stagingDocuments(ctx, h, c, version)
@@ -121,7 +120,7 @@ func StageManifests(ctx context.Context, h *host.Host, r workflow.Reporter, c cl
 	return keepInitialCluster(h)
 }
 
-// stagingDocuments are the live configuration of the cluster with another version, and this node's own part.
+// stagingDocuments returns the cluster's live configuration with another version, and this node's own part.
 func stagingDocuments(ctx context.Context, h *host.Host, c client.Client, version string) ([]byte, error) {
 	var cm corev1.ConfigMap
 	if err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, &cm); err != nil {
@@ -160,12 +159,12 @@ func patches(h *host.Host) *kubeadmv1beta4.Patches {
 	return &kubeadmv1beta4.Patches{Directory: PatchesDir}
 }
 
-// keepInitialCluster gives the new manifest of etcd the members that the present one names. kubeadm names this member alone: etcd ignores it once it has data,
-// but it would restart for nothing.
+// keepInitialCluster copies the member list of etcd's current manifest into the new one. kubeadm lists only this member: etcd ignores that once it has data, but the
+// difference would restart it needlessly.
 func keepInitialCluster(h *host.Host) error {
 	name := path.Join(stagedDir, constants.Etcd+".yaml")
 	now, err := readPod(h, manifest(constants.Etcd))
-	if errors.Is(err, fs.ErrNotExist) { // an etcd elsewhere
+	if errors.Is(err, fs.ErrNotExist) { // external etcd
 		return nil
 	}
 	staged, serr := readPod(h, name)
@@ -187,7 +186,7 @@ func keepInitialCluster(h *host.Host) error {
 	return h.Files.Replace(name, raw, 0o600)
 }
 
-// ForgetStaged removes the new manifests of an upgrade that goes to another version now.
+// ForgetStaged removes the new manifests of an upgrade whose target version has changed.
 func ForgetStaged(h *host.Host) error {
 	if err := os.RemoveAll(h.Files.Path(stagedDir)); err != nil {
 		return fmt.Errorf("removing manifests of another upgrade: %w", err)
@@ -218,7 +217,7 @@ func readPod(h *host.Host, file string) (*corev1.Pod, error) {
 	return &pod, nil
 }
 
-// samePod reports whether two manifests mean the same. The order of arguments means nothing to the programs of the control plane.
+// samePod reports whether two manifests are equivalent. The order of arguments does not matter to the programs of the control plane.
 func samePod(a, b *corev1.Pod) bool {
 	norm := func(p *corev1.Pod) *corev1.Pod {
 		p = p.DeepCopy()
@@ -230,12 +229,12 @@ func samePod(a, b *corev1.Pod) bool {
 	return equality.Semantic.DeepEqual(norm(a), norm(b))
 }
 
-// StagedPods are the static pods that have a new manifest, in the order in which they are exchanged.
+// StagedPods returns the static pods that have a new manifest, in the order in which they are exchanged.
 func StagedPods(h *host.Host) []string {
 	return slices.DeleteFunc(StaticPods(), func(name string) bool { return !h.Files.Exists(path.Join(stagedDir, name+".yaml")) })
 }
 
-// StagedImages are those of the new manifests.
+// StagedImages returns the images in the new manifests.
 func StagedImages(h *host.Host) (images []string, err error) {
 	for _, name := range StagedPods(h) {
 		pod, err := readPod(h, path.Join(stagedDir, name+".yaml"))
@@ -249,7 +248,7 @@ func StagedImages(h *host.Host) (images []string, err error) {
 	return images, nil
 }
 
-// StaticVersions are the tags of the images of this node's static pods, by name.
+// StaticVersions returns the image tags of this node's static pods, by name.
 func StaticVersions(h *host.Host) map[string]string {
 	out := map[string]string{}
 	for _, name := range StaticPods() {
@@ -260,10 +259,10 @@ func StaticVersions(h *host.Host) map[string]string {
 	return out
 }
 
-// Tag is the tag of an image.
+// Tag returns the tag of an image.
 func Tag(image string) string { return images.Split(image).Tag }
 
-// WriteUpgradeConfig writes what kubeadm's upgrade phases are given.
+// WriteUpgradeConfig writes the configuration of kubeadm's upgrade phases.
 func WriteUpgradeConfig(h *host.Host, version string) error {
 	u := kubeadmv1beta4.UpgradeConfiguration{TypeMeta: metav1.TypeMeta{APIVersion: kubeadmAPIVersion, Kind: "UpgradeConfiguration"}}
 	u.Apply.KubernetesVersion, u.Apply.Patches, u.Node.Patches = version, patches(h), patches(h)
@@ -277,7 +276,7 @@ func WriteUpgradeConfig(h *host.Host, version string) error {
 	return h.Files.Replace(upgradeConfig, raw, 0o600)
 }
 
-// KubeadmUpgrade runs one phase of kubeadm's upgrade: that of the first control-plane node, which also changes the cluster, or that of other nodes.
+// KubeadmUpgrade runs one phase of kubeadm's upgrade: with first, that of the first control-plane node, which also changes the cluster, else that of other nodes.
 func KubeadmUpgrade(ctx context.Context, h *host.Host, r workflow.Reporter, first bool, phase ...string) error {
 	args := []string{"upgrade", "node", "phase"}
 	if first {
@@ -286,7 +285,7 @@ func KubeadmUpgrade(ctx context.Context, h *host.Host, r workflow.Reporter, firs
 	return kubeadm(ctx, h, r, slices.Concat(args, phase, []string{"--config", upgradeConfig})...)
 }
 
-// NoteUpgrade notes in the ledger, and in the configuration that init wrote, that this release and this version are on the node now.
+// NoteUpgrade records in the ledger, and in the configuration that init wrote, that the node now has this release and this version.
 func NoteUpgrade(h *host.Host, version string) error {
 	if err := noteThisRelease(h.Ledger.Replace); err != nil {
 		return err

@@ -50,7 +50,7 @@ func TestOwnEndpoint(t *testing.T) {
 	}
 }
 
-// API servers may have other ports than 6443, and than each other.
+// API servers may use ports other than 6443, and different ones from each other.
 func TestAPIPorts(t *testing.T) {
 	pod := func(component, node, endpoint string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: component + "-" + node,
@@ -65,7 +65,7 @@ func TestAPIPorts(t *testing.T) {
 	}
 }
 
-// A static pod is replaced only if its new manifest means something else, and goes back to what it was.
+// A static pod is replaced only if its new manifest differs in meaning, and can be restored.
 func TestExchangePlan(t *testing.T) {
 	h := fakeHost(t, &host.Recorder{})
 	const name = "kube-apiserver"
@@ -102,7 +102,7 @@ func TestExchangePlan(t *testing.T) {
 	}
 }
 
-// The members that etcd was started with stay in its manifest: without them it would be restarted for nothing.
+// The member list that etcd was started with stays in its manifest: otherwise etcd would restart needlessly.
 func TestKeepInitialCluster(t *testing.T) {
 	h := fakeHost(t, &host.Recorder{})
 	pod := func(args string) string {
@@ -118,7 +118,7 @@ func TestKeepInitialCluster(t *testing.T) {
 	}
 }
 
-// The release and the version of the node are noted, so that init and join know them.
+// The node's release and version are recorded for init and join.
 func TestNoteUpgrade(t *testing.T) {
 	h := fakeHost(t, &host.Recorder{})
 	write(t, h, ConfigFile, "kind: InitConfiguration\n---\nkind: ClusterConfiguration\nkubernetesVersion: v1.35.8\n")
@@ -150,7 +150,7 @@ volume_manager_selinux_volumes_admitted_total{plugin_name="x",state="actual_stat
 	}
 }
 
-// While nothing is well, the previous manifests of all that a static pod needs are back before the first wait: the wait would never end.
+// While nothing is healthy, all manifests that a static pod depends on are restored before the first wait, which would never end otherwise.
 func TestPutBack(t *testing.T) {
 	pod := func(name, version string) string {
 		return "spec: {containers: [{name: " + name + ", image: \"registry/" + name + ":" + version + "\"}]}"

@@ -21,16 +21,15 @@ import (
 )
 
 const (
-	// startPatience is how long a wait goes on in which neither an answer nor the state of a container changes.
+	// startPatience is how long a wait may go on without a change in the answer or the containers' states.
 	startPatience = 4 * time.Minute
 	probeInterval = 150 * time.Millisecond
 	probeTimeout  = 2 * time.Second
-	// lookInterval is how often a wait looks at the containers, and whether it can still succeed.
+	// lookInterval is how often a wait checks the containers, and whether it can still succeed.
 	lookInterval = 5 * time.Second
 )
 
-// waitControlPlanePhase waits natively instead of by kubeadm: it asks oftener, says what it waits for, gives up early on what cannot
-// succeed, and explains.
+// waitControlPlanePhase waits instead of kubeadm: it polls more often, reports what it waits for, gives up early on what cannot succeed, and explains.
 func waitControlPlanePhase() host.Phase {
 	return host.Phase{
 		Name: "wait-control-plane", Short: "Wait for the control plane to answer", After: []string{"kubelet-start", "etcd", "control-plane"},
@@ -46,7 +45,7 @@ func waitControlPlanePhase() host.Phase {
 	}
 }
 
-// managerPhases wait for what works through the API server.
+// managerPhases wait for components that work through the API server.
 func managerPhases() []host.Phase {
 	return []host.Phase{
 		waitPhase("controller-manager", "Wait for the controller manager", probePod(constants.KubeControllerManager), always(nil),
@@ -55,16 +54,16 @@ func managerPhases() []host.Phase {
 	}
 }
 
-// probe says why something does not answer yet, "" when it does.
+// probe returns why something does not answer yet, "" if it does.
 type probe func(context.Context, *host.Host) string
 
-// hopeless reports whether what is waited for can come no more; nil means that it always can.
+// hopeless reports whether a wait can no longer succeed; nil means that it always can.
 type hopeless func(context.Context, *host.Host) bool
 
-// always is a hopeless that needs not know how things were when the wait began.
+// always wraps a hopeless that does not need the state at the start of the wait.
 func always(f hopeless) func(*host.Host) hopeless { return func(*host.Host) hopeless { return f } }
 
-// diagnose explains why something never came up; it never returns nil.
+// diagnose explains why something never started; it never returns nil.
 type diagnose func(context.Context, *host.Host, error) finding.Finding
 
 func waitPhase(name, short string, p probe, begin func(*host.Host) hopeless, d diagnose) host.Phase {
@@ -77,7 +76,7 @@ func waitPhase(name, short string, p probe, begin func(*host.Host) hopeless, d d
 	}
 }
 
-// await waits until ctx ends: the runner ends it when nothing that is reported here changes any more.
+// await waits until p returns "" or ctx ends, which the runner ends when the reports no longer change.
 func await(ctx context.Context, h *host.Host, r workflow.Reporter, what string, p probe, hopeless hopeless, d diagnose) error {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
@@ -108,7 +107,7 @@ func await(ctx context.Context, h *host.Host, r workflow.Reporter, what string, 
 	}
 }
 
-// evidenceTimeout bounds the gathering of evidence, which goes on when the time of the phase is up.
+// evidenceTimeout bounds the gathering of evidence, which continues after the phase's time is up.
 const evidenceTimeout = 15 * time.Second
 
 func explained(ctx context.Context, h *host.Host, d diagnose, cause error) error {
@@ -121,7 +120,7 @@ func probeKubelet(ctx context.Context, _ *host.Host) string {
 	return Probe(ctx, nil, fmt.Sprintf("http://127.0.0.1:%d/healthz", constants.KubeletHealthzPort))
 }
 
-// probeAPIServerSpeaks is content with any answer: a kubelet may register its node long before all roles are made.
+// probeAPIServerSpeaks accepts any answer: a kubelet can register its node long before all roles exist.
 func probeAPIServerSpeaks(ctx context.Context, h *host.Host) string {
 	why := probeAPIServer(ctx, h)
 	if strings.Contains(why, answers) {
@@ -134,17 +133,17 @@ func probeAPIServer(ctx context.Context, h *host.Host) string {
 	return probeAt(ctx, h, localEndpoint(h.Config))
 }
 
-// probeEndpoint asks where kubeconfigs do: through a load balancer, or at the virtual address.
+// probeEndpoint probes the address in the kubeconfigs: through a load balancer, or at the virtual address.
 func probeEndpoint(ctx context.Context, h *host.Host) string {
 	return probeAt(ctx, h, controlPlaneEndpoint(h.Config))
 }
 
-// AwaitEndpoint waits until the API server answers where kubeconfigs ask.
+// AwaitEndpoint waits until the API server answers at the address in the kubeconfigs.
 func AwaitEndpoint(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return await(ctx, h, r, "endpoint", probeEndpoint, hopelessKubelet, diagnoseEndpoint)
 }
 
-// EndpointAnswers reports whether it does.
+// EndpointAnswers reports whether the API server answers at the address in the kubeconfigs.
 func EndpointAnswers(ctx context.Context, h *host.Host) bool { return probeEndpoint(ctx, h) == "" }
 
 func diagnoseEndpoint(_ context.Context, h *host.Host, cause error) finding.Finding {
@@ -163,7 +162,7 @@ func probeAt(ctx context.Context, h *host.Host, endpoint string) string {
 	return Probe(ctx, pinned(ca), "https://"+endpoint+"/readyz")
 }
 
-// probePod asks a static pod of this machine whether it is well. etcd is not asked: the API server is well only with it.
+// probePod checks whether a static pod of this machine is healthy. It does not probe etcd: the API server is healthy only with it.
 func probePod(name string) probe {
 	switch name {
 	case constants.KubeAPIServer:
@@ -178,14 +177,14 @@ func probePod(name string) probe {
 
 func probeLocal(port int, path string) probe {
 	return func(ctx context.Context, _ *host.Host) string {
-		// The component serves its health on the loopback with a certificate it made up at its start: there is nothing to verify it by.
+		// The component serves its health on the loopback with a certificate generated at startup: there is nothing to verify it against.
 		return Probe(ctx, &tls.Config{InsecureSkipVerify: true}, fmt.Sprintf("https://127.0.0.1:%d/%s", port, path))
 	}
 }
 
 const answers = " answers "
 
-// Probe asks a server of this machine for its health, and returns why it is not well, "" if it is. The TLS configuration may be nil.
+// Probe requests the health of a server on this machine, and returns why it is unhealthy, "" if it is healthy. The TLS configuration may be nil.
 func Probe(ctx context.Context, c *tls.Config, url string) string {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -211,7 +210,7 @@ func Probe(ctx context.Context, c *tls.Config, url string) string {
 	return fmt.Sprintf("%s%s%d%s", url, answers, resp.StatusCode, failedChecks(body))
 }
 
-// failedChecks are the names of the health checks that a component reports as failing.
+// failedChecks returns the names of the health checks that a component reports as failing.
 func failedChecks(body []byte) string {
 	var names []string
 	for line := range strings.Lines(string(body)) {
@@ -226,10 +225,10 @@ func failedChecks(body []byte) string {
 	return ": " + strings.Join(names, ", ")
 }
 
-// manyRestarts is how often systemd may have restarted the kubelet, or the kubelet a container, before a wait gives up on it.
+// manyRestarts is the number of restarts, of the kubelet by systemd or of a container by the kubelet, after which a wait gives up.
 const manyRestarts = 5
 
-// hopelessKubelet reports whether the kubelet keeps dying, so that nothing that it should start will come.
+// hopelessKubelet reports whether the kubelet keeps dying, so that it will start nothing.
 func hopelessKubelet(ctx context.Context, h *host.Host) bool {
 	if probeKubelet(ctx, h) == "" {
 		return false
@@ -250,7 +249,7 @@ func hopelessKubelet(ctx context.Context, h *host.Host) bool {
 	return false
 }
 
-// hopelessAPIServer reports whether the kubelet keeps dying, or since the wait began etcd or the API server.
+// hopelessAPIServer reports whether the kubelet keeps dying, or etcd or the API server has since the wait began.
 func hopelessAPIServer(h *host.Host) hopeless {
 	components := []string{constants.Etcd, constants.KubeAPIServer}
 	before := map[string]int{}

@@ -21,12 +21,12 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-var artifactTable = artifacts.Embedded // tests put digests of their own in
+var artifactTable = artifacts.Embedded // tests use their own digests
 
-// artifact is one thing to download.
+// artifact is a download.
 type artifact struct{ artifacts.Artifact }
 
-// artifactsOf are those for this machine.
+// artifactsOf returns the artifacts for this machine.
 func artifactsOf(h *host.Host) (artifacts.Table, []artifact, error) {
 	table, err := artifacts.Parse(artifactTable)
 	var out []artifact
@@ -44,7 +44,7 @@ func outstandingArtifacts(ctx context.Context, h *host.Host, has func(name strin
 	var out []piece
 	for _, a := range list {
 		if (has(a.Name) || a.SHA256 == "") && !a.present(ctx, h) {
-			if a.SHA256 == "" { // also one of the other set: nothing is installed then
+			if a.SHA256 == "" { // even in the other set: then install nothing
 				return nil, table.Unpinned(a.Artifact, h.Facts.Arch,
 					"choose one of them with --kubernetes-version, or make a bundle with --allow-unpinned on a connected machine: ocadm bundle create --help")
 			}
@@ -54,13 +54,13 @@ func outstandingArtifacts(ctx context.Context, h *host.Host, has func(name strin
 	return out, nil
 }
 
-// Downloads returns a finding if a program would have to be downloaded whose checksum is not known.
+// Downloads returns a finding if a program without a known checksum would have to be downloaded.
 func Downloads(ctx context.Context, h *host.Host) error {
 	_, err := outstandingArtifacts(ctx, h, func(string) bool { return true })
 	return err
 }
 
-// targets are the files that an artifact brings for sure.
+// targets returns the files that an artifact always contains.
 func (a artifact) targets() []string {
 	var out []string
 	for _, t := range a.Files {
@@ -78,8 +78,8 @@ func (a artifact) targets() []string {
 	return out
 }
 
-// present reports whether every file of the artifact is there, in this version as far as it was ocadm that downloaded it. What came from
-// a bundle stays in the bundle's version, but for Kubernetes itself.
+// present reports whether all files of the artifact exist, in this version if ocadm downloaded them. Files from a bundle may have the bundle's version,
+// except for Kubernetes itself.
 func (a artifact) present(ctx context.Context, h *host.Host) bool {
 	e, installed := h.Ledger.Get(host.KindProgram, a.Name)
 	bundled := installed && e.Detail == fromBundle
@@ -102,11 +102,11 @@ func (a artifact) present(ctx context.Context, h *host.Host) bool {
 	return true
 }
 
-// mute reports whether a program does not print its version, by which a damaged one would be noticed.
+// mute reports whether a program does not print a version, so that running it would not reveal damage.
 func mute(file string) bool { return path.Dir(file) == cniDir || path.Base(file) == shim }
 
-// whole reports whether a file is what was installed: by its digest, or, where an earlier release has not noted one, by being a program
-// with all its sections. A power cut can leave a file empty or cut off.
+// whole reports whether a file is undamaged: it has its digest or, if an earlier release recorded none, it is an executable with all its sections. A power
+// cut can leave a file empty or truncated.
 func whole(h *host.Host, name, digest string) bool {
 	if digest != "" {
 		got, err := h.Files.Digest(name)
@@ -116,7 +116,7 @@ func whole(h *host.Host, name, digest string) bool {
 	if err != nil {
 		return false
 	}
-	_ = f.Close() // it was only read
+	_ = f.Close() // only read
 	return true
 }
 
@@ -141,7 +141,7 @@ func (a artifact) install(ctx context.Context, h *host.Host, r workflow.Reporter
 	return h.Files.Remove(file)
 }
 
-// note notes in the ledger that the artifact was installed, where from (its version, or fromBundle), and the digests of its files.
+// note records in the ledger that the artifact was installed, its source (its version, or fromBundle), and the digests of its files.
 func (a artifact) note(h *host.Host, detail string, digests map[string]string) error {
 	return h.Ledger.Replace(host.Entry{Kind: host.KindProgram, Name: a.Name, Op: host.Created, Detail: detail, Digests: digests})
 }

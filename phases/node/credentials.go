@@ -16,14 +16,14 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// kubeletCredentials is the file of registry credentials that the kubelet reads:
+// kubeletCredentials is the file from which the kubelet reads registry credentials:
 // https://kubernetes.io/docs/concepts/containers/images/#using-a-private-registry, https://docs.docker.com/reference/cli/docker/login
 const kubeletCredentials = "/var/lib/kubelet/config.json"
 
-// CodeCredentials is of registry credentials that cannot be used.
+// CodeCredentials is the finding for registry credentials that cannot be used.
 const CodeCredentials = "OCA-0325"
 
-// Registries asks registries as containerd will on this machine, when the files of its mirrors are written.
+// Registries returns a client that contacts registries as containerd on this machine will, once the files of its mirrors are written.
 func Registries(h *host.Host) (registry.Client, error) {
 	credentials, err := credentialsOf(h)
 	if err != nil {
@@ -42,7 +42,7 @@ func Registries(h *host.Host) (registry.Client, error) {
 	return registry.Client{Endpoints: registry.Machine(read), Credentials: credentials}, nil
 }
 
-// credentialsOf are those of the configuration, else those that the kubelet has.
+// credentialsOf returns the credentials of the configuration, else the kubelet's.
 func credentialsOf(h *host.Host) (registry.Credentials, error) {
 	if auth := h.Config.Node.RegistryAuth; auth != "" {
 		return registry.ParseCredentials([]byte(auth))
@@ -61,8 +61,8 @@ func credentialsOf(h *host.Host) (registry.Credentials, error) {
 	return c, nil
 }
 
-// RegistryAuth are the credentials of the configuration, else those that the kubelet has, as a docker config.json. What cannot be used is left out:
-// preflight has reported it.
+// RegistryAuth returns the credentials of the configuration, else the kubelet's, as a docker config.json. It omits unusable ones, which preflight has
+// reported.
 func RegistryAuth(h *host.Host) []byte {
 	if auth := h.Config.Node.RegistryAuth; auth != "" {
 		return []byte(auth)
@@ -77,8 +77,8 @@ func RegistryAuth(h *host.Host) []byte {
 	return raw
 }
 
-// login is what a pull of the image logs in with, nil without credentials. It names no server: containerd takes it for every server that it
-// asks for the image, as it does with what the kubelet gives it.
+// login returns the credentials for a pull of the image, nil without any. It names no server: containerd uses it for every server from which it pulls the
+// image, as it does with credentials from the kubelet.
 func login(c registry.Credentials, image string) (*cri.AuthConfig, error) {
 	ref, err := name.ParseReference(image)
 	if err != nil {

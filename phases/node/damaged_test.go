@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/fetch"
 )
 
-// A depot that has lost an image fails the images that the node cannot do without, and only those.
+// If a depot has lost an image, only the images that the node cannot do without fail.
 func TestDamagedDepot(t *testing.T) {
 	lost := v1.Descriptor{MediaType: types.OCIManifestSchema1, Digest: v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("a", 64)}, Size: 9,
 		Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}}

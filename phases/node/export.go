@@ -14,11 +14,11 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// Brought is what ocadm has brought to this node: files by their names, images by their full names, both sorted.
+// Brought lists what ocadm brought to this node: file names and full image names, both sorted.
 type Brought struct{ Files, Images []string }
 
-// Installed is what a node without ocadm's own image would need to be like this one. Programs and images of others are left out. While containerd does not
-// answer, every image counts as present: Export then fails, where a root of the depot without images would pass for complete.
+// Installed returns what another node would need to be like this one, except ocadm's own image and other people's programs and images. If containerd does
+// not answer, every image counts as present: then Export fails, rather than produce a depot without images that looks complete.
 func Installed(ctx context.Context, h *host.Host) Brought {
 	var b Brought
 	for _, e := range h.Ledger.Created(host.KindFile) {
@@ -38,12 +38,12 @@ func Installed(ctx context.Context, h *host.Host) Brought {
 	return b
 }
 
-// Export gives an archive of images, an OCI image layout of this machine's architecture, to read.
+// Export passes an archive of images, an OCI image layout for this machine's architecture, to read.
 func Export(ctx context.Context, h *host.Host, images []string, read func(io.Reader) error) error {
 	if len(images) == 0 {
 		return nil
 	}
-	// Without --local, ctr ends before the last of the archive has been written (containerd 2.4.2: the goroutine that copies it is not awaited).
+	// Without --local, ctr exits before the end of the archive is written (containerd 2.4.2: it does not wait for the goroutine that copies it).
 	args := append([]string{"-n", k8sNamespace, "images", "export", "--local", "--platform", "linux/" + h.Facts.Arch, "-"}, images...)
 	pr, pw := io.Pipe()
 	done := make(chan error, 1)
@@ -53,7 +53,7 @@ func Export(ctx context.Context, h *host.Host, images []string, read func(io.Rea
 		done <- err
 	}()
 	_, err := h.Exec.Run(ctx, exec.Command{Path: programPath(h, ctr), Args: args, Stdout: pw})
-	pw.CloseWithError(err) // nil is the end of the archive
+	pw.CloseWithError(err) // nil ends the archive
 	rerr := <-done
 	if rerr != nil {
 		return rerr

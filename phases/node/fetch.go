@@ -12,11 +12,11 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// downloadDir keeps downloads until they are installed, and parts of them to go on with.
+// downloadDir holds complete downloads until they are installed, and partial ones to resume.
 const downloadDir = host.StateDir + "/downloads"
 
-// fetchFile downloads a file whose SHA-256 is want, in hexadecimal digits, and returns its name on the machine. The name holds the digest, so
-// a part that is gone on with never belongs to another version.
+// fetchFile downloads a file whose SHA-256 is want, in hexadecimal, and returns its name on the machine. The name contains the digest, so a resumed part
+// never belongs to another version.
 func fetchFile(ctx context.Context, f fetch.Fetcher, files host.Files, url, want string, p fetch.Progress) (string, error) {
 	if err := files.Mkdir(downloadDir, 0o700); err != nil {
 		return "", err

@@ -38,7 +38,7 @@ func sum(b []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-// release is a mirror of everything that is downloaded, with digests of its own in place of the table's until the test ends.
+// release is a mirror of all downloads, whose digests replace the table's until the test ends.
 func release(t *testing.T, arch string) pages {
 	t.Helper()
 	files, table := artifactstest.Release(t, version.Kubernetes, arch)
@@ -89,7 +89,7 @@ func TestSoftwareFromReleasePages(t *testing.T) {
 	}
 	m.done(t, Software())
 
-	// A file that prints no version and lost its content in a power cut is installed again, with and without its digest in the ledger.
+	// A file that prints no version and was emptied by a power cut is installed again, with or without its digest in the ledger.
 	m.Config.Node.Mirror = s.URL + "/m/"
 	for _, name := range []string{path.Join(cniDir, "bridge"), path.Join(binDir, shim)} {
 		for _, cut := range []string{"", "ne"} {
@@ -102,7 +102,7 @@ func TestSoftwareFromReleasePages(t *testing.T) {
 	}
 	for _, a := range list {
 		if a.Name == cniPlugins {
-			if err := a.note(m.Host, a.Version, nil); err != nil { // as the first release did
+			if err := a.note(m.Host, a.Version, nil); err != nil { // like the first release
 				t.Fatal(err)
 			}
 		}
@@ -113,7 +113,7 @@ func TestSoftwareFromReleasePages(t *testing.T) {
 	m.must(t, Software())
 	m.done(t, Software())
 
-	// Another version of what ocadm installed is replaced.
+	// Another version that ocadm installed is replaced.
 	m.versions[runc] = "runc version 1.0.0"
 	if done, err := Software().Phases[0].Check(t.Context(), m.Host); done || err != nil {
 		t.Errorf("done %v, %v", done, err)
@@ -124,7 +124,7 @@ func TestSoftwareFromReleasePages(t *testing.T) {
 	}
 }
 
-// The digest is ours: no file beside the download can vouch for another one, and nothing that is not the file is taken.
+// The digest is ours: no file next to the download can vouch for it, and nothing but the file is accepted.
 func TestFetchRefuses(t *testing.T) {
 	data := []byte("data")
 	p := pages{"/f": data, "/f.sha256": []byte(sum(data))}
@@ -144,7 +144,7 @@ func TestFetchRefuses(t *testing.T) {
 	}
 }
 
-// A machine whose architecture has no digest gets no program that nothing vouches for.
+// A machine whose architecture has no digest gets no unverified program.
 func TestNoDigestNoDownload(t *testing.T) {
 	m := newMachine(t)
 	m.Facts.Arch = "riscv64"

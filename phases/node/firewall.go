@@ -23,13 +23,13 @@ const FirewallPhase = "node-firewall"
 const (
 	firewallCmd     = "firewall-cmd"
 	firewallOffline = "firewall-offline-cmd"
-	// trustedZone is the zone of firewalld in which everything is accepted.
+	// trustedZone is the firewalld zone that accepts everything.
 	trustedZone = "trusted"
 )
 
-// Firewall opens what a node needs in firewalld, at run time and permanently. firewalld is never reloaded: a reload drops rules that others
-// added at run time and, where it works with iptables, flushes the tables. That is also why the openings are in zones that exist: a zone or
-// service of our own would need a reload. Each opening is in the ledger by itself, and reset takes back just those.
+// Firewall opens what a node needs in firewalld, at run time and permanently. It never reloads firewalld: a reload drops rules that others added at run time
+// and, with the iptables backend, flushes the tables. Hence it only uses existing zones: a new zone or service would need a reload. The ledger records each
+// opening separately, and reset reverts only those.
 func Firewall(controlPlane bool) host.Phase {
 	return host.Phase{
 		Name: FirewallPhase, Short: "Open the node's ports in firewalld",
@@ -63,7 +63,7 @@ func Firewall(controlPlane bool) host.Phase {
 	})
 }
 
-// FirewalldRuns reports whether firewalld is in force on this machine.
+// FirewalldRuns reports whether firewalld is active on this machine.
 func FirewalldRuns(ctx context.Context, h *host.Host) bool {
 	res, err := h.Exec.Run(ctx, exec.Command{Path: firewallCmd, Args: []string{"--state"}})
 	return err == nil && strings.TrimSpace(res.Stdout) == "running"
@@ -85,10 +85,10 @@ func (o opening) scope() []string {
 
 func (o opening) add() string { return "--add-" + o.kind + "=" + o.what }
 
-// String is the arguments of firewall-cmd that make the opening: its name in the ledger.
+// String returns the firewall-cmd arguments that make the opening: its name in the ledger.
 func (o opening) String() string { return strings.Join(append(o.scope(), o.add()), " ") }
 
-// commandsFor are the arguments of firewall-cmd for all the openings, one command for each zone and lifetime.
+// commandsFor returns the firewall-cmd arguments for all openings, one command per zone and lifetime.
 func commandsFor(list []opening) [][]string {
 	var out [][]string
 	for i, o := range list {
@@ -100,7 +100,7 @@ func commandsFor(list []opening) [][]string {
 	return out
 }
 
-// FirewallMissing are the commands that open what the node needs and firewalld does not let through yet: none where it does not run.
+// FirewallMissing returns the commands that open what the node needs and firewalld does not let through yet. It returns none if firewalld does not run.
 func FirewallMissing(ctx context.Context, h *host.Host, controlPlane bool) []string {
 	var out []string
 	for _, args := range commandsFor(missingOpenings(ctx, h, controlPlane)) {
@@ -120,7 +120,7 @@ func missingOpenings(ctx context.Context, h *host.Host, controlPlane bool) []ope
 		}
 		return strings.TrimSpace(res.Stdout)
 	}
-	zoneOf := func(name string) string { // "no zone" is none
+	zoneOf := func(name string) string { // firewalld may print "no zone"
 		if z := ask("--get-zone-of-interface=" + name); !strings.Contains(z, " ") {
 			return z
 		}
@@ -135,7 +135,7 @@ func missingOpenings(ctx context.Context, h *host.Host, controlPlane bool) []ope
 	}
 	if h.Config.Addons.CNI != "none" {
 		for _, i := range config.PodInterfaces() {
-			if z := zoneOf(i); z == "" || z == trustedZone { // in another zone it is a person's choice
+			if z := zoneOf(i); z == "" || z == trustedZone { // an administrator chose any other zone
 				interfaces = append(interfaces, i)
 			}
 		}
@@ -157,16 +157,16 @@ func missingOpenings(ctx context.Context, h *host.Host, controlPlane bool) []ope
 	return out
 }
 
-// nodeInterface is the interface that has the node's address.
+// nodeInterface returns the interface with the node's address.
 func nodeInterface(h *host.Host) string {
-	ip, _ := netip.ParseAddr(h.Config.Node.IP) // no interface has the address that is none
+	ip, _ := netip.ParseAddr(h.Config.Node.IP) // no interface has an invalid address
 	if l, _, found := h.Facts.With(ip); found {
 		return l.Name
 	}
 	return h.Facts.Interface
 }
 
-// undoFirewall closes what was opened. A firewalld that is stopped is asked through its offline tool, which knows the permanent half only.
+// undoFirewall closes what was opened. If firewalld is stopped, it uses the offline tool, which covers only the permanent half.
 func undoFirewall(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	runs := FirewalldRuns(ctx, h)
 	for _, e := range h.Ledger.Created(host.KindFirewall) {
@@ -188,8 +188,8 @@ func undoFirewall(ctx context.Context, h *host.Host, r workflow.Reporter) error 
 	return nil
 }
 
-// UFWMissing are the commands that let through what the node needs, where ufw is active and has no such rules: none where it is not.
-// status is what "ufw status" prints.
+// UFWMissing returns the commands that let through what the node needs if ufw is active and has no such rules; none otherwise. status is the output of "ufw
+// status".
 func UFWMissing(c *config.Config, controlPlane bool, status string) []string {
 	if !strings.HasPrefix(status, "Status: active") {
 		return nil
@@ -211,7 +211,7 @@ func UFWMissing(c *config.Config, controlPlane bool, status string) []string {
 			continue
 		}
 		name := strings.Replace(p.String(), "-", ":", 1)
-		need("ufw allow "+name, name+" ALLOW") // from wherever the user wants
+		need("ufw allow "+name, name+" ALLOW") // from any source that the user chose
 	}
 	for _, p := range config.Protocols(c, controlPlane) {
 		need("ufw allow proto "+p+" from any to any", "Anywhere/"+p+" ALLOW")

@@ -16,8 +16,8 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// firewalld answers as firewall-cmd and firewall-offline-cmd do, and refuses what they refuse: an option that it does not know, a zone
-// that does not exist, an opening that is there or is not.
+// firewalld answers like firewall-cmd and firewall-offline-cmd, and refuses what they refuse: an unknown option, a zone that does not exist, an opening that
+// already exists or does not.
 type firewalld struct {
 	running bool
 	zones   map[string]string          // by interface, at run time
@@ -84,7 +84,7 @@ func (f *firewalld) run(c exec.Command) (exec.Result, error) {
 	return exec.Result{}, nil
 }
 
-// state is what is open, sorted.
+// state returns the openings, sorted.
 func (f *firewalld) state() []string {
 	var out []string
 	for at, set := range f.open {
@@ -130,7 +130,7 @@ func TestFirewallOpensAndCloses(t *testing.T) {
 			}
 			m.done(t, Firewall(true))
 			want := before
-			if f.running = !stopped; stopped { // its run-time half is gone with it
+			if f.running = !stopped; stopped { // its run-time half is lost
 				want = slices.DeleteFunc(slices.Clone(before), func(s string) bool { return strings.HasPrefix(s, "runtime") })
 				maps := f.open
 				for at := range maps {
@@ -164,7 +164,7 @@ func TestFirewallThatIsOffOrManual(t *testing.T) {
 		t.Errorf("with an address on eth1: %q", got)
 	}
 	m.Config.Node.IP = ""
-	// Interfaces of pods that an administrator put into a zone stay there.
+	// Pod interfaces that an administrator put into a zone stay there.
 	f.zones["cni0"] = "internal"
 	for _, c := range FirewallMissing(t.Context(), m.Host, false) {
 		if strings.Contains(c, "cni0") || !strings.HasPrefix(c, "firewall-cmd ") || strings.Contains(c, "6443") {
@@ -180,7 +180,7 @@ func TestUFW(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	// The form of "ufw status" that ufw(8) shows; written by hand, not recorded. A port that only some may reach is open; one that is denied is not.
+	// The format of "ufw status" from ufw(8), written by hand. A port open to some sources counts as open; a denied one does not.
 	status := `Status: active
 
 To                         Action      From
@@ -201,7 +201,7 @@ Anywhere                   ALLOW FWD   Anywhere on flannel.1
 	if d := cmp.Diff(want, UFWMissing(c, false, status)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	// A control-plane node hears those with which it shares the virtual address. The line is that of ufw 0.36.2.
+	// A control-plane node must receive VRRP from the nodes with which it shares the virtual address. The line is from ufw 0.36.2.
 	c.Join.ControlPlane = true
 	if got := UFWMissing(c, true, status); !slices.Contains(got, "ufw allow proto vrrp from any to any") {
 		t.Errorf("VRRP is not asked for: %q", got)

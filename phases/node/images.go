@@ -19,20 +19,20 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// ImageGroup are images that are imported together, and for which the same phases wait.
+// ImageGroup is a set of images that are imported together, and for which the same phases wait.
 type ImageGroup struct {
 	// Name and Short are those of the phase "images/NAME".
 	Name, Short string
-	// Need are the images that this node must have.
+	// Need returns the images that this node must have.
 	Need func(*host.Host) ([]string, error)
-	// Own is for the image of this program, which is in no bundle and no registry.
+	// Own marks the image of this program, which is in no bundle and no registry.
 	Own bool
-	// Optional images may also be pulled later: one that a registry does not have is no error.
+	// Optional images may also be pulled later: it is no error if a registry lacks one.
 	Optional bool
 }
 
-// Images brings what the groups need into containerd, from the bundle or from registries, one group after the other, in the order in
-// which they are waited for. It overlaps with everything that does not name it in After.
+// Images loads the groups' images into containerd, from the bundle or from registries, one group at a time, in the order in which other phases wait for
+// them. It overlaps with every phase that does not name it in After.
 func Images(groups ...ImageGroup) host.Phase {
 	p := host.Phase{Name: "images", Short: "Import or pull container images", After: []string{UnitsPhase}}
 	for _, g := range groups {
@@ -75,7 +75,7 @@ func (g ImageGroup) long() string {
 		"that neither has are pulled from their registries. Images that are already there are left."
 }
 
-// missing are the images of the group that containerd does not have, or not as the bundle, or this program, has them.
+// missing returns the group's images that containerd lacks, or has in another version than the bundle or this program.
 func (g ImageGroup) missing(ctx context.Context, h *host.Host) ([]string, error) {
 	need, err := g.Need(h)
 	if err != nil {
@@ -85,7 +85,7 @@ func (g ImageGroup) missing(ctx context.Context, h *host.Host) ([]string, error)
 	if g.Own {
 		return outdated(h, have, need)
 	}
-	if !h.Bundled() { // whatever the depot or a registry has under that name now
+	if !h.Bundled() { // even if the depot or a registry has another image of that name now
 		return slices.DeleteFunc(slices.Clone(need), func(i string) bool { return have[i] != "" }), nil
 	}
 	if err := h.Source().CheckImages(need); err != nil {
@@ -100,7 +100,7 @@ func (g ImageGroup) missing(ctx context.Context, h *host.Host) ([]string, error)
 	return out, nil
 }
 
-// outdated are the names under which containerd has not this program as it is.
+// outdated returns the names for which containerd's image is not this program.
 func outdated(h *host.Host, have map[string]string, names []string) (out []string, _ error) {
 	for _, name := range names {
 		if have[name] != "" { // packing takes half a second
@@ -121,7 +121,7 @@ func bundled(s host.Source, names []string) []bundle.ImageInfo {
 	return slices.DeleteFunc(s.Contents().Images, func(i bundle.ImageInfo) bool { return !slices.Contains(names, i.Name) })
 }
 
-// PresentImages are the images that containerd has, with their digests: none while it does not answer.
+// PresentImages returns the images in containerd with their digests; none if it does not answer.
 func PresentImages(ctx context.Context, h *host.Host) map[string]string {
 	res, err := h.Exec.Run(ctx, exec.Command{Path: programPath(h, ctr), Args: []string{"-n", k8sNamespace, "images", "ls"}})
 	if err != nil {
@@ -136,7 +136,7 @@ func PresentImages(ctx context.Context, h *host.Host) map[string]string {
 	return have
 }
 
-// Bring imports what is missing, and reports whether the machine has a runtime to import it into.
+// Bring imports missing images, and reports whether the machine has a runtime for them.
 func (g ImageGroup) Bring(ctx context.Context, h *host.Host, r workflow.Reporter) (bool, error) {
 	if !containerdRuns(h) || !h.Files.Exists(programPath(h, ctr)) {
 		return false, nil
@@ -230,9 +230,9 @@ func importOwn(ctx context.Context, h *host.Host, r workflow.Reporter, names []s
 	return nil
 }
 
-// importImages streams an archive of images into ctr. total is about the number of its bytes.
+// importImages streams an archive of images into ctr. total is its approximate size in bytes.
 func importImages(ctx context.Context, h *host.Host, r workflow.Reporter, total int64, write func(io.Writer) error) error {
-	// Local: ctr reads the stream itself, which was measured to take a quarter less time than handing it on.
+	// --local: ctr reads the stream itself, which took a quarter less time in a measurement than passing it on.
 	args := []string{"-n", k8sNamespace, "images", "import", "--local", "-"}
 	pr, pw := io.Pipe()
 	var done atomic.Int64
@@ -248,7 +248,7 @@ func importImages(ctx context.Context, h *host.Host, r workflow.Reporter, total 
 	pr.CloseWithError(io.ErrClosedPipe)
 	werr := <-written
 	switch {
-	case len(finding.Of(werr)) > 0: // a damaged bundle explains what ctr says of it
+	case len(finding.Of(werr)) > 0: // a damaged bundle explains ctr's error
 		return werr
 	case err != nil && canceled(ctx):
 		return context.Cause(ctx)
@@ -271,7 +271,7 @@ func (p progressWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// undoImages removes what was imported from a containerd that stays.
+// undoImages removes the imported images from a containerd that stays.
 func undoImages(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	stays := !ownContainerd(h)
 	have := map[string]string{}

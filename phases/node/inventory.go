@@ -14,14 +14,14 @@ import (
 	"yunion.io/x/ocadm/phases/owned"
 )
 
-// Inventory is what a reset would remove from this machine and what it would leave there, for the person who is asked. Value reports
-// whether data is among the former: it cannot be had back.
+// Inventory lists what a reset would remove from this machine and what it would keep, for the confirmation prompt. Value reports whether it removes data,
+// which cannot be recovered.
 type Inventory struct {
 	Removes, Keeps []string
 	Value          bool
 }
 
-// InventoryOf looks and changes nothing.
+// InventoryOf returns the inventory. It changes nothing.
 func InventoryOf(ctx context.Context, h *host.Host) (Inventory, error) {
 	var inv Inventory
 	files, err := owned.Files(h)
@@ -48,7 +48,7 @@ func InventoryOf(ctx context.Context, h *host.Host) (Inventory, error) {
 		}
 		rest[path.Dir(f)]++
 	}
-	network, _ := owned.NetworkOf(ctx, h) // what cannot be looked at is the phase's to report
+	network, _ := owned.NetworkOf(ctx, h) // the phase reports what cannot be read
 	for _, p := range owned.CNIState(h) {
 		rest[path.Dir(p)]++
 	}
@@ -67,7 +67,7 @@ func InventoryOf(ctx context.Context, h *host.Host) (Inventory, error) {
 	return inv, nil
 }
 
-// keeps are the things beside those that go: people look for them by name.
+// keeps lists what stays next to the things that are removed: people look for it by name.
 func keeps(h *host.Host, others []string) []string {
 	out := owned.Beside(h)
 	for _, e := range h.Ledger.Found(host.KindProgram) {

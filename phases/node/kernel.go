@@ -22,16 +22,16 @@ const (
 	sysctlFile  = "/etc/sysctl.d/90-ocadm.conf"
 )
 
-// modules are the kernel modules that a node uses.
+// modules returns the kernel modules that a node uses.
 func modules() []string {
 	return append(neededModules(), "nf_conntrack", "vxlan", "nf_tables", "tun")
 }
 
-// neededModules are those without which a node cannot work.
+// neededModules returns the modules without which a node cannot work.
 func neededModules() []string { return []string{"overlay", "br_netfilter"} }
 
-// parameter is a kernel parameter. least leaves a value that is larger. One that is not needed may be beyond reach, as it is in a
-// machine that is a container.
+// parameter is a kernel parameter. With least, a larger value stays. One that is not needed may be impossible to set, for example if the machine is a
+// container.
 type parameter struct {
 	name, value   string
 	needed, least bool
@@ -71,7 +71,7 @@ func Kernel() host.Phase {
 			}
 			for _, p := range parameters() {
 				if got, err := h.Files.Sysctl(p.name); p.needed && (err != nil || got != p.wanted(got)) {
-					return false, nil //nolint:nilerr // not to be read: its module has yet to be loaded
+					return false, nil //nolint:nilerr // unreadable until its module is loaded
 				}
 			}
 			return true, nil
@@ -85,7 +85,7 @@ func Kernel() host.Phase {
 	}
 }
 
-// wanted is the value that a parameter with the value now should have.
+// wanted returns the value that the parameter should have if its current value is now.
 func (p parameter) wanted(now string) string {
 	if !p.least {
 		return p.value
@@ -103,7 +103,7 @@ func kernelFiles(h *host.Host) host.FileSet {
 	var params strings.Builder
 	params.WriteString("# Written by ocadm.\n")
 	for _, p := range parameters() {
-		now, _ := h.Files.Sysctl(p.name) // one that cannot be read has no larger value
+		now, _ := h.Files.Sysctl(p.name) // an unreadable one has no larger value
 		optional := "-"
 		if p.needed {
 			optional = ""

@@ -26,7 +26,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// machine is a fake machine and what was said and run on it.
+// machine is a fake machine with a record of what was reported and run on it.
 type machine struct {
 	*host.Host
 	rec  *host.Recorder
@@ -59,7 +59,7 @@ func newMachine(t *testing.T, change ...func(*machine)) *machine {
 	return m
 }
 
-// boot makes the host anew, as another run of the program would.
+// boot creates the host again, as another run of the program would.
 func (m *machine) boot(t *testing.T, dryRun bool) {
 	t.Helper()
 	c := &config.Config{}
@@ -119,7 +119,7 @@ func (m *machine) put(t *testing.T, name, data string) {
 	}
 }
 
-// files lists everything on the machine, with contents, but ocadm's own state.
+// files returns everything on the machine, with contents, except ocadm's own state.
 func (m *machine) files(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -194,7 +194,7 @@ func (m *machine) do(t *testing.T, p host.Phase) (ran bool, err error) {
 	return true, nil
 }
 
-// plan is what a phase and its children would do.
+// plan returns what a phase and its children would do.
 func (m *machine) plan(t *testing.T, p host.Phase) []string {
 	t.Helper()
 	var out []string
@@ -231,7 +231,7 @@ func (m *machine) must(t *testing.T, p host.Phase) {
 	}
 }
 
-// done checks that there is nothing left to do for a phase, now and for another run of the program.
+// done checks that a phase has nothing left to do, now and in another run of the program.
 func (m *machine) done(t *testing.T, p host.Phase) {
 	t.Helper()
 	m.boot(t, false)

@@ -24,27 +24,27 @@ import (
 // MirrorsPhase is the name of Mirrors.
 const MirrorsPhase = "node-mirrors"
 
-// everyRegistry is the directory that containerd reads for registries without one of their own.
+// everyRegistry is the directory that containerd reads for registries without their own.
 const everyRegistry = "_default"
 
-// The files that let a node into the depot. A pull fails if a file that hosts.toml names is not there.
+// The files with which a node authenticates to the depot. A pull fails if a file named in hosts.toml does not exist.
 const (
 	clusterCA = "/etc/kubernetes/pki/ca.crt"
-	// Certificate holds certificate and key; the kubelet renews it.
+	// Certificate holds the certificate and its key; the kubelet renews it.
 	Certificate = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 )
 
-// Mirror is a server that containerd asks for images before it asks their registry.
+// Mirror is a server from which containerd tries to pull images before their registry.
 type Mirror struct {
-	// URL is that of a registry, "https://10.0.0.1:6444". A path is put before the names of images.
+	// URL is that of a registry, "https://10.0.0.1:6444". Its path is prepended to image names.
 	URL string
-	// CA and Client are files, both optional: the authority of the server, and a certificate with its key to show.
+	// CA and Client are optional files: the server's CA, and a client certificate with its key.
 	CA, Client string
-	// Authorization is a header of requests, a secret; it is optional.
+	// Authorization is an optional request header, a secret.
 	Authorization string
 }
 
-// mirrors are those of each registry, in the order in which they are asked: the depots, if this machine can show them a certificate, then
+// mirrors returns the mirrors of each registry, in the order in which they are tried: the depots, if this machine has a client certificate for them, then
 // those of --registry-mirror.
 func mirrors(h *host.Host, depots bool) (map[string][]Mirror, error) {
 	var first []Mirror
@@ -82,7 +82,7 @@ func depotMirrors(c *config.Config) (list []Mirror) {
 	return list
 }
 
-// inRegistry is the address in containerd's form: a path must be that of the registry's API.
+// inRegistry returns the address in containerd's form, in which a path must be that of the registry's API.
 func (m Mirror) inRegistry() (address string, overridden bool) {
 	u, err := url.Parse(m.URL)
 	if err != nil {
@@ -95,8 +95,8 @@ func (m Mirror) inRegistry() (address string, overridden bool) {
 	return u.String(), prefix != ""
 }
 
-// DepotAddresses are the depots of the cluster, HOST:PORT: the one that --depot names, else the one where the control plane answers.
-// A control-plane node has its own, also behind a load balancer.
+// DepotAddresses returns the cluster's depots, HOST:PORT: the one that --depot names, else the one at the control plane's endpoint. A control-plane node
+// also has its own, even behind a load balancer.
 func DepotAddresses(c *config.Config) []string {
 	switch {
 	case c.Node.Depot == config.None:
@@ -113,14 +113,14 @@ func DepotAddresses(c *config.Config) []string {
 		return nil
 	}
 	list := []string{net.JoinHostPort(endpoint, strconv.Itoa(config.DepotPort))}
-	if c.Join.ControlPlane && own != "" { // once it has its own, that helps when the endpoint does not answer
+	if c.Join.ControlPlane && own != "" { // its own depot helps if the endpoint does not answer
 		list = append(list, net.JoinHostPort(own, strconv.Itoa(config.DepotPort)))
 	}
 	return list
 }
 
-// hostsFile is containerd's configuration of a registry. Without offline, the registry itself comes last.
-// Source: containerd core/remotes/docker/config/hosts.go.
+// hostsFile returns containerd's configuration of a registry. Without offline, the registry itself comes last. Source: containerd
+// core/remotes/docker/config/hosts.go.
 func hostsFile(list []Mirror, offline bool) []byte {
 	var b strings.Builder
 	b.WriteString("# Written by ocadm. Put settings of your own for a registry into " + registriesDir + "/REGISTRY/hosts.toml.\n")
@@ -139,7 +139,7 @@ func hostsFile(list []Mirror, offline bool) []byte {
 			fmt.Fprintf(&b, "\n[%sheader]\n  Authorization = %q\n", table, m.Authorization)
 		}
 	}
-	if offline { // what is named server is asked in place of the registry
+	if offline { // containerd uses "server" instead of the registry
 		last := list[len(list)-1]
 		address, _ := last.inRegistry()
 		fmt.Fprintf(&b, "server = %q\n  capabilities = [\"pull\", \"resolve\"]\n", address)
@@ -154,11 +154,11 @@ func hostsFile(list []Mirror, offline bool) []byte {
 	return []byte(b.String())
 }
 
-// hostsFiles are those to be written. A registry that others configured keeps its settings.
+// hostsFiles returns the files to write. It skips registries that others configured.
 func hostsFiles(h *host.Host, depots bool) (files host.FileSet, _ error) {
 	all, err := mirrors(h, depots)
 	if err == nil && h.Config.Node.Offline && len(all[everyRegistry]) == 0 {
-		// Without the certificate that the file names each pull fails at once. Without the file it would go to the registry.
+		// While the certificate that the file names is missing, each pull fails at once. Without the file, it would go to the registry.
 		all[everyRegistry] = depotMirrors(h.Config)
 	}
 	if err != nil {
@@ -175,13 +175,13 @@ func hostsFiles(h *host.Host, depots bool) (files host.FileSet, _ error) {
 
 func hostsName(registry string) string { return path.Join(registriesDir, registry, "hosts.toml") }
 
-// othersHosts reports whether another program or a person has configured a registry.
+// othersHosts reports whether something other than ocadm has configured a registry.
 func othersHosts(h *host.Host, registry string) bool {
 	return h.Files.Exists(hostsName(registry)) && !h.Ledger.Has(host.KindFile, hostsName(registry))
 }
 
-// Forbidden are the images that cannot be pulled because of --offline: there is no mirror of their registry, and this machine cannot ask a
-// depot yet. Images are full names.
+// Forbidden returns the images, by full name, that cannot be pulled because of --offline: their registry has no mirror, and this machine cannot use a depot
+// yet.
 func Forbidden(h *host.Host, images []string) ([]string, error) {
 	if !h.Config.Node.Offline {
 		return nil, nil
@@ -193,8 +193,8 @@ func Forbidden(h *host.Host, images []string) ([]string, error) {
 	}), err
 }
 
-// earlyHosts are for the pulls that precede the node's certificate, and later the same as those of Mirrors: the mirrors of the
-// configuration. With --offline they also keep containerd from the registries.
+// earlyHosts returns the hosts files for pulls before the node has its certificate: the mirrors of the configuration. Later they equal those of Mirrors.
+// With --offline they also keep containerd from using registries.
 func earlyHosts(h *host.Host) (host.FileSet, error) {
 	if len(h.Config.Node.RegistryMirrors) == 0 && !h.Config.Node.Offline {
 		return nil, nil
@@ -202,7 +202,7 @@ func earlyHosts(h *host.Host) (host.FileSet, error) {
 	return hostsFiles(h, h.Files.Exists(Certificate))
 }
 
-// hostsMode hides secrets.
+// hostsMode returns a mode that protects secrets.
 func hostsMode(list []Mirror) fs.FileMode {
 	if slices.ContainsFunc(list, func(m Mirror) bool { return m.Authorization != "" }) {
 		return 0o600
@@ -210,8 +210,8 @@ func hostsMode(list []Mirror) fs.FileMode {
 	return unitMode
 }
 
-// Mirrors makes containerd ask the depot for every image first. It comes after the phases that give the node its certificate. containerd
-// reads the files at each pull.
+// Mirrors makes containerd try the depot first for every image. It comes after the phases that give the node its certificate. containerd reads the files on
+// each pull.
 func Mirrors(after ...string) host.Phase {
 	return host.Writes(host.Phase{
 		Name: MirrorsPhase, Short: "Let containerd pull from the depot first",
@@ -222,7 +222,7 @@ func Mirrors(after ...string) host.Phase {
 	}, func(h *host.Host) (host.FileSet, error) { return hostsFiles(h, true) })
 }
 
-// undoMirrors must precede the removal of the node's certificate: a containerd that stays could pull nothing.
+// undoMirrors must run before the node's certificate is removed: a containerd that stays could not pull otherwise.
 func undoMirrors(h *host.Host, r workflow.Reporter) error {
 	var errs []error
 	for _, e := range h.Ledger.Created(host.KindFile) {

@@ -82,7 +82,7 @@ func TestMirrors(t *testing.T) {
 	}
 }
 
-// A registry with several mirrors: the last of them stands in for it when it must not be asked.
+// A registry with several mirrors: the last of them replaces the registry if that must not be used.
 func TestHostsFileOfSeveralMirrors(t *testing.T) {
 	list := []Mirror{{URL: "https://a:1"}, {URL: "https://b:2"}}
 	const head = "# Written by ocadm. Put settings of your own for a registry into /etc/containerd/certs.d/REGISTRY/hosts.toml.\n"
@@ -97,7 +97,7 @@ func TestHostsFileOfSeveralMirrors(t *testing.T) {
 	}
 }
 
-// Before the node has a certificate, images are pulled through the mirrors of the configuration; what is asked then is also asked by preflight.
+// Until the node has a certificate, images are pulled through the configured mirrors; preflight uses the same servers.
 func TestEarlyMirrors(t *testing.T) {
 	m := newMachine(t)
 	m.Config.Join.Endpoint = "10.0.0.1:6443"
@@ -128,7 +128,7 @@ func TestEarlyMirrors(t *testing.T) {
 	m.done(t, Mirrors())
 }
 
-// With --offline nothing is ever asked of a registry, also before the node may ask the depot.
+// With --offline no registry is ever used, even before the node may use the depot.
 func TestOfflineFromTheStart(t *testing.T) {
 	m := newMachine(t)
 	m.Config.Join.Endpoint, m.Config.Node.Offline = "10.0.0.1:6443", true

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node brings a machine from a bare operating system to one on which a kubelet can be started, and back: programs, units,
-// kernel settings, container images. It knows nothing of clusters; kubeadm's part is package kubernetes.
+// Package node turns a machine with a bare operating system into one that can start a kubelet, and back: programs, units, kernel settings, container images.
+// It knows nothing about clusters; kubeadm's part is in package kubernetes.
 //
-// What is already on the machine in a good version is used and left alone, also by reset; everything else is noted in the ledger
-// before it is made, and reset takes back what is in the ledger.
+// It uses programs of a suitable version that are already on the machine, and leaves them alone, also on reset. It records everything else in the ledger
+// before making it, and reset undoes what the ledger lists.
 package node
 
 import (
@@ -55,12 +55,12 @@ const (
 	k8sNamespace = "k8s.io"
 )
 
-// program is one of the programs that a node needs, apart from the CNI plugins.
+// program is a program that a node needs, apart from the CNI plugins.
 type program struct {
 	name string
-	// with is the program it belongs to: both are used as found, or both installed.
+	// with is the program that it belongs to: both are used as found, or both are installed.
 	with string
-	// good reports whether a version that others installed can be used with a version of Kubernetes.
+	// good reports whether a version installed by others works with a version of Kubernetes.
 	good func(v, kubernetes string) bool
 }
 
@@ -81,7 +81,7 @@ func atLeast(low string) func(v, kubernetes string) bool {
 	return func(v, _ string) bool { return semver.Compare(v, low) >= 0 }
 }
 
-// theirs returns the program that was on the machine before ocadm and is good enough to be used.
+// theirs returns the program if it was on the machine before ocadm and is suitable.
 func theirs(h *host.Host, name string) (host.Program, bool) {
 	i := slices.IndexFunc(programs(), func(p program) bool { return p.name == name })
 	if i < 0 {
@@ -104,12 +104,12 @@ func theirs(h *host.Host, name string) (host.Program, bool) {
 	return host.Program{Path: path.Join(path.Dir(found.Path), p.name), Version: found.Version}, true
 }
 
-// kubernetesVersion is what this machine installs.
+// kubernetesVersion returns the version that this machine installs.
 func kubernetesVersion(h *host.Host) string {
 	return cmp.Or(h.Config.Cluster.KubernetesVersion, version.Kubernetes)
 }
 
-// programPath is where a program of the node is, or will be.
+// programPath returns the path where a program of the node is, or will be.
 func programPath(h *host.Host, name string) string {
 	if p, ok := theirs(h, name); ok {
 		return p.Path
@@ -117,7 +117,7 @@ func programPath(h *host.Host, name string) string {
 	return path.Join(binDir, name)
 }
 
-// containerdRuns reports whether the node's container runtime is containerd, which ocadm looks after; any other is the user's business.
+// containerdRuns reports whether the node's container runtime is containerd, which ocadm manages. The user manages any other.
 func containerdRuns(h *host.Host) bool {
 	s := strings.TrimPrefix(h.Config.Node.CRISocket, "unix://")
 	return s == "" || path.Base(s) == path.Base(socket)
@@ -130,7 +130,7 @@ func otherRuntime(h *host.Host) string {
 	return "the container runtime at " + h.Config.Node.CRISocket + " is not ocadm's"
 }
 
-// target is where a file of a bundle goes on the node; "" for one that this package does not know, which is not installed.
+// target returns the path of a bundle's file on the node; "" for a file that this package does not know and does not install.
 func target(file string) string {
 	if path.Dir(file) == cniDir {
 		return file
@@ -141,8 +141,8 @@ func target(file string) string {
 	return ""
 }
 
-// CheckBundle returns everything that makes the bundle of h useless for a run that needs these images: its platform, its version,
-// images and programs that it lacks; of the depot, programs alone. Without both it returns nothing. It reads no more than the index.
+// CheckBundle returns findings for everything that prevents a run that needs these images from using h's bundle: its platform, its version, missing images
+// and programs. For the depot it checks only programs, and without both, nothing. It reads only the index.
 func CheckBundle(h *host.Host, images []string) finding.List {
 	s := h.Source()
 	if s == nil {
@@ -185,13 +185,13 @@ func missingPrograms(h *host.Host) []string {
 	return missing
 }
 
-// needed reports whether a run installs or uses the program at all.
+// needed reports whether a run installs or uses the program.
 func needed(h *host.Host, name string) bool {
 	return containerdRuns(h) || name == kubelet || name == kubectl
 }
 
-// neededPlugins are those that every pod network calls.
+// neededPlugins returns the CNI plugins that every pod network calls.
 func neededPlugins() []string { return []string{"bridge", "host-local", "loopback", "portmap"} }
 
-// canceled reports whether ctx is the reason for a failure, which is then no finding.
+// canceled reports whether ctx caused a failure, which is then not a finding.
 func canceled(ctx context.Context) bool { return ctx.Err() != nil }

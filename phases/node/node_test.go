@@ -47,14 +47,14 @@ func TestSoftwareFromBundle(t *testing.T) {
 	}
 	m.done(t, Software())
 
-	// A file that was damaged is put right.
+	// A damaged file is repaired.
 	m.put(t, path.Join(binDir, runc), "damaged")
 	m.must(t, Software())
 	if d := cmp.Diff(want, m.files(t)); d != "" {
 		t.Errorf("after the repair (-want +got):\n%s", d)
 	}
 
-	// Without the bundle there is nothing to download, unless Kubernetes itself is another one.
+	// Without the bundle there is nothing to download, unless the version of Kubernetes differs.
 	b := m.Bundle
 	m.Bundle = nil
 	m.versions[runc] = "runc version 1.1.0"

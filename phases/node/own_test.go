@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// The program is imported where containerd has none, or another, under its name. A bundle is not asked.
+// The program is imported if containerd has no image, or another one, under its name. A bundle is not used.
 func TestOwnImage(t *testing.T) {
 	m := newMachine(t)
 	m.use(t, writeBundle(t, nodeFiles()))
@@ -66,7 +66,7 @@ func TestOwnImage(t *testing.T) {
 	}
 }
 
-// Without containerd nothing is brought.
+// Without containerd nothing is imported.
 func TestBring(t *testing.T) {
 	m := newMachine(t)
 	m.Own = func() (v1.Image, error) { return empty.Image, nil }
@@ -87,7 +87,7 @@ func TestBring(t *testing.T) {
 	}
 }
 
-// A containerd that does not answer for a moment does not make a node one without images.
+// If containerd briefly does not answer, the node does not count as one without images.
 func TestInstalledWithoutAnAnswer(t *testing.T) {
 	const ls, image = "ctr -n k8s.io images ls", "registry.k8s.io/pause:3.10"
 	m := newMachine(t)

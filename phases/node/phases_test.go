@@ -128,7 +128,7 @@ func TestKernel(t *testing.T) {
 		m.put(t, "/proc/sys/fs/inotify/max_user_watches", "1000000\n")
 		m.put(t, "/proc/sys/net/ipv4/tcp_retries2", "15\n")
 	})
-	// One that a container may not set.
+	// A parameter that a container may not set.
 	if err := m.Files.RemoveAll("/proc/sys/net/netfilter"); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestKernelWithoutAFeature(t *testing.T) {
 	}
 }
 
-// imported are the images in what ctr was given.
+// imported returns the images passed to ctr.
 func (m *machine) imported(t *testing.T) []string {
 	t.Helper()
 	for i, c := range m.rec.Calls() {
@@ -234,7 +234,7 @@ func TestImages(t *testing.T) {
 	}
 	m.done(t, group.phase())
 
-	// An image of the same name and other content is imported again.
+	// An image of the same name but different content is imported again.
 	m.outputs[ls] = strings.Replace(m.outputs[ls], "sha256:", "sha256:0", 1)
 	if done, err := group.phase().Check(t.Context(), m.Host); err != nil || done {
 		t.Errorf("done %v, %v", done, err)

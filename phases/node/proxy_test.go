@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// containerd gets the proxies of the configuration and the kubelet its credentials, readable by root alone, and reset takes both back.
+// containerd gets the configured proxies and the kubelet the credentials, readable only by root, and reset removes both.
 func TestUnitsWithProxyAndCredentials(t *testing.T) {
 	m := newMachine(t)
 	before := m.files(t)
@@ -49,8 +49,8 @@ func TestUnitsWithProxyAndCredentials(t *testing.T) {
 	}
 }
 
-// A run that is cut off between the files and the restart of containerd leaves a containerd that has not read them. The next run finds the files written, and
-// restarts it all the same.
+// If a run is interrupted between writing the files and restarting containerd, containerd has not read them. The next run finds the files written but still
+// restarts it.
 func TestRestartThatWasCutOffIsDue(t *testing.T) {
 	const restart, reload = "systemctl restart containerd.service", "systemctl daemon-reload"
 	m := newMachine(t)

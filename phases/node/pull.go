@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// pullPatience is longer than containerd's own: it ends a pull that has received nothing for five minutes.
+	// pullPatience is longer than containerd's own limit: it ends a pull that has received nothing for five minutes.
 	pullPatience = 10 * time.Minute
 	pullTries    = 3
 	pullPause    = 2 * time.Second
-	// pullInterval is how often the bytes that have arrived are counted.
+	// pullInterval is how often the received bytes are counted.
 	pullInterval = time.Second
 )
 
-// pull has containerd pull images one after the other, and reports how far it is. Registries are configured in containerd, so the pull
-// goes through CRI, as the kubelet's would.
+// pull makes containerd pull images one at a time, and reports the progress. containerd has the configuration of the registries, so the pull goes through
+// CRI, like the kubelet's.
 func (g ImageGroup) pull(ctx context.Context, h *host.Host, r workflow.Reporter, names []string) error {
 	conn, err := h.CRI()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // nothing was written that could be lost
+	defer func() { _ = conn.Close() }() // no pending writes
 	credentials, err := credentialsOf(h)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (g ImageGroup) pull(ctx context.Context, h *host.Host, r workflow.Reporter,
 	return failed.Err()
 }
 
-// pullImage pulls one image. Registries fail now and then: only an image that does not exist is not tried again.
+// pullImage pulls one image. Registries sometimes fail, so it retries unless the image does not exist.
 func pullImage(ctx context.Context, images cri.ImageServiceClient, request *cri.PullImageRequest, r workflow.Reporter) error {
 	for try := 1; ; try++ {
 		_, err := images.PullImage(ctx, request, grpc.WaitForReady(true))
@@ -98,7 +98,7 @@ func notPulled(name string, err error) finding.Finding {
 	}
 }
 
-// arrivals counts the bytes that have arrived of all images. CRI does not report them; containerd's content store does.
+// arrivals counts the received bytes of all images. CRI does not report them, but containerd's content store does.
 type arrivals struct {
 	content contentapi.ContentClient
 	layers  map[string]*contentapi.Status
@@ -115,7 +115,7 @@ func (d *arrivals) watch(ctx context.Context, r workflow.Reporter) {
 		}
 		list, err := d.content.ListStatuses(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", k8sNamespace), &contentapi.ListStatusesRequest{})
 		if err != nil {
-			continue // there is no better source
+			continue // no better source
 		}
 		if done, total := d.count(list.GetStatuses()); total > 0 {
 			r.Progress(done, total, "B")
@@ -123,7 +123,7 @@ func (d *arrivals) watch(ctx context.Context, r workflow.Reporter) {
 	}
 }
 
-// count adds up what has arrived and what is known to come. A layer that is listed no more has arrived.
+// count adds up the received bytes and the known total. A layer that is no longer listed has been received.
 func (d *arrivals) count(active []*contentapi.Status) (done, total int64) {
 	for _, l := range d.layers {
 		l.Offset = l.GetTotal()

@@ -24,7 +24,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// puller is a containerd that pulls images: pull decides about each, and what it returns is in the store from then on.
+// puller is a containerd that pulls images: pull decides about each one, and successful ones are then in the store.
 type puller struct {
 	cri.UnimplementedImageServiceServer
 	contentapi.UnimplementedContentServer
@@ -34,9 +34,9 @@ type puller struct {
 	mu     sync.Mutex
 	tries  map[string]int
 	pulled []string
-	// users are the names that pulls logged in with, by image.
+	// users holds the names with which pulls logged in, by image.
 	users map[string]string
-	// servers are those that the login was meant for.
+	// servers holds the servers that the login was for.
 	servers []string
 }
 
@@ -60,7 +60,7 @@ func (r *puller) PullImage(_ context.Context, req *cri.PullImageRequest) (*cri.P
 	return &cri.PullImageResponse{ImageRef: image}, nil
 }
 
-// serve answers where containerd would.
+// serve answers at containerd's socket.
 func (m *machine) serve(t *testing.T, pull func(image string, try int) error) *puller {
 	t.Helper()
 	file := m.Files.Path(socket)

@@ -18,8 +18,8 @@ import (
 	"yunion.io/x/ocadm/templates/nodefiles"
 )
 
-// ResetPhases take node software off a machine, after kubeadm's part has taken off the node: containers, pod network, units, kernel
-// settings, programs, and then whatever else is in the ledger. The last phase reports what is left.
+// ResetPhases remove the node software, after kubeadm's part has removed the node: containers, pod network, units, kernel settings, programs, and then
+// everything else in the ledger. The last phase reports what is left.
 func ResetPhases() []host.Phase {
 	return []host.Phase{
 		{
@@ -70,7 +70,7 @@ func podNetworkPhase() host.Phase {
 		Name: "pod-network", Short: "Remove the interfaces, namespaces, packet rules and addresses of pods",
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			n, err := owned.NetworkOf(ctx, h)
-			return err == nil && len(n.List())+len(owned.CNIState(h)) == 0, nil // Run reports what cannot be looked at
+			return err == nil && len(n.List())+len(owned.CNIState(h)) == 0, nil // Run reports what cannot be read
 		},
 		Plan: func(ctx context.Context, h *host.Host) ([]string, error) {
 			n, err := owned.NetworkOf(ctx, h)
@@ -93,7 +93,7 @@ func podNetworkPhase() host.Phase {
 	}
 }
 
-// undoPhase takes back what is in the ledger of these kinds.
+// undoPhase undoes the ledger entries of these kinds.
 func undoPhase(name, short string, run func(context.Context, *host.Host, workflow.Reporter) error, kinds ...host.Kind) host.Phase {
 	return host.Phase{Name: name, Short: short, Run: run, Timeout: 2 * time.Minute}.Todo(func(_ context.Context, h *host.Host) ([]string, error) {
 		var out []string
@@ -104,20 +104,19 @@ func undoPhase(name, short string, run func(context.Context, *host.Host, workflo
 	})
 }
 
-// podLabel marks the containers that containerd made for the kubelet, apart from those that others made beside them.
-// Source: containerd internal/cri/labels/labels.go.
+// podLabel marks the containers that containerd made for the kubelet, as opposed to other clients. Source: containerd internal/cri/labels/labels.go.
 const podLabel = `labels."io.cri-containerd.kind"`
 
-// stopContainers ends every container of a pod. The container runtime was asked for that before; this is for what it could not reach.
+// stopContainers stops every container of a pod. This is for containers that an earlier request to the container runtime did not reach.
 func stopContainers(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if !containerdRuns(h) || !owned.NodeOf(h).Made {
 		return nil
 	}
-	// A kubelet would start them again.
+	// A running kubelet would restart them.
 	if h.Ledger.Has(host.KindUnit, kubeletUnit) {
 		_, _ = h.Systemctl(ctx, "stop", kubeletUnit)
 	}
-	// Without an answer containerd is gone: its containers are then found by their mounts.
+	// Without an answer, containerd is gone; its containers are then found by their mounts.
 	pods := askContainerd(ctx, h, k8sNamespace, "containers", "ls", "-q", podLabel)
 	n := 0
 	for _, id := range askContainerd(ctx, h, k8sNamespace, "tasks", "ls", "-q") {
@@ -135,8 +134,7 @@ func stopContainers(ctx context.Context, h *host.Host, r workflow.Reporter) erro
 	return noteOthers(ctx, h)
 }
 
-// noteOthers notes, while containerd still answers, who else keeps containers or images in the containerd that ocadm installed: then its
-// data stays.
+// noteOthers records, while containerd still answers, whether others keep containers or images in the containerd that ocadm installed: then its data stays.
 func noteOthers(ctx context.Context, h *host.Host) error {
 	others := otherNamespaces(ctx, h)
 	if len(others) == 0 {
@@ -149,7 +147,7 @@ func noteOthers(ctx context.Context, h *host.Host) error {
 	return nil
 }
 
-// otherNamespaces are containerd's name spaces in which others keep something. In Kubernetes' own, that is a container that is no pod's.
+// otherNamespaces returns containerd's namespaces that others use. In Kubernetes' own, that means a container that belongs to no pod.
 func otherNamespaces(ctx context.Context, h *host.Host) []string {
 	return slices.DeleteFunc(askContainerd(ctx, h, "", "namespaces", "ls", "-q"), func(ns string) bool {
 		containers := askContainerd(ctx, h, ns, "containers", "ls", "-q")
@@ -160,7 +158,7 @@ func otherNamespaces(ctx context.Context, h *host.Host) []string {
 	})
 }
 
-// askContainerd runs ctr in a name space and returns the words that it prints, none when containerd does not answer.
+// askContainerd runs ctr in a namespace and returns the words of its output, none if containerd does not answer.
 func askContainerd(ctx context.Context, h *host.Host, namespace string, args ...string) []string {
 	if namespace != "" {
 		args = append([]string{"-n", namespace}, args...)
@@ -192,7 +190,7 @@ func removeRuntimeData(ctx context.Context, h *host.Host, r workflow.Reporter) e
 	return nil
 }
 
-// removeNodeFiles removes what the cloud's agents put on the node, unless it was edited since.
+// removeNodeFiles removes the files that the cloud's agents put on the node, unless they were edited since.
 func removeNodeFiles(h *host.Host, r workflow.Reporter) error {
 	for name, text := range nodefiles.All() {
 		name = path.Join(nodefiles.Dir, name)
@@ -207,13 +205,13 @@ func removeNodeFiles(h *host.Host, r workflow.Reporter) error {
 	return nil
 }
 
-// volumeDirs are directories of the host that pods of the cloud use: the kubelet makes them, and what pods wrote there is data.
+// volumeDirs returns host directories that pods of the cloud use: the kubelet creates them, and what pods wrote there is data.
 func volumeDirs() []string {
 	return []string{"/etc/yunion", "/etc/openvswitch", "/etc/telegraf", "/opt/telegraf", "/opt/cloud"}
 }
 
-// othersContainerd reports whether there is a containerd that ocadm did not install, be it too old to be used: then the directories that
-// every containerd has are not ocadm's alone.
+// othersContainerd reports whether the machine has a containerd that ocadm did not install, even one too old to use: then the directories that every
+// containerd has are not only ocadm's.
 func othersContainerd(h *host.Host) bool {
 	return slices.ContainsFunc([]string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin"}, func(dir string) bool {
 		name := path.Join(dir, containerd)
@@ -221,9 +219,9 @@ func othersContainerd(h *host.Host) bool {
 	})
 }
 
-// undoEverything takes back whatever is still in the ledger, whoever of ocadm wrote it.
+// undoEverything undoes all remaining ledger entries, whichever part of ocadm wrote them.
 func undoEverything(_ context.Context, h *host.Host, r workflow.Reporter) error {
-	if h.Files.Exists(downloadDir) { // what a run that was killed did not install
+	if h.Files.Exists(downloadDir) { // left by a killed run
 		if err := h.Files.RemoveAll(downloadDir); err != nil {
 			return err
 		}
@@ -238,16 +236,16 @@ func undoEverything(_ context.Context, h *host.Host, r workflow.Reporter) error 
 		}
 	}
 	data := slices.DeleteFunc(h.Ledger.Created(host.KindData), func(e host.Entry) bool {
-		return keepsImages(h) && h.Files.Exists(e.Name) // the next init, or a reset without --keep, needs to know whose it is
+		return keepsImages(h) && h.Files.Exists(e.Name) // the next init, or a reset without --keep, must know who made it
 	})
 	if err := h.Ledger.ForgetAll(slices.Concat(h.Ledger.Created(host.KindProgram), data, h.Ledger.Found())); err != nil {
 		return err
 	}
-	return owned.Forget(h) // the node last: without it nothing is provably ocadm's
+	return owned.Forget(h) // the node last: without it nothing can be proved to be ocadm's
 }
 
-// Residue lists what of a node is still on the machine when everything was taken back; empty is clean. What has no entry in the ledger
-// was looked for by the phase that removes it, while the ledger could still prove whose it is.
+// Residue lists what is left of a node on the machine after everything was undone; empty means clean. Things without a ledger entry were looked for by the
+// phase that removes them, while the ledger could still prove who made them.
 func Residue(h *host.Host) []string {
 	var out []string
 	for _, e := range h.Ledger.Created() {

@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/templates/nodefiles"
 )
 
-// asNode makes the machine a node, as init's and join's first phase does.
+// asNode makes the machine a node, like the first phase of init and join.
 func (m *machine) asNode(t *testing.T) {
 	t.Helper()
 	if err := owned.Note(m.Host, true); err != nil {
@@ -45,7 +45,7 @@ func TestResetTakesBackEverything(t *testing.T) {
 	if err := m.Files.WriteFile("/etc/ocadm/other", []byte("written by another phase"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// A download that was cut off by the end of init.
+	// A download interrupted by the end of init.
 	if err := m.Files.Mkdir(downloadDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestResetTakesBackEverything(t *testing.T) {
 	phases := ResetPhases()
 	for _, p := range phases {
 		_, err := m.do(t, p)
-		if p.Name == "pod-network" { // the kernel of this machine does not forget
+		if p.Name == "pod-network" { // this machine's kernel keeps its state
 			if code(err) != "OCA-9002" {
 				t.Fatalf("%s: %v", p.Name, err)
 			}
@@ -82,7 +82,7 @@ func TestResetTakesBackEverything(t *testing.T) {
 	if d := cmp.Diff(before, m.files(t)); d != "" {
 		t.Errorf("after the reset (-want +got):\n%s", d)
 	}
-	// Twice is no harm.
+	// A second time does no harm.
 	m.boot(t, false)
 	for _, p := range phases {
 		if _, err := m.do(t, p); err != nil {
@@ -94,7 +94,7 @@ func TestResetTakesBackEverything(t *testing.T) {
 	}
 }
 
-// What is in the ledger and cannot be taken back is residue.
+// Ledger entries that cannot be undone are residue.
 func TestResidue(t *testing.T) {
 	m := newMachine(t)
 	if err := m.Ledger.Record(host.Entry{Kind: host.KindUnit, Name: "kubelet.service", Op: host.Created}); err != nil {
@@ -106,7 +106,7 @@ func TestResidue(t *testing.T) {
 	}
 }
 
-// The data of a containerd goes with the ocadm that installed it, unless others keep something in it.
+// A containerd's data is removed if ocadm installed it, unless others keep something in it.
 func TestDataOfContainerd(t *testing.T) {
 	const data = "/var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db"
 	for _, tt := range []struct {
@@ -163,7 +163,7 @@ func TestDataOfContainerd(t *testing.T) {
 	}
 }
 
-// Shims of every containerd keep their sockets in one directory.
+// The shims of every containerd keep their sockets in one directory.
 func TestDirectoriesOfAnotherContainerdStay(t *testing.T) {
 	m := newMachine(t)
 	m.use(t, writeBundle(t, nodeFiles()))
@@ -201,7 +201,7 @@ func TestShimsOfOthersKeepTheirSockets(t *testing.T) {
 	}
 }
 
-// A shim that no containerd knows ends with its containers; one of another containerd stays.
+// A shim that no containerd knows is killed with its containers; one of another containerd stays.
 func TestResetEndsLostShims(t *testing.T) {
 	m := newMachine(t)
 	m.use(t, writeBundle(t, nodeFiles()))
@@ -245,7 +245,7 @@ func TestResetMayKeepImages(t *testing.T) {
 	if left := m.Ledger.Created(); len(left) != 1 || left[0].Kind != host.KindData || left[0].Name != containerdData {
 		t.Errorf("the ledger holds %v, want whose the images are", left)
 	}
-	// A reset that keeps nothing can still prove whose they are.
+	// A reset that keeps nothing can still prove who made them.
 	m.boot(t, false)
 	for _, p := range ResetPhases() {
 		if _, err := m.do(t, p); err != nil {
@@ -257,7 +257,7 @@ func TestResetMayKeepImages(t *testing.T) {
 	}
 }
 
-// A containerd that ocadm could not use still has an owner: its containers and images are not ocadm's to remove.
+// A containerd that ocadm could not use still has an owner: ocadm must not remove its containers and images.
 func TestResetLeavesTheDataOfAContainerdThatIsTooOld(t *testing.T) {
 	const data, task = "/var/lib/containerd/io.containerd.metadata.v1.bolt/meta.db", "/run/containerd/io.containerd.runtime.v2.task/moby/1/rootfs"
 	m := newMachine(t, func(m *machine) {
@@ -308,7 +308,7 @@ func TestResetLeavesDataOfHostVolumes(t *testing.T) {
 	}
 }
 
-// A disk that its owner mounted where containers keep their data is emptied and stays.
+// If a disk is mounted where containers keep their data, the disk is emptied but stays mounted.
 func TestResetLeavesMountedDisks(t *testing.T) {
 	m := newMachine(t)
 	m.use(t, writeBundle(t, nodeFiles()))

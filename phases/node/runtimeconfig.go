@@ -19,21 +19,21 @@ import (
 
 const (
 	containerdConfig = "/etc/containerd/config.toml"
-	// containerdExtras is imported by that file: other runtimes, such as nvidia's and kata's, are configured there.
+	// containerdExtras is imported by that file and holds the configuration of other runtimes, such as nvidia's and kata's.
 	containerdExtras = "/etc/containerd/conf.d"
 )
 
-// configKind says whose containerd's configuration is.
+// configKind says who made containerd's configuration.
 type configKind int
 
 const (
-	configOurs    configKind = iota // not there yet, or as ocadm wrote it
-	configEdited                    // ocadm's, which a person has edited
-	configForeign                   // of a containerd that was there before
+	configOurs    configKind = iota // missing, or as ocadm wrote it
+	configEdited                    // ocadm's, edited by a person
+	configForeign                   // of a containerd that was already there
 )
 
-// configOf says whose the configuration is. The ledger has the digest of what ocadm wrote last; where it is of the first release and has
-// none, the file is compared with the template.
+// configOf returns who made the configuration. The ledger has the digest of what ocadm last wrote. The first release recorded none, so its file is compared
+// with the template.
 func configOf(h *host.Host) configKind {
 	raw, err := h.Files.ReadFile(containerdConfig)
 	if err != nil {
@@ -57,7 +57,7 @@ func configOf(h *host.Host) configKind {
 	return configOurs
 }
 
-// later are the lines of the template that the first release did not have.
+// later matches the lines of the template that the first release lacked.
 var later = regexp.MustCompile(`^(imports = |  # containerd reads |  stats_collect_period = )`)
 
 // fromTemplate reports whether a configuration is ocadm's template with any values, in this release's form or the first one's.
@@ -78,10 +78,10 @@ func fromTemplate(text string) bool {
 	return ok && err == nil
 }
 
-// placeholder is one of the template's, in a pattern that was quoted.
+// placeholder matches a placeholder of the template in a quoted pattern.
 var placeholder = regexp.MustCompile(`\\\{[a-zA-Z]+\\\}`)
 
-// noteConfig notes what ocadm wrote, so that a later edit is recognised.
+// noteConfig records what ocadm wrote, so that a later edit is recognized.
 func noteConfig(h *host.Host) error {
 	digest, err := h.Files.Digest(containerdConfig)
 	if err != nil {
@@ -93,10 +93,10 @@ func noteConfig(h *host.Host) error {
 	return h.Ledger.Replace(host.Entry{Kind: host.KindContent, Name: containerdConfig, Op: host.Found, Detail: digest})
 }
 
-// takeOurs is the command after which ocadm writes its own configuration.
+// takeOurs returns the command after which ocadm writes its own configuration.
 func takeOurs() string { return fmt.Sprintf("mv %s %s.mine", containerdConfig, containerdConfig) }
 
-// reportEdits says that a person's edits are kept.
+// reportEdits reports that a person's edits are kept.
 func reportEdits(h *host.Host, r workflow.Reporter) {
 	if configOf(h) == configEdited {
 		r.Info("%s was edited and is kept as it is; additions have a place in %s; to take ocadm's: %s, and repeat the command", containerdConfig,
@@ -104,7 +104,7 @@ func reportEdits(h *host.Host, r workflow.Reporter) {
 	}
 }
 
-// configDiff are the lines in which the configuration differs from the one that ocadm would write.
+// configDiff returns the lines in which the configuration differs from ocadm's.
 func configDiff(h *host.Host) []string {
 	want, err := renderConfig(h)
 	if err != nil {
@@ -123,8 +123,8 @@ func configDiff(h *host.Host) []string {
 	return out
 }
 
-// RuntimeConfig is a finding when the configuration of a containerd that another program or a person configured does not fit Kubernetes: its part for
-// Kubernetes is off, it does not leave cgroups to systemd, or it does not look for CNI plugins where they are installed.
+// RuntimeConfig returns a finding if the configuration of a containerd that ocadm did not configure does not suit Kubernetes: its CRI plugin is disabled, it
+// does not use systemd cgroups, or it does not look for CNI plugins where they are installed.
 func RuntimeConfig(ctx context.Context, h *host.Host) error {
 	kind := configOf(h)
 	if kind == configOurs || !containerdRuns(h) {
@@ -137,7 +137,7 @@ func RuntimeConfig(ctx context.Context, h *host.Host) error {
 	for line := range strings.Lines(dump) {
 		line = strings.TrimSpace(line)
 		off := strings.HasPrefix(line, "disabled_plugins") && strings.Contains(line, "cri")
-		// bin_dir = '/opt/cni/bin' up to 2.0, bin_dirs = ['/opt/cni/bin'] since
+		// bin_dir = '/opt/cni/bin' up to 2.0, then bin_dirs = ['/opt/cni/bin']
 		noPlugins := strings.HasPrefix(line, "bin_dir") && strings.Contains(line, "/") && !strings.Contains(line, cniDir)
 		if off || noPlugins || strings.HasPrefix(line, "SystemdCgroup") && strings.HasSuffix(line, "false") {
 			f := finding.New(CodeRuntimeUnusable, "The containerd that was on this machine is not configured for Kubernetes",
@@ -162,11 +162,11 @@ func runtimeConfig(ctx context.Context, h *host.Host) (string, error) {
 	return res.Stdout, nil
 }
 
-// sandboxSetting is the image of pods' sandboxes: pinned_images.sandbox since containerd 2.0, sandbox_image before.
+// sandboxSetting matches the image of pod sandboxes: pinned_images.sandbox since containerd 2.0, sandbox_image before.
 var sandboxSetting = regexp.MustCompile(`(?m)^\s*sandbox(?:_image)? = ['"]([^'"]+)['"]`)
 
-// PauseImage is a finding when a containerd that ocadm did not configure starts pods with another pause image than kubeadm's: it is in no
-// bundle, and kubeadm does not keep it from being removed.
+// PauseImage returns a finding if a containerd that ocadm did not configure uses another pause image than kubeadm's: no bundle has it, and kubeadm does not
+// protect it from being removed.
 func PauseImage(ctx context.Context, h *host.Host) error {
 	if configOf(h) == configOurs || !containerdRuns(h) {
 		return nil
@@ -185,11 +185,11 @@ func PauseImage(ctx context.Context, h *host.Host) error {
 		fmt.Sprintf("set sandbox = '%s' under [plugins.'io.containerd.cri.v1.images'.pinned_images] in %s, and: systemctl restart containerd", want, containerdConfig))
 }
 
-// registrySection is the part of containerd's configuration that says where the files of registries are.
+// registrySection matches the part of containerd's configuration with the directory of the registries' files.
 var registrySection = regexp.MustCompile(`(?m)^\s*\[plugins\.['"](io\.containerd\.(?:cri\.v1\.images|grpc\.v1\.cri))['"]\.registry\]\n((?:[^\[\n]*\n)*)`)
 
-// Hosts is a finding when a containerd that ocadm did not configure does not read the files that send it to the depot and to mirrors. With
-// --offline it is an error.
+// Hosts returns a finding if a containerd that ocadm did not configure does not read the files that point it to the depot and mirrors. With --offline the
+// finding is an error.
 func Hosts(ctx context.Context, h *host.Host) error {
 	if configOf(h) == configOurs || !containerdRuns(h) || len(DepotAddresses(h.Config))+len(h.Config.Node.RegistryMirrors) == 0 {
 		return nil

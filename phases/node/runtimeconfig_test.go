@@ -11,7 +11,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// edit changes a file as a person does.
+// edit changes a file like a person would.
 func (m *machine) edit(t *testing.T, name, old, now string) string {
 	t.Helper()
 	raw, err := m.Files.ReadFile(name)
@@ -32,7 +32,7 @@ func (m *machine) holds(t *testing.T, name, want string) {
 
 const nvidia = "\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]\n  runtime_type = 'io.containerd.runc.v2'\n"
 
-// asFirstRelease makes what Units did look as the first release left it.
+// asFirstRelease makes the result of Units look like the first release's.
 func (m *machine) asFirstRelease(t *testing.T) {
 	t.Helper()
 	raw, err := m.Files.ReadFile(containerdConfig)
@@ -68,7 +68,7 @@ func TestEditsOfTheConfigurationAreKept(t *testing.T) {
 			edited := m.edit(t, containerdConfig, "[plugins.'io.containerd.transfer", nvidia+"[plugins.'io.containerd.transfer")
 			m.rec.Reset()
 			m.boot(t, false)
-			m.edit(t, "/etc/systemd/system/kubelet.service", "[Unit]", "# theirs\n[Unit]") // something else to do
+			m.edit(t, "/etc/systemd/system/kubelet.service", "[Unit]", "# theirs\n[Unit]") // other work
 			m.must(t, Units())
 			m.holds(t, containerdConfig, edited)
 			if m.ran("restart containerd") {
@@ -78,7 +78,7 @@ func TestEditsOfTheConfigurationAreKept(t *testing.T) {
 				t.Errorf("said %q", m.said)
 			}
 			m.done(t, Units())
-			// Taken away, ocadm's is written.
+			// After its removal, ocadm's is written.
 			if err := m.Files.Remove(containerdConfig); err != nil {
 				t.Fatal(err)
 			}

@@ -22,12 +22,12 @@ func keepsImages(h *host.Host) bool { return slices.Contains(h.Config.Run.Keep, 
 
 const (
 	containerdData = "/var/lib/containerd"
-	// othersData is the name under which the ledger has that others keep something in containerd.
+	// othersData is the name of the ledger entry that records that others keep something in containerd.
 	othersData = containerdData + " of others"
 )
 
-// ownContainerd reports whether containerd's data came with a containerd that ocadm installed where there was none, and is used by
-// nobody else. Ledgers of earlier releases prove it by the program.
+// ownContainerd reports whether containerd's data comes from a containerd that ocadm installed where there was none, and nobody else uses it. With ledgers
+// of earlier releases, the program's entry proves that.
 func ownContainerd(h *host.Host) bool {
 	if !containerdRuns(h) || othersContainerd(h) {
 		return false
@@ -41,12 +41,12 @@ func ownContainerd(h *host.Host) bool {
 	return h.Ledger.Has(host.KindFile, path.Join(binDir, containerd))
 }
 
-// containerdDirs are the directories that a containerd makes, the one with its data last.
+// containerdDirs returns the directories that a containerd creates, the one with its data last.
 func containerdDirs() []string {
 	return []string{"/run/containerd", "/run/nri", "/opt/containerd", containerdData}
 }
 
-// noteContainerdData notes, before a containerd of ocadm's is installed, which of its directories another one has made already.
+// noteContainerdData records, before ocadm installs a containerd, which of its directories another one has already created.
 func noteContainerdData(h *host.Host) error {
 	if _, ok := theirs(h, containerd); ok || !containerdRuns(h) || h.Ledger.Has(host.KindFile, path.Join(binDir, containerd)) {
 		return nil
@@ -63,8 +63,8 @@ func noteContainerdData(h *host.Host) error {
 	return nil
 }
 
-// dataDirs are the directories that a containerd of ocadm's leaves. Shims of every containerd on the machine have their sockets in
-// /run/containerd/s, so what is in there stays while one of another containerd runs.
+// dataDirs returns the directories that ocadm's containerd leaves behind. Shims of every containerd on the machine have their sockets in /run/containerd/s,
+// so its contents stay while a shim of another containerd runs.
 func dataDirs(h *host.Host) []string {
 	if !ownContainerd(h) {
 		return nil
@@ -87,8 +87,8 @@ func dataDirs(h *host.Host) []string {
 	return slices.DeleteFunc(dirs, func(d string) bool { return !h.Files.Exists(d) || len(owned.Content(h, d)) == 0 && owned.Disk(h, d) })
 }
 
-// shims are the processes that hold containers, in two groups: those of Kubernetes' containerd, and those of every other name space and
-// containerd. Each is its process and its program.
+// shims returns the processes that run containers, in two groups: those of Kubernetes' containerd, and those of all other namespaces and containerds. Each
+// is a process ID and a program.
 func shims(h *host.Host) (pods, others []string) {
 	found, err := h.Files.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -113,11 +113,11 @@ func shims(h *host.Host) (pods, others []string) {
 	return pods, others
 }
 
-// shimsGone is how long the processes of shims may take to end when they were killed.
+// shimsGone bounds how long killed shim processes may take to end.
 const shimsGone = 10 * time.Second
 
-// endShims kills the shims that Kubernetes' containerd has left, with their containers: one that was stopped while it made a container leaves a shim that
-// no containerd knows.
+// endShims kills the shims that Kubernetes' containerd left, with their containers: a containerd stopped while it created a container leaves a shim that no
+// containerd knows.
 func endShims(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	left, _ := shims(h)
 	if !ownContainerd(h) || len(left) == 0 {
@@ -126,10 +126,10 @@ func endShims(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	var processes []string
 	for _, l := range left {
 		pid, _, _ := strings.Cut(l, " ")
-		children, _ := h.Files.ReadFile(path.Join("/proc", pid, "task", pid, "children")) // gone, or a kernel that does not list them
+		children, _ := h.Files.ReadFile(path.Join("/proc", pid, "task", pid, "children")) // gone, or the kernel does not list them
 		processes = append(append(processes, pid), strings.Fields(string(children))...)
 	}
-	// One may have ended meanwhile; what is left is looked at below.
+	// Some may have ended meanwhile; the check below finds what is left.
 	_, _ = h.Exec.Run(ctx, exec.Command{Path: "sh", Args: append([]string{"-c", `kill -KILL "$@"`, "sh"}, processes...)})
 	ctx, cancel := context.WithTimeout(ctx, shimsGone)
 	defer cancel()

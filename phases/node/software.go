@@ -20,12 +20,11 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// SoftwarePhase is the name of Software, for the After of others.
+// SoftwarePhase is the name of Software, for the After of other phases.
 const SoftwarePhase = "node-files"
 
-// Software installs the programs of a node: containerd, its shim, ctr and runc first, so that images can be imported while the CNI
-// plugins, kubelet and kubectl are installed. They come from the bundle, on join from the cluster's depot, or
-// from the addresses in artifacts.yaml.
+// Software installs the programs of a node: first containerd, its shim, ctr and runc, so that images can be imported while the CNI plugins, kubelet and
+// kubectl are installed. They come from the bundle, on join from the cluster's depot, or from the addresses in artifacts.yaml.
 func Software() host.Phase {
 	return host.Phase{
 		Name: SoftwarePhase, Short: "Install containerd, runc, CNI plugins, kubelet and kubectl",
@@ -40,7 +39,7 @@ func Software() host.Phase {
 	}
 }
 
-// programSet is one half of the software: the programs, for whose names has is true.
+// programSet is one half of the software: the programs for whose names has returns true.
 type programSet struct {
 	name, short string
 	has         func(name string) bool
@@ -72,14 +71,14 @@ func (p programSet) phase() host.Phase {
 	}
 }
 
-// piece is a thing to be installed: a file of the bundle, or an artifact to be downloaded with several files in it.
+// piece is a unit of installation: a file of the bundle, or a downloaded artifact with several files.
 type piece struct {
 	plan    string
 	size    int64
 	install func(ctx context.Context, h *host.Host, r workflow.Reporter, p fetch.Progress) error
 }
 
-// outstanding is what has yet to be installed.
+// outstanding returns what must still be installed.
 func (p programSet) outstanding(ctx context.Context, h *host.Host) ([]piece, error) {
 	if h.Source() == nil {
 		return outstandingArtifacts(ctx, h, p.has)
@@ -105,11 +104,11 @@ func (p programSet) outstanding(ctx context.Context, h *host.Host) ([]piece, err
 	return out, nil
 }
 
-// skipFile reports whether a file is not installed because the machine has a good one, or because it would not be used.
+// skipFile reports whether a file is not installed, because the machine has a suitable one or would not use it.
 func skipFile(h *host.Host, name string) bool {
 	if path.Dir(name) == cniDir {
 		st, err := h.Files.Stat(name)
-		return err == nil && st.Size() > 0 && !h.Ledger.Has(host.KindFile, name) // a power cut may have left an empty one
+		return err == nil && st.Size() > 0 && !h.Ledger.Has(host.KindFile, name) // a power cut may have left it empty
 	}
 	_, ok := theirs(h, path.Base(name))
 	return ok || !needed(h, path.Base(name))
@@ -162,10 +161,10 @@ func (p programSet) install(ctx context.Context, h *host.Host, r workflow.Report
 	return p.noteBundled(h)
 }
 
-// fromBundle is the ledger's detail of an artifact whose files a bundle brought, in whatever version the bundle has.
+// fromBundle is the ledger's detail of an artifact that came from a bundle, whatever version that has.
 const fromBundle = "bundle"
 
-// noteBundled notes that the artifacts are there, so that a later run without the bundle does not download them.
+// noteBundled records that the artifacts are installed, so that a later run without the bundle does not download them.
 func (p programSet) noteBundled(h *host.Host) error {
 	_, list, err := artifactsOf(h)
 	if err != nil {
@@ -188,7 +187,7 @@ func (p programSet) noteBundled(h *host.Host) error {
 	return nil
 }
 
-// unnoted are the programs of the machine that are used and that are not in the ledger yet.
+// unnoted returns the machine's programs that are used but not in the ledger yet.
 func (p programSet) unnoted(h *host.Host) []host.Program {
 	var out []host.Program
 	for _, q := range programs() {
@@ -200,7 +199,7 @@ func (p programSet) unnoted(h *host.Host) []host.Program {
 	return out
 }
 
-// noteTheirs notes which programs of the machine are used, so that reset leaves them and people can see it.
+// noteTheirs records which programs of the machine are used, so that reset leaves them and people can see it.
 func (p programSet) noteTheirs(h *host.Host, r workflow.Reporter) error {
 	for _, found := range p.unnoted(h) {
 		if err := h.Ledger.Record(host.Entry{Kind: host.KindProgram, Name: found.Path, Op: host.Found, Detail: found.Version}); err != nil {

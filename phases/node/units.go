@@ -24,7 +24,7 @@ import (
 //go:embed units
 var unitFiles embed.FS
 
-// UnitsPhase is the name of Units: after it, containerd answers; after it and SoftwarePhase, the kubelet can be started.
+// UnitsPhase is the name of Units. After it, containerd answers; after it and SoftwarePhase, the kubelet can be started.
 const UnitsPhase = "node-units"
 
 const (
@@ -36,8 +36,7 @@ const (
 	unitMode       = 0o644
 )
 
-// Units installs and enables the systemd units of containerd and the kubelet, and starts containerd. The kubelet is started by
-// kubeadm's kubelet-start.
+// Units installs and enables the systemd units of containerd and the kubelet, and starts containerd. kubeadm's kubelet-start starts the kubelet.
 func Units() host.Phase {
 	return host.Phase{
 		Name: UnitsPhase, Short: "Configure and start containerd, prepare the kubelet's service",
@@ -56,7 +55,7 @@ func Units() host.Phase {
 	}.Todo(planUnits)
 }
 
-// units are the files that the phase writes and the units it enables. containerd's configuration is the last file.
+// units returns the files that the phase writes and the units that it enables. containerd's configuration is the last file.
 func units(ctx context.Context, h *host.Host) (files host.FileSet, enable []string, err error) {
 	fill := func(name, template string, pairs ...string) error {
 		raw, err := unitFiles.ReadFile("units/" + template)
@@ -101,7 +100,7 @@ func renderConfig(h *host.Host) ([]byte, error) {
 	).Replace(string(raw))), err
 }
 
-// providedUnit reports whether a program that was there before came with a unit of its own.
+// providedUnit reports whether a program that was already on the machine came with its own unit.
 func providedUnit(ctx context.Context, h *host.Host, name, unit string) bool {
 	if _, ok := theirs(h, name); !ok || h.Ledger.Has(host.KindFile, path.Join(host.UnitDir, unit)) {
 		return false
@@ -110,7 +109,7 @@ func providedUnit(ctx context.Context, h *host.Host, name, unit string) bool {
 	return err == nil && res.Stdout != ""
 }
 
-// pauseImage is the image of every pod's sandbox, under the name that kubeadm has for it.
+// pauseImage returns the image of every pod's sandbox, under kubeadm's name for it.
 func pauseImage(h *host.Host) (string, error) {
 	images, err := kubernetes.WorkerImages(h.Config)
 	if err != nil {
@@ -181,9 +180,9 @@ func runUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return h.Ledger.Forget(host.KindRestart, containerdUnit)
 }
 
-// noteRestart notes, before the files are written, that containerd is to be restarted for them: a run that is cut off in between finds them written.
+// noteRestart records, before the files are written, that they require a restart of containerd: an interrupted run would find them written.
 func noteRestart(h *host.Host, files host.FileSet) error {
-	read := slices.DeleteFunc(slices.Clone(files), func(f host.File) bool { // without those of the kubelet, and what containerd reads at each pull
+	read := slices.DeleteFunc(slices.Clone(files), func(f host.File) bool { // without the kubelet's and those that containerd reads on each pull
 		return strings.HasPrefix(f.Name, path.Join(host.UnitDir, kubeletUnit)) || f.Name == kubeletCredentials || strings.HasPrefix(f.Name, registriesDir)
 	})
 	if !containerdRuns(h) || len(read.Todo(h)) == 0 {
@@ -192,7 +191,7 @@ func noteRestart(h *host.Host, files host.FileSet) error {
 	return h.Ledger.Record(host.Entry{Kind: host.KindRestart, Name: containerdUnit, Op: host.Found})
 }
 
-// runtimeAnswers asks containerd for its version and makes sure that its part for Kubernetes is on.
+// runtimeAnswers asks containerd for its version and checks that its CRI plugin is enabled.
 func runtimeAnswers(ctx context.Context, h *host.Host) error {
 	if _, err := h.Exec.Run(ctx, exec.Command{Path: programPath(h, ctr), Args: []string{"version"}}); err != nil {
 		if canceled(ctx) {
@@ -214,7 +213,7 @@ func runtimeDown(ctx context.Context, h *host.Host, cause error) error {
 	return f
 }
 
-// undoUnits stops what runs, disables the units that ocadm enabled and removes their files.
+// undoUnits stops what is running, disables the units that ocadm enabled and removes their files.
 func undoUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err := stopContainers(ctx, h, r); err != nil {
 		return err
@@ -233,18 +232,18 @@ func undoUnits(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if _, err = h.Systemctl(ctx, "daemon-reload"); err != nil {
 		return err
 	}
-	// A unit that is gone leaves its failed state behind; there is nothing to do where it leaves none.
+	// A removed unit leaves its failed state behind; this may find none.
 	_, _ = h.Systemctl(ctx, "reset-failed", containerdUnit, kubeletUnit)
 	return nil
 }
 
 const (
 	proxyDropIn = host.UnitDir + "/" + containerdUnit + ".d/http-proxy.conf"
-	// proxyFile holds the variables: a proxy's address may hold a password, and what is in a unit can be read by every user.
+	// proxyFile holds the variables, because a proxy's address may contain a password, and every user can read a unit.
 	proxyFile = "/etc/containerd/proxy.env"
 )
 
-// proxyFiles make containerd pull images through the proxies of the configuration: none without one.
+// proxyFiles make containerd pull images through the configured proxies; there are none without a proxy.
 func proxyFiles(h *host.Host) host.FileSet {
 	n := h.Config.Node
 	if n.HTTPProxy == "" && n.HTTPSProxy == "" {
@@ -260,7 +259,7 @@ func proxyFiles(h *host.Host) host.FileSet {
 	return host.FileSet{{Name: proxyFile, Data: []byte(lines.String()), Mode: 0o600}, {Name: proxyDropIn, Data: []byte(dropIn), Mode: unitMode}}
 }
 
-// credentialFiles give the kubelet, and so every pod of the node, the credentials of the configuration: none without any.
+// credentialFiles give the kubelet, and so every pod of the node, the configured credentials; there are none without credentials.
 func credentialFiles(h *host.Host) host.FileSet {
 	if h.Config.Node.RegistryAuth == "" {
 		return nil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodepod makes pods that run this program on the machine of one control-plane node, for what only that machine can do.
+// Package nodepod creates pods that run this program on one control-plane node, for work that must happen on that machine.
 package nodepod
 
 import (
@@ -17,14 +17,14 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 )
 
-// Namespace has the pods.
+// Namespace is the namespace of the pods.
 const Namespace = metav1.NamespaceSystem
 
 const (
 	interval = time.Second
-	// priority is that of pods without which the node or the cluster does not work.
+	// priority is the class of pods without which the node or the cluster does not work.
 	priority = "system-node-critical"
-	// askTimeout bounds a question to an API server that may not be there.
+	// askTimeout bounds a request to an API server that may be down.
 	askTimeout = 5 * time.Second
 )
 
@@ -32,8 +32,8 @@ func named(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: Namespace, Name: name, Labels: map[string]string{"app": name, "app.kubernetes.io/managed-by": "ocadm"}}
 }
 
-// New is a pod on a node that lives for a time at most. It sees the processes of the machine and is privileged, so that it can enter the root of the machine,
-// and it stays when the node is taken for lost.
+// New returns a pod on a node that lives for at most life. It sees the machine's processes and is privileged, so that it can enter the machine's root, and
+// it stays when the node is considered lost.
 func New(name, image, node string, life time.Duration, args ...string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: named(name),
@@ -44,7 +44,7 @@ func New(name, image, node string, life time.Duration, args ...string) *corev1.P
 			AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
 			Containers: []corev1.Container{{
 				Name: "main", Image: image, ImagePullPolicy: corev1.PullIfNotPresent, Args: args,
-				Env:                      []corev1.EnvVar{{Name: "PATH", Value: "/usr/sbin:/usr/bin:/sbin:/bin"}}, // of the machine
+				Env:                      []corev1.EnvVar{{Name: "PATH", Value: "/usr/sbin:/usr/bin:/sbin:/bin"}}, // the machine's
 				TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 				SecurityContext:          &corev1.SecurityContext{Privileged: new(true), RunAsUser: new(int64(0)), RunAsGroup: new(int64(0))},
 			}},
@@ -52,7 +52,7 @@ func New(name, image, node string, life time.Duration, args ...string) *corev1.P
 	}
 }
 
-// Await waits until a pod has ended, and returns why it cannot do its work, "" if it did. waiting is called with what it waits for.
+// Await waits until a pod has ended, and returns why it could not do its work, "" if it did. It calls waiting with what it waits for.
 func Await(ctx context.Context, k client.Client, name string, waiting func(why string)) (string, error) {
 	var why string
 	var lacks error
@@ -69,7 +69,7 @@ func Await(ctx context.Context, k client.Client, name string, waiting func(why s
 	return why, errors.Join(err, lacks)
 }
 
-// NoImage is a finding if the node of a pod does not get the image of ocadm. The kubelet would go on trying for as long as the pod lives.
+// NoImage returns a finding if the pod's node cannot get ocadm's image. The kubelet would keep trying for as long as the pod lives.
 func NoImage(p *corev1.Pod) error {
 	for _, c := range p.Status.ContainerStatuses {
 		w := c.State.Waiting
@@ -98,7 +98,7 @@ func Delete(ctx context.Context, k client.Client, name string, waiting func(why 
 	}, waiting)
 }
 
-// stuck says why a pod does not do its work, "" while it may.
+// stuck returns why a pod cannot do its work, "" if it still may.
 func stuck(p *corev1.Pod) string {
 	if p.Status.Phase == corev1.PodFailed {
 		for _, c := range p.Status.ContainerStatuses {

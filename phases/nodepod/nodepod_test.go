@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// A pod stays where it is, ends by itself, and has no account.
+// A pod stays on its node, ends by itself, and has no service account.
 func TestPod(t *testing.T) {
 	p := New("ocadm-ha-test", "example.org/ocadm:v1", "node2", 165*time.Second, "ha", "fault", "cut-node", "--for", "45s")
 	c := p.Spec.Containers[0]

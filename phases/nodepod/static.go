@@ -13,10 +13,10 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// StaticDir has the manifests of static pods. Package owned removes those of ours.
+// StaticDir holds the manifests of static pods. Package owned removes ocadm's.
 const StaticDir = "/etc/kubernetes/manifests"
 
-// Static is a static pod of ours on a control-plane node, in the network of its machine.
+// Static returns a static pod of ocadm's on a control-plane node, in the network of its machine.
 func Static(name string, containers ...corev1.Container) *corev1.Pod {
 	return &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: named(name),
@@ -27,8 +27,8 @@ func Static(name string, containers ...corev1.Container) *corev1.Pod {
 	}
 }
 
-// Container is one of a static pod. It is root, because the keys are readable for root only, and has no capability. Of memory it gets at least and at most what
-// is given; "" is no limit.
+// Container returns a container of a static pod. It runs as root, because only root can read the keys, and has no capabilities. memory is its request and
+// limit its limit; "" means no limit.
 func Container(name, image, memory, limit string, args ...string) corev1.Container {
 	c := corev1.Container{
 		Name: name, Image: image, ImagePullPolicy: corev1.PullIfNotPresent, Args: args,
@@ -46,12 +46,12 @@ func Container(name, image, memory, limit string, args ...string) corev1.Contain
 	return c
 }
 
-// HostPath is a file or directory of the machine.
+// HostPath returns a volume for a file or directory of the machine.
 func HostPath(name, path string, kind corev1.HostPathType) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &kind}}}
 }
 
-// Manifest is the file of a static pod.
+// Manifest returns the file of a static pod.
 func Manifest(p *corev1.Pod) (host.FileSet, error) {
 	raw, err := yaml.Marshal(p)
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"yunion.io/x/ocadm/phases/operator"
 )
 
-// accessTimeout is longer than that of other checks: it makes dozens of requests.
+// accessTimeout is longer than other checks' timeouts, because it covers dozens of requests.
 const accessTimeout = 20 * time.Second
 
-// checkAccess asks the API server whether the account may do what an installation does. Whoever may do everything is asked for once.
+// checkAccess asks the API server whether the account may do what an installation does. It asks only once for one that may do everything.
 func checkAccess(ctx context.Context, m *machine) []finding.Finding {
 	const code, remedy = "OCA-4211", "use an administrator's kubeconfig: --kubeconfig FILE"
 	c, err := m.h.Kube(ctx)
@@ -50,7 +50,7 @@ func checkAccess(ctx context.Context, m *machine) []finding.Finding {
 		fmt.Sprintf("it lacks %d of %d permissions: %s", len(missing), len(needs), strings.Join(missing[:min(len(missing), 3)], ", ")), remedy).With(missing...)}
 }
 
-// needs are the permissions for every object of an installation. Whoever binds cluster-admin must be allowed to bind anything.
+// needs returns the permissions for every object of an installation. Binding cluster-admin requires permission to bind any role.
 func needs(c client.Client, m *machine) ([]authorizationv1.ResourceAttributes, error) {
 	objs, err := operator.Objects(m.h.Config.OperatorImage(), m.h.Config.Cloud.Namespace)
 	if err != nil {
@@ -88,7 +88,7 @@ func needs(c client.Client, m *machine) ([]authorizationv1.ResourceAttributes, e
 	return out, nil
 }
 
-// denied are those of the permissions that the account lacks, one line each.
+// denied returns the permissions that the account lacks, one line each.
 func denied(ctx context.Context, c client.Client, rights []authorizationv1.ResourceAttributes) ([]string, error) {
 	lines, errs := make([]string, len(rights)), make([]error, len(rights))
 	var g sync.WaitGroup

@@ -10,7 +10,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// Checks are known by name and code, so both are unique, and every finding of a check carries one of its codes.
+// Checks are identified by name and code, so both are unique, and every finding of a check has one of its codes.
 func TestChecksAreDistinct(t *testing.T) {
 	names, codes := map[string]bool{}, map[string]string{}
 	shape := regexp.MustCompile(`^OCA-\d{4}$`)

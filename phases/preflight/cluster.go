@@ -26,7 +26,7 @@ func joinChecks() []Check {
 
 func checkControlPlane(ctx context.Context, m *machine) []finding.Finding {
 	if m.ours() && m.initialised() {
-		return nil // it has joined; the discovery phase reports whether it was this cluster
+		return nil // already joined; the discovery phase reports if it was another cluster
 	}
 	d, err := kubernetes.Discover(ctx, m.h.Config)
 	if err != nil {
@@ -51,7 +51,7 @@ func checkControlPlane(ctx context.Context, m *machine) []finding.Finding {
 	return nil
 }
 
-// maxSkew is the difference of clocks that is worth a warning.
+// maxSkew is the clock difference that is worth a warning.
 const maxSkew = 30 * time.Second
 
 func settingsChecks() []Check {
@@ -68,8 +68,8 @@ func settingsChecks() []Check {
 	}}
 }
 
-// checkSettings compares with what the first init stored in the cluster. A cluster that does not answer, as after a failure half-way,
-// leaves the question open: the phases that would change the cloud's settings or install a database ask it again, and stop without an answer.
+// checkSettings compares the settings with those that the first init stored. If the cluster does not answer, for example after a failure half-way, the
+// phases that would change the cloud's settings or install a database compare them again, and stop without an answer.
 func checkSettings(ctx context.Context, m *machine) []finding.Finding {
 	if m.kind != Install && !m.h.Files.Exists(kubernetes.AdminKubeconfig) || m.h.Kube == nil {
 		return nil

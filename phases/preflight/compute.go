@@ -16,11 +16,10 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// leastImageSpace is the free space, in bytes, below which the host agent takes no directory for disks (cloudpods,
-// pkg/hostman/storageman).
+// leastImageSpace is the free space, in bytes, below which the host agent rejects a directory for disks (cloudpods, pkg/hostman/storageman).
 const leastImageSpace = 128 * mib
 
-// computeChecks look at what only a node with virtual machines needs.
+// computeChecks check what only a node with virtual machines needs.
 func computeChecks() []Check {
 	onCompute := func(_ Kind, c *config.Config) bool { return c.Node.EnableHostAgent }
 	return []Check{
@@ -40,7 +39,7 @@ func computeChecks() []Check {
 			Codes: []string{compute.CodeNetwork, compute.CodeNetworkRisk, compute.CodeListenInterface, compute.CodeHostName, compute.CodeRegistration},
 			run: func(_ context.Context, m *machine) []finding.Finding {
 				out := append(compute.HostNetworks(m.h), compute.HostName(m.h)...)
-				if m.kind == Join { // a cloud that init is about to make has no network: init's end says which
+				if m.kind == Join { // init's cloud has no network yet; init ends with the commands for it
 					out = append(out, compute.Registration(m.h)...)
 				}
 				return out
@@ -69,8 +68,8 @@ func checkComputeStorage(_ context.Context, m *machine) []finding.Finding {
 	return out
 }
 
-// imagePath judges a directory of disks. The default is made by ocadm; one that was named must be there, because a disk that is not
-// mounted would otherwise be noticed when the root file system is full.
+// imagePath checks a directory for disks. ocadm creates the default; any other must exist, because a disk that is not mounted would otherwise only be
+// noticed when the root file system is full.
 func (m *machine) imagePath(p string) *finding.Finding {
 	fail := func(cause, remedy string) *finding.Finding {
 		f := finding.New(compute.CodeImagePath, "Disks of virtual machines cannot be in "+p, cause, remedy)

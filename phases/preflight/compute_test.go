@@ -14,7 +14,7 @@ import (
 func TestComputeStorage(t *testing.T) {
 	tests := map[string]struct {
 		change func(*testing.T, *machine)
-		code   string // "" finds nothing
+		code   string // "" for no finding
 		says   string
 	}{
 		"the default, not made yet": {func(*testing.T, *machine) {}, "", ""},
@@ -55,7 +55,7 @@ func TestComputeStorage(t *testing.T) {
 	}
 }
 
-// A node without virtual machines needs none of it.
+// A node without virtual machines needs none of these checks.
 func TestComputeChecksApplyToComputeNodes(t *testing.T) {
 	for _, c := range computeChecks() {
 		if c.Applies(Join, &config.Config{}) || !c.Applies(Join, &config.Config{Node: config.Node{EnableHostAgent: true}}) {

@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/phases/node"
 )
 
-// foreignContainerd puts a good containerd on the machine, with its shim and ctr, whose "config dump" prints the text.
+// foreignContainerd puts a suitable containerd on the machine, with its shim and ctr. Its "config dump" prints the text.
 func foreignContainerd(t *testing.T, m *machine, dump string) {
 	t.Helper()
 	m.h.Facts.Programs = map[string]host.Program{"containerd": {Path: "/usr/bin/containerd", Version: "v2.2.1"}}
@@ -90,7 +90,7 @@ func own(t *testing.T, m *machine, text string) {
 	}
 }
 
-// answer makes a program, or one command line of it, succeed and print out.
+// answer makes a program, or one of its command lines, succeed and print out.
 func answer(m *machine, command, out string) {
 	rec := m.h.Exec.(*host.Recorder)
 	old := rec.Answer

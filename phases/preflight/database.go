@@ -23,7 +23,7 @@ func databaseChecks() []Check {
 	return []Check{{
 		Name: "MySQL", Short: "the cloud's database server can be reached and used", Codes: codes, Timeout: 20 * time.Second,
 		Applies: func(k Kind, c *config.Config) bool {
-			return c.Database.Host != "" && (k == Init || k == Install && c.Database.Password != "") // a password may be stored in the cluster
+			return c.Database.Host != "" && (k == Init || k == Install && c.Database.Password != "") // the password may be stored in the cluster
 		},
 		run: checkDatabase,
 	}}
@@ -63,7 +63,7 @@ func checkDatabase(ctx context.Context, m *machine) []finding.Finding {
 	cfg := mysql.Config{Host: d.Host, Port: d.Port, User: d.User, Password: d.Password, TLS: mysql.TLSMode(d.TLS), CA: d.CA, Timeout: 5 * time.Second}
 	probe := mysql.Probe
 	if m.h.Config.Run.DryRun {
-		probe = mysql.Inspect // a dry run makes nothing, not even for a moment
+		probe = mysql.Inspect // a dry run creates nothing, not even temporarily
 	}
 	rep, err := probe(ctx, cfg)
 	if err == nil {
@@ -83,7 +83,7 @@ func checkDatabase(ctx context.Context, m *machine) []finding.Finding {
 	return out
 }
 
-// fromHere makes a warning of what need not be so on the nodes of a cluster that is installed from elsewhere.
+// fromHere turns a finding into a warning if it may not hold on the nodes of a cluster that is installed from elsewhere.
 func fromHere(kind Kind, class mysql.Class, f finding.Finding) finding.Finding {
 	if kind == Install && (class == mysql.Unreachable || class == mysql.HostNotAllowed) {
 		f.Severity = finding.Warning

@@ -46,7 +46,7 @@ func checkRoot(_ context.Context, m *machine) []finding.Finding {
 	return nil
 }
 
-// NotRoot comes before everything else: without root not even the ledger can be read.
+// NotRoot comes before everything else: without root, not even the ledger can be read.
 func NotRoot(uid int) finding.Finding {
 	return finding.New("OCA-1001", "This command must run as root", fmt.Sprintf("the effective user ID is %d", uid),
 		"run it again with sudo")
@@ -84,7 +84,7 @@ func checkMemory(_ context.Context, m *machine) []finding.Finding {
 		need = m.limits.MemoryJoin
 	}
 	total := m.h.Facts.Memory
-	if total == 0 || total >= need { // 0: not known
+	if total == 0 || total >= need { // 0: unknown
 		return nil
 	}
 	return []finding.Finding{finding.New("OCA-1009", "This machine has too little memory",
@@ -99,7 +99,7 @@ func checkSwap(_ context.Context, m *machine) []finding.Finding {
 	}
 	remedy := `swapoff -a && sed -i.bak '/\sswap\s/s/^/#/' /etc/fstab`
 	if slices.ContainsFunc(devices, func(d string) bool { return strings.HasPrefix(d, "/dev/zram") }) {
-		// It is in no fstab. An empty file takes precedence over the distribution's own: zram-generator.conf(5).
+		// zram is not in fstab. An empty file overrides the distribution's own: zram-generator.conf(5).
 		remedy = "swapoff -a && touch /etc/systemd/zram-generator.conf"
 	}
 	return []finding.Finding{finding.New("OCA-1010", "Swap is on", "the kubelet refuses to run with swap on "+strings.Join(devices, ", "), remedy)}
@@ -132,13 +132,13 @@ func lacking(have, need []string, remedy string) []finding.Finding {
 	return []finding.Finding{finding.New("OCA-1012", "The kernel lacks cgroup controllers", "not enabled: "+strings.Join(missing, ", "), remedy)}
 }
 
-// neededTools are the programs that every node needs. nft and iptables are what reset looks at packet rules with: a node that it cannot
-// check must not come into being.
+// neededTools returns the programs that every node needs. reset inspects packet rules with nft and iptables: a node that it cannot check must not be
+// created.
 func neededTools() []string {
 	return []string{"mount", "umount", "ip", "systemctl", "modprobe", "nft", "iptables"}
 }
 
-// usefulTools are the programs that a node can do without.
+// usefulTools returns the programs that a node can do without.
 func usefulTools() []string { return []string{"ethtool"} }
 
 func checkTools(_ context.Context, m *machine) []finding.Finding {
@@ -159,7 +159,7 @@ func checkTools(_ context.Context, m *machine) []finding.Finding {
 	return out
 }
 
-// bundleSize is about how many bytes are in the bundle; 0 without one, or where another check reports it.
+// bundleSize returns the approximate size of the bundle in bytes; 0 without one, or if another check reports that.
 func (m *machine) bundleSize(ctx context.Context) uint64 {
 	if m.h.Bundle == nil && m.h.Bundled() {
 		size, err := m.h.Depot.Size(ctx)
@@ -185,13 +185,13 @@ func checkDisk(ctx context.Context, m *machine) []finding.Finding {
 		demands = append(demands, demand{"/var/lib/etcd", m.limits.DiskEtcd})
 	}
 	if m.controlPlane() && m.h.Config.Node.Depot != config.None {
-		// The depot stores what the bundle holds, and stops where less than its reserve would be left.
+		// The depot stores the bundle's contents, and stops before less than its reserve is left.
 		need := uint64(depotphase.Reserve)
 		need += m.bundleSize(ctx)
 		demands = append(demands, demand{depot.DefaultDir, need})
 	}
 	if m.ours() && m.initialised() {
-		return nil // what was free has become images and data; the kubelet watches the rest
+		return nil // images and data now use that space; the kubelet watches the rest
 	}
 	type filesystem struct {
 		free, need uint64
@@ -226,7 +226,7 @@ func checkDisk(ctx context.Context, m *machine) []finding.Finding {
 
 func checkClock(ctx context.Context, m *machine) []finding.Finding { return Clock(ctx, m.h) }
 
-// Clock is the finding about a clock that no time service keeps.
+// Clock returns the finding about a clock that is not synchronized.
 func Clock(ctx context.Context, h *host.Host) []finding.Finding {
 	res, err := h.Exec.Run(ctx, exec.Command{Path: "timedatectl", Args: []string{"show", "-p", "NTPSynchronized", "--value"}})
 	if err != nil || strings.TrimSpace(res.Stdout) != "no" {
@@ -252,10 +252,10 @@ func features() []feature {
 	}
 }
 
-// oldestKernel is that of Red Hat 8, the oldest of a distribution that is still maintained. kubeadm's own check, which ocadm does not run, wants 5.4.
+// oldestKernel is that of Red Hat 8, the oldest distribution still maintained. kubeadm's own check, which ocadm does not run, wants 5.4.
 const oldestKernel = "4.18"
 
-// ancientKernel refuses a kernel that is older than oldestKernel. A release of an unknown form is assumed to be new enough.
+// ancientKernel rejects a kernel older than oldestKernel. A release in an unknown format is assumed to be new enough.
 func (m *machine) ancientKernel() []finding.Finding {
 	v, err := version.ParseGeneric(m.h.Facts.Kernel)
 	if err != nil || v.AtLeast(version.MustParseGeneric(oldestKernel)) {
@@ -265,7 +265,7 @@ func (m *machine) ancientKernel() []finding.Finding {
 		fmt.Sprintf("it is %s, and %s or later is needed", m.h.Facts.Kernel, oldestKernel), "boot a newer kernel, or use a newer release of the distribution")}
 }
 
-// oldKernel compares the kernel with the mode of kube-proxy. A worker has the mode of its cluster, which the check ControlPlane asks for.
+// oldKernel compares the kernel with the mode of kube-proxy. A worker uses its cluster's mode, which the check ControlPlane covers.
 func (m *machine) oldKernel() []finding.Finding {
 	release := m.h.Facts.Kernel
 	if m.kind != Init || kubernetes.NFTablesKernel(release) {
@@ -291,7 +291,7 @@ func checkKernel(_ context.Context, m *machine) []finding.Finding {
 		if f.applies != nil && !f.applies(m.h.Config) || kernel.Has(f.module) || strings.Contains(options, f.option+"=y\n") {
 			continue
 		}
-		// No only when something says so: a kernel without module directory and configuration is given the benefit.
+		// A kernel without a module directory and configuration gets the benefit of the doubt.
 		if !kernel.Known && !strings.Contains(options, "# "+f.option+" is not set\n") {
 			continue
 		}
@@ -308,10 +308,10 @@ var (
 	enableSELinux = regexp.MustCompile(`(?m)^\s*enable_selinux\s*=\s*true`)
 )
 
-// checkSELinux looks at a machine on which SELinux is enforcing. The containerd of ocadm does not label containers (enable_selinux is
-// off, its default), so they run in containerd's own domain: in the policy "targeted" that is an unconfined one, and with the policy of
-// package container-selinux it is container_runtime_t, which is unconfined as well. What cannot work is a policy without unconfined
-// domains, and a containerd that does label: the directories of the host that pods of the cluster mount have no label for containers.
+// checkSELinux checks a machine on which SELinux is enforcing. ocadm's containerd does not label containers (enable_selinux is off by default), so they run
+// in containerd's own domain: in the policy "targeted" that is an unconfined one, and with the policy of package container-selinux it is
+// container_runtime_t, which is unconfined too. What cannot work is a policy without unconfined domains, or a containerd that does label: the host
+// directories that pods of the cluster mount have no container label.
 func checkSELinux(_ context.Context, m *machine) []finding.Finding {
 	if strings.TrimSpace(m.h.Files.Text("/sys/fs/selinux/enforce")) != "1" {
 		return nil // off, permissive, or not in the kernel

@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/phases/node"
 )
 
-// The findings of the check of images.
+// The findings of the image check.
 const (
 	CodeUnreachable = "OCA-2101"
 	CodeNoImage     = "OCA-2102"
@@ -27,15 +27,14 @@ const (
 )
 
 const (
-	// imagesTimeout bounds asking for all images, imageTimeout for one.
+	// imagesTimeout bounds the check of all images, imageTimeout that of one.
 	imagesTimeout = time.Minute
 	imageTimeout  = 20 * time.Second
-	// imagesAtOnce is how many are asked for at the same time: few enough for a small registry of one's own.
+	// imagesAtOnce is the number of concurrent requests: few enough for a small private registry.
 	imagesAtOnce = 16
 )
 
-// checkImages looks for the images that would be pulled. A node that joins gets its images from the depot: only those that it lacks are
-// looked for.
+// checkImages looks for the images that would be pulled. A joining node gets its images from the depot, so only those that the depot lacks are looked for.
 func checkImages(ctx context.Context, m *machine) []finding.Finding {
 	var need []string
 	var err error
@@ -57,8 +56,8 @@ func checkImages(ctx context.Context, m *machine) []finding.Finding {
 	return m.findImages(ctx, need)
 }
 
-// findImages asks registries, through mirrors and proxies, for those of the images that containerd does not have. With --offline it
-// reports those that cannot be pulled, and sends no request.
+// findImages checks registries, through mirrors and proxies, for the images that containerd lacks. With --offline it only reports images that cannot be
+// pulled, and sends no request.
 func (m *machine) findImages(ctx context.Context, need []string) []finding.Finding {
 	have := node.PresentImages(ctx, m.h)
 	need = slices.DeleteFunc(need, func(i string) bool { return have[i] != "" })
@@ -70,7 +69,7 @@ func (m *machine) findImages(ctx context.Context, need []string) []finding.Findi
 		return m.offlineFindings(missing)
 	}
 	if m.h.Files.Root != "" && !m.h.Files.Exists(registry.HostsDir) {
-		return nil // a directory that stands for the machine reaches no registry but those that it names
+		return nil // a test's directory reaches only the registries that it names
 	}
 	client, err := node.Registries(m.h)
 	if err != nil {
@@ -93,7 +92,7 @@ func (m *machine) offlineFindings(missing []string) []finding.Finding {
 		With(missing...)}
 }
 
-// ask returns why each image cannot be had, nil for those that can.
+// ask returns why each image is unavailable, nil for available ones.
 func ask(ctx context.Context, client registry.Client, images []string) []*registry.Error {
 	out := make([]*registry.Error, len(images))
 	slots := make(chan struct{}, imagesAtOnce)
@@ -112,7 +111,7 @@ func ask(ctx context.Context, client registry.Client, images []string) []*regist
 	return out
 }
 
-// imageFindings makes one finding of all images that a registry lacks for the same reason.
+// imageFindings groups the images that a registry lacks for the same reason into one finding.
 func imageFindings(images []string, why []*registry.Error) []finding.Finding {
 	type group struct {
 		registry, server string

@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/registry"
 )
 
-// registryOf is the address of a registry that gives one answer to all.
+// registryOf returns the address of a registry that gives the same answer to all requests.
 func registryOf(t *testing.T, answer http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewServer(answer)
@@ -29,7 +29,7 @@ func registryOf(t *testing.T, answer http.HandlerFunc) string {
 	return strings.TrimPrefix(s.URL, "http://")
 }
 
-// hasAll is a registry that has every image.
+// hasAll answers like a registry that has every image.
 func hasAll(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/vnd.oci.image.index.v1+json")
 	w.Header().Set("Content-Length", "2")
@@ -53,7 +53,7 @@ func TestDiskOfTheDepot(t *testing.T) {
 	}
 }
 
-// A node that joins gets from the depot what every node runs. Flannel is asked for only if the cluster has it.
+// A joining node gets the images of every node from the depot. Flannel is needed only if the cluster has it.
 func TestImagesOfTheDepot(t *testing.T) {
 	const proxy, flannel = "registry.k8s.io/kube-proxy:v1.36.3", "ghcr.io/flannel-io/flannel:v0.28.4"
 	all, err := NodeImages(goodMachine(t).h.Config)

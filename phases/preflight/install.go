@@ -25,10 +25,10 @@ import (
 	"yunion.io/x/ocadm/phases/operator"
 )
 
-// OldestKubernetes is the first release that the operator's manifests and the definition's rules work on.
+// OldestKubernetes is the first release that supports the operator's manifests and the definition's rules.
 const OldestKubernetes = "1.30.0"
 
-// ClusterChecks look at a cluster that others built, before "operator install" changes it.
+// ClusterChecks check a cluster that others built before "operator install" changes it.
 func ClusterChecks() []Check {
 	judged := func(judge func(*config.Config, *host.Cluster) []finding.Finding) func(context.Context, *machine) []finding.Finding {
 		return func(_ context.Context, m *machine) []finding.Finding { return judge(m.h.Config, m.h.Cluster) }
@@ -48,7 +48,7 @@ func ClusterChecks() []Check {
 	return slices.Concat(own, databaseChecks(), settingsChecks())
 }
 
-// Choose fills in what the cluster or an earlier run leaves only one choice for. It is pure but for the configuration.
+// Choose fills in the settings for which the cluster or an earlier run leaves only one choice. It is pure except that it changes the configuration.
 func Choose(c *config.Config, k *host.Cluster) {
 	c.Addons.CNI, c.Addons.Storage, c.Addons.Ingress = config.None, config.None, config.None // the cluster has its own
 	c.Node.Name, c.Node.AsController = "", true
@@ -61,10 +61,10 @@ func Choose(c *config.Config, k *host.Cluster) {
 	}
 }
 
-// keep takes over what an earlier run stored and this one does not name.
+// keep copies settings that an earlier run stored and this one does not set.
 func keep(c *config.Config, was cluster.Options) {
 	if was.Database.Host == "" {
-		return // nothing has been stored
+		return // nothing is stored
 	}
 	if was.Database.Secret != addons.DatabaseName && c.Database.Host == "" && c.Cloud.Version != "" {
 		c.Database.Host, c.Database.Port, c.Database.User = was.Database.Host, was.Database.Port, was.Database.Username
@@ -79,7 +79,7 @@ func keep(c *config.Config, was cluster.Options) {
 	c.Cluster.ImageRepository = cmp.Or(c.Cluster.ImageRepository, was.ImageRepository)
 }
 
-// chosen is the default class, or the only one; "" if there is none, or several without one default.
+// chosen returns the default class, or the only one; "" if there is none, or there are several without a single default.
 func chosen(classes []host.Class) string {
 	defaults := slices.DeleteFunc(slices.Clone(classes), func(c host.Class) bool { return !c.Default })
 	if len(defaults) == 0 {
@@ -100,7 +100,7 @@ func names(classes []host.Class) []string {
 	return out
 }
 
-// orWarning: what only a cloud needs is an error only for a run that prepares one.
+// orWarning turns an error about something that only a cloud needs into a warning, unless this run prepares a cloud.
 func orWarning(c *config.Config, f finding.Finding) []finding.Finding {
 	if !c.AsksForCloud() {
 		f.Severity = finding.Warning
@@ -108,7 +108,7 @@ func orWarning(c *config.Config, f finding.Finding) []finding.Finding {
 	return []finding.Finding{f}
 }
 
-// class is the finding of a class that is not chosen, or not there.
+// class returns the finding for a class that is not chosen or does not exist.
 func class(c *config.Config, code, kind, flag, picked, none string, classes []host.Class) []finding.Finding {
 	all := names(classes)
 	var f finding.Finding
@@ -152,7 +152,7 @@ func clusterVersion(_ *config.Config, k *host.Cluster) []finding.Finding {
 		"the API server is "+k.Version+", and the operator needs 1.30 or later", "update the cluster with the tool that built it")}
 }
 
-// otherOperators: two operators would undo each other's work, and of two installers each would take fields from the other.
+// otherOperators rejects other operators, because two would undo each other's work, and other installers, because each would take fields from the other.
 func otherOperators(_ *config.Config, k *host.Cluster) []finding.Finding {
 	var out []finding.Finding
 	for _, d := range k.Operators {
@@ -199,7 +199,7 @@ func laterDefinition(c *config.Config, k *host.Cluster) []finding.Finding {
 	return nil
 }
 
-// revision of a definition; 0 for one of the earlier operator.
+// revision returns the revision of a definition; 0 for the earlier operator's.
 func revision(annotations map[string]string) int {
 	n, err := strconv.Atoi(annotations[v1alpha1.AnnotationRevision])
 	if err != nil {
@@ -208,7 +208,7 @@ func revision(annotations map[string]string) int {
 	return n
 }
 
-// withRole are the names of the nodes with the role controller.
+// withRole returns the names of the nodes with the role controller.
 func withRole(nodes []corev1.Node) []string {
 	var out []string
 	for _, n := range nodes {
@@ -219,7 +219,7 @@ func withRole(nodes []corev1.Node) []string {
 	return out
 }
 
-// suitable are the names of the nodes that can run services of the cloud.
+// suitable returns the names of the nodes that can run services of the cloud.
 func suitable(nodes []corev1.Node) []string {
 	var out []string
 	for _, n := range nodes {
@@ -230,7 +230,7 @@ func suitable(nodes []corev1.Node) []string {
 	return out
 }
 
-// unfit says why a node cannot run services of the cloud; "" if it can.
+// unfit returns why a node cannot run services of the cloud; "" if it can.
 func unfit(n corev1.Node) string {
 	info := n.Status.NodeInfo
 	switch {
@@ -251,7 +251,7 @@ func unfit(n corev1.Node) string {
 	return ""
 }
 
-// toleratedTaints are those that every pod of the cloud tolerates.
+// toleratedTaints returns the taints that every pod of the cloud tolerates.
 func toleratedTaints() []string {
 	return []string{v1alpha1.LabelControlPlane, "node-role.kubernetes.io/controlplane", "node-role.kubernetes.io/master"}
 }

@@ -59,7 +59,7 @@ func definition(revision string) *apiextensionsv1.CustomResourceDefinition {
 	return d
 }
 
-// fine is a cluster without anything to choose.
+// fine returns a cluster that leaves nothing to choose.
 func fine() *host.Cluster {
 	return &host.Cluster{
 		Version: "v1.30.0", Nodes: []corev1.Node{existing("n1", "amd64")},
@@ -78,7 +78,7 @@ func TestClusterChecks(t *testing.T) {
 	for name, c := range map[string]struct {
 		cluster func(*host.Cluster)
 		config  func(*config.Config)
-		// code and a part of the finding; empty: nothing is found.
+		// code and part of the finding; empty: no finding.
 		code, says string
 	}{
 		"fine":           {},
@@ -157,7 +157,7 @@ func TestClusterChecks(t *testing.T) {
 	}
 }
 
-// What an earlier run stored counts when this one says nothing, so that a repeated command changes nothing.
+// Stored settings of an earlier run apply unless this run sets them, so that a repeated command changes nothing.
 func TestChooseKeepsWhatWasStored(t *testing.T) {
 	k := fine()
 	k.StorageClasses = []host.Class{{Name: "ssd"}, {Name: "hdd"}}

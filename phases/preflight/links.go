@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// linkChecks look at the machine's links, routes, packet filter and names. What cannot be read is given the benefit of the doubt.
+// linkChecks check the machine's links, routes, packet filter and names. What cannot be read is given the benefit of the doubt.
 func linkChecks() []Check {
 	return []Check{
 		{Name: "MTU", Short: "the MTU of the node's interface is large enough for the pod network", Codes: []string{"OCA-2013"}, run: checkMTU},
@@ -42,14 +42,14 @@ func linkChecks() []Check {
 	}
 }
 
-// link is the interface of the node's address.
+// link returns the interface with the node's address.
 func (m *machine) link() (host.Interface, bool) {
-	ip, _ := netip.ParseAddr(m.h.Config.Node.IP) // no interface has the address that is none
+	ip, _ := netip.ParseAddr(m.h.Config.Node.IP) // no interface has an invalid address
 	i, _, found := m.h.Facts.With(ip)
 	return i, found
 }
 
-// mtu of the link of the node's address, 0 if it is not known.
+// mtu returns the link of the node's address and its MTU, 0 if unknown.
 func (m *machine) mtu() (string, int) {
 	link, found := m.link()
 	if !found {
@@ -59,7 +59,7 @@ func (m *machine) mtu() (string, int) {
 }
 
 func checkMTU(_ context.Context, m *machine) []finding.Finding {
-	const overlay, least = 50, 1280 // VXLAN takes 50 bytes, and IPv6 needs 1280 within
+	const overlay, least = 50, 1280 // VXLAN takes 50 bytes, and IPv6 needs 1280 inside it
 	name, mtu := m.mtu()
 	if mtu == 0 || mtu >= least+overlay || m.h.Config.Addons.CNI == config.None {
 		return nil
@@ -69,7 +69,7 @@ func checkMTU(_ context.Context, m *machine) []finding.Finding {
 		fmt.Sprintf("ip link set %s mtu 1500, and set it where the link is configured", name))}
 }
 
-// checkPathMTU sends a packet of the largest size that must not be divided: a tunnel on the way drops it, and large answers never arrive.
+// checkPathMTU sends a packet of the largest size with fragmentation forbidden: a tunnel on the path drops it, and large answers never arrive.
 func checkPathMTU(ctx context.Context, m *machine) []finding.Finding {
 	const headers, small = 28, 1000 // of IPv4 and ICMP
 	target := config.HostOf(m.h.Config.Join.Endpoint)
@@ -81,7 +81,7 @@ func checkPathMTU(ctx context.Context, m *machine) []finding.Finding {
 		out, ok := m.output(ctx, "ping", "-M", "do", "-c", "1", "-W", "1", "-s", strconv.Itoa(size), target)
 		return ok && strings.Contains(out, "1 received")
 	}
-	if ping(mtu-headers) || !ping(small) { // the latter: it answers no ping at all
+	if ping(mtu-headers) || !ping(small) { // the second: it answers no ping at all
 		return nil
 	}
 	return []finding.Finding{finding.New("OCA-2014", "Large packets do not reach the control plane",
@@ -100,7 +100,7 @@ func checkRoutes(_ context.Context, m *machine) []finding.Finding {
 	return nil
 }
 
-// defaultRoutes are the links with a default route of IPv4, by metric.
+// defaultRoutes returns the links with an IPv4 default route, by metric.
 func defaultRoutes(files host.Files) map[string][]string {
 	metrics := map[string][]string{}
 	for line := range strings.Lines(files.Text("/proc/net/route")) {
@@ -262,12 +262,12 @@ func checkLocalhost(ctx context.Context, m *machine) []finding.Finding {
 		cause+"; the kubelet and the probes of etcd use the name", "add to /etc/hosts: 127.0.0.1 localhost")}
 }
 
-// resolved is the file that the kubelet gives to pods.
+// resolved returns the resolv.conf that the kubelet gives to pods.
 func (m *machine) resolved() string {
 	return cmp.Or(m.h.Files.Text("/run/systemd/resolve/resolv.conf"), m.h.Files.Text("/etc/resolv.conf"))
 }
 
-// search are the search domains of the machine.
+// search returns the search domains of the machine.
 func search(text string) []string {
 	var out []string
 	for line := range strings.Lines(text) {
@@ -279,7 +279,7 @@ func search(text string) []string {
 }
 
 func checkNameServers(_ context.Context, m *machine) []finding.Finding {
-	const mostServers, mostDomains, own = 3, 32, 3 // of the kubelet; three domains are the cluster's
+	const mostServers, mostDomains, own = 3, 32, 3 // the kubelet's limits; three domains are the cluster's
 	text := m.resolved()
 	servers := strings.Count("\n"+text, "\nnameserver ")
 	switch domains := len(search(text)); {

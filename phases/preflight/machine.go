@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// Limits are what a machine must have. Zero values demand nothing.
+// Limits holds the minimum requirements of a machine. Zero values require nothing.
 type Limits struct {
 	CPUs        int
 	MemoryInit  uint64 // bytes
@@ -35,7 +35,7 @@ const (
 	gib = 1 << 30
 )
 
-// DefaultLimits are the least with which a small cloud works.
+// DefaultLimits returns the minimum with which a small cloud works.
 func DefaultLimits() Limits {
 	return Limits{
 		CPUs: 2, MemoryInit: 1700 * mib, MemoryJoin: 700 * mib,
@@ -43,7 +43,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-// machine is what checks look at. What is no fact, file or program is a function, so that tests need no such machine.
+// machine is the subject of the checks. Everything but facts, files and programs is a function, so that tests need no such machine.
 type machine struct {
 	h      *host.Host
 	kind   Kind
@@ -52,13 +52,13 @@ type machine struct {
 	goos    string
 	disk    func(path string) (device, free uint64, err error)
 	resolve func(ctx context.Context, name string) ([]string, error)
-	// local is resolve for names that every machine knows, and for those that none should know.
+	// local resolves names that every machine knows, and names that none should know.
 	local  func(ctx context.Context, name string) ([]string, error)
 	inodes func(path string) (total, free uint64, err error)
 	fsync  func(ctx context.Context, dir string) (time.Duration, error)
 	reach  func(ctx context.Context, address string) error
 	now    func() time.Time
-	// holders are the machines in the network of an interface that answer for addresses, by their MAC addresses.
+	// holders returns, for each address, the MAC addresses of the machines in an interface's network that answer for it.
 	holders func(ctx context.Context, iface string, addresses ...string) (map[string][]string, error)
 }
 
@@ -69,7 +69,7 @@ func newMachine(h *host.Host, kind Kind, limits Limits) *machine {
 		inodes: inodesOf, fsync: syncOn, reach: reach, now: time.Now,
 		holders: vip.Holders,
 	}
-	if h.Files.Root != "" { // a directory stands for the machine: how fast this one's disk is says nothing
+	if h.Files.Root != "" { // in a test's directory, this machine's disk speed means nothing
 		m.fsync = func(context.Context, string) (time.Duration, error) { return 0, nil }
 		m.holders = func(context.Context, string, ...string) (map[string][]string, error) { return nil, nil }
 	}
@@ -88,19 +88,19 @@ func reach(ctx context.Context, address string) error {
 // controlPlane reports whether the machine becomes a control-plane node.
 func (m *machine) controlPlane() bool { return onControlPlane(m.kind, m.h.Config) }
 
-// output is what a program prints; ok is false when it is not there or ends badly.
+// output returns the output of a program; ok is false if it does not exist or fails.
 func (m *machine) output(ctx context.Context, path string, args ...string) (out string, ok bool) {
 	res, err := m.h.Exec.Run(ctx, exec.Command{Path: path, Args: args})
 	return res.Stdout, err == nil
 }
 
-// ours reports whether an earlier init or join of ocadm got as far as Kubernetes: then what is found may be its own.
+// ours reports whether an earlier init or join of ocadm got as far as Kubernetes: then findings may be about its own work.
 func (m *machine) ours() bool { return m.h.Ledger.Has(host.KindFile, kubernetes.ConfigFile) }
 
 // initialised reports whether a kubelet belongs to a cluster here.
 func (m *machine) initialised() bool { return m.h.Files.Exists(kubernetes.KubeletKubeconfig) }
 
-// there is a path, or the nearest directory above it that exists: what will be made is on its file system.
+// there returns the path, or its nearest existing parent, which is on the same file system.
 func there(name string) string {
 	for name != "/" {
 		if _, err := os.Stat(name); err == nil {

@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// goodMachine is a machine with which nothing is wrong.
+// goodMachine returns a machine without problems.
 func goodMachine(t *testing.T) *machine {
 	t.Helper()
 	c := &config.Config{
@@ -83,7 +83,7 @@ func unload(t *testing.T, m *machine, module string) {
 	}
 }
 
-// emptyBundle is a bundle for a machine that holds nothing but a word.
+// emptyBundle returns a bundle for a machine; its only content is one word.
 func emptyBundle(t *testing.T, arch, version string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "b.bundle")

@@ -19,8 +19,8 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// The files of other distributions, in testdata/machines, and what preflight reports about them: "findings". "programs" are paths of programs
-// that exist, "commands" what some of them print. UPDATE=1 rewrites the findings.
+// Files of other distributions, in testdata/machines, with preflight's "findings" about them. "programs" are paths of existing programs, "commands" the
+// output of some of them. UPDATE=1 rewrites the findings.
 func TestMachinesOfOtherDistributions(t *testing.T) {
 	archives, err := filepath.Glob("testdata/machines/*.txtar")
 	if err != nil || len(archives) < 10 {
@@ -56,7 +56,7 @@ func TestMachinesOfOtherDistributions(t *testing.T) {
 	}
 }
 
-// machineOf is a good machine in all that the archive does not say.
+// machineOf returns a good machine, changed as the archive says.
 func machineOf(t *testing.T, archive *txtar.Archive) *machine {
 	t.Helper()
 	good := goodMachine(t)

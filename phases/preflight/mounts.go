@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// mountChecks look at the file systems that containers, etcd and the kubelet will use.
+// mountChecks check the file systems that containers, etcd and the kubelet will use.
 func mountChecks() []Check {
 	return []Check{
 		{Name: "NoExec", Short: "programs may be run where containers and CNI plugins are", Codes: []string{"OCA-1029"}, run: checkNoExec},
@@ -49,7 +49,7 @@ func (m *machine) mounts() []mount {
 	return out
 }
 
-// mountOf is the mount that a path is or will be on: the longest that contains it, and of several the last.
+// mountOf returns the mount that a path is or will be on: the longest one that contains it, the last of several equal ones.
 func mountOf(all []mount, name string) (mount, bool) {
 	var best mount
 	found := false
@@ -61,7 +61,7 @@ func mountOf(all []mount, name string) (mount, bool) {
 	return best, found
 }
 
-// withOption are the paths whose mount has an option.
+// withOption returns the paths whose mount has an option, and those mounts.
 func (m *machine) withOption(option string, paths ...string) (names, mounts []string) {
 	all := m.mounts()
 	for _, p := range paths {
@@ -93,7 +93,7 @@ func checkReadOnly(_ context.Context, m *machine) []finding.Finding {
 		"mount -o remount,rw "+at[0]+"; if the distribution is immutable, mount a writable directory there")}
 }
 
-// dataDirs are those that must be on a disk of the machine.
+// dataDirs returns the directories that must be on a local disk.
 func (m *machine) dataDirs() []string {
 	out := []string{"/var/lib/containerd", "/var/lib/kubelet"}
 	if m.controlPlane() {
@@ -126,12 +126,12 @@ func checkFileTypes(ctx context.Context, m *machine) []finding.Finding {
 		"format it again with mkfs.xfs -n ftype=1, or mount another file system at /var/lib/containerd")}
 }
 
-// fewInodes is what the images of a small cloud use, several times over.
+// fewInodes is several times what the images of a small cloud use.
 const fewInodes = 100_000
 
 func checkInodes(_ context.Context, m *machine) []finding.Finding {
 	if m.ours() && m.initialised() {
-		return nil // they are in use by now
+		return nil // already in use
 	}
 	for _, dir := range m.dataDirs() {
 		total, free, err := m.inodes(dir)
@@ -143,7 +143,7 @@ func checkInodes(_ context.Context, m *machine) []finding.Finding {
 	return nil
 }
 
-// inodesOf reads the inodes of the file system that a path is or will be on; a total of 0 means that it has no fixed number.
+// inodesOf returns the inodes of the file system that a path is or will be on; a total of 0 means that their number is not fixed.
 func inodesOf(name string) (total, free uint64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(there(name), &st); err != nil {
@@ -152,7 +152,7 @@ func inodesOf(name string) (total, free uint64, err error) {
 	return st.Files, st.Ffree, nil
 }
 
-// slowSync is twice what etcd asks for: the 99th percentile of its writes should be below 10 ms. Source: etcd.io, FAQ.
+// slowSync is twice etcd's limit: the 99th percentile of its writes should be below 10 ms. Source: etcd.io, FAQ.
 const slowSync = 20 * time.Millisecond
 
 func checkEtcdDisk(ctx context.Context, m *machine) []finding.Finding {
@@ -168,8 +168,8 @@ func checkEtcdDisk(ctx context.Context, m *machine) []finding.Finding {
 		"put /var/lib/etcd on an SSD that nothing else writes to; look at iostat -x 1")}
 }
 
-// syncOn measures how long small writes take until they are on the disk of a directory: the 99th percentile of a hundred, or of those of a second. The
-// file has no name.
+// syncOn measures how long small synced writes to the disk of a directory take: the 99th percentile of a hundred, or of those within a second. The file has
+// no name.
 func syncOn(ctx context.Context, dir string) (time.Duration, error) {
 	const writes, size, most = 100, 2300, time.Second
 	dir = there(dir)
@@ -177,7 +177,7 @@ func syncOn(ctx context.Context, dir string) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("writing to %s: %w", dir, err)
 	}
-	defer unix.Close(fd) //nolint:errcheck // nothing of it is kept
+	defer unix.Close(fd) //nolint:errcheck // its content does not matter
 	data := make([]byte, size)
 	var all []time.Duration
 	for began := time.Now(); len(all) < writes && time.Since(began) < most && ctx.Err() == nil; {

@@ -67,7 +67,7 @@ func dnsName(s string) string {
 func checkResolver(_ context.Context, m *machine) []finding.Finding {
 	file := "/etc/resolv.conf"
 	if m.h.Files.Exists("/run/systemd/resolve/resolv.conf") {
-		file = "/run/systemd/resolve/resolv.conf" // what the kubelet is given when systemd-resolved runs
+		file = "/run/systemd/resolve/resolv.conf" // the kubelet's resolv.conf if systemd-resolved runs
 	}
 	var servers []string
 	for line := range strings.Lines(m.h.Files.Text(file)) {
@@ -90,8 +90,8 @@ func checkResolver(_ context.Context, m *machine) []finding.Finding {
 }
 
 func checkPorts(ctx context.Context, m *machine) []finding.Finding {
-	if m.ours() && (m.initialised() || m.h.Files.Exists(kubernetes.AdminKubeconfig)) { // the pods of a control plane may run before the kubelet has joined
-		return nil // the holders are the cluster's own programs
+	if m.ours() && (m.initialised() || m.h.Files.Exists(kubernetes.AdminKubeconfig)) { // control-plane pods may run before the kubelet has joined
+		return nil // the cluster's own programs use them
 	}
 	taken := listening(m.h.Files.Text("/proc/net/tcp") + m.h.Files.Text("/proc/net/tcp6"))
 	var holders map[int]string
@@ -114,7 +114,7 @@ func checkPorts(ctx context.Context, m *machine) []finding.Finding {
 	return out
 }
 
-// listening are the TCP ports with a listener, from /proc/net/tcp and tcp6.
+// listening returns the TCP ports with a listener, from /proc/net/tcp and tcp6.
 func listening(proc string) []int {
 	const listen = "0A"
 	var out []int
@@ -134,7 +134,7 @@ func listening(proc string) []int {
 
 var ssUser = regexp.MustCompile(`users:\(\("([^"]+)",pid=(\d+)`)
 
-// portHolders reads the program of each port from what ss -Hltnp prints.
+// portHolders returns the program that uses each port, from the output of ss -Hltnp.
 func portHolders(text string) map[int]string {
 	out := map[int]string{}
 	for line := range strings.Lines(text) {
@@ -174,7 +174,7 @@ func checkNodeIP(_ context.Context, m *machine) []finding.Finding {
 
 func (m *machine) foreignAddress(ip netip.Addr) (finding.Finding, bool) {
 	if len(m.h.Facts.Interfaces) == 0 {
-		return finding.Finding{}, false // the kernel does not say
+		return finding.Finding{}, false // unknown to the kernel
 	}
 	if _, _, found := m.h.Facts.With(ip); found {
 		return finding.Finding{}, false
@@ -190,7 +190,7 @@ func (m *machine) foreignAddress(ip netip.Addr) (finding.Finding, bool) {
 	return finding.New("OCA-2002", fmt.Sprintf("%s is not an address of this machine", ip), "it has "+strings.Join(have, ", "), "name one of these: --node-ip ADDRESS"), true
 }
 
-// clusterLink recognises an interface that a cluster made: its addresses are of the pod network by design.
+// clusterLink reports whether a cluster created an interface: its addresses are in the pod network by design.
 func clusterLink(name string) bool {
 	made := []string{"lo", "cni", "flannel", "cali", "tunl", "kube-", "veth", "docker"}
 	return slices.ContainsFunc(made, func(p string) bool { return strings.HasPrefix(name, p) })
@@ -237,7 +237,7 @@ func checkNetworks(_ context.Context, m *machine) []finding.Finding {
 
 func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-// checkFirewall looks at what is in force, not at units: on Ubuntu the unit of ufw is active while ufw is not.
+// checkFirewall checks active rules, not units: on Ubuntu the unit of ufw is active even if ufw is not.
 func checkFirewall(ctx context.Context, m *machine) []finding.Finding {
 	var out []finding.Finding
 	closed := func(code, by string, commands []string) {
@@ -255,7 +255,7 @@ func checkFirewall(ctx context.Context, m *machine) []finding.Finding {
 	return out
 }
 
-// checkSameAddress asks by ARP. A gateway that answers for every address, as those of some public clouds do, is no second machine: hence a warning.
+// checkSameAddress uses ARP. A gateway that answers for every address, as in some public clouds, is not a second machine: hence only a warning.
 func checkSameAddress(ctx context.Context, m *machine) []finding.Finding {
 	link, found := m.link()
 	ip, err := netip.ParseAddr(m.h.Config.Node.IP)
@@ -264,7 +264,7 @@ func checkSameAddress(ctx context.Context, m *machine) []finding.Finding {
 	}
 	others, err := m.holders(ctx, link.Name, ip.String())
 	if err != nil || len(others[ip.String()]) == 0 {
-		return nil // without the permission to ask, or on a link without ARP, nothing is known
+		return nil // unknown without permission, or on a link without ARP
 	}
 	return []finding.Finding{finding.Warn("OCA-2026", "Another machine has the address "+ip.String()+" of this node",
 		"on "+link.Name+", MAC address "+strings.Join(others[ip.String()], ", ")+" answers for it",

@@ -24,11 +24,11 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// operatorImageTimeout is for a registry and its server of tokens.
+// operatorImageTimeout covers a registry and its token server.
 const operatorImageTimeout = 20 * time.Second
 
-// checkOperatorImage looks for the image on the nodes, then in its registry. A registry that this machine does not reach is only a warning: the
-// nodes may.
+// checkOperatorImage looks for the image on the nodes, then in its registry. A registry that this machine cannot reach is only a warning, because the nodes
+// may reach it.
 func checkOperatorImage(ctx context.Context, m *machine) []finding.Finding {
 	image := m.h.Config.OperatorImage()
 	nodes := slices.DeleteFunc(slices.Clone(m.h.Cluster.Nodes), func(n corev1.Node) bool { return unfit(n) != "" })
@@ -42,12 +42,12 @@ func checkOperatorImage(ctx context.Context, m *machine) []finding.Finding {
 	return wrongArchitecture(image, architectures, nodes)
 }
 
-// holds reports whether the kubelet names an image among those on its node.
+// holds reports whether the kubelet lists an image among those on its node.
 func holds(n corev1.Node, image string) bool {
 	return slices.ContainsFunc(n.Status.Images, func(i corev1.ContainerImage) bool { return slices.Contains(i.Names, image) })
 }
 
-// published are the architectures that a registry has an image for. Without credentials for the nodes it is asked with this user's.
+// published returns the architectures for which a registry has the image. Without credentials for the nodes, it uses this user's.
 func published(ctx context.Context, image, credentials string) ([]string, error) {
 	ref, err := name.ParseReference(image)
 	if err != nil {
@@ -116,7 +116,7 @@ func noImage(c *config.Config, image string, err error) finding.Finding {
 	return f
 }
 
-// wrongArchitecture: the operator's pod may be placed on any node.
+// wrongArchitecture checks all nodes, because the operator's pod may be placed on any of them.
 func wrongArchitecture(image string, has []string, nodes []corev1.Node) []finding.Finding {
 	var wrong []string
 	for _, n := range nodes {

@@ -24,8 +24,8 @@ func podNetworkChecks() []Check {
 	}
 }
 
-// checkCNI looks for configurations that containerd would use for pods: it takes the first file of the directory by name. Until the pod network
-// has written its own, that is any file.
+// checkCNI looks for other CNI configurations that containerd would use: it takes the first file of the directory by name. Until the pod network has written
+// its own, that can be any file.
 func checkCNI(_ context.Context, m *machine) []finding.Finding {
 	var others []string
 	present := m.h.Files.Exists(owned.Conflist)
@@ -40,13 +40,13 @@ func checkCNI(_ context.Context, m *machine) []finding.Finding {
 	f := finding.New("OCA-2009", "Pods would be connected to a network of another program",
 		fmt.Sprintf("containerd uses the first file of %s, and there is %s", path.Dir(owned.Conflist), strings.Join(others, ", ")),
 		"if no program needs it, move it away: mv "+strings.Join(others, " ")+" /root/; for a pod network of your own: ocadm init --cni none")
-	if m.kind == Join { // which network the cluster has is not known here
+	if m.kind == Join { // the cluster's network is unknown here
 		f.Severity = finding.Warning
 	}
 	return []finding.Finding{f}
 }
 
-// checkFamilies looks at the interface of the node's address: flannel sends the pods' traffic of both families through it.
+// checkFamilies checks the interface of the node's address, because flannel sends the pods' traffic of both families through it.
 func checkFamilies(_ context.Context, m *machine) []finding.Finding {
 	i, found := m.link()
 	pods, err := config.CIDRs(m.h.Config.Cluster.PodNetworkCIDR)

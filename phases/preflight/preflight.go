@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package preflight looks at a machine before anything on it is changed, and reports everything at once that would make init or join
-// fail, each with what to do about it. It changes nothing; the one exception is the throw-away schema that proves a database account's
-// permissions, which is not made in a dry run.
+// Package preflight checks a machine before anything on it is changed, and reports together everything that would make init or join fail, each with a
+// remedy. It changes nothing, except for a temporary schema that verifies a database account's permissions, which a dry run does not create.
 package preflight
 
 import (
@@ -27,11 +26,11 @@ type Kind string
 const (
 	Init Kind = "init"
 	Join Kind = "join"
-	// Install looks at a cluster instead of a machine.
+	// Install checks a cluster instead of a machine.
 	Install Kind = "operator install"
 )
 
-// Check is one look at the machine. Every finding of it carries its name, by which it can be ignored, and one of its codes.
+// Check is one check of the machine. Each of its findings has its name, by which it can be ignored, and one of its codes.
 type Check struct {
 	Name  string
 	Short string // for the documentation
@@ -45,7 +44,7 @@ type Check struct {
 
 const checkTimeout = 3 * time.Second
 
-// Checks are all there are, in the order in which their findings are shown. A new one is a value here.
+// Checks returns all checks, in the order in which their findings are shown. Add new checks here.
 func Checks() []Check {
 	all := MachineChecks()
 	for _, c := range ClusterChecks() {
@@ -56,7 +55,7 @@ func Checks() []Check {
 	return all
 }
 
-// MachineChecks look at the machine that init or join runs on.
+// MachineChecks check the machine that init or join runs on.
 func MachineChecks() []Check {
 	return slices.Concat(hostChecks(), systemChecks(), mountChecks(), networkChecks(), linkChecks(), virtualAddressChecks(), podNetworkChecks(), softwareChecks(), databaseChecks(),
 		settingsChecks(), computeChecks(), joinChecks())
@@ -101,13 +100,13 @@ func report(found finding.List, ignore []string, r workflow.Reporter) error {
 	return found.Err()
 }
 
-// Gather runs the checks that apply, all at the same time, and returns their findings in the order of the checks.
+// Gather runs the applicable checks concurrently and returns their findings in the order of the checks.
 func Gather(ctx context.Context, h *host.Host, kind Kind, limits Limits) finding.List {
 	found, _ := Timed(ctx, h, kind, limits)
 	return found
 }
 
-// Timed is Gather, and how many seconds each check took, by its name.
+// Timed is Gather that also returns how many seconds each check took, by name.
 func Timed(ctx context.Context, h *host.Host, kind Kind, limits Limits) (finding.List, map[string]float64) {
 	checks := MachineChecks()
 	if kind == Install {

@@ -26,7 +26,7 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// checksButJoin leaves out what asks a real control plane.
+// checksButJoin leaves out checks that need a real control plane.
 func checksButJoin() []Check {
 	return slices.Concat(hostChecks(), systemChecks(), mountChecks(), networkChecks(), linkChecks(), podNetworkChecks(), softwareChecks(), databaseChecks(), settingsChecks())
 }
@@ -221,7 +221,7 @@ func TestFindings(t *testing.T) {
 		"firewalld is stopped": {func(_ *testing.T, m *machine) {
 			m.h.Config.Node.Firewall = config.FirewallManual
 			answer(m, "firewall-cmd", "not running\n")
-			answer(m, "systemctl is-active firewalld ufw", "active\n") // nobody asks the unit
+			answer(m, "systemctl is-active firewalld ufw", "active\n") // the unit is not checked
 		}, nil, ""},
 		"ufw, installed and inactive": {func(_ *testing.T, m *machine) {
 			answer(m, "ufw", "Status: inactive\n")
@@ -381,7 +381,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// selfSigned is an authority in PEM.
+// selfSigned returns a PEM-encoded CA.
 func selfSigned(t *testing.T, name string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -23,7 +23,7 @@ import (
 	"yunion.io/x/ocadm/phases/vip"
 )
 
-// bundleTimeout bounds reading a whole bundle, gigabytes from a slow disk.
+// bundleTimeout bounds reading a whole bundle: gigabytes, perhaps from a slow disk.
 const bundleTimeout = 10 * time.Minute
 
 func softwareChecks() []Check {
@@ -55,12 +55,12 @@ func checkBundle(ctx context.Context, m *machine) []finding.Finding {
 		if err != nil {
 			return bundleFindings(err)
 		}
-		defer func() { _ = opened.Close() }() // it was only read
+		defer func() { _ = opened.Close() }() // only read
 		b = opened
 	}
 	out := bundleFindings(b.CheckPlatform(m.h.Facts.Arch, m.h.Config.Cluster.KubernetesVersion))
 	if len(out) > 0 {
-		return out // what is for another machine need not be read further
+		return out // a bundle for another machine need not be read further
 	}
 	need, err := Images(m.h.Config, m.kind, b.Contents().Images...)
 	if err != nil {
@@ -69,7 +69,7 @@ func checkBundle(ctx context.Context, m *machine) []finding.Finding {
 	return append(bundleFindings(b.CheckImages(need)), bundleFindings(b.Verify(ctx, nil))...)
 }
 
-// checkServed looks at the names that the server has: content is compared with its digest as it arrives.
+// checkServed checks only the names that the server has: content is checked against its digest as it arrives.
 func checkServed(m *machine) []finding.Finding {
 	s := m.h.Source()
 	out := bundleFindings(s.CheckPlatform(m.h.Facts.Arch, m.h.Config.Cluster.KubernetesVersion))
@@ -80,7 +80,7 @@ func checkServed(m *machine) []finding.Finding {
 	return append(bundleFindings(err), bundleFindings(s.CheckImages(need))...)
 }
 
-// checkDownloads looks into the table of checksums. A node that joins may get its programs from the depot.
+// checkDownloads checks the table of checksums. A joining node may get its programs from the depot.
 func checkDownloads(ctx context.Context, m *machine) []finding.Finding {
 	if m.h.Config.Node.Bundle != "" || m.kind == Join && depotphase.Wanted(m.h.Config) || !supported(m.h.Facts.Arch) {
 		return nil
@@ -102,8 +102,8 @@ func bundleFindings(err error) []finding.Finding {
 	return []finding.Finding{finding.New(bundle.CodeUnreadable, what, err.Error(), "copy it to a local disk and try again")}
 }
 
-// Images are all that a run will need on the machine: those of Kubernetes, of a virtual address, of the addons, of the operator and the chosen cloud. Sorted.
-// from are the images that join has at hand.
+// Images returns all images that a run needs on the machine: those of Kubernetes, a virtual address, the addons, the operator and the chosen cloud, sorted.
+// from holds the images that join has available.
 func Images(c *config.Config, kind Kind, from ...bundle.ImageInfo) ([]string, error) {
 	if kind == Join {
 		list, err := NodeImages(c, from...)
@@ -121,7 +121,7 @@ func Images(c *config.Config, kind Kind, from ...bundle.ImageInfo) ([]string, er
 	return distinct(slices.Concat(list, address, more, OperatorImages(c), c.Cloud.Images)), err
 }
 
-// OperatorImages is the image of the operator, unless it is this program.
+// OperatorImages returns the operator's image, unless that is this program.
 func OperatorImages(c *config.Config) []string {
 	if c.PacksOperator() {
 		return nil
@@ -129,8 +129,8 @@ func OperatorImages(c *config.Config) []string {
 	return []string{c.OperatorImage()}
 }
 
-// NodeImages are the images that every node runs, whatever its roles. A node that joins does not know the cluster's pod network: where the
-// depot or bundle has other images, from, and none of flannel's, the cluster has another network.
+// NodeImages returns the images that every node runs, whatever its roles. A joining node does not know the cluster's pod network: if from, the images of the
+// depot or bundle, has others but none of flannel's, the cluster uses another network.
 func NodeImages(c *config.Config, from ...bundle.ImageInfo) ([]string, error) {
 	list, err := kubernetes.WorkerImages(c)
 	if err != nil {
@@ -159,7 +159,7 @@ func distinct(list []string) []string {
 	return slices.Compact(list)
 }
 
-// checkDepot reports why join did not find the depot. What is wrong with the token or the control plane is for another check.
+// checkDepot reports why join did not find the depot. Other checks cover problems with the token or the control plane.
 func checkDepot(ctx context.Context, m *machine) []finding.Finding {
 	if m.h.Depot != nil || m.ours() && m.initialised() {
 		return nil
@@ -170,17 +170,17 @@ func checkDepot(ctx context.Context, m *machine) []finding.Finding {
 	})
 }
 
-// oldestContainerd is the first release that ocadm uses as it finds it: the settings of 2.0 differ from those that it writes.
+// oldestContainerd is the first release that ocadm uses if already installed: the settings of 2.0 differ from those that it writes.
 const oldestContainerd = "2.1.0"
 
 func checkContainerd(ctx context.Context, m *machine) []finding.Finding {
 	p, installed := m.h.Facts.Programs["containerd"]
 	if !installed {
-		return nil // it will be
+		return nil // ocadm will install it
 	}
 	have, err := version.ParseGeneric(p.Version)
 	if err != nil || have.AtLeast(version.MustParseGeneric(oldestContainerd)) {
-		// A version of an unknown form gets the benefit of the doubt. node-units looks again at a configuration that cannot be read.
+		// A version in an unknown format gets the benefit of the doubt. node-units checks an unreadable configuration again.
 		return slices.Concat(finding.Of(node.RuntimeConfig(ctx, m.h)), finding.Of(node.PauseImage(ctx, m.h)), finding.Of(node.Hosts(ctx, m.h)))
 	}
 	return []finding.Finding{finding.New("OCA-3001", "The installed containerd is too old",

@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/phases/owned"
 )
 
-// checkNodeState refuses a machine that is another tool's node. ocadm works on fresh machines and on its own.
+// checkNodeState rejects a machine that is another tool's node. ocadm works on fresh machines and on its own.
 func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 	for _, other := range []struct{ name, path, remove string }{
 		{"k3s or RKE2", "/etc/rancher", "k3s-uninstall.sh"},
@@ -66,7 +66,7 @@ func checkNodeState(_ context.Context, m *machine) []finding.Finding {
 	return nil
 }
 
-// changedEndpoint refuses a second init that would send the nodes of the cluster to another endpoint, usually because a flag of the first one was left out:
+// changedEndpoint rejects a second init that would move the cluster's nodes to another endpoint, usually because a flag of the first one was left out:
 // certificates, kubeconfigs and the endpoint of join commands would all change.
 func (m *machine) changedEndpoint(was string) []finding.Finding {
 	if now := m.h.Config.Cluster.ControlPlaneEndpoint; was != "" && was != now {
@@ -77,7 +77,7 @@ func (m *machine) changedEndpoint(was string) []finding.Finding {
 	return nil
 }
 
-// otherNode refuses a machine that is a node under another name, or one of another cluster: a join there would replace it.
+// otherNode rejects a machine that is already a node under another name or of another cluster: a join would replace it.
 func (m *machine) otherNode() []finding.Finding {
 	if err := kubernetes.OtherCluster(m.h); err != nil {
 		return finding.Of(err)
@@ -104,7 +104,7 @@ func (m *machine) kubernetesSigns() []string {
 	return signs
 }
 
-// changedNetworks refuses a second init with networks that the existing cluster cannot change to.
+// changedNetworks rejects a second init with networks to which the existing cluster cannot change.
 func (m *machine) changedNetworks(was kubernetes.Networking) []finding.Finding {
 	if !m.h.Files.Exists("/var/lib/etcd/member") {
 		return nil

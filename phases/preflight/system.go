@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// systemChecks look at how the machine is set up. What cannot be read is given the benefit of the doubt.
+// systemChecks check how the machine is set up. What cannot be read is given the benefit of the doubt.
 func systemChecks() []Check {
 	return []Check{
 		{Name: "NodeName", Short: "the node's name is short enough, and not that of every machine", Codes: []string{"OCA-1037"}, run: checkNodeName},
@@ -67,7 +67,7 @@ func checkMachineID(_ context.Context, m *machine) []finding.Finding {
 		"systemd-machine-id-setup, then reboot")}
 }
 
-// neededFlags are those of x86-64-v2, which the glibc of current images is built for.
+// neededFlags are the CPU flags of x86-64-v2, for which the glibc of current images is built.
 var neededFlags = []string{"cx16", "popcnt", "sse4_1", "sse4_2", "ssse3"}
 
 func checkProcessor(_ context.Context, m *machine) []finding.Finding {
@@ -86,7 +86,7 @@ func checkProcessor(_ context.Context, m *machine) []finding.Finding {
 	return nil
 }
 
-// built is a date before every release: a clock that is before it is wrong.
+// built is a date before every release: a clock earlier than that is wrong.
 var built = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 func checkDate(_ context.Context, m *machine) []finding.Finding {
@@ -148,7 +148,7 @@ func checkBlockedModules(_ context.Context, m *machine) []finding.Finding {
 	return nil
 }
 
-// number is a number in a file, 0 if there is none.
+// number returns the number in a file, 0 if there is none.
 func (m *machine) number(file string) int {
 	n, err := strconv.Atoi(strings.TrimSpace(m.h.Files.Text(file)))
 	if err != nil {
@@ -202,7 +202,7 @@ func checkFreeMemory(_ context.Context, m *machine) []finding.Finding {
 }
 
 func checkSystemd(ctx context.Context, m *machine) []finding.Finding {
-	const least = 244 // of runc's documentation: older ones cannot delegate the controller cpuset
+	const least = 244 // from runc's documentation: older ones cannot delegate the cpuset controller
 	if m.h.Facts.Cgroup != 2 {
 		return nil
 	}
@@ -243,7 +243,7 @@ func checkKubeletUnits(_ context.Context, m *machine) []finding.Finding {
 	return nil
 }
 
-// undoes are settings that ocadm needs, with the value that takes them back.
+// undoes matches settings that revert what ocadm needs.
 var undoes = regexp.MustCompile(`(?m)^\s*-?(net[./]ipv4[./]ip_forward|net[./]ipv4[./]conf[./](?:all|default)[./]forwarding|net[./]bridge[./]bridge-nf-call-iptables)\s*=\s*0\s*$`)
 
 func checkKernelSettings(_ context.Context, m *machine) []finding.Finding {
@@ -253,7 +253,7 @@ func checkKernelSettings(_ context.Context, m *machine) []finding.Finding {
 		return nil // only a malformed pattern
 	}
 	slices.Sort(files)
-	for _, file := range files { // systemd applies them by name, the last one wins; sysctl.conf is 99-sysctl.conf
+	for _, file := range files { // systemd applies them by name, and the last one wins; sysctl.conf is 99-sysctl.conf
 		if file[strings.LastIndexByte(file, '/')+1:] <= own {
 			continue
 		}
@@ -277,7 +277,7 @@ func checkMachineUpdates(_ context.Context, m *machine) []finding.Finding {
 		"apt-mark hold containerd containerd.io")}
 }
 
-// brokenIPTables are releases of iptables that write rules twice. Source: k3s, known issues.
+// brokenIPTables reports whether this release of iptables writes rules twice. Source: k3s, known issues.
 func brokenIPTables(text string) bool {
 	f := strings.Fields(text)
 	if len(f) < 2 {

@@ -18,7 +18,7 @@ import (
 
 const root = "1 0 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n"
 
-// mounted puts lines of mountinfo below that of the root.
+// mounted adds lines of mountinfo below the root's.
 func mounted(lines string) func(*testing.T, *machine) {
 	return func(t *testing.T, m *machine) { put(t, m.h, "/proc/self/mountinfo", root+lines) }
 }
@@ -41,7 +41,7 @@ func both(all ...func(*testing.T, *machine)) func(*testing.T, *machine) {
 
 func joins(m *machine) { m.kind, m.h.Config.Join.Endpoint = Join, "192.0.2.1:6443" }
 
-// TestSystemFindings brings about what the checks of the system, its mounts and its links find, and what they must not.
+// TestSystemFindings covers the findings of the checks of the system, its mounts and its links, and cases that must have none.
 func TestSystemFindings(t *testing.T) {
 	route := "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n"
 	for name, c := range map[string]struct {
@@ -176,7 +176,7 @@ func lookup(all map[string]string) func(context.Context, string) ([]string, erro
 	}
 }
 
-// narrow lets pings of a size be lost, and others arrive or not.
+// narrow makes pings of one size get lost; others decides about the rest.
 func narrow(lost string, others bool) func(*testing.T, *machine) {
 	return func(t *testing.T, m *machine) {
 		joins(m)

@@ -9,7 +9,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// Every program that preflight asks for has a package on Debian, Rocky Linux, openSUSE and Arch Linux.
+// Every program that preflight checks for has a package on Debian, Rocky Linux, openSUSE and Arch Linux.
 func TestEveryToolHasAPackage(t *testing.T) {
 	packages := map[string]string{
 		"mount": "mount util-linux util-linux util-linux", "umount": "mount util-linux util-linux util-linux",

@@ -30,7 +30,7 @@ func checkVirtualAddress(ctx context.Context, m *machine) []finding.Finding {
 	return m.free(ctx, address, "--high-availability-vip ADDRESS")
 }
 
-// FreeAddress are the findings about an address that is to become the virtual address of a control plane that has another one. again is how it is given.
+// FreeAddress returns findings about an address that is to replace a control plane's virtual address. again is the way to give it.
 func FreeAddress(ctx context.Context, h *host.Host, address, again string) []finding.Finding {
 	return (&machine{h: h}).free(ctx, address, again)
 }
@@ -42,7 +42,7 @@ func (m *machine) free(ctx context.Context, address, again string) []finding.Fin
 			"give a free address of that network, or a load balancer: --control-plane-endpoint HOST:PORT")}
 	}
 	if m.h.Files.Root != "" {
-		return nil // a directory that stands for the machine has no network
+		return nil // a test's directory has no network
 	}
 	iface, err := vip.InterfaceOf(m.h.Config.Node.IP)
 	if err != nil {
@@ -50,20 +50,20 @@ func (m *machine) free(ctx context.Context, address, again string) []finding.Fin
 	}
 	holders, err := vip.Holders(ctx, iface, address)
 	if err != nil || len(holders[address]) == 0 {
-		return nil // nothing was heard
+		return nil // no answer
 	}
 	return []finding.Finding{finding.New("OCA-2011", "Another machine has the virtual address "+address, "the machine with the MAC address "+strings.Join(holders[address], ", ")+" answers",
 		"give an address that no machine has: "+again)}
 }
 
-// VirtualAddress are the findings about the virtual address of a control plane that exists.
+// VirtualAddress returns the findings about an existing control plane's virtual address.
 func VirtualAddress(ctx context.Context, h *host.Host) []finding.Finding {
 	return checkVirtualAddress(ctx, &machine{h: h})
 }
 
-// inNodeNetwork reports whether an address is in a network of the interface with the node's address. Where the kernel does not say, it is.
+// inNodeNetwork reports whether an address is in a network of the interface with the node's address. If the kernel does not know, it counts as one.
 func (m *machine) inNodeNetwork(address string) bool {
-	ip, _ := netip.ParseAddr(m.h.Config.Node.IP) // no interface has the address that is none
+	ip, _ := netip.ParseAddr(m.h.Config.Node.IP) // no interface has an invalid address
 	_, network, known := m.h.Facts.With(ip)
 	a, err := netip.ParseAddr(address)
 	return !known || err == nil && network.Contains(a)
