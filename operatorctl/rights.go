@@ -80,7 +80,8 @@ func lookUp(ctx context.Context, cfg *rest.Config, o *Options) (lacking bool, er
 // rightsInterval is how often missing permissions are checked again.
 const rightsInterval = time.Minute
 
-// granted ends the operator once it gets permissions for a refused namespace, or those that o lacks: only a restarted operator can watch more.
+// granted returns a function that ends the operator once it gets permissions for a refused namespace, or those that o lacks: only a restarted
+// operator can watch more.
 func granted(cfg *rest.Config, refused []string, o Options) func(context.Context) error {
 	return func(ctx context.Context) error {
 		tick := time.NewTicker(rightsInterval)

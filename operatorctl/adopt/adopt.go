@@ -94,7 +94,7 @@ func (r Record) Known(all []component.Component, missing []string, spec *compone
 	return known
 }
 
-// merged returns a, completed from b.
+// merged returns a, with the values that only b has.
 func merged(a, b map[string]string) map[string]string {
 	out := map[string]string{}
 	for _, m := range []map[string]string{b, a} {

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// FieldManager owns what the operator applies.
+// FieldManager is the field manager of what the operator applies.
 const FieldManager = "ocadm-operator"
 
 // workers is the number of concurrent requests. Measured with an API server on the same two cores: more than 8 gains nothing.

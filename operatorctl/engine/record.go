@@ -100,7 +100,7 @@ func (r record) notToGrow(now time.Time) string {
 const patience = 30 * time.Second
 
 // Behind reports whether the cache lacks writes to a namespace: decisions on older versions would be rejected, or would undo our own write. A watch
-// brings the objects; from until on, an object that the cache lacks counts as deleted. An older version never counts.
+// brings the objects; from until on, an object that the cache lacks counts as deleted. An older version is never accepted.
 func (a *Applier) Behind(ctx context.Context, namespace string) (behind bool, until time.Time, err error) {
 	for key, expected := range a.records.expected(namespace) {
 		o, err := a.cached(ctx, key)

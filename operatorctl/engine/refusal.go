@@ -43,7 +43,7 @@ type cause int
 const (
 	// transient: the API server or the connection to it; soon over.
 	transient cause = iota
-	// external: the solution lies elsewhere, and often comes: a quota, a webhook, a permission.
+	// external: the cause lies elsewhere, and often goes away: a quota, a webhook, a permission.
 	external
 	// terminal: the object itself is wrong; the same request fails again.
 	terminal

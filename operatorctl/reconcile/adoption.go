@@ -98,7 +98,7 @@ func (a actor) adopt(ctx context.Context, s State, d *Desired) {
 	}
 }
 
-// keepOptions gives options their own field manager.
+// keepOptions writes the options of users under their own field manager.
 func (a actor) keepOptions(ctx context.Context, s State, d *Desired, c *target, cm *corev1.ConfigMap, options adopt.Options) error {
 	switch {
 	case options.Unclear:

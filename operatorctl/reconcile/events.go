@@ -91,7 +91,7 @@ func nodeEvents(s State) (events []pendingEvent, lost map[string]string) {
 	return events, lost
 }
 
-// degraded returns an event if a cloud became Degraded, or did so for another reason; with words, also if the message changed.
+// degraded returns an event if a cloud became Degraded, or is so for another reason; with words, also if the message changed.
 func degraded(before, after v1alpha1.OnecloudClusterStatus, words bool) []pendingEvent {
 	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionDegraded)
 	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionDegraded)

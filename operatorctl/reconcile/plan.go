@@ -55,7 +55,7 @@ type observation struct {
 	serving, available bool
 }
 
-// planRound is pure.
+// planRound plans one round. It is pure.
 func planRound(s State, d *Desired, round int) Plan {
 	seen := observe(s, d)
 	p := Plan{Available: map[string]bool{}, Serving: map[string]bool{}, Audit: s.Audit && round == 0}
@@ -268,8 +268,8 @@ type cleanup struct {
 	patches []adopt.Patch
 }
 
-// planCleanup is pure. It lists objects that we or the earlier operator applied and that are no longer rendered. It keeps claims and certificates,
-// everything of a component that could not be rendered or is paused, and the options of users for a disabled component.
+// planCleanup lists objects that we or the earlier operator applied and that are no longer rendered. It keeps claims and certificates, everything of
+// a component that could not be rendered or is paused, and the options of users for a disabled component. It is pure.
 func planCleanup(s State, d *Desired) cleanup {
 	wanted := map[engine.Key]bool{}
 	kept := map[string]bool{}

@@ -37,7 +37,7 @@ func (p preparation) due() bool {
 	return p.finalizer || p.owners != nil || p.generate || p.certificates != nil || p.err != nil
 }
 
-// planPreparation is pure.
+// planPreparation returns what is missing. It is pure.
 func planPreparation(s State) preparation {
 	p := preparation{finalizer: !controllerutil.ContainsFinalizer(s.Cloud, v1alpha1.Finalizer)}
 	entries, changed, err := engine.Transfer(s.Cloud.ManagedFields, []string{v1alpha1.ManagerEarlier}, v1alpha1.ManagerDefaults,

@@ -91,7 +91,7 @@ func Compare(old, now *Release, redact func(string) string) Diff {
 	return d
 }
 
-// compare returns nil if nothing differs.
+// compare returns the difference in an object, nil if there is none.
 func compare(old, now *Object, redact func(string) string) *ObjectDiff {
 	d, of := &ObjectDiff{Action: Change}, now
 	var before, after map[string]any

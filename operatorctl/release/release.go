@@ -32,7 +32,7 @@ const (
 	MaxSize = 1000 << 10
 )
 
-// Release is what a cloud runs from some time on.
+// Release is what a cloud runs from a point in time on.
 type Release struct {
 	Summary
 	Contents

@@ -45,7 +45,7 @@ const (
 	dropOldCA
 )
 
-// nextStep is pure. served is true if all pods run with the CA certificates that are in the Secret now.
+// nextStep returns the next step, and the CA after it. served is true if all pods run with the CA certificates in the Secret. It is pure.
 func nextStep(data map[string][]byte, now time.Time, served bool) (step, authority, error) {
 	if len(data[keyCACert]) == 0 {
 		return makeCA, authority{}, nil

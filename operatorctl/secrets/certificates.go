@@ -103,8 +103,8 @@ func EtcdSecrets(cluster string) []string {
 
 func etcdSecret(cluster, role string) string { return cluster + "-etcd-" + role }
 
-// Plan is pure. found holds the existing Secrets by name. A leaf is renewed at two thirds of its lifetime, or if it lacks a name. Certificates that a
-// user provides are used but never written; etcd, which only services connect to, then has its own CA.
+// Plan plans the certificates. found holds the existing Secrets by name. A leaf is renewed at two thirds of its lifetime, or if it lacks a name.
+// Certificates that a user provides are used but never written; etcd, which only services connect to, then has its own CA. Plan is pure.
 func (w Wanted) Plan(found map[string]*corev1.Secret) (Plan, error) {
 	p := Plan{wanted: w, caSecret: CertsSecret(w.Cluster)}
 	if s := found[p.caSecret]; IsProvided(s) {
