@@ -81,7 +81,7 @@ type Applier struct {
 	records records
 }
 
-// growAgain is when a rejected resize of a claim is retried: its StorageClass may have changed.
+// growAgain is how long to wait before a rejected resize of a claim is retried: its StorageClass may have changed.
 const growAgain = 10 * time.Minute
 
 // writeTimeout limits one write. lastWord limits a write in progress when the operator is stopped: the whole stop may take two seconds.

@@ -17,8 +17,8 @@ import (
 )
 
 // preserveImmutable adjusts desired where the API server does not let a field of live change. If the object works with the live value, it keeps that
-// and returns a sentence about it: the rest of the object is still applied. If not, it returns a Refusal with the command by which a person has the
-// object recreated; nothing is deleted here. size is false if the API server rejected the resize of a claim, whose size is then kept.
+// and returns a sentence about it: the rest of the object is still applied. If not, it returns a Refusal with the command that lets the operator
+// recreate the object; nothing is deleted here. size is false if the API server rejected the resize of a claim, whose size is then kept.
 func preserveImmutable(desired, live map[string]any, size bool) (kept []Kept, refused error) {
 	kind, _ := desired["kind"].(string)
 	s := settling{kind: kind, desired: desired, live: live}

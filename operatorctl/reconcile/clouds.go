@@ -35,7 +35,7 @@ type cloud struct {
 	last   last
 }
 
-// memos holds results that are still valid for an unchanged cloud.
+// memos caches results for an unchanged cloud.
 type memos struct {
 	desired memo[string, *Desired]
 	judged  memo[int64, *judgement]

@@ -78,7 +78,7 @@ func (r *Reconciler) resolve(ctx context.Context, m *cloud, s State) (*Desired, 
 	if err != nil {
 		return nil, err
 	}
-	d.Certificates = s.Secrets.current // their renewal time and status may change though they do not
+	d.Certificates = s.Secrets.current // their renewal time and status may change even if they do not
 	if s.Done.Refused {
 		m.memos.desired.drop() // something failed to be read
 	}

@@ -260,8 +260,8 @@ func releasesOf(s State) (kept map[int]*corev1.Secret, newest int) {
 	return kept, newest
 }
 
-// releaseKept returns an error if the release in force is lost and no user allows to continue without it. A stale cache or a lost label does not
-// count as loss.
+// releaseKept returns an error if the release in force is lost and no user has let the cloud continue without it. A stale cache or a lost label does
+// not count as loss.
 func (r reader) releaseKept(ctx context.Context, s State, newest int, running *v1alpha1.OnecloudOperation) error {
 	in := s.Cloud.Status.Release.Revision
 	if newest >= in {

@@ -30,7 +30,7 @@ type holding struct {
 	scheme   *runtime.Scheme
 }
 
-// then returns the State that the release was rendered from, with the passwords of that time: a password that changed since is replaced.
+// then returns the State that the release was rendered from, with the passwords of that time, or a placeholder for one that changed since.
 func (s State) then(now component.Credentials) (past State, passwords component.Credentials, names map[string]string) {
 	from := s.Releases.current.From
 	past = State{
@@ -81,7 +81,7 @@ func (h *holding) read() (err error) {
 	return err
 }
 
-// holdComponent sets a component to its release. different is true if an update changes it.
+// holdComponent keeps a component as in its release. different is true if an update changes it.
 func (h *holding) holdComponent(s State, d *Desired, c *target) (different bool, err error) {
 	bare := c.wants // as this build renders it
 	had := h.released[c.Name]

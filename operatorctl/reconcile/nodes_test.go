@@ -129,7 +129,7 @@ func TestMinimalCloudHasTheAddressOfANode(t *testing.T) {
 	}
 }
 
-// A new operator changes nothing in a running cloud: one with endpoints registered without an address gets none.
+// A new operator changes nothing in a running cloud: if its endpoints were registered without an address, it gets none.
 func TestRunningCloudGetsNoAddress(t *testing.T) {
 	node := at(machine(corev1.ConditionTrue), "10.0.0.11")
 	node.Labels = map[string]string{"onecloud.yunion.io/controller": "enable"}

@@ -88,7 +88,7 @@ func (s *State) heed(m *cloud, running *v1alpha1.OnecloudOperation, changed bool
 	}
 	r := &rollout{Rollout: *running.Status.Rollout, operation: running.Name, reverting: running.Status.Phase == v1alpha1.OperationReverting ||
 		slices.ContainsFunc(running.Status.Steps, func(p v1alpha1.OperationStep) bool { return p.Revert })}
-	if r.From == 0 && r.Hold { // the status then reports which one that is
+	if r.From == 0 && r.Hold { // the operation learns the revision from the status
 		r.From = s.Releases.current.Revision
 	}
 	secret := s.Releases.kept[r.From]
@@ -129,8 +129,8 @@ func (s *State) heed(m *cloud, running *v1alpha1.OnecloudOperation, changed bool
 	return true, nil
 }
 
-// forget returns the effects in which the release in force differs from the one whose databases are restored, while services are stopped for that. An
-// account that only the new release needs is gone then, and the next update would not create it.
+// forget returns the effects in which the release in force differs from the one whose databases are restored, with their hashes there, while services
+// are stopped for that. An account that only the new release needs is gone then; if it stayed recorded, the next update would not create it.
 func (r *rollout) forget(kept map[int]*corev1.Secret, now *release.Release) (map[string]string, error) {
 	if len(r.Stopped) == 0 {
 		return nil, nil
