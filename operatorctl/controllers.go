@@ -34,14 +34,14 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// setup wires the reconciler into the manager.
+// setup adds the reconciler to the manager.
 func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error {
 	meters := newInstruments(func(list client.ObjectList) error {
 		select {
 		case <-mgr.Elected():
 			return mgr.GetClient().List(ctx, list, client.UnsafeDisableDeepCopy)
 		default:
-			return nil // the operator that leads shows them
+			return nil // only the leader exports them
 		}
 	}, !o.without.operations, func(namespace string) map[string]certreport.Report { return reportsIn(ctx, mgr, namespace) })
 	r, err := reconcile.New(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(engine.FieldManager), reconcile.Options{
@@ -52,7 +52,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 	if err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
-	// Our own writes to status must not bring the next pass: they would be a loop.
+	// Our own status updates must not trigger another reconcile: that would be a loop.
 	wanted := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{},
 		predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 			return e.ObjectNew.GetDeletionTimestamp() != nil && len(e.ObjectNew.GetFinalizers()) != len(e.ObjectOld.GetFinalizers())
@@ -83,7 +83,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error
 	return operations(mgr, o)
 }
 
-// toCloud maps an object to the cloud its labels name, and makes the applier forget what was deleted.
+// toCloud enqueues the cloud that the labels of an object name. It makes the applier forget deleted objects.
 func toCloud(r *reconcile.Reconciler) handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[ctrl.Request]
 	add := func(o client.Object, q queue) {
@@ -95,7 +95,7 @@ func toCloud(r *reconcile.Reconciler) handler.EventHandler {
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
 			if e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion() {
-				add(e.ObjectOld, q) // its label may have been edited away; the queue holds each cloud once
+				add(e.ObjectOld, q) // the label may have been removed; the queue deduplicates
 				add(e.ObjectNew, q)
 			}
 		},
@@ -106,7 +106,7 @@ func toCloud(r *reconcile.Reconciler) handler.EventHandler {
 	}
 }
 
-// operations wires the controller of operations into the manager.
+// operations adds the operation controller to the manager.
 func operations(mgr ctrl.Manager, o Options) error {
 	components := o.Components
 	if components == nil {
@@ -159,9 +159,9 @@ func operations(mgr ctrl.Manager, o Options) error {
 	return nil
 }
 
-// machines wires the two controllers of machines into the manager.
+// machines adds the two machine controllers to the manager.
 func machines(mgr ctrl.Manager, o machinectl.Options) error {
-	// which maps an object to the machines that it concerns.
+	// which maps an object to the machines that it affects.
 	which := func(concerns func(client.Object, *v1alpha1.OnecloudMachine) bool) handler.EventHandler {
 		return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []ctrl.Request {
 			var all v1alpha1.OnecloudMachineList
@@ -207,7 +207,7 @@ func ofCloud(object client.Object, m *v1alpha1.OnecloudMachine) bool {
 	return object.GetNamespace() == m.Namespace && object.GetName() == m.Spec.Cloud
 }
 
-// sharedFor reports whether a Job stores the authorities of the cluster for a machine.
+// sharedFor reports whether a Job stores the CAs of the cluster for a machine.
 func sharedFor(object client.Object, m *v1alpha1.OnecloudMachine) bool {
 	return m.ControlPlane() && object.GetNamespace() == m.Namespace && object.GetLabels()[machinectl.LabelAuthorities] == m.Spec.Cloud
 }
@@ -229,17 +229,17 @@ func operatedMachine(_ context.Context, object client.Object) []ctrl.Request {
 	return []ctrl.Request{{NamespacedName: client.ObjectKey{Namespace: o.Namespace, Name: o.MachineName()}}}
 }
 
-// settingsChanged drops what of a cloud does not concern the bootstrap data of its machines.
+// settingsChanged reports whether an update of a cloud affects the bootstrap data of its machines.
 func settingsChanged(old, now *v1alpha1.OnecloudCluster) bool {
 	return beganToGo(old, now) || !equality.Semantic.DeepEqual(old.Spec.Machines, now.Spec.Machines)
 }
 
-// machineNodeChanged drops what of a Node does not concern its machine. That the machine has left concerns it, also when the Node was not Ready before.
+// machineNodeChanged reports whether an update of a Node affects its machine. A machine that left does, even if its Node was not Ready before.
 func machineNodeChanged(old, now *corev1.Node) bool {
 	return nodeChanged(old, now) || machinectl.Left(old) != machinectl.Left(now)
 }
 
-// readinessChanged drops what of a pod does not concern its machine.
+// readinessChanged reports whether an update of a pod affects its machine.
 func readinessChanged(old, now *corev1.Pod) bool {
 	ready := func(p *corev1.Pod) bool {
 		return p.DeletionTimestamp == nil && kube.PodReady(p)
@@ -247,7 +247,7 @@ func readinessChanged(old, now *corev1.Pod) bool {
 	return ready(old) != ready(now) || old.Spec.NodeName != now.Spec.NodeName
 }
 
-// nodeCertificates wires the controller of the certificates of control-plane nodes into the manager, where there can be Jobs for it.
+// nodeCertificates adds the controller of control-plane certificates to the manager, if the operator can create Jobs and read nodes.
 func nodeCertificates(mgr ctrl.Manager, o Options) error {
 	if jobImage(o) == "" || o.without.nodes {
 		return nil
@@ -268,11 +268,11 @@ func nodeCertificates(mgr ctrl.Manager, o Options) error {
 	return nil
 }
 
-// reportsIn are the reports in a namespace.
+// reportsIn returns the certificate reports in a namespace.
 func reportsIn(ctx context.Context, mgr ctrl.Manager, namespace string) map[string]certreport.Report {
 	cm := &corev1.ConfigMap{}
 	if err := mgr.GetClient().Get(ctx, client.ObjectKey{Namespace: namespace, Name: certreport.ConfigMap}, cm); err != nil {
-		return nil // there is none, or the cache is not ready
+		return nil // not found, or the cache is not ready
 	}
 	return certreport.All(cm.Data)
 }

@@ -19,8 +19,8 @@ import (
 	"yunion.io/x/ocadm/templates"
 )
 
-// updateDefinitions brings the cluster's definitions up to those that are built in, and reports whether that of OnecloudCluster is. It never
-// stops the operator: clouds run with an older definition, only the fields that it lacks are refused.
+// updateDefinitions updates the CRDs in the cluster to the built-in ones, and reports whether that of OnecloudCluster is current. Failures never stop
+// the operator: clouds run with an older CRD, only the fields that it lacks are rejected.
 func updateDefinitions(ctx context.Context, cfg *rest.Config, log *slog.Logger) (current bool) {
 	all, err := builtDefinitions()
 	if err != nil {
@@ -49,7 +49,7 @@ func updateDefinition(ctx context.Context, c client.Client, kind string, built *
 	case apierrors.IsForbidden(err):
 		log.Warn("no permission to update the definition of "+kind+": a field that it lacks is refused; give it with ocadm init phase operator",
 			"error", err)
-	case apierrors.IsNotFound(err): // the operator may not create one; what depends on it says so
+	case apierrors.IsNotFound(err): // the operator may not create CRDs; whatever depends on this one reports that
 	case err != nil:
 		log.Warn("the definition of "+kind+" was not updated", "error", err)
 	case live < mine:
@@ -60,9 +60,9 @@ func updateDefinition(ctx context.Context, c client.Client, kind string, built *
 	return err == nil
 }
 
-// applyDefinition applies the definition where the cluster has an earlier revision, and returns the revision it found there.
+// applyDefinition applies a CRD if the cluster has an earlier revision, and returns the revision that it found.
 func applyDefinition(ctx context.Context, c client.Client, built *unstructured.Unstructured) (live int, err error) {
-	// Another operator, or the installer, may write it at the same time: a definition is replaced only while it is the one that was read.
+	// Another operator or the installer may write the CRD at the same time, so it is replaced only if it is still the one that was read.
 	for range definitionTries {
 		if live, err = applyOver(ctx, c, built); !apierrors.IsConflict(err) {
 			break
@@ -71,7 +71,7 @@ func applyDefinition(ctx context.Context, c client.Client, built *unstructured.U
 	return live, err
 }
 
-// definitionTries is how often the definition is read anew after another client has written it.
+// definitionTries is how often a write is attempted when other clients write the CRD, too.
 const definitionTries = 5
 
 func applyOver(ctx context.Context, c client.Client, built *unstructured.Unstructured) (live int, err error) {
@@ -86,7 +86,7 @@ func applyOver(ctx context.Context, c client.Client, built *unstructured.Unstruc
 	sent := built.DeepCopy()
 	sent.SetUID(now.GetUID())
 	sent.SetResourceVersion(now.GetResourceVersion())
-	// The installer's manager, so that the definition has one owner, whichever of the two has written it last.
+	// Use the installer's field manager, so that the CRD has one owner, whichever of the two wrote it last.
 	//nolint:staticcheck // the definition is read from a manifest
 	if err := c.Patch(ctx, sent, client.Apply, client.FieldOwner(kube.FieldManager), client.ForceOwnership); err != nil {
 		return live, fmt.Errorf("updating the definition %s: %w", built.GetName(), err)
@@ -111,7 +111,7 @@ func builtDefinitions() ([]*unstructured.Unstructured, error) {
 	return objs, nil
 }
 
-// revision of a definition; 0 where it bears none, as those of the earlier operator.
+// revision returns the revision of a CRD, or 0 if it has none, like those of the earlier operator.
 func revision(o metav1.Object) int {
 	n, err := strconv.Atoi(o.GetAnnotations()[v1alpha1.AnnotationRevision])
 	if err != nil || n < 0 {

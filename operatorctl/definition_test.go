@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// An earlier definition is replaced, under the version that was read; any other stays.
+// An earlier CRD is replaced at the version that was read; any other stays.
 func TestOnlyAnEarlierDefinitionIsReplaced(t *testing.T) {
 	scheme := kube.Scheme()
 	all, err := builtDefinitions()

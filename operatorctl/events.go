@@ -25,17 +25,17 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// concurrent clouds; each reconcile is itself parallel inside.
+// concurrent is the number of clouds reconciled in parallel. Each reconcile is itself parallel.
 const concurrent = 4
 
-// A pass that ended with an error is made again after firstRetry, then after twice as long each time, at most lastRetry: what concerns a
-// whole cloud, such as a database that a deletion waits for, is over a moment after its cause is.
+// A failed reconcile is retried with exponential backoff from firstRetry to lastRetry. lastRetry is short: what affects a whole cloud, such as a
+// database that a deletion waits for, should recover soon after its cause is fixed.
 const (
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
 
-// options of each controller. The name is not checked: tests start one operator after another in a process.
+// options returns the options of each controller. Names are not validated: tests start several operators in one process.
 func options() controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: concurrent, SkipNameValidation: new(true),
@@ -43,7 +43,7 @@ func options() controller.Options {
 	}
 }
 
-// everyCloud returns all clouds: any of them may run on a node.
+// everyCloud maps an object to all clouds: any of them may run on a node.
 func everyCloud(c client.Reader, log *slog.Logger) handler.MapFunc {
 	return func(ctx context.Context, _ client.Object) []ctrl.Request {
 		var all v1alpha1.OnecloudClusterList
@@ -66,7 +66,7 @@ func labelled(label string) handler.EventHandler {
 	})
 }
 
-// operated is the cloud of an operation, or the cloud itself.
+// operated maps an operation to its cloud, and a cloud to itself.
 func operated(_ context.Context, object client.Object) []ctrl.Request {
 	key := client.ObjectKeyFromObject(object)
 	if one, ok := object.(*v1alpha1.OnecloudOperation); ok {
@@ -75,17 +75,17 @@ func operated(_ context.Context, object client.Object) []ctrl.Request {
 	return []ctrl.Request{{NamespacedName: key}}
 }
 
-// only drops the other objects.
+// only drops all objects that do not pass the test.
 func only(those func(client.Object) bool) builder.Predicates {
 	return builder.WithPredicates(predicate.NewPredicateFuncs(those))
 }
 
-// named drops the objects with other names.
+// named drops objects with other names.
 func named(name string) builder.Predicates {
 	return only(func(o client.Object) bool { return o.GetName() == name })
 }
 
-// updates drops those updates of objects of a type that do not concern what is reconciled.
+// updates drops the updates of a T for which concern returns false.
 func updates[T client.Object](concern func(old, now T) bool) builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		old, ok1 := e.ObjectOld.(T)
@@ -94,12 +94,12 @@ func updates[T client.Object](concern func(old, now T) bool) builder.Predicates 
 	}})
 }
 
-// beganToGo drops what of a cloud does not concern its machines.
+// beganToGo reports whether a cloud began to be deleted, or was replaced.
 func beganToGo(old, now *v1alpha1.OnecloudCluster) bool {
 	return old.UID != now.UID || (old.DeletionTimestamp == nil) != (now.DeletionTimestamp == nil)
 }
 
-// rolloutChanged drops what of an operation does not concern its cloud.
+// rolloutChanged reports whether an update of an operation affects its cloud.
 func rolloutChanged(old, now *v1alpha1.OnecloudOperation) bool {
 	if now.MachineName() != "" {
 		return false
@@ -114,15 +114,15 @@ func rolloutChanged(old, now *v1alpha1.OnecloudOperation) bool {
 		!equality.Semantic.DeepEqual(old.Status.Rollout, now.Status.Rollout) || (old.Status.Phase == v1alpha1.OperationReverting) != (now.Status.Phase == v1alpha1.OperationReverting)
 }
 
-// nodeChanged drops the heartbeats of nodes.
+// nodeChanged ignores the heartbeats of nodes.
 func nodeChanged(old, now *corev1.Node) bool {
 	was, is := status.NodeOf(old), status.NodeOf(now)
 	return was.Ready != is.Ready || was.Address != is.Address || !maps.Equal(was.Labels, is.Labels)
 }
 
-// podChanged drops the many pod updates that change nothing we report.
+// podChanged ignores the many pod updates that change nothing we report.
 func podChanged(old, now *corev1.Pod) bool {
-	// A pod on a lost node keeps its phase when it is deleted, and holds up the rollout of its DaemonSet from then on.
+	// A pod on a lost node keeps its phase when it is deleted, and blocks the rollout of its DaemonSet from then on.
 	return old.Status.Phase != now.Status.Phase || (old.DeletionTimestamp == nil) != (now.DeletionTimestamp == nil) || !maps.Equal(podReasons(old), podReasons(now))
 }
 

@@ -25,7 +25,7 @@ import (
 
 var cloudKey = types.NamespacedName{Namespace: "onecloud", Name: "default"}
 
-// An object whose label is edited away still concerns the cloud it belonged to.
+// An update that removes the label of an object still affects its former cloud.
 func TestRelabelledObjectBringsAPass(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).Build()
 	r, err := reconcile.New(c, c, events.NewFakeRecorder(1), reconcile.Options{Log: slog.New(slog.DiscardHandler)})
@@ -62,7 +62,7 @@ func at(n *corev1.Node, address string) *corev1.Node {
 	return n
 }
 
-// Only what matters of a node is kept, and brings a pass.
+// Only the relevant parts of a node are kept, and only they trigger a reconcile.
 func TestNodesAreSmallAndQuiet(t *testing.T) {
 	big := machine(corev1.ConditionTrue)
 	big.Annotations, big.Status.Images = map[string]string{"a": "b"}, []corev1.ContainerImage{{Names: []string{"x"}}}
@@ -87,7 +87,7 @@ func TestNodesAreSmallAndQuiet(t *testing.T) {
 	}
 }
 
-// What fails for a whole cloud is tried again within half a minute, however long it has failed.
+// An error of a whole cloud is retried within half a minute, however long it lasts.
 func TestRetriesComeSoon(t *testing.T) {
 	limiter, item := options().RateLimiter, ctrl.Request{NamespacedName: types.NamespacedName{Namespace: "onecloud", Name: "default"}}
 	var last time.Duration
@@ -103,7 +103,7 @@ func TestRetriesComeSoon(t *testing.T) {
 	}
 }
 
-// A heartbeat of a pod brings no pass. That it is deleted does, also on a node that does not end it: nothing else about it changes then.
+// A pod's heartbeat triggers no reconcile. Its deletion does, also on a node that does not end it: nothing else about the pod changes then.
 func TestDeletedPodBringsAPass(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "default-host-1"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 	beat, deleted := pod.DeepCopy(), pod.DeepCopy()

@@ -28,29 +28,29 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// Leader election: a leader that was killed is replaced within 15 s (lease), one that stops in order at once.
+// Leader election: a killed leader is replaced within 15 s (the lease), one that stops gracefully immediately.
 const (
 	leaseName     = "ocadm-operator"
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = time.Second
-	// gracePeriod bounds an orderly stop if nothing else was asked for.
+	// gracePeriod is the default limit of a graceful stop.
 	gracePeriod = 2 * time.Second
 )
 
-// managed selects what the operator made; only that is cached.
+// managed selects the operator's objects; only those are cached.
 var managed = labels.SelectorFromSet(labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy})
 
 func newManager(cfg *rest.Config, o Options) (ctrl.Manager, error) {
 	cfg = rest.CopyConfig(cfg)
-	// The API server's own fairness limits us; a limit here would only slow a first install.
+	// API priority and fairness limits us; a client-side limit would only slow a first install.
 	cfg.QPS, cfg.Burst = -1, 0
-	ctrllog.SetLogger(logr.FromSlogHandler(o.Log.Handler())) // else the library complains on standard error
+	ctrllog.SetLogger(logr.FromSlogHandler(o.Log.Handler())) // otherwise controller-runtime complains on standard error
 	byObject := map[client.Object]cache.ByObject{
 		&v1alpha1.OnecloudCluster{}: {},
 		&corev1.Pod{}:               {Label: managed, Transform: stripped(stripPod)},
 	}
-	for _, k := range render.Kinds() { // pods are only watched: they say why a workload is not ready
+	for _, k := range render.Kinds() { // pods are only watched, to explain why a workload is not ready
 		b := cache.ByObject{Label: managed}
 		if _, isConfig := k.(*corev1.ConfigMap); !isConfig {
 			b.Transform = stripped(stripManagedFields)
@@ -106,7 +106,7 @@ func cacheNamespaces(names []string) map[string]cache.Config {
 	return out
 }
 
-// stripped makes a cache keep less of each object of a type.
+// stripped returns a transform that makes a cache keep less of each T.
 func stripped[T client.Object](strip func(T)) toolscache.TransformFunc {
 	return func(in any) (any, error) {
 		if o, ok := in.(T); ok {
@@ -116,23 +116,23 @@ func stripped[T client.Object](strip func(T)) toolscache.TransformFunc {
 	}
 }
 
-// stripManagedFields keeps the cache small: only ConfigMaps (whose options people own) and the cloud itself need them. Of the others
-// it is enough to know whether an autoscaler sets the number of pods.
+// stripManagedFields keeps the cache small. Only ConfigMaps (whose options people own) and the cloud itself need managed fields. The others keep the
+// entries that show whether an autoscaler sets the replicas.
 func stripManagedFields(o client.Object) {
 	o.SetManagedFields(engine.ScaleEntries(o.GetManagedFields()))
 }
 
-// stripPod keeps of a pod what explains why it is not ready.
+// stripPod keeps the parts of a pod that explain why it is not ready.
 func stripPod(p *corev1.Pod) {
 	p.ManagedFields = nil
 	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, InitContainers: stripContainers(p.Spec.InitContainers),
 		Containers: stripContainers(p.Spec.Containers)}
 }
 
-// stripJob keeps of a Job how far it is.
+// stripJob keeps the status of a Job.
 func stripJob(j *batchv1.Job) { j.ManagedFields, j.Spec = nil, batchv1.JobSpec{} }
 
-// stripContainers keeps how long containers may take to start, and which of the first ones run on.
+// stripContainers keeps the startup time limits of containers, and which init containers are sidecars.
 func stripContainers(all []corev1.Container) []corev1.Container {
 	var kept []corev1.Container
 	for _, c := range all {
@@ -145,7 +145,7 @@ func stripContainers(all []corev1.Container) []corev1.Container {
 	return kept
 }
 
-// stripNode keeps of a node its labels, its addresses, its age and whether it is Ready, and why.
+// stripNode keeps the labels, addresses, age and Ready condition of a node.
 func stripNode(n *corev1.Node) {
 	var ready []corev1.NodeCondition
 	for _, c := range n.Status.Conditions {

@@ -19,13 +19,13 @@ import (
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 )
 
-// instruments are the operator's own metrics, beside controller-runtime's; docs/monitoring/README.md lists them, and a test compares. What a
-// status says is read from the cache when the metrics are asked for.
+// instruments holds the operator's own metrics; docs/monitoring/README.md lists them, and a test compares. Those that come from a status are read
+// from the cache at each scrape.
 type instruments struct {
-	// list reads all clouds or, if there are any, all operations from the cache.
+	// list reads all clouds, or all operations if operations is true, from the cache.
 	list       func(client.ObjectList) error
 	operations bool
-	// certificates reads from the cache what is known of those of the control-plane nodes, for the clouds of a namespace.
+	// certificates reads the reports on control-plane certificates from the cache, for the clouds of a namespace.
 	certificates func(namespace string) map[string]certreport.Report
 
 	state, condition, phase, pods, open *prometheus.Desc
@@ -65,8 +65,8 @@ func newInstruments(list func(client.ObjectList) error, operations bool, certifi
 	}
 }
 
-// register adds the metrics to controller-runtime's registry, which is served at /metrics. Of several operators in one process (tests), the
-// last one's are shown.
+// register adds the metrics to controller-runtime's registry, which is served at /metrics. With several operators in one process (tests), the last
+// one's are served.
 func (i *instruments) register() error {
 	err := metrics.Registry.Register(i)
 	var taken prometheus.AlreadyRegisteredError
@@ -86,7 +86,7 @@ func (i *instruments) Describe(ch chan<- *prometheus.Desc) {
 	i.effects.Describe(ch)
 }
 
-// Collect measures all clouds.
+// Collect reports the metrics of all clouds.
 func (i *instruments) Collect(ch chan<- prometheus.Metric) {
 	i.writes.Collect(ch)
 	i.effects.Collect(ch)
@@ -111,7 +111,7 @@ func (i *instruments) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// collectNodes measures the certificates of control-plane nodes that the operator looks after for a cloud.
+// collectNodes reports the control-plane certificates that the operator manages for a cloud.
 func (i *instruments) collectNodes(cr *v1alpha1.OnecloudCluster, ch chan<- prometheus.Metric) {
 	for node, r := range i.certificates(cr.Namespace) {
 		for _, c := range r.Certificates {
@@ -163,7 +163,7 @@ func (i *instruments) collect(cr *v1alpha1.OnecloudCluster, ch chan<- prometheus
 	}
 }
 
-// Effect counts an effect that was tried.
+// Effect counts an attempted effect.
 func (i *instruments) Effect(o effects.Outcome) {
 	switch {
 	case o.Changed:
@@ -173,7 +173,7 @@ func (i *instruments) Effect(o effects.Outcome) {
 	}
 }
 
-// Reconciled counts what a reconcile did, and keeps what it left undone.
+// Reconciled counts the writes of a reconcile, and keeps the rest of its summary.
 func (i *instruments) Reconciled(cloud types.NamespacedName, s reconcile.Summary) {
 	for _, c := range s.Changes {
 		i.writes.WithLabelValues(c.Kind, string(c.Action)).Inc()
@@ -184,7 +184,7 @@ func (i *instruments) Reconciled(cloud types.NamespacedName, s reconcile.Summary
 	i.last[cloud] = s
 }
 
-// Gone drops what was kept of a cloud that is gone.
+// Gone drops the state of a deleted cloud.
 func (i *instruments) Gone(cloud types.NamespacedName) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -26,7 +26,7 @@ import (
 
 var descName = regexp.MustCompile(`fqName: "([^"]+)".*variableLabels: \{([^}]*)\}`)
 
-// TestMetricsAreDocumented compares what is registered with docs/monitoring/README.md: names and labels of ours, names of the libraries'.
+// TestMetricsAreDocumented compares the registered metrics with docs/monitoring/README.md: names and labels of ours, names of the libraries'.
 func TestMetricsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/monitoring/README.md")
 	if err != nil {
@@ -55,7 +55,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 			t.Errorf("%s is documented and does not exist", name)
 			continue
 		}
-		// The library's registry lists no names, but it refuses one that is taken.
+		// The library's registry does not list names, but rejects a taken one.
 		probe := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: "?"})
 		if metrics.Registry.Register(probe) == nil {
 			metrics.Registry.Unregister(probe)
@@ -64,7 +64,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
-// A scrape shows what the clouds are now, and nothing of one that is gone.
+// A scrape shows the current state of clouds, and nothing of a deleted one.
 func TestMetricsFollowTheStatus(t *testing.T) {
 	cr := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cr).Build()

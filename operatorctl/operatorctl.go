@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package operatorctl is the operator: it watches OnecloudClusters and brings each cloud to what its spec says.
+// Package operatorctl is the operator: it watches OnecloudClusters and makes each cloud match its spec.
 // One reconcile gathers, resolves, renders, applies and observes; everything between gather and apply is pure (packages resolve, render, status).
-// It never waits: what is not ready is a state, and a watch event or a timer brings the next pass.
+// It never waits: whatever is not ready is recorded as a state, and a watch event or a timer triggers the next reconcile.
 package operatorctl
 
 import (
@@ -52,47 +52,47 @@ func Run(ctx context.Context, cfg *rest.Config, o Options) error {
 	return nil
 }
 
-// Options of a running operator.
+// Options configures an operator.
 type Options struct {
-	// Namespaces whose clouds are looked after, the only ones where permissions are needed; none means all.
+	// Namespaces are the namespaces to watch, the only ones where permissions are needed; empty means all.
 	Namespaces []string
-	// Image is the operator's own, which the jobs of clouds run from, too.
+	// Image is the operator's own image, which Jobs of clouds use, too.
 	Image string
-	// Components are the catalogue of this build, nil for the usual one: a test runs another build.
+	// Components is the catalogue; nil means the built-in one. Tests pass that of another build.
 	Components []component.Component
-	// Lease is the namespace of the lease by which several operators take turns; "" lets this one work at once.
+	// Lease is the namespace of the leader election lease; "" turns leader election off.
 	Lease string
-	// Listen are the addresses that it listens on.
+	// Listen holds the addresses to listen on.
 	Listen Addresses
-	// Audit is how often what lies outside Kubernetes is verified again; 0 means reconcile.DefaultAudit, negative never.
+	// Audit is how often everything outside Kubernetes is verified again; 0 means reconcile.DefaultAudit, negative never.
 	Audit time.Duration
-	// Operations say how operations move clouds.
+	// Operations configures the execution of operations.
 	Operations operation.Settings
-	// Options are how the databases and the services are reached.
+	// Options configures the connections to databases and services.
 	effects.Options
-	// Grace bounds an orderly stop; 0 means two seconds. What has not ended by then is cut off, and the next leader waits for the lease.
+	// Grace limits a graceful stop; 0 means two seconds. Whatever is still running then is cut off, and the next leader waits for the lease.
 	Grace time.Duration
 	Log   *slog.Logger
 
 	without lacking
 }
 
-// Addresses of the metrics, of the health checks and of Go's profiler: HOST:PORT; "0" or "" turns one off.
+// Addresses holds the addresses (HOST:PORT) of the metrics, the health checks and Go's profiler; "0" or "" turns one off.
 type Addresses struct {
 	Metrics, Health, Profile string
 }
 
-// lacking is what the operator goes without, because it has no permission to it, or because it is not defined. Run finds that out.
+// lacking records what the operator runs without, because it has no permission or the CRD is missing. Run fills it in.
 type lacking struct {
-	// nodes are not read: it cannot say which ones are lost.
+	// nodes cannot be read, so lost ones are not reported.
 	nodes bool
-	// operations do not run; machines are not brought into the cluster.
+	// operations do not run; machines do not join the cluster.
 	operations, machines bool
-	// jobs cannot be created, or the operator does not know its own image: this process does the work on machines.
+	// jobs cannot be created, or the operator does not know its own image: the operator itself does the work on machines.
 	jobs bool
 }
 
-// jobImage is the image of Jobs, "" where there can be none.
+// jobImage returns the image of Jobs, or "" if the operator cannot create any.
 func jobImage(o Options) string {
 	if o.without.jobs {
 		return ""

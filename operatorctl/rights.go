@@ -19,9 +19,9 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// watched are the namespaces to watch, and those that were asked for and where there are no permissions now.
+// watched returns the namespaces to watch, and those of asked where the operator has no permissions now.
 func watched(ctx context.Context, cfg *rest.Config, asked []string, log *slog.Logger) (watch, refused []string, err error) {
-	if len(asked) < 2 { // there are no others that it could stop
+	if len(asked) < 2 { // no other namespace could suffer
 		return asked, nil, nil
 	}
 	if watch, err = allowed(ctx, cfg, asked); err != nil {
@@ -37,18 +37,18 @@ func watched(ctx context.Context, cfg *rest.Config, asked []string, log *slog.Lo
 	return watch, refused, nil
 }
 
-// right is one that the operator can do without: the manifests of an earlier release do not give it, or do not define the resource.
+// right is an optional permission: the manifests of an earlier release do not grant it, or do not define the resource.
 type right struct {
-	// missing is where it is recorded that the operator lacks the right.
+	// missing returns the field that records whether the permission is missing.
 	missing func(*lacking) *bool
 	may     func(context.Context, *rest.Config, Options) (bool, error)
-	// moot reports whether it makes no difference; nil for never.
+	// moot reports whether the permission makes no difference; nil means never.
 	moot func(Options) bool
-	// without is what it cannot do then, gained what it starts again for once it has the right.
+	// without describes what the operator cannot do without it, gained what it restarts for once it is granted.
 	without, gained string
 }
 
-// optional are those permissions. A later one may depend on an earlier one.
+// optional returns those permissions. A later one may depend on an earlier one.
 func optional() []right {
 	return []right{
 		{func(l *lacking) *bool { return &l.nodes },
@@ -62,7 +62,7 @@ func optional() []right {
 	}
 }
 
-// lookUp records in the options which of the permissions the operator lacks, and logs what it cannot do. lacking is true if another try may find more.
+// lookUp records which permissions are missing, and logs what the operator cannot do. lacking reports whether a later call may find more.
 func lookUp(ctx context.Context, cfg *rest.Config, o *Options) (lacking bool, err error) {
 	for _, r := range optional() {
 		yes, err := r.may(ctx, cfg, *o)
@@ -77,11 +77,11 @@ func lookUp(ctx context.Context, cfg *rest.Config, o *Options) (lacking bool, er
 	return lacking, nil
 }
 
-// rightsInterval is how often namespaces without permissions are asked about again.
+// rightsInterval is how often missing permissions are checked again.
 const rightsInterval = time.Minute
 
-// granted ends the operator once it has permissions in a namespace where it had none, or those that it lacks by its options: only a new one can
-// watch that, too.
+// granted returns a function that ends the operator once it gets permissions for a refused namespace, or those that o lacks: only a restarted
+// operator can watch more.
 func granted(cfg *rest.Config, refused []string, o Options) func(context.Context) error {
 	return func(ctx context.Context) error {
 		tick := time.NewTicker(rightsInterval)
@@ -92,7 +92,7 @@ func granted(cfg *rest.Config, refused []string, o Options) func(context.Context
 				return nil
 			case <-tick.C:
 			}
-			// An API server that does not answer now is asked again.
+			// Errors are ignored: the next tick tries again.
 			if now, err := allowed(ctx, cfg, refused); err == nil && len(now) > 0 {
 				return fmt.Errorf("starting again to watch namespaces %q, where there are permissions now", now)
 			}
@@ -108,8 +108,8 @@ func granted(cfg *rest.Config, refused []string, o Options) func(context.Context
 	}
 }
 
-// allowed are those of the namespaces in which the operator may list clouds. A watch of a namespace where it has no permissions never
-// begins, and would keep the operator from starting: a namespace that was deleted must not stop the clouds of all others.
+// allowed returns the namespaces in which the operator may list clouds. A watch without permissions never starts and would keep the operator from
+// starting, so a deleted namespace must not stop the clouds of all others.
 func allowed(ctx context.Context, cfg *rest.Config, namespaces []string) (out []string, err error) {
 	for _, ns := range namespaces {
 		yes, err := may(ctx, cfg, authorizationv1.ResourceAttributes{Namespace: ns, Verb: "list", Group: v1alpha1.Group, Resource: v1alpha1.Resource})
@@ -128,12 +128,12 @@ func mayWatchNodes(ctx context.Context, cfg *rest.Config, _ Options) (bool, erro
 	return may(ctx, cfg, authorizationv1.ResourceAttributes{Verb: "watch", Resource: "nodes"})
 }
 
-// mayOperate reports whether the cluster knows operations and the operator may run them in all its namespaces.
+// mayOperate reports whether operations are defined and the operator may run them in all its namespaces.
 func mayOperate(ctx context.Context, cfg *rest.Config, o Options) (bool, error) {
 	return mayWatch(ctx, cfg, o.Namespaces, v1alpha1.OperationResource)
 }
 
-// mayJoin reports whether the operator may bring machines into the cluster.
+// mayJoin reports whether the operator may join machines to the cluster.
 func mayJoin(ctx context.Context, cfg *rest.Config, o Options) (bool, error) {
 	if o.without.nodes || o.without.operations {
 		return false, nil
@@ -145,7 +145,7 @@ func mayJoin(ctx context.Context, cfg *rest.Config, o Options) (bool, error) {
 	return may(ctx, cfg, authorizationv1.ResourceAttributes{Namespace: metav1.NamespaceSystem, Verb: "create", Resource: "secrets"})
 }
 
-// mayCreateJobs reports whether the operator may let Jobs do the work on machines.
+// mayCreateJobs reports whether the operator may create Jobs for the work on machines.
 func mayCreateJobs(ctx context.Context, cfg *rest.Config, o Options) (bool, error) {
 	if o.without.machines || o.Image == "" {
 		return false, nil
@@ -153,7 +153,7 @@ func mayCreateJobs(ctx context.Context, cfg *rest.Config, o Options) (bool, erro
 	return mayInAll(ctx, cfg, o.Namespaces, authorizationv1.ResourceAttributes{Verb: "create", Group: batchv1.GroupName, Resource: "jobs"})
 }
 
-// mayWatch reports whether the cluster knows a resource of ours and the operator may watch it in its namespaces.
+// mayWatch reports whether one of our resources is defined and the operator may watch it in its namespaces.
 func mayWatch(ctx context.Context, cfg *rest.Config, namespaces []string, resource string) (bool, error) {
 	c, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
@@ -171,7 +171,7 @@ func mayWatch(ctx context.Context, cfg *rest.Config, namespaces []string, resour
 	return mayInAll(ctx, cfg, namespaces, authorizationv1.ResourceAttributes{Verb: "watch", Group: v1alpha1.Group, Resource: resource})
 }
 
-// mayInAll reports whether the operator has a permission in each of some namespaces; none means all there are.
+// mayInAll reports whether the operator has a permission in all the given namespaces, or in the whole cluster if none are given.
 func mayInAll(ctx context.Context, cfg *rest.Config, namespaces []string, right authorizationv1.ResourceAttributes) (bool, error) {
 	if len(namespaces) == 0 {
 		namespaces = []string{""}

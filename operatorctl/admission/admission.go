@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission says what a spec may hold. The API server checks it by the schema and the CEL rules of the CRD; the operator checks the
-// same again with the CRD that is built in, because the CRD in a cluster may be an older one, or another program's. The rules are
-// markers of the types in api/v1alpha1; scripts/crdpack adds those that follow from the table of components.
+// Package admission validates specs. The API server validates them with the schema and the CEL rules of the CRD; the operator repeats that with the
+// built-in CRD, because the one in the cluster may be older, or that of another program. The rules are markers of the types in api/v1alpha1;
+// scripts/crdpack adds those that follow from the table of components.
 package admission
 
 import (
@@ -30,25 +30,25 @@ import (
 	"yunion.io/x/ocadm/templates"
 )
 
-// Definition is the file with the definition of OnecloudCluster.
+// Definition is the file with the CRD of OnecloudCluster.
 const Definition = "operator/crds/onecloud.yunion.io_onecloudclusters.yaml"
 
-// Spec is what is judged.
+// Spec is the type that this package validates.
 type Spec = v1alpha1.OnecloudClusterSpec
 
-// Violation is what is wrong with a spec. Block is the key below spec, or below spec.components, that it lies in.
+// Violation is an error in a spec. Block is the key below spec, or below spec.components, that contains it.
 type Violation struct{ Block, Field, Message string }
 
 func (v Violation) Error() string { return "spec." + v.Field + ": " + v.Message }
 
-// checker judges as an API server does.
+// checker validates as an API server does.
 type checker struct {
 	structural *schema.Structural
 	schema     validation.SchemaValidator
 	cel        *cel.Validator
 }
 
-// compiled is the checker of the CRD that is built in, nil while there is none: it takes megabytes, and a spec changes seldom.
+// compiled caches the checker of the built-in CRD, nil until it is needed: it takes megabytes, and specs seldom change.
 var compiled struct {
 	sync.Mutex
 	*checker
@@ -86,7 +86,7 @@ func compile() (*checker, error) {
 	return c, nil
 }
 
-// Check judges a spec. old is what it was before, nil if that is not known. Messages quote no value: it may be a password.
+// Check validates a spec. old is the previous one, nil if unknown. Messages quote no values, which may be passwords.
 func Check(ctx context.Context, s, old *Spec) ([]Violation, error) {
 	compiled.Lock()
 	defer compiled.Unlock()
@@ -125,8 +125,7 @@ func Check(ctx context.Context, s, old *Spec) ([]Violation, error) {
 	return out, nil
 }
 
-// Fixed are the values of a spec that must not change any more, by field, for the status of the cloud: the operator has no other way to
-// know what a spec was before.
+// Fixed returns the immutable values of a spec, by field, for the status of the cloud: the operator has no other way to know the previous spec.
 func Fixed(s *Spec) map[string]string {
 	out := map[string]string{"region": s.Region, "zone": s.Zone, "mysql.host": s.MySQL.Host, "storageClassName": s.StorageClassName}
 	if s.MySQL.Port != 0 {
@@ -142,7 +141,7 @@ func Fixed(s *Spec) map[string]string {
 	return out
 }
 
-// Before makes of Fixed the spec that it was made of, as far as it matters for Check; nil of nothing.
+// Before rebuilds a spec from the result of Fixed, as far as Check needs it; nil if that is empty.
 func Before(fixed map[string]string) *Spec {
 	if len(fixed) == 0 {
 		return nil

@@ -17,7 +17,7 @@ import (
 	cloudcases "yunion.io/x/ocadm/test/admission"
 )
 
-// read returns a spec as the operator reads it; the error is what cannot even be read.
+// read returns a spec as the operator reads it; the error is that of an unreadable one.
 func read(t testing.TB, m map[string]any) (*admission.Spec, error) {
 	t.Helper()
 	b, err := json.Marshal(m)
@@ -42,7 +42,7 @@ func TestCases(t *testing.T) {
 				if old, err = read(t, c.Spec(c.Was)); err != nil {
 					t.Fatal(err)
 				}
-				old = admission.Before(admission.Fixed(old)) // all that the operator knows of it
+				old = admission.Before(admission.Fixed(old)) // all that the operator knows about it
 			}
 			judge := func(part map[string]any) string {
 				s, err := read(t, c.Spec(part))
@@ -60,7 +60,7 @@ func TestCases(t *testing.T) {
 				}
 				return strings.Join(said, "; ")
 			}
-			if said := judge(c.Bad); !strings.Contains(said, c.Want) && !strings.Contains(said, "quantities must match") { // that cannot even be read
+			if said := judge(c.Bad); !strings.Contains(said, c.Want) && !strings.Contains(said, "quantities must match") { // such a quantity cannot even be read
 				t.Errorf("the bad one: %q, want %q", said, c.Want)
 			}
 			if said := judge(c.Good); said != "" {
@@ -75,7 +75,7 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// rules are those of the CRD that is built in.
+// rules returns the rules of the built-in CRD.
 func rules(t *testing.T) apiextensionsv1.ValidationRules {
 	t.Helper()
 	data, err := fs.ReadFile(templates.Files(), admission.Definition)
@@ -93,7 +93,7 @@ func rules(t *testing.T) apiextensionsv1.ValidationRules {
 	return all
 }
 
-// What is wrong is blamed on the block in which it lies, and no message quotes a value.
+// An error is assigned to the block that contains it, and no message quotes a value.
 func TestBlockAndSecrets(t *testing.T) {
 	s, err := read(t, map[string]any{
 		"mysql":  map[string]any{"host": "h", "password": "geheim\n"},

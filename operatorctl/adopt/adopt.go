@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package adopt reads what the earlier operator (cloudpods-operator) left of a cloud: its passwords, its configuration files, the
-// defaults it wrote into the spec. It is pure; docs/decisions/0010-adoption.md says what is done with it.
+// Package adopt reads what the earlier operator (cloudpods-operator) left of a cloud: passwords, configuration files, and defaults written into the
+// spec.
+// It is pure; docs/decisions/0010-adoption.md describes how the results are used.
 package adopt
 
 import (
@@ -17,14 +18,14 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// What the earlier operator named its objects and keys.
+// The names that the earlier operator gave its objects and keys.
 const (
 	// ClusterConfig is the suffix of the ConfigMap with all passwords, ClusterConfigKey its only key.
 	ClusterConfig    = "cluster-config"
 	ClusterConfigKey = "OnecloudClusterConfig"
 	// ConfigKey is the key of a component's ConfigMap that held its whole file.
 	ConfigKey = "config"
-	// LastApplied is the annotation that held what it had written last: of a ConfigMap the data, secrets included.
+	// LastApplied is the annotation that holds what it last wrote: for a ConfigMap the data, secrets included.
 	LastApplied = "onecloud.yunion.io/last-applied-configuration"
 )
 
@@ -45,7 +46,7 @@ type account struct {
 	Password string `json:"password"`
 }
 
-// ParseRecord reads the data of ConfigMap <cluster>-cluster-config. Its errors quote nothing of it.
+// ParseRecord reads the data of ConfigMap <cluster>-cluster-config. Its errors do not quote that.
 func ParseRecord(data map[string]string) (Record, error) {
 	text, there := data[ClusterConfigKey]
 	if !there {
@@ -58,7 +59,7 @@ func ParseRecord(data map[string]string) (Record, error) {
 	record := Record{}
 	for name, raw := range tree {
 		var s section
-		if json.Unmarshal(raw, &s) == nil { // what is no section (apiVersion, kind) has no password either
+		if json.Unmarshal(raw, &s) == nil { // anything but a section (apiVersion, kind) has no password either
 			record[name] = s
 		}
 	}
@@ -69,7 +70,7 @@ func sectionOf(c component.Component) string {
 	return cmp.Or(c.EarlierSection, c.SpecKey)
 }
 
-// Known returns what the earlier operator used for components that lack a credential: from its record, else from the component's own file.
+// Known returns the earlier operator's values of missing credentials, from its record, else from the component's own file.
 func (r Record) Known(all []component.Component, missing []string, spec *component.Spec, file func(component string) string) map[string]string {
 	known := map[string]string{}
 	for _, c := range all {
@@ -93,7 +94,7 @@ func (r Record) Known(all []component.Component, missing []string, spec *compone
 	return known
 }
 
-// merged is a with what only b has.
+// merged returns a, with the values that only b has.
 func merged(a, b map[string]string) map[string]string {
 	out := map[string]string{}
 	for _, m := range []map[string]string{b, a} {
@@ -106,8 +107,8 @@ func merged(a, b map[string]string) map[string]string {
 	return out
 }
 
-// Credentials are what the record knows of a component, by the keys of Secret <cluster>-credentials: passwords, and the names of its
-// database and accounts where they are not ours.
+// Credentials returns what the record holds for a component, by the keys of Secret <cluster>-credentials: passwords, and names of its database and
+// accounts that differ from ours.
 func (r Record) Credentials(c component.Component) map[string]string {
 	s, there := r[sectionOf(c)]
 	if !there {
@@ -132,7 +133,7 @@ func (r Record) Credentials(c component.Component) map[string]string {
 	return out
 }
 
-// FileCredentials are what a component's own file knows, for a cloud whose record is lost: "" and nil where the file says nothing.
+// FileCredentials returns the credentials in a component's own file, for a cloud whose record is lost; it leaves out what the file lacks.
 func FileCredentials(c component.Component, file string) map[string]string {
 	out := map[string]string{}
 	values := parse(c, file)
@@ -158,13 +159,13 @@ func FileCredentials(c component.Component, file string) map[string]string {
 	return out
 }
 
-// derived are the fields of a block that the earlier operator worked out and wrote into the spec: no user chose them.
+// derived lists the fields of a block that the earlier operator computed and wrote into the spec: no user chose them.
 var derived = []string{"image", "imageName", "imagePullPolicy", "initContainerImage", "version", "limits", "affinity", "nodeSelector",
 	"tolerations", "createdSecrets"}
 
-// Derived returns a test: whether a field of the resource (a path from its root), owned by the earlier operator, is a default of it that may
-// give way to ours. What it wrote beside these (version, registry, region, ports, sizes of volumes, what is disabled, the administrator's
-// password) describes the cloud as it is, and stays.
+// Derived returns a function that reports whether a field of the resource (a path from its root), owned by the earlier operator, is one of its
+// defaults, which ours may replace. Everything else that it wrote (version, registry, region, ports, volume sizes, what is disabled, the
+// administrator's password) describes the cloud as it is, and stays.
 func Derived(spec *v1alpha1.OnecloudClusterSpec) func(fieldpath.Path) bool {
 	return func(p fieldpath.Path) bool {
 		names := make([]string, len(p))
@@ -186,7 +187,7 @@ func Derived(spec *v1alpha1.OnecloudClusterSpec) func(fieldpath.Path) bool {
 		case rest[0] == "requests":
 			return len(rest) == 2 && rest[1] != "storage"
 		case rest[0] == "replicas" && len(rest) == 1:
-			// One, or none because it was disabled; a greater number is a choice.
+			// One, or zero because it was disabled; a greater number is a choice.
 			n := spec.Component(block).Replicas
 			return n == nil || *n <= 1
 		}

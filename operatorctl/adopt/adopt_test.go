@@ -28,14 +28,14 @@ func find(t *testing.T, name string) component.Component {
 	return all[i]
 }
 
-// The sections the earlier operator's record had (ConfigMap NAME-cluster-config).
+// The sections of the earlier operator's record (ConfigMap NAME-cluster-config).
 var sections = []string{
 	"keystone", "region", "glance", "webconsole", "logger", "yunionconf", "yunionagent", "kubeserver", "ansibleserver", "monitor", "suggestion", "cloudnet",
 	"cloudproxy", "cloudevent", "notify", "devtool", "meter", "billing", "autoupdate", "cloudid", "report", "bastionHost", "extdb", "llm", "aiproxy", "mcpServer",
 	"apiGateway", "cloudmon", "host", "lbagent", "baremetal", "s3gateway", "esxiagent", "vpcagent", "onecloudServiceOperator", "itsm", "grafana",
 }
 
-// Every component with a secret finds its section, and every section its component.
+// Every component with a secret has a section, and every section a component.
 func TestEverySectionIsRead(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("apiVersion: onecloud.yunion.io/v1alpha1\nkind: OnecloudClusterConfig\ncommonConfig: {request_worker_count: 8}\n")
@@ -164,7 +164,7 @@ func TestDSN(t *testing.T) {
 	}
 }
 
-// What the earlier operator worked out is ours to change; what it settled is not.
+// Values that the earlier operator computed are ours to change; values that it settled are not.
 func TestDerived(t *testing.T) {
 	one, three := int32(1), int32(3)
 	spec := &v1alpha1.OnecloudClusterSpec{}

@@ -25,25 +25,25 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// Options are what people had changed in a component's file, as they go into its ConfigMap.
+// Options holds the options that people changed in a component's file, for its ConfigMap.
 type Options struct {
-	// Kept by option name: YAML.
+	// Kept holds YAML by option name.
 	Kept map[string]string
-	// Unclear is true if the file was changed and nothing shows which options were: those that differ from ours are kept, others not.
+	// Unclear reports that the file was changed and nothing shows which options were: only those that differ from ours are kept.
 	Unclear bool
-	// Editor is who wrote the file last, if not the earlier operator.
+	// Editor is the last writer of the file, if not the earlier operator.
 	Editor string
 }
 
-// IsEarlier is true if a ConfigMap is a component's file as the earlier operator left it. controlled is true if the cloud owns it.
+// IsEarlier reports whether a ConfigMap is a component's file as the earlier operator left it. controlled is true if the cloud owns it.
 func IsEarlier(cm *corev1.ConfigMap, controlled bool) bool {
 	_, file := cm.Data[ConfigKey]
 	return file && (controlled || cm.Annotations[LastApplied] != "" ||
 		slices.ContainsFunc(cm.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == v1alpha1.ManagerEarlier }))
 }
 
-// PlanConfig returns what users had changed in a component's file. here is the address of the database server; ours returns the options we
-// give the component, and which of them are secret.
+// PlanConfig returns the options that users changed in a component's file. here is the address of the database server; ours returns the options that
+// we give the component, and which of them are secret.
 func PlanConfig(c component.Component, cm *corev1.ConfigMap, here string, ours func() (map[string]string, []string, error)) (Options, error) {
 	editor := editorOf(cm)
 	if c.Config.Plain != "" {
@@ -65,7 +65,7 @@ func PlanConfig(c component.Component, cm *corev1.ConfigMap, here string, ours f
 	return options, err
 }
 
-// editorOf is who wrote the earlier operator's file last, if not that; "unknown" if that is not known.
+// editorOf returns the last writer of the file, "" if that is the earlier operator, "unknown" if nothing shows it.
 func editorOf(cm *corev1.ConfigMap) string {
 	for _, m := range cm.ManagedFields {
 		if slices.Contains(engine.DataKeys(m), ConfigKey) {
@@ -78,27 +78,27 @@ func editorOf(cm *corev1.ConfigMap) string {
 	return "unknown"
 }
 
-// Patch changes an object.
+// Patch is a change of an object.
 type Patch struct {
 	Object client.Object
 	Patch  client.Patch
 }
 
-// HasFile is true if a ConfigMap that was taken over still holds the earlier operator's file, or its record of it.
+// HasFile reports whether an adopted ConfigMap still holds the earlier operator's file, or its LastApplied annotation.
 func HasFile(cm *corev1.ConfigMap) bool {
 	_, file := cm.Data[ConfigKey]
 	return file || cm.Annotations[LastApplied] != ""
 }
 
-// DropFile removes the earlier operator's file, which holds passwords, from a ConfigMap, and its record of it.
+// DropFile removes the earlier operator's file, which holds passwords, and its LastApplied annotation from a ConfigMap.
 func DropFile(cm *corev1.ConfigMap) Patch {
 	patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"annotations":{%q:null}},"data":{%q:null}}`, cm.ResourceVersion, LastApplied, ConfigKey)
 	return Patch{cm.DeepCopy(), client.RawPatch(types.MergePatchType, patch)}
 }
 
-// UserOptions returns the options of an earlier file that users chose: those whose value is another one than the earlier operator wrote
-// last, which an annotation holds. Without it, and if another client than the earlier operator wrote the file last (edited), those that
-// differ from the value we give them (ours, by option name). Options in secret are never theirs: we compose them.
+// UserOptions returns the options of an earlier file that users chose: those that differ from what the earlier operator last wrote, which an
+// annotation holds. Without the annotation, and if another client wrote the file last (edited), it returns those that differ from our value (ours, by
+// option name). Options in secret are never the users': we compose them.
 func UserOptions(c component.Component, cm *corev1.ConfigMap, ours map[string]string, secret []string, edited bool) (Options, error) {
 	file, there := cm.Data[ConfigKey]
 	if !there {
@@ -137,7 +137,7 @@ func UserOptions(c component.Component, cm *corev1.ConfigMap, ours map[string]st
 	return out, nil
 }
 
-// Edited reports whether a plain file (the console's nginx) is another one than the earlier operator wrote last.
+// Edited reports whether a plain file (the console's nginx) differs from what the earlier operator last wrote.
 func Edited(cm *corev1.ConfigMap) bool {
 	var data map[string]string
 	if json.Unmarshal([]byte(cm.Annotations[LastApplied]), &data) != nil {
@@ -155,7 +155,7 @@ func lastWritten(c component.Component, cm *corev1.ConfigMap) (map[string]any, b
 	return values, values != nil
 }
 
-// parse reads a file as the component does; nil if it cannot be read.
+// parse reads a file as the component does, nil if it is not readable.
 func parse(c component.Component, file string) map[string]any {
 	if c.Config == nil || !c.Config.Properties {
 		var values map[string]any
@@ -177,10 +177,10 @@ func parse(c component.Component, file string) map[string]any {
 	return values
 }
 
-// DSN is how a service of the earlier operator reaches its database.
+// DSN is the database address of a service of the earlier operator.
 type DSN struct{ User, Password, Address, Database string }
 
-// ParseDSN reads mysql+pymysql://user:password@host:port/database?options. ok is false for anything else.
+// ParseDSN parses mysql+pymysql://user:password@host:port/database?options. ok is false for anything else.
 func ParseDSN(s string) (DSN, bool) {
 	rest, mysql := strings.CutPrefix(s, "mysql+pymysql://")
 	rest, _, _ = strings.Cut(rest, "?")
@@ -196,7 +196,7 @@ func ParseDSN(s string) (DSN, bool) {
 	return DSN{user, password, address, database}, user != "" && database != ""
 }
 
-// OtherServer returns the database server that a file names if it is not this one: a service must not change its data silently.
+// OtherServer returns the database server in a file if it is not this one: a service must not silently switch to other data.
 func OtherServer(c component.Component, file, address string) string {
 	s, _ := parse(c, file)["sql_connection"].(string)
 	if dsn, ok := ParseDSN(s); ok && dsn.Address != address {
@@ -205,7 +205,7 @@ func OtherServer(c component.Component, file, address string) string {
 	return ""
 }
 
-// List names the options.
+// List returns the names of the options.
 func (o Options) List() string {
 	return cmp.Or(strings.Join(slices.Sorted(maps.Keys(o.Kept)), ", "), "none")
 }

@@ -21,13 +21,13 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// FieldManager owns what the operator applies.
+// FieldManager is the field manager of what the operator applies.
 const FieldManager = "ocadm-operator"
 
-// workers is how many requests are under way at once. Measured with an API server on the same two cores: more than 8 gains nothing.
+// workers is the number of concurrent requests. Measured with an API server on the same two cores: more than 8 gains nothing.
 const workers = 8
 
-// Action says what an apply did to an object.
+// Action is what an apply did to an object.
 type Action string
 
 // The actions.
@@ -38,66 +38,64 @@ const (
 	Pruned     Action = "pruned"
 )
 
-// Change is what happened to one object. Where is the first field that differed.
+// Change is the result for one object. Where is the first field that differed.
 type Change struct {
 	Action Action
 	Kind   string
 	Name   string
 	Where  string
-	// Kept are the fields that stay as they are though the rendered object says otherwise.
+	// Kept lists the fields that keep their live value though the rendered object has another one.
 	Kept []Kept
-	// Conflict says that another client keeps changing it back; nil if none does. It is reported as long as that lasts, whatever Action is.
+	// Conflict reports that another client keeps reverting the object; nil if none does. It is set as long as that lasts, whatever Action is.
 	Conflict *Refusal
-	// Object is what was written, in the type of its kind; nil if nothing was.
+	// Object is the object as written, in its Go type; nil if nothing was written.
 	Object client.Object
 }
 
-// Kept is a field that stays as it is. Reason is ReasonImmutable or ReasonAutoscaled.
+// Kept is a field that keeps its live value. Reason is ReasonImmutable or ReasonAutoscaled.
 type Kept struct{ Reason, Message string }
 
-// Key names an object.
+// Key identifies an object.
 type Key struct {
 	GVK             schema.GroupVersionKind
 	Namespace, Name string
 }
 
-// KeyOf an object whose GVK is set.
+// KeyOf returns the key of an object whose GVK is set.
 func KeyOf(o client.Object) Key {
 	return Key{GVK: o.GetObjectKind().GroupVersionKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// Applier brings objects to the cluster, and leaves alone what is there already: for an unchanged object it makes no request.
+// Applier applies objects to the cluster. It makes no request for an unchanged object.
 type Applier struct {
 	// Writer sends patches and deletes.
 	Writer client.Client
 	// Reader is the cache.
 	Reader client.Reader
-	// Now is the clock; it decides when something is tried again.
+	// Now is the clock for retries.
 	Now func() time.Time
-	// Earlier is the field manager of an operator whose objects this one takes over, Take which of its fields of an object; nil is all.
+	// Earlier is the field manager of the operator whose objects this one adopts. Take selects which of its fields to adopt; nil adopts all.
 	Earlier string
 	Take    func(Key) func(fieldpath.Path) bool
 
 	records records
 }
 
-// growAgain is after how long a claim that was not allowed to grow is tried again: its StorageClass may have been changed.
+// growAgain is how long to wait before a rejected resize of a claim is retried: its StorageClass may have changed.
 const growAgain = 10 * time.Minute
 
-// writeTimeout bounds one write, and lastWord how long one that was begun goes on when the operator is stopped: it has two seconds for
-// everything.
+// writeTimeout limits one write. lastWord limits a write in progress when the operator is stopped: the whole stop may take two seconds.
 const (
 	writeTimeout = 30 * time.Second
 	lastWord     = time.Second
 )
 
-// NewApplier makes an Applier.
+// NewApplier returns an Applier.
 func NewApplier(w client.Client, r client.Reader) *Applier {
 	return &Applier{Writer: w, Reader: r, Now: time.Now, records: records{of: map[Key]record{}}}
 }
 
-// Apply brings the objects to the cluster, several at once, and says what it did to each, in the given order.
-// All are tried; the error joins those that were refused.
+// Apply applies the objects in parallel and returns one Change for each, in the given order. It tries all of them; the error joins all failures.
 func (a *Applier) Apply(ctx context.Context, objs []client.Object) ([]Change, error) {
 	changes, errs := a.ApplyEach(ctx, objs)
 	return changes, errors.Join(errs...)
@@ -116,12 +114,12 @@ func (a *Applier) ApplyEach(ctx context.Context, objs []client.Object) ([]Change
 			return nil
 		})
 	}
-	_ = g.Wait() // the functions return nil; their errors are in errs
+	_ = g.Wait() // errors are in errs; the functions return nil
 	return changes, errs
 }
 
-// Known is what Apply would return of an object that is there in this version, where it is known without a look that it holds what is
-// applied under the hash; ok is false where Apply has to look.
+// Known returns what Apply would for a live object in this version, if the records show that it matches what is applied under the hash. ok is false
+// if only Apply can find out.
 func (a *Applier) Known(key Key, version, hash string) (c Change, ok bool) {
 	known, now := a.records.get(key), a.Now()
 	kept, ok := known.isClean(version, hash, now)
@@ -193,19 +191,19 @@ func (a *Applier) applyOne(ctx context.Context, o client.Object) (Change, error)
 	return a.write(ctx, key, hash, o, desired, l, change)
 }
 
-// write sends what is to be applied; live is what it replaces, nil if there is nothing.
+// write applies desired; live is the object that it replaces, nil if there is none.
 func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Object, desired *unstructured.Unstructured, live map[string]any,
 	change Change) (Change, error) {
 	if err := ctx.Err(); err != nil {
 		return change, err
 	}
-	// An orderly stop lets what was begun come to its end: an API server that is left in the middle of making a Service may keep its port
-	// taken for ten minutes.
+	// A graceful stop lets a write in progress finish: an API server that is interrupted while creating a Service may keep its port allocated for ten
+	// minutes.
 	ctx, cancel := outlasting(ctx)
 	defer cancel()
 	version, _, _ := unstructured.NestedString(live, "metadata", "resourceVersion")
 	grown := grows(desired.Object, live)
-	// Set by a caller who rendered from that version: the API server refuses the write if another client was faster.
+	// Set by a caller that rendered from that version: the API server rejects the write if another client was faster.
 	seen, err := o.GetResourceVersion(), error(nil)
 	if live != nil && a.Earlier != "" {
 		seen, err = a.adopt(ctx, key, &unstructured.Unstructured{Object: live}, seen)
@@ -233,7 +231,7 @@ func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Obje
 	case grown && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)):
 		a.records.update(key, func(r *record) { r.full, r.growAt = hash, now.Add(growAgain) })
 		return a.applyOne(ctx, o)
-	case apierrors.IsConflict(err): // it is read anew and rendered anew
+	case apierrors.IsConflict(err): // the next reconcile reads and renders it again
 		return change, fmt.Errorf("applying %s %q: %w", key.GVK.Kind, key.Name, err)
 	default:
 		var h *hold
@@ -245,7 +243,7 @@ func (a *Applier) write(ctx context.Context, key Key, hash string, o client.Obje
 	}
 }
 
-// outlasting is a context that ends lastWord after ctx does, and after writeTimeout at the latest.
+// outlasting returns a context that ends lastWord after ctx, but at most writeTimeout from now.
 func outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lastWord, cancel) })
@@ -255,7 +253,7 @@ func outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// cached is what the cache has of an object, nil if nothing. It shares memory with the cache: look, but change nothing.
+// cached returns the object in the cache, nil if there is none. It shares memory with the cache: do not modify it.
 func (a *Applier) cached(ctx context.Context, key Key) (client.Object, error) {
 	o, err := Typed(a.Writer.Scheme(), key.GVK, map[string]any{})
 	if err != nil {
@@ -268,7 +266,7 @@ func (a *Applier) cached(ctx context.Context, key Key) (client.Object, error) {
 	return o, nil
 }
 
-// Typed is an object in the type of its kind, made of its fields.
+// Typed converts the fields of an object to its Go type.
 func Typed(scheme *runtime.Scheme, kind schema.GroupVersionKind, fields map[string]any) (client.Object, error) {
 	typed, err := scheme.New(kind)
 	if err != nil {
@@ -285,7 +283,7 @@ func Typed(scheme *runtime.Scheme, kind schema.GroupVersionKind, fields map[stri
 	return o, nil
 }
 
-// ApplyAs gives an object the hash under which it is applied: that of the operator that rendered it.
+// ApplyAs sets the hash under which an object is applied: that of the operator that rendered it.
 func ApplyAs(o client.Object, hash string) {
 	annotations := maps.Clone(o.GetAnnotations())
 	if annotations == nil {
@@ -295,7 +293,7 @@ func ApplyAs(o client.Object, hash string) {
 	o.SetAnnotations(annotations)
 }
 
-// HashOf is the hash under which a rendered object is applied. It covers everything but its kind and the version it was rendered from.
+// HashOf returns the hash under which a rendered object is applied. It covers everything but the kind and the resourceVersion.
 func HashOf(o client.Object) (string, error) {
 	if hash := o.GetAnnotations()[HashAnnotation]; hash != "" {
 		return hash, nil
@@ -303,7 +301,7 @@ func HashOf(o client.Object) (string, error) {
 	version := o.GetResourceVersion()
 	o.SetResourceVersion("")
 	defer o.SetResourceVersion(version)
-	// The API's own types have an encoding that is the same every time and costs a tenth of JSON.
+	// Kubernetes types have a deterministic encoding that costs a tenth of JSON.
 	if m, ok := o.(interface{ Marshal() ([]byte, error) }); ok {
 		b, err := m.Marshal()
 		if err != nil {
@@ -314,7 +312,7 @@ func HashOf(o client.Object) (string, error) {
 	return Hash(o)
 }
 
-// Delete deletes an object if it is there. Dependents go in the background.
+// Delete deletes an object if it exists, with background propagation.
 func (a *Applier) Delete(ctx context.Context, key Key) error {
 	a.records.drop(key)
 	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
@@ -326,13 +324,13 @@ func (a *Applier) Delete(ctx context.Context, key Key) error {
 	return nil
 }
 
-// Older reports whether a resourceVersion is older than another one. What is none is not.
+// Older reports whether resourceVersion a is older than b. It returns false if either is invalid.
 func Older(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0
 }
 
-// toApply converts a rendered object to what is sent: no status, no server-set metadata, the hash as an annotation.
+// toApply converts a rendered object to what is sent: without status and server-set metadata, with the hash as an annotation.
 func toApply(o client.Object, hash string) (*unstructured.Unstructured, error) {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {

@@ -22,14 +22,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// bench is an Applier on an API server in memory, with a clock of its own.
+// bench is an Applier on a fake API server, with its own clock.
 type bench struct {
 	*Applier
 	t      *testing.T
 	api    client.WithWatch
 	clock  time.Time
 	writes int
-	// answer is what the API server says to a write, nil for yes.
+	// answer returns the API server's error for a write, nil for success.
 	answer error
 }
 
@@ -40,7 +40,7 @@ func newBench(t *testing.T) *bench {
 	c := interceptor.NewClient(b.api, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			if opt := (&client.PatchOptions{}).ApplyOptions(opts); len(opt.DryRun) > 0 {
-				return c.Get(ctx, client.ObjectKeyFromObject(o), o) // all that a trial shows; the API server in memory does not know it
+				return c.Get(ctx, client.ObjectKeyFromObject(o), o) // all that a dry run shows; the fake client does not support it
 			}
 			b.writes++
 			if b.answer != nil {
@@ -69,7 +69,7 @@ func (b *bench) one(o client.Object) (Change, error) {
 	return changes[0], errs[0]
 }
 
-// meddle changes the object as another controller does.
+// meddle changes the object like a competing controller.
 func (b *bench) meddle() {
 	b.t.Helper()
 	cm := &corev1.ConfigMap{}
@@ -103,7 +103,7 @@ func TestConflictIsReportedAndNotFought(t *testing.T) {
 	if f == nil || f.Reason != ReasonConflict || !strings.Contains(f.Error(), `meddler changes data.option again and again`) || !f.Until.After(b.clock) {
 		t.Fatalf("%+v", f)
 	}
-	// It is set right once in a while, ever less often, and goes on being reported.
+	// It is corrected now and then, at growing intervals, and stays reported.
 	writes := b.writes
 	for range 3 {
 		b.clock = f.Until
@@ -117,11 +117,11 @@ func TestConflictIsReportedAndNotFought(t *testing.T) {
 	if b.writes != writes+3 {
 		t.Errorf("%d writes", b.writes-writes)
 	}
-	// A change of ours goes through at once.
+	// Our own changes are applied immediately.
 	if c, err := b.one(config("new")); err != nil || c.Action != Configured {
 		t.Errorf("a change of ours: %+v %v", c, err)
 	}
-	// Left in peace it is over.
+	// Without further changes, the conflict ends.
 	for range 3 {
 		if c, _ := b.one(config("new")); c.Conflict != nil {
 			b.clock = c.Conflict.Until
@@ -145,7 +145,7 @@ func TestDeletingAgainAndAgainIsAConflict(t *testing.T) {
 	}
 }
 
-// The annotation on the object itself works for workloads only.
+// The annotation on the object itself only works for workloads.
 func TestConflictAdvisesAPauseThatWorks(t *testing.T) {
 	b := newBench(t)
 	for kind, of := range map[string]string{"Deployment": "annotate the object", "CronJob": "annotate the object", "Service": "of the cloud", "Secret": "of the cloud"} {
@@ -156,7 +156,7 @@ func TestConflictAdvisesAPauseThatWorks(t *testing.T) {
 	}
 }
 
-// A person who changes something now and then is no conflict.
+// Occasional changes by a person are no conflict.
 func TestSlowDriftIsHealed(t *testing.T) {
 	b := newBench(t)
 	for range 5 * conflictBudget {
@@ -201,7 +201,7 @@ func TestRefusalsWaitByTheirCause(t *testing.T) {
 			if delay != c.last {
 				t.Errorf("last after %s, want %s", delay, c.last)
 			}
-			// A fix does not wait.
+			// A fix is not delayed.
 			b.clock = b.clock.Add(-time.Second)
 			b.answer = nil
 			if c, err := b.one(config("fixed")); err != nil || c.Action != Created {
@@ -275,7 +275,7 @@ func TestAWriteOutlastsAStopForAWhile(t *testing.T) {
 	})
 }
 
-// A claim that was not allowed to grow is asked to grow again after a while, though nothing about it has changed: its StorageClass may have been.
+// A rejected resize of a claim is retried after a while, though nothing about the claim has changed: its StorageClass may have.
 func TestRefusedGrowthIsTriedAgain(t *testing.T) {
 	b := newBench(t)
 	claim := func(size string) *corev1.PersistentVolumeClaim {
@@ -332,7 +332,7 @@ func TestRefusedGrowthIsTriedAgain(t *testing.T) {
 	apply("20G")
 	size("20G", 5)
 
-	// It grows by another hand: that it is equal is found once, and not at every look from then on.
+	// Somebody else resizes it: the applier compares it once, not in every reconcile from then on.
 	rigid, large = true, "30G"
 	apply("30G")
 	size("20G", 7)

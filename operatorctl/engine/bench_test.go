@@ -26,8 +26,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
-// BenchmarkUnchanged compares every object of a FullStack ce cloud with its live state and finds nothing to do: "known" when it did so
-// before, "compared" as the first pass of a new operator does.
+// BenchmarkUnchanged compares every object of a FullStack ce cloud with its live state and finds nothing to do: "known" after an earlier comparison,
+// "compared" as in the first reconcile of a new operator.
 func BenchmarkUnchanged(b *testing.B) {
 	objs := wholeCloud(b)
 	store := &memory{live: map[engine.Key]client.Object{}}
@@ -96,7 +96,7 @@ func wholeCloud(b *testing.B) []client.Object {
 	return objs
 }
 
-// memory is a cache whose content is what was applied to it.
+// memory is a cache that holds what was applied to it.
 type memory struct {
 	client.Client
 	full bool
@@ -104,7 +104,7 @@ type memory struct {
 	live map[engine.Key]client.Object
 }
 
-// Get copies what lies in the cache, as an informer's does.
+// Get copies the cached object, as an informer's cache does.
 func (m *memory) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	gvk := into.GetObjectKind().GroupVersionKind()
 	live := m.live[engine.Key{GVK: gvk, Namespace: key.Namespace, Name: key.Name}]
@@ -115,7 +115,7 @@ func (m *memory) Get(_ context.Context, key client.ObjectKey, into client.Object
 	return nil
 }
 
-// Patch keeps the object, typed.
+// Patch stores the object in its Go type.
 func (m *memory) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {

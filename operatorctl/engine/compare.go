@@ -15,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// HashAnnotation holds the hash of what was applied last. Together with Holds it makes the comparison exact: the hash changes when a
-// field is removed from what we render or a list gets shorter, Holds notices when another client changed a value of ours.
+// HashAnnotation holds the hash of the object as last applied. Together with Holds it makes the comparison exact: the hash changes when we no longer
+// render a field or a list gets shorter; Holds detects values of ours that another client changed.
 const HashAnnotation = "onecloud.yunion.io/applied-hash"
 
-// Hash of a JSON-like value; map order does not matter.
+// Hash returns the hash of a JSON-like value; map order does not matter.
 func Hash(v any) (string, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -28,7 +28,7 @@ func Hash(v any) (string, error) {
 	return sum(b), nil
 }
 
-// Salted is a hash of a secret that says nothing about it.
+// Salted returns a salted hash of a secret, which reveals nothing about it.
 func Salted(salt string, secret []byte) string {
 	m := hmac.New(sha256.New, []byte(salt))
 	m.Write(secret)
@@ -40,8 +40,8 @@ func sum(b []byte) string {
 	return hex.EncodeToString(s[:12])
 }
 
-// mergeKeys are the keys by which the API server merges lists that several managers share
-// (x-kubernetes-list-map-keys of the Kubernetes API); any other list is one value.
+// mergeKeys maps lists that the API server merges across managers to their keys (x-kubernetes-list-map-keys of the Kubernetes API). All other lists
+// are atomic.
 var mergeKeys = map[string][]string{
 	"containers":       {"name"},
 	"initContainers":   {"name"},
@@ -53,7 +53,8 @@ var mergeKeys = map[string][]string{
 	"hostAliases":      {"ip"},
 }
 
-// portKeys: the ports of a container are merged by containerPort, those of a Service by port; both by protocol, TCP by default.
+// listKeys returns the merge keys of a list, nil if it is atomic. Ports of a container merge by containerPort, those of a Service by port, both also
+// by protocol (TCP by default).
 func listKeys(field string, item map[string]any) []string {
 	if field != "ports" {
 		return mergeKeys[field]
@@ -64,8 +65,8 @@ func listKeys(field string, item map[string]any) []string {
 	return []string{"port", "protocol"}
 }
 
-// Holds reports whether live has every value of desired. What live has beyond that (defaults of the API server, fields of other
-// managers) does not matter, except inside a list that is one value. where is the path of the first difference.
+// Holds reports whether live has every value of desired. Anything else in live (API server defaults, fields of other managers) does not matter,
+// except in an atomic list. where is the path of the first difference.
 func Holds(desired, live any) (ok bool, where string) { return holds("", "", desired, live) }
 
 func holds(path, field string, desired, live any) (bool, string) {
@@ -97,7 +98,7 @@ func holds(path, field string, desired, live any) (bool, string) {
 	return sameScalar(field, desired, live), path
 }
 
-// Empty reports whether a JSON-like value is one that the API server's round trip through typed structs drops.
+// Empty reports whether the API server drops a JSON-like value when it converts it to typed structs and back.
 func Empty(v any) bool {
 	switch r := reflect.ValueOf(v); r.Kind() {
 	case reflect.Invalid:
@@ -146,7 +147,7 @@ func holdsKeyed(path string, keys []string, desired, live []any) (bool, string) 
 	return true, ""
 }
 
-// ListKey is what an item of a list is merged by; ok is false if the list is one value.
+// ListKey returns the key by which an item of a list is merged; ok is false if the list is atomic.
 func ListKey(field string, item any) (key string, ok bool) {
 	m, isMap := item.(map[string]any)
 	if !isMap {

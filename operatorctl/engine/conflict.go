@@ -13,23 +13,23 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// An object that others change back is corrected at once as often as conflictBudget, if each correction follows the one before within
-// conflictPause. Then there is a conflict: the object is corrected after conflictPause, then after twice as long each time, at most
-// conflictLast. A person who tries something by hand stays below; two controllers that answer each other do not.
+// An object that other clients revert is corrected immediately up to conflictBudget times, if each correction follows the previous one within
+// conflictPause. More are a conflict: the object is then corrected with exponential backoff, from conflictPause to conflictLast. A person who tries
+// something by hand stays below the budget; two competing controllers do not.
 const (
 	conflictBudget = 20
 	conflictPause  = 10 * time.Second
 	conflictLast   = 10 * time.Minute
 )
 
-// drift is how often an object had to be corrected in a row, and when last. conflict describes a conflict, nil if there is none.
+// drift counts consecutive corrections of an object, with the time of the last one. conflict describes a conflict, nil if there is none.
 type drift struct {
 	times    int
 	at       time.Time
 	conflict error
 }
 
-// pause after the last correction; zero unless there is a conflict.
+// pause returns how long to wait after the last correction; zero unless there is a conflict.
 func (d drift) pause() time.Duration {
 	if d.times <= conflictBudget {
 		return 0
@@ -37,10 +37,10 @@ func (d drift) pause() time.Duration {
 	return min(conflictPause<<min(d.times-conflictBudget-1, 10), conflictLast)
 }
 
-// over is when a row of corrections ends if the object stays as it is.
+// over returns when a series of corrections ends if the object is not changed again.
 func (d drift) over() time.Time { return d.at.Add(max(conflictPause, 2*d.pause())) }
 
-// correct counts a correction. ok is false if the object is not to be corrected yet.
+// correct counts a correction. ok is false if it is too early for one.
 func (d drift) correct(now time.Time) (_ drift, ok bool) {
 	if now.Before(d.at.Add(d.pause())) {
 		return d, false
@@ -52,7 +52,7 @@ func (d drift) correct(now time.Time) (_ drift, ok bool) {
 	return d, true
 }
 
-// refusal returns the conflict over an object, nil if there is none. Its Until is when the object is to be looked at again.
+// refusal returns the conflict over an object, nil if there is none. Its Until is when to check the object again.
 func (d drift) refusal(now time.Time) *Refusal {
 	if d.conflict == nil || !now.Before(d.over()) {
 		return nil
@@ -64,7 +64,7 @@ func (d drift) refusal(now time.Time) *Refusal {
 	return &Refusal{Reason: ReasonConflict, Until: until, Err: d.conflict}
 }
 
-// mayRepair is true if an object that another client has changed, or deleted (where is ""), may be corrected now.
+// mayRepair reports whether an object that another client changed, or deleted (where is ""), may be corrected now.
 func (a *Applier) mayRepair(ctx context.Context, key Key, where string) (ok bool) {
 	var d drift
 	a.records.update(key, func(r *record) {
@@ -84,7 +84,7 @@ func (a *Applier) describe(ctx context.Context, key Key, where string) error {
 	switch key.GVK.Kind {
 	case "Deployment", "StatefulSet", "DaemonSet", "CronJob":
 		advice += "annotate the object with onecloud.yunion.io/paused=true"
-	default: // only workloads can be paused by themselves
+	default: // only workloads can be paused individually
 		advice += "name its component in annotation onecloud.yunion.io/paused of the cloud"
 	}
 	if where == "" {
@@ -94,8 +94,7 @@ func (a *Applier) describe(ctx context.Context, key Key, where string) error {
 		strings.TrimPrefix(where, "."), advice)
 }
 
-// rival names the other owners of a field. The cache does not know it, so this asks the API server, of whatever version there is now; it
-// happens once in a conflict.
+// rival returns the other owners of a field. The cache does not hold them, so it asks the API server for the current version, once per conflict.
 func (a *Applier) rival(ctx context.Context, key Key, where string) string {
 	const unknown = "another client"
 	o, err := a.look(ctx, key, "")
@@ -105,7 +104,7 @@ func (a *Applier) rival(ctx context.Context, key Key, where string) string {
 	return cmp.Or(OwnerOf(o.GetManagedFields(), where), unknown)
 }
 
-// OwnerOf names the manager other than ours that owns a field, or the fields below it, given as a path of Holds; "" if none does.
+// OwnerOf returns the manager, other than ours, of a field or of the fields below it, given as a path of Holds; "" if there is none.
 func OwnerOf(entries []metav1.ManagedFieldsEntry, where string) string {
 	for _, m := range entries {
 		set, err := FieldsOf(m)
@@ -124,7 +123,7 @@ func OwnerOf(entries []metav1.ManagedFieldsEntry, where string) string {
 	return ""
 }
 
-// pathText writes a path as Holds does.
+// pathText formats a path as Holds does.
 func pathText(p fieldpath.Path) string {
 	var b strings.Builder
 	for _, e := range p {

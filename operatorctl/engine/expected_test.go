@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// A cache that lacks what was written is believed in the end: what was made and deleted while its watch was broken, it never shows.
+// A cache without a written object is trusted in the end: it never shows one that was created and deleted while its watch was broken.
 func TestCacheIsBehindUntilItShowsTheWrite(t *testing.T) {
 	b := newBench(t)
 	lacks, shows := fake.NewClientBuilder().Build(), b.Reader
@@ -41,7 +41,7 @@ func TestCacheIsBehindUntilItShowsTheWrite(t *testing.T) {
 	write("2")
 	behind("onecloud", false)
 
-	// An older version is never believed, however long the cache shows it.
+	// An older version is never trusted, however long the cache shows it.
 	old := config("")
 	if err := b.api.Get(t.Context(), client.ObjectKeyFromObject(old), old); err != nil {
 		t.Fatal(err)
@@ -54,10 +54,10 @@ func TestCacheIsBehindUntilItShowsTheWrite(t *testing.T) {
 			t.Errorf("until %s at %s", until, b.clock)
 		}
 	}
-	// A deletion before our write does not undo it: the write stays expected.
+	// A deletion before our write does not undo it: the write is still expected.
 	b.Forget(KeyOf(old), old.GetResourceVersion())
 	behind("onecloud", true)
-	// One after it does.
+	// A later deletion does.
 	if err := b.api.Get(t.Context(), client.ObjectKeyFromObject(old), old); err != nil {
 		t.Fatal(err)
 	}

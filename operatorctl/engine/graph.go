@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package engine holds the mechanisms that bring rendered objects to the cluster: order, exact comparison, parallel apply, prune.
+// Package engine applies rendered objects to the cluster: order, exact comparison, parallel apply, prune.
 // It knows objects, not services.
 package engine
 
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Order sorts names so that each comes after those it names; within that, the given order is kept. It fails on a cycle and on a name
+// Order sorts names so that each comes after those that it depends on; otherwise it keeps the given order. It fails on a cycle and on a dependency
 // that is not in the list.
 func Order(names []string, after func(name string) []string) ([]string, error) {
 	out := make([]string, 0, len(names))

@@ -16,10 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// preserveImmutable adapts what is to be applied to what is live where the API server lets a field not change. Where an object can live on with
-// the value it has, that value is kept, and a sentence says so: everything else of the object still gets through. Where it cannot,
-// a Refusal names the command by which a person lets it be made anew; nothing is deleted here. size false keeps the size of a claim
-// that is to grow, because the API server has refused that.
+// preserveImmutable adjusts desired where the API server does not let a field of live change. If the object works with the live value, it keeps that
+// and returns a sentence about it: the rest of the object is still applied. If not, it returns a Refusal with the command that lets the operator
+// recreate the object; nothing is deleted here. size is false if the API server rejected the resize of a claim, whose size is then kept.
 func preserveImmutable(desired, live map[string]any, size bool) (kept []Kept, refused error) {
 	kind, _ := desired["kind"].(string)
 	s := settling{kind: kind, desired: desired, live: live}
@@ -58,7 +57,7 @@ func (s *settling) keep(format string, args ...any) {
 	s.kept = append(s.kept, Kept{ReasonImmutable, fmt.Sprintf("%s %s keeps ", s.kind, s.name) + fmt.Sprintf(format, args...)})
 }
 
-// selector: the live one stays as long as the pods that are to be made fit it. What it asks for beyond our labels is added to them.
+// selector keeps the live selector as long as the desired pods match it. Labels that it requires beyond ours are added to the pods.
 func (s *settling) selector() {
 	ours, _, _ := unstructured.NestedMap(s.desired, "spec", "selector")
 	theirs, found, _ := unstructured.NestedMap(s.live, "spec", "selector")
@@ -67,7 +66,7 @@ func (s *settling) selector() {
 	}
 	var selector metav1.LabelSelector
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(theirs, &selector); err != nil {
-		return // the API server will say what is wrong
+		return // the API server will report the error
 	}
 	pod, _, _ := unstructured.NestedStringMap(s.desired, "spec", "template", "metadata", "labels")
 	pod = maps.Clone(pod)
@@ -85,8 +84,8 @@ func (s *settling) selector() {
 	_ = unstructured.SetNestedStringMap(s.desired, pod, "spec", "template", "metadata", "labels")
 }
 
-// rolled is true if a Deployment is to recreate its pods and still holds the parameters of a rolling update. The API server filled
-// those in, refuses Recreate as long as they stand there, and lets no apply remove what its manager does not own.
+// rolled reports whether a Deployment changes to Recreate and still has the parameters of a rolling update. The API server defaulted them, rejects
+// Recreate while they are set, and does not let an apply remove what its manager does not own.
 func rolled(desired, live map[string]any) bool {
 	kind, _, _ := unstructured.NestedString(desired, "spec", "strategy", "type")
 	rolling, _, _ := unstructured.NestedMap(live, "spec", "strategy", "rollingUpdate")
@@ -96,7 +95,7 @@ func rolled(desired, live map[string]any) bool {
 // recreate is the patch that removes them.
 const recreate = `{"spec":{"strategy":{"type":"Recreate","rollingUpdate":null}}}`
 
-// statefulSet: the identity of the pods and the claims they come with never change. The claims are worth a word.
+// statefulSet keeps the identity and the claims of the pods, which never change. Different claims are reported.
 func (s *settling) statefulSet() {
 	for _, field := range []string{"serviceName", "podManagementPolicy", "volumeClaimTemplates"} {
 		ours, want, _ := unstructured.NestedFieldNoCopy(s.desired, "spec", field)
@@ -118,7 +117,7 @@ func (s *settling) statefulSet() {
 	}
 }
 
-// claim: a volume is where it is, and never shrinks.
+// claim keeps the immutable fields of a claim, and a size that cannot change.
 func (s *settling) claim(size bool) {
 	for _, field := range []string{"storageClassName", "accessModes", "volumeMode", "volumeName"} {
 		ours, want, _ := unstructured.NestedFieldNoCopy(s.desired, "spec", field)
@@ -153,7 +152,7 @@ func storage(claim map[string]any) resource.Quantity {
 	return q
 }
 
-// grows is true if a claim is to become larger.
+// grows reports whether a claim gets larger.
 func grows(desired, live map[string]any) bool {
 	if desired["kind"] != "PersistentVolumeClaim" || live == nil {
 		return false
@@ -173,7 +172,7 @@ func (s *settling) service() {
 	}
 }
 
-// sealed: a user may have declared the data of a ConfigMap or Secret immutable; the type of a Secret always is.
+// sealed refuses to change a ConfigMap or Secret that a user declared immutable, or the type of a Secret.
 func (s *settling) sealed() {
 	if ours, theirs := s.desired["type"], s.live["type"]; s.kind == "Secret" && ours != nil && theirs != nil && ours != theirs {
 		s.refuse(fmt.Sprintf("it has type %v and is to have %v", theirs, ours))
@@ -190,14 +189,14 @@ func (s *settling) sealed() {
 	}
 }
 
-// same compares both ways.
+// same reports whether a and b hold each other's values.
 func same(a, b any) bool {
 	x, _ := Holds(a, b)
 	y, _ := Holds(b, a)
 	return x && y
 }
 
-// terminating returns an error for an object that is on its way out, with what holds it up.
+// terminating returns an error if an object is being deleted, with what blocks that.
 func terminating(o metav1.Object) error {
 	if o.GetDeletionTimestamp().IsZero() {
 		return nil
@@ -209,8 +208,8 @@ func terminating(o metav1.Object) error {
 	return fmt.Errorf("%q: %s; it is recreated once it is gone", o.GetName(), what)
 }
 
-// ScaledBy names the autoscaler that sets the number of pods of a workload through its scale subresource, "" if there is none. A person
-// with "kubectl scale" is none: what is edited by hand is set back.
+// ScaledBy returns the autoscaler that sets the replicas of a workload through its scale subresource, "" if there is none. "kubectl scale" does not
+// count: manual edits are reverted.
 func ScaledBy(live client.Object) string {
 	for _, m := range live.GetManagedFields() {
 		if m.Subresource == "scale" && !strings.HasPrefix(m.Manager, "kubectl") {
@@ -220,7 +219,7 @@ func ScaledBy(live client.Object) string {
 	return ""
 }
 
-// ScaleEntries are the entries of managedFields that ScaledBy reads. The cache keeps these and drops the others.
+// ScaleEntries returns the managedFields entries that ScaledBy reads. The cache drops all others.
 func ScaleEntries(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	var out []metav1.ManagedFieldsEntry
 	for _, m := range entries {
@@ -232,7 +231,7 @@ func ScaleEntries(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEnt
 	return out
 }
 
-// leaveScale takes the number of pods out of what is to be applied where an autoscaler sets it. None is none: an autoscaler leaves that alone.
+// leaveScale removes the replicas from desired if an autoscaler sets them. Zero stays: autoscalers leave that alone.
 func leaveScale(desired map[string]any, live client.Object) []Kept {
 	manager := ScaledBy(live)
 	if kind := desired["kind"]; manager == "" || kind != "Deployment" && kind != "StatefulSet" {

@@ -19,13 +19,12 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// untracked is the manager to which the API server gives what an object had before its fields were tracked.
+// untracked is the manager to which the API server assigns the fields that an object had before they were tracked.
 const untracked = "before-first-apply"
 
-// Transfer gives the fields that managers own by Update, and that pass the test, to another manager, who owns them by Apply: what it
-// does not apply next time goes. It is what client-go's csaupgrade does, field by field. version is the apiVersion of the object as the
-// new owner applies it; entries of other versions name fields that may not exist in this one, and are given up. changed is false where
-// there is nothing to give.
+// Transfer moves the fields that pass the test from managers that own them by Update to another one that owns them by Apply: the fields that it does
+// not apply next time are removed. It does what client-go's csaupgrade does, field by field. version is the apiVersion that the new owner applies;
+// entries of other versions name fields that may not exist in this one, and are dropped. changed is false if there is nothing to move.
 func Transfer(entries []metav1.ManagedFieldsEntry, from []string, to, version string,
 	test func(fieldpath.Path) bool) (_ []metav1.ManagedFieldsEntry, changed bool, _ error) {
 	given := fieldpath.NewSet()
@@ -89,7 +88,7 @@ func split(owned *fieldpath.Set, test func(fieldpath.Path) bool) (keep, give *fi
 	return keep, give
 }
 
-// FieldsOf are the fields that an entry of managedFields owns.
+// FieldsOf returns the fields that an entry of managedFields owns.
 func FieldsOf(e metav1.ManagedFieldsEntry) (*fieldpath.Set, error) {
 	s := fieldpath.NewSet()
 	if e.FieldsV1 == nil {
@@ -110,7 +109,7 @@ func withFields(e metav1.ManagedFieldsEntry, s *fieldpath.Set) (metav1.ManagedFi
 	return e, nil
 }
 
-// TransferPatch is the request that brings new managedFields to an object of a resourceVersion: a conflict if it has changed.
+// TransferPatch returns the patch that sets new managedFields on an object; the API server reports a conflict if its resourceVersion changed.
 func TransferPatch(entries []metav1.ManagedFieldsEntry, resourceVersion string) (client.Patch, error) {
 	b, err := json.Marshal([]map[string]any{
 		{"op": "add", "path": "/metadata/managedFields", "value": entries},
@@ -122,25 +121,24 @@ func TransferPatch(entries []metav1.ManagedFieldsEntry, resourceVersion string) 
 	return client.RawPatch(types.JSONPatchType, b), nil
 }
 
-// looker is a field manager that never owns anything: what it applies, on trial, is nothing, and the answer shows who owns what. The cache
-// drops that.
+// looker is a field manager that never owns anything: it applies an empty object as a dry run, and the response shows who owns what. The cache drops
+// managedFields.
 const looker = "ocadm-operator-looks"
 
-// look reads an object with its managedFields in a version, "" for any. An object whose fields were never tracked shows them as those of the
-// manager untracked.
+// look reads an object with its managedFields in a version, "" for any. Fields of an object that were never tracked belong to the manager untracked.
 func (a *Applier) look(ctx context.Context, key Key, version string) (*unstructured.Unstructured, error) {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(key.GVK)
 	o.SetNamespace(key.Namespace)
 	o.SetName(key.Name)
 	o.SetResourceVersion(version)
-	err := a.Writer.Patch(ctx, o, client.Apply, client.FieldOwner(looker), client.DryRunAll) //nolint:staticcheck // it is no whole object
+	err := a.Writer.Patch(ctx, o, client.Apply, client.FieldOwner(looker), client.DryRunAll) //nolint:staticcheck // it is not a complete object
 	return o, err
 }
 
-// takeOver makes the operator the owner of what an earlier one owns of an object that was never applied: else what it had and we do not
-// render would stay for ever. The key of a ConfigMap that running pods mount is left to its owner for now. o has its managedFields; the
-// resourceVersion it has afterwards is returned.
+// takeOver makes the operator the owner of what an earlier one owns of an object that was never applied: otherwise its fields that we do not render
+// would stay forever. The key of a ConfigMap that running pods mount stays with its owner for now. o has its managedFields; takeOver returns its new
+// resourceVersion.
 func (a *Applier) takeOver(ctx context.Context, key Key, o *unstructured.Unstructured) (string, error) {
 	version := o.GetResourceVersion()
 	var test func(fieldpath.Path) bool
@@ -160,13 +158,13 @@ func (a *Applier) takeOver(ctx context.Context, key Key, o *unstructured.Unstruc
 	return answer.GetResourceVersion(), err
 }
 
-// isEarliers is true if the earlier operator owns fields of an object.
+// isEarliers reports whether the earlier operator owns fields of an object.
 func (a *Applier) isEarliers(o client.Object) bool {
 	return a.Earlier != "" && slices.ContainsFunc(o.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool { return m.Manager == a.Earlier })
 }
 
-// adopt takes over an object that this operator has never applied. seen is the resourceVersion the caller rendered from, "" for any; the
-// one to apply over is returned.
+// adopt makes this operator the owner of an object that it has never applied. seen is the resourceVersion that the caller rendered from, "" for any;
+// adopt returns the one to apply over.
 func (a *Applier) adopt(ctx context.Context, key Key, live client.Object, seen string) (string, error) {
 	if live.GetAnnotations()[HashAnnotation] != "" {
 		return seen, nil
@@ -182,7 +180,7 @@ func (a *Applier) adopt(ctx context.Context, key Key, live client.Object, seen s
 	return version, err
 }
 
-// send applies, and returns the answer. What the earlier operator made and did not label is not in the cache: the answer shows it.
+// send applies an object and returns the response. Only the response shows what the earlier operator created without labels: the cache lacks it.
 func (a *Applier) send(ctx context.Context, key Key, desired *unstructured.Unstructured, isNew bool) (*unstructured.Unstructured, error) {
 	apply := func() (*unstructured.Unstructured, error) {
 		answer := desired.DeepCopy()
@@ -199,8 +197,8 @@ func (a *Applier) send(ctx context.Context, key Key, desired *unstructured.Unstr
 	return apply()
 }
 
-// AppliedBy reports whether live holds what desired says, and manager owns just that: neither less, nor a field that desired no longer has.
-// Lists count as one value; that is right for custom resources whose lists are atomic.
+// AppliedBy reports whether live holds what desired says, and manager owns exactly that: not less, and no field that desired no longer has. Lists
+// count as one value, which is right for custom resources with atomic lists.
 func AppliedBy(live client.Object, manager string, desired *unstructured.Unstructured) (bool, error) {
 	owned := fieldpath.NewSet()
 	for _, m := range live.GetManagedFields() {
@@ -244,11 +242,11 @@ func leaves(path fieldpath.Path, m map[string]any, into *fieldpath.Set) {
 	}
 }
 
-// DataKeys are the keys of a ConfigMap's data that an entry of managedFields owns.
+// DataKeys returns the keys of a ConfigMap's data that an entry of managedFields owns.
 func DataKeys(m metav1.ManagedFieldsEntry) []string {
 	set, err := FieldsOf(m)
 	if err != nil {
-		return nil // an entry the API server wrote is readable; one that is not owns nothing we could name
+		return nil // the API server writes readable entries; any other owns nothing that we could name
 	}
 	var out []string
 	set.Iterate(func(p fieldpath.Path) {

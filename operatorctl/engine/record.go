@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// records are what is known of objects beside what the cache shows.
+// records holds what the applier knows of objects beyond the cache.
 type records struct {
 	mu sync.Mutex
 	of map[Key]record
 }
 
-// get returns the record of an object, an empty one if nothing is known.
+// get returns the record of an object, an empty one if there is none.
 func (r *records) get(key Key) record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -35,7 +35,7 @@ func (r *records) drop(key Key) {
 	delete(r.of, key)
 }
 
-// deleted drops what is known of an object up to the version that deleted it, but not how often others have deleted it.
+// deleted drops the record of an object up to the version that deleted it, but not the number of times that others deleted it.
 func (r *records) deleted(key Key, version string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,7 +44,7 @@ func (r *records) deleted(key Key, version string) {
 	}
 }
 
-// expected are the versions in a namespace that the cache has not shown yet.
+// expected returns the versions in a namespace that the cache does not show yet.
 func (r *records) expected(namespace string) map[Key]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,17 +57,17 @@ func (r *records) expected(namespace string) map[Key]string {
 	return out
 }
 
-// record is what is known of an object.
+// record holds what the applier knows of an object.
 type record struct {
-	// expected is the resourceVersion that our last write made, "" once the cache has shown it; until when the cache may lack the object.
+	// expected is the resourceVersion of our last write, "" once the cache shows it. The cache may lack the object until the time in until.
 	expected string
 	until    time.Time
-	// clean says for which hash a version was found equal: it saves comparing it again.
+	// clean is the version last found equal, with its hash: it need not be compared again.
 	clean seen
-	// hold is the last refusal of the API server, drift how often others have changed the object back or deleted it.
+	// hold is the last error of the API server, drift counts how often others reverted or deleted the object.
 	hold  *hold
 	drift drift
-	// full is the hash of a claim that was not allowed to grow, growAt when that is tried again.
+	// full is the hash of a claim whose resize was rejected, growAt the time of the next attempt.
 	full   string
 	growAt time.Time
 }
@@ -77,8 +77,8 @@ type seen struct {
 	kept          []Kept
 }
 
-// isClean is true if this version of an object was found to hold what is applied under the hash, and what was kept then. A claim that may be asked
-// again to grow is not.
+// isClean reports whether this version of an object was found to match what is applied under the hash, and which fields were kept. A claim whose
+// resize may be retried is not clean.
 func (r record) isClean(version, hash string, now time.Time) (kept []Kept, ok bool) {
 	if r.full == hash && r.notToGrow(now) == "" {
 		return nil, false
@@ -86,8 +86,8 @@ func (r record) isClean(version, hash string, now time.Time) (kept []Kept, ok bo
 	return r.clean.kept, r.clean.version == version && r.clean.hash == hash && version != ""
 }
 
-// notToGrow is under which hash a claim is not asked to grow, because that was refused just now; "" if none. One that is found equal later has grown
-// by another hand.
+// notToGrow returns the hash under which a claim must not be resized, because that was just rejected; "" if there is none. A claim that is equal
+// later was resized by somebody else.
 func (r record) notToGrow(now time.Time) string {
 	if now.Before(r.growAt) {
 		return r.full
@@ -95,12 +95,12 @@ func (r record) notToGrow(now time.Time) string {
 	return ""
 }
 
-// patience is how long a cache may lack an object that was written. A cache is behind by milliseconds, or for as long as its watch is broken;
-// but an object that was made and deleted meanwhile it never shows.
+// patience is how long a cache may lack a written object. A cache lags by milliseconds, or as long as its watch is broken; but it never shows an
+// object that was created and deleted in between.
 const patience = 30 * time.Second
 
-// Behind is true while the cache does not show what was written in a namespace: what is decided on an older version would be refused, or would
-// undo our own write. A watch brings the objects; at until the cache is believed to lack them rightly. An older version is never believed.
+// Behind reports whether the cache lacks writes to a namespace: decisions on older versions would be rejected, or would undo our own write. A watch
+// brings the objects; from until on, an object that the cache lacks counts as deleted. An older version is never accepted.
 func (a *Applier) Behind(ctx context.Context, namespace string) (behind bool, until time.Time, err error) {
 	for key, expected := range a.records.expected(namespace) {
 		o, err := a.cached(ctx, key)
@@ -126,7 +126,6 @@ func (a *Applier) Behind(ctx context.Context, namespace string) (behind bool, un
 	return behind, until, nil
 }
 
-// Forget drops what is known of an object that a watch has shown to be deleted in a version, but not how often others have deleted it.
-// What was written after that version stays expected: a cache lacks an object a moment before its watch reports that, and a reconcile in
-// that moment has made the object anew.
+// Forget drops the record of an object that a watch showed to be deleted in a version, but not the number of times that others deleted it. Later
+// writes stay expected: a cache lacks an object a moment before its watch reports that, and a reconcile in that moment has recreated it.
 func (a *Applier) Forget(key Key, version string) { a.records.deleted(key, version) }

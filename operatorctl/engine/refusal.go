@@ -14,22 +14,22 @@ import (
 
 // The reasons of a Refusal.
 const (
-	// ReasonImmutable: a field is to change that the API server lets not change.
+	// ReasonImmutable means that a field must change that the API server does not let change.
 	ReasonImmutable = "ImmutableField"
-	// ReasonConflict: another client changes it back, again and again.
+	// ReasonConflict means that another client keeps reverting the object.
 	ReasonConflict = "FieldConflict"
-	// ReasonAutoscaled: an autoscaler sets the number of pods.
+	// ReasonAutoscaled means that an autoscaler sets the replicas.
 	ReasonAutoscaled = "Autoscaled"
-	// ReasonTerminating: the object is being deleted.
+	// ReasonTerminating means that the object is being deleted.
 	ReasonTerminating = "Terminating"
-	// ReasonRefused: the API server did not take it.
+	// ReasonRefused means that the API server rejected the object.
 	ReasonRefused = "NotApplied"
 )
 
-// Refusal is an object that was not applied, and why. It is a pointer wherever it is an error.
+// Refusal is the error of an object that was not applied. It is always used as a pointer.
 type Refusal struct {
 	Reason string
-	// Until is when it is tried again if nothing changes; zero where only a change helps.
+	// Until is when it is retried if nothing changes; zero if only a change helps.
 	Until time.Time
 	Err   error
 }
@@ -37,19 +37,19 @@ type Refusal struct {
 func (r *Refusal) Error() string { return r.Err.Error() }
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// cause is what kind of trouble an answer of the API server is: it decides how soon to ask again.
+// cause classifies an error of the API server: it determines the delay of the next attempt.
 type cause int
 
 const (
-	// transient: the API server or the way to it; soon over.
+	// transient: the API server or the connection to it; soon over.
 	transient cause = iota
-	// external: the way out lies outside, and is often taken: a quota, a webhook, a permission.
+	// external: the cause lies elsewhere, and often goes away: a quota, a webhook, a permission.
 	external
-	// terminal: the object itself is wrong; asking again the same changes nothing.
+	// terminal: the object itself is wrong; the same request fails again.
 	terminal
 )
 
-// How soon the same request is made again: after first, then after twice as long each time, at most last.
+// delays is how long to wait before the same request: first, then twice as long each time, up to last.
 var delays = map[cause]struct{ first, last time.Duration }{
 	transient: {time.Second, time.Minute},
 	external:  {5 * time.Second, 5 * time.Minute},
@@ -62,7 +62,7 @@ func causeOf(err error) cause {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network):
 		return transient
 	case apierrors.IsInvalid(err) && strings.Contains(err.Error(), "already allocated"):
-		return external // a port or an address that another Service has, or that the API server has not given back yet
+		return external // a port or an address that another Service has, or that the API server has not released yet
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsMethodNotSupported(err), apierrors.IsRequestEntityTooLargeError(err):
 		return terminal
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsNotFound(err):
@@ -71,8 +71,8 @@ func causeOf(err error) cause {
 	return transient
 }
 
-// hold keeps the same request from being made again before its time. Another hash, or another state of the live object where that
-// is what was refused, is another request.
+// hold delays the next attempt of the same request. Another hash is another request, and so is another state of the live object if that is what was
+// rejected.
 type hold struct {
 	hash, version string
 	cause         cause
@@ -80,7 +80,7 @@ type hold struct {
 	refusal       *Refusal
 }
 
-// standing returns the refusal that still stands for a request, nil if none does.
+// standing returns the refusal that still applies to a request, nil if there is none.
 func (h *hold) standing(hash, version string, now time.Time) *Refusal {
 	if h == nil || h.hash != hash || h.cause == terminal && h.version != version || !now.Before(h.refusal.Until) {
 		return nil
@@ -88,7 +88,7 @@ func (h *hold) standing(hash, version string, now time.Time) *Refusal {
 	return h.refusal
 }
 
-// holdAfter says when to ask again after an error. before is the hold that was there, nil for none.
+// holdAfter returns the hold after an error. before is the previous one, nil if there was none.
 func holdAfter(before *hold, hash, version string, err error, now time.Time) *hold {
 	c := causeOf(err)
 	delay := delays[c].first

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy is the table of standard policies and roles: what users other than the administrator may do in a cloud. The table is
-// written down as definitions in templates/services/policies.yaml; this package multiplies them out. It is pure.
+// Package policy is the table of standard policies and roles: what users other than the administrator may do in a cloud.
+// Their definitions are in templates/services/policies.yaml; this package expands them. It is pure.
 package policy
 
 import (
@@ -17,17 +17,17 @@ import (
 	"yunion.io/x/ocadm/templates/services"
 )
 
-// Table is every standard policy and role.
+// Table holds all standard policies and roles.
 type Table struct {
 	// Policies are sorted by name, Roles are in the order of the file.
 	Policies []Policy
 	Roles    []Role
 }
 
-// Policy is a set of rules that holds in a scope.
+// Policy is a set of rules for a scope.
 type Policy struct {
 	Name string
-	// Scope is system, domain or project: of whose resources the rules speak.
+	// Scope is system, domain or project: whose resources the rules apply to.
 	Scope string
 	// About describes its purpose.
 	About string
@@ -35,14 +35,14 @@ type Policy struct {
 	Rules map[string]any
 }
 
-// Role is what a user has in a project.
+// Role is a role of a user in a project.
 type Role struct {
 	Name, About string
-	// Policies are names.
+	// Policies holds names.
 	Policies []string
-	// Project is the only project in which the role has its policies; "" is every project.
+	// Project is the only project in which the role grants its policies; "" means every project.
 	Project string
-	// Public roles are for every domain.
+	// Public roles are available in every domain.
 	Public bool
 }
 
@@ -80,7 +80,7 @@ type fixed struct {
 	Policy map[string]any    `json:"policy"`
 }
 
-// The scopes, the widest first, with what they are called in names.
+// scopes lists the scopes, widest first, with their prefixes in names.
 var scopes = []struct{ name, prefix string }{{"system", "sys"}, {"domain", "domain"}, {"project", "project"}}
 
 const (
@@ -89,10 +89,10 @@ const (
 	every = "*"
 )
 
-// rules nest by service, resource and action.
+// rules are nested by service, resource and action.
 type rules = map[string]any
 
-// Standard is the table of this release. It is read once; its callers share it and change nothing in it.
+// Standard returns the table of this release. It is read once; callers share it and must not modify it.
 var Standard = sync.OnceValues(func() (Table, error) {
 	text, err := services.FS.ReadFile("policies.yaml")
 	if err != nil {
@@ -105,7 +105,7 @@ var Standard = sync.OnceValues(func() (Table, error) {
 	return f.table(), nil
 })
 
-// table multiplies out the definitions. A test checks that names are unique, and that scopes, levels and the policies of roles exist.
+// table expands the definitions. A test checks that names are unique, and that scopes, levels and the policies of roles exist.
 func (f file) table() (t Table) {
 	for _, d := range f.Definitions {
 		t.Policies = append(t.Policies, d.expand(f.Reserved)...)
@@ -122,7 +122,7 @@ func (f file) table() (t Table) {
 	return t
 }
 
-// Grants are how many policies the roles have together.
+// Grants returns the total number of policies of the roles.
 func (t Table) Grants() int {
 	n := 0
 	for _, r := range t.Roles {
@@ -131,7 +131,7 @@ func (t Table) Grants() int {
 	return n
 }
 
-// expand makes the policies of a definition: scopes, from the widest to its own, times levels.
+// expand returns the policies of a definition: each scope, from the widest to its own, times each level.
 func (d definition) expand(r reserved) (out []Policy) {
 	levels := d.Levels
 	switch {
@@ -155,7 +155,7 @@ func (d definition) expand(r reserved) (out []Policy) {
 	return out
 }
 
-// name joins the parts of a policy's name. The first policy of all has one that is older than the pattern.
+// name joins the parts of a policy's name. The name of the first policy is older than this pattern.
 func name(parts ...string) string {
 	joined := strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), "-")
 	if joined == "sys-admin" {
@@ -164,7 +164,7 @@ func name(parts ...string) string {
 	return joined
 }
 
-// rules of a definition at a level.
+// rules returns the rules of a definition at a level.
 func (d definition) rules(level string, r reserved) rules {
 	out := rules{}
 	for service, resources := range d.services(level, r) {
@@ -198,8 +198,8 @@ func (d definition) rules(level string, r reserved) rules {
 	return out
 }
 
-// services are those of the definition, with the resources that have rules of their own at that level: an editor's have where actions are
-// reserved.
+// services returns the services of the definition, with the resources that have their own rules at that level: for an editor those with reserved
+// actions.
 func (d definition) services(level string, r reserved) map[string][]string {
 	out := maps.Clone(d.Services)
 	if _, all := out[every]; all && level == "editor" {

@@ -18,11 +18,11 @@ import (
 	"yunion.io/x/ocadm/operatorctl/policy"
 )
 
-// measured is a file with the policies and roles of a running cloud (public release 2026-08), as JSON, beside the checkout. It is not part
-// of the repository.
+// measured is a JSON file with the policies and roles of a running cloud (public release 2026-08), next to the checkout. It is not part of the
+// repository.
 const measured = "../../../shared/facts/policies.json"
 
-// digest of the table as it was when it was last compared with the real one. Change it only together with such a comparison.
+// digest is that of the table when last compared with the real one. Change it only together with such a comparison.
 const digest = "ea490dc8d1b2eccbdc600189aa193ea3d2ece01a537be7ea0728660db72292d8"
 
 func standard(t *testing.T) policy.Table {
@@ -90,7 +90,7 @@ func TestTableIsThatOfARealCloud(t *testing.T) {
 	}
 }
 
-// What is written in the file is meant: nothing is defined twice, and everything that is named exists.
+// The file has no mistakes: nothing is defined twice, and every name in it exists.
 func TestNamesInTheTable(t *testing.T) {
 	table, known := standard(t), map[string]bool{}
 	for _, p := range table.Policies {
@@ -118,7 +118,7 @@ func TestNamesInTheTable(t *testing.T) {
 	}
 }
 
-// Everything has a description for people, and every level is what its name says.
+// Everything has a description, and every level matches its name.
 func TestExpansion(t *testing.T) {
 	table := standard(t)
 	byName := map[string]policy.Policy{}

@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// A cluster may hold an older CRD, which lets through what ours refuses. The API server in memory checks nothing.
+// A cluster may have an older CRD, which accepts what ours rejects. The fake API server validates nothing.
 func TestOperatorChecksWhatTheAPIServerShouldHave(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	change := func(patch string) {
@@ -21,7 +21,7 @@ func TestOperatorChecksWhatTheAPIServerShouldHave(t *testing.T) {
 			t.Fatal(err)
 		}
 		cr := b.cloud()
-		cr.Generation++ // the API server in memory counts none
+		cr.Generation++ // the fake client does not count them
 		if err := b.api.Update(t.Context(), cr); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestOperatorChecksWhatTheAPIServerShouldHave(t *testing.T) {
 			t.Fatalf("taken back: %s", got)
 		}
 	}
-	// What is wrong with one block is the trouble of its component.
+	// An error in a block only affects its component.
 	change(`{"spec":{"glance":{"replicas":-1},"etcd":{"size":2}}}`)
 	if got := degraded(); got != "" {
 		t.Errorf("the whole cloud: %s", got)

@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// earlierConfigMap is a component's ConfigMap as the earlier operator left it, and what it had written.
+// earlierConfigMap returns a component's ConfigMap as the earlier operator left it, with what that had last written.
 func earlierConfigMap(t *testing.T, name, file, written string) *corev1.ConfigMap {
 	t.Helper()
 	b, err := json.Marshal(map[string]string{adopt.ConfigKey: written})
@@ -33,7 +33,7 @@ func earlierConfigMap(t *testing.T, name, file, written string) *corev1.ConfigMa
 	}, Data: map[string]string{adopt.ConfigKey: file}}
 }
 
-// A password that exists is not made anew because it cannot be read at this moment.
+// An existing password is not generated again because it cannot be read right now.
 func TestUnreadableRecordStopsTheCloud(t *testing.T) {
 	record := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cloudKey.Namespace, Name: "default-cluster-config"},
 		Data: map[string]string{adopt.ClusterConfigKey: "region: {password: geheim\n"}}
@@ -58,7 +58,7 @@ func TestUnreadableRecordStopsTheCloud(t *testing.T) {
 	if len(s.Data[component.DatabasePassword("glance")]) < 20 {
 		t.Error("what nobody knew was not made")
 	}
-	// Once they lie there, the record is not asked any more.
+	// Once the Secret has them, the record is no longer read.
 	record.Data[adopt.ClusterConfigKey] = "region: {password: another-one}"
 	if err := b.api.Update(t.Context(), record); err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestUnreadableRecordStopsTheCloud(t *testing.T) {
 	}
 }
 
-// A service whose file leads to another database server than the spec would lose its data: it is left, and the others are not.
+// A service whose file names another database server than the spec would lose its data: it is left alone, the others are not.
 func TestFileOfAnotherDatabaseServerIsLeft(t *testing.T) {
 	const file = "sql_connection: mysql+pymysql://u:region-secret@10.9.9.9:3306/yunioncloud\n"
 	b := newBench(t, interceptor.Funcs{}, newCloud(), earlierConfigMap(t, "region", file, file),
@@ -90,7 +90,7 @@ func TestFileOfAnotherDatabaseServerIsLeft(t *testing.T) {
 	}
 }
 
-// What people chose for a component outlives its being off; what is ours goes.
+// Options that people chose for a component are kept when it is disabled; ours are removed.
 func TestOptionsOutliveDisable(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	b.reconcile()

@@ -19,13 +19,13 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// A cloud of the earlier operator is taken over as docs/decisions/0010-adoption.md says. What it left is known by the absence of
-// engine.HashAnnotation: an object that this operator has applied once has it.
+// The adoption of a cloud of the earlier operator is described in docs/decisions/0010-adoption.md. Objects that the earlier operator left lack
+// engine.HashAnnotation: this operator sets it when it first applies an object.
 
-// ReasonAdopted is the reason of events about what was taken over.
+// ReasonAdopted is the reason of events about adopted objects.
 const ReasonAdopted = "Adopted"
 
-// newApplier takes over objects of the earlier operator; of their ConfigMaps the file stays until no pod mounts it any more.
+// newApplier returns an applier that adopts the earlier operator's objects; the file in a ConfigMap stays until no pod mounts it.
 func newApplier(c client.Client) *engine.Applier {
 	applier := engine.NewApplier(c, c)
 	applier.Earlier = v1alpha1.ManagerEarlier
@@ -39,8 +39,8 @@ func newApplier(c client.Client) *engine.Applier {
 	return applier
 }
 
-// earlierCredentials are what the earlier operator used for components that lack a credential. An unreadable record is an error: a password
-// that exists is not made anew.
+// earlierCredentials returns the earlier operator's values of missing credentials. An unreadable record is an error: existing passwords are not
+// generated again.
 func earlierCredentials(s State, c catalogue, missing []string) (map[string]string, error) {
 	var record adopt.Record
 	if cm := s.Secrets.record; cm != nil {
@@ -58,7 +58,7 @@ func earlierCredentials(s State, c catalogue, missing []string) (map[string]stri
 	}), nil
 }
 
-// earlierConfig is the ConfigMap of a component as the earlier operator left it; nil if there is none, or it is taken over.
+// earlierConfig returns the ConfigMap of a component as the earlier operator left it; nil if there is none, or it is already adopted.
 func earlierConfig(s State, name string) *corev1.ConfigMap {
 	cm := s.Live.configMap(s.Cloud.Name + "-" + name)
 	if cm == nil || cm.Annotations[engine.HashAnnotation] != "" || !adopt.IsEarlier(cm, metav1.IsControlledBy(cm, s.Cloud)) {
@@ -67,7 +67,7 @@ func earlierConfig(s State, name string) *corev1.ConfigMap {
 	return cm
 }
 
-// adoptionDue is true if a ConfigMap of the earlier operator has to be taken over.
+// adoptionDue reports whether a ConfigMap of the earlier operator is not adopted yet.
 func adoptionDue(s State) bool {
 	for key, o := range s.Live.objects {
 		if key.GVK.Kind == "ConfigMap" && o.GetAnnotations()[engine.HashAnnotation] == "" {
@@ -77,8 +77,8 @@ func adoptionDue(s State) bool {
 	return false
 }
 
-// adopt gives users what they had changed in the earlier operator's files, before the first apply: afterwards it cannot be known any more. A
-// component that could be brought to another database by that is left as it is.
+// adopt keeps the options that users changed in the earlier operator's files. It runs before the first apply, after which they cannot be found any
+// more. A component that would switch to another database is left alone.
 func (a actor) adopt(ctx context.Context, s State, d *Desired) {
 	here := d.Cluster.MysqlAddress()
 	for _, c := range d.Components {
@@ -98,7 +98,7 @@ func (a actor) adopt(ctx context.Context, s State, d *Desired) {
 	}
 }
 
-// keepOptions gives options an owner of their own.
+// keepOptions writes the options of users under their own field manager.
 func (a actor) keepOptions(ctx context.Context, s State, d *Desired, c *target, cm *corev1.ConfigMap, options adopt.Options) error {
 	switch {
 	case options.Unclear:
@@ -121,7 +121,7 @@ func (a actor) keepOptions(ctx context.Context, s State, d *Desired, c *target, 
 	if c.Enabled {
 		return nil
 	}
-	// It is not rendered, so it is applied here: empty, which makes it ours. The cleanup removes the file.
+	// A disabled component is not rendered, so apply an empty ConfigMap, which makes it ours. The cleanup removes the file.
 	_, err := a.applier.Apply(ctx, []client.Object{own(s.Cloud, &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 		ObjectMeta: metav1.ObjectMeta{Name: now.Name, Namespace: now.Namespace, ResourceVersion: now.ResourceVersion, Labels: render.ComponentLabels(inputs(d, c))},
@@ -129,8 +129,8 @@ func (a actor) keepOptions(ctx context.Context, s State, d *Desired, c *target, 
 	return err
 }
 
-// planLeftovers removes what the earlier operator left and nothing needs any more: its files with passwords, once no pod mounts them, and its
-// bare etcd pods, which would answer beside ours.
+// planLeftovers removes what the earlier operator left and nothing needs any more: its files with passwords, once no pod mounts them, and its bare
+// etcd pods, which would answer requests along with ours.
 func planLeftovers(s State, d *Desired, seen map[string]observation, out *cleanup) {
 	for _, c := range d.Components {
 		cm := s.Live.configMap(d.Cluster.Object(c.Name))
@@ -152,7 +152,7 @@ func planLeftovers(s State, d *Desired, seen map[string]observation, out *cleanu
 	}
 }
 
-// movedOn is true if every pod that mounted a component's earlier file runs on the new one.
+// movedOn reports whether all pods that mounted a component's earlier file run with the new one.
 func movedOn(s State, d *Desired, seen map[string]observation, c *target) bool {
 	for _, user := range d.Components {
 		if user.Name != c.Name && (user.Config == nil || user.Config.Of != c.Name) {
@@ -172,8 +172,8 @@ func movedOn(s State, d *Desired, seen map[string]observation, c *target) bool {
 	return true
 }
 
-// leftover is true if an object that was never applied is the earlier operator's, of a component we know, and not needed any more: the
-// component is off, or the whole cloud has moved on.
+// leftover reports whether an object that was never applied is the earlier operator's, belongs to a component that we know, and is not needed any
+// more: the component is disabled, or the whole cloud has moved on.
 func leftover(s State, d *Desired, seen map[string]observation, o client.Object) bool {
 	c := d.component(d.catalog.componentOf(o))
 	if c == nil || !metav1.IsControlledBy(o, s.Cloud) {
@@ -182,7 +182,7 @@ func leftover(s State, d *Desired, seen map[string]observation, o client.Object)
 	return !c.Enabled || !slices.ContainsFunc(d.Components, func(c *target) bool { return c.Enabled && !seen[c.Name].available })
 }
 
-// hasOptions is true if an object holds what users chose, which outlives the component's being off.
+// hasOptions reports whether an object holds options of users, which are kept when the component is disabled.
 func hasOptions(o client.Object) bool {
 	cm, ok := o.(*corev1.ConfigMap)
 	return ok && len(render.Chosen(cm)) > 0

@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// A request that fails brings no watch event: the pass itself has to see to it that it is tried again, and not wait for the audit.
+// A failed request causes no watch event: the reconcile itself must schedule a retry, and not wait for the audit.
 func TestRefusedObjectIsTriedAgain(t *testing.T) {
 	broken, tried := true, 0
 	funcs := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
@@ -56,7 +56,7 @@ func TestRefusedObjectIsTriedAgain(t *testing.T) {
 	}
 }
 
-// While the database is away, the fix of a component whose schema has long been made must get through.
+// While the database is down, a fix of a component with an existing schema must be applied.
 func TestFailedAuditDoesNotHoldUpAFix(t *testing.T) {
 	e := effects.Effect{Key: "database/glance", Component: "glance", Hash: "1", Stage: effects.Before}
 	d, c := &Desired{Effects: []effects.Effect{e}}, &target{Resolved: component.Resolved{Component: component.Component{Name: "glance"}}}
@@ -70,7 +70,7 @@ func TestFailedAuditDoesNotHoldUpAFix(t *testing.T) {
 	}
 }
 
-// However long the API server takes, a reconcile looks at the effects: nothing else would bring the next one.
+// However slow the API server is, a reconcile checks the effects: nothing else would trigger the next one.
 func TestSlowAPIServerDoesNotKeepEffectsBack(t *testing.T) {
 	var b *bench
 	b = newBench(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {

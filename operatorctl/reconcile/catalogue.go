@@ -16,15 +16,15 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
-// catalogue is the list of components this build knows.
+// catalogue is the list of components of this build.
 type catalogue struct {
 	components []component.Component
-	// names are in the catalogue's own order, order the same with dependencies first.
+	// names are in the order of the catalogue, order has dependencies first.
 	names, order []string
 	images       map[string]string
 }
 
-// newCatalogue orders the components; nil are those of the catalogue, whose own test keeps it free of cycles. own is the operator's image.
+// newCatalogue orders the components; nil means the built-in ones, whose own test keeps them free of cycles. own is the operator's image.
 func newCatalogue(own string, components []component.Component) (catalogue, error) {
 	table, err := images.Load()
 	if err != nil {
@@ -48,7 +48,7 @@ func newCatalogue(own string, components []component.Component) (catalogue, erro
 	return c, nil
 }
 
-// only are the named components of a catalogue.
+// only returns a catalogue of just the named components.
 func (c catalogue) only(names []string) catalogue {
 	in := func(name string) bool { return slices.Contains(names, name) }
 	out := catalogue{images: c.images}
@@ -65,8 +65,8 @@ func (c catalogue) only(names []string) catalogue {
 	return out
 }
 
-// componentOf is the name of the component that an object belongs to, read from its label. A read-only replica ("-slave") belongs to its
-// component. A component may label its objects with a name other than its own.
+// componentOf returns the name of the component that an object belongs to, from its label. A read-only replica ("-slave") belongs to its component. A
+// component may label its objects with another name.
 func (c catalogue) componentOf(o client.Object) string {
 	label := strings.TrimSuffix(o.GetLabels()[v1alpha1.LabelComponent], "-slave")
 	for _, one := range c.components {

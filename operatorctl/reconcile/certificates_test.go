@@ -37,7 +37,7 @@ func certsSecret(t *testing.T, made time.Time) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default-certs"}, Data: data}
 }
 
-// The cache holds what bears the operator's label, and may be behind. A CA is too dear to be replaced because of that.
+// The cache only holds objects with the operator's label, and may be stale. That must not replace a CA.
 func TestCAThatTheCacheDoesNotSeeIsKept(t *testing.T) {
 	old := certsSecret(t, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	ca := bytes.Clone(old.Data["ca.crt"])
@@ -53,7 +53,7 @@ func TestCAThatTheCacheDoesNotSeeIsKept(t *testing.T) {
 	}
 }
 
-// A leaf is renewed at two thirds of its life, and when the address by which people reach the cloud changes.
+// A leaf is renewed at two thirds of its lifetime, and when the address of the cloud changes.
 func TestLeafIsRenewed(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	leaf := func() *x509.Certificate {
@@ -91,7 +91,7 @@ func TestLeafIsRenewed(t *testing.T) {
 	}
 }
 
-// Certificates of a person are used and never written; what keeps them from being used is said.
+// A user's certificates are used and never written; if they cannot be used, the reason is reported.
 func TestSuppliedCertificates(t *testing.T) {
 	ca, err := pki.NewCA(b0, "of the house", nil)
 	if err != nil {

@@ -16,32 +16,32 @@ import (
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
-// cloud is what is kept of one cloud between reconciles. Losing it costs a few requests and milliseconds, and nothing else.
+// cloud is the state of one cloud between reconciles. Losing it costs a few requests and milliseconds, nothing else.
 type cloud struct {
 	// mu is held during a reconcile.
 	mu          sync.Mutex
 	effects     *effects.Memory
 	connections *effects.Connections
 	memos       memos
-	// valid is true if nothing was wrong with the spec when it was judged last. own is the revision that is just what this build renders.
+	// valid is true if the spec was valid when last checked. own is the revision that equals what this build renders.
 	valid bool
 	own   int
-	// provided is a Secret of certificates that a user provides.
+	// provided is a certificate Secret that a user provides.
 	provided *corev1.Secret
-	// written is the answer to the last write of the cloud, until the cache has caught up.
+	// written is the response to the last write of the cloud, until the cache has caught up.
 	written *v1alpha1.OnecloudCluster
-	// access is a hash of how databases and services are reached.
+	// access is a hash of the connection settings of databases and services.
 	access string
 	last   last
 }
 
-// memos are what need not be worked out again for the same cloud.
+// memos caches results for an unchanged cloud.
 type memos struct {
 	desired memo[string, *Desired]
 	judged  memo[int64, *judgement]
-	// index is that of the release that a Secret holds, by UID and version of the Secret.
+	// index is the index of the release in a Secret, by UID and version of the Secret.
 	index memo[string, *release.Release]
-	// from are the objects of the release that an operation moves the cloud from.
+	// from holds the objects of the release that an operation moves the cloud from.
 	from   memo[string, map[string][]release.Object]
 	issued memo[string, secrets.Certificates]
 }
@@ -49,25 +49,25 @@ type memos struct {
 // last is what the last reconcile of a cloud saw and left undone.
 type last struct {
 	nextAudit time.Time
-	// refusals is in how many reconciles on end the API server refused something.
+	// refusals counts the consecutive reconciles in which the API server rejected something.
 	refusals int
-	// served is, by Secret, the hash of the CA certificates that all pods ran with.
+	// served holds the hash of the CA certificates that all pods ran with, by Secret.
 	served map[string]string
-	// lost are the nodes of the cloud that were not Ready, and why; nil before the first reconcile.
+	// lost holds the nodes of the cloud that were not Ready, and why; nil before the first reconcile.
 	lost map[string]string
-	// leaving are the components that were still there of a cloud that is being deleted, orphans its pods whose workload is gone, and since
-	// when that is known. released is the cloud whose deletion has been completed.
+	// leaving lists the components that a cloud being deleted still had; orphans its pods without a workload, and when they were first seen. released is
+	// the cloud whose deletion was completed.
 	leaving  []string
 	orphans  map[types.UID]time.Time
 	released types.UID
 }
 
-// clouds are all that this process has seen.
+// clouds holds all clouds that this process has seen.
 type clouds struct {
 	at *atomic.Int64 // when the last reconcile ended, in nanoseconds since 1970
 	mu *sync.Mutex
 	of map[types.NamespacedName]*cloud
-	// instances are the clouds by namespace and label app.kubernetes.io/instance.
+	// instances maps namespace and label app.kubernetes.io/instance to clouds.
 	instances map[types.NamespacedName]string
 }
 
@@ -92,21 +92,21 @@ func (c clouds) leave(m *cloud) {
 	c.at.Store(time.Now().UnixNano())
 }
 
-// learn notes which cloud a label means: pods have no other hint.
+// learn records the cloud of an instance label: pods have no other hint.
 func (c clouds) learn(namespace, instance, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.instances[types.NamespacedName{Namespace: namespace, Name: instance}] = name
 }
 
-// memo keeps one value between reconciles. The value is valid while its key is equal.
+// memo caches one value between reconciles. The value is valid while its key is equal.
 type memo[K comparable, V any] struct {
 	key   K
 	value V
 	valid bool
 }
 
-// get returns the value for a key, and computes it if the key is another than last time. It keeps nothing if that fails.
+// get returns the value for a key. It computes it if the key changed, and keeps nothing if that fails.
 func (m *memo[K, V]) get(key K, compute func() (V, error)) (V, error) {
 	if m.valid && m.key == key {
 		return m.value, nil

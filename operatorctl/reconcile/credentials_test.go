@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// climc logs in with the password in the Secret: one that was chosen in the spec has to lie there too.
+// climc logs in with the password in the Secret: one chosen in the spec must be there, too.
 func TestChosenBootstrapPasswordLiesInTheSecret(t *testing.T) {
 	cr := newCloud()
 	b := newBench(t, interceptor.Funcs{}, cr)
@@ -40,7 +40,7 @@ func TestChosenBootstrapPasswordLiesInTheSecret(t *testing.T) {
 	}
 }
 
-// The API gateway panics on a password of more than 16 bytes that are no whole number of blocks of 16. A cloud that has such a one keeps it.
+// The API gateway panics on a password of more than 16 bytes that are not a multiple of 16. A cloud that has such a password keeps it.
 func TestGeneratedBootstrapPasswordSuitsTheGateway(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	b.reconcile()
@@ -65,7 +65,7 @@ func TestGeneratedBootstrapPasswordSuitsTheGateway(t *testing.T) {
 	}
 }
 
-// Deleting a cloud with its databases must not be stuck without a word about the way out when the database is gone for good.
+// When the database is permanently gone, a stuck deletion of a cloud with its databases must say what to do.
 func TestDeletionWithoutDatabaseTellsTheWayOut(t *testing.T) {
 	cr := newCloud()
 	cr.Finalizers = []string{v1alpha1.Finalizer}
@@ -99,7 +99,7 @@ func TestDeletionWithoutDatabaseTellsTheWayOut(t *testing.T) {
 	}
 }
 
-// The annotation on a workload keeps the operator from it, and from nothing else.
+// The annotation on a workload pauses that, and nothing else.
 func TestPausedWorkloadIsLeftAlone(t *testing.T) {
 	var applied []string
 	b := newBench(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {

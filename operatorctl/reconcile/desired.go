@@ -24,17 +24,17 @@ import (
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
-// Desired is what a cloud is to be.
+// Desired is the desired state of a cloud.
 type Desired struct {
 	Cluster      component.Cluster
 	Credentials  component.Credentials
 	Certificates secrets.Certificates
-	// Defaults are those in the spec; defaultsDue is true if they have to be written.
+	// Defaults are those in the spec; defaultsDue is true if they must be written.
 	Defaults    *unstructured.Unstructured
 	defaultsDue bool
-	// Notices are fields of the spec that have no effect.
+	// Notices lists the fields of the spec that have no effect.
 	Notices []resolve.Notice
-	// Components in dependency order, enabled or not.
+	// Components are in dependency order, enabled or not.
 	Components []*target
 	Effects    []effects.Effect
 
@@ -42,24 +42,24 @@ type Desired struct {
 	release toRelease
 	// passwordTaken is true if the identity service had the administrator's password when this was resolved.
 	passwordTaken bool
-	// options are what users put into the ConfigMaps; nil until something is rendered.
+	// options holds what users put into the ConfigMaps; nil until something is rendered.
 	options *userOptions
 }
 
-// toRelease is how what is desired relates to the kept releases.
+// toRelease relates the desired state to the kept releases.
 type toRelease struct {
-	// held keeps the cloud at its release, nil if it may be what this build renders. pending are the components that an update changes.
+	// held keeps the cloud at its release, nil if what this build renders may be applied. pending lists the components that an update changes.
 	held    *holding
 	pending []string
-	// calm are the hashes of the effects while nothing is amiss; recorded is the revision of the release that all this is.
+	// calm holds the hashes of the effects while nothing is wrong; recorded is the revision of the release that equals the desired state.
 	calm     map[string]string
 	recorded int
 }
 
-// resolve turns the State into what the cloud is to be. It depends on the State alone; what it has worked out for an equal State is reused.
+// resolve computes the desired state from the State alone, and reuses its result for an equal State.
 func (r *Reconciler) resolve(ctx context.Context, m *cloud, s State) (*Desired, error) {
 	passwords, names := secrets.Split(s.Secrets.credentials)
-	passwords[component.AdminPassword] = s.Cloud.Spec.MySQL.Password // the administrators' are only to be kept out of messages
+	passwords[component.AdminPassword] = s.Cloud.Spec.MySQL.Password // the administrators' passwords are only here to be redacted from messages
 	if pw := s.Cloud.Spec.Clickhouse.Password; pw != "" {
 		passwords[component.ClickHouseAdminPassword] = pw
 	}
@@ -78,14 +78,14 @@ func (r *Reconciler) resolve(ctx context.Context, m *cloud, s State) (*Desired, 
 	if err != nil {
 		return nil, err
 	}
-	d.Certificates = s.Secrets.current // when they are renewed and what is reported of them may change though they do not
+	d.Certificates = s.Secrets.current // their renewal time and status may change even if they do not
 	if s.Done.Refused {
-		m.memos.desired.drop() // something could not be read
+		m.memos.desired.drop() // something failed to be read
 	}
 	return d, nil
 }
 
-// hold replaces what this build renders by what the release has, and brings to that what the changes since then change.
+// hold replaces what this build renders by the content of the release, with the changes of the inputs since then.
 func (r *Reconciler) hold(ctx context.Context, m *cloud, s State, d *Desired) error {
 	from, passwords, names := s.then(d.Credentials)
 	base, err := r.draft(ctx, m, from, passwords, names)
@@ -123,7 +123,7 @@ func (r *Reconciler) hold(ctx context.Context, m *cloud, s State, d *Desired) er
 	return nil
 }
 
-// draft is what this build makes of a State.
+// draft returns what this build makes of a State.
 func (r *Reconciler) draft(ctx context.Context, m *cloud, s State, passwords component.Credentials, names map[string]string) (*Desired, error) {
 	d, err := r.resolveCloud(ctx, m, s, names)
 	if err != nil {
@@ -144,7 +144,7 @@ func (r *Reconciler) draft(ctx context.Context, m *cloud, s State, passwords com
 	return d, nil
 }
 
-// dropObjects drops the rendered objects: they would double the memory. They are rendered again when one has to be written or compared.
+// dropObjects drops the rendered objects, which would double the memory. They are rendered again for the next write or comparison.
 func (d *Desired) dropObjects() {
 	d.options = nil
 	for _, c := range d.Components {
@@ -156,8 +156,8 @@ func (d *Desired) dropObjects() {
 	}
 }
 
-// desiredFrom is a hash of everything that what a cloud is to be depends on: the spec and who owns which of its fields, what was chosen before,
-// secrets, certificates, what users put into the ConfigMaps, what the pods have.
+// desiredFrom returns a hash of all inputs of the desired state: the spec and the owners of its fields, earlier choices, secrets, certificates, the
+// options of users in ConfigMaps, the files of the pods.
 func desiredFrom(s State, passwords component.Credentials, names map[string]string) string {
 	h := sha256.New()
 	if s.Releases.current != nil && !s.Releases.free {
@@ -173,7 +173,7 @@ func desiredFrom(s State, passwords component.Credentials, names map[string]stri
 	for _, m := range s.Cloud.ManagedFields {
 		if m.Subresource == "" && m.FieldsV1 != nil && strings.Contains(m.FieldsV1.GetRawString(), `"f:spec"`) {
 			fmt.Fprintln(h, m.Manager, m.Operation)
-			_, _ = io.Copy(h, m.FieldsV1.GetRawReader()) // neither end can fail
+			_, _ = io.Copy(h, m.FieldsV1.GetRawReader()) // neither side can fail
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(passwords)) {
@@ -187,7 +187,7 @@ func desiredFrom(s State, passwords component.Credentials, names map[string]stri
 		for _, o := range []client.Object{d.configMap(s, one.Name), d.composedSecret(s, c)} {
 			fmt.Fprint(h, o.GetUID(), o.GetResourceVersion(), " ")
 		}
-		// What the plan of effects looks up in the record: whether it was registered, whether its options were stored.
+		// The records that the plan of effects reads: whether the service was registered, whether its options were stored.
 		fmt.Fprintln(h, lastWords(s, c), leftState(s, d, c), one.Workload.ReadReplicas && !replicasAnswer(s, d, one.Name), absent(s, d, c),
 			recorded["endpoints/"+one.Name] != "", recorded["options/"+one.Name] != "", recorded["clickhouse/"+one.Name] != "")
 	}
@@ -218,7 +218,7 @@ func (r *Reconciler) resolveCloud(ctx context.Context, m *cloud, s State, names 
 		return nil, &invalidSpec{judged.whole}
 	}
 	d := &Desired{Notices: judged.ignored}
-	// Effects that go on after a reconcile must not share the cloud with it.
+	// Effects that continue after a reconcile must not share the cloud with it.
 	if d.Cluster, err = resolve.Cluster(s.Cloud.DeepCopy(), facts); err != nil {
 		return nil, &invalidSpec{err}
 	}
@@ -229,7 +229,7 @@ func (r *Reconciler) resolveCloud(ctx context.Context, m *cloud, s State, names 
 	return d, nil
 }
 
-// renderAll renders every enabled component and plans the effects. A component that cannot be rendered is its own failure, not the cloud's.
+// renderAll renders every enabled component and plans the effects. A component that cannot be rendered does not fail the cloud.
 func renderAll(s State, d *Desired) {
 	d.options = readOptions(s, d)
 	for _, c := range d.Components {

@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// An etcd that was switched off, given another size and switched on again does not start beside the data of the earlier one.
+// An etcd that was disabled, resized and enabled again does not start with the earlier data.
 func TestEtcdOfAnotherSize(t *testing.T) {
 	cr := newCloud()
 	cr.Spec.Etcd.Size = 3
@@ -24,7 +24,7 @@ func TestEtcdOfAnotherSize(t *testing.T) {
 		v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, v1alpha1.LabelInstance: v1alpha1.InstancePrefix + cr.Name, v1alpha1.LabelComponent: "etcd",
 	}}}
 	b := newBench(t, interceptor.Funcs{}, cr, claim)
-	for range 2 { // what is remembered between passes does not hide it
+	for range 2 { // cached results do not hide it
 		b.reconcile()
 		s := b.component("etcd")
 		if s.State != v1alpha1.Degraded || !strings.Contains(s.Message, "volumes of etcd with 1 members, and spec.etcd.size is 3") || !strings.Contains(s.Message, "delete pvc -l ") {
@@ -47,7 +47,7 @@ func TestEtcdOfAnotherSize(t *testing.T) {
 	}
 }
 
-// What a task leaves for the pods of a component stays until the task takes it back, and goes with the cloud.
+// State that a task sets for the pods of a component stays until the task removes it, and is deleted with the cloud.
 func TestStateForPods(t *testing.T) {
 	cr := newCloud()
 	cr.Spec.Etcd.Size = 3

@@ -15,18 +15,18 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// pendingEvent is an event.
+// pendingEvent is an event that is not sent yet.
 type pendingEvent struct {
 	about        subject
 	kind, reason string
 	note         string
 }
 
-// subject is what an event is about: a component, an object. The recorder counts events of one reason and action as one, whatever they say,
-// so the subject is the action.
+// subject is what an event is about: a component, an object. The recorder merges events with the same reason and action, whatever their text, so the
+// subject is used as the action.
 type subject string
 
-// wholeCloud is the subject of events that are about no component alone.
+// wholeCloud is the subject of events that are not about a single component.
 const wholeCloud subject = "Reconcile"
 
 func normal(about subject, reason, format string, args ...any) pendingEvent {
@@ -37,8 +37,8 @@ func warning(about subject, reason, format string, args ...any) pendingEvent {
 	return pendingEvent{about, corev1.EventTypeWarning, reason, fmt.Sprintf(format, args...)}
 }
 
-// transitions are events of each transition of a component and of the cloud, and of another cause why a component is Degraded. On the way to
-// Available there are several states: leaving where a component was is an event, and so is arriving; the steps between are none.
+// transitions returns an event for each transition of a component or the cloud, and for a new reason of a Degraded component. There are several
+// states on the way to Available: leaving a settled state and arriving are events, the steps in between are not.
 func transitions(before, after v1alpha1.OnecloudClusterStatus) (events []pendingEvent) {
 	for _, now := range after.Components {
 		old := previous(before, now.Name)
@@ -67,8 +67,8 @@ func transitions(before, after v1alpha1.OnecloudClusterStatus) (events []pending
 	return events
 }
 
-// nodeEvents are events of nodes of the cloud that were lost, came back, or were deleted since the last reconcile. What an earlier process
-// has reported is not reported again. lost are those that are lost now.
+// nodeEvents returns events of nodes of the cloud that were lost, recovered or were deleted since the last reconcile, and the nodes that are lost
+// now. What an earlier process reported is not repeated.
 func nodeEvents(s State) (events []pendingEvent, lost map[string]string) {
 	was := s.Last.lost
 	if s.Live.nodes == nil {
@@ -91,7 +91,7 @@ func nodeEvents(s State) (events []pendingEvent, lost map[string]string) {
 	return events, lost
 }
 
-// degraded is an event of a cloud that has become Degraded, or for another reason; with words, also in other words.
+// degraded returns an event if a cloud became Degraded, or is so for another reason; with words, also if the message changed.
 func degraded(before, after v1alpha1.OnecloudClusterStatus, words bool) []pendingEvent {
 	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionDegraded)
 	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionDegraded)
@@ -101,7 +101,8 @@ func degraded(before, after v1alpha1.OnecloudClusterStatus, words bool) []pendin
 	return []pendingEvent{warning(wholeCloud, is.Reason, "%s", is.Message)}
 }
 
-// announced are the conditions whose status and reason are worth an event when they change. usual is what a cloud may begin with, without an event.
+// announced lists the conditions whose changes of status or reason are events. usual reports whether a condition may begin like this without an
+// event.
 var announced = []struct {
 	kind  string
 	about subject
@@ -112,7 +113,7 @@ var announced = []struct {
 	{v1alpha1.ConditionNodeCertificates, "NodeCertificates", func(c metav1.Condition) bool { return c.Status == metav1.ConditionTrue }},
 }
 
-// conditionEvents are events of what a cloud's conditions say now and did not before.
+// conditionEvents returns events for changes of a cloud's conditions.
 func conditionEvents(before, after v1alpha1.OnecloudClusterStatus) (events []pendingEvent) {
 	if message := after.Certificates.Message; message != "" && message != before.Certificates.Message {
 		events = append(events, normal("Certificates", "Certificates", "%s", message))

@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// reported are the events since the last call, counted.
+// reported returns the events since the last call, with their counts.
 func (b *bench) reported() map[string]int {
 	out := map[string]int{}
 	for {
@@ -31,7 +31,7 @@ func (b *bench) reported() map[string]int {
 	}
 }
 
-// A transition is one event: another reconcile does not report it again, and one whose write failed reports nothing.
+// A transition is one event: another reconcile does not repeat it, and one with a failed status write reports nothing.
 func TestEveryTransitionIsOneEvent(t *testing.T) {
 	fail := false
 	b := newBench(t, interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch,
@@ -59,7 +59,7 @@ func TestEveryTransitionIsOneEvent(t *testing.T) {
 	}
 }
 
-// Each way from one state to the next is reported as it should be.
+// Each transition of a component is reported as specified.
 func TestWhatIsToldOfAComponent(t *testing.T) {
 	in := func(s v1alpha1.State, reason string) v1alpha1.ComponentStatus {
 		return v1alpha1.ComponentStatus{Name: "glance", State: s, Reason: reason, Message: "why"}
@@ -98,12 +98,12 @@ func TestWhatIsToldOfAComponent(t *testing.T) {
 	}
 }
 
-// A spec that cannot be carried out is reported once, and again when it is another trouble.
+// An invalid spec is reported once, and again when the error changes.
 func TestInvalidSpecIsToldOnce(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	generation := 1
 	set := func(spec string) {
-		generation++ // the API server in memory counts none
+		generation++ // the fake client does not count them
 		patch := fmt.Sprintf(`{"metadata":{"generation":%d},"spec":%s}`, generation, spec)
 		if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", patch)(b.api); err != nil {
 			t.Fatal(err)
@@ -134,8 +134,8 @@ func TestInvalidSpecIsToldOnce(t *testing.T) {
 	}
 }
 
-// statusLimit bounds the status of a cloud in which everything is on and everything says as much as it can: an object in etcd may have
-// 1.5 MiB, and every watcher of clouds receives it whole.
+// statusLimit is the maximum status size of a cloud with everything enabled and the longest messages: an object in etcd may have 1.5 MiB, and every
+// watcher of clouds receives all of it.
 const statusLimit = 96 << 10
 
 func TestStatusOfTheWholeCatalogueIsBounded(t *testing.T) {

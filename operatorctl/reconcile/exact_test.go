@@ -25,12 +25,12 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// few are the components of a small cloud.
+// few returns the components of a small cloud.
 func few() []string {
 	return []string{"keystone", "region", "scheduler", "glance", "logger", "webconsole", "host", "notify"}
 }
 
-// small lets a cloud have few components: the client in memory takes its time with each object.
+// small limits a cloud to a few components: the fake client is slow with every object.
 func (b *bench) small() {
 	table := b.r.reads.catalog.only(few())
 	b.r.reads.catalog, b.r.acts.catalog = table, table
@@ -39,14 +39,14 @@ func (b *bench) small() {
 // smallBench is a bench of a small cloud.
 func smallBench(t *testing.T) *bench {
 	cr := newCloud()
-	cr.Spec.Logger.Service.NodePort = 31700 // the client in memory loses a choice in a block that the defaults have alone
+	cr.Spec.Logger.Service.NodePort = 31700 // the fake client loses a choice in a block that otherwise only has defaults
 	b := newBench(t, interceptor.Funcs{}, cr)
 	b.small()
 	b.settle()
 	return b
 }
 
-// live is what there is of the cloud but the records of the operator itself, as a release.
+// live returns the objects of the cloud, without the operator's own records, as a release.
 func (b *bench) live() *release.Release {
 	b.t.Helper()
 	out := &release.Release{}
@@ -56,7 +56,7 @@ func (b *bench) live() *release.Release {
 				return
 			}
 			o = render.Kind(o.DeepCopyObject().(client.Object))
-			if cm, ok := o.(*corev1.ConfigMap); ok { // what users own is no part of a release
+			if cm, ok := o.(*corev1.ConfigMap); ok { // options of users are not part of a release
 				for k := range render.Chosen(cm) {
 					delete(cm.Data, k)
 				}
@@ -75,19 +75,19 @@ func (b *bench) live() *release.Release {
 	return out
 }
 
-// said are the lines by which two differences are compared: the objects, their fields, and what is done outside.
+// said returns the lines that compare two differences: objects, fields, and what is done outside Kubernetes.
 func said(d release.Diff) []string {
 	var out []string
 	for _, o := range d.Objects {
 		if o.Kind == v1alpha1.Kind {
-			continue // the client in memory has no schema of it
+			continue // the fake client has no schema for it
 		}
 		if o.Action != release.Change {
 			out = append(out, o.Action+" "+o.Kind+" "+o.Name)
 		}
 		for _, f := range o.Fields {
 			line := o.Kind + " " + o.Name + ": " + f.String()
-			if strings.Contains(f.Path, v1alpha1.AnnotationCertHash) { // keys are made anew each time
+			if strings.Contains(f.Path, v1alpha1.AnnotationCertHash) { // keys are generated each time
 				line = o.Kind + " " + o.Name + ": " + f.Path
 			}
 			out = append(out, line)
@@ -106,7 +106,7 @@ type mutation struct {
 	do   func(b *bench, n int)
 }
 
-// mutations are of the spec, the ConfigMaps, the Secrets and the build of the operator.
+// mutations returns changes of the spec, the ConfigMaps, the Secrets and the operator's build.
 func mutations() []mutation {
 	spec := func(format string) func(*bench, int) {
 		return func(b *bench, n int) {
@@ -180,8 +180,8 @@ func mutations() []mutation {
 	}
 }
 
-// What a diff says is what follows, whatever changes: random changes, each looked at before it is carried out. There are 200 where everything is
-// tried (OCADM_SWEEP), which takes minutes, and one of each kind otherwise.
+// The diff announces exactly the changes that follow: random changes, each with a diff before it is made. A full run (OCADM_SWEEP) makes 200, which
+// takes minutes, otherwise one of each kind.
 func TestDiffIsExact(t *testing.T) {
 	b := smallBench(t)
 	random := rand.New(rand.NewPCG(11, 200))

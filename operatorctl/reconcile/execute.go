@@ -28,7 +28,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
-// actor is all that acts on the cluster, and on databases and services.
+// actor acts on the cluster, and on databases and services.
 type actor struct {
 	client   client.Client
 	direct   client.Reader
@@ -39,12 +39,12 @@ type actor struct {
 	catalog  catalogue
 	options  effects.Options
 	now      func() time.Time
-	// woken are clouds for which an effect has ended that no reconcile waited for.
+	// woken receives clouds with an effect that ended after the reconcile stopped waiting for it.
 	woken chan event.GenericEvent
 }
 
-// apply brings the objects of a plan to the cluster: first configuration and secrets, together with the defaults, then workloads, whose pods
-// mount them. The error is one that concerns the whole cloud.
+// apply applies the objects of a plan: first configuration and secrets, together with the defaults, then the workloads whose pods mount them. An
+// error concerns the whole cloud.
 func (a actor) apply(ctx context.Context, m *cloud, s State, d *Desired, p Plan) (State, error) {
 	var g errgroup.Group
 	var written *v1alpha1.OnecloudCluster
@@ -80,7 +80,7 @@ func (a actor) apply(ctx context.Context, m *cloud, s State, d *Desired, p Plan)
 	return s, nil
 }
 
-// writeDefaults writes what the operator chose into the spec, so that "kubectl edit" shows it. It returns nil if nothing was written.
+// writeDefaults writes the operator's choices into the spec, where "kubectl edit" shows them. It returns nil if it wrote nothing.
 func writeDefaults(ctx context.Context, c client.Client, p Plan) (*v1alpha1.OnecloudCluster, error) {
 	if p.Defaults == nil {
 		return nil, nil //nolint:nilnil // documented: nothing was written
@@ -97,7 +97,7 @@ func writeDefaults(ctx context.Context, c client.Client, p Plan) (*v1alpha1.Onec
 	return updated, nil
 }
 
-// writeCertificates writes the CA before what it has signed: an operator that is stopped in between goes on with both.
+// writeCertificates writes the CA before the certificates that it signed: an operator that is stopped in between continues with both.
 func writeCertificates(ctx context.Context, applier *engine.Applier, all []client.Object) ([]engine.Change, error) {
 	ca := min(1, len(all))
 	first, err := applier.Apply(ctx, all[:ca])
@@ -108,7 +108,7 @@ func writeCertificates(ctx context.Context, applier *engine.Applier, all []clien
 	return append(first, signed...), err
 }
 
-// applyItems brings objects to the cluster. Those that are known to be right are not even rendered.
+// applyItems applies objects. It does not even render those that are known to be up to date.
 func (a actor) applyItems(ctx context.Context, s State, d *Desired, list []item) error {
 	var errs []error
 	var objs []client.Object
@@ -133,7 +133,7 @@ func (a actor) applyItems(ctx context.Context, s State, d *Desired, list []item)
 			errs = append(errs, s.notApplied(i.target, err))
 			continue
 		}
-		// Users edit ConfigMaps. One that was changed since it was read is not overwritten, but read again.
+		// Users edit ConfigMaps. One that changed since it was read is not overwritten, but read again.
 		if cm, ok := o.(*corev1.ConfigMap); ok && live != nil {
 			cm.SetResourceVersion(live.GetResourceVersion())
 		}
@@ -152,7 +152,7 @@ func (a actor) applyItems(ctx context.Context, s State, d *Desired, list []item)
 	return errors.Join(errs...)
 }
 
-// note logs what happened to an object, and keeps it for the report.
+// note logs the change of an object, and keeps it for the report.
 func (a actor) note(s State, c *target, change engine.Change) {
 	if c != nil {
 		o := s.outcome(c.Name)
@@ -168,8 +168,8 @@ func (a actor) note(s State, c *target, change engine.Change) {
 	}
 }
 
-// notApplied notes that an object of a component was not accepted. What can never be accepted as it is does not keep the rest of the
-// component from being applied: the way out may be in there.
+// notApplied records that an object of a component was rejected. If it can never be accepted as it is, the rest of the component is still applied:
+// that may contain the solution.
 func (s State) notApplied(c *target, err error) error {
 	o := s.outcome(c.Name)
 	var refusal *engine.Refusal
@@ -184,17 +184,17 @@ func (s State) notApplied(c *target, err error) error {
 	return fmt.Errorf("%s: %w", c.Name, err)
 }
 
-// waitLimit is how long a reconcile waits for databases and services that take their time; an ordinary answer takes milliseconds. What
-// takes longer goes on by itself and brings a reconcile of its own.
+// waitLimit is how long a reconcile waits for slow databases and services; a normal response takes milliseconds. Slower effects continue in the
+// background and trigger another reconcile.
 const waitLimit = 2 * time.Second
 
-// ReasonRepaired is the event of something outside Kubernetes that was done once, was not there any more, and was done again.
+// ReasonRepaired is the event reason when something outside Kubernetes was lost or changed, and was made again.
 const ReasonRepaired = "Repaired"
 
-// ReasonReplaced is the event of passwords that were lost.
+// ReasonReplaced is the event reason of lost passwords.
 const ReasonReplaced = "CredentialsReplaced"
 
-// perform carries out the effects of a plan that are due. progress is true if any was done that was not done before.
+// perform runs the effects of a plan that are due. progress is true if it completed any for the first time.
 func (a actor) perform(ctx context.Context, m *cloud, s State, d *Desired, p Plan) (progress bool) {
 	recorded := s.recorded()
 	runner := effects.Runner{
@@ -219,7 +219,7 @@ func (a actor) perform(ctx context.Context, m *cloud, s State, d *Desired, p Pla
 	return progress
 }
 
-// repaired is the event of an effect that had been done as it is to be, and was not so any more.
+// repaired returns the event of an effect that was done, was undone by others, and was repaired.
 func repaired(e effects.Effect) pendingEvent {
 	note := "%s was changed or lost outside the operator, and has been repaired"
 	if e.Target == effects.MySQL || e.Target == effects.ClickHouse {
@@ -228,8 +228,8 @@ func repaired(e effects.Effect) pendingEvent {
 	return warning(subject(e.Key), ReasonRepaired, note, e.Key)
 }
 
-// connect returns the clients for databases and services. When the way there was changed, everything that failed is tried at once: perhaps that
-// was meant to repair it.
+// connect returns the clients for databases and services. If the connection settings changed, it retries all failed effects immediately: the change
+// was probably a fix.
 func (a actor) connect(m *cloud, s State, d *Desired) effects.Clients {
 	way, err := engine.Hash([]any{s.Cloud.Spec.MySQL, s.Cloud.Spec.Clickhouse, d.Credentials, d.Certificates.CAPEM, s.Cloud.Annotations[v1alpha1.AnnotationAdoptDatabases]})
 	if err == nil && way != m.access {
@@ -241,13 +241,13 @@ func (a actor) connect(m *cloud, s State, d *Desired) effects.Clients {
 	return a.clients(m, s, d.Cluster, d.Credentials, d.Certificates.CAPEM)
 }
 
-// clients are made for one round. They may be used after the reconcile, so they share nothing with the cloud.
+// clients returns the clients for one round. They may be used after the reconcile, so they share nothing with the cloud.
 func (a actor) clients(m *cloud, s State, cluster component.Cluster, credentials component.Credentials, ca []byte) effects.Clients {
 	if m.connections == nil {
 		m.connections = effects.NewConnections(a.options)
 	}
 	_, names := secrets.Split(s.Secrets.credentials)
-	id := cmp.Or(names[component.CloudID], string(s.Cloud.UID)) // what a new Secret would get
+	id := cmp.Or(names[component.CloudID], string(s.Cloud.UID)) // as in a new Secret
 	return m.connections.For(effects.Access{
 		Cluster: cluster, Credentials: credentials, CAPEM: ca, MySQL: *s.Cloud.Spec.MySQL.DeepCopy(), ClickHouse: *s.Cloud.Spec.Clickhouse.DeepCopy(),
 		Owner:  mysql.Owner{ID: id, Namespace: s.Cloud.Namespace, Name: s.Cloud.Name},
@@ -274,7 +274,7 @@ func (a actor) clean(ctx context.Context, s State, c cleanup) {
 	}
 }
 
-// setState writes it. Tasks may end after the reconcile.
+// setState returns a function that writes the state of a component. Tasks may end after the reconcile.
 func (a actor) setState(s State, cluster component.Cluster) func(ctx context.Context, component string, data map[string]string) error {
 	empty := &corev1.ConfigMap{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: s.Cloud.Namespace, Labels: labels(s)},
@@ -291,7 +291,7 @@ func (a actor) setState(s State, cluster component.Cluster) func(ctx context.Con
 	}
 }
 
-// notify makes events of what tasks report, also after the reconcile.
+// notify returns a function that turns the notices of tasks into events, also after the reconcile.
 func (a actor) notify(cr *v1alpha1.OnecloudCluster) func(effects.Notice) {
 	about := &v1alpha1.OnecloudCluster{TypeMeta: cr.TypeMeta, ObjectMeta: metav1.ObjectMeta{
 		Name: cr.Name, Namespace: cr.Namespace, UID: cr.UID, ResourceVersion: cr.ResourceVersion,
@@ -305,7 +305,8 @@ func (a actor) notify(cr *v1alpha1.OnecloudCluster) func(effects.Notice) {
 	}
 }
 
-// waker brings another reconcile of a cloud. One too many does no harm, and one that is lost comes with the next watch or timer.
+// waker returns a function that triggers a reconcile of a cloud. A surplus one is harmless; a lost one is made up for by the next watch event or
+// timer.
 func waker(woken chan<- event.GenericEvent, key types.NamespacedName) func() {
 	return func() {
 		cr := &v1alpha1.OnecloudCluster{}

@@ -30,9 +30,8 @@ import (
 // abandonDatabases is the value of AnnotationAbandon.
 const abandonDatabases = "databases"
 
-// finalize removes a cloud in reverse order: a component goes once all that come after it are gone. Configuration, Services and
-// certificates go with the owner reference when the cloud itself does. Databases, claims and credentials stay unless
-// spec.deletionPolicy is Delete.
+// finalize removes a cloud in reverse order: a component is deleted once all that come after it are gone. Configuration, Services and certificates
+// are deleted with the cloud by their owner reference. Databases, claims and credentials stay unless spec.deletionPolicy is Delete.
 func (r *Reconciler) finalize(ctx context.Context, m *cloud, s State) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(s.Cloud, v1alpha1.Finalizer) {
 		if others := s.Cloud.Finalizers; len(others) > 0 {
@@ -41,7 +40,7 @@ func (r *Reconciler) finalize(ctx context.Context, m *cloud, s State) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	if m.last.released == s.Cloud.UID {
-		return ctrl.Result{}, nil // the cache is behind: its data is not removed, and its end not reported, twice
+		return ctrl.Result{}, nil // the cache is stale: neither purge the data nor report the end twice
 	}
 	left := remaining(s, r.acts.catalog)
 	var errs []error
@@ -59,13 +58,13 @@ func (r *Reconciler) finalize(ctx context.Context, m *cloud, s State) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	if len(left) > 0 {
-		// A node that does not end a pod is reported once it has taken long, which no watch brings.
+		// A node that does not end a pod is reported after a while; no watch event triggers that.
 		var blockers string
 		blockers, m.last.orphans = deletionBlockers(s, r.acts.catalog, left)
 		message := "waiting for the pods of " + strings.Join(slices.Sorted(maps.Keys(left)), ", ") + blockers
 		return ctrl.Result{RequeueAfter: stuckAfter}, r.reportDeleting(ctx, m, s, left, message)
 	}
-	if m.effects.Busy() { // nothing may be made any more after what follows
+	if m.effects.Busy() { // nothing may be created after this
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	}
 	if s.Cloud.Spec.DeletionPolicy == v1alpha1.Delete {
@@ -85,7 +84,7 @@ func (r *Reconciler) finalize(ctx context.Context, m *cloud, s State) (ctrl.Resu
 	return ctrl.Result{}, nil
 }
 
-// reportDeleting reports what is still there of a cloud that is being deleted, and what went since.
+// reportDeleting reports what is left of a cloud being deleted, and what was removed since the last report.
 func (r *Reconciler) reportDeleting(ctx context.Context, m *cloud, s State, left map[string][]engine.Key, message string) error {
 	out := status.Of(s.Cloud, s.Now)
 	out.Deleting(message)
@@ -105,7 +104,7 @@ func (r *Reconciler) reportDeleting(ctx context.Context, m *cloud, s State, left
 	return nil
 }
 
-// remaining are the live workloads by component and, while pods of a component still run, the component itself.
+// remaining returns the live workloads by component, with an empty entry for a component that only has running pods.
 func remaining(s State, c catalogue) map[string][]engine.Key {
 	left := map[string][]engine.Key{}
 	for key, o := range s.Live.objects {
@@ -118,7 +117,7 @@ func remaining(s State, c catalogue) map[string][]engine.Key {
 	for i := range s.Live.pods {
 		p := &s.Live.pods[i]
 		if kube.PodEnded(p) && p.DeletionTimestamp == nil {
-			continue // those of a backup's Job stay for minutes, and do nothing
+			continue // pods of a backup Job stay for minutes and do nothing
 		}
 		name := c.componentOf(p)
 		if _, there := left[name]; !there {
@@ -128,7 +127,7 @@ func remaining(s State, c catalogue) map[string][]engine.Key {
 	return left
 }
 
-// neededBy is true if a component that is still there comes after the named one.
+// neededBy reports whether a remaining component comes after the named one.
 func neededBy(name string, left map[string][]engine.Key, all catalogue) bool {
 	return slices.ContainsFunc(all.components, func(c component.Component) bool {
 		_, there := left[c.Name]
@@ -136,7 +135,7 @@ func neededBy(name string, left map[string][]engine.Key, all catalogue) bool {
 	})
 }
 
-// purge removes what holds data: databases and their accounts, claims, credentials and certificates.
+// purge removes everything that holds data: databases and their accounts, claims, credentials and certificates.
 func (a actor) purge(ctx context.Context, m *cloud, s State) error {
 	if s.Cloud.Annotations[v1alpha1.AnnotationAbandon] != abandonDatabases {
 		if err := a.purgeDatabases(ctx, m, s); err != nil {
@@ -150,7 +149,7 @@ func (a actor) purge(ctx context.Context, m *cloud, s State) error {
 			continue // a user's
 		}
 		if claim && holdsBackups(o, a.catalog) && s.Cloud.Annotations[v1alpha1.AnnotationDeleteBackups] != "true" {
-			// They are what is left of a cloud that was deleted by mistake.
+			// They are all that is left of a cloud that was deleted by mistake.
 			a.event(s.Cloud, warning(wholeCloud, "BackupsKept", "claim %s holds the backups and stays; when they are not needed: kubectl -n %s delete pvc %s",
 				o.GetName(), s.Cloud.Namespace, o.GetName()))
 			continue
@@ -167,17 +166,17 @@ func holdsBackups(claim client.Object, all catalogue) bool {
 	return slices.ContainsFunc(all.components, func(c component.Component) bool { return c.Name == name && c.Storage != nil && c.Storage.Backups })
 }
 
-// purgeTimeout bounds dropping all databases of a cloud.
+// purgeTimeout limits the dropping of all databases of a cloud.
 const purgeTimeout = time.Minute
 
-// purgeDatabases drops the databases of the cloud. Where the spec names no ClickHouse server any more, that is out of reach.
+// purgeDatabases drops the databases of the cloud. It cannot reach a ClickHouse server that the spec no longer names.
 func (a actor) purgeDatabases(ctx context.Context, m *cloud, s State) error {
 	ctx, cancel := context.WithTimeout(ctx, purgeTimeout)
 	defer cancel()
 	passwords, names := secrets.Split(s.Live.secret(secrets.CredentialsSecret(s.Cloud.Name)))
 	s.Secrets.credentials = s.Live.secret(secrets.CredentialsSecret(s.Cloud.Name))
 	clients := a.clients(m, s, component.Cluster{}, passwords, nil)
-	var earlier []component.Component // on record as made by this cloud, perhaps before databases were marked
+	var earlier []component.Component // recorded as created by this cloud, perhaps before databases were marked
 	for _, c := range a.catalog.components {
 		if s.Cloud.Spec.Clickhouse.Host != "" && c.UsesClickHouse() && s.Cloud.Status.Effects["clickhouse/"+c.Name] != "" {
 			if err := effects.DropClickHouse(ctx, clients, c.Renamed(names), passwords); err != nil {
@@ -198,11 +197,11 @@ func (a actor) purgeDatabases(ctx context.Context, m *cloud, s State) error {
 	return admin.DropOwned(ctx)
 }
 
-// stuckAfter is how long a node may take to end a pod before it is named.
+// stuckAfter is how long a node may take to end a pod before that is reported.
 const stuckAfter = 30 * time.Second
 
-// deletionBlockers says what was deleted and does not go, and who keeps it: a finalizer of another program or, after a while, a node that does
-// not end a pod, or nothing that would; "" if nothing is held. It also returns since when pods are known that belong to nothing.
+// deletionBlockers describes deleted objects that do not go away, and why: a finalizer of another program or, after a while, a node that does not end
+// a pod, or a pod without a controller; "" if there are none. It also returns when each orphaned pod was first seen.
 func deletionBlockers(s State, all catalogue, left map[string][]engine.Key) (string, map[types.UID]time.Time) {
 	var out []string
 	add := func(what string, o client.Object, otherwise string) {
@@ -215,7 +214,7 @@ func deletionBlockers(s State, all catalogue, left map[string][]engine.Key) (str
 			why = ""
 		}
 		others := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool {
-			return f == metav1.FinalizerDeleteDependents || f == metav1.FinalizerOrphanDependents // the garbage collector's, soon over
+			return f == metav1.FinalizerDeleteDependents || f == metav1.FinalizerOrphanDependents // belongs to the garbage collector; soon over
 		})
 		if len(others) > 0 {
 			why = "is kept by " + finalizers(others)
@@ -226,11 +225,11 @@ func deletionBlockers(s State, all catalogue, left map[string][]engine.Key) (str
 	}
 	for _, name := range slices.Sorted(maps.Keys(left)) {
 		for _, key := range left[name] {
-			add(key.GVK.Kind, s.Live.objects[key], "") // without a finalizer it only waits for its pods
+			add(key.GVK.Kind, s.Live.objects[key], "") // without a finalizer, it only waits for its pods
 		}
 	}
-	// Nothing has begun to end an orphan: the deletion of its workload left it behind ("kubectl delete --cascade=orphan"), or a user made it
-	// by hand with our labels. It is not ours to delete.
+	// Nothing deletes an orphan: its workload left it behind ("kubectl delete --cascade=orphan"), or a user created it with our labels. It is not ours
+	// to delete.
 	orphans, names := map[types.UID]time.Time{}, []string(nil)
 	for i := range s.Live.pods {
 		pod := &s.Live.pods[i]

@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// leaving is a cloud that is being deleted, and objects of it.
+// leaving is a cloud being deleted, with some of its objects.
 func leaving(t *testing.T, change func(*v1alpha1.OnecloudCluster), objs ...client.Object) *bench {
 	t.Helper()
 	cr := newCloud()
@@ -35,7 +35,7 @@ func leaving(t *testing.T, change func(*v1alpha1.OnecloudCluster), objs ...clien
 	return newBench(t, interceptor.Funcs{}, append(objs, cr)...)
 }
 
-// A deletion that does not come to its end says what holds it up: a finalizer at once, a node once it has taken long.
+// A stuck deletion reports what blocks it: a finalizer immediately, a node after a while.
 func TestStuckDeletionNamesWhatHoldsIt(t *testing.T) {
 	gone := metav1.NewTime(b0)
 	b := leaving(t, nil,
@@ -59,7 +59,7 @@ func TestStuckDeletionNamesWhatHoldsIt(t *testing.T) {
 	}
 }
 
-// A pod that its workload has left behind is named, but not before the garbage collector has had its time.
+// An orphaned pod is reported, but only after the garbage collector has had time.
 func TestStuckDeletionNamesPodsLeftBehind(t *testing.T) {
 	b := leaving(t, nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "default-glance-x", UID: "x"}})
 	for _, at := range []struct {
@@ -82,7 +82,7 @@ func TestStuckDeletionNamesPodsLeftBehind(t *testing.T) {
 	}
 }
 
-// The pod of a backup's Job is kept for ten minutes after its end. The deletion of the cloud does not wait for it.
+// The pod of a backup Job is kept for ten minutes after its end. The deletion of the cloud does not wait for it.
 func TestDeletionLeavesEndedPods(t *testing.T) {
 	b := leaving(t, nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "default-backup-x", UID: "x"}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded}})
 	b.reconcile()
@@ -91,7 +91,7 @@ func TestDeletionLeavesEndedPods(t *testing.T) {
 	}
 }
 
-// A database server that is gone holds up a cloud whose data is to be deleted, with a word on how to give up; then the rest goes.
+// A database server that is gone blocks the deletion of a cloud with its data, with a message on how to give up; then the rest is deleted.
 func TestDatabasesCanBeAbandoned(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-glance"}}
 	b := leaving(t, func(cr *v1alpha1.OnecloudCluster) {
@@ -120,7 +120,7 @@ func TestDatabasesCanBeAbandoned(t *testing.T) {
 	}
 }
 
-// A cache that still has a cloud whose deletion is complete must not have its data removed again: the names may be those of a new cloud.
+// A cache that still has a completely deleted cloud must not cause its data to be removed again: a new cloud may have the same names.
 func TestDeletionIsCompletedOnce(t *testing.T) {
 	var stale *v1alpha1.OnecloudCluster
 	patches := 0
@@ -151,7 +151,7 @@ func TestDeletionIsCompletedOnce(t *testing.T) {
 	}
 }
 
-// The volume with the backups outlives a cloud that is deleted with its data, unless that was asked for as well.
+// The volume with the backups outlives a cloud that is deleted with its data, unless its deletion is requested as well.
 func TestBackupsOutliveTheirCloud(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "default-backup"}}

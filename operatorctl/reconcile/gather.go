@@ -29,9 +29,9 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// reader reads what a reconcile decides on. It writes nothing.
+// reader reads everything that a reconcile decides on. It writes nothing.
 type reader struct {
-	// client is the cache, direct goes past it. applier knows which writes the cache has to show.
+	// client reads the cache, direct bypasses it. applier knows which writes the cache must show.
 	client, direct client.Reader
 	applier        *engine.Applier
 	scheme         *runtime.Scheme
@@ -44,8 +44,8 @@ type reader struct {
 	now            func() time.Time
 }
 
-// gather reads everything a reconcile decides on, and writes nothing. State.Cloud is nil if the cloud is gone. At rest everything comes
-// from the cache.
+// gather reads everything that a reconcile decides on, and writes nothing. State.Cloud is nil if the cloud is gone. In a settled cloud, everything
+// comes from the cache.
 func (r reader) gather(ctx context.Context, m *cloud, key types.NamespacedName) (State, error) {
 	cr, err := r.read(ctx, m, key)
 	if err != nil || cr == nil {
@@ -54,7 +54,7 @@ func (r reader) gather(ctx context.Context, m *cloud, key types.NamespacedName) 
 	return r.gatherOf(ctx, m, cr)
 }
 
-// gatherOf is gather of a cloud that was read.
+// gatherOf is gather for a cloud that was already read.
 func (r reader) gatherOf(ctx context.Context, m *cloud, cr *v1alpha1.OnecloudCluster) (State, error) {
 	s := State{Cloud: cr, Now: r.now(), Last: m.last, Done: nothingDone()}
 	var err error
@@ -86,7 +86,7 @@ func (r reader) gatherOf(ctx context.Context, m *cloud, cr *v1alpha1.OnecloudClu
 	return s, r.gatherSecrets(ctx, m, &s)
 }
 
-// read gets the cloud from the cache, or the answer to our own last write where the cache is behind it. nil means it is gone.
+// read returns the cloud from the cache, or the response to our last write if that is newer; nil if the cloud is gone.
 func (r reader) read(ctx context.Context, m *cloud, key types.NamespacedName) (*v1alpha1.OnecloudCluster, error) {
 	cr := &v1alpha1.OnecloudCluster{}
 	if err := r.client.Get(ctx, key, cr); err != nil {
@@ -102,8 +102,8 @@ func (r reader) read(ctx context.Context, m *cloud, key types.NamespacedName) (*
 	return cr.DeepCopy(), nil
 }
 
-// ownDatabase refuses a cloud whose database server an older cloud uses: the names of the databases are the same in every cloud, so one
-// would change the passwords, and perhaps drop the databases, of the other.
+// ownDatabase rejects a cloud that shares its database server with an older cloud: database names are the same in every cloud, so one would change
+// the passwords of the other, and perhaps drop its databases.
 func (r reader) ownDatabase(ctx context.Context, cr *v1alpha1.OnecloudCluster) error {
 	var all v1alpha1.OnecloudClusterList
 	if err := r.client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
@@ -125,7 +125,7 @@ func (r reader) ownDatabase(ctx context.Context, cr *v1alpha1.OnecloudCluster) e
 	return nil
 }
 
-// sameServer is true if two clouds name the same server. A name without a dot is that of a Service in the cloud's own namespace.
+// sameServer reports whether two clouds use the same server. A name without a dot is a Service in the cloud's own namespace.
 func sameServer(a, b *v1alpha1.OnecloudCluster, x, y v1alpha1.DatabaseServer, usual int32) bool {
 	return x.Host != "" && x.Host == y.Host && cmp.Or(x.Port, usual) == cmp.Or(y.Port, usual) && (a.Namespace == b.Namespace || strings.ContainsAny(x.Host, ".:"))
 }
@@ -137,7 +137,7 @@ func older(a, b *v1alpha1.OnecloudCluster) bool {
 	return a.Namespace+"/"+a.Name < b.Namespace+"/"+b.Name
 }
 
-// list reads the objects of a cloud from the cache. The error is a *staleCache while that does not show our own writes.
+// list reads the objects of a cloud from the cache. It returns a *staleCache error while the cache does not show our own writes.
 func (r reader) list(ctx context.Context, cr *v1alpha1.OnecloudCluster) (Live, error) {
 	l := Live{namespace: cr.Namespace, objects: map[engine.Key]client.Object{}}
 	if behind, until, err := r.applier.Behind(ctx, cr.Namespace); err != nil {
@@ -150,7 +150,7 @@ func (r reader) list(ctx context.Context, cr *v1alpha1.OnecloudCluster) (Live, e
 	for _, kind := range render.Kinds() {
 		err := r.each(ctx, kind, cr.Namespace, func(k engine.Key, o client.Object) {
 			owner := metav1.GetControllerOfNoCopy(o)
-			if owner == nil || owner.UID == cr.UID || o.GetLabels()[v1alpha1.LabelInstance] == usual { // not another cloud's
+			if owner == nil || owner.UID == cr.UID || o.GetLabels()[v1alpha1.LabelInstance] == usual { // not owned by another cloud
 				all[k] = o
 			}
 		})
@@ -182,12 +182,12 @@ func (r reader) list(ctx context.Context, cr *v1alpha1.OnecloudCluster) (Live, e
 	return l, err
 }
 
-// staleCache is a cache that does not show what was written last. A watch brings the next reconcile, or else it comes at until.
+// staleCache is the error of a cache without our last writes. A watch event triggers the next reconcile, at the latest it runs at until.
 type staleCache struct{ until time.Time }
 
 func (*staleCache) Error() string { return "the cache does not show the last writes yet" }
 
-// each visits the cached objects of one of render.Kinds in a namespace.
+// each calls visit for the cached objects of one of render.Kinds in a namespace.
 func (r reader) each(ctx context.Context, kind client.Object, namespace string, visit func(engine.Key, client.Object)) error {
 	gvk := kind.GetObjectKind().GroupVersionKind()
 	obj, err := r.scheme.New(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
@@ -208,7 +208,7 @@ func (r reader) each(ctx context.Context, kind client.Object, namespace string, 
 	return nil
 }
 
-// nodes of the Kubernetes cluster from the cache, nil where they may not be read.
+// nodes returns the nodes of the Kubernetes cluster from the cache, nil if they may not be read.
 func (r reader) nodes(ctx context.Context) ([]status.Node, error) {
 	if r.withoutNodes {
 		return nil, nil
@@ -224,8 +224,8 @@ func (r reader) nodes(ctx context.Context) ([]status.Node, error) {
 	return nodes, nil
 }
 
-// instanceOf is the value of the label app.kubernetes.io/instance of a cloud: made from its name, unless it has workloads that select
-// their pods by another one. The earlier operator took it from the label of the resource, which it made at random in older releases.
+// instanceOf returns the label app.kubernetes.io/instance of a cloud. It is derived from the cloud's name, unless workloads select their pods by
+// another one. The earlier operator took it from the label of the resource, which was random in older releases.
 func instanceOf(cr *v1alpha1.OnecloudCluster, all map[engine.Key]client.Object) string {
 	count := map[string]int{}
 	for k, o := range all {
@@ -245,10 +245,10 @@ func instanceOf(cr *v1alpha1.OnecloudCluster, all map[engine.Key]client.Object) 
 	return best
 }
 
-// A cloud whose release in force is lost stays as it is. The release before must not take its place: it would move all services back at once, past the
-// checks and the copies of an operation. Nor is it rendered anew by itself: another build of the operator would bring what it does otherwise.
+// A cloud whose release in force is lost stays as it is. Using the previous release would move all services back at once, without the checks and the
+// backups of an operation. Rendering it again would bring the changes of another operator build.
 
-// releasesOf are the releases that a cloud has kept, and the newest of them, 0 if there is none.
+// releasesOf returns the kept releases of a cloud, and the newest revision, 0 if there is none.
 func releasesOf(s State) (kept map[int]*corev1.Secret, newest int) {
 	kept = map[int]*corev1.Secret{}
 	for _, o := range s.Live.objects {
@@ -260,7 +260,8 @@ func releasesOf(s State) (kept map[int]*corev1.Secret, newest int) {
 	return kept, newest
 }
 
-// releaseKept is an error if the release in force is lost, and no user lets the cloud go on without it. A cache that is behind, or a lost label, is no loss.
+// releaseKept returns an error if the release in force is lost and no user has let the cloud continue without it. A stale cache or a lost label does
+// not count as loss.
 func (r reader) releaseKept(ctx context.Context, s State, newest int, running *v1alpha1.OnecloudOperation) error {
 	in := s.Cloud.Status.Release.Revision
 	if newest >= in {
@@ -283,18 +284,18 @@ func (r reader) releaseKept(ctx context.Context, s State, newest int, running *v
 	return fmt.Errorf("the release in force, %d, is lost: restore Secret %s-release-%d%s", in, s.Cloud.Name, in, without(s.Cloud))
 }
 
-// without says how a user lets a cloud go on without its release in force.
+// without describes how a user lets a cloud continue without its release in force.
 func without(c *v1alpha1.OnecloudCluster) string {
 	return fmt.Sprintf("; or let the cloud continue without it, at once, as its spec (version %s) and this operator make it: kubectl -n %s annotate --overwrite oc %s %s=%d",
 		cmp.Or(c.Spec.Version, c.Status.Release.Version), c.Namespace, c.Name, v1alpha1.AnnotationAtOnce, c.Status.Release.Revision)
 }
 
-// gatherRelease reads the newest release that a cloud has kept, 0 for none, and decides whether it may become what this build renders.
+// gatherRelease reads the newest kept release of a cloud, 0 for none, and decides whether what this build renders may replace it.
 func gatherRelease(m *cloud, s *State, current int, running *v1alpha1.OnecloudOperation, atOnce bool) error {
 	if running == nil {
 		m.memos.from.drop()
 	}
-	if s.Releases.free = current == 0 || current < s.Cloud.Status.Release.Revision; s.Releases.free { // there is none, or it is lost
+	if s.Releases.free = current == 0 || current < s.Cloud.Status.Release.Revision; s.Releases.free { // no release, or it is lost
 		s.Cloud.Spec.Version = cmp.Or(s.Cloud.Spec.Version, s.Cloud.Status.Release.Version)
 		return nil
 	}
@@ -311,7 +312,7 @@ func gatherRelease(m *cloud, s *State, current int, running *v1alpha1.OnecloudOp
 		return fmt.Errorf("%w: restore it%s; then: kubectl -n %s delete secret %s", err, without(s.Cloud), s.Cloud.Namespace, secret.Name)
 	}
 	s.Releases.asked = s.Cloud.Annotations[v1alpha1.AnnotationUpdateFrom] == strconv.Itoa(current)
-	s.Cloud.Spec.Version = cmp.Or(s.Cloud.Spec.Version, s.Releases.current.Version) // without a version it stays where it is: latest is for new clouds
+	s.Cloud.Spec.Version = cmp.Or(s.Cloud.Spec.Version, s.Releases.current.Version) // without a version, the cloud stays where it is: latest is for new clouds
 	moved := s.Cloud.Spec.Version != s.Releases.current.Version
 	// A cloud that never ran has nothing to lose, and a user may have asked for this release to move without an operation.
 	atOnce = atOnce || !s.Cloud.Status.HasRun() || s.Cloud.Annotations[v1alpha1.AnnotationAtOnce] == strconv.Itoa(current)

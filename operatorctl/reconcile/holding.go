@@ -19,18 +19,18 @@ import (
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
-// holding keeps a cloud at a release that this build would render otherwise: docs/decisions/0024-kept-releases.md.
+// holding keeps a cloud at a release that this build would render differently: docs/decisions/0024-kept-releases.md.
 type holding struct {
-	// base is what this build makes of what the release was rendered from, and from is that.
+	// base is what this build renders from the inputs of the release, and from is those inputs.
 	base *Desired
 	from State
-	// secret holds the release, released are its objects by component; nil until they are needed.
+	// secret holds the release, released its objects by component; nil until needed.
 	secret   *corev1.Secret
 	released map[string][]release.Object
 	scheme   *runtime.Scheme
 }
 
-// then is the State that the release was rendered from, with the passwords of that time: a password that was changed since is another one.
+// then returns the State that the release was rendered from, with the passwords of that time, or a placeholder for one that changed since.
 func (s State) then(now component.Credentials) (past State, passwords component.Credentials, names map[string]string) {
 	from := s.Releases.current.From
 	past = State{
@@ -41,7 +41,7 @@ func (s State) then(now component.Credentials) (past State, passwords component.
 	for _, cm := range from.Options {
 		past.Live.objects[coreKey("ConfigMap", s.Live.namespace, cm.Name)] = cm
 	}
-	for key, o := range s.Live.objects { // the files that the pods have
+	for key, o := range s.Live.objects { // the files of the pods
 		if key.GVK.Kind == "Secret" {
 			past.Live.objects[key] = o
 		}
@@ -81,7 +81,7 @@ func (h *holding) read() (err error) {
 	return err
 }
 
-// holdComponent makes a component what its release has. different is true if an update changes it.
+// holdComponent keeps a component as in its release. different is true if an update changes it.
 func (h *holding) holdComponent(s State, d *Desired, c *target) (different bool, err error) {
 	bare := c.wants // as this build renders it
 	had := h.released[c.Name]
@@ -109,7 +109,7 @@ func (h *holding) holdComponent(s State, d *Desired, c *target) (different bool,
 	return !sameWants(bare, c.wants), nil
 }
 
-// showImage makes the image of a component that of its objects.
+// showImage sets the image of a component to that of its objects.
 func (c *target) showImage() {
 	for _, p := range c.objects {
 		if pod, _ := component.PodOf(p.Object); p.role == roleWorkload && pod != nil && len(pod.Containers) > 0 {
@@ -126,7 +126,7 @@ func sameWants(a, b []want) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(b, func(w want) bool { return hashes[w.key] != w.hash })
 }
 
-// render returns the objects that a component is to have.
+// render returns the desired objects of a component.
 func (d *Desired) render(s State, c *target) ([]piece, error) {
 	if c.objects != nil {
 		return c.objects, nil
@@ -143,7 +143,7 @@ func (d *Desired) render(s State, c *target) ([]piece, error) {
 	return c.objects, err
 }
 
-// merge decides object by object: what no input has changed is as in the release.
+// merge decides object by object: what no input changed stays as in the release.
 func (h *holding) merge(s State, c *target, now []piece) ([]piece, error) {
 	if err := h.read(); err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func (h *holding) merge(s State, c *target, now []piece) ([]piece, error) {
 		if err == nil {
 			base, err = h.base.render(h.from, was)
 		}
-		if err != nil { // what changed cannot be known
+		if err != nil { // the changes cannot be determined
 			base = now
 		}
 	}
@@ -191,10 +191,10 @@ func find(list []piece, key engine.Key) *piece {
 	return nil
 }
 
-// mergeOne returns what there is to be of an object, nil if nothing.
+// mergeOne returns the desired object, nil if there is none.
 func (h *holding) mergeOne(old release.Object, there bool, base, now *piece) (*piece, error) {
 	switch {
-	case now == nil && base != nil: // an input took it away
+	case now == nil && base != nil: // an input removed it
 		return nil, nil //nolint:nilnil // documented
 	case !there && base != nil: // this build adds it
 		return nil, nil //nolint:nilnil // documented
@@ -229,7 +229,7 @@ func (h *holding) mergeOne(old release.Object, there bool, base, now *piece) (*p
 	return h.piece(old)
 }
 
-// piece is an object of the release. It is applied under the hash that it has there.
+// piece returns an object of the release, to be applied under its hash there.
 func (h *holding) piece(o release.Object) (*piece, error) {
 	typed, err := engine.Typed(h.scheme, o.Key("").GVK, o.Content)
 	if err != nil {
@@ -239,8 +239,8 @@ func (h *holding) piece(o release.Object) (*piece, error) {
 	return &piece{Object: typed, role: role(o.Role)}, nil
 }
 
-// holdEffects keeps effects as the release has them: what only this build does otherwise comes with the update. What the release has not
-// finished is done by this build.
+// holdEffects keeps effects as in the release: differences of this build alone come with the update. This build completes what the release has not
+// finished.
 func (h *holding) holdEffects(s State, d *Desired, pending map[string]bool) []effects.Effect {
 	base := map[string]string{}
 	for _, e := range h.base.Effects {
@@ -262,7 +262,7 @@ func (h *holding) holdEffects(s State, d *Desired, pending map[string]bool) []ef
 				dropped[e.Key], pending[e.Component] = true, true
 				continue
 			}
-			if hash != e.Hash { // an audit would do what this build does
+			if hash != e.Hash { // an audit would apply this build's version
 				e.Hash, e.Once, pending[e.Component] = hash, true, true
 			}
 		}
@@ -272,7 +272,7 @@ func (h *holding) holdEffects(s State, d *Desired, pending map[string]bool) []ef
 	return out
 }
 
-// unfollow makes effects wait for none that was dropped.
+// unfollow removes dropped effects from what others wait for.
 func unfollow(list []effects.Effect, dropped map[string]bool) {
 	for i := range list {
 		list[i].Follows = slices.DeleteFunc(slices.Clone(list[i].Follows), func(key string) bool { return dropped[key] })
@@ -298,12 +298,12 @@ func (h *holding) holdDefaults(d *Desired, pending map[string]bool) error {
 	return nil
 }
 
-// hashOf a secret says nothing about it.
+// hashOf returns a salted hash of a secret, which reveals nothing about it.
 func hashOf(s State, secret string) string {
 	return engine.Salted(string(s.Cloud.UID), []byte(secret))
 }
 
-// objectsOf are the objects of the release that a Secret holds, by component.
+// objectsOf returns the objects of the release in a Secret, by component.
 func objectsOf(secret *corev1.Secret) (map[string][]release.Object, error) {
 	full, err := release.Decode(secret)
 	if err != nil {

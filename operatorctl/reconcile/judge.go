@@ -16,23 +16,23 @@ import (
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
-// invalidSpec is a spec that cannot be carried out until a user edits it.
+// invalidSpec is the error of a spec that is unusable until a user edits it.
 type invalidSpec struct{ err error }
 
 func (e *invalidSpec) Error() string { return e.err.Error() }
 func (e *invalidSpec) Unwrap() error { return e.err }
 
-// judgement is the verdict on a spec.
+// judgement is the result of checking a spec.
 type judgement struct {
-	// whole is what is wrong with the cloud as a whole, blocks with the block of a component.
+	// whole is the error of the cloud as a whole, blocks those of components' blocks.
 	whole  error
 	blocks map[string]string
-	// ignored are fields without effect.
+	// ignored lists the fields without effect.
 	ignored []resolve.Notice
 }
 
-// judge checks the spec as the API server should have done, unless it has: the CRD of this cluster may be an older one. What is wrong with
-// the block of a component concerns that component only.
+// judge validates the spec unless the API server already has: the CRD in the cluster may be older. An error in the block of a component only concerns
+// that component.
 func judge(ctx context.Context, cr *v1alpha1.OnecloudCluster, f resolve.Facts, checked bool) (*judgement, error) {
 	var violations []admission.Violation
 	var err error
@@ -57,7 +57,7 @@ func judge(ctx context.Context, cr *v1alpha1.OnecloudCluster, f resolve.Facts, c
 	return j, err
 }
 
-// blame gives components what is wrong with their blocks.
+// blame assigns the errors in blocks to their components.
 func (j *judgement) blame(components map[string]component.Resolved) {
 	for _, name := range slices.Collect(maps.Keys(components)) {
 		c := components[name]

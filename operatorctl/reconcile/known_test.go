@@ -19,11 +19,11 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// writes notes every write to the objects of a cloud.
+// writes records every write to the objects of a cloud.
 func writes(to *[]string) interceptor.Funcs {
 	note := func(verb string, o client.Object) {
 		if o.GetObjectKind().GroupVersionKind().Kind == v1alpha1.Kind {
-			return // the client in memory has no schema of it: defaults never look as if they stood there
+			return // the fake client has no schema for it: defaults never look written
 		}
 		*to = append(*to, fmt.Sprintf("%s %T %s", verb, o, o.GetName()))
 	}
@@ -47,7 +47,7 @@ func writes(to *[]string) interceptor.Funcs {
 	}
 }
 
-// cold lets an operator that has just started look at the cloud, and returns what it writes.
+// cold reconciles with a newly started operator, and returns its writes.
 func (b *bench) cold() []string {
 	b.t.Helper()
 	var wrote []string
@@ -66,7 +66,7 @@ func (b *bench) cold() []string {
 	return wrote
 }
 
-// What a pass remembers is only a short cut: whatever changes, an operator that remembers nothing finds nothing left to do.
+// Caches between reconciles are only an optimization: whatever changes, an operator with empty caches finds nothing left to do.
 func TestRememberingChangesNothing(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	cloud := func(spec string, generation int) func() error {
@@ -129,10 +129,10 @@ func TestRememberingChangesNothing(t *testing.T) {
 	}
 }
 
-// A pass that finds nothing new neither renders nor plans.
+// A reconcile without news neither renders nor plans.
 func TestUnchangedCloudIsRecalled(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
-	for range 6 { // the client in memory needs some until the defaults have their owner
+	for range 6 { // the fake client needs a few until the defaults have their owner
 		b.reconcile()
 	}
 	m := b.r.reads.clouds.of[cloudKey]

@@ -14,8 +14,8 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// between runs edit just before the operator's first write of an object of that kind and name: what a person does between the moment
-// the operator reads and the moment it writes.
+// between runs edit just before the operator's first write of an object of that kind and name: like a person who edits it between the operator's read
+// and its write.
 func between(kind, name string, edit func(client.WithWatch) error) interceptor.Funcs {
 	done := false
 	return interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
@@ -39,10 +39,10 @@ func edit(t *testing.T, o client.Object, name, patch string) func(client.WithWat
 
 func TestChoiceMadeWhileDefaultsAreWrittenIsKept(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
-	b.reconcile() // shows the defaults
+	b.reconcile() // writes the defaults
 	b.r.acts.client = interceptor.NewClient(b.api, between(v1alpha1.Kind, "default",
 		edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"logger":{"replicas":3}}}`)))
-	// Another choice, made just before, makes the operator write.
+	// Another choice just before makes the operator write.
 	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"glance":{"replicas":2}}}`)(b.api); err != nil {
 		t.Fatal(err)
 	}
@@ -56,11 +56,11 @@ func TestChoiceMadeWhileDefaultsAreWrittenIsKept(t *testing.T) {
 
 func TestOptionChangedWhileItIsWrittenIsKept(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
-	b.reconcile() // makes the ConfigMap
+	b.reconcile() // creates the ConfigMap
 	b.r.acts.client = interceptor.NewClient(b.api, between("ConfigMap", "default-logger",
 		edit(t, &corev1.ConfigMap{}, "default-logger", `{"data":{"request_worker_count":"32"}}`)))
 	b.r.acts.applier.Writer = b.r.acts.client
-	// Another option, changed just before, makes the operator write.
+	// Another option changed just before makes the operator write.
 	if err := edit(t, &corev1.ConfigMap{}, "default-logger", `{"data":{"task_worker_count":"16"}}`)(b.api); err != nil {
 		t.Fatal(err)
 	}

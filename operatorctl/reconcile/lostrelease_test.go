@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// A cloud whose release in force is lost does not go back to the one before. It goes on when a user says so, with what the spec says.
+// A cloud whose release in force is lost does not return to the previous one. It continues with its spec when a user allows that.
 func TestLostRelease(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	b.settle()
@@ -58,7 +58,7 @@ func TestLostRelease(t *testing.T) {
 	}
 }
 
-// What only the cache lacks is not lost, and no consent counts while an operation moves the cloud.
+// A release that only the cache lacks is not lost, and a user's consent does not count while an operation moves the cloud.
 func TestReleaseKept(t *testing.T) {
 	cr := newCloud()
 	cr.UID, cr.Status.Release.Revision = "u", 5

@@ -26,7 +26,7 @@ func machine(ready corev1.ConditionStatus) *corev1.Node {
 	}
 }
 
-// A lost node is a condition and one event, its return another.
+// A lost node causes a condition and one event, its return another event.
 func TestALostNodeIsReported(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud(), machine(corev1.ConditionTrue))
 	is := func(want metav1.ConditionStatus) {
@@ -70,8 +70,8 @@ func at(n *corev1.Node, address string) *corev1.Node {
 	return n
 }
 
-// A cloud whose spec names no address has that of a controller node, which becomes a default in its spec and stays there whatever becomes
-// of the node; a person's choice wins.
+// A cloud without an address in its spec uses that of a controller node, which becomes a default in the spec and stays there whatever happens to the
+// node; a user's choice wins.
 func TestMinimalCloudHasTheAddressOfANode(t *testing.T) {
 	controller := func(name, address string, age time.Duration) *corev1.Node {
 		n := at(machine(corev1.ConditionTrue), address)
@@ -129,7 +129,7 @@ func TestMinimalCloudHasTheAddressOfANode(t *testing.T) {
 	}
 }
 
-// An update of the operator changes nothing in a running cloud: one whose endpoints were registered without an address gets none.
+// A new operator changes nothing in a running cloud: if its endpoints were registered without an address, it gets none.
 func TestRunningCloudGetsNoAddress(t *testing.T) {
 	node := at(machine(corev1.ConditionTrue), "10.0.0.11")
 	node.Labels = map[string]string{"onecloud.yunion.io/controller": "enable"}

@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// reported are the events so far that name a reason.
+// toldOf returns the events so far with a reason.
 func (b *bench) toldOf(reason string) []string {
 	var out []string
 	for {
@@ -73,7 +73,7 @@ func TestInvalidOptionIsReportedAndChangesNothing(t *testing.T) {
 		if diff := cmp.Diff(good, b.config("logger")); diff != "" {
 			t.Errorf("the pods would roll: %s", diff)
 		}
-		b.reconcile() // and says it once
+		b.reconcile() // and reports it once
 		if events := b.toldOf(status.ReasonInvalidOption); len(events) > 0 {
 			t.Errorf("reported again: %q", events)
 		}
@@ -96,7 +96,7 @@ func TestInvalidOptionIsReportedAndChangesNothing(t *testing.T) {
 	}
 }
 
-// The table of options may be older than a release: a person can vouch for an option.
+// The table of options may be older than a release: a user can declare an option valid.
 func TestAcceptedOption(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	b.reconcile()
@@ -106,7 +106,7 @@ func TestAcceptedOption(t *testing.T) {
 	}
 }
 
-// A ConfigMap that was there before the cloud: what is wrong in it is left out, the rest counts.
+// In a ConfigMap older than the cloud, invalid options are ignored, and the others are used.
 func TestInvalidOptionOfANewCloud(t *testing.T) {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cloudKey.Namespace, Name: "default-logger", Labels: map[string]string{
 		v1alpha1.LabelInstance: v1alpha1.InstancePrefix + cloudKey.Name, v1alpha1.LabelComponent: "logger",

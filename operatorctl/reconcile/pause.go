@@ -15,16 +15,16 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// pause is what a user keeps the operator from: all of a cloud, or some components.
+// pause is what a user made the operator leave alone: the whole cloud, or some components.
 type pause struct {
 	all        bool
 	components map[string]bool
-	// unknown are names in the annotation that name nothing.
+	// unknown lists names in the annotation that match nothing.
 	unknown []string
 }
 
-// pausedBy reads the annotation of a cloud: "true" is all of it, else it names components, by their names or by their blocks in the spec,
-// between commas.
+// pausedBy parses the annotation of a cloud: "true" is the whole cloud, otherwise a comma-separated list of components, by name or by block in the
+// spec.
 func pausedBy(annotation string, catalog []component.Component) pause {
 	switch strings.TrimSpace(annotation) {
 	case "true":
@@ -48,7 +48,7 @@ func pausedBy(annotation string, catalog []component.Component) pause {
 	return p
 }
 
-// rest leaves a paused cloud as it is, and goes on reporting its status.
+// rest leaves a paused cloud alone, but keeps reporting its status.
 func (r *Reconciler) rest(ctx context.Context, m *cloud, s State) (ctrl.Result, error) {
 	out := status.Of(s.Cloud, s.Now)
 	var due time.Time

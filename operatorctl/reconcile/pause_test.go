@@ -35,7 +35,7 @@ func TestPausedAnnotation(t *testing.T) {
 	}
 }
 
-// What people change by hand in a paused component survives; everything else is kept right.
+// Manual changes in a paused component are kept; everything else is still corrected.
 func TestPausedComponentIsLeftAlone(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	b.reconcile()
@@ -70,7 +70,7 @@ func TestPausedComponentIsLeftAlone(t *testing.T) {
 	if s := b.component("logger"); s.Reason != "Paused" || !strings.Contains(s.Message, "paused by annotation") {
 		t.Errorf("%+v", s)
 	}
-	// Switched off, it stays too, until it is no longer paused.
+	// It also stays when disabled, until it is no longer paused.
 	if err := edit(t, &v1alpha1.OnecloudCluster{}, "default", `{"spec":{"logger":{"disable":true}}}`)(b.api); err != nil {
 		t.Fatal(err)
 	}

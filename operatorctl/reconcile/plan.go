@@ -22,40 +22,40 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// Plan is what one round of a reconcile does. Rounds follow each other while the effects of one make more possible.
+// Plan is the work of one round of a reconcile. Further rounds follow while effects of the previous one make more possible.
 type Plan struct {
-	// Defaults are written into the spec, Secrets are those of certificates; both in the first round only.
+	// Defaults are written into the spec, Secrets holds the certificates; both only in the first round.
 	Defaults *unstructured.Unstructured
 	Secrets  []client.Object
-	// Base are configuration, secrets, claims and Services, Workloads those whose gates are open.
+	// Base holds configuration, secrets, claims and Services, Workloads those whose gates are open.
 	Base, Workloads []item
-	// Effects are looked at in this round; those of components in Available and Serving may be asked something.
+	// Effects are checked in this round; they may query the components in Available and Serving.
 	Effects            []effects.Effect
 	Available, Serving map[string]bool
-	// Audit verifies effects again that are done.
+	// Audit is true if completed effects are verified again.
 	Audit bool
 }
 
-// item is an object of a component that is to be as rendered now.
+// item is an object of a component to apply as rendered now.
 type item struct {
 	target *target
 	want   want
 }
 
-// observation is how one component is.
+// observation is the observed state of one component.
 type observation struct {
-	// workload is the live one, nil if there is none. copies are its read-only replicas and the copies for zones.
+	// workload is the live one, nil if there is none. copies are its read-only replicas and its copies for zones.
 	workload *status.Workload
 	copies   []status.Copy
-	// current is true if the live workload is the one that was rendered, paused if a user keeps the operator from it.
+	// current is true if the live workload is as rendered, paused if a user paused it.
 	current, paused bool
-	// gates are the components that must be Available before its workload is made or changed.
+	// gates are the components that must be Available before its workload is created or changed.
 	gates []string
-	// serving: the workload runs what was rendered. available: serving, and all effects that others wait for are done.
+	// serving means that the workload runs as rendered; available also that all effects that others wait for are done.
 	serving, available bool
 }
 
-// planRound is pure.
+// planRound plans one round. It is pure.
 func planRound(s State, d *Desired, round int) Plan {
 	seen := observe(s, d)
 	p := Plan{Available: map[string]bool{}, Serving: map[string]bool{}, Audit: s.Audit && round == 0}
@@ -63,7 +63,7 @@ func planRound(s State, d *Desired, round int) Plan {
 		p.Secrets = certificateObjects(s)
 		if d.defaultsDue {
 			p.Defaults = d.Defaults.DeepCopy()
-			// Only over what was read: a choice that a user makes at this moment must not be overwritten by a default.
+			// Only replace the version that was read: a default must not overwrite a choice that a user makes at the same time.
 			p.Defaults.SetUID(s.Cloud.UID)
 			p.Defaults.SetResourceVersion(s.Cloud.ResourceVersion)
 		}
@@ -84,7 +84,7 @@ func planRound(s State, d *Desired, round int) Plan {
 			switch {
 			case w.role == roleBase && round == 0:
 				p.Base = append(p.Base, item{c, w})
-			case w.role != roleBase && (ready || w.stopped && !s.outcome(c.Name).tried) && !isPaused(s, w.key): // what stops waits for nothing
+			case w.role != roleBase && (ready || w.stopped && !s.outcome(c.Name).tried) && !isPaused(s, w.key): // stopping waits for nothing
 				p.Workloads = append(p.Workloads, item{c, w})
 			}
 		}
@@ -92,13 +92,13 @@ func planRound(s State, d *Desired, round int) Plan {
 	return p
 }
 
-// workloadReady is true if a workload can be applied now: its gates are open, the effects before it are done, and it was not tried yet.
+// workloadReady reports whether a workload can be applied now: its gates are open, the effects before it are done, and it was not tried yet.
 func workloadReady(s State, d *Desired, c *target, o observation) bool {
 	_, has := c.workload()
 	return has && len(o.gates) == 0 && !s.outcome(c.Name).tried && done(s, d, c, effects.Before, true) && triedFirst(s, d, c)
 }
 
-// triedFirst is true if the effects of a component that are to be tried before its workload is changed were tried.
+// triedFirst reports whether the effects that must be tried before a component's workload changes were tried.
 func triedFirst(s State, d *Desired, c *target) bool {
 	return !slices.ContainsFunc(d.Effects, func(e effects.Effect) bool {
 		_, tried := s.Done.Effects[e.Key]
@@ -106,7 +106,7 @@ func triedFirst(s State, d *Desired, c *target) bool {
 	})
 }
 
-// brokenBy returns why a component cannot be brought to what it is to be.
+// brokenBy returns the error that keeps a component from its desired state, nil if there is none.
 func brokenBy(s State, d *Desired, c *target) error {
 	if c.err != nil {
 		return c.err
@@ -117,8 +117,8 @@ func brokenBy(s State, d *Desired, c *target) error {
 	return wrongMembers(s, d, c)
 }
 
-// done is true if all effects of a stage are done under the hash they have now. Others do not wait for effects that are Aside; the component's
-// own workload waits for all.
+// done reports whether all effects of a stage are done with their current hash. Others do not wait for effects that are Aside; the component's own
+// workload waits for all.
 func done(s State, d *Desired, c *target, stage effects.Stage, all bool) bool {
 	for _, e := range d.Effects {
 		if e.Component != c.Name || e.Stage != stage || e.Aside && !all || s.Cloud.Status.Effects[e.Key] == e.Hash {
@@ -131,8 +131,8 @@ func done(s State, d *Desired, c *target, stage effects.Stage, all bool) bool {
 	return true
 }
 
-// observe works out of the live objects which components serve what was rendered, and which are Available: those may be asked something,
-// and those that come after them may start.
+// observe determines from the live objects which components serve as rendered, and which are Available: effects may query those, and components that
+// come after them may start.
 func observe(s State, d *Desired) map[string]observation {
 	out := map[string]observation{}
 	for _, c := range d.Components {
@@ -146,7 +146,7 @@ func observe(s State, d *Desired) map[string]observation {
 	for _, c := range d.Components {
 		o := out[c.Name]
 		for _, n := range c.After {
-			if dep := d.component(n); dep != nil && dep.Enabled && !out[n].available { // one that is not part of this cloud is nothing to wait for
+			if dep := d.component(n); dep != nil && dep.Enabled && !out[n].available { // a component outside this cloud need not be waited for
 				o.gates = append(o.gates, n)
 			}
 		}
@@ -155,7 +155,7 @@ func observe(s State, d *Desired) map[string]observation {
 	return out
 }
 
-// observeOne says whether the workload that was rendered is the live one and its pods are ready. A component without a workload serves.
+// observeOne observes whether the rendered workload is live and its pods are ready. A component without a workload serves.
 func observeOne(s State, c *target) (o observation) {
 	w, ok := c.workload()
 	if c.Workload.Kind == component.NoWorkload || !ok {
@@ -173,24 +173,24 @@ func observeOne(s State, c *target) (o observation) {
 		}
 	}
 	if o.paused = c.paused || isPaused(s, w.key); o.paused {
-		o.serving = o.workload.Serving() // as the user who paused it wants it
+		o.serving = o.workload.Serving() // as the user who paused it wants
 		return o
 	}
 	if o.current = live.GetAnnotations()[engine.HashAnnotation] == w.applied(); w.stopped {
 		return o // no component needs it
 	}
-	// While a cloud is made, no user depends on it yet: what comes after does not wait for others to last.
+	// While a cloud is being created, no user depends on it yet: later components do not wait for earlier ones to prove stable.
 	o.serving = o.current && (o.workload.Serving() || s.Cloud.Status.Version == "" && o.workload.Started())
 	return o
 }
 
-// isPaused is true if a user keeps the operator from a live workload.
+// isPaused reports whether a user paused a live workload.
 func isPaused(s State, key engine.Key) bool {
 	live := s.Live.objects[key]
 	return live != nil && live.GetAnnotations()[v1alpha1.AnnotationPaused] == "true"
 }
 
-// canProgress is true if something that waited can go on now.
+// canProgress reports whether anything that waited can continue now.
 func canProgress(s State, d *Desired) bool {
 	seen := observe(s, d)
 	for _, c := range d.Components {
@@ -210,13 +210,13 @@ func canProgress(s State, d *Desired) bool {
 	return false
 }
 
-// canAsk is true if an effect may talk to all components it needs: they are Available, or it is the component's own and serves.
+// canAsk reports whether an effect may query all components that it needs: they are Available, or it is the component's own, which serves.
 func canAsk(seen map[string]observation, names []string, self string) bool {
 	return !slices.ContainsFunc(names, func(n string) bool { return !seen[n].available && (n != self || !seen[n].serving) })
 }
 
-// dueTime is when the next effect is tried again, a node has been joining for too long, or the words for the first container change although
-// nothing happens.
+// dueTime returns when an effect is retried, a node has been joining for too long, or a status message changes with time alone, whichever comes
+// first.
 func dueTime(s State, d *Desired) (next time.Time) {
 	for _, n := range s.Live.nodes {
 		if n.Joining(s.Now) {
@@ -239,15 +239,15 @@ func dueTime(s State, d *Desired) (next time.Time) {
 	return next
 }
 
-// wrongMembers refuses to start a component whose members know their number from their volumes on the volumes of another number. A member that
-// finds data forms the cluster it knows, and those that find none form another one, behind the same Service.
+// wrongMembers returns an error for a component whose members read their number from their volumes, if there is another number of volumes. Members
+// with data would form the cluster that they know, those without another one, behind the same Service.
 func wrongMembers(s State, d *Desired, c *target) error {
 	if !c.Workload.FixedMembers || !c.Enabled {
 		return nil
 	}
 	name, claims := d.Cluster.Object(c.Name), 0
 	if s.Live.objects[d.key("StatefulSet", c.Name, "")] != nil {
-		return nil // it runs: admission keeps its size
+		return nil // it runs: admission keeps its size fixed
 	}
 	for key := range s.Live.objects {
 		if key.GVK.Kind == "PersistentVolumeClaim" && strings.HasPrefix(key.Name, "data-"+name+"-") {
@@ -262,15 +262,14 @@ func wrongMembers(s State, d *Desired, c *target) error {
 		v1alpha1.LabelComponent, c.Name, v1alpha1.LabelInstance, s.Live.instance)
 }
 
-// cleanup is what is done last.
+// cleanup is the last step of a reconcile.
 type cleanup struct {
 	deletes []engine.Key
 	patches []adopt.Patch
 }
 
-// planCleanup is pure. It lists objects that were applied once, or by the earlier operator, and are no longer rendered. Claims and certificates
-// stay; so does everything of a component that could not be rendered, or that a user keeps the operator from, and the options users gave a
-// component that is off.
+// planCleanup lists objects that we or the earlier operator applied and that are no longer rendered. It keeps claims and certificates, everything of
+// a component that could not be rendered or is paused, and the options of users for a disabled component. It is pure.
 func planCleanup(s State, d *Desired) cleanup {
 	wanted := map[engine.Key]bool{}
 	kept := map[string]bool{}

@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
-// twoComponents is a cloud of a component with a database and one that comes after it, as values: nothing is live yet.
+// twoComponents returns a cloud with two components, the first with a database; nothing is live yet.
 func twoComponents() (State, *Desired) {
 	d := &Desired{Cluster: component.Cluster{Name: "default", Namespace: "onecloud"}}
 	for _, c := range []component.Component{{Name: "first"}, {Name: "second", After: []string{"first"}}} {
@@ -36,7 +36,7 @@ func twoComponents() (State, *Desired) {
 	return s, d
 }
 
-// serve makes the workload of a component live, as it was rendered.
+// serve makes the workload of a component live as rendered.
 func serve(s State, d *Desired, name string) {
 	o := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{engine.HashAnnotation: "1"}},
@@ -54,7 +54,7 @@ func names(items []item) []string {
 	return out
 }
 
-// A workload waits for its effects and for the components before it; configuration does not.
+// A workload waits for its effects and for earlier components; configuration does not.
 func TestPlanOfEachRound(t *testing.T) {
 	s, d := twoComponents()
 	check := func(what string, round int, base, workloads []string) {
@@ -81,7 +81,7 @@ func TestPlanOfEachRound(t *testing.T) {
 	check("the second one is paused", 0, []string{"first"}, nil)
 }
 
-// An option that users no longer set is removed from the store before the pods start that read it; a failure to do so holds up no workload.
+// An option that users removed is deleted from the store before the pods that read it start; a failure to do so blocks no workload.
 func TestEffectThatIsTriedBeforeTheWorkload(t *testing.T) {
 	s, d := twoComponents()
 	e := effects.Effect{Key: "option/first/x", Component: "first", Stage: effects.After, Hash: "2", TryFirst: true}
@@ -100,7 +100,7 @@ func TestEffectThatIsTriedBeforeTheWorkload(t *testing.T) {
 	}
 }
 
-// What could be in the way of another component is not deleted: claims, and objects of a component that cannot be rendered.
+// The cleanup keeps what another component may need: claims, and objects of a component that cannot be rendered.
 func TestPlanOfTheCleanup(t *testing.T) {
 	s, d := twoComponents()
 	add := func(kind, component string) {
@@ -120,7 +120,7 @@ func TestPlanOfTheCleanup(t *testing.T) {
 	}
 }
 
-// The first reconcile of a cloud prepares everything, one that finds all of it nothing.
+// The first reconcile of a cloud prepares everything, one that finds all of it prepares nothing.
 func TestPreparation(t *testing.T) {
 	table, err := newCatalogue("", nil)
 	if err != nil {

@@ -18,18 +18,18 @@ import (
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
-// preparation is what has to exist before a cloud can be resolved.
+// preparation is what must exist before a cloud can be resolved.
 type preparation struct {
-	// finalizer is added before anything is made outside Kubernetes.
+	// finalizer is added before anything outside Kubernetes is created.
 	finalizer bool
-	// owners are the managedFields of a cloud whose defaults an earlier operator has written; nil if there is nothing to take over.
+	// owners are the new managedFields of a cloud with defaults of the earlier operator; nil if there is nothing to adopt.
 	owners []metav1.ManagedFieldsEntry
-	// credentials are the values of the Secret of passwords; generate is true if it lacks one.
+	// credentials are the values of the Secret of passwords; generate is true if it lacks any.
 	credentials secrets.Values
 	generate    bool
 	// certificates is nil if they are known.
 	certificates *secrets.Plan
-	// err is why nothing can be prepared.
+	// err is the reason why nothing can be prepared.
 	err error
 }
 
@@ -37,7 +37,7 @@ func (p preparation) due() bool {
 	return p.finalizer || p.owners != nil || p.generate || p.certificates != nil || p.err != nil
 }
 
-// planPreparation is pure.
+// planPreparation returns what is missing. It is pure.
 func planPreparation(s State) preparation {
 	p := preparation{finalizer: !controllerutil.ContainsFinalizer(s.Cloud, v1alpha1.Finalizer)}
 	entries, changed, err := engine.Transfer(s.Cloud.ManagedFields, []string{v1alpha1.ManagerEarlier}, v1alpha1.ManagerDefaults,
@@ -68,12 +68,12 @@ func planPreparation(s State) preparation {
 	return p
 }
 
-// prepare carries out a preparation. It returns the State with what was made.
+// prepare performs a preparation. It returns the State with the results.
 func (a actor) prepare(ctx context.Context, m *cloud, s State, p preparation) (State, error) {
 	if p.finalizer {
 		before := s.Cloud.DeepCopy()
 		controllerutil.AddFinalizer(s.Cloud, v1alpha1.Finalizer)
-		// A merge patch leaves the rest of the object, which may hold fields we do not know, untouched.
+		// A merge patch leaves the rest of the object, which may have fields that we do not know, untouched.
 		if err := a.patchCloud(ctx, m, &s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), engine.FieldManager); err != nil {
 			return s, fmt.Errorf("adding the finalizer: %w", err)
 		}
@@ -104,13 +104,13 @@ func (a actor) prepare(ctx context.Context, m *cloud, s State, p preparation) (S
 	}
 	s.Secrets.issued = true
 	m.memos.issued.drop()
-	if key != "" && !p.certificates.Due() && s.Secrets.current.Status.Message == "" { // a rotation depends on the pods
+	if key != "" && !p.certificates.Due() && s.Secrets.current.Status.Message == "" { // a rotation depends on pods
 		m.memos.issued.keep(key, s.Secrets.current)
 	}
 	return s, nil
 }
 
-// patchCloud writes the cloud and goes on with the answer, at the version that was decided on: that of the spec may wait for an operation.
+// patchCloud writes the cloud and continues with the response, but at the version decided on: that in the spec may wait for an operation.
 func (a actor) patchCloud(ctx context.Context, m *cloud, s *State, patch client.Patch, owner string) error {
 	cr := s.Cloud.DeepCopy()
 	if err := a.client.Patch(ctx, cr, patch, client.FieldOwner(owner)); err != nil {
@@ -145,7 +145,7 @@ func (a actor) generate(ctx context.Context, s *State, v secrets.Values) error {
 	return nil
 }
 
-// lostPasswords counts the missing passwords that were in use.
+// lostPasswords counts missing passwords that were in use.
 func lostPasswords(cr *v1alpha1.OnecloudCluster, all catalogue, missing []string) (lost int) {
 	for _, c := range all.components {
 		for effect, key := range map[string]string{

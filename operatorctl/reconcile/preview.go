@@ -20,16 +20,16 @@ import (
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
-// Preview is what an operator of this build would make of a cloud. It writes nothing.
+// Preview is what an operator of this build would make of a cloud.
 type Preview struct {
-	// Now is the release in force; an empty one if there is none. Next is the one that would follow it.
+	// Now is the release in force, empty if there is none. Next is the one that would follow it.
 	Now, Next *release.Release
-	// Redact takes the secrets of the cloud out of a text.
+	// Redact removes the secrets of the cloud from a text.
 	Redact func(string) string
 }
 
-// PreviewOf reads everything but the resource of the cloud itself from c, and past a cache from direct. Of the options, those count that say
-// what is made: the image of the operator, whether there are nodes and operations.
+// PreviewOf reads everything but the resource of the cloud itself from c, and from direct what must bypass a cache. It only uses the options that
+// affect the result: the operator's image, and whether there are nodes and operations. It writes nothing.
 func PreviewOf(ctx context.Context, c client.Client, direct client.Reader, o Options, cr *v1alpha1.OnecloudCluster) (Preview, error) {
 	r, err := New(c, direct, nil, Options{Audit: -1, Components: o.Components, Image: o.Image, WithoutNodes: o.WithoutNodes, Operations: o.Operations,
 		AtOnce: true})
@@ -68,21 +68,21 @@ func (r *Reconciler) preview(ctx context.Context, m *cloud, cr *v1alpha1.Oneclou
 		out.Next = out.Now
 	}
 	now, next := *out.Now, *out.Next
-	if !d.defaultsDue { // a default that a user has taken over is not written
+	if !d.defaultsDue { // a default that a user owns is not written
 		now.Objects, next.Objects = withoutDefaults(now.Objects), withoutDefaults(next.Objects)
 	}
 	now.Objects, next.Objects = append(before, s.withoutOptions(now.Objects)...), append(after, s.withoutOptions(next.Objects)...)
-	now.Effects = s.Cloud.Status.Effects // what was done once for a component that is off counts
+	now.Effects = s.Cloud.Status.Effects // effects of a disabled component count, too
 	out.Now, out.Next = &now, &next
 	return out, err
 }
 
-// withoutDefaults leaves out the defaults in the resource of the cloud.
+// withoutDefaults removes the defaults in the resource of the cloud.
 func withoutDefaults(objects []release.Object) []release.Object {
 	return slices.DeleteFunc(slices.Clone(objects), func(o release.Object) bool { return o.Kind == v1alpha1.Kind })
 }
 
-// withoutOptions leaves out of ConfigMaps what users have taken over: it stays as they set it.
+// withoutOptions removes the options that users own from ConfigMaps: they stay as they are.
 func (s State) withoutOptions(objects []release.Object) (out []release.Object) {
 	for _, o := range objects {
 		cm := s.Live.configMap(o.Name)
@@ -98,7 +98,7 @@ func (s State) withoutOptions(objects []release.Object) (out []release.Object) {
 	return out
 }
 
-// imagine goes on as if a preparation had been carried out. It returns the Secrets of credentials and certificates before and after.
+// imagine updates the State as if a preparation had been performed. It returns the Secrets of credentials and certificates before and after.
 func (s *State) imagine(p preparation) (before, after []release.Object, err error) {
 	if p.err != nil {
 		return nil, nil, p.err

@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// The read-only replica carries a component label of its own; it must not go when its component cannot be rendered for once.
+// The read-only replica has its own component label; it must stay when its component cannot be rendered.
 func TestTwinOfAComponentThatCannotBeRenderedIsKept(t *testing.T) {
 	cr := newCloud()
 	cr.Spec.Glance.SlaveReplicas = 1
@@ -42,8 +42,7 @@ func TestTwinOfAComponentThatCannotBeRenderedIsKept(t *testing.T) {
 	b.get(&appsv1.Deployment{}, twin.Name)
 }
 
-// onecloud-service-operator labels its objects with another name than its own. Pausing it, or an object of it that the API server does
-// not take, must not delete the others.
+// onecloud-service-operator labels its objects with another name. Pausing it, or a rejected object of it, must not delete the others.
 func TestComponentWithALabelOfItsOwnIsKept(t *testing.T) {
 	const name = "default-onecloud-service-operator"
 	refuse := false
@@ -77,7 +76,7 @@ func TestComponentWithALabelOfItsOwnIsKept(t *testing.T) {
 	}
 }
 
-// edit patches the cloud as a person does.
+// edit patches the cloud like a user.
 func (b *bench) edit(patch string) {
 	b.t.Helper()
 	if err := edit(b.t, &v1alpha1.OnecloudCluster{}, "default", patch)(b.api); err != nil {

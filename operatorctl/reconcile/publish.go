@@ -17,9 +17,9 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// Observer is informed of what reconciles do. The operator's metrics are the one there is.
+// Observer receives the results of reconciles. The operator's metrics are the only one.
 type Observer interface {
-	// Effect was tried.
+	// Effect is called for each attempted effect.
 	Effect(o effects.Outcome)
 	// Reconciled is called at the end of a reconcile.
 	Reconciled(cloud types.NamespacedName, s Summary)
@@ -33,7 +33,7 @@ func (noObserver) Effect(effects.Outcome)                   {}
 func (noObserver) Reconciled(types.NamespacedName, Summary) {}
 func (noObserver) Gone(types.NamespacedName)                {}
 
-// publish writes the status if it differs, and sends its events once it is written: a write that failed is made again, an event is not.
+// publish writes the status if it changed, and sends its events only after that: a failed write is repeated, an event is not.
 func (a actor) publish(ctx context.Context, m *cloud, s State, out *status.Cloud, events []pendingEvent) error {
 	before := s.Cloud.DeepCopy()
 	s.Cloud.Status = out.OnecloudClusterStatus

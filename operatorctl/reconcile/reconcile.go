@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reconcile brings one cloud to what its spec says. A reconcile is a pipeline of values: gather reads the State, resolve turns it into
-// what is Desired, plan compares both, execute acts, report says how the cloud is. Only execute writes; resolve, plan and report are pure.
-// Reconcile calls the stages in this order, and files call each other one way only.
+// Package reconcile makes one cloud match its spec. A reconcile is a pipeline of values: gather reads the State, resolve computes the Desired state,
+// plan compares both, execute acts, report describes the cloud. Only execute writes; resolve, plan and report are pure. Reconcile calls the stages in
+// this order, and the files of this package call each other in one direction only.
 package reconcile
 
 import (
@@ -29,42 +29,42 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
-// DefaultAudit is how often databases, accounts, services and endpoints are verified when nothing changed.
+// DefaultAudit is how often databases, accounts, services and endpoints are verified without a change.
 const DefaultAudit = 10 * time.Minute
 
-// Options of a Reconciler.
+// Options configures a Reconciler.
 type Options struct {
-	// Components are the catalogue; nil means the usual one.
+	// Components is the catalogue; nil means the built-in one.
 	Components []component.Component
-	// Image is the operator's own.
+	// Image is the operator's own image.
 	Image string
-	// WithoutNodes keeps it from reading nodes: the operator has no permission to.
+	// WithoutNodes is true if the operator has no permission to read nodes.
 	WithoutNodes bool
 	// Operations is true if operations may move clouds from one release to another, in waves.
 	Operations bool
-	// AtOnce is true if a changed version moves all components at once. Else it waits for an operation.
+	// AtOnce is true if a changed version moves all components at once. Otherwise it waits for an operation.
 	AtOnce bool
 	// Audit is how often everything outside Kubernetes is verified; 0 means DefaultAudit, negative never.
 	Audit time.Duration
-	// SpecsChecked is true if the API server checks specs by the CRD that is built in.
+	// SpecsChecked is true if the API server validates specs with the built-in CRD.
 	SpecsChecked bool
-	// Connections to databases and services.
+	// Connections configures the clients of databases and services.
 	Connections effects.Options
-	// Observer is informed of every reconcile; nil for none.
+	// Observer is called for every reconcile; nil for none.
 	Observer Observer
 	Log      *slog.Logger
 }
 
-// Reconciler brings clouds to what their specs say.
+// Reconciler makes clouds match their specs.
 type Reconciler struct {
 	options Options
 	reads   reader
 	acts    actor
-	// started is when this process began: the API server may have checked older clouds by another CRD.
+	// started is when this process began: the API server may have validated older clouds with another CRD.
 	started time.Time
 }
 
-// New makes a Reconciler that writes through c, and reads past its cache with direct.
+// New returns a Reconciler that writes through c, and bypasses its cache with direct.
 func New(c client.Client, direct client.Reader, rec events.EventRecorder, o Options) (*Reconciler, error) {
 	table, err := newCatalogue(o.Image, o.Components)
 	if err != nil {
@@ -88,10 +88,10 @@ func New(c client.Client, direct client.Reader, rec events.EventRecorder, o Opti
 	}, nil
 }
 
-// advanceFor is how long a reconcile goes on with what its own effects have made possible; after that, it reports first.
+// advanceFor is how long a reconcile continues with what its own effects made possible, before it reports.
 const advanceFor = time.Second
 
-// Reconcile looks at one cloud once.
+// Reconcile runs one reconcile of a cloud.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	m := r.reads.clouds.enter(req.NamespacedName, r.reads.now().Add(jitter(r.options.Audit, req.Name)))
 	defer r.reads.clouds.leave(m)
@@ -154,7 +154,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return r.requeue(state, desired, last, again, progress), nil
 }
 
-// requeue returns when the next reconcile is due if no watch brings one before.
+// requeue returns when the next reconcile is due without a watch event.
 func (r *Reconciler) requeue(s State, d *Desired, last last, again, progress bool) ctrl.Result {
 	switch {
 	case again:
@@ -173,8 +173,7 @@ func (r *Reconciler) requeue(s State, d *Desired, last last, again, progress boo
 	return ctrl.Result{RequeueAfter: max(next.Sub(r.reads.now()), soon)}
 }
 
-// What could not be read or pruned is tried again after a second, then after twice as long each time, at most a minute: a failing
-// request leaves no trace that a watch could bring.
+// Failed reads and deletions are retried with exponential backoff, from one second to one minute: a failed request causes no watch event.
 const (
 	firstRefusedRetry = time.Second
 	lastRefusedRetry  = time.Minute
@@ -184,7 +183,7 @@ func retryDelay(refusals int) time.Duration {
 	return min(firstRefusedRetry<<min(refusals, 10), lastRefusedRetry)
 }
 
-// forget drops everything about a cloud that is gone.
+// forget drops everything about a deleted cloud.
 func (r *Reconciler) forget(key types.NamespacedName) {
 	r.reads.clouds.mu.Lock()
 	defer r.reads.clouds.mu.Unlock()
@@ -198,10 +197,10 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	r.options.Observer.Gone(key)
 }
 
-// LastReconcile is when the last reconcile ended.
+// LastReconcile returns when the last reconcile ended.
 func (r *Reconciler) LastReconcile() time.Time { return time.Unix(0, r.reads.clouds.at.Load()) }
 
-// Rest drops what reconciles keep for the next ones, and answers to writes that the cache has seen.
+// Rest drops the caches of reconciles, and responses to writes that the cache shows by now.
 func (r *Reconciler) Rest(ctx context.Context) {
 	r.reads.clouds.mu.Lock()
 	all := maps.Clone(r.reads.clouds.of)
@@ -220,7 +219,7 @@ func (r *Reconciler) Rest(ctx context.Context) {
 	}
 }
 
-// CloudOf is the name of the cloud an object belongs to, "" if none.
+// CloudOf returns the name of the cloud that an object belongs to, "" if none.
 func (r *Reconciler) CloudOf(o client.Object) string {
 	if ref := metav1.GetControllerOf(o); ref != nil && ref.Kind == v1alpha1.Kind {
 		return ref.Name
@@ -235,19 +234,19 @@ func (r *Reconciler) CloudOf(o client.Object) string {
 	return name
 }
 
-// Deleted drops everything that is remembered of an object that is gone.
+// Deleted drops what the applier knows about a deleted object.
 func (r *Reconciler) Deleted(o client.Object) {
 	if gvk, err := apiutil.GVKForObject(o, r.acts.client.Scheme()); err == nil {
 		r.acts.applier.Forget(engine.Key{GVK: gvk, Namespace: o.GetNamespace(), Name: o.GetName()}, o.GetResourceVersion())
 	}
 }
 
-// Woken delivers clouds that something outside Kubernetes has happened to.
+// Woken returns the channel of clouds for which something happened outside Kubernetes.
 func (r *Reconciler) Woken() <-chan event.GenericEvent { return r.acts.woken }
 
-// jitter spreads audits of many clouds: between 1 and 1.25 times d, the same for the same name.
+// jitter spreads the audits of clouds: it returns between 1 and 1.25 times d, the same for the same name.
 func jitter(d time.Duration, name string) time.Duration {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(name)) // a hash never fails to write
+	_, _ = h.Write([]byte(name)) // a hash never fails
 	return d + d*time.Duration(h.Sum32()%256)/1024
 }

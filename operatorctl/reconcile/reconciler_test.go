@@ -31,8 +31,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/effects"
 )
 
-// bench is a reconciler on a client in memory. Nothing outside Kubernetes can be reached. cache is what the reconciler reads, api what
-// is really there: they differ where a test says that the cache does not see something.
+// bench is a reconciler on a fake client. Nothing outside Kubernetes is reachable. cache is what the reconciler reads, api the real state: they
+// differ in tests of a stale cache.
 type bench struct {
 	t      *testing.T
 	r      *Reconciler
@@ -41,13 +41,13 @@ type bench struct {
 	clock  time.Time
 }
 
-// TestMain lets the collector wait: the client in memory decodes and encodes each object several times.
+// TestMain makes the garbage collector run less often: the fake client decodes and encodes each object several times.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(400)
 	m.Run()
 }
 
-// b0 is when every bench starts.
+// b0 is the start time of every bench.
 var b0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func request() ctrl.Request { return ctrl.Request{NamespacedName: cloudKey} }
@@ -63,8 +63,7 @@ func newCloud() *v1alpha1.OnecloudCluster {
 	}
 }
 
-// testScheme knows the kinds that a cloud consists of, and no others: the client in memory goes through all kinds of its scheme at every
-// write.
+// testScheme has only the kinds of a cloud's objects: the fake client goes through all kinds of its scheme at every write.
 func testScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{

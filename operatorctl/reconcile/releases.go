@@ -24,7 +24,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
-// record keeps what is to be applied as the next release, before it is applied. It does nothing if that is the release in force.
+// record stores what is about to be applied as the next release. It does nothing if that is the release in force.
 func (a actor) record(ctx context.Context, m *cloud, s State, d *Desired) (State, error) {
 	next, err := repeated(s)
 	again := next != nil
@@ -59,7 +59,7 @@ func (a actor) record(ctx context.Context, m *cloud, s State, d *Desired) (State
 	s.Live.objects[engine.KeyOf(secret)] = kept
 	s.Releases.kept[next.Revision], s.Releases.current, s.Releases.asked = kept, next.Index(), false
 	m.memos.index.keep(string(kept.UID)+"/"+kept.ResourceVersion, s.Releases.current)
-	if again { // what it renders is worked out anew
+	if again { // its objects are rendered again
 		s.Releases.rollout.repeated = true
 		m.memos.desired.drop()
 		return s, nil
@@ -74,7 +74,7 @@ func (a actor) record(ctx context.Context, m *cloud, s State, d *Desired) (State
 	return s, nil
 }
 
-// repeated is the next release if it is to repeat an earlier one, nil if it does already.
+// repeated returns the next release if it must repeat an earlier one, nil if not, or if that is done.
 func repeated(s State) (*release.Release, error) {
 	if s.Releases.rollout == nil || s.Releases.rollout.Hold || s.Releases.rollout.Of == 0 || s.Releases.rollout.repeated {
 		return nil, nil //nolint:nilnil // documented
@@ -94,7 +94,7 @@ func repeated(s State) (*release.Release, error) {
 	return next, nil
 }
 
-// nextRelease is what is to be applied, if that is another release than the one in force; else nil. It is pure.
+// nextRelease returns what is about to be applied if it differs from the release in force, otherwise nil. It is pure.
 func nextRelease(s State, d *Desired) (*release.Release, error) {
 	n := &release.Release{
 		Summary:  release.Summary{Time: metav1.NewTime(s.Now), Version: d.Cluster.Version, Operator: version.Version},
@@ -106,7 +106,7 @@ func nextRelease(s State, d *Desired) (*release.Release, error) {
 	if err := keepObjects(s, d, n); err != nil {
 		return nil, err
 	}
-	// An update always makes a release: the next build must be asked for anew.
+	// An update always makes a release: moving to the next build must be requested again.
 	if s.Releases.current != nil && !s.Releases.asked && !changed(s.Releases.current, n) {
 		return nil, nil //nolint:nilnil // documented
 	}
@@ -117,7 +117,7 @@ func nextRelease(s State, d *Desired) (*release.Release, error) {
 	return n, nil
 }
 
-// nextRevision follows that in force, which may be lost, and those of a cloud of this name that was deleted.
+// nextRevision returns the revision after the one in force, which may be lost, and after those of a deleted cloud with this name.
 func nextRevision(s State) int {
 	next := s.Cloud.Status.Release.Revision + 1
 	for _, o := range s.Live.objects {
@@ -126,7 +126,7 @@ func nextRevision(s State) int {
 	return next
 }
 
-// changed is true if objects or effects of a release differ.
+// changed reports whether objects or effects of two releases differ.
 func changed(a, b *release.Release) bool {
 	hashes := map[string]string{}
 	for _, o := range a.Objects {
@@ -145,7 +145,7 @@ func changed(a, b *release.Release) bool {
 	return len(a.Objects) != len(b.Objects)
 }
 
-// keepObjects puts the objects into a release. A component that cannot be rendered keeps those it has.
+// keepObjects adds the objects to a release. A component that cannot be rendered keeps its previous ones.
 func keepObjects(s State, d *Desired, n *release.Release) error {
 	hash, err := engine.Hash(d.Defaults.Object)
 	if err != nil {
@@ -187,7 +187,7 @@ func keepObjects(s State, d *Desired, n *release.Release) error {
 	return nil
 }
 
-// rendered is what a release is rendered from.
+// rendered returns the inputs of a release.
 func rendered(s State, d *Desired) release.From {
 	f := release.From{
 		Cloud:       &v1alpha1.OnecloudCluster{TypeMeta: s.Cloud.TypeMeta, ObjectMeta: *s.Cloud.ObjectMeta.DeepCopy(), Spec: *s.Cloud.Spec.DeepCopy()},
@@ -209,10 +209,10 @@ func rendered(s State, d *Desired) release.From {
 	return f
 }
 
-// unrelated are annotations of a cloud that say how to move it, or what the operator has noted.
+// unrelated lists annotations of a cloud that are about its updates, or that the operator sets.
 var unrelated = []string{v1alpha1.AnnotationUpdateFrom, v1alpha1.AnnotationAtOnce, v1alpha1.AnnotationDefaultImages}
 
-// reasons are who changed the spec and what changed since the last release.
+// reasons returns who changed the spec, and the changes since the last release.
 func reasons(s State, n *release.Release) (by string, why []string) {
 	if gone := s.Cloud.Status.Release.Revision; s.Releases.current == nil && gone > 0 {
 		return lastEditor(s.Cloud), []string{fmt.Sprintf("release %d is lost", gone)}
@@ -273,12 +273,12 @@ func reasons(s State, n *release.Release) (by string, why []string) {
 	return by, why
 }
 
-// Chosen are the fields of the spec that are not defaults.
+// Chosen returns the fields of the spec that are not defaults.
 func Chosen(cloud *v1alpha1.OnecloudCluster) map[string]any {
 	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&cloud.Spec)
 	owned, unknown := resolve.NewOwned(cloud)
 	if err != nil || unknown != nil {
-		return nil // it was resolved, so this cannot be
+		return nil // cannot happen: it was resolved
 	}
 	return pick(spec, nil, owned)
 }
@@ -298,7 +298,7 @@ func pick(m map[string]any, path []string, owned *resolve.Owned) map[string]any 
 	return out
 }
 
-// lastEditor is the field manager that changed the spec last.
+// lastEditor returns the field manager that last changed the spec.
 func lastEditor(cloud *v1alpha1.OnecloudCluster) (name string) {
 	var last metav1.Time
 	for _, m := range cloud.ManagedFields {

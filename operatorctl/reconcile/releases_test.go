@@ -25,7 +25,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
-// settle makes the cloud run: every effect is done, and every workload serves.
+// settle makes the cloud run: all effects are done, and all workloads serve.
 func (b *bench) settle() {
 	b.t.Helper()
 	if !b.settleAll() {
@@ -38,7 +38,7 @@ func (b *bench) settle() {
 	}
 }
 
-// settleAll is settle of a cloud with components that may be Degraded, and reports whether it is Ready.
+// settleAll is settle for a cloud whose components may be Degraded, and reports whether it is Ready.
 func (b *bench) settleAll() bool {
 	b.t.Helper()
 	rest := ""
@@ -47,10 +47,10 @@ func (b *bench) settleAll() bool {
 		cr := b.cloud()
 		m := b.r.reads.clouds.of[cloudKey]
 		d := m.memos.desired.value
-		if d == nil { // a release was made: it is worked out anew
+		if d == nil { // a new release: it is resolved again
 			continue
 		}
-		m.effects = effects.NewMemory() // nothing can be reached: what was tried has failed
+		m.effects = effects.NewMemory() // nothing is reachable: all attempts have failed
 		if cr.Status.Effects == nil {
 			cr.Status.Effects = map[string]string{}
 		}
@@ -70,7 +70,7 @@ func (b *bench) settleAll() bool {
 	return meta.IsStatusConditionTrue(b.cloud().Status.Conditions, v1alpha1.ConditionReady)
 }
 
-// serve makes every workload serve what it has.
+// serve makes every workload serve its current version.
 func (b *bench) serve() {
 	b.t.Helper()
 	var deployments appsv1.DeploymentList
@@ -128,7 +128,8 @@ func (c *catalogue) add(one component.Component) {
 	c.components, c.names, c.order = append(c.components, one), append(c.names, one.Name), append(c.order, one.Name)
 }
 
-// newer is another build of the operator: another pod template, an option, a port, a database more, a component more and one less.
+// newer changes the catalogue to that of another build: another pod template, option and port, an additional database, one component more and one
+// less.
 func newer(c *catalogue) {
 	c.edit("glance", func(c *component.Component) {
 		c.Workload.Command = append(slices.Clone(c.Workload.Command), "--newer")
@@ -180,7 +181,7 @@ func (b *bench) release() *release.Release {
 	return r
 }
 
-// Another build of the operator writes nothing to a running cloud, whatever it renders otherwise, and says what an update would change.
+// Another build of the operator writes nothing to a running cloud, whatever it renders, and shows what an update would change.
 func TestAnotherBuildWritesNothing(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	b.settle()
@@ -213,7 +214,7 @@ func TestAnotherBuildWritesNothing(t *testing.T) {
 	}
 }
 
-// What is damaged or lost is repaired to the release, not to what another build renders.
+// Damaged or lost objects are restored to the release, not to what another build renders.
 func TestRepairIsToTheRelease(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	b.settle()
@@ -247,7 +248,7 @@ func TestRepairIsToTheRelease(t *testing.T) {
 	}
 }
 
-// A change under another build changes what it asks for, and brings nothing of what the build does otherwise.
+// A change under another build is applied alone, without the differences of that build.
 func TestChangeUnderAnotherBuild(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	b.settle()
@@ -274,7 +275,7 @@ func TestChangeUnderAnotherBuild(t *testing.T) {
 	}
 }
 
-// An update brings the cloud to the build; so does another version of the cloud.
+// An update moves the cloud to the build; so does another version of the cloud.
 func TestUpdateToAnotherBuild(t *testing.T) {
 	for what, patch := range map[string]func(*v1alpha1.OnecloudCluster) string{
 		"annotation": func(c *v1alpha1.OnecloudCluster) string {
@@ -312,7 +313,7 @@ func TestUpdateToAnotherBuild(t *testing.T) {
 	}
 }
 
-// coldAs is cold for another build.
+// coldAs is cold with another build.
 func (b *bench) coldAs(change func(*catalogue)) []string {
 	b.t.Helper()
 	var wrote []string

@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// The catalogue sends no client to read-only replicas that do not answer.
+// The service catalogue sends no client to read-only replicas that do not answer.
 func TestEndpointOfReplicasThatAreDown(t *testing.T) {
 	planned := func(replicas, available int32) string {
 		t.Helper()

@@ -23,7 +23,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// report says how the cloud is. It is pure. It returns the status, the events, and what the next reconcile has to know.
+// report returns the status of the cloud, its events, and what the next reconcile must know. It is pure.
 func report(s State, d *Desired) (*status.Cloud, []pendingEvent, last) {
 	before, out := s.Cloud.Status, status.Of(s.Cloud, s.Now)
 	out.ObservedGeneration, out.Fixed = s.Cloud.Generation, admission.Fixed(&s.Cloud.Spec)
@@ -56,7 +56,7 @@ func report(s State, d *Desired) (*status.Cloud, []pendingEvent, last) {
 	return out, slices.Concat(conditionEvents(before, now), transitions(before, now), nodes), next
 }
 
-// conditions judges the cloud as a whole.
+// conditions sets the conditions of the cloud as a whole.
 func conditions(s State, d *Desired, out *status.Cloud) {
 	out.Summarize()
 	if s.Releases.waiting != "" {
@@ -85,13 +85,13 @@ func conditions(s State, d *Desired, out *status.Cloud) {
 func proveBackups(s State, out *status.Cloud) {
 	var history backup.History
 	if cm := s.Live.configMap(backup.HistoryName); cm != nil {
-		history, _ = backup.ParseHistory(cm.Data[backup.HistoryKey]) // one that is damaged is none: the next backup writes it anew
+		history, _ = backup.ParseHistory(cm.Data[backup.HistoryKey]) // a damaged history counts as none: the next backup writes a new one
 	}
 	job, _ := s.Live.objects[engine.Key{GVK: batchv1.SchemeGroupVersion.WithKind("CronJob"), Namespace: s.Live.namespace, Name: s.Cloud.Name + "-backup"}].(*batchv1.CronJob)
 	out.ProveBackups(history, job)
 }
 
-// servedBy is, by Secret, the hash of the CA certificates that all pods run with.
+// servedBy returns the hash of the CA certificates that all pods run with, by Secret.
 func servedBy(s State, d *Desired, seen map[string]observation) map[string]string {
 	for _, c := range d.Components {
 		if o := seen[c.Name]; c.Enabled && (brokenBy(s, d, c) != nil || o.paused || len(o.gates) > 0 || !o.serving) {
@@ -101,7 +101,7 @@ func servedBy(s State, d *Desired, seen map[string]observation) map[string]strin
 	return maps.Clone(d.Certificates.Trust)
 }
 
-// goesOn is true if what was reported makes another reconcile possible at once: the next step of a CA rotation, or an option that depends on
+// goesOn reports whether the reported state allows another reconcile immediately: the next step of a CA rotation, or an option that depends on
 // whether the identity service has the administrator's password.
 func (l last) goesOn(s State, d *Desired) bool {
 	for secret, hash := range l.served {
@@ -117,11 +117,11 @@ type Summary struct {
 	Changes []engine.Change
 	// Open counts the effects that are not done.
 	Open map[effects.State]int
-	// RenewAt is when the next certificate is renewed, AuditAt when the next audit is due; zero for never.
+	// RenewAt is when the next certificate is renewed, AuditAt when the next audit is due; zero means never.
 	RenewAt, AuditAt time.Time
 }
 
-// summary is what the metrics show of a reconcile.
+// summary returns the values for the metrics.
 func summary(s State, d *Desired, next last, audits bool) Summary {
 	out := Summary{Changes: s.Done.Changes, RenewAt: d.Certificates.RenewAt, Open: map[effects.State]int{}}
 	if audits {
@@ -135,7 +135,7 @@ func summary(s State, d *Desired, next last, audits bool) Summary {
 	return out
 }
 
-// observed is what package status judges a component by.
+// observed returns the input of package status for a component.
 func observed(s State, d *Desired, c *target, seen observation) status.Observed {
 	done := s.outcome(c.Name)
 	o := status.Observed{
@@ -172,7 +172,7 @@ func observed(s State, d *Desired, c *target, seen observation) status.Observed 
 	return o
 }
 
-// ignored are the fields of the spec that have no effect, and the reason of the condition that says so.
+// ignored returns the fields of the spec without effect, and the reason of the condition that reports them.
 func ignored(s State, d *Desired) (reason string, list []string) {
 	for _, n := range d.Notices {
 		list = append(list, n.String())
@@ -189,18 +189,18 @@ func ignored(s State, d *Desired) (reason string, list []string) {
 	return reason, list
 }
 
-// redact takes the secrets of the cloud out of errors and logs of services.
+// redact removes the secrets of the cloud from errors and logs of services.
 func redact(s string, secrets component.Credentials) string {
 	if s == "" {
 		return s
 	}
-	const short = 6 // shorter ones would blacken ordinary words
+	const short = 6 // shorter ones would mask ordinary words
 	for _, secret := range secrets {
 		if len(secret) < short {
 			continue
 		}
 		s = strings.ReplaceAll(s, secret, "***")
-		// A long message was cut, perhaps in the middle of the secret.
+		// A long message may have been cut in the middle of a secret.
 		for n := len(secret) - 1; n >= short && strings.Contains(s, "…"); n-- {
 			s = strings.ReplaceAll(s, secret[:n]+"…", "***…")
 		}

@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// The pass that sees the last component on the new release says so: there may be no other pass before the next audit.
+// The reconcile that sees the last component on the new release reports it: there may be no other before the next audit.
 func TestUpgradeEndsInThePassThatSeesItsEnd(t *testing.T) {
 	cr := newCloud()
 	cr.Status.Version, cr.Status.Phase = "v4.0.0", v1alpha1.PhaseUpgrading
@@ -37,7 +37,7 @@ func TestUpgradeEndsInThePassThatSeesItsEnd(t *testing.T) {
 	}
 }
 
-// TestEventsAboutBackups: a backup that is no longer fresh, or cannot be proven, raises a warning once, and a proven one takes it back.
+// TestEventsAboutBackups checks that an outdated or unproven backup causes one warning, and a proven one clears it.
 func TestEventsAboutBackups(t *testing.T) {
 	now := b0.Add(1000 * time.Hour)
 	cr := newCloud()
@@ -78,7 +78,7 @@ func TestEventsAboutBackups(t *testing.T) {
 	}
 }
 
-// Messages are cut before they are redacted; a cut in the middle of a secret must not leave its beginning.
+// Messages are truncated before they are redacted; truncation within a secret must not leave its beginning.
 func TestRedactedSecretThatWasCut(t *testing.T) {
 	secrets := component.Credentials{"a": "abcdefghijklmnopqrstuvwx"}
 	for in, want := range map[string]string{

@@ -13,11 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// A cloud that has not changed is looked at without a request: what is read comes from the cache, and nothing goes past it. An operator that has
-// just started asks nothing either.
+// An unchanged cloud is reconciled without a request: everything is read from the cache. That also holds for a newly started operator.
 func TestUnchangedCloudCostsNoRequest(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
-	for range 6 { // the client in memory needs some until the defaults have their owner
+	for range 6 { // the fake client needs a few until the defaults have their owner
 		b.reconcile()
 	}
 	var asked []string

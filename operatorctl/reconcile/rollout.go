@@ -24,16 +24,16 @@ type rollout struct {
 	v1alpha1.Rollout
 	operation string
 	reverting bool
-	// released are the objects of the release From, by component.
+	// released holds the objects of the release From, by component.
 	released map[string][]release.Object
 	// repeated is true if the release Of was repeated.
 	repeated bool
-	// forgotten are the effects that the databases no longer hold, because their copies of before take their place: what was recorded of each then,
-	// "" if nothing.
+	// forgotten holds the effects that the databases lose when earlier backups replace them, with the hash that was recorded at that time, "" if there
+	// was none.
 	forgotten map[string]string
 }
 
-// rollout returns the operation of a cloud that has begun and has not ended, and the last one if it failed; nil if there is none.
+// rollout returns the running operation of a cloud, and the last one if it failed; nil if there is none.
 func (r reader) rollout(ctx context.Context, cr *v1alpha1.OnecloudCluster) (running, failed *v1alpha1.OnecloudOperation, err error) {
 	if !r.operations {
 		return nil, nil, nil
@@ -50,8 +50,8 @@ func (r reader) rollout(ctx context.Context, cr *v1alpha1.OnecloudCluster) (runn
 	return running, lastFailed(cr.Name, list.Items), nil
 }
 
-// lastFailed is the last of the operations that were to move a cloud and have decided whether they can, if it did not move it; else nil. One that
-// was cancelled before it changed anything decides nothing. It is pure.
+// lastFailed returns the last update or rollback that decided whether it can move a cloud, if it did not move it; otherwise nil. One that was
+// cancelled before it changed anything decides nothing. It is pure.
 func lastFailed(cloud string, all []v1alpha1.OnecloudOperation) (failed *v1alpha1.OnecloudOperation) {
 	var last *v1alpha1.OnecloudOperation
 	for i := range all {
@@ -70,13 +70,14 @@ func lastFailed(cloud string, all []v1alpha1.OnecloudOperation) (failed *v1alpha
 	return nil
 }
 
-// later reports whether an operation ran after another one. They run one at a time. Times have whole seconds, and an earlier operator numbered no turns.
+// later reports whether an operation ran after another one. They run one at a time. Times are in whole seconds, and an earlier operator did not set
+// Turn.
 func later(a, b *v1alpha1.OnecloudOperation) bool {
 	return cmp.Or(a.Status.Start.Compare(b.Status.Start.Time), cmp.Compare(a.Status.Turn, b.Status.Turn), a.Status.End.Compare(b.Status.End.Time)) > 0
 }
 
-// heed makes the State follow the operation that runs, and returns whether this build may render another release now. changed is true if a user
-// has asked for another version, or for what this build renders: only an operation brings that.
+// heed makes the State follow the running operation, and reports whether this build may render another release now. changed is true if a user asked
+// for another version, or for what this build renders: only an operation applies that.
 func (s *State) heed(m *cloud, running *v1alpha1.OnecloudOperation, changed bool) (moved bool, err error) {
 	s.Releases.asked = false
 	if wants := s.Cloud.Spec.Version; changed && wants != s.Releases.current.Version {
@@ -87,7 +88,7 @@ func (s *State) heed(m *cloud, running *v1alpha1.OnecloudOperation, changed bool
 	}
 	r := &rollout{Rollout: *running.Status.Rollout, operation: running.Name, reverting: running.Status.Phase == v1alpha1.OperationReverting ||
 		slices.ContainsFunc(running.Status.Steps, func(p v1alpha1.OperationStep) bool { return p.Revert })}
-	if r.From == 0 && r.Hold { // it learns from the status which one that is
+	if r.From == 0 && r.Hold { // the operation learns the revision from the status
 		r.From = s.Releases.current.Revision
 	}
 	secret := s.Releases.kept[r.From]
@@ -123,13 +124,13 @@ func (s *State) heed(m *cloud, running *v1alpha1.OnecloudOperation, changed bool
 	if r.Hold || r.Of != 0 || s.Releases.current.Revision != r.From {
 		return false, nil
 	}
-	s.Releases.asked = true // the next release, once
+	s.Releases.asked = true // once, for the next release
 	s.Releases.waiting, s.Cloud.Spec.Version = "", cmp.Or(wantedVersion(running), s.Releases.current.Version)
 	return true, nil
 }
 
-// forget compares the effects of the release in force with those of the release whose databases come back, while services are stopped for that. An
-// account that the new release needs and the old one did not have is gone then, and would not be made again by the next update.
+// forget returns the effects in which the release in force differs from the one whose databases are restored, with their hashes there, while services
+// are stopped for that. An account that only the new release needs is gone then; if it stayed recorded, the next update would not create it.
 func (r *rollout) forget(kept map[int]*corev1.Secret, now *release.Release) (map[string]string, error) {
 	if len(r.Stopped) == 0 {
 		return nil, nil
@@ -154,7 +155,7 @@ func (r *rollout) forget(kept map[int]*corev1.Secret, now *release.Release) (map
 	return out, nil
 }
 
-// wantedVersion is the version that the spec has when an update makes its release: its step wrote it there.
+// wantedVersion returns the version of the spec when an update makes its release: a step of the update wrote it there.
 func wantedVersion(o *v1alpha1.OnecloudOperation) string {
 	if o.Spec.Update == nil {
 		return ""
@@ -169,7 +170,7 @@ func (r *rollout) phase() v1alpha1.Phase {
 	return v1alpha1.PhaseUpgrading
 }
 
-// seen is what the status says of it.
+// seen returns the status of the rollout.
 func (r *rollout) seen() *v1alpha1.RolloutStatus {
 	seen := &v1alpha1.RolloutStatus{Operation: r.operation, Hold: r.Hold, Steer: r.Steer, Reached: r.Reached, Stopped: r.Stopped}
 	if r.repeated {
@@ -178,8 +179,7 @@ func (r *rollout) seen() *v1alpha1.RolloutStatus {
 	return seen
 }
 
-// during is what the cloud is to be while an operation moves it: each component whose wave is not reached is as it was in the release From. It is
-// pure.
+// during returns the desired state while an operation moves a cloud: components whose wave is not reached stay as in the release From. It is pure.
 func (d *Desired) during(s State, scheme *runtime.Scheme) (*Desired, error) {
 	if s.Releases.rollout == nil {
 		return d, nil
@@ -203,7 +203,7 @@ func (d *Desired) during(s State, scheme *runtime.Scheme) (*Desired, error) {
 		if name == "" || d.component(name) != nil {
 			continue
 		}
-		gone := &target{Resolved: component.Resolved{Component: component.Component{Name: name}}, foreign: true} // this release has it no longer
+		gone := &target{Resolved: component.Resolved{Component: component.Component{Name: name}}, foreign: true} // this release no longer has it
 		now, err := s.Releases.rollout.hold(s, d, gone, h)
 		if err != nil {
 			return nil, err
@@ -223,7 +223,7 @@ func (d *Desired) during(s State, scheme *runtime.Scheme) (*Desired, error) {
 	return &out, nil
 }
 
-// hold returns the component as it was in the release From, or c itself if its wave is reached or nothing of it differs.
+// hold returns the component as in the release From, or c itself if its wave is reached or nothing differs.
 func (r *rollout) hold(s State, d *Desired, c *target, h holding) (*target, error) {
 	why := r.waits(c.Name)
 	if why == "" || c.err != nil {
@@ -253,7 +253,7 @@ func (r *rollout) hold(s State, d *Desired, c *target, h holding) (*target, erro
 	return &out, nil
 }
 
-// waits is what a component waits for, "" if its wave is reached.
+// waits describes what a component waits for, "" if its wave is reached.
 func (r *rollout) waits(name string) string {
 	for i, w := range r.Waves {
 		if slices.Contains(w.Components, name) {
@@ -263,13 +263,13 @@ func (r *rollout) waits(name string) string {
 			return fmt.Sprintf("waits for wave %d of operation %s", i+1, r.operation)
 		}
 	}
-	if r.Reached < len(r.Waves) { // what no wave names goes with the last
+	if r.Reached < len(r.Waves) { // components in no wave go with the last
 		return fmt.Sprintf("waits for wave %d of operation %s", len(r.Waves), r.operation)
 	}
 	return ""
 }
 
-// stop returns the component without pods if it is to be stopped, else c itself.
+// stop returns the component without pods if it must be stopped, else c itself.
 func (r *rollout) stop(c *target) *target {
 	if !slices.Contains(r.Stopped, c.Name) {
 		return c

@@ -40,8 +40,8 @@ func (b *bench) wantVersions(what, keystone, region, glance string) {
 	}
 }
 
-// A changed version moves nothing until an operation lets it: wave by wave there, and back to the very objects of before. It is a cloud of all components
-// where everything is tried (OCADM_SWEEP).
+// A changed version moves nothing until an operation does: wave by wave forward, and back to exactly the earlier objects. A full run (OCADM_SWEEP) uses a
+// cloud of all components.
 func TestOnlyAnOperationMovesTheRelease(t *testing.T) {
 	b := newBench(t, interceptor.Funcs{}, newCloud())
 	if os.Getenv("OCADM_SWEEP") == "" {
@@ -101,7 +101,7 @@ func TestOnlyAnOperationMovesTheRelease(t *testing.T) {
 	b.wantVersions("wave 1", next, old, old)
 	step(func(o *v1alpha1.OnecloudOperation) { o.Status.Rollout.Reached = 2 })
 	b.wantVersions("wave 2", next, next, old)
-	// A lost workload of a wave that is not reached comes back as it was.
+	// A lost workload of a wave that is not reached is restored as it was.
 	glance := &appsv1.Deployment{}
 	b.get(glance, "default-glance")
 	if err := b.api.Delete(t.Context(), glance); err != nil {
@@ -109,7 +109,7 @@ func TestOnlyAnOperationMovesTheRelease(t *testing.T) {
 	}
 	rest()
 	b.wantVersions("after a loss", next, next, old)
-	// What is to be stopped is, also behind one that is: nothing has to be available for that.
+	// Components are stopped even behind stopped ones: nothing has to be available for that.
 	step(func(o *v1alpha1.OnecloudOperation) { o.Status.Rollout.Stopped = []string{"keystone", "region"} })
 	for name, want := range map[string]int32{"keystone": 0, "region": 0, "glance": 1} {
 		d := &appsv1.Deployment{}
@@ -121,7 +121,7 @@ func TestOnlyAnOperationMovesTheRelease(t *testing.T) {
 		t.Errorf("%+v", c.Status.Rollout)
 	}
 	step(func(o *v1alpha1.OnecloudOperation) { o.Status.Rollout.Stopped = nil })
-	// Back.
+	// Roll back.
 	step(func(o *v1alpha1.OnecloudOperation) {
 		o.Status.Phase, o.Status.Rollout.Reached = v1alpha1.OperationReverting, 0
 	})
@@ -145,7 +145,7 @@ func TestOnlyAnOperationMovesTheRelease(t *testing.T) {
 	}
 }
 
-// Databases that come back know nothing of what the next release did in them, and all of what the release of before did.
+// Restored databases lack what the next release did in them, and have everything that the earlier release did.
 func TestForget(t *testing.T) {
 	kept := map[int]*corev1.Secret{}
 	made := func(revision int, effects map[string]string) *release.Release {
@@ -181,7 +181,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestMovesAtOnce: a changed version waits for an operation as soon as the identity service has served, whatever the other components did since.
+// TestMovesAtOnce checks that a changed version waits for an operation once the identity service has served, whatever the other components did since.
 func TestMovesAtOnce(t *testing.T) {
 	served := func(c *v1alpha1.OnecloudCluster) {
 		c.Status.Version, c.Status.Effects = "", map[string]string{v1alpha1.EffectServed: "h"}
@@ -229,7 +229,7 @@ func TestMovesAtOnce(t *testing.T) {
 	}
 }
 
-// TestLastFailed: the last operation that has decided counts, and one that moves the cloud, or has, takes the failure of an earlier one back.
+// TestLastFailed checks that the last operation that decided counts, and that one that moves or moved the cloud clears an earlier failure.
 func TestLastFailed(t *testing.T) {
 	op := func(name, action string, phase v1alpha1.OperationPhase, minute int, moved bool) v1alpha1.OnecloudOperation {
 		o := v1alpha1.OnecloudOperation{Spec: v1alpha1.OnecloudOperationSpec{Cloud: "default", Action: action}}
@@ -241,7 +241,7 @@ func TestLastFailed(t *testing.T) {
 	}
 	refused := op("refused", v1alpha1.ActionUpdate, v1alpha1.OperationFailed, 1, false)
 	turn := func(o v1alpha1.OnecloudOperation, n int64) v1alpha1.OnecloudOperation {
-		o.Status.Turn, o.Status.End = n, o.Status.Start // within one second
+		o.Status.Turn, o.Status.End = n, o.Status.Start // within the same second
 		return o
 	}
 	again := op("again", v1alpha1.ActionUpdate, v1alpha1.OperationFailed, 1, false)
@@ -275,7 +275,7 @@ func TestLastFailed(t *testing.T) {
 	}
 }
 
-// Only an operation moves a cloud, also one that a file has replaced ("kubectl replace"): such a file lacks the finalizer, and perhaps the version.
+// Only an operation moves a cloud, even one replaced by a file ("kubectl replace"), which lacks the finalizer and perhaps the version.
 func TestReplacedCloudStaysAtItsRelease(t *testing.T) {
 	for what, patch := range map[string]string{
 		"another version": `{"metadata":{"finalizers":null},"spec":{"version":"v4.0.9"}}`,

@@ -19,8 +19,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
-// gatherSecrets reads the Secrets of a cloud. Where the cache has no CA, the API server is asked: a cache that is behind, or a lost label,
-// must not replace the CA of a running cloud.
+// gatherSecrets reads the Secrets of a cloud. If the cache has no CA, it asks the API server: a stale cache or a lost label must not replace the CA
+// of a running cloud.
 func (r reader) gatherSecrets(ctx context.Context, m *cloud, s *State) error {
 	name := s.Cloud.Name
 	s.Secrets.credentials = s.Live.secret(secrets.CredentialsSecret(name))
@@ -47,7 +47,7 @@ func (r reader) gatherCertificates(ctx context.Context, m *cloud, s *State) erro
 			found = nil
 		}
 		if provided := m.provided; found == nil && provided != nil && provided.Name == name && !s.Audit {
-			found = provided // it need not bear our labels
+			found = provided // it may lack our labels
 		}
 		if found == nil && mustAsk {
 			found = &corev1.Secret{}
@@ -74,7 +74,7 @@ func (r reader) gatherCertificates(ctx context.Context, m *cloud, s *State) erro
 		}
 	}
 	for _, name := range secrets.EtcdSecrets(s.Cloud.Name) {
-		if err := read(name, "", s.Secrets.certificates[ca] != nil); err != nil { // without a CA there is nothing to keep
+		if err := read(name, "", s.Secrets.certificates[ca] != nil); err != nil { // without a CA, there is nothing to keep
 			return err
 		}
 	}
@@ -85,7 +85,7 @@ func (r reader) gatherCertificates(ctx context.Context, m *cloud, s *State) erro
 	return nil
 }
 
-// wantedCredentials are the passwords of a cloud.
+// wantedCredentials returns the passwords of a cloud.
 func wantedCredentials(s State) secrets.Values {
 	v := secrets.Values{ID: string(s.Cloud.UID), Chosen: map[string]string{}}
 	for _, one := range s.Catalog.components {
@@ -98,7 +98,7 @@ func wantedCredentials(s State) secrets.Values {
 	return v
 }
 
-// comesWithUpdate is true if only this build needs a password.
+// comesWithUpdate reports whether only this build needs a password, not the release.
 func (s State) comesWithUpdate(credential string) bool {
 	if s.Releases.current == nil || s.Releases.free {
 		return false
@@ -107,7 +107,7 @@ func (s State) comesWithUpdate(credential string) bool {
 	return !had
 }
 
-// certificatesKey is a hash of everything that the certificates depend on; "" if some are missing, or are a user's.
+// certificatesKey returns a hash of all inputs of the certificates; "" if any is missing, or is a user's.
 func certificatesKey(s State) string {
 	h := sha256.New()
 	fmt.Fprintln(h, s.Cloud.UID, s.Cloud.Generation, s.address(), s.Last.served)
@@ -121,7 +121,7 @@ func certificatesKey(s State) string {
 	return string(h.Sum(nil))
 }
 
-// certificateNames are those of the certificate of the services.
+// certificateNames returns the names in the service certificate.
 func certificateNames(s State) []string {
 	names := func(address string, spec v1alpha1.OnecloudClusterSpec) []string {
 		return secrets.ServiceNames(s.Cloud.Name, s.Cloud.Namespace, s.Catalog.components, append([]string{address}, spec.CertSANs...)...)
@@ -130,7 +130,7 @@ func certificateNames(s State) []string {
 	if s.Releases.current == nil || s.Releases.free {
 		return now
 	}
-	// A name that only another build asks for comes with the update: every pod mounts the certificate.
+	// A name that only another build adds comes with the update: every pod mounts the certificate.
 	base := names(s.Releases.current.From.Address, s.Releases.current.From.Cloud.Spec)
 	now = slices.DeleteFunc(now, func(n string) bool { return slices.Contains(base, n) && !slices.Contains(s.Releases.current.Names, n) })
 	for _, n := range s.Releases.current.Names {
@@ -141,7 +141,7 @@ func certificateNames(s State) []string {
 	return now
 }
 
-// certificateObjects are the Secrets of certificates. They belong to the cloud, but outlive it where databases do.
+// certificateObjects returns the Secrets of certificates. The cloud owns them, but they outlive it where databases do.
 func certificateObjects(s State) []client.Object {
 	var out []client.Object
 	for _, made := range s.Secrets.current.Secrets {

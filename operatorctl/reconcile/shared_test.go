@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// The names of the databases are the same in every cloud: the second one on a server would take over, and might drop, those of the first.
+// Database names are the same in every cloud: a second cloud on a server would take over, and might drop, those of the first.
 func TestSecondCloudOnADatabaseServerIsNotMade(t *testing.T) {
 	first, second := newCloud(), newCloud()
 	first.CreationTimestamp = metav1.NewTime(b0)
@@ -29,7 +29,7 @@ func TestSecondCloudOnADatabaseServerIsNotMade(t *testing.T) {
 	if err := b.api.Get(t.Context(), types.NamespacedName{Namespace: "other", Name: "default-credentials"}, &corev1.Secret{}); err == nil {
 		t.Error("something was made for it")
 	}
-	b.reconcile() // the first one is not disturbed
+	b.reconcile() // the first one is not affected
 	if err := b.api.Delete(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestSecondCloudOnADatabaseServerIsNotMade(t *testing.T) {
 	}
 }
 
-// The same holds for ClickHouse; a name without a dot is another server in another namespace.
+// The same applies to ClickHouse; a name without a dot is a different server in another namespace.
 func TestSecondCloudOnAClickHouseServerIsNotMade(t *testing.T) {
 	for host, shared := range map[string]bool{"ch.example.com": true, "columns": false} {
 		first, second := newCloud(), newCloud()

@@ -23,94 +23,94 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// State is what a reconcile decides on: what gather has read, and what has been done since.
+// State is the input of a reconcile's decisions: what gather has read, and what was done since.
 type State struct {
 	Cloud *v1alpha1.OnecloudCluster
 	Now   time.Time
 	Live  Live
-	// Paused says what a user keeps the operator from.
+	// Paused is what a user paused.
 	Paused  pause
 	Secrets stored
 	Last    last
-	// Catalog are the components that the cloud may have: those of its release, unless it is to be brought to this build.
+	// Catalog holds the components that the cloud may have: those of its release, unless it moves to this build.
 	Catalog  catalogue
 	Releases releases
-	// Audit is true if everything outside Kubernetes is to be verified again.
+	// Audit is true if everything outside Kubernetes must be verified again.
 	Audit bool
-	// Done is what has been done since; the copies of a State share it.
+	// Done is what was done since; copies of a State share it.
 	Done *outcome
 }
 
-// releases are what a cloud runs, and what it is to run next.
+// releases holds what a cloud runs, and what it will run next.
 type releases struct {
-	// current is the index of the release in force, nil if there is none yet; kept are all that are kept, by revision.
+	// current is the index of the release in force, nil if there is none; kept holds all kept ones, by revision.
 	current *release.Release
 	kept    map[int]*corev1.Secret
-	// free is true if what this build renders is to be applied, whatever the release has; asked, if an update of that release was asked for.
+	// free is true if what this build renders is applied, whatever the release has; asked if an update of that release was requested.
 	free, asked bool
-	// past is set if the State is what the release was rendered from: nothing is amiss there.
+	// past is set if the State is the input of a release: nothing is wrong there.
 	past *release.From
-	// waiting is the version of the spec to which no operation has moved the cloud yet, "" if there is none. cannotMove is true if none can: the
-	// operator may not run operations.
+	// waiting is the version in the spec to which no operation has moved the cloud yet, "" if there is none. cannotMove is true if the operator may not
+	// run operations.
 	waiting    string
 	cannotMove bool
-	// failed is the last operation that was to move the cloud to another release, if it did not; else nil.
+	// failed is the last operation that should have moved the cloud to another release, if it did not; otherwise nil.
 	failed *v1alpha1.OnecloudOperation
-	// rollout is the operation that moves the cloud to another release, nil if none does.
+	// rollout is the operation that is moving the cloud, nil if there is none.
 	rollout *rollout
 }
 
 // outcome is what a reconcile has done so far.
 type outcome struct {
-	// Components are the outcomes of components, by name.
+	// Components holds the outcomes of components, by name.
 	Components map[string]*componentOutcome
-	// Effects are the outcomes of those that it looked at, by key.
+	// Effects holds the outcomes of checked effects, by key.
 	Effects map[string]effects.Outcome
-	// Changes are all that it did to objects.
+	// Changes lists all changes of objects.
 	Changes []engine.Change
-	// Refused is true if something could not be read or pruned. Retry is when what the API server did not take is due again.
+	// Refused is true if a read or deletion failed. Retry is when requests that the API server rejected are due again.
 	Refused bool
 	Retry   time.Time
 }
 
-// nothingDone is where a reconcile begins.
+// nothingDone returns an empty outcome.
 func nothingDone() *outcome {
 	return &outcome{Components: map[string]*componentOutcome{}, Effects: map[string]effects.Outcome{}}
 }
 
 // componentOutcome is what a reconcile has done with one component so far.
 type componentOutcome struct {
-	// err is why it cannot be rendered or applied.
+	// err is the reason why it cannot be rendered or applied.
 	err error
 	// tried is true once its workload was applied.
 	tried bool
-	// refusals are objects that were not applied, kept the fields that stay as they are in those that were.
+	// refusals lists objects that were not applied, kept the fields that keep their live values in those that were.
 	refusals []*engine.Refusal
 	kept     []engine.Kept
 }
 
-// stored is what the cluster has of the secrets of a cloud.
+// stored holds the secrets of a cloud in the cluster.
 type stored struct {
-	// credentials is nil if there is no such Secret.
+	// credentials is nil if the Secret does not exist.
 	credentials *corev1.Secret
 	// record is the earlier operator's record of passwords, nil if there is none or no password is missing.
 	record *corev1.ConfigMap
-	// certificates are the Secrets of certificates by name. current are their values, valid if issued is true.
+	// certificates holds the Secrets of certificates by name. current holds their values, valid if issued is true.
 	certificates map[string]*corev1.Secret
 	current      secrets.Certificates
 	issued       bool
 }
 
-// Live is what the cluster has of one cloud.
+// Live holds the live objects of one cloud.
 type Live struct {
 	namespace string
 	objects   map[engine.Key]client.Object
 	pods      []corev1.Pod
-	// nodes of the Kubernetes cluster, nil where they may not be read.
+	// nodes are those of the Kubernetes cluster, nil if they may not be read.
 	nodes []status.Node
-	// redundancy is what the embedded database reports of itself, nil if it does not.
+	// redundancy is the report of the embedded database about itself, nil if there is none.
 	redundancy *corev1.ConfigMap
-	// instance is the label by which its objects are known, see instanceOf. address is one by which nodes are reached, "" if none is known.
+	// instance is the label that marks its objects, see instanceOf. address is one that reaches its nodes, "" if none is known.
 	instance, address string
 }
 
@@ -129,12 +129,12 @@ func live[T client.Object](l Live, kind, name string) T {
 	return o
 }
 
-// coreKey is the key of an object of Kubernetes' first group: Secret, ConfigMap, Pod, …
+// coreKey returns the key of an object of the core API group: Secret, ConfigMap, Pod, …
 func coreKey(kind, namespace, name string) engine.Key {
 	return engine.Key{GVK: corev1.SchemeGroupVersion.WithKind(kind), Namespace: namespace, Name: name}
 }
 
-// outcome of a component. It may be written.
+// outcome returns the outcome of a component, for reading and writing.
 func (s State) outcome(name string) *componentOutcome {
 	o := s.Done.Components[name]
 	if o == nil {
@@ -144,7 +144,8 @@ func (s State) outcome(name string) *componentOutcome {
 	return o
 }
 
-// address by which users and hosts reach the cloud: the spec's, or a node's that becomes the spec's default; "" if there is neither.
+// address returns the address of the cloud for users and hosts: the spec's, or that of a node, which becomes the spec's default; "" if there is
+// neither.
 func (s State) address() string {
 	address := strings.Trim(s.Cloud.Spec.LoadBalancerEndpoint, "[]")
 	if address == "" && effects.MayChooseAddress(s.Cloud.Status.Effects) {
@@ -153,12 +154,12 @@ func (s State) address() string {
 	return address
 }
 
-// seen is what live workloads are judged by.
+// seen returns what package status needs to judge live workloads.
 func (s State) seen() status.Seen {
 	return status.Seen{Pods: s.Live.pods, Nodes: s.Live.nodes, Now: s.Now}
 }
 
-// recorded are the hashes of the effects that are done. What is not planned now (a component that is off) keeps its record.
+// recorded returns the hashes of the completed effects. Effects that are not planned now (of a disabled component) keep theirs.
 func (s State) recorded() map[string]string {
 	out := map[string]string{}
 	for key, hash := range s.Cloud.Status.Effects {
@@ -176,7 +177,7 @@ func (s State) recorded() map[string]string {
 	return out
 }
 
-// passwordTaken is true if the identity service has had the administrator's password.
+// passwordTaken reports whether the identity service has received the administrator's password.
 func (s State) passwordTaken() bool {
 	if s.Releases.past != nil {
 		return s.Releases.past.PasswordTaken
@@ -185,11 +186,10 @@ func (s State) passwordTaken() bool {
 	return effects.AdminPasswordTaken(string(s.Cloud.UID), passwords, s.recorded())
 }
 
-// retryAt makes the next reconcile come at t at the latest; the zero time changes nothing.
+// retryAt schedules the next reconcile for t at the latest; the zero time changes nothing.
 func (s State) retryAt(t time.Time) { s.Done.Retry = wait.Earliest(s.Done.Retry, t) }
 
-// own sets the owner reference, except on claims: they may hold data and outlive the cloud. With spec.deletionPolicy Delete the finalizer
-// removes them.
+// own sets the owner reference, except on claims: they may hold data and outlive the cloud. With spec.deletionPolicy Delete, finalize removes them.
 func own(cr *v1alpha1.OnecloudCluster, o client.Object) client.Object {
 	if o.GetObjectKind().GroupVersionKind().Kind == "PersistentVolumeClaim" {
 		return o
@@ -198,7 +198,7 @@ func own(cr *v1alpha1.OnecloudCluster, o client.Object) client.Object {
 	return o
 }
 
-// labels of an object of this cloud that belongs to no component: credentials and certificates.
+// labels returns the labels of objects that belong to no component: credentials and certificates.
 func labels(s State) map[string]string {
 	return map[string]string{
 		v1alpha1.LabelName:      v1alpha1.ValueName,
@@ -207,7 +207,7 @@ func labels(s State) map[string]string {
 	}
 }
 
-// lastWords are the last messages of the pods of a StatefulSet that keep ending, by name.
+// lastWords returns the last messages of the pods of a StatefulSet that keep failing, by name.
 func lastWords(s State, c *target) map[string]string {
 	if c.Workload.Kind != component.StatefulSet || s.Releases.past != nil {
 		return nil
@@ -223,7 +223,7 @@ func lastWords(s State, c *target) map[string]string {
 	return words
 }
 
-// leftState is what tasks have left for the pods of a component, nil if nothing.
+// leftState returns the state that tasks left for the pods of a component, nil if there is none.
 func leftState(s State, d *Desired, c *target) map[string]string {
 	if cm := s.Live.configMap(d.Cluster.State(c.Name)); cm != nil {
 		return cm.Data
@@ -231,7 +231,7 @@ func leftState(s State, d *Desired, c *target) map[string]string {
 	return nil
 }
 
-// absent counts the pods of a component that keep its rollout from going on, although they are no part of it.
+// absent returns the number of pods that block the rollout of a component although they take no part in it.
 func absent(s State, d *Desired, c *target) int32 {
 	if c.Workload.Kind != component.DaemonSet || s.Releases.past != nil {
 		return 0
@@ -243,7 +243,7 @@ func absent(s State, d *Desired, c *target) int32 {
 	return status.Absent(o, s.seen())
 }
 
-// replicaDown is true if a component is to have read-only replicas and none of them answers, so that no client is to be sent there.
+// replicaDown reports whether none of a component's read-only replicas answers, so that clients must not use them.
 func replicaDown(s State, d *Desired, c *target) bool {
 	if !c.Workload.ReadReplicas || c.ReadReplicas == 0 || s.Releases.past != nil {
 		return false
@@ -256,12 +256,12 @@ func replicasAnswer(s State, d *Desired, name string) bool {
 	return w != nil && w.Answering > 0
 }
 
-// key of a workload of kind Deployment, DaemonSet or StatefulSet.
+// key returns the key of a Deployment, DaemonSet or StatefulSet.
 func (d *Desired) key(kind, name, suffix string) engine.Key {
 	return engine.Key{GVK: appsv1.SchemeGroupVersion.WithKind(kind), Namespace: d.Cluster.Namespace, Name: d.Cluster.Object(name) + suffix}
 }
 
-// configMap of a component, an empty one if there is none.
+// configMap returns the ConfigMap of a component, an empty one if there is none.
 func (d *Desired) configMap(s State, name string) *corev1.ConfigMap {
 	if cm := s.Live.configMap(d.Cluster.Object(name)); cm != nil {
 		return cm
@@ -269,7 +269,7 @@ func (d *Desired) configMap(s State, name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{}
 }
 
-// composedSecret holds the file that the pods of a component mount; an empty one if there is none.
+// composedSecret returns the Secret with the file that the pods of a component mount; an empty one if there is none.
 func (d *Desired) composedSecret(s State, c *target) *corev1.Secret {
 	if secret := s.Live.secret(d.Cluster.Object(c.Name) + render.ConfigSuffix); secret != nil {
 		return secret

@@ -15,8 +15,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// soon is the shortest way to the next reconcile that is not the direct consequence of this one. It also follows a write that came too late:
-// what was read is old, and has to be read anew.
+// soon is the shortest delay before the next reconcile, unless effects of this one made more possible. It also follows a write conflict: everything
+// must be read again.
 const soon = 50 * time.Millisecond
 
 // stop reports an error that keeps the whole cloud from being reconciled.
@@ -27,7 +27,7 @@ func (r *Reconciler) stop(ctx context.Context, m *cloud, s State, err error) (ct
 	case errors.As(err, &stale):
 		return ctrl.Result{RequeueAfter: max(stale.until.Sub(s.Now), soon)}, nil
 	case errors.As(err, &invalid):
-		// Trying again changes nothing; the next edit of the spec brings the next reconcile.
+		// A retry changes nothing; the next edit of the spec triggers a reconcile.
 		out := status.Of(s.Cloud, s.Now)
 		out.Invalid(invalid.Error())
 		return ctrl.Result{}, r.acts.publish(ctx, m, s, out, degraded(s.Cloud.Status, out.OnecloudClusterStatus, true))
@@ -37,7 +37,7 @@ func (r *Reconciler) stop(ctx context.Context, m *cloud, s State, err error) (ct
 	return ctrl.Result{}, r.blocked(ctx, m, s, err)
 }
 
-// blocked reports that nothing can be done for a cloud for now. It returns the error, so that the reconcile is tried again.
+// blocked reports that nothing can be done for a cloud now. It returns the error, so that the reconcile is retried.
 func (r *Reconciler) blocked(ctx context.Context, m *cloud, s State, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
@@ -46,6 +46,6 @@ func (r *Reconciler) blocked(ctx context.Context, m *cloud, s State, err error) 
 	passwords[component.AdminPassword] = s.Cloud.Spec.MySQL.Password
 	out := status.Of(s.Cloud, s.Now)
 	out.Blocked(redact(err.Error(), passwords))
-	events := degraded(s.Cloud.Status, out.OnecloudClusterStatus, false) // the words of an error may differ each time
+	events := degraded(s.Cloud.Status, out.OnecloudClusterStatus, false) // the text of an error may differ each time
 	return errors.Join(err, r.acts.publish(ctx, m, s, out, events))
 }

@@ -20,21 +20,21 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// target is what one component is to be.
+// target is the desired state of one component.
 type target struct {
 	component.Resolved
-	// wants are the objects that it is to have, objects are they if they were rendered in this reconcile.
+	// wants lists its desired objects; objects holds them if they were rendered in this reconcile.
 	wants   []want
 	objects []piece
-	// err is why it cannot be rendered.
+	// err is the reason why it cannot be rendered.
 	err error
-	// invalid says which options of its ConfigMap its service would not accept.
+	// invalid describes the options in its ConfigMap that its service would not accept.
 	invalid string
-	// paused is true if a user keeps the operator from all of it.
+	// paused is true if a user paused all of it.
 	paused bool
-	// foreign is true if this build does not know it, and its release has it.
+	// foreign is true if only its release knows it, not this build.
 	foreign bool
-	// held is what it waits for before it moves to the release in force, "" if it does not.
+	// held is what it waits for before it moves to the release in force, "" if it does not wait.
 	held string
 }
 
@@ -44,18 +44,18 @@ type piece struct {
 	role role
 }
 
-// want is an object that a component is to have, with its hash in the release.
+// want is a desired object of a component, with its hash in the release.
 type want struct {
 	key  engine.Key
 	hash string
 	role role
-	// absent is how many pods of a DaemonSet hold up its rollout because their node is lost. It is no part of the release.
+	// absent is the number of pods of a DaemonSet that block its rollout because their nodes are lost. It is not part of the release.
 	absent int32
-	// stopped is true of a Deployment or DaemonSet that an operation stops. That is no part of the release either.
+	// stopped is true if an operation stops the Deployment or DaemonSet. That is not part of the release either.
 	stopped bool
 }
 
-// applied is the hash under which the object is applied.
+// applied returns the hash under which the object is applied.
 func (w want) applied() string {
 	switch {
 	case w.stopped:
@@ -66,18 +66,18 @@ func (w want) applied() string {
 	return fmt.Sprintf("%s+%d", w.hash, w.absent)
 }
 
-// role says when an object is applied.
+// role determines when an object is applied.
 type role int
 
 const (
-	// roleBase are configuration, secrets, claims, Services, Ingresses.
+	// roleBase is configuration: ConfigMaps, Secrets, claims, Services, Ingresses.
 	roleBase role = iota
 	// roleWorkload is the workload, roleCopy a read-only replica or a copy for a zone.
 	roleWorkload
 	roleCopy
 )
 
-// workload is the workload a component is to have; ok is false if it has none.
+// workload returns the desired workload of a component; ok is false if it has none.
 func (c *target) workload() (w want, ok bool) {
 	for _, w := range c.wants {
 		if w.role == roleWorkload {
@@ -87,7 +87,7 @@ func (c *target) workload() (w want, ok bool) {
 	return want{}, false
 }
 
-// component by name, nil if this build does not know it.
+// component returns a component by name, nil if this build does not know it.
 func (d *Desired) component(name string) *target {
 	for _, c := range d.Components {
 		if c.Name == name {
@@ -97,7 +97,7 @@ func (d *Desired) component(name string) *target {
 	return nil
 }
 
-// draw returns the objects that this build renders, with owners: the hash under which an object is applied covers them.
+// draw returns the objects that this build renders. It sets their owners first, because the hash of an applied object covers them.
 func (d *Desired) draw(s State, c *target) ([]piece, error) {
 	if d.options == nil {
 		d.options = readOptions(s, d)
@@ -122,7 +122,7 @@ func (d *Desired) draw(s State, c *target) ([]piece, error) {
 	return out, nil
 }
 
-// inputs of a component's render, without options.
+// inputs returns the inputs for rendering a component, without options.
 func inputs(d *Desired, c *target) component.Inputs {
 	return component.Inputs{
 		Cluster: d.Cluster, Self: c.Resolved, Credentials: d.Credentials, CertHash: d.Certificates.CertHash, EtcdHash: d.Certificates.EtcdHash,
@@ -130,7 +130,7 @@ func inputs(d *Desired, c *target) component.Inputs {
 	}
 }
 
-// wantsOf lists what was rendered.
+// wantsOf converts rendered objects to wants.
 func wantsOf(pieces []piece, absent int32) ([]want, error) {
 	var out []want
 	for _, p := range pieces {
@@ -147,7 +147,7 @@ func wantsOf(pieces []piece, absent int32) ([]want, error) {
 	return out, nil
 }
 
-// object finds what was rendered for a want, as it is applied.
+// object returns the rendered object of a want, as it is applied.
 func object(pieces []piece, w want) client.Object {
 	for _, p := range pieces {
 		if engine.KeyOf(p) != w.key {
@@ -168,7 +168,7 @@ func object(pieces []piece, w want) client.Object {
 	return nil
 }
 
-// stopped is a workload without pods.
+// stopped returns a workload without pods.
 func stopped(o client.Object, w want) client.Object {
 	switch o := o.DeepCopyObject().(type) {
 	case *appsv1.Deployment:
@@ -185,16 +185,16 @@ func stopped(o client.Object, w want) client.Object {
 	return o
 }
 
-// userOptions are the options that users put into the ConfigMaps, by component.
+// userOptions holds the options that users put into the ConfigMaps, by component.
 type userOptions struct {
 	chosen map[string]map[string]string
-	// values are those that take effect, invalid says what a service would not accept.
+	// values are the effective ones, invalid describes what a service would not accept.
 	values  map[string]map[string]any
 	invalid map[string]string
 }
 
-// readOptions reads what users put into the ConfigMaps. If a service would not accept one option of an edit, nothing of that edit counts:
-// a service silently ignores an option that it does not know, and crashes on a wrongly typed value.
+// readOptions reads the options that users put into the ConfigMaps. If a service would not accept one option of an edit, the whole edit is ignored: a
+// service silently ignores unknown options, and crashes on a value of the wrong type.
 func readOptions(s State, d *Desired) *userOptions {
 	o := &userOptions{chosen: map[string]map[string]string{}, values: map[string]map[string]any{}, invalid: map[string]string{}}
 	for _, c := range d.Components {
@@ -226,10 +226,10 @@ func acceptedOptions(cm *corev1.ConfigMap) []string {
 	return out
 }
 
-// shownProblems is how many options a message names.
+// shownProblems is the maximum number of options in a message.
 const shownProblems = 2
 
-// invalidOptions says which options are wrong and what to do; "" if none is.
+// invalidOptions describes which options are invalid and what to do; "" if there are none.
 func invalidOptions(configMap string, problems []*options.Problem, running bool) string {
 	if len(problems) == 0 {
 		return ""
@@ -248,7 +248,7 @@ func invalidOptions(configMap string, problems []*options.Problem, running bool)
 	return fmt.Sprintf("ConfigMap %s: %s; %s", configMap, strings.Join(what, "; "), until)
 }
 
-// planEffects lists what there is to do outside Kubernetes.
+// planEffects lists the effects outside Kubernetes.
 func planEffects(s State, d *Desired) []effects.Effect {
 	in := effects.Input{
 		Cluster: d.Cluster, Order: d.catalog.order, Credentials: d.Credentials, Salt: string(s.Cloud.UID), Recorded: s.Cloud.Status.Effects,
@@ -271,7 +271,7 @@ func planEffects(s State, d *Desired) []effects.Effect {
 	return effects.Plan(in)
 }
 
-// addValues reads the operator's own options as they lie in a ConfigMap: each value is YAML.
+// addValues parses the operator's own options in a ConfigMap: each value is YAML.
 func addValues(to map[string]any, data map[string]string) {
 	for k, text := range data {
 		if v, err := render.OptionValue(text); err == nil && v != nil {

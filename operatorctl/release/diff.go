@@ -18,14 +18,14 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
-// Diff is what differs between two releases.
+// Diff is the difference between two releases.
 type Diff struct {
 	Objects []ObjectDiff `json:"objects"`
-	// Effects are the keys of what is done outside Kubernetes: databases, accounts, endpoints, …
+	// Effects holds the keys of what differs outside Kubernetes: databases, accounts, endpoints, …
 	Effects []string `json:"effects"`
 }
 
-// Empty is true if nothing differs.
+// Empty reports whether nothing differs.
 func (d Diff) Empty() bool { return len(d.Objects)+len(d.Effects) == 0 }
 
 // The actions on an object.
@@ -35,7 +35,7 @@ const (
 	Delete = "delete"
 )
 
-// ObjectDiff is what differs in an object.
+// ObjectDiff is the difference in an object.
 type ObjectDiff struct {
 	Component string      `json:"component,omitempty"`
 	Action    string      `json:"action"`
@@ -43,11 +43,11 @@ type ObjectDiff struct {
 	Name      string      `json:"name"`
 	Restarts  bool        `json:"restartsPods"`
 	Fields    []FieldDiff `json:"fields,omitempty"`
-	// Unified is the difference of the objects as YAML.
+	// Unified is the difference as a unified diff of YAML.
 	Unified string `json:"unified"`
 }
 
-// FieldDiff is what differs in a field; nil is no value.
+// FieldDiff is the difference in a field; nil means no value.
 type FieldDiff struct {
 	Path string `json:"path"`
 	Old  any    `json:"old,omitempty"`
@@ -56,7 +56,7 @@ type FieldDiff struct {
 
 func (f FieldDiff) String() string { return f.Path + ": " + short(f.Old) + " → " + short(f.New) }
 
-// Compare lists what differs between two releases. No secret is in it: redact is applied to each text.
+// Compare returns the difference between two releases, without secrets: redact is applied to each text.
 func Compare(old, now *Release, redact func(string) string) Diff {
 	d := Diff{Objects: []ObjectDiff{}, Effects: []string{}}
 	type pair struct{ old, now *Object }
@@ -91,7 +91,7 @@ func Compare(old, now *Release, redact func(string) string) Diff {
 	return d
 }
 
-// compare returns nil if nothing differs.
+// compare returns the difference in an object, nil if there is none.
 func compare(old, now *Object, redact func(string) string) *ObjectDiff {
 	d, of := &ObjectDiff{Action: Change}, now
 	var before, after map[string]any
@@ -123,7 +123,7 @@ func compare(old, now *Object, redact func(string) string) *ObjectDiff {
 	return d
 }
 
-// shown is an object without what the operator needs for itself; secrets are masked.
+// shown returns an object without the operator's internal fields, and with the data of a Secret decoded.
 func shown(o map[string]any) map[string]any {
 	o = opened(o)
 	meta, _ := o["metadata"].(map[string]any)
@@ -150,7 +150,7 @@ func fields(path, field string, a, b any, visit func(path string, a, b any)) {
 	}
 	before, isMap := a.(map[string]any)
 	after, areMaps := b.(map[string]any)
-	item := strings.HasSuffix(path, "]") // one that comes or goes is named as a whole
+	item := strings.HasSuffix(path, "]") // an added or removed item is named as a whole
 	if isMap && areMaps || !item && len(before)+len(after) > 0 && (a == nil || b == nil) {
 		keys := map[string]any{}
 		maps.Copy(keys, before)
@@ -177,7 +177,7 @@ func fields(path, field string, a, b any, visit func(path string, a, b any)) {
 // secretName matches the names of options that hold secrets.
 var secretName = regexp.MustCompile(`(?i)passw|secret|token|credential|private|access_key|sql_connection|clickhouse$`)
 
-// secret is true if the value of a field is not shown.
+// secret reports whether the value of a field must be hidden.
 func secret(kind, path string) bool {
 	return kind == "Secret" && strings.HasPrefix(path, "data") || kind != "Secret" && secretName.MatchString(lastName(path)) && !strings.Contains(path, "volumes[")
 }
@@ -189,14 +189,14 @@ func lastName(path string) string {
 	return path
 }
 
-// text is an object as YAML, with its secrets masked.
+// text returns an object as YAML with masked secrets.
 func text(o map[string]any) string {
 	if o == nil {
 		return ""
 	}
 	raw, err := yaml.Marshal(masked(fmt.Sprint(o["kind"]), "", o))
 	if err != nil {
-		panic("writing YAML: " + err.Error()) // it is made of maps, lists and plain values
+		panic("writing YAML: " + err.Error()) // it consists of maps, lists and plain values
 	}
 	return string(raw)
 }
@@ -227,7 +227,7 @@ func unified(name, before, after string) string {
 		A: lines(before), B: lines(after), FromFile: "a/" + name, ToFile: "b/" + name, Context: 3,
 	})
 	if err != nil {
-		panic("writing a difference: " + err.Error()) // a buffer takes everything
+		panic("writing a difference: " + err.Error()) // a buffer accepts everything
 	}
 	return out
 }
@@ -239,7 +239,7 @@ func lines(s string) []string {
 	return difflib.SplitLines(s)
 }
 
-// Words writes a difference in words, object by object and field by field.
+// Words writes a difference in prose, object by object and field by field.
 func (d Diff) Words(w io.Writer) error {
 	var b strings.Builder
 	if d.Empty() {
@@ -263,7 +263,7 @@ func (d Diff) Words(w io.Writer) error {
 	return err
 }
 
-// short is a value in a line.
+// short formats a value for one line.
 func short(v any) string {
 	if v == nil {
 		return "(none)"
@@ -283,7 +283,7 @@ func short(v any) string {
 	return cmp.Or(s, `""`)
 }
 
-// Fields are the paths of what differs between two trees, as in a Diff.
+// Fields returns the differences between two trees, as in a Diff.
 func Fields(a, b map[string]any) []FieldDiff {
 	var out []FieldDiff
 	fields("", "", a, b, func(path string, a, b any) {

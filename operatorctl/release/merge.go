@@ -14,8 +14,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
-// Merge brings to an object of a release what a change of the inputs changes: what another build renders from the inputs of the release (base)
-// and from those of today (now) differs in just that. What only the build changed is left out.
+// Merge applies a change of the inputs to an object of a release. base and now are what another build renders from the inputs of the release and from
+// today's: only the inputs differ between them. What only the build changed is left out.
 func Merge(old, base, now map[string]any) map[string]any {
 	merged, _ := merge("", opened(old), opened(base), opened(now)).(map[string]any)
 	return closed(merged)
@@ -28,7 +28,7 @@ func merge(field string, old, base, now any) any {
 		return old
 	case reflect.DeepEqual(old, base):
 		return now
-	case old == nil && base != nil: // the other build added it; it comes with the update
+	case old == nil && base != nil: // the other build added it; the update will add it
 		return nil
 	case now == nil:
 		return nil
@@ -74,7 +74,7 @@ type keyedList struct {
 	done  map[string]bool
 }
 
-// byKey reads such a list; no list is an empty one. ok is false if the list is one value.
+// byKey reads a keyedList; nil is an empty one. ok is false if the list is atomic.
 func byKey(field string, v any) (out keyedList, ok bool) {
 	out = keyedList{items: map[string]any{}, done: map[string]bool{}}
 	list, isList := v.([]any)
@@ -88,7 +88,7 @@ func byKey(field string, v any) (out keyedList, ok bool) {
 	return out, isList || v == nil
 }
 
-// opened is an object with the data of a Secret in the clear. Configuration files are what they mean.
+// opened returns an object with the data of a Secret decoded, and its configuration files parsed.
 func opened(o map[string]any) map[string]any {
 	data, _ := o["data"].(map[string]any)
 	if o["kind"] != "Secret" || data == nil {
@@ -111,7 +111,7 @@ func opened(o map[string]any) map[string]any {
 	return with(o, "data", clear)
 }
 
-// closed is the opposite of opened.
+// closed reverses opened.
 func closed(o map[string]any) map[string]any {
 	data, _ := o["data"].(map[string]any)
 	if o["kind"] != "Secret" || data == nil {

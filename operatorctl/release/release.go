@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package release is what a cloud runs, kept: everything that was rendered for it at one time, what it was rendered from, and why. It is pure.
+// Package release keeps what a cloud runs: everything that was rendered for it at one time, from which inputs, and why. It is pure.
 package release
 
 import (
@@ -25,49 +25,49 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
-// Keep is how many releases of a cloud are kept, in addition to the last that served in full. MaxSize bounds one, compressed, in bytes: a Secret may
-// hold 1 MiB.
+// Keep is the number of releases kept per cloud, in addition to the last one that served in full. MaxSize limits the compressed size in bytes: a
+// Secret may hold 1 MiB.
 const (
 	Keep    = 10
 	MaxSize = 1000 << 10
 )
 
-// Release is what a cloud runs from one time on.
+// Release is what a cloud runs from a point in time on.
 type Release struct {
 	Summary
 	Contents
 }
 
-// Summary is what the history shows of a release.
+// Summary is the entry of a release in the history.
 type Summary struct {
 	Revision int         `json:"revision"`
 	Time     metav1.Time `json:"time"`
-	// Version of the cloud, Operator the version of the operator that rendered it.
+	// Version is that of the cloud, Operator that of the operator that rendered it.
 	Version  string `json:"version"`
 	Operator string `json:"operator"`
-	// By is the field manager that changed the spec last, "" where the spec did not change. Why says what changed, a line each.
+	// By is the field manager that last changed the spec, "" if the spec did not change. Why describes the changes, one line each.
 	By  string   `json:"by,omitempty"`
 	Why []string `json:"why"`
 	// Of is the revision of the release that this one repeats, 0 if it was rendered.
 	Of int `json:"of,omitempty"`
 }
 
-// Contents are the bulk of a release.
+// Contents is the bulk of a release.
 type Contents struct {
-	// Catalog are the components that the operator knew, Names those in the certificate of the services.
+	// Catalog lists the components that the operator knew, Names the names in the service certificate.
 	Catalog []string `json:"catalog"`
 	Names   []string `json:"names"`
 	From    From     `json:"from"`
 	Objects []Object `json:"objects"`
-	// Effects are the hashes of what is done outside Kubernetes, while nothing is amiss there.
+	// Effects holds the hashes of everything done outside Kubernetes, as long as nothing is wrong there.
 	Effects map[string]string `json:"effects"`
 }
 
-// From is what a release was rendered from. Its secrets are hashes.
+// From holds the inputs of a release. Secrets are hashed.
 type From struct {
 	Cloud   *v1alpha1.OnecloudCluster `json:"cloud"`
 	Options []*corev1.ConfigMap       `json:"options,omitempty"`
-	// Credentials are salted hashes of the passwords, CredentialNames the names that this cloud has for databases and accounts.
+	// Credentials holds salted hashes of the passwords, CredentialNames the names of this cloud's databases and accounts.
 	Credentials        map[string]string `json:"credentials"`
 	CredentialNames    map[string]string `json:"credentialNames"`
 	CertHash, EtcdHash string
@@ -77,10 +77,10 @@ type From struct {
 
 // Object is a rendered object.
 type Object struct {
-	// Component it belongs to; "" for the defaults in the spec of the cloud.
+	// Component is the component that it belongs to; "" for the defaults in the spec of the cloud.
 	Component string `json:"component,omitempty"`
 	Role      int    `json:"role,omitempty"`
-	// Hash under which it is applied.
+	// Hash is the hash under which it is applied.
 	Hash       string `json:"hash"`
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -89,7 +89,7 @@ type Object struct {
 	Content map[string]any `json:"content,omitempty"`
 }
 
-// ObjectOf makes an Object of a rendered one that is applied under a hash.
+// ObjectOf converts a rendered object that is applied under a hash.
 func ObjectOf(component string, role int, hash string, o client.Object) (Object, error) {
 	gvk := o.GetObjectKind().GroupVersionKind()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
@@ -101,12 +101,12 @@ func ObjectOf(component string, role int, hash string, o client.Object) (Object,
 	return Object{Component: component, Role: role, Hash: hash, APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: o.GetName(), Content: content}, nil
 }
 
-// Key of an object in the namespace of the cloud.
+// Key returns the key of the object in the namespace of the cloud.
 func (o Object) Key(namespace string) engine.Key {
 	return engine.Key{GVK: schema.FromAPIVersionAndKind(o.APIVersion, o.Kind), Namespace: namespace, Name: o.Name}
 }
 
-// Index is a release without its objects' contents.
+// Index returns the release without the contents of its objects.
 func (r Release) Index() *Release {
 	out := make([]Object, len(r.Objects))
 	for i, o := range r.Objects {
@@ -123,12 +123,12 @@ const (
 	keyContents = "contents"
 )
 
-// SecretName is the name of the Secret of a release.
+// SecretName returns the name of the Secret of a release.
 func SecretName(cloud string, revision int) string {
 	return fmt.Sprintf("%s-release-%d", cloud, revision)
 }
 
-// Secret holds the release. Nothing may change it.
+// Secret returns an immutable Secret that holds the release.
 func (r Release) Secret(meta metav1.ObjectMeta) (*corev1.Secret, error) {
 	summary, err := json.Marshal(r.Summary)
 	if err != nil {
@@ -155,7 +155,7 @@ func (r Release) Secret(meta metav1.ObjectMeta) (*corev1.Secret, error) {
 	}, nil
 }
 
-// Revision that a Secret holds, 0 if it holds none.
+// Revision returns the revision that a Secret holds, 0 if it holds none.
 func Revision(s metav1.Object) int {
 	n, err := strconv.Atoi(s.GetLabels()[v1alpha1.LabelRelease])
 	if err != nil {
@@ -164,7 +164,7 @@ func Revision(s metav1.Object) int {
 	return n
 }
 
-// DecodeSummary reads what the history shows.
+// DecodeSummary reads the summary of a release.
 func DecodeSummary(s *corev1.Secret) (out Summary, err error) {
 	if err = json.Unmarshal(s.Data[keySummary], &out); err != nil {
 		err = fmt.Errorf("reading Secret %q: %w", s.Name, err)
@@ -196,7 +196,8 @@ func Decode(s *corev1.Secret) (*Release, error) {
 	return r, nil
 }
 
-// Summaries are those of the releases of a cloud among Secrets, the latest first. The error joins what could not be read; the others are returned.
+// Summaries returns the summaries of a cloud's releases among Secrets, latest first. The error joins those that cannot be read; the others are
+// returned.
 func Summaries(secrets []corev1.Secret, cloud string) (out []Summary, err error) {
 	for i := range secrets {
 		if secrets[i].Name != SecretName(cloud, Revision(&secrets[i])) {
@@ -211,14 +212,14 @@ func Summaries(secrets []corev1.Secret, cloud string) (out []Summary, err error)
 	return out, err
 }
 
-// Twins are the revisions of the other releases with the contents of one, the latest first. Of names the release that a release repeats.
+// Twins returns the revisions of the other releases with the same contents, latest first. It sorts all by revision.
 func Twins(all []Summary, revision int) (out []int) {
 	root := map[int]int{}
 	slices.SortFunc(all, func(a, b Summary) int { return a.Revision - b.Revision })
 	for _, s := range all {
 		root[s.Revision] = s.Revision
 		if s.Of != 0 {
-			root[s.Revision] = cmp.Or(root[s.Of], s.Of) // the one that it repeats may not be kept
+			root[s.Revision] = cmp.Or(root[s.Of], s.Of) // the one that it repeats may have been deleted
 		}
 	}
 	for _, s := range slices.Backward(all) {
@@ -229,9 +230,9 @@ func Twins(all []Summary, revision int) (out []int) {
 	return out
 }
 
-// Previous is the newest release before one that is worth going back to, 0 if there is none: its contents are others, and no operation made it that went
-// back from it. Such an operation made a later release, which repeats one of before. failed says so of a release from what else is known of its operation.
-// passed are the later ones that are passed over, the latest first.
+// Previous returns the newest earlier release to roll back to, 0 if there is none. Its contents differ, it does not belong to an operation that
+// rolled back later (which made a later release that repeats an earlier one), and failed returns false for it. passed lists the skipped ones, latest
+// first.
 func Previous(all []Summary, revision int, failed func(Summary) bool) (previous int, passed []int) {
 	same := Twins(all, revision) // which sorts them
 	for _, s := range slices.Backward(all) {

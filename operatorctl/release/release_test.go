@@ -26,7 +26,7 @@ func object(t *testing.T, text string) map[string]any {
 	return out
 }
 
-// The difference of base and now goes into old, and nothing else of them.
+// The difference between base and now is applied to old, and nothing else.
 func TestMerge(t *testing.T) {
 	file := func(text string) string {
 		return "{kind: Secret, data: {x.conf: " + base64.StdEncoding.EncodeToString([]byte(text)) + "}}"
@@ -49,7 +49,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// A diff shows which secrets differ, never what they are.
+// A diff shows which secrets differ, never their values.
 func TestDiffHidesSecrets(t *testing.T) {
 	of := func(password string) *release.Release {
 		return &release.Release{Contents: release.Contents{Objects: []release.Object{
@@ -74,7 +74,7 @@ func TestDiffHidesSecrets(t *testing.T) {
 	}
 }
 
-// What a Secret cannot hold is refused before anything is applied.
+// A release that is too large for a Secret is rejected before anything is applied.
 func TestSizeIsBounded(t *testing.T) {
 	noise := make([]byte, release.MaxSize)
 	if _, err := rand.Read(noise); err != nil {

@@ -11,21 +11,21 @@ import (
 	"yunion.io/x/ocadm/internal/pki"
 )
 
-// authority is a CA that signs, with what has to be trusted while a new CA replaces an old one.
+// authority is a CA that signs, with the certificates to trust while a new CA replaces an old one.
 type authority struct {
 	pair pki.Pair
-	// trust holds the certificate of pair first, then that of the other CA.
+	// trust holds the certificate of pair, then that of the other CA.
 	trust []byte
-	// data is what the Secret holds.
+	// data is the content of the Secret.
 	data map[string][]byte
-	// rotation says what the rotation waits for; empty if none is under way.
+	// rotation describes what the rotation waits for; empty if there is none.
 	rotation string
 }
 
-// The keys of a CA that does not sign yet.
+// The keys of a CA that does not sign certificates yet.
 const keyNextCert, keyNextKey = "ca-next.crt", "ca-next.key"
 
-// lastCall is how long before its end a CA is replaced even if some pods do not trust the next one; a sixth of its life if that is less.
+// lastCall is how long before its expiry a CA is replaced even if some pods do not trust the next one, but at most a sixth of its lifetime.
 const lastCall = 90 * 24 * time.Hour
 
 const (
@@ -33,8 +33,8 @@ const (
 	waitsForLeaves = "every pod gets a certificate of the new CA"
 )
 
-// step is one step of a CA's life. A CA is rotated at two thirds of its life: the next one is made and every pod comes to trust both; then
-// the next one signs and every pod gets a certificate of it; then the old one is dropped. Each step is one write of the Secret.
+// step is a step in the life of a CA. A CA is rotated at two thirds of its lifetime: the next CA is created and all pods come to trust both; then the
+// next one signs and all pods get its certificates; then the old one is dropped. Each step is one write of the Secret.
 type step int
 
 const (
@@ -45,7 +45,7 @@ const (
 	dropOldCA
 )
 
-// nextStep is pure. served is true if all pods run with the CA certificates that the Secret holds now.
+// nextStep returns the next step, and the CA after it. served is true if all pods run with the CA certificates in the Secret. It is pure.
 func nextStep(data map[string][]byte, now time.Time, served bool) (step, authority, error) {
 	if len(data[keyCACert]) == 0 {
 		return makeCA, authority{}, nil
@@ -76,7 +76,7 @@ func nextStep(data map[string][]byte, now time.Time, served bool) (step, authori
 		a.data[keyNextCert], a.data[keyNextKey], a.rotation = data[keyNextCert], data[keyNextKey], waitsForTrust
 		return keepCA, a, nil
 	case !now.Before(ca.Cert.NotAfter):
-		return makeCA, authority{}, nil // its certificates are not valid any more
+		return makeCA, authority{}, nil // its certificates have expired, too
 	case len(trusted) > 1 && (served || !now.Before(trusted[1].NotAfter)):
 		a.trust = pki.EncodeCerts(ca.Cert)
 		a.data[keyCACert] = a.trust
@@ -90,7 +90,7 @@ func nextStep(data map[string][]byte, now time.Time, served bool) (step, authori
 	return keepCA, a, nil
 }
 
-// take carries a step out. Only makeCA and announceCA make a key.
+// take performs a step. Only makeCA and announceCA create a key.
 func (a authority) take(s step, now time.Time, newKey func() (crypto.Signer, error)) (authority, error) {
 	if s != makeCA && s != announceCA {
 		return a, nil
@@ -112,12 +112,12 @@ func (a authority) take(s step, now time.Time, newKey func() (crypto.Signer, err
 	return a, nil
 }
 
-// replacedBy is when a CA stops signing at the latest.
+// replacedBy returns the latest time at which a CA stops signing.
 func replacedBy(ca pki.Pair) time.Time {
 	return ca.Cert.NotAfter.Add(-min(lastCall, ca.Cert.NotAfter.Sub(ca.Cert.NotBefore)/6))
 }
 
-// next is when an authority has to be looked at again.
+// next returns when an authority must be checked again.
 func (a authority) next() time.Time {
 	if a.rotation == "" {
 		return pki.RenewAt(a.pair.Cert)

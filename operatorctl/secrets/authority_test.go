@@ -13,7 +13,7 @@ import (
 
 var b0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// next takes the next step of a CA.
+// next performs the next step of a CA.
 func next(data map[string][]byte, now time.Time, served bool) (authority, error) {
 	s, a, err := nextStep(data, now, served)
 	if err != nil {
@@ -22,8 +22,7 @@ func next(data map[string][]byte, now time.Time, served bool) (authority, error)
 	return a.take(s, now, pki.NewKey)
 }
 
-// A CA is rotated without breaking trust: both are trusted, then the new one signs, then the old
-// one goes, and each step waits for the pods.
+// A CA is rotated without breaking trust: both CAs are trusted, then the new one signs, then the old one is dropped. Each step waits for the pods.
 func TestCAIsExchangedInSteps(t *testing.T) {
 	now := b0
 	a, err := next(nil, now, false)
@@ -64,7 +63,7 @@ func TestCAIsExchangedInSteps(t *testing.T) {
 	}
 }
 
-// Where pods never come round, the CA gives way before it ends, and is dropped when it has.
+// If pods never follow, the CA is replaced before it expires, and dropped once it has expired.
 func TestCAGivesWayInTime(t *testing.T) {
 	now := b0
 	a, err := next(nil, now, false)
@@ -98,7 +97,7 @@ func TestCAGivesWayInTime(t *testing.T) {
 	}
 }
 
-// What lies in the Secret is not written in other words: that would roll every pod of a cloud that was adopted.
+// The content of the Secret is not reformatted: that would restart every pod of an adopted cloud.
 func TestCAIsKeptToTheByte(t *testing.T) {
 	a, err := next(nil, b0, false)
 	if err != nil {

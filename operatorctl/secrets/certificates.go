@@ -26,31 +26,31 @@ const (
 	keyServiceCert, keyServiceKey = "service.crt", "service.key"
 )
 
-// etcdRoles are the certificates of a cloud's etcd. Each has a Secret of its own (<cluster>-etcd-<role>), so that a service that mounts the
-// client's cannot read the server's key.
+// etcdRoles lists the certificates of a cloud's etcd. Each has its own Secret (<cluster>-etcd-<role>), so that a service that mounts the client's
+// cannot read the server's key.
 var etcdRoles = []string{"client", "peer", "server"}
 
 // Wanted describes the certificates of a cloud.
 type Wanted struct {
 	Cluster, Namespace string
-	// Names by which services are called, Address that of the cloud; "" if it has none.
+	// Names are those of the services, Address is that of the cloud; "" if it has none.
 	Names   []string
 	Address string
 	Now     time.Time
-	// Served holds, by Secret, the hash of the CA certificates that all pods run with.
+	// Served holds the hash of the CA certificates that all pods run with, by Secret.
 	Served map[string]string
 }
 
-// Certificates are what the pods of a cloud mount.
+// Certificates holds what the pods of a cloud mount.
 type Certificates struct {
-	// Secrets hold them, the CA first.
+	// Secrets holds them, the CA first.
 	Secrets            []Secret
 	CAPEM              []byte
 	CertHash, EtcdHash string
 	RenewAt            time.Time
-	// EtcdClient is what services present to etcd; the identity service hands it out.
+	// EtcdClient is what services present to etcd; the identity service distributes it.
 	EtcdClient identity.Certificate
-	// Trust is, by Secret, the hash of the CA certificates in it, Rotating whether they are being replaced.
+	// Trust holds the hash of the CA certificates by Secret, Rotating whether they are being replaced.
 	Trust    map[string]string
 	Rotating map[string]bool
 	Status   v1alpha1.CertificatesStatus
@@ -62,37 +62,37 @@ type Secret struct {
 	Data map[string][]byte
 }
 
-// Plan says which certificates have to be made.
+// Plan lists the certificates to issue.
 type Plan struct {
 	wanted Wanted
-	// caSecret holds the CA; ca is the CA after step.
+	// caSecret is the Secret with the CA; ca is the CA after step.
 	caSecret string
 	step     step
 	ca       authority
-	// leaves by name of their Secret. service is absent if a user provides the certificate.
+	// leaves holds one leaf per Secret, but not that of the service if a user provides the certificate.
 	leaves   []leaf
 	provided *corev1.Secret
 }
 
-// leaf is a certificate. data is the stored one if it is kept, nil if a new one has to be issued.
+// leaf is a certificate. data is the stored one if it is kept, nil if a new one must be issued.
 type leaf struct {
 	secret, certKey, keyKey string
 	request                 pki.Request
 	data                    map[string][]byte
 }
 
-// IsProvided is true if a user has marked a Secret of certificates as theirs.
+// IsProvided reports whether a user marked a Secret of certificates as their own.
 func IsProvided(s *corev1.Secret) bool {
 	return s != nil && s.Annotations[v1alpha1.AnnotationSupplied] == "true"
 }
 
-// CertsSecret is the name of the Secret with the CA and the service certificate.
+// CertsSecret returns the name of the Secret with the CA and the service certificate.
 func CertsSecret(cluster string) string { return cluster + "-" + v1alpha1.SecretCerts }
 
-// EtcdCASecret is the name of the Secret with etcd's own CA, which exists where a user provides the service certificate.
+// EtcdCASecret returns the name of the Secret with etcd's own CA, which exists if a user provides the service certificate.
 func EtcdCASecret(cluster string) string { return cluster + "-etcd-ca" }
 
-// EtcdSecrets are the names of the Secrets with etcd's certificates.
+// EtcdSecrets returns the names of the Secrets with etcd's certificates.
 func EtcdSecrets(cluster string) []string {
 	var out []string
 	for _, role := range etcdRoles {
@@ -103,8 +103,8 @@ func EtcdSecrets(cluster string) []string {
 
 func etcdSecret(cluster, role string) string { return cluster + "-etcd-" + role }
 
-// Plan is pure. found holds the Secrets that exist, by name. A leaf is renewed at two thirds of its life, or if it lacks a name. Certificates
-// that a user provides are used and never written; etcd, which only services talk to, then has a CA of its own.
+// Plan plans the certificates. found holds the existing Secrets by name. A leaf is renewed at two thirds of its lifetime, or if it lacks a name.
+// Certificates that a user provides are used but never written; etcd, which only services connect to, then has its own CA. Plan is pure.
 func (w Wanted) Plan(found map[string]*corev1.Secret) (Plan, error) {
 	p := Plan{wanted: w, caSecret: CertsSecret(w.Cluster)}
 	if s := found[p.caSecret]; IsProvided(s) {
@@ -148,7 +148,7 @@ func (w Wanted) etcdNames() []string {
 	return names
 }
 
-// add plans a leaf: the stored one is kept while it serves.
+// add plans a leaf: the stored one is kept while it is usable.
 func (p *Plan) add(found map[string]*corev1.Secret, secret, certKey, keyKey string, request pki.Request, names []string) {
 	request.DNSNames, request.IPs = pki.SplitNames(names)
 	request.NotBefore, request.NotAfter = p.wanted.Now.Add(-time.Hour), p.wanted.Now.Add(pki.LeafLifetime)
@@ -165,15 +165,15 @@ func (p *Plan) add(found map[string]*corev1.Secret, secret, certKey, keyKey stri
 	p.leaves = append(p.leaves, l)
 }
 
-// Due is true if something has to be made.
+// Due reports whether anything must be issued.
 func (p Plan) Due() bool {
 	return p.step != keepCA || slices.ContainsFunc(p.leaves, func(l leaf) bool { return l.data == nil })
 }
 
-// Apply makes what is due. It writes nothing to the cluster.
+// Apply issues what is due. It writes nothing to the cluster.
 func (p Plan) Apply() (Certificates, error) {
 	var g errgroup.Group
-	for i := range p.leaves { // large keys take a tenth of a second each: they are made at the same time
+	for i := range p.leaves { // large keys take a tenth of a second each: generate them in parallel
 		if l := &p.leaves[i]; l.data == nil && !l.request.Small {
 			g.Go(func() (err error) {
 				l.request.Key, err = pki.NewKey()
@@ -248,7 +248,7 @@ func (l leaf) issue(ca pki.Pair) (map[string][]byte, time.Time, error) {
 	return data, renewal(ca, pair), err
 }
 
-// use notes what services present and trust.
+// use records what services present and trust.
 func (c *Certificates) use(data map[string][]byte) error {
 	leaf, err := pki.ParseCerts(data[keyServiceCert])
 	if err != nil {
@@ -264,8 +264,7 @@ func (c *Certificates) use(data map[string][]byte) error {
 	return err
 }
 
-// ServiceNames are all names by which a service of this cloud may be called, whether it is enabled now or not: enabling one must not replace
-// the certificate of all others.
+// ServiceNames returns all names of the services of a cloud, enabled or not: enabling one must not replace the certificate of all others.
 func ServiceNames(cluster, namespace string, catalog []component.Component, further ...string) []string {
 	names := pki.ServiceNames("service", namespace)
 	for _, c := range catalog {
@@ -281,8 +280,8 @@ func ServiceNames(cluster, namespace string, catalog []component.Component, furt
 	return slices.DeleteFunc(append(names, further...), func(s string) bool { return s == "" })
 }
 
-// usable returns why provided certificates cannot be used: a key is missing, two do not belong together, the CA has not signed them, they lack
-// a name. An expired certificate is no such reason.
+// usable returns an error if provided certificates cannot be used: a key is missing or does not match, the CA did not sign them, they lack a name.
+// Expired ones are usable.
 func usable(s *corev1.Secret, name string, now time.Time) error {
 	for _, key := range []string{keyCACert, keyServiceCert, keyServiceKey} {
 		if len(s.Data[key]) == 0 {
@@ -311,7 +310,7 @@ func usable(s *corev1.Secret, name string, now time.Time) error {
 	return err
 }
 
-// endsWith is true if a leaf lives as long as its CA: a new one would gain nothing.
+// endsWith reports whether a leaf expires with its CA: a new one would gain nothing.
 func endsWith(ca, leaf pki.Pair) bool { return !leaf.Cert.NotAfter.Before(ca.Cert.NotAfter) }
 
 func renewal(ca, p pki.Pair) time.Time {
@@ -321,7 +320,7 @@ func renewal(ca, p pki.Pair) time.Time {
 	return pki.RenewAt(p.Cert)
 }
 
-// etcdFile is a file name that etcd's clients of the earlier operator know: server.crt, peer.crt, etcd-client.crt, each with .key and -ca.crt.
+// etcdFile returns a file name that etcd's clients of the earlier operator know: server.crt, peer.crt, etcd-client.crt, each with .key and -ca.crt.
 func etcdFile(role, suffix string) string {
 	if role == "client" {
 		return "etcd-client" + suffix

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package secrets plans and makes the credentials and certificates of a cloud. Plans are pure; Apply functions make passwords and keys.
+// Package secrets plans and creates the credentials and certificates of a cloud. Plans are pure; Apply functions generate passwords and keys.
 package secrets
 
 import (
@@ -20,22 +20,22 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
-// CredentialsSecret is the name of the Secret with the passwords of a cloud.
+// CredentialsSecret returns the name of the Secret with the passwords of a cloud.
 func CredentialsSecret(cluster string) string { return cluster + "-" + v1alpha1.SecretCredentials }
 
-// Values are what Secret <cluster>-credentials has to hold.
+// Values holds the wanted content of Secret <cluster>-credentials.
 type Values struct {
-	// Keys are the passwords a cloud needs, those of disabled components included: enabling one must not touch the Secret of a running cloud.
+	// Keys are the passwords that a cloud needs, including those of disabled components: enabling one must not touch the Secret of a running cloud.
 	Keys []string
-	// ID of the cloud, for a new Secret.
+	// ID is the ID of the cloud, for a new Secret.
 	ID string
-	// Chosen are passwords that the spec sets. They replace the one in the Secret, where pods that log in read it.
+	// Chosen holds passwords set by the spec. They replace those in the Secret, where pods that log in read them.
 	Chosen map[string]string
-	// Earlier are passwords and names that an earlier operator used.
+	// Earlier holds passwords and names of an earlier operator.
 	Earlier map[string]string
 }
 
-// Missing are the keys that Secret s (nil if there is none) lacks, or holds with another value than the chosen one.
+// Missing returns the keys that Secret s (nil if there is none) lacks, or holds with another value than the chosen one.
 func (v Values) Missing(s *corev1.Secret) []string {
 	data := dataOf(s)
 	var out []string
@@ -50,8 +50,8 @@ func (v Values) Missing(s *corev1.Secret) []string {
 	return out
 }
 
-// fill gives every missing key a value: the chosen one, else that of the earlier operator, else a new one. It takes over a name only
-// together with the password that belongs to it.
+// fill sets every missing key to the chosen value, else that of the earlier operator, else a new one. It also copies the names of the earlier
+// operator, which come with their passwords.
 func (v Values) fill(data map[string][]byte, missing []string) error {
 	for _, k := range missing {
 		value := v.Chosen[k]
@@ -77,9 +77,9 @@ func (v Values) fill(data map[string][]byte, missing []string) error {
 	return nil
 }
 
-// Apply writes what is missing and nothing else: a password that exists is only replaced by one that the spec chooses. A Secret that the cache
-// does not know is created and never overwritten; one that exists is read past the cache and written with its resourceVersion. So neither
-// a second operator nor a stale cache can lose a password. It returns the Secret and the keys that were missing.
+// Apply writes only what is missing: an existing password is only replaced by one that the spec chooses. A Secret that the cache lacks is created,
+// never overwritten; an existing one is read directly and written with its resourceVersion. So neither a second operator nor a stale cache can lose a
+// password. It returns the Secret and the keys that were missing.
 func (v Values) Apply(ctx context.Context, c client.Client, direct client.Reader, meta metav1.ObjectMeta,
 	exists bool) (*corev1.Secret, []string, error) {
 	s := &corev1.Secret{ObjectMeta: meta}
@@ -91,7 +91,7 @@ func (v Values) Apply(ctx context.Context, c client.Client, direct client.Reader
 	}
 	missing := v.Missing(s)
 	if exists && len(missing) == 0 {
-		return s, nil, nil // the cache was behind
+		return s, nil, nil // the cache was stale
 	}
 	s.Data = maps.Clone(s.Data)
 	if s.Data == nil {
@@ -104,7 +104,7 @@ func (v Values) Apply(ctx context.Context, c client.Client, direct client.Reader
 	if exists {
 		err = c.Update(ctx, s, client.FieldOwner(engine.FieldManager))
 	} else if err = c.Create(ctx, s, client.FieldOwner(engine.FieldManager)); apierrors.IsAlreadyExists(err) {
-		return v.Apply(ctx, c, direct, meta, true) // the cache was behind, or the label is lost
+		return v.Apply(ctx, c, direct, meta, true) // the cache was stale, or the label is gone
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("generating credentials: %w", err)
@@ -112,7 +112,7 @@ func (v Values) Apply(ctx context.Context, c client.Client, direct client.Reader
 	return s, missing, nil
 }
 
-// Split returns the passwords in a Secret, and the names this cloud has for databases and accounts (see component.Renamed).
+// Split returns the passwords in a Secret, and the names of the cloud's databases and accounts (see component.Renamed).
 func Split(s *corev1.Secret) (component.Credentials, map[string]string) {
 	passwords, names := component.Credentials{}, map[string]string{}
 	for k, v := range dataOf(s) {
@@ -125,8 +125,8 @@ func Split(s *corev1.Secret) (component.Credentials, map[string]string) {
 	return passwords, names
 }
 
-// passwordLength is the number of characters of a generated password. People log in as sysadmin at the API gateway, which takes a password for
-// a text in AES-CBC first: it panics on more than 16 bytes that are no whole number of blocks of 16 (Cloudpods, pkg/util/seclib2/aes_cbc.go).
+// passwordLength returns the length of a generated password in characters. People log in as sysadmin at the API gateway, which first takes a password
+// for AES-CBC text: it panics on more than 16 bytes that are not a multiple of 16 (Cloudpods, pkg/util/seclib2/aes_cbc.go).
 func passwordLength(key string) int {
 	if key == component.BootstrapPassword {
 		return 32
@@ -134,8 +134,8 @@ func passwordLength(key string) int {
 	return 24
 }
 
-// Password makes a password of letters and digits without look-alikes, the first a letter, with a lower-case letter, a capital and a digit:
-// it passes the password policies of databases and needs no quoting (':' and '/' break the services' database addresses).
+// Password returns a password of letters and digits without look-alikes. It starts with a letter and has a lower-case letter, a capital and a digit,
+// so it passes the password policies of databases and needs no quoting (':' and '/' break the services' database addresses).
 func Password(length int) (string, error) {
 	const (
 		lower  = "abcdefghijkmnpqrstuvwxyz"
