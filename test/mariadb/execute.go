@@ -25,7 +25,7 @@ func (s *Server) Execute(ctx context.Context, statements ...string) (string, err
 	return string(out), nil
 }
 
-// Wipe removes every database and account but the server's own.
+// Wipe removes all databases and accounts except the server's own.
 func (s *Server) Wipe(ctx context.Context) error {
 	list, err := s.Execute(ctx,
 		"SELECT CONCAT('DROP DATABASE `', REPLACE(SCHEMA_NAME, '`', '``'), '`') FROM information_schema.SCHEMATA "+

@@ -10,10 +10,10 @@ import (
 	"slices"
 )
 
-// MySQLEnv names a directory with the root file system of a Debian release that packages MySQL, see scripts/mysql.sh.
+// MySQLEnv names a directory with the root file system of a Debian release that packages MySQL; see scripts/mysql.sh.
 const MySQLEnv = "OCADM_TEST_MYSQL"
 
-// program is a command and the arguments that always precede others.
+// program is a command and its leading arguments.
 type program []string
 
 func (p program) run(ctx context.Context, args ...string) *exec.Cmd {

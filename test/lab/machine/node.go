@@ -126,7 +126,7 @@ func (n *Node) shareMounts(ctx context.Context) error {
 	return err
 }
 
-// waitBooted waits until systemd has started everything. An error names the failed units.
+// waitBooted waits until systemd has started everything. It logs failed units.
 func (n *Node) waitBooted(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
