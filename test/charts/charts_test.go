@@ -38,7 +38,7 @@ const (
 // chart returns a complete chart in a directory of the test: the golden files and the definitions, which are copied unchanged.
 func chart(t *testing.T) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "ocadm-operator") // Helm's linter wants the chart's name
+	dir := filepath.Join(t.TempDir(), "ocadm-operator") // Helm's linter requires the chart's name
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(goldens, "chart"))); err != nil {
 		t.Fatal(err)
 	}

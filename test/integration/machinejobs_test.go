@@ -32,7 +32,7 @@ func control(value string) string {
 	return fmt.Sprintf(`{"metadata":{"annotations":{"onecloud.yunion.io/control":%s}}}`, value)
 }
 
-// TestMachineJobs: what becomes of a Job, its pods, its node or the operator does not lose an operation.
+// TestMachineJobs checks that an operation survives whatever happens to its Job, its pods, its node or the operator.
 func TestMachineJobs(t *testing.T) {
 	f := newMachinesTest(t)
 	f.operate()
@@ -86,7 +86,7 @@ func TestMachineJobs(t *testing.T) {
 	f.StopOperator()
 }
 
-// failedJob: when no pod can do it, the operation fails with the cause, and the machine is tried again.
+// failedJob checks that, if no pod succeeds, the operation fails with the cause and the machine is tried again.
 func (f *machinesTest) failedJob() {
 	f.Helper()
 	s := f.server(func(s *standIn) { s.hangs = "join" })
@@ -108,7 +108,7 @@ func (f *machinesTest) failedJob() {
 	f.until("failed", in(v1alpha1.MachineRunning))
 }
 
-// pausedJob: a pause ends the Job after the step that runs; another one goes on.
+// pausedJob checks that a pause ends the Job after the current step, and that another Job continues.
 func (f *machinesTest) pausedJob() {
 	f.Helper()
 	s := f.server(func(s *standIn) { s.hangs = "precheck" })
@@ -131,7 +131,7 @@ func (f *machinesTest) pausedJob() {
 	}
 }
 
-// cancelledJob: an operation whose pod does not begin says why, and can be cancelled.
+// cancelledJob checks that an operation whose pod does not start reports why, and can be cancelled.
 func (f *machinesTest) cancelledJob() {
 	f.Helper()
 	f.jobs.Hold(true)
@@ -160,7 +160,7 @@ func (f *machinesTest) cancelledJob() {
 	f.Get(&corev1.ConfigMap{}, "join-paused-1-log") // a log does not go with the Job
 }
 
-// secrecy: no secret is in an argument, the environment or a Job, and a Job has no permission to the objects of others.
+// secrecy checks that no secret is in an argument, the environment or a Job, and that a Job has no permission for other objects.
 func (f *machinesTest) secrecy() {
 	f.Helper()
 	all := f.jobs.Seen()

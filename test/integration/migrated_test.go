@@ -55,8 +55,8 @@ func (m migrated) ends(o *v1alpha1.OnecloudOperation, phase v1alpha1.OperationPh
 	return o
 }
 
-// TestMigratedDatabasesGoBack updates a cloud whose services migrate their tables: a release that is broken leaves everything as it was, a good one
-// moves it, and a rollback brings the tables of before back. What was written in between is saved beside.
+// TestMigratedDatabasesGoBack updates a cloud whose services migrate their tables. A broken release leaves everything unchanged, a good one migrates
+// the tables, and a rollback restores the old ones. It saves separately what was written in between.
 func TestMigratedDatabasesGoBack(t *testing.T) {
 	e := newCloudTest(t, env.Options{Workloads: env.Programs})
 	cr := e.Only("keystone", "region", "glance")

@@ -43,20 +43,20 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// Agent is the user agent of the kubelet: leave it out of counts.
+// Agent is the user agent of the kubelet; exclude it from counts.
 const Agent = "program-kubelet"
 
-// Options of a kubelet.
+// Options are the options of a kubelet.
 type Options struct {
-	// Config is how it reaches the API server, with all permissions.
+	// Config is the configuration for the API server, with all permissions.
 	Config *rest.Config
-	// Namespace whose Deployments it runs.
+	// Namespace is the namespace of the Deployments.
 	Namespace string
-	// Node is the name of the node in its Pod objects.
+	// Node is the node name in its Pod objects.
 	Node string
-	// Agents runs DaemonSets, too.
+	// Agents also runs DaemonSets.
 	Agents bool
-	// Dir is where everything lies; a temporary directory when empty. Close removes what Start made in it.
+	// Dir is the parent directory of all files; the default is the directory for temporary files. Close removes what Start created in it.
 	Dir string
 }
 
@@ -82,7 +82,7 @@ type Kubelet struct {
 	errs      []error
 }
 
-// Start starts to run pods, whose programs print with package log. ctx bounds its life; Close ends it before.
+// Start starts running pods, whose programs log with package log. They run until ctx ends or Close is called.
 func Start(ctx context.Context, o Options) (*Kubelet, error) {
 	config := rest.CopyConfig(o.Config)
 	config.UserAgent, config.QPS = Agent, -1
@@ -152,7 +152,7 @@ func (k *Kubelet) start(ctx context.Context, reader kubernetes.Interface) error 
 	return nil
 }
 
-// Close ends every pod, removes every file and returns what went wrong in the kubelet itself. It may be called more than once.
+// Close ends every pod, removes every file and returns the kubelet's own errors. It may be called more than once.
 func (k *Kubelet) Close() error {
 	k.cancel()
 	if k.stop != nil {
@@ -193,17 +193,17 @@ func (k *Kubelet) Publish(image, version string) {
 	k.published[image] = version
 }
 
-// version is that of the program in an image: its tag, unless something else was published.
+// version returns the version of the program in an image: its tag, unless something else was published.
 func (k *Kubelet) version(image string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return cmp.Or(k.published[image], servicespec.Version(image))
 }
 
-// Log is what all programs have printed.
+// Log returns the output of all programs.
 func (k *Kubelet) Log() string { return k.log.String() }
 
-// Kill ends the programs of a Deployment as a crash would.
+// Kill kills the programs of a Deployment, as in a crash.
 func (k *Kubelet) Kill(name string) {
 	k.mu.Lock()
 	w := k.workloads[name]
@@ -213,7 +213,7 @@ func (k *Kubelet) Kill(name string) {
 	}
 }
 
-// Starts is how many programs of a Deployment have been started, init containers and restarts included.
+// Starts returns how many programs of a Deployment have been started, including init containers and restarts.
 func (k *Kubelet) Starts(name string) int {
 	k.mu.Lock()
 	w := k.workloads[name]
@@ -226,7 +226,7 @@ func (k *Kubelet) Starts(name string) int {
 	return w.starts
 }
 
-// Claim is the directory that is the volume of a claim.
+// Claim returns the directory that is the volume of a claim.
 func (k *Kubelet) Claim(name string) string { return filepath.Join(k.dir, "claims", name) }
 
 func (k *Kubelet) want(ctx context.Context, d *appsv1.Deployment, agent bool) {
@@ -263,7 +263,7 @@ func (k *Kubelet) gone(object any) {
 	}
 }
 
-// note keeps an error for Close.
+// note records an error for Close.
 func (k *Kubelet) note(err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
@@ -273,7 +273,7 @@ func (k *Kubelet) note(err error) {
 	k.errs = append(k.errs, err)
 }
 
-// podName gives each pod another name.
+// podName returns a unique name for a pod.
 func (k *Kubelet) podName(workload string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
