@@ -20,8 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// TestManyMachines adds many machines at the same time, one of them invalid, from a file and over the REST API. The invalid one is named and none is
-// added. With OCADM_SWEEP=1 it adds 1,000.
+// TestManyMachines adds many machines (1,000 with OCADM_SWEEP=1), one of them invalid, from a file and over the REST API. It is named and none is added.
 func TestManyMachines(t *testing.T) {
 	n := 30
 	if os.Getenv("OCADM_SWEEP") != "" {

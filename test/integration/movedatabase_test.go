@@ -28,7 +28,7 @@ type moves struct {
 	password string
 }
 
-// TestMoveDatabaseFails: whatever fails, the cloud ends entirely on the old or entirely on the new server, with all rows.
+// TestMoveDatabaseFails checks that, whatever fails, the cloud ends entirely on the old or entirely on the new server, with all rows.
 func TestMoveDatabaseFails(t *testing.T) {
 	m := &moves{programs: newPrograms(t), to: mariadb.Require(t, mariadb.Options{})}
 	m.password = filepath.Join(m.dir, "password")
@@ -51,7 +51,7 @@ func (m *moves) args(to *mariadb.Server) []string {
 	return []string{"cluster", "move-database", "--database-host", to.Host, "--database-port", strconv.Itoa(to.Port), "--database-password-file", m.password, "--yes"}
 }
 
-// fails moves, and returns the finding.
+// fails runs a move that must fail and returns the finding.
 func (m *moves) fails(args ...string) finding.Finding {
 	m.Helper()
 	_, err := ocadm(m.Env, args...)
@@ -88,10 +88,10 @@ func (m *moves) moved(want v1alpha1.OperationPhase) {
 	}
 }
 
-// refused: a server that cannot be reached, or cannot be used, stops nothing, and there is no operation.
+// refused checks that with an unreachable or unusable server nothing is stopped and no operation is created.
 func (m *moves) refused() {
 	m.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") // only its port is of interest
+	l, err := net.Listen("tcp", "127.0.0.1:0") // only its port matters
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func (m *moves) cancelled() {
 	m.belongs(m.DB)
 }
 
-// killed: kill -9 while it copies. The operator starts the services on the old server.
+// killed kills a move (kill -9) while it copies. The operator starts the services on the old server.
 func (m *moves) killed() {
 	m.Helper()
 	release := m.holding(m.DB)
@@ -161,7 +161,7 @@ func (m *moves) killed() {
 	m.belongs(m.DB)
 }
 
-// forbid lets the API server refuse changes of clouds that a rule in CEL does not hold for.
+// forbid makes the API server reject changes to clouds that violate a CEL rule.
 func (m *moves) forbid(rule, message string) (allow func()) {
 	m.Helper()
 	policy := &admissionv1.ValidatingAdmissionPolicy{}
@@ -194,7 +194,7 @@ func (m *moves) forbid(rule, message string) (allow func()) {
 	return allow
 }
 
-// tries patches the cloud without changing it for good, until the API server refuses that or not: it learns of a policy after a moment.
+// tries dry-runs a patch of the cloud until the API server rejects or accepts it, because a new policy takes effect after a moment.
 func (m *moves) tries(patch string, refused bool) {
 	m.Helper()
 	m.Eventually(func() (bool, string) {
@@ -203,7 +203,7 @@ func (m *moves) tries(patch string, refused bool) {
 	})
 }
 
-// notSwitched: the API server refuses the switch. The services start on the old server.
+// notSwitched checks that, if the API server rejects the switch, the services start on the old server.
 func (m *moves) notSwitched() {
 	m.Helper()
 	other := `{"spec":{"mysql":{"port":1,"movedFrom":"` + m.DB.Host + `"}}}`
@@ -218,7 +218,7 @@ func (m *moves) notSwitched() {
 	m.tries(other, false)
 }
 
-// switched: it fails after the resource was changed. The cloud runs on the new server, and the same command ends the move.
+// switched fails a move after the resource was changed. The cloud runs on the new server, and the same command completes the move.
 func (m *moves) switched() {
 	m.Helper()
 	allow := m.forbid("!has(oldObject.spec.mysql.movedFrom) || has(object.spec.mysql.movedFrom)", "not yet")

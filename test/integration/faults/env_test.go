@@ -18,13 +18,13 @@ const (
 	cloud     = env.Name
 )
 
-// faulty is an environment in which the operator's ways to others can be broken. Its methods take the test, or part of it, that waits.
+// faulty is an environment in which the operator's connections can be broken. Its methods take the test or subtest that waits.
 type faulty struct {
 	*env.Env
 	root *mysql.Admin
-	// dial, when set, is how the next operator reaches the API server.
+	// dial, if set, is the dialer of the next operator for the API server.
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// streams, when set, are the watches of the next operator.
+	// streams, if set, holds the watches of the next operator.
 	streams *streams
 }
 
@@ -40,7 +40,7 @@ func use(t *testing.T) *faulty {
 // minimal is a small cloud.
 func (w *faulty) minimal() *v1alpha1.OnecloudCluster { return w.Only(env.Small...) }
 
-// passes is how many reconciles operators of this process have ended, and whether one is running.
+// passes returns the number of finished reconciles of this process's operators, and reports whether one is running.
 func passes(t testing.TB) (ended float64, busy bool) {
 	t.Helper()
 	ended, busy, err := harness.Passes()

@@ -31,14 +31,14 @@ func moments() []int {
 // killer kills operators within the steps of an operation, one after another.
 type killer struct {
 	mu sync.Mutex
-	// step is the one that runs, effects what the operator that lives has done in it.
+	// step is the current one, effects the number of effects of the current operator in it.
 	step    string
 	effects int
-	// killed is how often in each step.
+	// killed counts the kills in each step.
 	killed map[string]int
 }
 
-// reports reads which step runs.
+// reports reads the current step.
 func (k *killer) reports(body string) {
 	var patch struct{ Status struct{ Step string } }
 	if json.Unmarshal([]byte(body), &patch) != nil || patch.Status.Step == "" {
@@ -65,7 +65,7 @@ func (k *killer) dies(string) (die, after bool) {
 	return true, done%2 == 1
 }
 
-// lives starts an operator and waits until it has died, or the operation has ended.
+// lives starts an operator and waits until it has died or the operation has ended.
 func (u *updated) lives(t *testing.T, k *killer, name string) (o *v1alpha1.OnecloudOperation) {
 	t.Helper()
 	w := &faulty{Env: u.Env}

@@ -36,7 +36,7 @@ type updated struct {
 	old snapshot
 }
 
-// snapshot is what an update moves: what each Deployment runs, how each database is defined, and the rows of each table.
+// snapshot is the state that an update changes: the images of each Deployment, the definition of each database, and the rows of each table.
 type snapshot struct {
 	images, definitions map[string]string
 	tables              map[string]dump.TableSummary
@@ -79,7 +79,7 @@ func (u *updated) again() {
 	for _, c := range order {
 		name := env.Name + "-" + c
 		before := u.Pods.Starts(name)
-		if there[c] == nil || before == 0 { // it is off, or none of its programs is played
+		if there[c] == nil || before == 0 { // it is disabled, or none of its programs is played
 			continue
 		}
 		u.Pods.Kill(name)
@@ -92,10 +92,10 @@ func (u *updated) again() {
 	u.Rest()
 }
 
-// in is the cloud for a part of a test.
+// in returns the cloud for a part of a test.
 func (u *updated) in(t *testing.T) *updated { return &updated{u.In(t), u.old} }
 
-// patient makes a wave last long enough for a release to fail that fails when it is ready.
+// patient makes a wave last long enough for a release that fails when ready to fail.
 func patient(l *env.Launch) { l.Options.Operations.Settle = 5 * time.Second }
 
 // look is how everything is now. Who has started and which tokens were issued is no part of it.

@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
 
-// materialise creates the volumes of a pod and links them into each container.
+// materialise creates the volumes of a pod and sets their mount points in each container.
 func (p *pod) materialise(ctx context.Context) error {
 	volumes := map[string]string{}
 	for _, v := range p.object.Spec.Volumes {

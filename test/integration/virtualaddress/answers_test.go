@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/vip"
 )
 
-// TestAnswers: a machine with the address answers, and one that had it a moment ago does not, although the kernel remembers it.
+// TestAnswers checks that a machine with the address answers, and that one that has just lost it does not, although the kernel remembers it.
 func TestAnswers(t *testing.T) {
 	needRoot(t)
 	runtime.LockOSThread() // the thread ends with the test: it is never unlocked
@@ -58,7 +58,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// newNamespace is a network namespace of this thread, which ends with the test.
+// newNamespace creates a network namespace for this thread, which ends with the test.
 func newNamespace(t *testing.T) netns.NsHandle {
 	t.Helper()
 	n, err := netns.New()
@@ -67,7 +67,7 @@ func newNamespace(t *testing.T) netns.NsHandle {
 	return n
 }
 
-// up gives addresses to an interface.
+// up assigns addresses to an interface and enables it.
 func up(t *testing.T, name string, addresses ...string) {
 	t.Helper()
 	link, err := netlink.LinkByName(name)
