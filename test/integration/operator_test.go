@@ -284,8 +284,7 @@ func TestDisabledComponentKeepsItsData(t *testing.T) {
 	}
 }
 
-// TestCrashIsReportedAndHeals checks that an option that a user accepts and the service rejects makes it Degraded with the reason, and that it
-// recovers without the option.
+// TestCrashIsReportedAndHeals sets an option that a service rejects at its start. It becomes Degraded with the reason, and recovers without the option.
 func TestCrashIsReportedAndHeals(t *testing.T) {
 	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "region", "logger")
 	cm := &corev1.ConfigMap{}

@@ -14,8 +14,7 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// TestPodQuota tests a quota that rejects a pod but none of the operator's objects. The component reports it, the others continue, and the pod is
-// created when the quota allows.
+// TestPodQuota tests a quota that rejects a pod. The component reports it, the others continue, and the pod is created when the quota allows.
 func TestPodQuota(t *testing.T) {
 	e := newCloudTest(t, env.Options{Workloads: env.Pods})
 	cr := e.Only("keystone", "region", "glance", "yunionconf")

@@ -217,9 +217,8 @@ func (e *cloudTest) notRefused() {
 	})
 }
 
-// TestIncompleteCloudIsNotMovedAtOnce checks that a cloud of which one component has never been Available, and which holds users' data, refuses a
-// changed version, with a message, until that component is repaired. Then it moves in waves. A cloud whose identity service has never served is
-// updated immediately.
+// TestIncompleteCloudIsNotMovedAtOnce checks that a cloud with users' data, one component of which has never been Available, refuses a changed
+// version until that component is repaired, and then moves in waves. A cloud whose identity service has never served is updated without waves.
 func TestIncompleteCloudIsNotMovedAtOnce(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
 	e.Kubelet.Hold("Deployment", namespace, "default-keystone")
