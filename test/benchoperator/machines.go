@@ -31,7 +31,7 @@ const (
 	memoryOfMachines   = 40 << 20 // bytes
 )
 
-// machines measures many machines joining at once. Each is an SSH server that plays ocadm. Their Jobs run "ocadm operator work" as processes.
+// machines measures the concurrent joining of many machines. Each is an SSH server that plays ocadm. Their Jobs run "ocadm operator work" as processes.
 func (b *bench) machines() {
 	e := b.clouds(env.Options{Jobs: true, Controllers: []string{"--node-monitor-grace-period=10h"}}) // no kubelet reports the nodes
 	b.environ = []string{cluster.OperatorImageVariable + "=registry.example.org/ocadm:v0"}

@@ -21,8 +21,8 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestLoadBalancer creates a cluster of three control-plane nodes behind the user's own load balancer, and tests failures that a virtual address
-// makes easier, because a node cannot reach the others through a load balancer's address.
+// TestLoadBalancer creates a cluster of three control-plane nodes behind the user's own load balancer, and tests days that a virtual address makes
+// easier: no node finds the others through the load balancer.
 func TestLoadBalancer(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_BALANCER") == "" {

@@ -52,8 +52,7 @@ const foreignNFT = `table inet theirs {
 }
 `
 
-// foreignFiles returns files among a node's own. None is in /var/log/pods, because every kubelet removes what belongs to no pod there once a minute
-// (evictPodLogsDirectories).
+// foreignFiles returns files among a node's own. None is in /var/log/pods, where every kubelet removes files of unknown pods each minute (evictPodLogsDirectories).
 func foreignFiles() map[string]string {
 	return map[string]string{
 		"/etc/kubernetes/other.conf": "other\n", "/etc/kubernetes/pki/mine.crt": "a certificate\n", "/var/lib/kubelet/config.json": "{}\n",

@@ -27,9 +27,8 @@ var random = regexp.MustCompile(`^(file|directory):/var/lib/(containerd|kubelet/
 // podSubnet is a node's part of the pod network. A deleted node that returns gets another one.
 var podSubnet = regexp.MustCompile(`10\.40\.\d+\.`)
 
-// content lists files that have the same content after every run with the same settings. kubeadm lists the members of etcd in the order of their
-// random IDs. A moved machine keeps its former address in its certificates, for nodes that do not follow immediately, and the depot renews one with
-// these names.
+// content lists files with the same content after every run with the same settings. kubeadm lists etcd's members in the order of their random IDs. A
+// moved machine keeps its old address in its certificates, for nodes that follow later, and the depot renews one with these names.
 const content = `etcd=/etc/kubernetes/manifests/etcd.yaml depot=/etc/kubernetes/manifests/ocadm-depot.yaml
 [ ! -e $depot ] || echo "content:$depot $(grep -vE '^ *- [0-9.]+$' $depot | sha256sum | cut -c 1-64)"
 [ ! -e $etcd ] || echo "content:$etcd $(sed 's/- --initial-cluster=//' $etcd | tr -d ' ' | tr , '\n' | sort | sha256sum | cut -c 1-64)"

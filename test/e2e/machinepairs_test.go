@@ -16,7 +16,7 @@ import (
 // smallMTU is the MTU of the network from and to a machine, as with a tunnel on the way.
 const smallMTU = 1400
 
-// route sets the MTU that TCP uses, or without an MTU removes it, as a network with a small MTU clamps the MSS. The probe ignores the route.
+// route changes the route of the lab's network. With " mtu N" appended, TCP uses that MTU, as a network with a small MTU clamps the MSS. The probe ignores it.
 const route = `ip route change $(ip -4 -o route show dev eth0 proto kernel | head -n 1 | sed 's/ mtu.*//') dev eth0 proto kernel`
 
 // machinePairs checks machines that are each healthy but do not fit together. All pairs are named together, and nothing is changed.

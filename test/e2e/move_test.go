@@ -16,9 +16,8 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestMove changes the address of a worker, and then of the only control-plane node, and removes the former one; the worker follows. The command is
-// killed at every step. Then everything moves back on machines that have already lost the former address, as with DHCP, and the data of etcd is
-// damaged.
+// TestMove changes the address of a worker, and then of the only control-plane node, and removes the old one; the worker follows. The command is
+// killed at every step. Then everything moves back on machines that have already lost the old address, as with DHCP, and etcd's data is damaged.
 func TestMove(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_MOVE") == "" {

@@ -19,10 +19,9 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestReplica adds a replica of the embedded database on a second machine, promotes it, and kills its machine, as in a power failure, while projects
-// are added through the identity service. It prints the time until that works again. No acknowledged project may be missing, and the lost machine
-// must return as the replica. Then the cloud is updated, backed up and restored. With OCADM_TEST_REPLICA=3 there are three control-plane nodes, and
-// the lost machine is one of them.
+// TestReplica adds a replica of the embedded database on a second machine, promotes it, and kills its machine, as in a power failure, while clients
+// add projects. It prints the time until that works again. No acknowledged project may be missing, and the lost machine must return as the replica.
+// Then the cloud is updated, backed up and restored. With OCADM_TEST_REPLICA=3 the lost machine is one of three control-plane nodes.
 func TestReplica(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_REPLICA") == "" {
