@@ -29,8 +29,9 @@ const (
 // arrival limits waits for what takes seconds on an idle machine.
 const arrival = 15 * time.Minute
 
-// Only machine 1 has a bundle, and there is no internet access. The others get ocadm, programs and images from the depot of machine 1: before they
-// join, when a pod needs another image, while the API server is down, after the depot was killed, and when a machine has lost power.
+// TestDepot tests a cluster in which only machine 1 has a bundle, without internet access. The others get ocadm, programs and images from the depot
+// of machine 1: before they join, when a pod needs another image, while the API server is down, after the depot was killed, and when a machine has
+// lost power.
 func TestDepot(t *testing.T) {
 	needRoot(t)
 	s, internet := offline(t)

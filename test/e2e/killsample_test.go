@@ -59,7 +59,7 @@ func (s *suite) sameAsUndisturbed(t *testing.T, node int) {
 	becomes(t, "what the killed join led to", s.joined, func() map[string]string { return s.machineState(t, node) }, always)
 }
 
-// Decision 74 and docs/contributing/developing.md promise a sample of this size.
+// TestSample checks the size of the sample, which decision 74 and docs/contributing/developing.md promise.
 func TestSample(t *testing.T) {
 	if len(initKills) != 4 || joinKills != 6 {
 		t.Errorf("init is killed at %d points and a join at %d: correct the pages, too, and keep ten", len(initKills), joinKills)

@@ -126,8 +126,7 @@ func (k *sweep) learn(t *testing.T, what string, node int, argv []string) {
 	}
 }
 
-// forget deletes the Node of machine 2, as the reset of a worker advises, and the second replica of the operator, which a join of a control plane
-// adds and a reset leaves.
+// forget deletes the Node of machine 2, as reset of a worker advises, and the second replica of the operator, which the reset of a control plane leaves.
 func (k *sweep) forget(t *testing.T) {
 	t.Helper()
 	if _, err := k.Kubectl(t.Context(), "-n", "onecloud", "scale", "deployment", "onecloud-operator", "--replicas=1"); err != nil {

@@ -25,7 +25,7 @@ import (
 	"yunion.io/x/ocadm/test/lab/machine"
 )
 
-// The two releases of TestPackages.
+// releases are the two releases of TestPackages.
 var releases = []string{"v0.9.0-dev.1", "v0.9.0-dev.2"}
 
 // TestPackages builds the files of two releases. The tools of each distribution install, upgrade and remove its package.

@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// The range lies below the ports that Linux assigns to connections and to listeners on port 0, and below the NodePorts of Kubernetes.
+// first and last limit the range. It lies below the ports that Linux assigns to connections and to listeners on port 0, and below the NodePorts of Kubernetes.
 const first, last = 12000, 29999
 
 // taken holds a socket for each port, in Linux' abstract namespace, until this process ends. It shows other processes that the port is taken.

@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// The requests of kubectl, each under the field manager that the API server gives it.
+// lastApplied is the annotation of kubectl apply. Below are the requests of kubectl, each under the field manager that the API server gives it.
 const lastApplied = corev1.LastAppliedConfigAnnotation
 
 // savedSpec returns the spec in the file of `kubectl get oc -o yaml`.

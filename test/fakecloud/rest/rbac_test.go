@@ -127,7 +127,7 @@ func TestListTakesTheScopeThatIsAskedFor(t *testing.T) {
 	}
 }
 
-// A fresh identity service lets its administrator create policies and roles, and nothing else.
+// TestBootstrapRights checks that a fresh identity service lets its administrator create policies and roles, and nothing else.
 func TestBootstrapRights(t *testing.T) {
 	admin := rest.Caller{Administrator: true}
 	for path, want := range map[string]rest.Scope{
@@ -141,7 +141,7 @@ func TestBootstrapRights(t *testing.T) {
 	}
 }
 
-// The rules are those that the real keystone v4.0.2 returned for sysadmin, and rules with tags.
+// TestDecodeRules decodes the rules that the real keystone v4.0.2 returned for sysadmin, and rules with tags.
 func TestDecodeRules(t *testing.T) {
 	everything := map[string]any{"*": map[string]any{"*": map[string]any{"*": "allow"}}}
 	tagged := map[string]any{"*": everything["*"], "__project_tags__": []any{map[string]any{"key": "user:team"}}}

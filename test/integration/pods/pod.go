@@ -61,7 +61,7 @@ type container struct {
 	kill func()
 }
 
-// Back-offs like a kubelet's, but shorter: 10 s and more would be too long for a test.
+// backOff lists back-offs like a kubelet's, but shorter: 10 s and more would be too long for a test.
 var backOff = []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second}
 
 func (p *pod) dir() string { return filepath.Join(p.w.k.dir, "pods", p.name) }

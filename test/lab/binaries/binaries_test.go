@@ -24,7 +24,7 @@ func TestEveryModuleHasAVersion(t *testing.T) {
 	}
 }
 
-// The lab has every minor version that ocadm installs. A request for another patch version returns an error that names the available ones.
+// TestKubernetesVersions checks that the lab has every minor version that ocadm installs, and that the error for another patch version names them.
 func TestKubernetesVersions(t *testing.T) {
 	checkout, err := Checkout()
 	if err != nil {
