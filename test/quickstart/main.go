@@ -2,7 +2,7 @@
 
 //go:build linux
 
-// Command quickstart ("make quickstart") sets up a running cloud on two machines on this host, reports its progress, and removes them again.
+// Command quickstart ("make quickstart") sets up a running cloud on two lab machines, or more, and reports its progress. It also removes them again.
 package main
 
 import (

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package keystone is a stand-in for the identity service: the part of its REST API that an operator and the other services need. All its data is in
-// its database, so replicas share it and a restart keeps it. Two properties of the real one are deliberate: a fresh keystone forbids everything
-// except policies and roles, and a grant takes effect only after the policy cache is refreshed. It is stricter in one: it refuses two endpoints for
-// one (service, region, interface).
+// its database, so replicas share it and a restart keeps it. Like the real one, a fresh keystone forbids everything except policies and roles, and a
+// grant takes effect only after the policy cache is refreshed. Unlike it, it refuses two endpoints for one (service, region, interface).
 package keystone
 
 import (
