@@ -32,7 +32,7 @@ const servicesAt = "127.0.0.9"
 func (b *bench) clouds(o env.Options) *env.Env {
 	// Without this admission plugin, a deleted claim disappears immediately and a pod needs no service account.
 	o.APIServer, o.Collect = []string{"--disable-admission-plugins=StorageObjectInUseProtection,ServiceAccount"}, true
-	// The clouds share a database server, which each has to know by another address.
+	// The clouds share one database server, which each must reach at a different address.
 	o.Database = &mariadb.Options{Addr: "0.0.0.0:0", Args: []string{"--max-connections=2000"}}
 	e := env.New(b, o)
 	e.Services.Measured = true

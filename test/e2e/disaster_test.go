@@ -57,7 +57,7 @@ func TestDisaster(t *testing.T) {
 	t.Logf("times\n%s", times.String())
 }
 
-// kept is what the restored cloud must contain.
+// kept holds what the restored cloud must contain.
 type kept struct {
 	account scenario.Account
 	image   string

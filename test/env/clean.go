@@ -49,7 +49,7 @@ func (e *Env) Clean() {
 			e.check(e.Client.Delete(ctx, o))
 		}
 	}
-	// Pods go with the claims they use: nothing ends a pod when no kubelet runs, and a claim that a pod uses stays.
+	// Pods are deleted with the claims that they use: without a kubelet nothing ends a pod, and a claim in use is not deleted.
 	for namespace := range namespaces {
 		e.At(namespace).remove(ctx, append(Kinds(), &appsv1.ReplicaSet{}, &corev1.Pod{}), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy})
 	}

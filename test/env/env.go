@@ -203,7 +203,7 @@ func (e *Env) programs() {
 	})
 }
 
-// MoveTo ends the programs and runs those of another namespace from now on.
+// MoveTo stops the programs and runs those of another namespace instead.
 func (e *Env) MoveTo(namespace string) *Env {
 	e.Helper()
 	if err := e.Pods.Close(); err != nil {
@@ -214,7 +214,7 @@ func (e *Env) MoveTo(namespace string) *Env {
 	return other
 }
 
-// started is what the tests of a process share.
+// started holds what the tests of a process share.
 type started struct {
 	mu     sync.Mutex
 	dir    string

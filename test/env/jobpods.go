@@ -269,7 +269,7 @@ func (j *JobPods) login(ctx context.Context, p *corev1.Pod, dir string) (string,
 	return path, j.Cluster.WriteLogin(path, clientcmdapi.AuthInfo{Token: request.Status.Token})
 }
 
-// As is how a pod that does not run reaches the API server: with the token of an account, bound to a pod of that name.
+// As returns the configuration with which a pod that does not run reaches the API server: the token of an account, bound to a pod with that name.
 func (j *JobPods) As(account, pod string) *rest.Config {
 	j.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: pod},

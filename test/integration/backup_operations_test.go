@@ -180,7 +180,7 @@ func (b *backups) pod() {
 	}
 }
 
-// busy: while an operation runs elsewhere, a scheduled backup gives up and says for which, and an update waits.
+// busy checks that, while an operation runs elsewhere, a scheduled backup gives up and names it, and an update waits.
 func (b *backups) busy() {
 	b.Helper()
 	b.Operation("held", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup, Backup: &v1alpha1.BackupParameters{Place: "elsewhere"}})

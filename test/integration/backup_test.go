@@ -104,7 +104,7 @@ func (s *saved) known(info backup.Info) {
 	s.UntilCloud(is(metav1.ConditionTrue, "Proven"))
 }
 
-// inPlace updates the cloud, damages it, and restores it: the version of the backup comes back at once, without another update.
+// inPlace updates the cloud, damages it, and restores it. The version of the backup returns immediately, without another update.
 func (s *saved) inPlace(info backup.Info, before dump.Summary) {
 	s.Helper()
 	prints(s.Env, "", "cluster", "update", "--version", "v4.0.5", "--wait")
@@ -211,7 +211,7 @@ func (s *saved) move(second *saved, before dump.Summary) {
 	second.login(second.Env)
 }
 
-// holds compares the rows of every table; services that run again may have added some.
+// holds compares the rows of every table. Services that run again may have added some.
 func (s *saved) holds(db *mariadb.Server, before dump.Summary) {
 	s.Helper()
 	_, now := s.Databases(db)

@@ -165,8 +165,8 @@ func (e *cloudTest) configMaps() map[string]map[string]string {
 	return out
 }
 
-// TestDiffIsWhatFollows: what a diff says of a change is what the API server's audit log then has, for random changes and builds of the operator. There are 20
-// where everything is tried (OCADM_SWEEP), and ten otherwise; TestDiffIsExact has more, with a client in memory.
+// TestDiffIsWhatFollows checks that a diff lists the changes that the API server's audit log then shows, for random changes and builds of the
+// operator: 20 with OCADM_SWEEP, otherwise ten. TestDiffIsExact has more, with a client in memory.
 func TestDiffIsWhatFollows(t *testing.T) {
 	count := 10
 	if os.Getenv("OCADM_SWEEP") != "" {

@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// objects of a cloud and the cloud itself, its pods included: each with its resource version.
+// objects returns the resource versions of a cloud and its objects, including its pods.
 func (n neighbour) objects() map[string]string {
 	n.Helper()
 	all := map[string]string{}
@@ -76,7 +76,7 @@ func (n neighbour) heals() {
 	}
 }
 
-// databases and accounts in the server of a cloud, sorted.
+// databases returns the databases and accounts on the server of a cloud, sorted.
 func (n neighbour) databases() []string {
 	admin := n.Admin(n.DB)
 	all, err := admin.Databases(n.Context())

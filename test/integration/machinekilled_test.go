@@ -24,8 +24,8 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// TestMachinesOfKilledOperator kills the operator again and again while a machine joins and is removed: at its first write for the machine, at its second,
-// at its third, and so on in turn, before that write or before it hears of it. What is done on the machine is done once.
+// TestMachinesOfKilledOperator repeatedly kills the operator while a machine joins and is removed: in turn at its first write for the machine, its
+// second, its third and so on, before that write or before the response. Every action on the machine happens only once.
 func TestMachinesOfKilledOperator(t *testing.T) {
 	f := newMachinesTest(t)
 	for name, before := range map[string]bool{"before": true, "after": false} {

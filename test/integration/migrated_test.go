@@ -14,10 +14,10 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/program"
 )
 
-// migrated is the test of a cloud whose services change their tables.
+// migrated tests a cloud whose services change their tables.
 type migrated struct{ *cloudTest }
 
-// state is how the databases are: their definitions, and the rows of the tables that only a migration changes.
+// state returns the state of the databases: their definitions, and the rows of the tables that only a migration changes.
 func (m migrated) state() (map[string]string, map[string]dump.TableSummary) {
 	m.Helper()
 	definitions, rows := m.Databases(m.DB)
@@ -28,7 +28,7 @@ func (m migrated) state() (map[string]string, map[string]dump.TableSummary) {
 	return definitions, tables
 }
 
-// as fails unless the databases are as they were.
+// as fails unless the databases are unchanged.
 func (m migrated) as(what string, definitions map[string]string, tables map[string]dump.TableSummary) {
 	m.Helper()
 	now, rows := m.state()

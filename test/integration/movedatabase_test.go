@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// moves is the test of moves of databases that fail, are cancelled or killed.
+// moves tests moves of databases that fail, are cancelled or are killed.
 type moves struct {
 	*programs
 	to       *mariadb.Server
@@ -74,7 +74,7 @@ func (m *moves) belongs(to *mariadb.Server) {
 	}
 }
 
-// moved is how the last move ended.
+// moved checks how the last move ended.
 func (m *moves) moved(want v1alpha1.OperationPhase) {
 	m.Helper()
 	var last *v1alpha1.OnecloudOperation
@@ -112,7 +112,7 @@ func (m *moves) refused() {
 	m.belongs(m.DB)
 }
 
-// broken: a copy that fails half-way is taken back.
+// broken checks that a copy that fails halfway is rolled back.
 func (m *moves) broken() {
 	m.Helper()
 	m.SQL(m.DB, "CREATE TABLE keystone.large (id INT PRIMARY KEY, what LONGBLOB)", "INSERT INTO keystone.large VALUES (1, REPEAT('x', 4000000))")
@@ -126,7 +126,7 @@ func (m *moves) broken() {
 	m.SQL(m.to, "SET GLOBAL max_allowed_packet="+packet)
 }
 
-// cancelled: a user ends a move while it copies.
+// cancelled checks that a user can cancel a move while it copies.
 func (m *moves) cancelled() {
 	m.Helper()
 	release := m.holding(m.DB)
@@ -237,7 +237,7 @@ func (m *moves) switched() {
 	m.belongs(m.to)
 }
 
-// queued: a database that is made while a move waits for its turn is moved, too.
+// queued checks that a database created while a move waits for its turn is moved, too.
 func (m *moves) queued() {
 	m.Helper()
 	m.Operation("held", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup, Backup: &v1alpha1.BackupParameters{Place: "elsewhere"}})
@@ -266,7 +266,7 @@ func (m *moves) queued() {
 	}
 }
 
-// sweep is what takes longer: a server of a version that is too old.
+// sweep tests the slower cases: a server whose version is too old.
 func (m *moves) sweep(t *testing.T) {
 	old := mariadb.Require(t, mariadb.Options{Args: []string{"--version=10.1.48-MariaDB"}, RootPassword: m.to.RootPassword})
 	if f := m.fails(m.args(old)...); f.Code != "OCA-7401" || !strings.Contains(f.Cause, "too old") {

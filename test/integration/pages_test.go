@@ -231,7 +231,7 @@ func (p *pageTest) waiting() string {
 	return o.Name
 }
 
-// latest is the name of an operation that has ended.
+// latest returns the name of an operation that has ended.
 func (p *pageTest) latest() string {
 	p.Helper()
 	for _, o := range p.Operations() {

@@ -57,7 +57,7 @@ func (p *programs) operate(change ...func(*env.Launch)) {
 	p.StartOperator(append(change, func(l *env.Launch) { l.Options.Image = "registry.example.org/ocadm:v0" })...)
 }
 
-// holding keeps a table locked: what reads or drops it waits until release is called. A process is stopped there at a known place.
+// holding locks a table, so that reads and drops of it wait until release is called. It stops a process at a known point.
 func (p *programs) holding(db *mariadb.Server) (release func()) {
 	p.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(p.Context()))
@@ -180,7 +180,7 @@ func TestPrograms(t *testing.T) {
 	p.killedRestore()
 }
 
-// asked: without a schedule it is refused; with one the annotation, and an operation made by hand, each start a pod that makes the backup.
+// asked checks that a backup requested without a schedule is refused, and that with one the annotation and a new operation each start a pod that makes it.
 func (p *programs) asked() {
 	p.Helper()
 	p.Operation("refused", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup})

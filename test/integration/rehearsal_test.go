@@ -221,7 +221,7 @@ func (r *rehearsed) statements() []mariadb.Statement {
 	return all
 }
 
-// nothingLeft looks for what a rehearsal makes.
+// nothingLeft checks that nothing that a rehearsal creates is left.
 func (r *rehearsed) nothingLeft() {
 	r.Helper()
 	if out := r.SQL(r.DB, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME LIKE 'ocadm\\_scratch%'",
@@ -240,7 +240,7 @@ func (r *rehearsed) nothingLeft() {
 	}
 }
 
-// examine sums up the tables of the cloud, but for that of the tokens.
+// examine returns a summary of the cloud's tables, except the table of tokens.
 func (r *rehearsed) examine() dump.Summary {
 	r.Helper()
 	_, sum := r.Databases(r.DB)

@@ -103,7 +103,7 @@ func (e *cloudTest) catalogue() {
 	}
 }
 
-// databases of the server.
+// databases returns the databases of the server.
 func (e *cloudTest) databases() []string {
 	e.Helper()
 	all, err := e.Admin(e.DB).Databases(e.Context())

@@ -28,7 +28,7 @@ func TestNoUpdateWithoutSpace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// grow makes a table that is larger than any disk: most of its file is a hole.
+	// grow creates a table that is larger than any disk: most of its file is a hole.
 	grow := func() {
 		t.Helper()
 		m.SQL(m.DB, "CREATE TABLE keystone.large (id INT NOT NULL) ENGINE=ARCHIVE")

@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// TestUpdateInWaves moves a cloud to another version by its spec, and back by a rollback, on a real API server.
+// TestUpdateInWaves updates a cloud to another version by its spec, and reverts it by a rollback, on a real API server.
 func TestUpdateInWaves(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
 	e.Install(e.Minimal())
@@ -183,7 +183,7 @@ func TestNoUpdateWithoutImages(t *testing.T) {
 	}
 }
 
-// isRefused waits until an update was refused, and looks for its finding where users look.
+// isRefused waits until an update was refused, and checks its finding in all places where users see it.
 func (e *cloudTest) isRefused(version, inForce, code, next string) {
 	e.Helper()
 	var c *metav1.Condition

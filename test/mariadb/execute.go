@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Execute runs statements as root, by the client of the server's package, and returns what it printed: a line for each row, with tabs.
+// Execute runs statements as root with the client of the server's package. It returns the client's output: a line for each row, separated by tabs.
 func (s *Server) Execute(ctx context.Context, statements ...string) (string, error) {
 	p, err := FindPrograms()
 	if err != nil {

@@ -58,7 +58,7 @@ func (s *Server) Addr() string { return net.JoinHostPort(s.Host, strconv.Itoa(s.
 // startTimeout is generous: the machine may be busy with a build.
 const startTimeout = 3 * time.Minute
 
-// Start makes a database directory below dir, starts a server in it and waits until it takes connections. ctx bounds the start only.
+// Start creates a database directory below dir, starts a server in it and waits until it accepts connections. ctx limits only the start.
 func Start(ctx context.Context, dir string, o Options) (*Server, error) {
 	p, err := FindPrograms()
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *Server) start(ctx context.Context, p Programs, o Options) error {
 		"--innodb-buffer-pool-size=64M", "--max-connections=500",
 	}
 	if !p.MySQL {
-		args = append(args, "--plugin-load-add=disks") // as the embedded database has it
+		args = append(args, "--plugin-load-add=disks") // as in the embedded database
 	}
 	if o.GeneralLog {
 		args = append(args, "--general-log", "--general-log-file="+s.log)

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Poll is something that a client asks of the cloud again and again.
+// Poll is a request that a client sends to the cloud repeatedly.
 type Poll struct {
 	Name, Method, URL string
 	// Body is sent as JSON.
@@ -29,14 +29,14 @@ type Poll struct {
 	Pool *x509.CertPool
 }
 
-// Polled is what became of the requests of a Poll.
+// Polled is the result of a Poll.
 type Polled struct {
 	Name string
-	// Sent counts requests, Failed those without an answer of 200.
+	// Sent counts all requests, Failed those without a 200 response.
 	Sent, Failed int
-	// Outage is the longest time from a request that failed to the next one that did not.
+	// Outage is the longest time from a failed request to the next successful one.
 	Outage time.Duration
-	// Slowest is the longest time that an answer took.
+	// Slowest is the longest response time.
 	Slowest time.Duration
 	// Failures holds the time since the beginning and the error of the first hundred failures.
 	Failures []string
@@ -134,7 +134,7 @@ func ask(ctx context.Context, via *http.Client, p Poll) error {
 	return err
 }
 
-// Polls are what clients ask of the identity service and the API gateway at a node: by a connection of its own each time, and by one that stays.
+// Polls returns client requests to the identity service and the API gateway at a node, each with new connections and with a persistent one.
 func (sc *Scenario) Polls(ctx context.Context, node int) ([]Poll, error) {
 	vars, err := sc.RCAdmin(ctx)
 	if err != nil {

@@ -62,7 +62,7 @@ type T interface {
 	Fatal(...any)
 }
 
-// NewKey makes a key pair: for a client in PEM, and as the server sees it.
+// NewKey generates a key pair: the private key in PEM for a client, and the public key for the server.
 func NewKey(t T) (private []byte, public ssh.PublicKey) {
 	t.Helper()
 	key, signer := newSigner(t)
@@ -86,7 +86,7 @@ func newSigner(t T) (ed25519.PrivateKey, ssh.Signer) {
 	return key, signer
 }
 
-// Start makes the server listen on loopback until the test ends.
+// Start listens on loopback until the test ends.
 func (s *Server) Start(t T) *Server {
 	t.Helper()
 	s.Reinstall(t)
@@ -129,7 +129,7 @@ func (s *Server) Up(t T) {
 	s.listen(t, l)
 }
 
-// Reinstall gives the machine another host key.
+// Reinstall changes the host key of the machine.
 func (s *Server) Reinstall(t T) {
 	t.Helper()
 	_, host := newSigner(t)

@@ -63,7 +63,7 @@ func assignAdmin(ctx context.Context, s *rest.Store) error {
 	return assignRole(ctx, s, ids[0], ids[1], ids[2])
 }
 
-// idsOf are the ids of a user, a project and a role that are given by id or name.
+// idsOf returns the ids of a user, a project and a role, given by id or name.
 func idsOf(ctx context.Context, s *rest.Store, user, project, role string) (ids [3]string, err error) {
 	for i, object := range [3][2]string{{"users", user}, {"projects", project}, {"roles", role}} {
 		r, err := s.Get(ctx, object[0], object[1])

@@ -17,7 +17,7 @@ import (
 
 const foreign = "example.com/other:v1"
 
-// drift sets the image of a Deployment as a person does by hand.
+// drift changes the image of a Deployment, as a user does by hand.
 func (w *faulty) drift(t testing.TB, name string) {
 	t.Helper()
 	d := &appsv1.Deployment{}

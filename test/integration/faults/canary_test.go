@@ -40,7 +40,7 @@ func TestCanary(t *testing.T) {
 	texts := map[string]string{}
 	remember := func(when string) {
 		cr := w.In(t).TryCloud()
-		cr.Spec.MySQL.Password = "" // there the user has put it himself
+		cr.Spec.MySQL.Password = "" // the user has put it there
 		b, err := yaml.Marshal(cr)
 		if err != nil {
 			t.Fatal(err)

@@ -101,7 +101,7 @@ func TestClickHouse(t *testing.T) {
 	cr := c.minimal()
 	o := c.run(t, c.direct, audits(time.Second))
 	c.In(t).Create(cr)
-	// Keystone has a schema there, and nearly all wait for keystone; what does not is made.
+	// Keystone has a schema there, and nearly all components wait for keystone. The others are created.
 	c.untilSays(t, o, "keystone", v1alpha1.Waiting, "clickhouse/keystone", "connection refused")
 	c.untilSays(t, o, "web", v1alpha1.Available)
 	if err := c.server.Resume(t.Context()); err != nil {

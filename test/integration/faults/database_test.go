@@ -132,7 +132,7 @@ func (w *faulty) hold(t *testing.T) {
 	}
 }
 
-// saysNothingOf checks that a secret is not in what people read.
+// saysNothingOf checks that a secret is not in what users read.
 func (w *faulty) saysNothingOf(t testing.TB, secret string) {
 	t.Helper()
 	cr := w.In(t).TryCloud()

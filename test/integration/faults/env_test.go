@@ -30,14 +30,14 @@ type faulty struct {
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// use gives a test an environment without a cloud.
+// use returns an environment without a cloud.
 func use(t *testing.T) *faulty {
 	t.Helper()
 	e := env.New(t, env.Options{})
 	return &faulty{Env: e, root: e.Admin(e.DB)}
 }
 
-// minimal is a small cloud.
+// minimal returns a small cloud.
 func (w *faulty) minimal() *v1alpha1.OnecloudCluster { return w.Only(env.Small...) }
 
 // passes returns the number of finished reconciles of this process's operators, and reports whether one is running.

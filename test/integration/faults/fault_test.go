@@ -70,7 +70,7 @@ func (w *faulty) are(t testing.TB, state v1alpha1.State, names ...string) {
 	}
 }
 
-// untilAre waits until components are in a state. One whose workload was edited is Progressing until the cluster has rolled out what the operator put back.
+// untilAre waits until components are in a state. One whose workload was edited is Progressing until the cluster has rolled out the repair.
 func (w *faulty) untilAre(t testing.TB, o *operator, state v1alpha1.State, names ...string) {
 	t.Helper()
 	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {

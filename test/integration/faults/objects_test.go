@@ -66,7 +66,7 @@ func TestForeignFinalizer(t *testing.T) {
 	w.untilGone(t, o)
 }
 
-// TestOrphanedPod: a pod that its workload has left behind holds up a deletion, is named with the way out, and is not touched.
+// TestOrphanedPod checks that a pod that its workload left behind holds up a deletion, is named with a remedy, and is not touched.
 func TestOrphanedPod(t *testing.T) {
 	if os.Getenv("OCADM_SWEEP") == "" {
 		t.Skip("it takes half a minute and is shown with OCADM_SWEEP=all; package operatorctl has a test with a clock of its own")

@@ -224,7 +224,7 @@ func (o *operator) dieLocked() {
 	o.cancel()
 }
 
-// do makes a request as the operator's life allows.
+// do sends a request if the operator is alive.
 func (o *operator) do(r *http.Request, effect string, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 	die, err := false, error(nil)
 	if effect != "" {
@@ -253,7 +253,7 @@ func (o *operator) do(r *http.Request, effect string, next func(*http.Request) (
 	return answer, err
 }
 
-// kubernetes is the way to the API server. Events and the lease of leader election do not count as effects.
+// kubernetes is the transport to the API server. Events and the lease of leader election do not count as effects.
 func (o *operator) kubernetes(next http.RoundTripper) http.RoundTripper {
 	return harness.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		effect := ""
@@ -285,7 +285,7 @@ var revisions = regexp.MustCompile(`-release-\d+`)
 
 var ids = regexp.MustCompile(`[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
-// toServices is the way to the identity service and the others.
+// toServices is the transport to the identity service and the others.
 func (o *operator) toServices(next http.RoundTripper) http.RoundTripper {
 	return harness.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		effect := ""

@@ -51,7 +51,7 @@ func interfaceOf(t *testing.T, o restapi.Options) string {
 	return server.URL
 }
 
-// TestPage walks through the page in a browser: a cloud, an update that fails, one that succeeds, the way back, a machine; then as one who may only read.
+// TestPage uses the page in a browser: a cloud, an update that fails, one that succeeds, the rollback, a machine; then as a user who may only read.
 func TestPage(t *testing.T) {
 	b := newBrowser(t)
 	u := newUpdated(t, []string{"keystone", "region", "glance", "logger", "host"})
@@ -246,7 +246,7 @@ func readerToken(b *browser, u *updated) string {
 	return request.Status.Token
 }
 
-// TestLocalPage: the link of ocadm ui has its own token, and no other one is let in.
+// TestLocalPage checks that the link of ocadm ui has its own token, and that no other is accepted.
 func TestLocalPage(t *testing.T) {
 	w := use(t)
 	ctx, cancel := context.WithCancel(t.Context())

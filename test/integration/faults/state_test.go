@@ -101,7 +101,7 @@ func (w *faulty) objects(t testing.TB, kind client.Object, secrets map[string]st
 	}
 }
 
-// release mentions whether the release in force, which was written before anything of it was applied, can be read.
+// release records whether the current release, which was written before any of it was applied, is readable.
 func (w *faulty) release(t testing.TB, out map[string]string) {
 	t.Helper()
 	cr := w.In(t).TryCloud()
@@ -309,7 +309,7 @@ func clip(s string) string {
 	return s
 }
 
-// until waits until the cloud is as a test wants it; why returns what is missing.
+// until waits until the cloud is as wanted; the condition also returns what is missing.
 func (w *faulty) until(t testing.TB, o *operator, cond func(*v1alpha1.OnecloudCluster) (bool, string)) {
 	t.Helper()
 	defer func() {

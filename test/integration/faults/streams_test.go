@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// streams are the watches that an operator has open, and what may happen to them on their way.
+// streams are the open watches of an operator, with faults to inject.
 type streams struct {
 	mu       sync.Mutex
 	open     map[*stream]bool
@@ -34,7 +34,7 @@ type stream struct {
 const expired = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
 	`"message":"too old resource version: 1 (2)","reason":"Expired","code":410}}` + "\n"
 
-// wrap is the way of requests to the API server. The operator has to speak JSON.
+// wrap wraps the transport to the API server. The operator must use JSON.
 func (s *streams) wrap(next http.RoundTripper) http.RoundTripper {
 	return harness.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		answer, err := next.RoundTrip(r)

@@ -21,13 +21,12 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// samples are how many of the points are tried where time is short; OCADM_SWEEP=all tries every one,
-// OCADM_SWEEP=TEXT those whose name holds the text.
+// samples are the numbers of points to try when time is short. OCADM_SWEEP=all tries every point, OCADM_SWEEP=TEXT those whose name contains the text.
 var samples = map[string]int{"TestCrashOnInstall": 20, "TestCrashOnUpgrade": 6, "TestCrashOnDelete": 6}
 
-// TestCrashOnInstall kills the operator before and after each thing it changes during a first installation: every mutating request to the
-// API server, every statement, every mutating request to the services. Another operator then has to reach the end that an undisturbed
-// one reaches, with the secrets there were.
+// TestCrashOnInstall kills the operator before and after each of its effects during a first installation: every mutating request to the API server,
+// every statement, every mutating request to the services. Another operator must then reach the same final state as an undisturbed one, with the same
+// secrets.
 func TestCrashOnInstall(t *testing.T) {
 	w := use(t)
 	want, effects := w.undisturbed(t)
@@ -37,8 +36,8 @@ func TestCrashOnInstall(t *testing.T) {
 	})
 }
 
-// TestStopOnInstall: an operator that is asked to stop ends what it has begun: an API server that is left in the middle of making a Service
-// keeps its port for ten minutes.
+// TestStopOnInstall checks that an operator that is asked to stop completes its current request: an API server that is interrupted while it creates a
+// Service keeps its port for ten minutes.
 func TestStopOnInstall(t *testing.T) {
 	w := use(t)
 	for _, at := range []string{"default-etcd", "default-glance", "default-web"} {

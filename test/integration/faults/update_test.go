@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/program"
 )
 
-// way is how a release is broken.
+// way is a broken component and the way in which it is broken.
 type way struct {
 	component string
 	how       program.Failure

@@ -41,7 +41,7 @@ func TestWatches(t *testing.T) {
 	cr := w.minimal()
 	cr.Spec.Yunionconf.Disable = new(true)
 	w.In(t).Create(cr)
-	// What it has made and does not see it waits for, and does not make again.
+	// The operator waits for what it has created and does not see, and does not create it again.
 	w.untilSays(t, o, "keystone", v1alpha1.Available)
 	w.untilThere(t, o, &appsv1.Deployment{}, "default-region", func(x client.Object) (bool, string) {
 		d, ok := x.(*appsv1.Deployment)
@@ -78,7 +78,7 @@ func TestWatches(t *testing.T) {
 		// there lists the Services and Deployments that must exist afterwards.
 		there []string
 	}{
-		// The cache never shows it: neither that it is there, nor that it is gone. It takes half a minute.
+		// The cache never shows it: neither its creation nor its deletion. It takes half a minute.
 		{unseen, objects("default-yunionconf"), func(t *testing.T) {
 			w.In(t).Edit(`{"spec":{"yunionconf":{"disable":false}}}`)
 			w.untilThere(t, o, &appsv1.Deployment{}, "default-yunionconf", func(client.Object) (bool, string) { return true, "" })

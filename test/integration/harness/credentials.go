@@ -77,7 +77,7 @@ func (c *Cluster) ServiceAccount(namespace, name string) *rest.Config {
 	return config
 }
 
-// WriteKubeconfig writes Config as a file.
+// WriteKubeconfig writes Config to a file.
 func (c *Cluster) WriteKubeconfig(path, user string, groups ...string) error {
 	as := c.Config(user, groups...).Impersonate
 	return c.WriteLogin(path, clientcmdapi.AuthInfo{Token: c.token, Impersonate: as.UserName, ImpersonateGroups: as.Groups})

@@ -125,8 +125,8 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.waitReady(ctx)
 }
 
-// StartControllerManager starts a real kube-controller-manager: deployments then make replica sets and pods. Its garbage collector learns
-// at once only of custom resources that are defined before. The arguments are added to its command line.
+// StartControllerManager starts a real kube-controller-manager, which creates ReplicaSets and Pods. Its garbage collector immediately knows only
+// custom resources that are defined before. The arguments are added to its command line.
 func (c *Cluster) StartControllerManager(ctx context.Context, args ...string) error {
 	program, err := binaries.Path(ctx, "kube-controller-manager")
 	if err != nil {
@@ -139,7 +139,7 @@ func (c *Cluster) StartControllerManager(ctx context.Context, args ...string) er
 	return c.run(program, append(c.controllerManagerArgs(port), args...))
 }
 
-// Kubectl runs the real kubectl as the administrator and returns what it prints.
+// Kubectl runs the real kubectl as the administrator and returns its output.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	program, err := binaries.Path(ctx, "kubectl")
 	if err != nil {

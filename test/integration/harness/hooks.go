@@ -27,7 +27,7 @@ func (c *Counters) Statement(verb string) {
 	c.statements = append(c.statements, verb)
 }
 
-// Transport notes every request as "GET default-keystone/v3/users": method, first label of the host, path.
+// Transport records every request as "GET default-keystone/v3/users": method, first label of the host, path.
 func (c *Counters) Transport(next http.RoundTripper) http.RoundTripper {
 	return RoundTrip(func(r *http.Request) (*http.Response, error) {
 		c.mu.Lock()
@@ -51,12 +51,12 @@ func (c *Counters) Since(m Counted) (statements, requests []string) {
 	return slices.Clone(c.statements[m.statements:]), slices.Clone(c.requests[m.requests:])
 }
 
-// RoundTrip is a function as an http.RoundTripper.
+// RoundTrip is a function that implements http.RoundTripper.
 type RoundTrip func(*http.Request) (*http.Response, error)
 
 func (f RoundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Log is what an operator in this process says; it may be read while it is written.
+// Log is the log of an operator in this process. It may be read while it is written.
 type Log struct {
 	mu sync.Mutex
 	b  bytes.Buffer

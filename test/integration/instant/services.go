@@ -33,7 +33,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// Services are those of every cloud of a cluster; a cloud is known by its namespace, and its name is "default".
+// Services holds the services of all clouds in a cluster. A cloud is identified by its namespace; its name is "default".
 type Services struct {
 	// Client must be able to read everything.
 	Client client.Reader
@@ -74,10 +74,10 @@ const (
 	prefix   = "default-"
 )
 
-// Transport is the way to the services.
+// Transport returns the transport to the services.
 func (s *Services) Transport() http.RoundTripper { return harness.RoundTrip(s.serve) }
 
-// Close ends every service; what they stored stays.
+// Close stops every service. Stored data stays.
 func (s *Services) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

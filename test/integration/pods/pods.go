@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pods is a kubelet without a container runtime: it runs the Deployments of a namespace in this process, against a real API
-// server. Package test/fakecloud/program plays every program in /opt/yunion/bin, a goroutine for each container. A container has a
-// directory as its root with its volumes, an environment, a host name, restarts with back-off and a readiness probe; a pod has a Pod object.
+// Package pods is a kubelet without a container runtime: it runs the Deployments of a namespace in this process, against a real API server. Package
+// test/fakecloud/program plays every program in /opt/yunion/bin, with a goroutine for each container. A container has a directory with its volumes as
+// its root, an environment, a host name, restarts with back-off and a readiness probe. A pod has a Pod object.
 //
-// Everything is on loopback, in a network that no other kubelet of this machine has, so the pods of Deployments share an address, each at its own port, and
-// the name of a Service leads there. Each container runs once however many replicas are asked for; the old pod is gone before the new one starts, whatever the
-// strategy. A container whose program is not in /opt/yunion/bin (the console's nginx, for one) is called ready and nothing runs. Liveness probes, resources,
-// security contexts, read-only mounts and updates of mounted files in a running pod are not looked at: for those there is the lab. It is test code.
+// All pods are on loopback, in a network that no other kubelet of this machine has. The pods of Deployments share an address, each with its own port,
+// to which the name of a Service leads. Each container runs once, whatever the number of replicas, and the old pod ends before the new one starts,
+// whatever the strategy. A container whose program is not in /opt/yunion/bin (such as the console's nginx) is reported ready and runs nothing.
+// Liveness probes, resources, security contexts, read-only mounts and updates of mounted files in a running pod are ignored: the lab tests those.
 //
-// A pod that others create, and that no scheduler has bound, runs, too: it has an address of its own, runs its containers once, and
-// finds other hosts by its aliases.
+// It also runs a pod that others create and no scheduler has bound. Such a pod has its own address, runs its containers once, and resolves other hosts by its aliases.
 //
-// Pods of DaemonSets run if Options.Agents is set. Their programs are what agents are to a rollout: they stay up, or end where their release is broken.
+// With Options.Agents it also runs pods of DaemonSets. Their programs do only what a rollout needs: they keep running, or end if their release is broken.
 package pods
 
 import (
@@ -67,7 +66,7 @@ type Kubelet struct {
 	dir      string
 	services corev1listers.ServiceNamespaceLister
 	log      harness.Log
-	// network is the second byte of its addresses, which it has until taken is closed.
+	// network is the second byte of its addresses, reserved until taken is closed.
 	network int
 	taken   net.Listener
 	cancel  context.CancelFunc
@@ -110,7 +109,7 @@ func Start(ctx context.Context, o Options) (*Kubelet, error) {
 	return k, nil
 }
 
-// network finds a network 127.N.0.0/16 that no other kubelet of this machine has. A socket in Linux' abstract namespace shows them that it is taken.
+// network reserves a network 127.N.0.0/16 that no other kubelet of this machine has, with a socket in Linux' abstract namespace.
 func network(ctx context.Context) (n int, taken net.Listener, err error) {
 	for n = 2; n < 255; n++ {
 		if taken, err = (&net.ListenConfig{}).Listen(ctx, "unix", fmt.Sprintf("@ocadm-test-pods-%d", n)); err == nil {
@@ -120,7 +119,7 @@ func network(ctx context.Context) (n int, taken net.Listener, err error) {
 	return 0, nil, fmt.Errorf("finding addresses for pods: %w", err)
 }
 
-// address is one of its addresses; 0 is that of the pods of Deployments.
+// address returns one of its addresses; 0 is that of the pods of Deployments.
 func (k *Kubelet) address(serial int) string {
 	return fmt.Sprintf("127.%d.%d.%d", k.network, serial/200, 1+serial%200)
 }
@@ -168,7 +167,7 @@ func (k *Kubelet) Close() error {
 	return errors.Join(errs...)
 }
 
-// Dial is the way to the Services of the cluster: their names lead to where their pods listen.
+// Dial connects to Services of the cluster: it resolves their names to where their pods listen.
 func (k *Kubelet) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -186,7 +185,7 @@ func (k *Kubelet) Dial(ctx context.Context, network, address string) (net.Conn, 
 	return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, net.JoinHostPort(host, port))
 }
 
-// Publish puts a program of another version into the image of a name and tag: what is pulled from now on is broken, or repaired.
+// Publish replaces the program in an image by another version, for example a broken or a repaired one. It affects later starts.
 func (k *Kubelet) Publish(image, version string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -289,7 +289,7 @@ func other() *appsv1.Deployment {
 	return deployment("default-web", corev1.Container{Name: "web", Image: "nginx", Command: []string{"nginx"}})
 }
 
-// listens reports whether something serves at keystone's port.
+// listens reports whether something listens on keystone's port.
 func (s scene) listens() bool {
 	conn, err := s.k.Dial(s.t.Context(), "tcp", "default-keystone:30510")
 	if err == nil {

@@ -26,10 +26,10 @@ import (
 	"yunion.io/x/ocadm/test/lab/images"
 )
 
-// Options say what goes into the bundle: what Images leaves open it fills.
+// Options are the options of the lab's images. Images fills in missing ones.
 type Options = images.Options
 
-// Bundle writes the bundle to a file, unless the one that is there was made of the same things.
+// Bundle writes the bundle to a file, unless an existing one was made from the same inputs.
 func Bundle(ctx context.Context, out string, o Options) error {
 	start := time.Now()
 	list, err := Images(ctx, &o)

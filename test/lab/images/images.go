@@ -25,15 +25,15 @@ import (
 	"yunion.io/x/ocadm/test/lab/debian"
 )
 
-// Options say what the lab's images are made of.
+// Options configure the lab's images.
 type Options struct {
-	// CloudVersion is the tag of the cloud's images, KubernetesVersion that of Kubernetes' (in package assemble that of this ocadm when empty).
+	// CloudVersion is the tag of the cloud's images, KubernetesVersion that of Kubernetes' images (if empty, package assemble uses that of this ocadm).
 	CloudVersion, KubernetesVersion string
-	// More are further tags of the cloud's images.
+	// More are additional tags of the cloud's images.
 	More []string
-	// Fakecloud is the stand-in, a static program (in package assemble built from this repository when empty).
+	// Fakecloud is the stand-in, a static program (if empty, package assemble builds it from this repository).
 	Fakecloud string
-	// ServiceImages is a directory of image archives (docker save) that take the place of what the lab would make.
+	// ServiceImages is a directory of image archives (docker save) that replace the lab's own images.
 	ServiceImages string
 	Logf          cache.Logf
 }

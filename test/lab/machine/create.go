@@ -66,7 +66,7 @@ func (l *Lab) writeIdentity(i int) error {
 		"etc/machine-id":  hex.EncodeToString(id) + "\n",
 		"etc/hosts":       hosts.String(),
 		"etc/resolv.conf": resolver(l.Host()),
-		// Built into the kernel, and there is no list of what is: a distribution's modprobe succeeds for them.
+		// They are built into the kernel, which has no list of built-in modules here. A distribution's modprobe succeeds for them.
 		"etc/modprobe.d/lab.conf": "install tun /bin/true\ninstall ifb /bin/true\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(upper, path)), 0o755); err != nil {

@@ -24,20 +24,19 @@ import (
 // DefaultName is the name of a lab if the user gives none.
 const DefaultName = "default"
 
-// Options say what a lab is made of.
+// Options configure a lab.
 type Options struct {
-	// Name distinguishes labs on one host; empty is DefaultName.
+	// Name distinguishes labs on one host; empty means DefaultName.
 	Name  string `json:"-"`
 	Nodes int    `json:"nodes"`
-	// Ocadm and Bundle are files of this host. They appear on every machine as /usr/local/bin/ocadm and
-	// /bundle/ocadm.bundle, always in their newest version. Their directories must be there.
+	// Ocadm and Bundle are files of this host. Every machine sees their current version as /usr/local/bin/ocadm and /bundle/ocadm.bundle. Their directories must exist.
 	Ocadm  string `json:"ocadm,omitempty"`
 	Bundle string `json:"bundle,omitempty"`
-	// Distro is the Debian release of the machines, by name; empty is Debian 12.
+	// Distro is the code name of the machines' Debian release; empty means Debian 12.
 	Distro string `json:"distro,omitempty"`
-	// Hostname is what the machines call themselves, with their number behind it; empty is "node".
+	// Hostname is the prefix of the machines' host names, followed by their number; empty means "node".
 	Hostname string `json:"hostname,omitempty"`
-	// Packages of Debian that the machines have beside the usual ones.
+	// Packages are additional Debian packages of the machines.
 	Packages []string   `json:"packages,omitempty"`
 	Logf     cache.Logf `json:"-"`
 }
@@ -51,16 +50,16 @@ type Lab struct {
 	lock *os.File
 }
 
-// state is what cannot be worked out from the lab's name.
+// state holds what the lab's name does not determine.
 type state struct {
 	Options
 	Index int    `json:"index"`
 	Root  string `json:"root"`
-	// Complete says that all machines have booted once.
+	// Complete reports whether all machines have booted once.
 	Complete bool `json:"complete"`
 }
 
-// ErrNoLab says that there is no lab of that name.
+// ErrNoLab means that no lab has that name.
 var ErrNoLab = errors.New("no such lab")
 
 // ErrNotRoot means that the user is not root.

@@ -57,7 +57,7 @@ func (l Layout) Subnet() netip.Prefix {
 	return netip.MustParsePrefix(fmt.Sprintf("%s%d.0/24", networkPrefix, l.Index))
 }
 
-// Host is this machine's address on the bridge.
+// Host returns this machine's address on the bridge.
 func (l Layout) Host() netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("%s%d.1", networkPrefix, l.Index))
 }

@@ -72,7 +72,7 @@ func Start(on netip.Addr, o Options) (*Server, error) {
 	return s, nil
 }
 
-// newServer has the images of its options.
+// newServer returns a server with the images of its options, which does not listen yet.
 func newServer(o Options) (*Server, error) {
 	store := blobs{}
 	s := &Server{o: o, blobs: registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(store)), served: map[string]int64{}}
@@ -160,7 +160,7 @@ func (a Account) is(r *http.Request) bool {
 	return ok && user == a.User && password == a.Password
 }
 
-// counter keeps what an answer was.
+// counter records the status and the size of a response.
 type counter struct {
 	http.ResponseWriter
 	status int
