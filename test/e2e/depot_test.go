@@ -44,7 +44,7 @@ func TestDepot(t *testing.T) {
 	s.withoutAPIServer(t)
 	s.killedDepot(t)
 	s.powerOff(t)
-	// An image that is not in the depot does not exist.
+	// An image that is not in the depot cannot be pulled.
 	if out, err := s.pull(t, 3, "registry.k8s.io/absent:v1"); err == nil {
 		t.Errorf("an image that nobody has was pulled: %s", out)
 	}

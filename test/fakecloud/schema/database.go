@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// ErrDiffers means that tables differ which a service may not change.
+// ErrDiffers is the error of a service that may not change its tables and finds others.
 var ErrDiffers = errors.New("tables differ from their definition")
 
 // errKilled is the error of a migration that fails halfway.
