@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission holds specs of clouds that are to be refused, each with one beside it that is to be taken: for the test of the rules
-// in this process and for the one that asks a real API server.
+// Package admission holds pairs of cloud specs: one that must be refused and one that must be accepted. They serve the test of the validation rules
+// in this process and the one against a real API server.
 package admission
 
 import (
@@ -16,20 +16,20 @@ import (
 //go:embed cases.yaml
 var text []byte
 
-// Case is a bad spec and a good one.
+// Case is a pair of a bad and a good spec.
 type Case struct {
 	Name string `json:"name"`
-	// Base "none" means that Was, Bad and Good are whole specs; else they are laid over one that has a database.
+	// Base is "none" if Was, Bad and Good are complete specs. Otherwise they are merged over Base().
 	Base string `json:"base"`
-	// Was is the spec before, nil where the cloud is new.
+	// Was is the previous spec, nil for a new cloud.
 	Was  map[string]any `json:"was"`
 	Bad  map[string]any `json:"bad"`
 	Good map[string]any `json:"good"`
-	// Want is a part of the message.
+	// Want is part of the expected message.
 	Want string `json:"want"`
 }
 
-// Cases are all of them.
+// Cases returns all cases.
 func Cases() ([]Case, error) {
 	data, err := yaml.YAMLToJSON(text)
 	if err != nil {
@@ -47,7 +47,7 @@ func Cases() ([]Case, error) {
 	return out, nil
 }
 
-// Spec is the spec with a part of the case.
+// Spec returns the complete spec for one part of the case.
 func (c Case) Spec(part map[string]any) map[string]any {
 	if c.Base == "none" {
 		return runtime.DeepCopyJSON(part)
@@ -55,12 +55,12 @@ func (c Case) Spec(part map[string]any) map[string]any {
 	return Merge(Base(), part)
 }
 
-// Base is the least that a spec has.
+// Base returns a minimal valid spec.
 func Base() map[string]any {
 	return map[string]any{"mysql": map[string]any{"host": "10.0.0.5", "password": "p"}}
 }
 
-// Merge lays one spec over another; both stay as they are.
+// Merge returns into with from merged over it. It changes neither.
 func Merge(into, from map[string]any) map[string]any {
 	out := runtime.DeepCopyJSON(into)
 	if out == nil {

@@ -11,7 +11,7 @@ import (
 	"filippo.io/age"
 )
 
-// Write makes a key pair, and writes the secret key to key.txt in a directory.
+// Write generates a key pair and writes the secret key to key.txt in a directory.
 func Write(t testing.TB, dir string) (file string, key *age.X25519Identity) {
 	t.Helper()
 	key, err := age.GenerateX25519Identity()

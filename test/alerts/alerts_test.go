@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package alerts tries the alert rules of docs/monitoring with Prometheus' own engine. It is a module of its own: the engine is large, and
-// nothing else needs it.
+// Package alerts tests the alert rules of docs/monitoring with Prometheus' own engine. It is a separate module, because the engine is large and nothing else needs it.
 package alerts
 
 import (
@@ -27,7 +26,7 @@ import (
 
 const docs = "../../docs/monitoring"
 
-// rule is an alert.
+// rule is an alert rule.
 type rule struct {
 	Alert       string
 	Expr        string
@@ -43,7 +42,7 @@ type ruleFile struct {
 	}
 }
 
-// scenario is what is measured, and what fires.
+// scenario holds measurements and the alerts that must fire.
 type scenario struct {
 	Name     string
 	Interval model.Duration
@@ -89,7 +88,7 @@ func rules(t *testing.T) map[string]rule {
 	return out
 }
 
-// TestRulesSayWhatToDo: every rule parses, asks for metrics that README.md lists, and helps whom it wakes.
+// TestRulesSayWhatToDo checks that every rule parses, uses metrics that README.md lists, and explains what to do.
 func TestRulesSayWhatToDo(t *testing.T) {
 	all := rules(t)
 	if len(all) < 12 {
@@ -113,7 +112,7 @@ func TestRulesSayWhatToDo(t *testing.T) {
 	}
 }
 
-// TestDashboardAsksForMetricsThatExist looks at every query of the dashboard.
+// TestDashboardAsksForMetricsThatExist checks every query of the dashboard.
 func TestDashboardAsksForMetricsThatExist(t *testing.T) {
 	var dashboard any
 	read(t, "dashboard.json", &dashboard)
@@ -149,7 +148,7 @@ func TestDashboardAsksForMetricsThatExist(t *testing.T) {
 	}
 }
 
-// listed are the metrics of README.md.
+// listed returns the metrics in README.md.
 func listed(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(docs, "README.md"))
@@ -182,7 +181,7 @@ func metricsIn(t *testing.T, expr string) []string {
 	return out
 }
 
-// TestRulesFire runs alerts_test.yaml. Every rule has to fire in one scenario, and to be silent in one.
+// TestRulesFire runs alerts_test.yaml. Every rule must fire in one scenario and be silent in another.
 func TestRulesFire(t *testing.T) {
 	all := rules(t)
 	var file struct {
@@ -230,8 +229,7 @@ func TestRulesFire(t *testing.T) {
 	}
 }
 
-// firing are the label sets for which the rule has been true, at every evaluation, for as long as it asks. What the annotations quote of
-// the labels must be there.
+// firing returns the label sets for which the rule has been true, at every evaluation, for its whole waiting time. Labels in the annotations must exist.
 func firing(t *testing.T, engine *promql.Engine, db storage.Queryable, r rule, every, at time.Duration) []string {
 	t.Helper()
 	since := map[string]time.Duration{}

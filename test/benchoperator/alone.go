@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// process measures the operator as a process of its own, with one cloud.
+// process measures the operator in a separate process, with one cloud.
 func (b *bench) process() {
 	e := b.clouds(env.Options{})
 	p := b.start(e)
@@ -31,7 +31,7 @@ func (b *bench) process() {
 	p.stop()
 }
 
-// perPass is the CPU of one reconcile that finds nothing to do.
+// perPass measures the CPU time of one reconcile that changes nothing.
 func (b *bench) perPass(e *env.Env, p *process) {
 	p.untilQuiet(-1)
 	const touches = 300
@@ -51,7 +51,7 @@ func (b *bench) perPass(e *env.Env, p *process) {
 	b.add(row{ID: "–", Metric: "memory with one cloud (most)", Goal: "–", Result: fmt.Sprintf("%s (%s)", mib(rss), mib(most)), Anchor: anchorMemory})
 }
 
-// foreign makes Secrets that are none of the operator's.
+// foreign creates Secrets that do not belong to the operator.
 func (b *bench) foreign(e *env.Env, p *process) {
 	const secrets, size = 5000, 100 << 10
 	ns := b.namespace(e, "foreign")
@@ -65,7 +65,7 @@ func (b *bench) foreign(e *env.Env, p *process) {
 		Result: fmt.Sprintf("%+.1f MiB", float64(after-before)/(1<<20)), Anchor: "all Secrets cached"}, after-before <= 5<<20)
 }
 
-// swap puts another build of the operator in the place of the first.
+// swap replaces the operator with another build.
 func (b *bench) swap(e *env.Env) {
 	other := filepath.Join(e.Cluster.Dir, "ocadm-other")
 	b.build(other, "v9.9.9")
@@ -89,7 +89,7 @@ func (b *bench) swap(e *env.Env) {
 		Samples: first.seconds()}, first.median() <= 3*time.Second)
 }
 
-// takeover: of two operators the leader is asked to end while an object has been changed; the other one heals it.
+// takeover stops the leader of two operators and deletes an object, which the other operator must restore.
 func (b *bench) takeover(e *env.Env) {
 	leader := b.start(e, "--leader-elect")
 	var took times
@@ -126,8 +126,8 @@ func (b *bench) untuned() {
 		"kube-controller-manager with its defaults", "≤ 1.5 × flat", func(took, flat times) bool { return ratio(took, flat) <= 1.5 })
 }
 
-// available measures from the CR until every service is Available, with a real kube-controller-manager and a kubelet that calls pods
-// ready at once; beside it, 50 Deployments that wait for nothing.
+// available measures the time from the CR until every service is Available, with a real kube-controller-manager and a kubelet that reports pods ready
+// immediately. It compares that with 50 Deployments that wait for nothing.
 func (b *bench) available(o env.Options, what, goal string, met func(took, flat times) bool) {
 	all := b.clouds(o)
 	startOperator(all)

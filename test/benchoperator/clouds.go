@@ -25,14 +25,14 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// servicesAt is where the services of all clouds listen: an address of loopback that nothing else uses.
+// servicesAt is the address on which the services of all clouds listen: a loopback address that nothing else uses.
 const servicesAt = "127.0.0.9"
 
-// clouds is an environment whose operator looks after every namespace. Each cloud has one of its own.
+// clouds returns an environment whose operator watches every namespace. Each cloud has its own namespace.
 func (b *bench) clouds(o env.Options) *env.Env {
-	// A claim that was deleted is to be gone at once, and a pod needs no account of its own.
+	// Without this admission plugin, a deleted claim disappears immediately and a pod needs no service account.
 	o.APIServer, o.Collect = []string{"--disable-admission-plugins=StorageObjectInUseProtection,ServiceAccount"}, true
-	// The clouds share a database server, which each has to know by another address.
+	// The clouds share one database server, which each must reach at a different address.
 	o.Database = &mariadb.Options{Addr: "0.0.0.0:0", Args: []string{"--max-connections=2000"}}
 	e := env.New(b, o)
 	e.Services.Measured = true
@@ -50,7 +50,7 @@ func (b *bench) clouds(o env.Options) *env.Env {
 	return e
 }
 
-// startOperator runs an operator in this program, so that its own hooks count what it asks of databases and services.
+// startOperator runs an operator in this process, so that its own hooks count its requests to databases and services.
 func startOperator(e *env.Env) {
 	e.StartOperator(func(l *env.Launch) {
 		o := &l.Options
@@ -64,7 +64,7 @@ func startOperator(e *env.Env) {
 	})
 }
 
-// namespace makes one.
+// namespace creates a namespace.
 func (b *bench) namespace(e *env.Env, kind string) string {
 	b.serial++
 	name := fmt.Sprintf("%s-%d", kind, b.serial)
@@ -72,8 +72,8 @@ func (b *bench) namespace(e *env.Env, kind string) string {
 	return name
 }
 
-// newCloud is a minimal cloud in a namespace of its own, not yet created. Its Services are ClusterIPs, but etcd's, which has to be a node
-// port: two clouds cannot have the same node ports.
+// newCloud returns a minimal cloud in a new namespace, not yet created. Its Services are ClusterIPs, because two clouds cannot share node ports. Only
+// etcd's must be a node port.
 func (b *bench) newCloud(e *env.Env) (*env.Env, *v1alpha1.OnecloudCluster) {
 	e = e.At(b.namespace(e, "cloud"))
 	cr := e.Minimal()
@@ -96,7 +96,7 @@ func (b *bench) newCloud(e *env.Env) (*env.Env, *v1alpha1.OnecloudCluster) {
 	return e, cr
 }
 
-// ownNames gives a cloud databases and accounts with names of its own: many clouds share one server.
+// ownNames gives a cloud unique names for its databases and accounts, because many clouds share one server.
 func ownNames(e *env.Env) {
 	names := map[string][]byte{}
 	prefix := strings.ReplaceAll(e.Namespace, "-", "") + "_"
@@ -110,7 +110,7 @@ func ownNames(e *env.Env) {
 	}}, Data: names})
 }
 
-// create creates a cloud and returns how long it took until it was ready.
+// create creates a cloud and returns the time until it was ready.
 func create(e *env.Env, cr *v1alpha1.OnecloudCluster) time.Duration {
 	began := time.Now()
 	e.Create(cr.DeepCopy())
@@ -118,18 +118,18 @@ func create(e *env.Env, cr *v1alpha1.OnecloudCluster) time.Duration {
 	return time.Since(began)
 }
 
-// remove deletes a cloud with its data.
+// remove deletes a cloud and its data.
 func remove(e *env.Env) {
 	e.Delete()
 	e.Services.Forget(e.Namespace)
 }
 
-// touch changes an annotation, for the operator to look at the cloud again.
+// touch changes an annotation, which triggers a reconcile.
 func touch(e *env.Env, i int) {
 	e.Edit(fmt.Sprintf(`{"metadata":{"annotations":{"bench/touched":"%d"}}}`, i))
 }
 
-// children are the objects of a cloud as they are.
+// children returns the current objects of a cloud.
 func children(e *env.Env) []*unstructured.Unstructured {
 	var out []*unstructured.Unstructured
 	for _, o := range e.Objects() {

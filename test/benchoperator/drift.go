@@ -19,13 +19,13 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// stray is a change of an object by another client: the value at a path.
+// stray is a change to an object by another client: a new value at a path.
 type stray struct {
 	object            client.Object
 	name, path, value string
 }
 
-// strays are one for each kind that the operator owns. The options in a ConfigMap are people's to change, its labels are not.
+// strays returns one change for each kind that the operator owns. For a ConfigMap it is a label, because users may change the options.
 func strays() []stray {
 	const label, image, other = "/metadata/labels/app.kubernetes.io~1name", "/spec/template/spec/containers/0/image", `"example.com/other:v1"`
 	return []stray{
@@ -41,7 +41,7 @@ func strays() []stray {
 	}
 }
 
-// drift edits and deletes one object of each kind and measures when it is as it was.
+// drift edits and deletes one object of each kind and measures the time until it is restored.
 func (b *bench) drift() {
 	e := b.clouds(env.Options{})
 	startOperator(e)
@@ -72,7 +72,7 @@ func (b *bench) drift() {
 	}
 }
 
-// heal does one thing to an object. It returns the time until the operator's first write of it, by the audit log, and the number of all its writes.
+// heal makes one change to an object. From the audit log, it returns the time until the operator's first write to it and the number of such writes.
 func (b *bench) heal(e *env.Env, s stray, way string) (time.Duration, int) {
 	e.Rest()
 	o := s.object.DeepCopyObject().(client.Object)
@@ -109,7 +109,7 @@ func (b *bench) heal(e *env.Env, s stray, way string) (time.Duration, int) {
 	return ours[j].Time.Sub(admin[i].Time), len(ours)
 }
 
-// resource is the name of an object's kind in requests.
+// resource returns the resource name of an object's kind, as in requests.
 func resource(e *env.Env, o client.Object) string {
 	gvk, err := e.Client.GroupVersionKindFor(o)
 	if err != nil {

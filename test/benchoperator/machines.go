@@ -25,13 +25,13 @@ import (
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
-// The goals of machines: requests to the API server for each, and memory of the operator for 500.
+// The goals for machines: API requests per machine, and the memory of the operator for 500 machines.
 const (
 	requestsPerMachine = 30
 	memoryOfMachines   = 40 << 20 // bytes
 )
 
-// machines measures how many machines join at once. Each is an SSH server that plays ocadm; their Jobs run "ocadm operator work" as processes.
+// machines measures the concurrent joining of many machines. Each is an SSH server that plays ocadm. Their Jobs run "ocadm operator work" as processes.
 func (b *bench) machines() {
 	e := b.clouds(env.Options{Jobs: true, Controllers: []string{"--node-monitor-grace-period=10h"}}) // no kubelet reports the nodes
 	b.environ = []string{cluster.OperatorImageVariable + "=registry.example.org/ocadm:v0"}
@@ -73,7 +73,7 @@ func (b *bench) machines() {
 	p.stop()
 }
 
-// host starts a machine that joins at once.
+// host starts a machine whose join succeeds immediately.
 func (b *bench) host(e *env.Env, public ssh.PublicKey, logins *atomic.Int64) *sshserver.Server {
 	s := &sshserver.Server{Keys: []ssh.PublicKey{public}}
 	s.Run = func(c *sshserver.Call) int {
@@ -103,7 +103,7 @@ func (b *bench) machineAt(e *env.Env, name string, s *sshserver.Server) *v1alpha
 	return m
 }
 
-// untilRunning waits until all machines run.
+// untilRunning waits until all machines are running.
 func (b *bench) untilRunning(e *env.Env) {
 	running, seen := sets.New[string](), 0
 	late := time.Now().Add(env.Patience)
@@ -114,12 +114,12 @@ func (b *bench) untilRunning(e *env.Env) {
 		if m.Status.Phase == v1alpha1.MachineFailed || m.Status.Attempts > 1 {
 			b.Fatalf("machine %s: %s", m.Name, m.Status.Message)
 		}
-		if n := running.Len() / 50; n > seen { //nolint:mnd // how often it says so
+		if n := running.Len() / 50; n > seen { //nolint:mnd // how often progress is printed
 			seen = n
 			b.Logf("%d machines run", running.Len())
 		}
 	}
-	for running.Len() < b.options.machines { // a watch ends when its client is slower than the changes
+	for running.Len() < b.options.machines { // a watch ends if its client is slower than the changes
 		if time.Now().After(late) {
 			b.Fatalf("only %d machines run", running.Len())
 		}
@@ -143,7 +143,7 @@ func (b *bench) untilRunning(e *env.Env) {
 	}
 }
 
-// requests counts what the operator and the Jobs asked of the API server.
+// requests counts the API requests of the operator and the Jobs.
 func (b *bench) requests(e *env.Env, from harness.Mark) {
 	all := e.Requests(from, harness.Filter{Watches: true})
 	tally := map[string]map[string]int{}
@@ -155,7 +155,7 @@ func (b *bench) requests(e *env.Env, from harness.Mark) {
 			who = "operator"
 		case strings.Contains(q.User, "onecloud-machine-"):
 			who = "Jobs"
-		default: // of Kubernetes, or the benchmark's
+		default: // Kubernetes or the benchmark
 			continue
 		}
 		if tally[who] == nil {

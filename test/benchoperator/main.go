@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command benchoperator measures what the operator costs, against a real etcd, kube-apiserver and MariaDB on loopback, and prints a
-// table with the goal of each figure ("make bench-operator"). Workloads become available at once: no container runs. Package instant
-// plays the services that the operator calls.
+// Command benchoperator ("make bench-operator") measures the cost of the operator against a real etcd, kube-apiserver and MariaDB on loopback. It
+// prints a table of the figures and their goals. Workloads become available immediately: no container runs. Package instant plays the services that
+// the operator calls.
 //
-// Requests to Kubernetes are counted in the audit log, SQL statements and requests to services in the operator's own hooks. Memory and
-// CPU are those of "ocadm operator run" as a process of its own. Times are medians with the smallest and the largest; beside them
-// stands the ratio to a client without any logic that did the same in the same run.
+// Requests to Kubernetes are counted in the audit log; SQL statements and requests to services, in the operator's own hooks. Memory and CPU are those
+// of "ocadm operator run" in a separate process. Times are medians, with minimum and maximum, and the ratio to a client without any logic that did
+// the same in the same run.
 package main
 
 import (
@@ -27,16 +27,16 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// options of a run.
+// options are the options of a run.
 type options struct {
 	output string
 	only   string
 	rounds int
 	clouds int
-	// machines join, atOnce of them at once.
+	// machines is the total number of machines that join, atOnce the number at the same time.
 	machines, atOnce int
 	ocadm            string
-	// profile is where a CPU profile of reconciles that find nothing to do goes.
+	// profile is the file for a CPU profile of reconciles that change nothing.
 	profile string
 	trace   bool
 }
@@ -71,17 +71,17 @@ func main() {
 	}
 }
 
-// bench is one run of the program. It is the T of its environments: a failure ends the part that is being measured.
+// bench is one run of the program. It is the T of its environments: a failure ends the current part of the measurement.
 type bench struct {
 	ctx     context.Context
 	options options
 	machine machine
 	began   time.Time
 	rows    []row
-	// serial numbers namespaces.
+	// serial numbers the namespaces.
 	serial   int
 	cleanups []func()
-	// environ are further variables of the operator as a process.
+	// environ holds additional environment variables for an operator process.
 	environ []string
 	failed  bool
 }
@@ -97,7 +97,7 @@ func (b *bench) measure() error {
 			return fmt.Errorf("there is no part %q", name)
 		}
 		began := time.Now()
-		if err := b.part(parts[name]); err != nil { // what was measured is worth seeing all the same
+		if err := b.part(parts[name]); err != nil { // print the results even after a failure
 			return errors.Join(b.report(os.Stdout), fmt.Errorf("measuring %q: %w", name, err))
 		}
 		b.Logf("%s took %s", name, time.Since(began).Round(time.Second))
@@ -105,7 +105,7 @@ func (b *bench) measure() error {
 	return b.report(os.Stdout)
 }
 
-// failure is what Fatal panics with.
+// failure is the value that Fatal panics with.
 type failure string
 
 func (b *bench) part(do func()) (err error) {
@@ -148,7 +148,7 @@ func (b *bench) Logf(f string, a ...any) {
 	fmt.Fprintf(os.Stderr, "%7.1fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(f, a...))
 }
 
-// no fails the part if there is an error.
+// no fails the current part if err is not nil.
 func (b *bench) no(err error) {
 	if err != nil {
 		b.Fatal(err)

@@ -15,10 +15,10 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// restAfter is more than the time after which an operator at rest gives memory back.
+// restAfter exceeds the idle time after which an operator returns memory to the system.
 const restAfter = 35 * time.Second
 
-// many measures an operator with many clouds, which share one database server.
+// many measures an operator with many clouds that share one database server.
 func (b *bench) many() {
 	e := b.clouds(env.Options{})
 	p := b.start(e)
@@ -61,7 +61,7 @@ func (b *bench) many() {
 	p.stop()
 }
 
-// fill makes the clouds. It returns the memory with one, and the number of objects of all.
+// fill creates the clouds. It returns the memory used with one cloud and the total number of objects.
 func (b *bench) fill(e *env.Env, p *process) (one int64, objects int) {
 	began := time.Now()
 	var all []*env.Env
@@ -91,8 +91,8 @@ func (b *bench) fill(e *env.Env, p *process) (one int64, objects int) {
 	return one, objects
 }
 
-// pods makes a Pod for each workload of a cloud, as its controllers would: the operator keeps what it needs of them. It returns the number
-// of the cloud's objects.
+// pods creates a Pod for each workload of a cloud, as the controllers of Kubernetes would, because the operator caches Pods. It returns the number of
+// the cloud's objects.
 func (b *bench) pods(e *env.Env) int {
 	objs := children(e)
 	b.no(each(objs, func(o *unstructured.Unstructured) error {

@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// What the earlier operator costs: measured with 21 real services on a machine of this size (29 Deployments, 133 objects).
+// The cost of the earlier operator, measured with 21 real services on a machine of this size (29 Deployments, 133 objects).
 const (
 	anchorRest     = "64 requests, 26–468 SQL, 501–531 service requests each 30 s"
 	anchorInstall  = "605–620 requests, 118–121 of them updates, for 133 objects"
@@ -34,14 +34,14 @@ const (
 	anchorCPU      = "2.8–3.4 % of a core at rest with one cloud"
 )
 
-// install is what one first installation took.
+// install holds the measurements of one first installation.
 type install struct {
 	ready, ungated, raw, rawAll time.Duration
 	objects                     int
 	work                        env.Work
 }
 
-// one measures the life of one cloud whose workloads are available at once.
+// one measures the life of one cloud whose workloads become available immediately.
 func (b *bench) one() {
 	all := b.clouds(env.Options{})
 	var installs []install
@@ -55,7 +55,7 @@ func (b *bench) one() {
 		var one install
 		from := e.Mark()
 		one.work = e.CountBy(harness.Filter{Watches: i == 0}, func() {
-			if i == 0 { // its start belongs to the first installation
+			if i == 0 { // its start is part of the first installation
 				startOperator(e)
 			}
 			one.ready = create(e, cr)
@@ -82,7 +82,7 @@ func (b *bench) one() {
 	b.rollout(e)
 }
 
-// gated are workloads that wait for others or for an account, and the records of releases: one is written whenever what is rendered changes.
+// gated reports whether an object is a workload that waits for others or for an account, or a release record, written with every change of the rest.
 func gated(o *unstructured.Unstructured) bool {
 	if o.GetLabels()[v1alpha1.LabelRelease] != "" {
 		return true
@@ -98,7 +98,7 @@ func gated(o *unstructured.Unstructured) bool {
 	return true
 }
 
-// since is the time from the creation of the cloud, by the audit log, until the operator had made some objects.
+// since returns the time, from the audit log, between the creation of the cloud and the operator's creation of the given objects.
 func (b *bench) since(e *env.Env, from harness.Mark, objs []*unstructured.Unstructured, all []harness.Request) time.Duration {
 	names := map[string]bool{}
 	for _, o := range objs {
@@ -138,7 +138,7 @@ func (b *bench) installed(all []install) {
 	n := map[string]int{}
 	for _, q := range all[0].work.Kubernetes {
 		n[q.Verb]++
-		if q.Verb == "get" && q.Resource != "" { // two more ask the API server which kinds it has
+		if q.Verb == "get" && q.Resource != "" { // two more ask the API server for its resources
 			gets = append(gets, q)
 		}
 	}
@@ -165,7 +165,7 @@ func between(n []int) string {
 	return fmt.Sprintf("%d–%d", low, high)
 }
 
-// rest: a reconcile of an unchanged cloud sends no requests.
+// rest checks that a reconcile of an unchanged cloud sends no requests.
 func (b *bench) rest(e *env.Env) {
 	e.Rest()
 	var kubernetes, outside int
@@ -185,7 +185,7 @@ func (b *bench) rest(e *env.Env) {
 	b.add(row{ID: "P2", Metric: "SQL statements and requests to services when nothing changed", Goal: "0", Result: fmt.Sprint(outside), Anchor: anchorRest}, outside == 0)
 }
 
-// profile writes profiles of an operator that looks at an unchanged cloud over and over.
+// profile writes profiles of an operator that repeatedly reconciles an unchanged cloud.
 func (b *bench) profile(e *env.Env) {
 	cpu, err := os.Create(b.options.profile)
 	b.no(err)
@@ -203,7 +203,7 @@ func (b *bench) profile(e *env.Env) {
 	b.no(pprof.WriteHeapProfile(heap))
 }
 
-// all deletes every object of every component at once. Secrets of the cloud itself stay: they would be made anew.
+// all deletes all objects of all components at the same time. It keeps the Secrets of the cloud itself, which would be generated again.
 func (b *bench) all(e *env.Env, installs []install) {
 	ofComponents := func() int {
 		return len(slices.DeleteFunc(e.Objects(), func(o client.Object) bool { return o.GetLabels()[v1alpha1.LabelComponent] == "" }))
@@ -237,7 +237,7 @@ func (b *bench) all(e *env.Env, installs []install) {
 		Ratio: fmt.Sprintf("%.2f (raw: %s)", ratio(took, raw), raw), Anchor: anchorHeal, Samples: took.seconds()}, ratio(took, raw) <= 3)
 }
 
-// rollout moves every service to another version: in waves, as users do, and at once. Then it watches a cloud at rest for a minute.
+// rollout moves every service to another version, in waves, as users do, and all at the same time. Then it watches an idle cloud for a minute.
 func (b *bench) rollout(e *env.Env) {
 	e.Rest()
 	began := time.Now()
@@ -257,7 +257,7 @@ func (b *bench) rollout(e *env.Env) {
 		took = time.Since(began)
 	})
 	e.Rest()
-	b.pause(5 * time.Second) // what the recorder of events still has to write
+	b.pause(5 * time.Second) // the recorder of events may still be writing
 	rest := e.Count(func() { b.pause(time.Minute) })
 	n, asked := len(did.StatusPatches()), len(rest.Asked())+len(rest.Outside())
 	b.add(row{ID: "P14", Metric: fmt.Sprintf("status patches of an upgrade of all services at once (%s)", short(took)), Goal: "≤ 25", Result: fmt.Sprint(n)}, n <= 25)

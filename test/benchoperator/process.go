@@ -20,12 +20,12 @@ import (
 	"yunion.io/x/ocadm/test/freeport"
 )
 
-// process is "ocadm operator run" as a process of its own.
+// process is "ocadm operator run" in a separate process.
 type process struct {
 	*bench
 	child *child.Process
 	began time.Time
-	// metrics and profiler are where it serves those.
+	// metrics and profiler are the addresses of its endpoints.
 	metrics, profiler string
 }
 
@@ -36,7 +36,7 @@ func (b *bench) build(to, version string) {
 	}
 }
 
-// start starts the operator that is measured.
+// start starts the operator to measure.
 func (b *bench) start(e *env.Env, args ...string) *process {
 	program := b.options.ocadm
 	if program == "" {
@@ -67,7 +67,7 @@ func (b *bench) freeAddress() string {
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// stop asks the operator to end and returns how long that took.
+// stop terminates the operator and returns the time that took.
 func (p *process) stop() time.Duration {
 	began := time.Now()
 	p.child.Stop(30 * time.Second)
@@ -80,7 +80,7 @@ func (p *process) untilQuiet(since float64) {
 
 var metric = regexp.MustCompile(`(?m)^controller_runtime_(reconcile_total|active_workers)\{.*\} (\S+)$`)
 
-// passes reads how many reconciles the operator has ended, and whether one is running; it is busy while it does not answer.
+// passes returns the number of finished reconciles and reports whether one is running. It reports an operator that does not answer as busy.
 func (p *process) passes() (ended float64, busy bool) {
 	text, err := get("http://" + p.metrics + "/metrics")
 	for _, m := range metric.FindAllStringSubmatch(string(text), -1) {
@@ -103,14 +103,14 @@ func get(url string) ([]byte, error) {
 	return io.ReadAll(response.Body)
 }
 
-// heap writes a profile of what is in memory.
+// heap writes a heap profile.
 func (p *process) heap(file string) {
 	data, err := get("http://" + p.profiler + "/debug/pprof/heap?gc=1")
 	p.no(err)
 	p.no(os.WriteFile(file, data, 0o600))
 }
 
-// memory is what the operator holds, the median of samples over some time, and what it held at most, in bytes (VmRSS and VmHWM).
+// memory returns the operator's memory, as the median of samples over some time, and its peak, in bytes (VmRSS and VmHWM).
 func (p *process) memory(over time.Duration) (now, most int64) {
 	var all times
 	for range 20 {
@@ -134,7 +134,7 @@ func (p *process) memory(over time.Duration) (now, most int64) {
 	return int64(all.median()), most
 }
 
-// cpu is the time of processors that the operator has used, in steps of 10 ms (utime and stime of /proc/PID/stat).
+// cpu returns the processor time that the operator has used, in steps of 10 ms (utime and stime of /proc/PID/stat).
 func (p *process) cpu() time.Duration {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.child.Cmd.Process.Pid))
 	p.no(err)

@@ -19,10 +19,10 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// workers is as many as the operator has.
+// workers equals the number of workers of the operator.
 const workers = 8
 
-// each does something with each of a list, several at once.
+// each calls do for each element of a list, several at a time.
 func each[E any](list []E, do func(E) error) error {
 	var g errgroup.Group
 	g.SetLimit(workers)
@@ -32,7 +32,7 @@ func each[E any](list []E, do func(E) error) error {
 	return g.Wait()
 }
 
-// rawApply is a client without logic: it applies the same objects by server-side apply, in a namespace of its own, several at once.
+// rawApply is a client without logic: it applies the same objects by server-side apply in another namespace, several at a time.
 func (b *bench) rawApply(e *env.Env, objs []*unstructured.Unstructured) time.Duration {
 	ns := b.namespace(e, "raw")
 	var copies []*unstructured.Unstructured
@@ -48,7 +48,7 @@ func (b *bench) rawApply(e *env.Env, objs []*unstructured.Unstructured) time.Dur
 	return took
 }
 
-// bare is what a client would have sent to make an object, in another namespace and without the labels by which the operator knows its own.
+// bare returns an object as a client would have sent it, in another namespace and without the labels by which the operator recognizes its objects.
 func bare(o *unstructured.Unstructured, ns string) *unstructured.Unstructured {
 	u := o.DeepCopy()
 	labels := maps.Clone(o.GetLabels())
@@ -77,7 +77,7 @@ func bare(o *unstructured.Unstructured, ns string) *unstructured.Unstructured {
 	return u
 }
 
-// flat is how long 50 Deployments with a Service each take from their creation until all are Available.
+// flat returns the time from the creation of 50 Deployments with a Service each until all are Available.
 func (b *bench) flat(e *env.Env) time.Duration {
 	const n = 50
 	ns := b.namespace(e, "flat")

@@ -25,13 +25,13 @@ type row struct {
 	Metric string `json:"metric"`
 	Goal   string `json:"goal"`
 	Result string `json:"result"`
-	// Met reports whether the goal is met; nil where there is none.
+	// Met reports whether the goal is met; nil if there is no goal.
 	Met *bool `json:"met,omitempty"`
-	// Ratio to a client without logic in the same run.
+	// Ratio is the ratio to a client without logic in the same run.
 	Ratio string `json:"ratio,omitempty"`
-	// Anchor is what the earlier operator costs, or another one.
+	// Anchor is the cost of the earlier operator, or another reference.
 	Anchor string `json:"anchor,omitempty"`
-	// Samples behind a median, in seconds.
+	// Samples are the samples of a median, in seconds.
 	Samples []float64 `json:"samples,omitempty"`
 }
 
@@ -72,7 +72,7 @@ func (b *bench) report(to io.Writer) error {
 	return nil
 }
 
-// times are samples of how long something took.
+// times are samples of a duration.
 type times []time.Duration
 
 func (t times) median() time.Duration { return t.quantile(0.5) }
@@ -85,7 +85,7 @@ func (t times) quantile(q float64) time.Duration {
 	return s[min(len(s)-1, int(q*float64(len(s))))]
 }
 
-// String is the median with the smallest and the largest.
+// String returns the median with the minimum and the maximum.
 func (t times) String() string {
 	if len(t) == 0 {
 		return "nothing measured"
@@ -108,7 +108,7 @@ func short(d time.Duration) string {
 	return d.Round(10 * time.Millisecond).String()
 }
 
-// ratio of the medians.
+// ratio returns the ratio of the medians.
 func ratio(a, b times) float64 {
 	if b.median() == 0 {
 		return 0
@@ -133,7 +133,7 @@ func thisMachine() machine {
 	return m
 }
 
-// load is the machine's load average of the last minute.
+// load returns the machine's load average of the last minute.
 func load() string {
 	data, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -143,7 +143,7 @@ func load() string {
 	return first
 }
 
-// static is what needs no cluster.
+// static measures everything that needs no cluster.
 func (b *bench) static() {
 	crd, err := fs.ReadFile(templates.Files(), admission.Definition)
 	b.no(err)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package charts renders the operator's Helm chart with Helm's own engine and its kustomization with Kustomize's, and compares both with what
-// "ocadm operator manifests" prints. It reads the golden files of phases/operator, which that package's tests keep equal to what it writes.
-// It is a module of its own, so that Helm does not become a dependency of ocadm.
+// Package charts renders the operator's Helm chart with Helm's own engine and its kustomization with Kustomize's, and compares both with the output
+// of "ocadm operator manifests". It reads the golden files of phases/operator, which that package's tests keep up to date. It is a separate module,
+// so that Helm does not become a dependency of ocadm.
 package charts
 
 import (
@@ -35,10 +35,10 @@ const (
 	namespace = "onecloud"
 )
 
-// chart is a complete chart in a directory of the test: the golden files and the definitions, which are files as they are.
+// chart returns a complete chart in a directory of the test: the golden files and the definitions, which are copied unchanged.
 func chart(t *testing.T) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "ocadm-operator") // Helm's linter wants the chart's name
+	dir := filepath.Join(t.TempDir(), "ocadm-operator") // Helm's linter requires the chart's name
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(goldens, "chart"))); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func read(t *testing.T, name string) []byte {
 	return raw
 }
 
-// definitions are the files that the chart has in crds/, as one stream of documents.
+// definitions returns the chart's files in crds/ as one stream of documents.
 func definitions(t *testing.T) []byte {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(crds, "*.yaml"))
@@ -71,7 +71,7 @@ func definitions(t *testing.T) []byte {
 	return bytes.Join(out, []byte("\n---\n"))
 }
 
-// render renders the chart as "helm install --namespace" does and returns its objects, those of crds/ included.
+// render renders the chart like "helm install --namespace" and returns its objects, including those of crds/.
 func render(t *testing.T, namespace string, values map[string]any) (map[string]any, error) {
 	t.Helper()
 	c, err := loader.Load(chart(t))
@@ -99,7 +99,7 @@ func render(t *testing.T, namespace string, values map[string]any) (map[string]a
 	return objects(t, text.Bytes()), nil
 }
 
-// objects are documents by kind, namespace and name. One that is there twice fails the test.
+// objects returns the documents by kind, namespace and name. A duplicate fails the test.
 func objects(t *testing.T, text []byte) map[string]any {
 	t.Helper()
 	out := map[string]any{}
@@ -132,7 +132,7 @@ func objects(t *testing.T, text []byte) map[string]any {
 	}
 }
 
-// manifests are what "ocadm operator manifests" prints: the golden file leaves out the definition, which is a file as it is.
+// manifests returns the output of "ocadm operator manifests". The golden file does not contain the definition, which is a file of its own.
 func manifests(t *testing.T) map[string]any {
 	t.Helper()
 	return objects(t, slices.Concat(read(t, filepath.Join(goldens, "operator.yaml")), []byte("\n---\n"), definitions(t)))
@@ -148,7 +148,7 @@ func TestChartIsWhatManifestsPrints(t *testing.T) {
 	if want[own] == nil {
 		t.Fatalf("the manifests have no %s", own)
 	}
-	delete(want, own) // Helm makes the namespace of its release: --create-namespace
+	delete(want, own) // Helm creates the namespace of its release: --create-namespace
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
@@ -202,7 +202,7 @@ func TestChartIsLinted(t *testing.T) {
 			t.Error(m)
 		}
 	}
-	// The linter finds what is wrong.
+	// The linter detects a fault.
 	if err := os.Remove(filepath.Join(dir, "templates", "_helpers.tpl")); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package child runs the programs that tests need. They end with this one, however that ends, and what they print goes to a file.
+// Package child runs the programs that tests need. They end with this process, even if it is killed. Their output goes to a file.
 package child
 
 import (
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Process is a program that was started.
+// Process is a started program.
 type Process struct {
 	Cmd *exec.Cmd
 	// Exited is closed when the program has ended.
@@ -35,13 +35,13 @@ func Start(cmd *exec.Cmd, log string) (*Process, error) {
 	started := make(chan error, 1)
 	go func() {
 		defer close(p.Exited)
-		// The kernel ties Pdeathsig to the starting thread, so that has to live as long as the process.
+		// The kernel ties Pdeathsig to the starting thread, which must therefore live as long as the process.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // the state says how it ended
+			_ = cmd.Wait() // ProcessState holds the result
 		}
 	}()
 	if err := <-started; err != nil {
@@ -50,7 +50,7 @@ func Start(cmd *exec.Cmd, log string) (*Process, error) {
 	return p, nil
 }
 
-// Ended returns an error with the end of the output if the program has ended.
+// Ended returns an error with the last lines of output if the program has ended.
 func (p *Process) Ended() error {
 	select {
 	case <-p.Exited:
@@ -60,7 +60,7 @@ func (p *Process) Ended() error {
 	}
 }
 
-// Stop asks the program to end and waits; after some time it is made to.
+// Stop terminates the program and waits. After the grace period it kills the program.
 func (p *Process) Stop(grace time.Duration) {
 	_ = p.Cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	select {
@@ -70,13 +70,13 @@ func (p *Process) Stop(grace time.Duration) {
 	}
 }
 
-// Kill ends the program at once.
+// Kill kills the program and waits.
 func (p *Process) Kill() {
 	_ = p.Cmd.Process.Kill() // it may have ended
 	<-p.Exited
 }
 
-// Output is what the program has printed, and what others did that have the same file.
+// Output returns the output of the program and of all others that log to the same file.
 func (p *Process) Output() string {
 	data, err := os.ReadFile(p.log)
 	if err != nil {
@@ -85,7 +85,7 @@ func (p *Process) Output() string {
 	return string(data)
 }
 
-// Tail is the end of the output.
+// Tail returns the last lines of the output.
 func (p *Process) Tail() string {
 	lines := strings.Split(strings.TrimSpace(p.Output()), "\n")
 	return strings.Join(lines[max(0, len(lines)-12):], "\n")

@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/test/lab/debian"
 )
 
-// TestARM64 runs the release for arm64 on this machine, by QEMU: it reports its version, checks the machine, and reads a bundle for arm64. Each
+// TestARM64 runs the release for arm64 on this machine in QEMU. It reports its version, checks the machine, and reads a bundle for arm64. Each
 // program refuses the bundle of the other architecture.
 func TestARM64(t *testing.T) {
 	if os.Getenv("OCADM_TEST_ARM64") == "" {
@@ -60,7 +60,7 @@ func TestARM64(t *testing.T) {
 	}
 }
 
-// nodeBundle is a bundle that holds a word and, if a program is named, its image.
+// nodeBundle returns a bundle with a word and, if a program is given, its image.
 func nodeBundle(t *testing.T, program, arch string) string {
 	t.Helper()
 	var images []bundle.ImageSource

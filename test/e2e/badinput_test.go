@@ -15,26 +15,26 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// refused is one command that must fail, say what, why and what next, and change nothing.
+// refused is a command that must fail, report what, why and what next, and change nothing.
 type refused struct {
 	name string
 	argv []string
-	// prepare makes the situation and returns how to take it back.
+	// prepare is a script that creates the situation; restore reverts it.
 	prepare string
 	restore string
-	// want are parts of what it must say.
+	// want lists parts of the output.
 	want []string
-	// exit status, 0 for any but 0.
+	// exit is the exit status; 0 means any but 0.
 	exit int
-	// running says that the machine is a node at the time.
+	// running means that the machine is a node at the time.
 	running bool
 }
 
-// changes lists the files that are newer than the mark, outside logs.
+// changes lists the files that are newer than the mark, except logs.
 const changes = `find /etc /opt /usr /var /root -xdev -newer /run/mark \( -type f -o -type d -o -type l \) ` +
 	`! -path '/var/log*' ! -path '/var/lib/systemd*' ! -path '/var/cache*' ! -path '/var/tmp*' | sort`
 
-// lively filters out what the programs of a node write all the time.
+// lively filters out what the programs of a node write constantly.
 const lively = ` | grep -vE '^/var/lib/(containerd|kubelet)(/|$)'; true`
 
 func (s *suite) refuse(t *testing.T, node int, c refused) {
@@ -131,7 +131,7 @@ func (s *suite) badInput(t *testing.T) {
 	}
 }
 
-// createAccount makes a database account that may do nothing.
+// createAccount creates a database account without privileges.
 func (s *suite) createAccount(t *testing.T, name string) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), "mariadb", "--no-defaults", "--socket", s.db.Socket, "-u", "root")
@@ -142,7 +142,7 @@ func (s *suite) createAccount(t *testing.T, name string) {
 	}
 }
 
-// dryRun compares the machine, the database and (there is none yet) the cluster before and after.
+// dryRun compares the machine and the database before and after; there is no cluster yet.
 func (s *suite) dryRun(t *testing.T) {
 	ctx := t.Context()
 	databases := s.schemata(t)
@@ -180,7 +180,7 @@ func (s *suite) query(t *testing.T, sql string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// badJoins are tried on the machine that is joined already and with credentials that are wrong.
+// badJoins joins a machine that has already joined, and joins with wrong credentials.
 func (s *suite) badJoins(t *testing.T) {
 	argv, err := s.JoinCommand(t.Context(), 1)
 	if err != nil {
@@ -233,7 +233,7 @@ func (s *suite) badJoins(t *testing.T) {
 		}
 	})
 	t.Run("init on a node of a cluster", func(t *testing.T) {
-		// The pod network writes its files meanwhile.
+		// Wait until the pod network has written its files.
 		if _, err := s.Kubectl(t.Context(), "wait", "node/node2", "--for=condition=Ready", "--timeout=600s"); err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +241,7 @@ func (s *suite) badJoins(t *testing.T) {
 	})
 }
 
-// malformed clouds are refused by the API server, which names the field.
+// malformed checks that the API server rejects malformed clouds and names the field.
 func (s *suite) malformed(t *testing.T) {
 	for name, c := range map[string]struct{ patch, want string }{
 		"negative replicas":       {`{"spec":{"glance":{"replicas":-1}}}`, "spec.glance.replicas"},

@@ -21,8 +21,8 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestLoadBalancer makes a cluster of three control-plane nodes behind a load balancer of the user's own, and lives through days that a virtual address
-// makes easier: no node knows the others by it.
+// TestLoadBalancer creates a cluster of three control-plane nodes behind the user's own load balancer, and tests days that a virtual address makes
+// easier: no node finds the others through the load balancer.
 func TestLoadBalancer(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_BALANCER") == "" {
@@ -37,7 +37,7 @@ func TestLoadBalancer(t *testing.T) {
 	)
 }
 
-// restoreRefused damages the data of the first node, whose manifest names no other member. It has to find them all the same.
+// restoreRefused damages the data of the first node, whose manifest names no other member. It must find the others anyway.
 func (s *suite) restoreRefused(t *testing.T) {
 	s.damage(t, 1)
 	s.refused(t, 1, "OCA-4151", "etcd", "restore", "--yes")
@@ -48,7 +48,7 @@ func (s *suite) restoreRefused(t *testing.T) {
 	s.whole(t, 1)
 }
 
-// resetRefused resets a node that etcd needs, because another one is off.
+// resetRefused checks that a node that etcd needs, because another one is off, cannot be reset.
 func (s *suite) resetRefused(t *testing.T) {
 	ctx := t.Context()
 	if err := s.Lab.Node(3).Kill(ctx); err != nil {
@@ -66,8 +66,7 @@ func (s *suite) replacedBehind(t *testing.T) {
 	s.comesBack(t, 3)
 }
 
-// balance forwards the ports of the API server and of the depot to the first of the machines that is well, as a load balancer with checks does. It returns
-// the endpoint.
+// balance forwards the ports of the API server and of the depot to the first healthy machine, as a load balancer with health checks does. It returns the endpoint.
 func balance(t *testing.T, lab *machine.Lab, nodes int) string {
 	t.Helper()
 	var open sync.WaitGroup
@@ -96,7 +95,7 @@ func balance(t *testing.T, lab *machine.Lab, nodes int) string {
 	return fmt.Sprintf("%s:6443", host)
 }
 
-// ready reports whether an API server has its etcd.
+// ready reports whether an API server reaches its etcd.
 func ready(ctx context.Context, at string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// etcdOf are the authority of etcd, and what it has signed, of all control-plane nodes.
+// etcdOf returns digests of etcd's CA, and of the certificates that it has signed, of all control-plane nodes.
 func (s *rotating) etcdOf(t *testing.T, files string) string {
 	t.Helper()
 	var out strings.Builder
@@ -25,8 +25,8 @@ func (s *rotating) etcdOf(t *testing.T, files string) string {
 	return out.String()
 }
 
-// withEtcd replaces the authority of etcd, too: there, back, there again killed in the middle, and to the end. Requests fail while the API server that has the
-// address restarts.
+// withEtcd also replaces etcd's CA: forward, back, forward again with kills in the middle, and to the end. Requests fail while the API server that
+// holds the address restarts.
 func (s *rotating) withEtcd(t *testing.T) {
 	t.Helper()
 	const authority, certs = "etcd/ca.crt etcd/ca.key", "etcd/server.crt etcd/peer.crt etcd/healthcheck-client.crt apiserver-etcd-client.crt"
@@ -51,7 +51,7 @@ func (s *rotating) withEtcd(t *testing.T) {
 			}
 		}
 	}
-	s.rotate(t, s.planes) // the record knows its authorities
+	s.rotate(t, s.planes) // the record contains its CAs
 	s.shell(t, 1, "cp /etc/kubernetes/admin.conf /root/.kube/config")
 	s.killedAtEntry(t, 1, point{event: workflow.PhaseStarted, phase: "drop/nodes"}, scenario.Ocadm, "certs", "rotate-ca", "--finish", "--yes")
 	s.rotate(t, 1, "--finish")

@@ -27,8 +27,8 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestCARotation replaces the certificate authorities of a cluster: it goes there and back, is killed in the middle, and does without a worker for a while. Clients
-// that read their kubeconfig again see no failure. Then it replaces that of etcd, too, for which API servers restart.
+// TestCARotation replaces the CAs of a cluster. The rotation is done, reverted, killed in the middle, and continues for a while without a worker.
+// Clients that reload their kubeconfig notice no failure. Then it also replaces etcd's CA, for which API servers restart.
 func TestCARotation(t *testing.T) {
 	needRoot(t)
 	planes, err := strconv.Atoi(os.Getenv("OCADM_TEST_CA_ROTATION"))
@@ -59,13 +59,13 @@ func TestCARotation(t *testing.T) {
 type rotating struct {
 	*suite
 	planes, worker int
-	// was is the authority, and the manifest of the controller manager, before.
+	// was holds the digests of the CAs and of the controller manager's manifest before.
 	was string
 }
 
 const oldConf = "/root/before.conf"
 
-// state is the key of the authority, and the manifest of the controller manager, of all control-plane nodes.
+// state returns the digests of the CAs and of the controller manager's manifest on all control-plane nodes.
 func (s *rotating) state(t *testing.T) string {
 	t.Helper()
 	var out strings.Builder
@@ -121,7 +121,7 @@ func (s *rotating) status(t *testing.T, from int) rotation.Status {
 	return got.Status
 }
 
-// refusedBefore asks for what has no meaning without a rotation.
+// refusedBefore runs commands that make no sense without a rotation.
 func (s *rotating) refusedBefore(t *testing.T) {
 	t.Helper()
 	s.refused(t, 1, "OCA-4415", "certs", "rotate-ca", "--finish", "--yes")
@@ -136,7 +136,7 @@ func (s *rotating) refusedBefore(t *testing.T) {
 	}
 }
 
-// there rotates while the worker is away. It goes on when that is back.
+// there rotates while the worker is offline, and continues when it is back.
 func (s *rotating) there(t *testing.T) {
 	t.Helper()
 	name := fmt.Sprintf("node%d", s.worker)
@@ -158,11 +158,11 @@ func (s *rotating) there(t *testing.T) {
 	if out := s.rotate(t, s.planes); !strings.Contains(out, "Nothing to do") {
 		t.Errorf("again: %s", out)
 	}
-	// The copy of an administrator would be locked out.
+	// An administrator with the old kubeconfig would be locked out.
 	s.refused(t, 1, "OCA-4417", "certs", "rotate-ca", "--finish", "--yes")
 }
 
-// andBack takes it back: everything is as it was.
+// andBack reverts the rotation: everything is as before.
 func (s *rotating) andBack(t *testing.T) {
 	t.Helper()
 	s.rotate(t, s.planes, "--revert")
@@ -174,7 +174,7 @@ func (s *rotating) andBack(t *testing.T) {
 	}
 }
 
-// killedThere rotates again, killed in the middle of its steps, and goes on from another node.
+// killedThere rotates again, is killed in the middle of its steps, and continues from another node.
 func (s *rotating) killedThere(t *testing.T) {
 	t.Helper()
 	argv := []string{scenario.Ocadm, "certs", "rotate-ca", "--yes"}
@@ -209,7 +209,7 @@ func (s *rotating) finish(t *testing.T) {
 	}
 }
 
-// judge checks that nothing trusts the old authorities, or was signed by them.
+// judge checks that the old CAs are not trusted any more, and that no certificate is signed by them.
 func (s *rotating) judge(t *testing.T) {
 	t.Helper()
 	out, err := s.On(t.Context(), 1, "sh", "-c", "kubectl --kubeconfig "+oldConf+" --insecure-skip-tls-verify get nodes 2>&1; kubectl --kubeconfig "+oldConf+" get nodes 2>&1; true")
@@ -247,7 +247,7 @@ func (s *rotating) running(t *testing.T) {
 	t.Log(s.shell(t, 1, "kubectl --kubeconfig /etc/kubernetes/admin.conf get pods -A -o wide; kubectl --kubeconfig /etc/kubernetes/admin.conf get nodes"))
 }
 
-// answers is what became of the requests of a client that reads its kubeconfig again.
+// answers are the results of the requests of a client that reloads its kubeconfig.
 type answers struct {
 	sent     int
 	slowest  time.Duration
@@ -258,7 +258,7 @@ func (a answers) String() string {
 	return fmt.Sprintf("%d requests to the API server, %d failed, slowest answer %.2f s", a.sent, len(a.failures), a.slowest.Seconds())
 }
 
-// polling asks the API server four times a second, each time with a connection of its own, until do returns.
+// polling sends a request to the API server four times a second, each with a new connection, until do returns.
 func (s *rotating) polling(t *testing.T, do func()) (out answers) {
 	t.Helper()
 	at := s.Lab.Node(1).Address.String()
@@ -287,7 +287,7 @@ func (s *rotating) polling(t *testing.T, do func()) (out answers) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		for ctx.Err() == nil {
-			_ = read() // the machine is busy: the next time
+			_ = read() // the machine is busy: retry later
 			time.Sleep(time.Second)
 		}
 	})

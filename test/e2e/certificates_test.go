@@ -22,21 +22,21 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// shortLived is how long certificates last in TestCertificates. The operator renews them with a third of that left.
+// shortLived is the lifetime of certificates in TestCertificates. The operator renews them when a third of it is left.
 const shortLived = "15m"
 
-// renewing is a cluster whose operator renews certificates of minutes.
+// renewing is a cluster whose operator renews certificates that last minutes.
 type renewing struct {
 	*suite
 	nodes int
-	// ends are all ends of certificates that were seen, by node and name.
+	// ends holds all expiry times seen, by node and certificate.
 	ends map[string]map[string]bool
-	// ran is when the containers of the API servers and of etcd began.
+	// ran holds the start times of the containers of the API servers and of etcd.
 	ran string
 }
 
-// TestCertificates lets the operator renew certificates of minutes again and again, while clients ask the API server and the gateway of the console.
-// With several control-plane nodes no request fails; with one, what failed is printed.
+// TestCertificates has the operator renew short-lived certificates repeatedly, while clients send requests to the API server and the console's
+// gateway. With several control-plane nodes no request may fail. With one, failures are printed.
 func TestCertificates(t *testing.T) {
 	needRoot(t)
 	nodes, err := strconv.Atoi(os.Getenv("OCADM_TEST_CERTIFICATES"))
@@ -57,7 +57,7 @@ func TestCertificates(t *testing.T) {
 	polls = append(slices.DeleteFunc(polls, func(p scenario.Poll) bool { return !strings.HasPrefix(p.Name, "apigateway") }), s.apiPoll(t))
 	for i := range polls {
 		polls[i].Every = 250 * time.Millisecond
-		polls[i].URL = strings.Replace(polls[i].URL, s.Lab.Node(1).Address.String(), s.endpoint(), 1) // which the certificate of the console names
+		polls[i].URL = strings.Replace(polls[i].URL, s.Lab.Node(1).Address.String(), s.endpoint(), 1) // the name in the console's certificate
 	}
 	s.ran = s.containers(t)
 	polled, err := s.Poll(ctx, polls, func() error { return s.watch(ctx, duration) })
@@ -77,7 +77,7 @@ func TestCertificates(t *testing.T) {
 	s.judge(t, duration)
 }
 
-// begin makes the cluster and a small cloud.
+// begin creates the cluster and a small cloud.
 func (s *renewing) begin(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -98,7 +98,7 @@ func (s *renewing) begin(t *testing.T) {
 	s.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "onecloud", "wait", "oc/default", "--for=condition=Ready", "--timeout=600s")
 }
 
-// apiPoll asks the API server at the endpoint of the cluster, and believes only certificates that are valid.
+// apiPoll returns a poll of the API server at the cluster's endpoint that accepts only valid certificates.
 func (s *renewing) apiPoll(t *testing.T) scenario.Poll {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "ca.crt")
@@ -114,7 +114,7 @@ func (s *renewing) apiPoll(t *testing.T) scenario.Poll {
 	return scenario.Poll{Name: "API server", Method: http.MethodGet, URL: "https://" + s.endpoint() + ":6443/readyz", Pool: pool}
 }
 
-// endpoint is the address of the cluster.
+// endpoint returns the address of the cluster.
 func (s *renewing) endpoint() string {
 	if s.nodes > 1 {
 		return s.VirtualAddress()
@@ -122,7 +122,7 @@ func (s *renewing) endpoint() string {
 	return s.Lab.Node(1).Address.String()
 }
 
-// watch notes the ends of all certificates until the time is over.
+// watch records the expiry times of all certificates until the time is over.
 func (s *renewing) watch(ctx context.Context, duration time.Duration) error {
 	end := time.NewTimer(duration)
 	defer end.Stop()
@@ -156,17 +156,17 @@ func (s *renewing) watch(ctx context.Context, duration time.Duration) error {
 	}
 }
 
-// containers says when the containers of etcd and of the API servers began.
+// containers returns the start times of the containers of etcd and of the API servers.
 func (s *renewing) containers(t *testing.T) string {
 	t.Helper()
 	return s.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "kube-system", "get", "pods", "-l", "component in (etcd, kube-apiserver)", "-o",
 		`jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].containerID}{"\n"}{end}`)
 }
 
-// judge checks that everything was renewed as often as its time asks for, without a restart of etcd or an API server.
+// judge checks that everything was renewed as often as its lifetime requires, without a restart of etcd or an API server.
 func (s *renewing) judge(t *testing.T, duration time.Duration) {
 	t.Helper()
-	const everyAtMost = 10 * time.Minute // two thirds of the time, and a little; kubelets renew theirs later
+	const everyAtMost = 10 * time.Minute // two thirds of the lifetime, and a little more; kubelets renew theirs later
 	want := int(duration / everyAtMost)
 	for _, key := range slices.Sorted(maps.Keys(s.ends)) {
 		if name := strings.Fields(key)[1]; name == "ca" || name == "etcd-ca" || name == "front-proxy-ca" || name == "depot" || strings.HasPrefix(name, "kubelet-") {

@@ -15,8 +15,8 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// cost does work and prints the processor time that each machine used for it, and how long the phases on the machines took: on a shared host, the time alone
-// says little.
+// cost runs work and prints the processor time that each machine used for it, and the durations of the phases on the machines: on a shared host, the
+// duration alone means little.
 func (s *suite) cost(t *testing.T, name string, nodes []int, work func() error) error {
 	t.Helper()
 	all := append([]int{1}, nodes...)
@@ -41,11 +41,11 @@ func (s *suite) cost(t *testing.T, name string, nodes []int, work func() error) 
 	return nil
 }
 
-// ownShare is a part of a processor that a machine keeps while others work, so that what is measured is whether they wait for each other, and not that the
-// host has two processors: one join alone uses 70 % of both.
+// ownShare is the part of a processor that each machine gets, so that the test measures whether machines wait for each other, and not that the host
+// has only two processors: one join alone uses 70 % of both.
 const ownShare = 0.3
 
-// withShares does work while machines have a share of the host's processors each.
+// withShares runs work while each machine has a share of the host's processors.
 func (s *suite) withShares(t *testing.T, nodes []int, work func() error) error {
 	t.Helper()
 	for _, n := range nodes {
@@ -73,7 +73,7 @@ func (s *suite) processor(t *testing.T, nodes []int) map[int]time.Duration {
 	return out
 }
 
-// phases prints how long the phases of the last run of ocadm on a machine took.
+// phases prints the durations of the phases in the last run of ocadm on a machine.
 func (s *suite) phases(t *testing.T, node int) {
 	t.Helper()
 	text, _, err := s.Lab.Node(node).Exec(t.Context(), "cat", "/var/lib/ocadm/journal.jsonl")

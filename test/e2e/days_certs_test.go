@@ -23,7 +23,7 @@ import (
 
 const kubeletCertificate = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 
-// leaves are the certificates of a control-plane node, by the authority that signs them.
+// leaves lists the certificates of a control-plane node, by the CA that signs them.
 var leaves = map[string][]string{
 	"pki/ca": {"pki/apiserver.crt", "pki/apiserver-kubelet-client.crt", "admin.conf", "controller-manager.conf", "scheduler.conf",
 		kubeletCertificate},
@@ -31,11 +31,11 @@ var leaves = map[string][]string{
 	"pki/front-proxy-ca": {"pki/front-proxy-client.crt"},
 }
 
-// sleeper is the worker whose kubelet's certificate ends.
+// sleeper is the worker whose kubelet's certificate expires.
 const sleeper = 4
 
-// sleptPastExpiry lets every certificate of all control-plane nodes, and that of a worker, end an hour ago, as if they had been off for a year. One command on each
-// control-plane node revives it, and the worker joins again without a reset.
+// sleptPastExpiry makes all certificates of all control-plane nodes, and that of a worker, expire an hour ago, as if they had been off for a year.
+// One command on each control-plane node revives it, and the worker joins again without a reset.
 func (s *suite) sleptPastExpiry(t *testing.T) {
 	ctx := t.Context()
 	s.joinSleeper(t)
@@ -67,7 +67,7 @@ func (s *suite) sleptPastExpiry(t *testing.T) {
 			t.Errorf("certs check: %v", err)
 		}
 	}
-	// Renewed again, of which nothing has expired: each static pod is restarted behind a gate.
+	// Renew them again, although none has expired: each static pod restarts in turn.
 	if err := s.Timed("certs renew --all on one control plane", func() error {
 		_, err := s.On(ctx, 2, scenario.Ocadm, "certs", "renew", "--all", "--yes", "-o", "json")
 		return err
@@ -78,8 +78,8 @@ func (s *suite) sleptPastExpiry(t *testing.T) {
 	s.wakeSleeper(t)
 }
 
-// emptied leaves empty files of certificates, a key and a kubeconfig on two nodes, as a power cut may. The static pods that read them end; one command makes the
-// files anew.
+// emptied leaves empty certificate files, a key and a kubeconfig on two nodes, as after a power cut. The static pods that read them fail. One command
+// creates the files again.
 func (s *suite) emptied(t *testing.T) {
 	ctx := t.Context()
 	for node, files := range map[int]string{2: "pki/apiserver.crt admin.conf", 3: "pki/etcd/peer.key pki/apiserver-etcd-client.crt scheduler.conf"} {
@@ -107,7 +107,7 @@ func (s *suite) emptied(t *testing.T) {
 	}
 }
 
-// joinSleeper joins the worker, or joins it again: it needs little on the disk that the machines share.
+// joinSleeper joins the worker, for the first time or again, with little disk space, because the machines share one disk.
 func (s *suite) joinSleeper(t *testing.T) {
 	t.Helper()
 	if err := s.Join(t.Context(), sleeper, "--enable-host-agent=false", "--ignore-preflight-errors", "Disk", "--skip-phases", "images/others"); err != nil {
@@ -118,7 +118,7 @@ func (s *suite) joinSleeper(t *testing.T) {
 	}
 }
 
-// expireKubelet lets the certificate of the kubelet of a worker end, which asks with it no more.
+// expireKubelet makes the certificate of a worker's kubelet expire, so that the kubelet cannot renew it.
 func (s *suite) expireKubelet(t *testing.T, node int) {
 	t.Helper()
 	if _, err := s.On(t.Context(), node, "systemctl", "stop", "kubelet"); err != nil {
@@ -134,7 +134,7 @@ func (s *suite) expireKubelet(t *testing.T, node int) {
 	}
 }
 
-// wakeSleeper joins the worker again with a new token and no reset. Its pods run on: their containers are the same afterwards.
+// wakeSleeper joins the worker again with a new token, without a reset. Its pods keep running: their containers are the same afterwards.
 func (s *suite) wakeSleeper(t *testing.T) {
 	ctx := t.Context()
 	if _, err := s.Kubectl(ctx, "wait", "node/node4", "--for=condition=Ready=Unknown", "--timeout=180s"); err != nil {
@@ -158,13 +158,13 @@ func (s *suite) wakeSleeper(t *testing.T) {
 	}
 }
 
-// expire replaces the certificates of a machine with equal ones that have ended.
+// expire replaces the certificates of a machine with equal but expired ones.
 func (s *suite) expire(t *testing.T, node int) {
 	t.Helper()
 	s.expireFiles(t, node, node, leaves)
 }
 
-// expireFiles replaces certificates of a machine, by the authorities that sign them, which are on another machine or the same.
+// expireFiles replaces certificates of a machine, given by the CAs that sign them, which may be on another machine.
 func (s *suite) expireFiles(t *testing.T, node, authorities int, leaves map[string][]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -206,7 +206,7 @@ func (s *suite) expireFiles(t *testing.T, node, authorities int, leaves map[stri
 	}
 }
 
-// expired is a PEM file whose first certificate has ended; what follows, such as its key, stays.
+// expired replaces the first certificate of a PEM file with an expired one. What follows, such as its key, stays.
 func expired(t *testing.T, raw []byte, ca pki.Pair) []byte {
 	t.Helper()
 	block, rest := pem.Decode(raw)

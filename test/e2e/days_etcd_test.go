@@ -41,7 +41,7 @@ func (s *suite) etcdStatus(t *testing.T, node int) (e etcdStatus) {
 	return e
 }
 
-// refused runs a command that has to end with a finding.
+// refused runs a command that must end with a finding.
 func (s *suite) refused(t *testing.T, node int, code string, argv ...string) {
 	t.Helper()
 	if out, err := s.On(t.Context(), node, append([]string{scenario.Ocadm}, argv...)...); err == nil || !strings.Contains(err.Error(), code) {
@@ -49,7 +49,7 @@ func (s *suite) refused(t *testing.T, node int, code string, argv ...string) {
 	}
 }
 
-// mark makes a ConfigMap, once the API server takes it.
+// mark creates a ConfigMap as soon as the API server accepts it.
 func (s *suite) mark(t *testing.T, name string) {
 	t.Helper()
 	err := wait.Until(t.Context(), "the API server", time.Second, func(context.Context) (bool, string, error) {
@@ -61,7 +61,7 @@ func (s *suite) mark(t *testing.T, name string) {
 	}
 }
 
-// marks are the ConfigMaps that mark made.
+// marks returns the ConfigMaps that mark created.
 func (s *suite) marks(t *testing.T) string {
 	t.Helper()
 	out, err := s.Kubectl(t.Context(), "get", "configmaps", "-o", "jsonpath={.items[*].metadata.name}")
@@ -71,7 +71,7 @@ func (s *suite) marks(t *testing.T) string {
 	return strings.TrimSpace(strings.ReplaceAll(out, "kube-root-ca.crt", ""))
 }
 
-// snapshot saves one and returns its file.
+// snapshot saves a snapshot and returns its file.
 func (s *suite) snapshot(t *testing.T, node int) string {
 	t.Helper()
 	out, err := s.On(t.Context(), node, scenario.Ocadm, "etcd", "snapshot", "-o", "json")
@@ -85,7 +85,7 @@ func (s *suite) snapshot(t *testing.T, node int) string {
 	return info.File
 }
 
-// restoreSnapshot takes a snapshot, makes a change, and goes back: the restore is killed on its way, and continues.
+// restoreSnapshot takes a snapshot, makes a change, and restores the snapshot. The restore is killed halfway and continues.
 func (s *suite) restoreSnapshot(t *testing.T) {
 	for _, node := range controlPlanes {
 		if e := s.etcdStatus(t, node); len(e.Members) != 3 || e.Snapshots.Count < 1 || len(e.Problems) > 0 {
@@ -107,7 +107,7 @@ func (s *suite) restoreSnapshot(t *testing.T) {
 	s.mark(t, "again")
 }
 
-// restoredOn1 restores a snapshot on node 1, whose content all three control-plane nodes have afterwards. Once the others have stopped, it calls first.
+// restoredOn1 restores a snapshot on node 1, whose content all three control-plane nodes then have. It calls first after the others have stopped.
 func (s *suite) restoredOn1(t *testing.T, file string, first func()) {
 	t.Helper()
 	ctx := t.Context()
@@ -147,8 +147,8 @@ func (s *suite) restoredOn1(t *testing.T, file string, first func()) {
 	t.Logf("from a snapshot to three control planes with its content in %.1f s", time.Since(begun).Seconds())
 }
 
-// restoreOlder goes back to the snapshot from when node 3 was removed, and the worker had not joined. Node 3 becomes one of the control plane again without
-// help, and the worker with its join command.
+// restoreOlder restores the snapshot from when node 3 was removed and the worker had not joined. Node 3 returns to the control plane without help,
+// the worker with its join command.
 func (s *suite) restoreOlder(t *testing.T) {
 	ctx := t.Context()
 	s.joinSleeper(t)
@@ -165,11 +165,11 @@ func (s *suite) restoreOlder(t *testing.T) {
 	s.joinSleeper(t)
 }
 
-// damage damages the data of a member, and waits until that is seen.
+// damage damages the data of a member, and waits until that is detected.
 func (s *suite) damage(t *testing.T, node int) {
 	t.Helper()
 	ctx := t.Context()
-	// Without the kubelet nothing starts it again before its data is damaged.
+	// With the kubelet stopped, nothing restarts etcd before its data is damaged.
 	if _, err := s.On(ctx, node, "sh", "-c", `systemctl stop kubelet && pkill -9 -x etcd && sleep 1 &&
 		dd if=/dev/urandom of=/var/lib/etcd/member/snap/db bs=4096 count=64 conv=notrunc && systemctl start kubelet`); err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func (s *suite) damage(t *testing.T, node int) {
 	}
 }
 
-// rejoinDamaged damages the data of a member, which the others give it again.
+// rejoinDamaged damages the data of a member, which it gets again from the others.
 func (s *suite) rejoinDamaged(t *testing.T) {
 	ctx := t.Context()
 	const node = 3
@@ -200,7 +200,7 @@ func (s *suite) rejoinDamaged(t *testing.T) {
 	}
 }
 
-// majorityLost ends two of three machines. The third one goes on with what it has.
+// majorityLost ends two of three machines. The third one continues with its own data.
 func (s *suite) majorityLost(t *testing.T) {
 	ctx := t.Context()
 	s.mark(t, "last")
@@ -236,7 +236,7 @@ func (s *suite) majorityLost(t *testing.T) {
 	}
 }
 
-// onlyMemberDamaged damages the data of the only member. The last good snapshot is offered with what would be lost, and one command goes back to it.
+// onlyMemberDamaged damages the data of the only member. The last good snapshot is offered, with what would be lost, and one command restores it.
 func (s *suite) onlyMemberDamaged(t *testing.T) {
 	ctx := t.Context()
 	file := s.snapshot(t, 1)
@@ -252,7 +252,7 @@ func (s *suite) onlyMemberDamaged(t *testing.T) {
 	if err := json.Unmarshal([]byte(why), &said); err != nil || said.Cause.ID != "etcd-damaged" || !strings.Contains(said.Cause.Remedy, "etcd restore") {
 		t.Errorf("why: %s, %v", why, err)
 	}
-	s.refused(t, 1, "OCA-4152", "etcd", "rejoin", "--yes") // nothing but this machine has the data
+	s.refused(t, 1, "OCA-4152", "etcd", "rejoin", "--yes") // only this machine has the data
 	if dry, err := s.On(ctx, 1, scenario.Ocadm, "etcd", "restore", "--dry-run", "-o", "json"); err != nil || !strings.Contains(dry, file) {
 		t.Errorf("etcd restore --dry-run: %s, %v; want %s", dry, err, file)
 	}

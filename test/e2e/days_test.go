@@ -16,8 +16,8 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestControlPlaneDays makes a cluster of three control-plane nodes and lives through the bad days of one: a machine is lost and
-// replaced, etcd goes back to snapshots, a member is damaged, certificates expire, a majority is lost, and then the last member is damaged.
+// TestControlPlaneDays creates a cluster of three control-plane nodes and tests its failures: a machine is lost and replaced, etcd is restored from
+// snapshots, a member is damaged, certificates expire, the majority is lost, and then the last member is damaged.
 func TestControlPlaneDays(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_DAYS") == "" {
@@ -39,10 +39,10 @@ func TestControlPlaneDays(t *testing.T) {
 	)
 }
 
-// withoutCloud are the phases that a cluster without a cloud skips.
+// withoutCloud lists the phases that a cluster without a cloud skips.
 const withoutCloud = "database,operator,cloud-settings,operator-ready,cloud,images/cloud,images/others"
 
-// threeControlPlanes makes a cluster of three control-plane nodes without a cloud, which is reached as the flags say.
+// threeControlPlanes creates a cluster of three control-plane nodes without a cloud, with the given endpoint flags.
 func (s *suite) threeControlPlanes(t *testing.T, flags ...string) {
 	t.Helper()
 	if err := s.Init(t.Context(), append(flags, "--ingress", "none", "--ignore-preflight-errors", "Disk",
@@ -57,10 +57,10 @@ func (s *suite) threeControlPlanes(t *testing.T, flags ...string) {
 	s.whole(t, 1)
 }
 
-// replaceGoal is how long it may take to replace a lost control-plane node. It is printed beside the measurement: a busy machine is no failure.
+// replaceGoal is the goal for the replacement of a lost control-plane node. It is printed beside the measurement but not enforced, because the machine may be busy.
 const replaceGoal = 90 * time.Second
 
-// controlPlanes are the machines.
+// controlPlanes are the numbers of the control-plane machines.
 var controlPlanes = []int{1, 2, 3}
 
 // removed is the output of "ocadm node remove -o json".
@@ -90,8 +90,8 @@ func (s *suite) removeNode(t *testing.T, from int, args ...string) (r removed) {
 	return r
 }
 
-// replaceLost ends the machine of node 3, with a volume on it. A machine of the same name takes its place: the lost one, which comes back with the data of
-// a member that etcd does not know any more, and is reset first.
+// replaceLost kills the machine of node 3, which has a volume. A machine of the same name replaces it: the lost one, which returns with the data of a
+// member that etcd no longer knows, and is reset first.
 func (s *suite) replaceLost(t *testing.T) {
 	ctx := t.Context()
 	s.volume(t, "node3")
@@ -122,8 +122,8 @@ func (s *suite) replaceLost(t *testing.T) {
 	t.Logf("a lost control plane was replaced, with the boot and the reset of its machine, in %.1f s (goal %.0f s)", time.Since(begun).Seconds(), replaceGoal.Seconds())
 }
 
-// directoryMissing takes the directory of a volume away, as a disk that is not mounted does, and as a new machine with the name of a lost one has it. The pod
-// waits, and begins when the directory is back.
+// directoryMissing removes the directory of a volume, as if its disk were not mounted, or on a new machine with the name of a lost one. The pod
+// waits, and starts when the directory is back.
 func (s *suite) directoryMissing(t *testing.T) {
 	ctx := t.Context()
 	get := func(args ...string) string {
@@ -166,7 +166,7 @@ func (s *suite) directoryMissing(t *testing.T) {
 	}
 }
 
-// tunnelCut lets a node drop what flannel sends to it.
+// tunnelCut makes a node drop flannel's packets.
 func (s *suite) tunnelCut(t *testing.T) {
 	rule := []string{"INPUT", "-p", "udp", "--dport", "8472", "-j", "DROP"}
 	named := func(want bool, why string) {
@@ -202,13 +202,13 @@ func (s *suite) comesBack(t *testing.T, node int) {
 	s.whole(t, 1)
 }
 
-// joinControlPlane joins a machine with little on its disk: the machines of the lab share one.
+// joinControlPlane joins a machine with little disk space, because the machines of the lab share one disk.
 func (s *suite) joinControlPlane(t *testing.T, node int) error {
 	t.Helper()
 	return s.JoinControlPlane(t.Context(), 1, node, "--ignore-preflight-errors", "Disk", "--skip-phases", "images/others")
 }
 
-// volume makes a StatefulSet with a volume on a node, of the image that is on every control-plane node.
+// volume creates a StatefulSet with a volume on a node, from an image that is on every control-plane node.
 func (s *suite) volume(t *testing.T, node string) {
 	t.Helper()
 	ctx := t.Context()

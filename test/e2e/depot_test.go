@@ -19,18 +19,19 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// The cloud's images, which a node without the role of controllers gets only when a pod needs them.
+// Images of the cloud, which a node that is not a controller gets only when a pod needs them.
 const (
 	keystone  = "registry.cn-beijing.aliyuncs.com/yunionio/keystone:" + version
 	web       = "registry.cn-beijing.aliyuncs.com/yunionio/web:" + version
 	scheduler = "registry.cn-beijing.aliyuncs.com/yunionio/scheduler:" + version
 )
 
-// arrival bounds the waits for what takes seconds on a machine that is not busy.
+// arrival limits waits for what takes seconds on an idle machine.
 const arrival = 15 * time.Minute
 
-// Only machine 1 has a bundle, and nobody may ask the internet. The others get ocadm, programs and images from the depot of machine 1: before
-// they join, when a pod needs another image, while the API server is down, after the depot was killed, and when a machine has lost its power.
+// TestDepot tests a cluster in which only machine 1 has a bundle, without internet access. The others get ocadm, programs and images from the depot
+// of machine 1: before they join, when a pod needs another image, while the API server is down, after the depot was killed, and when a machine has
+// lost power.
 func TestDepot(t *testing.T) {
 	needRoot(t)
 	s, internet := offline(t)
@@ -43,7 +44,7 @@ func TestDepot(t *testing.T) {
 	s.withoutAPIServer(t)
 	s.killedDepot(t)
 	s.powerOff(t)
-	// What the depot does not have is nowhere.
+	// An image that is not in the depot cannot be pulled.
 	if out, err := s.pull(t, 3, "registry.k8s.io/absent:v1"); err == nil {
 		t.Errorf("an image that nobody has was pulled: %s", out)
 	}
@@ -58,7 +59,7 @@ func TestDepot(t *testing.T) {
 	t.Logf("times\n%s", times.String())
 }
 
-// offline makes three machines that find the names of the internet on this host, where connections are counted.
+// offline creates three machines that resolve the names of the internet to this host, which counts connections.
 func offline(t *testing.T) (*suite, *mirror.Internet) {
 	t.Helper()
 	ctx := t.Context()
@@ -78,7 +79,7 @@ func offline(t *testing.T) (*suite, *mirror.Internet) {
 	return s, internet
 }
 
-// reaches leads the names of the internet to this host.
+// reaches makes a machine resolve the names of the internet to this host.
 func (s *suite) reaches(t *testing.T, node int) {
 	t.Helper()
 	line := s.Lab.Host().String() + " " + strings.Join(mirror.Names(), " ")
@@ -87,7 +88,7 @@ func (s *suite) reaches(t *testing.T, node int) {
 	}
 }
 
-// killedFill kills init while it fills the depot. The next init goes on.
+// killedFill kills init while it fills the depot. The next init continues.
 func (s *suite) killedFill(t *testing.T) {
 	t.Helper()
 	script := fmt.Sprintf(`%s >/run/first.log 2>&1 & pid=$!
@@ -109,14 +110,14 @@ func (s *suite) depotStatus(t *testing.T) {
 	if err != nil || json.Unmarshal([]byte(out), &st) != nil || len(st.Roots) != 2 || !st.Roots[0].Complete || !st.Roots[1].Complete || st.Free == 0 {
 		t.Fatalf("depot status: %s, %v", out, err)
 	}
-	// Nothing is unused, so nothing goes.
+	// Nothing is unused, so nothing is removed.
 	if out, err := s.On(t.Context(), 1, scenario.Ocadm, "depot", "prune", "-o", "json"); err != nil || !strings.Contains(out, `"freed": 0`) {
 		t.Errorf("depot prune: %s, %v", out, err)
 	}
 }
 
-// download joins machine 2, which will run services of the cloud, with the line for machines without ocadm. They are told to put it elsewhere:
-// the lab's is mounted.
+// download joins machine 2, which will run services of the cloud, with the join command for machines without ocadm. The download gets another path,
+// because the lab mounts ocadm.
 func (s *suite) download(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -129,7 +130,7 @@ func (s *suite) download(t *testing.T) {
 		t.Fatalf("the line is %s", line)
 	}
 	line = strings.ReplaceAll(line, " "+scenario.Ocadm, " "+program)
-	// The wrong server gets neither token nor trust.
+	// The wrong server gets neither the token nor trust.
 	wrong := regexp.MustCompile(`echo "[0-9a-f]{64} `).ReplaceAllLiteralString(line, `echo "`+strings.Repeat("0", 64)+" ")
 	if _, err := s.On(ctx, 2, "sh", "-c", strings.TrimSpace(wrong)); err == nil || wrong == line {
 		t.Error("another authority was accepted")
@@ -160,13 +161,13 @@ func (s *suite) lacks(t *testing.T, node int, image string) {
 	}
 }
 
-// pull lets containerd pull as it does for the kubelet.
+// pull makes containerd pull as it does for the kubelet.
 func (s *suite) pull(t *testing.T, node int, image string) (string, error) {
 	t.Helper()
 	return s.On(t.Context(), node, "ctr", "-n", "k8s.io", "images", "pull", "--hosts-dir", "/etc/containerd/certs.d", image)
 }
 
-// withoutAPIServer pulls while the API server is down: nodes show their certificate.
+// withoutAPIServer pulls while the API server is down: nodes present their certificate.
 func (s *suite) withoutAPIServer(t *testing.T) {
 	t.Helper()
 	const pod = "/etc/kubernetes/manifests/kube-apiserver.yaml"
@@ -186,7 +187,7 @@ func (s *suite) withoutAPIServer(t *testing.T) {
 	})
 }
 
-// killedDepot ends the depot while a node pulls from it: it holds still until the node has connected. The kubelets start it, and the pull, again.
+// killedDepot stops the depot until a node has connected for a pull, and then kills it. The kubelets restart the depot and the pull.
 func (s *suite) killedDepot(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -212,7 +213,7 @@ func (s *suite) killedDepot(t *testing.T) {
 	}
 }
 
-// powerOff takes the power from machine 2. Its pods move to machine 3, which has not had their images.
+// powerOff cuts the power of machine 2. Its pods move to machine 3, which did not have their images.
 func (s *suite) powerOff(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -222,7 +223,7 @@ func (s *suite) powerOff(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Volumes are on the disks of their nodes, so what has one stays on machine 1.
+	// Volumes are on the disks of their nodes, so pods with volumes stay on machine 1.
 	kubectl("cordon", "node2")
 	s.cloud(t)
 	kubectl("uncordon", "node2")
@@ -260,7 +261,7 @@ func (s *suite) runsOn(t *testing.T, component, node string) {
 	})
 }
 
-// until waits for something that takes seconds, but may take minutes on a busy machine.
+// until waits for a condition that takes seconds, but may take minutes on a busy machine.
 func (s *suite) until(t *testing.T, what string, check func(context.Context) (bool, string, error)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), arrival)

@@ -20,9 +20,9 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestDisaster makes a cloud with users, images and a compute node, takes a backup out of it, and removes every machine and the database server.
-// From ocadm, the bundle, the backup file and its key the cloud comes back on machines with other names, in another network, with another
-// database server. The time until every component is Available and the same user has logged in is printed.
+// TestDisaster creates a cloud with users, images and a compute node, copies a backup out of it, and removes every machine and the database server.
+// It restores the cloud from ocadm, the bundle, the backup file and its key, on machines with other names, in another network, with another database
+// server. It prints the time until every component is Available and the same user has logged in.
 func TestDisaster(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_DISASTER") == "" {
@@ -39,7 +39,7 @@ func TestDisaster(t *testing.T) {
 	lost := newSuite(t, up(t, options))
 	was := lost.built(t)
 	file := lost.saved(t, key.Recipient().String(), saved)
-	// The new machines are there before the old ones go: so their network is another one.
+	// The new machines exist before the old ones are removed, so their network differs.
 	options.Name, options.Hostname = "-new", "spare"
 	s := newSuite(t, up(t, options))
 	if s.Lab.Subnet() == lost.Lab.Subnet() {
@@ -57,14 +57,14 @@ func TestDisaster(t *testing.T) {
 	t.Logf("times\n%s", times.String())
 }
 
-// kept is what has to be in a cloud again.
+// kept holds what the restored cloud must contain.
 type kept struct {
 	account scenario.Account
 	image   string
 	admin   string
 }
 
-// built makes a cloud with an external database, a compute node, a user and an image.
+// built creates a cloud with an external database, a compute node, a user and an image.
 func (s *suite) built(t *testing.T) (c kept) {
 	t.Helper()
 	ctx := t.Context()
@@ -99,7 +99,7 @@ func (s *suite) built(t *testing.T) (c kept) {
 	return c
 }
 
-// saved makes a backup and takes it out of the machine. It returns its name.
+// saved makes a backup, copies it from the machine and returns its name.
 func (s *suite) saved(t *testing.T, recipient, dir string) string {
 	t.Helper()
 	ctx := t.Context()
@@ -167,7 +167,7 @@ func (s *suite) comeBack(t *testing.T, was kept, file, key string) {
 	s.agentsReady(t)
 }
 
-// agentsReady waits until the host agent of the compute node is ready: it is not before the identity service and region know it.
+// agentsReady waits until the host agent of the compute node is ready, which requires its registration with the identity service and region.
 func (s *suite) agentsReady(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

@@ -16,8 +16,8 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestDistributions makes a cluster of two machines with every other Debian release and takes it away again. The machines have two families of
-// addresses, and a default route through an interface that is not the node's.
+// TestDistributions creates a cluster of two machines with every other Debian release and removes it. The machines have addresses of two families,
+// and a default route through an interface that is not the node's.
 func TestDistributions(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_DISTRIBUTIONS") == "" {
@@ -60,7 +60,7 @@ func (s *suite) shell(t *testing.T, node int, line string) string {
 // twoFamilyNetworks are the ranges of pods and services.
 var twoFamilyNetworks = []string{"--pod-network-cidr", "10.40.0.0/16,fd40::/56", "--service-cidr", "10.96.0.0/12,fd96::/112"}
 
-// otherNetworkIsRefused leaves the network of another program on a machine, and takes IPv6 from it: init names both and changes nothing.
+// otherNetworkIsRefused puts another program's network on a machine and removes its IPv6 address: init reports both and changes nothing.
 func (s *suite) otherNetworkIsRefused(t *testing.T) {
 	s.shell(t, 1, "mkdir -p /etc/cni/net.d && echo {} > /etc/cni/net.d/87-podman-bridge.conflist && ip -6 address del fd98::1/64 dev eth0")
 	err := s.Init(t.Context(), twoFamilyNetworks...)
@@ -71,7 +71,7 @@ func (s *suite) otherNetworkIsRefused(t *testing.T) {
 	compare(t, "a machine on which init was refused", s.fresh[1], s.look(t, 1))
 }
 
-// twoFamilies makes the cluster. Node 2 reaches a pod on node 1 through either family.
+// twoFamilies creates the cluster. Node 2 reaches a pod on node 1 through either family.
 func (s *suite) twoFamilies(t *testing.T) {
 	if err := s.Init(t.Context(), twoFamilyNetworks...); err != nil {
 		t.Fatal(err)

@@ -26,21 +26,21 @@ import (
 
 const version = "v4.0.4"
 
-// repository is the root of the checkout, seen from this package.
+// repository is the root of the checkout, relative to this package.
 const repository = "../.."
 
 type suite struct {
 	*scenario.Scenario
 	db *mariadb.Server
-	// fresh is what there was on the machines before anything.
+	// fresh is the state of the machines before anything.
 	fresh map[int]map[string]string
-	// joined is what node 2 was like after a join that was killed.
+	// joined is the state of node 2 after a killed and repeated join.
 	joined map[string]string
-	// left is a child of node 2's executor that still runs when the cloud is gone.
+	// left is a child of node 2's executor that outlives the cloud.
 	left process
 	// older is a snapshot of etcd on node 1, from when fewer nodes had joined.
 	older string
-	// running is the test or the step of it that runs.
+	// running is the current test or step.
 	running atomic.Pointer[testing.T]
 }
 
@@ -86,7 +86,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// machines makes a lab of fresh machines with ocadm and its bundle, and takes it away at the end of the test.
+// machines creates a lab of fresh machines with ocadm and its bundle, and removes it at the end of the test.
 func machines(t *testing.T, nodes int) *machine.Lab {
 	t.Helper()
 	log := logf(t)
@@ -97,13 +97,13 @@ func machines(t *testing.T, nodes int) *machine.Lab {
 	return up(t, machine.Options{Nodes: nodes, Ocadm: ocadm, Bundle: bundle, Logf: log})
 }
 
-// up makes a lab of fresh machines, and takes it away at the end of the test. The name in o distinguishes labs of one test.
+// up creates a lab of fresh machines, and removes it at the end of the test. The name in o distinguishes labs of one test.
 func up(t *testing.T, o machine.Options) *machine.Lab {
 	t.Helper()
 	ctx := t.Context()
 	o.Name = labName(t) + o.Name
 	lock(t, o.Name, o.Logf)
-	// What an interrupted run left is in the way.
+	// Remove what an interrupted run left.
 	if err := machine.Down(ctx, o.Name, o.Logf); err != nil && !errors.Is(err, machine.ErrNoLab) {
 		t.Fatal(err)
 	}
@@ -139,14 +139,14 @@ func setUp(t *testing.T) *suite {
 	return s
 }
 
-// labName is this checkout's own: others on the same host have theirs.
+// labName returns a lab name that is unique to this checkout, as others may use the same host.
 func labName(t *testing.T) string {
 	t.Helper()
 	sum := sha256.Sum256([]byte(abs(t, ".")))
 	return "e2e-" + hex.EncodeToString(sum[:3])
 }
 
-// lock keeps runs of one checkout from taking each other's machines away. The kernel drops it with the process.
+// lock keeps runs of one checkout from removing each other's machines. The kernel releases it with the process.
 func lock(t *testing.T, lab string, log func(string, ...any)) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(os.TempDir(), "ocadm-"+lab+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
@@ -178,7 +178,7 @@ func newSuite(t *testing.T, l *machine.Lab) *suite {
 	return s
 }
 
-// database are the flags of the external database; the password goes through a file.
+// database returns the flags of the external database; the password is in a file.
 func (s *suite) database(t *testing.T, node int) []string {
 	t.Helper()
 	const file = "/run/mysql-password"
@@ -198,7 +198,7 @@ func (s *suite) init(t *testing.T) {
 	}
 }
 
-// initAgain runs the same command again: it must succeed, and change nothing.
+// initAgain runs the same command again: it must succeed and change nothing.
 func (s *suite) initAgain(t *testing.T) {
 	before := s.revision(t)
 	if err := s.Init(t.Context(), s.database(t, 1)...); err != nil {
@@ -209,7 +209,7 @@ func (s *suite) initAgain(t *testing.T) {
 	}
 }
 
-// revision are the generations of what init made.
+// revision returns the generations of what init created.
 func (s *suite) revision(t *testing.T) string {
 	t.Helper()
 	out, err := s.Kubectl(t.Context(), "get", "deployments,daemonsets,statefulsets", "-A", "--sort-by=.metadata.uid",
@@ -220,7 +220,7 @@ func (s *suite) revision(t *testing.T) string {
 	return out
 }
 
-// join runs the same command twice: the second time nothing is left to do.
+// join runs the same command twice: the second time there is nothing to do.
 func (s *suite) join(t *testing.T) {
 	networks := s.hostNetworks()
 	for range 2 {
@@ -265,13 +265,13 @@ func (s *suite) cloud(t *testing.T) {
 	if err != nil || !strings.Contains(out, "keystone:"+version) {
 		t.Errorf("kubectl get oc: %q, %v", out, err)
 	}
-	// Created again: the same cloud, nothing changed.
+	// Create it again: the same cloud, nothing changed.
 	if _, err := s.On(t.Context(), 1, scenario.Ocadm, "cluster", "create", "--version", version, "--wait"); err != nil {
 		t.Error(err)
 	}
 }
 
-// available waits for every component: a probe of a busy machine may fail for a moment after a command has waited for the cloud.
+// available waits for every component: on a busy machine a probe may fail for a moment even after a command has waited for the cloud.
 func (s *suite) available(t *testing.T) {
 	t.Helper()
 	s.until(t, "all components", func(ctx context.Context) (bool, string, error) {
@@ -280,7 +280,7 @@ func (s *suite) available(t *testing.T) {
 	})
 }
 
-// explain prints what helps to understand a cloud that does not come up.
+// explain prints details about a cloud that does not become available.
 func (s *suite) explain(t *testing.T) {
 	for _, argv := range [][]string{
 		{"get", "pods", "-A", "-o", "wide"}, {"-n", "onecloud", "get", "oc", "default", "-o", "jsonpath={.status}"},
@@ -320,7 +320,7 @@ func (s *suite) deleteCloud(t *testing.T) {
 		s.explain(t)
 		t.Fatal(err)
 	}
-	// The garbage collector takes Services and the like away after the cloud itself is gone.
+	// The garbage collector removes Services and others after the cloud itself is gone.
 	_, err = s.Kubectl(t.Context(), "-n", "onecloud", "wait", "--for=delete", "deployments,statefulsets,daemonsets,services",
 		"-l", "app.kubernetes.io/name=onecloud-cluster", "--timeout=600s")
 	if err != nil {
@@ -328,20 +328,19 @@ func (s *suite) deleteCloud(t *testing.T) {
 	}
 }
 
-// reset takes both machines back, the control plane first: what the executor of the other node has started goes on.
-// TestResetKeepsForeign resets the worker first.
+// reset resets both machines, the control plane first: what the executor of the other node has started keeps running. TestResetKeepsForeign resets the worker first.
 func (s *suite) reset(t *testing.T) {
 	s.lives(t, s.left, "the cloud is deleted")
 	s.takeBack(t, 1)
 	s.lives(t, s.left, "the other node is reset")
-	// Nobody is left to stop the server, and its files are data, which reset keeps.
+	// Nothing else stops the server, and its files are data, which reset keeps.
 	if _, err := s.On(t.Context(), 2, "sh", "-c", "kill "+s.left.pid+" && rm -r /opt/cloud/workspace/servers/left"); err != nil {
 		t.Fatal(err)
 	}
 	s.takeBack(t, 2)
 }
 
-// takeBack resets a machine, twice; then it must be as it was before it became a node.
+// takeBack resets a machine, twice. Then it must be as it was before it became a node.
 func (s *suite) takeBack(t *testing.T, node int) {
 	t.Helper()
 	for range 2 {
@@ -356,7 +355,7 @@ func (s *suite) takeBack(t *testing.T, node int) {
 	compare(t, fmt.Sprintf("node %d after reset", node), s.fresh[node], s.look(t, node))
 }
 
-// initAfterReset makes another cluster of the same machines without a restart, with the embedded database this time.
+// initAfterReset creates another cluster on the same machines without a restart, this time with the embedded database.
 func (s *suite) initAfterReset(t *testing.T) {
 	if err := s.Init(t.Context()); err != nil {
 		t.Fatal(err)
@@ -371,7 +370,7 @@ func (s *suite) initAfterReset(t *testing.T) {
 	s.sameAsUndisturbed(t, 2)
 }
 
-// resetWithoutAPIServer takes both machines back when nobody answers any more.
+// resetWithoutAPIServer resets both machines when the API server no longer answers.
 func (s *suite) resetWithoutAPIServer(t *testing.T) {
 	const stop = `rm /etc/kubernetes/manifests/kube-apiserver.yaml; while ss -Hltn 'sport = :6443' | grep -q .; do sleep 0.2; done`
 	if _, err := s.On(t.Context(), 1, "sh", "-c", stop); err != nil {

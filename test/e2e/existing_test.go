@@ -12,8 +12,7 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestExistingCluster makes a cluster with plain kubeadm, of which ocadm knows nothing, installs the operator and a cloud on it with nothing but
-// the kubeconfig, and takes both away.
+// TestExistingCluster creates a cluster with plain kubeadm, installs the operator and a cloud on it with only the kubeconfig, and removes both.
 func TestExistingCluster(t *testing.T) {
 	if err := scenario.Root(); err != nil {
 		if os.Getenv("OCADM_TEST_REQUIRE") == "1" {

@@ -24,14 +24,14 @@ import (
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
-// fleetTest is a fleet of lab machines on which only OpenSSH is installed. This host is the machine of the administrator.
+// fleetTest is a fleet of lab machines that have only OpenSSH. This host is the administrator's machine.
 type fleetTest struct {
 	*suite
 	ocadm, file string
 }
 
-// TestFleet makes a cluster of one control-plane node and five workers from one file: one cannot be reached, one fails its checks, one loses its power
-// half-way, and ocadm itself is killed.
+// TestFleet creates a cluster of one control-plane node and five workers from one file. One is unreachable, one fails its checks, one loses power
+// halfway, and ocadm itself is killed.
 func TestFleet(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_FLEET") == "" {
@@ -48,7 +48,7 @@ func TestFleet(t *testing.T) {
 	)
 }
 
-// newFleet makes machines on which only OpenSSH is installed, and the file that names them: the first ones are control-plane nodes.
+// newFleet creates machines that have only OpenSSH, and the file that lists them. The first ones are control-plane nodes.
 func newFleet(t *testing.T, nodes, controlPlanes int) *fleetTest {
 	t.Helper()
 	log := logf(t)
@@ -98,14 +98,14 @@ func (f *fleetTest) write(t *testing.T, bundle string, controlPlanes int) {
 	}
 }
 
-// command is ocadm fleet.
+// command returns an ocadm fleet command.
 func (f *fleetTest) command(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, f.ocadm, append([]string{"fleet"}, args...)...)
 	c.Stderr = f.Story
 	return c
 }
 
-// apply runs ocadm fleet apply and returns what became of the machines.
+// apply runs ocadm fleet apply and returns the results of the machines.
 func (f *fleetTest) apply(t *testing.T, name string, args ...string) (res fleet.Result, status int) {
 	t.Helper()
 	var out bytes.Buffer
@@ -166,7 +166,7 @@ func (f *fleetTest) dryRunOfAll(t *testing.T) {
 // killedInInit kills ocadm while init installs software.
 func (f *fleetTest) killedInInit(t *testing.T) { f.killed(t, "init begins", 1) }
 
-// threeBad goes on. The cable of node 5 is pulled, on node 6 a port is taken, and node 4 loses its power.
+// threeBad continues. The cable of node 5 is unplugged, a port of node 6 is taken, and node 4 loses power.
 func (f *fleetTest) threeBad(t *testing.T) {
 	ctx := t.Context()
 	if err := f.Lab.Node(5).CutNetwork(); err != nil {
@@ -201,7 +201,7 @@ func (f *fleetTest) threeBad(t *testing.T) {
 	}
 }
 
-// allJoin corrects what is wrong.
+// allJoin repairs what is wrong.
 func (f *fleetTest) allJoin(t *testing.T) {
 	ctx := t.Context()
 	if err := f.Lab.Node(5).RestoreNetwork(); err != nil {
@@ -244,7 +244,7 @@ func (f *fleetTest) again(t *testing.T) {
 	}
 }
 
-// removeOne takes a machine out with the operator, which has its login: it is as it was before.
+// removeOne has the operator remove a machine, with its login. The machine is then as it was before.
 func (f *fleetTest) removeOne(t *testing.T) {
 	ctx := t.Context()
 	err := f.Timed("remove node2", func() error {

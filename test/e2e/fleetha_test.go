@@ -17,8 +17,8 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestFleetOfThree makes a cluster of three control-plane nodes and a worker from one file, and hands all of them over. The operator then takes control-plane
-// nodes out of the cluster, also one whose machine is lost, and joins one.
+// TestFleetOfThree creates a cluster of three control-plane nodes and a worker from one file, and hands all of them over to the operator. The
+// operator then removes control-plane nodes from the cluster, including one whose machine is lost, and joins one.
 func TestFleetOfThree(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_FLEET") == "" {
@@ -41,7 +41,7 @@ func (f *fleetTest) killedInJoin(t *testing.T) {
 	f.killed(t, "init, a control-plane node begins to join", 2)
 }
 
-// killed kills ocadm while a machine gets its software.
+// killed kills ocadm while it installs software on a machine.
 func (f *fleetTest) killed(t *testing.T, name string, node int) {
 	t.Helper()
 	c := f.command(t.Context(), "apply", "-f", f.file)
@@ -64,7 +64,7 @@ func (f *fleetTest) killed(t *testing.T, name string, node int) {
 	_ = c.Wait()
 }
 
-// threeControlPlanes goes on: the first node stays as it is, and all machines are the operator's at the end.
+// threeControlPlanes continues: the first node stays unchanged, and in the end the operator manages all machines.
 func (f *fleetTest) threeControlPlanes(t *testing.T) {
 	res, status := f.apply(t, "two control planes, a worker")
 	want(t, res, fleet.Unchanged, fleet.Changed, fleet.Changed, fleet.Changed)
@@ -84,7 +84,7 @@ func (f *fleetTest) threeControlPlanes(t *testing.T) {
 	}
 }
 
-// removeControlPlane takes node 3 out: its machine is as it was before, and etcd has two members.
+// removeControlPlane removes node 3: its machine is as it was before, and etcd has two members.
 func (f *fleetTest) removeControlPlane(t *testing.T) {
 	f.removed(t, "remove node3", 3)
 	compare(t, "node3 after it was removed", f.fresh[3], f.look(t, 3))
@@ -129,7 +129,7 @@ func (f *fleetTest) joinControlPlaneMachine(t *testing.T) {
 	f.whole(t, 1)
 }
 
-// removeLost gives node 3 up, whose machine has no power.
+// removeLost abandons node 3, whose machine has no power.
 func (f *fleetTest) removeLost(t *testing.T) {
 	if err := f.Lab.Node(3).Kill(t.Context()); err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func (f *fleetTest) removeLost(t *testing.T) {
 	f.removed(t, "remove node3, which is lost", 3, "--abandon")
 }
 
-// lastStays removes node 2, too. Node 1 is then refused before anything is done.
+// lastStays also removes node 2. Removing node 1 is then refused before anything is done.
 func (f *fleetTest) lastStays(t *testing.T) {
 	f.removed(t, "remove node2", 2)
 	compare(t, "node2 after it was removed", f.fresh[2], f.look(t, 2))

@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// foreignRules are packet rules of other programs: docker, nerdctl and podman on a CNI network with a published port, a person's own.
+// foreignRules are packet rules of other programs: docker, nerdctl and podman on a CNI network with a published port, and a user's own.
 const foreignRules = `*filter
 :INPUT ACCEPT [0:0]
 :FORWARD ACCEPT [0:0]
@@ -45,14 +45,14 @@ COMMIT
 COMMIT
 `
 
-// foreignNFT is a table of nftables of a person's own.
+// foreignNFT is a user's own nftables table.
 const foreignNFT = `table inet theirs {
 	chain in { type filter hook input priority 10; policy accept; tcp dport 8443 accept comment "kube-proxy"; }
 	chain KUBE-SERVICES { ip saddr 192.0.2.9 drop; }
 }
 `
 
-// foreignFiles lie where a node's files lie. None lies in /var/log/pods: every kubelet removes there what is of no pod, once a minute (evictPodLogsDirectories).
+// foreignFiles returns files among a node's own. None is in /var/log/pods, where every kubelet removes files of unknown pods each minute (evictPodLogsDirectories).
 func foreignFiles() map[string]string {
 	return map[string]string{
 		"/etc/kubernetes/other.conf": "other\n", "/etc/kubernetes/pki/mine.crt": "a certificate\n", "/var/lib/kubelet/config.json": "{}\n",
@@ -62,7 +62,7 @@ func foreignFiles() map[string]string {
 	}
 }
 
-// otherEtcd and otherContainerd are run beside the node's own, with ports, sockets and directories that they have when people set them up.
+// otherEtcd and otherContainerd run beside the node's own, with the ports, sockets and directories that users choose.
 const (
 	otherEtcd = "/opt/other/etcd --name other --data-dir /var/lib/etcd/default --listen-client-urls http://127.0.0.1:12379 " +
 		"--advertise-client-urls http://127.0.0.1:12379 --listen-peer-urls http://127.0.0.1:12380"
@@ -71,7 +71,7 @@ const (
 	otherCtr        = "/opt/other/ctr -a /run/other-containerd/c.sock -n theirs "
 )
 
-// TestResetKeepsForeign makes a cluster of machines on which others live, too, resets the worker and then the control plane, and compares.
+// TestResetKeepsForeign creates a cluster of machines with other programs, resets the worker and then the control plane, and compares.
 func TestResetKeepsForeign(t *testing.T) {
 	if err := scenario.Root(); err != nil {
 		if os.Getenv("OCADM_TEST_REQUIRE") == "1" {
@@ -91,7 +91,7 @@ func TestResetKeepsForeign(t *testing.T) {
 	if err := s.Join(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
-	// Someone else's image in the containerd that ocadm installed, on the worker.
+	// Another user's image in the containerd that ocadm installed, on the worker.
 	const image = `ctr -n k8s.io images export --local --platform linux/amd64 - registry.k8s.io/pause:3.10.2 > /run/pause.tar && ctr -n mine images import /run/pause.tar && rm /run/pause.tar`
 	if _, err := s.On(t.Context(), 2, "sh", "-c", image); err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestResetKeepsForeign(t *testing.T) {
 	}
 }
 
-// plant puts what others have on a machine.
+// plant installs other programs' files on a machine.
 func (s *suite) plant(t *testing.T, node int) {
 	t.Helper()
 	n := s.Lab.Node(node)
@@ -162,7 +162,7 @@ systemd-run --quiet --unit other-containerd ` + otherContainerd + `
 for i in $(seq 100); do ` + otherEtcdctl + `put key theirs >/dev/null 2>&1 && break; sleep 0.2; done
 for i in $(seq 100); do echo data | ` + otherCtr + `content ingest blob >/dev/null 2>&1 && break; sleep 0.2; done
 rm /run/rules /run/nft`
-	if node == 2 { // the other back end, too, which iptables-nft warns about
+	if node == 2 { // also the other back end, about which iptables-nft warns
 		script = "iptables-legacy-restore </run/rules\n" + script
 	}
 	if _, err := s.On(t.Context(), node, "sh", "-ec", script); err != nil {
@@ -181,7 +181,7 @@ func (s *suite) alive(t *testing.T, node int) {
 	}
 }
 
-// changing are the directories of the other etcd and containerd, which write to them all the time: alive asks those two instead.
+// changing returns the directories to which the other etcd and containerd write constantly; alive checks those instead.
 func changing() []string {
 	return []string{"/var/lib/etcd/default", "/var/lib/other-containerd", "/var/lib/systemd", "/opt/local-path-provisioner", "/root/.kube"}
 }
@@ -191,8 +191,8 @@ func (s *suite) lookAround(t *testing.T, node int) map[string]string {
 	return s.look(t, node, changing()...)
 }
 
-// scan is the content of every file where a node has files, and every packet rule, by name. What says nothing is left out: chains and
-// tables of the kernel without a rule, counters, comments of the programs that print.
+// scan returns the content of every file in places where a node has files, and every packet rule, by name. It omits what has no meaning: the kernel's
+// chains and tables without a rule, counters, comments in the output.
 func (s *suite) scan(t *testing.T, node int) map[string]string {
 	t.Helper()
 	var prune []string
@@ -220,7 +220,7 @@ func (s *suite) scan(t *testing.T, node int) map[string]string {
 	return out
 }
 
-// meaningfulRules is what iptables-save printed without comments, counters and tables that have neither rules nor chains of their own.
+// meaningfulRules returns the output of iptables-save without comments, counters and tables that have neither rules nor user-defined chains.
 func meaningfulRules(save string) string {
 	var out, table []string
 	for line := range strings.Lines(save) {
@@ -234,7 +234,7 @@ func meaningfulRules(save string) string {
 			if slices.ContainsFunc(table, func(l string) bool {
 				return strings.HasPrefix(l, "-A") || strings.HasPrefix(l, ":") && strings.HasSuffix(l, " -")
 			}) {
-				// Chains of the kernel that nothing is in come into being with their table.
+				// Empty built-in chains appear together with their table.
 				out = append(out, slices.DeleteFunc(table, func(l string) bool { return strings.HasPrefix(l, ":") && strings.HasSuffix(l, " ACCEPT") })...)
 			}
 			table = nil
@@ -245,7 +245,7 @@ func meaningfulRules(save string) string {
 	return strings.Join(out, "\n")
 }
 
-// meaningfulTables is what nft printed without tables that hold nothing but empty chains of the kernel.
+// meaningfulTables returns nft's output without tables that contain only empty built-in chains.
 func meaningfulTables(ruleset string) string {
 	var out []string
 	for block := range strings.SplitSeq(ruleset, "\n}\n") {
@@ -260,7 +260,7 @@ func meaningfulTables(ruleset string) string {
 			case strings.HasPrefix(text, "chain "):
 				chain = []string{line}
 			case text == "}" && len(chain) == 2 && strings.Contains(chain[1], " policy accept;"):
-				chain = nil // an empty chain of the kernel
+				chain = nil // an empty built-in chain
 			case text == "}":
 				kept, chain, says = append(append(kept, chain...), line), nil, true
 			case chain != nil:

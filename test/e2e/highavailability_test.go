@@ -19,9 +19,9 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestHighAvailability makes a cluster of one control-plane node and a worker, gives it a virtual address and two more control-plane nodes, and takes each part
-// down. Then it ends the machine that holds the virtual address as a power failure does, and sees the address answer again. The machine comes back, and
-// another is taken out and joined again.
+// TestHighAvailability creates a cluster of one control-plane node and a worker, adds a virtual address and two more control-plane nodes, and takes
+// each part down. Then it kills the machine that holds the virtual address, as in a power failure, and checks that the address answers again. The
+// machine returns, and another is removed and joined again.
 func TestHighAvailability(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_HA") == "" {
@@ -87,7 +87,7 @@ func (s *suite) outages(t *testing.T) (other int) {
 	return other
 }
 
-// virtualAddressMoves gives the control plane another virtual address, with a worker that follows. The command is killed at every step, and turned round once.
+// virtualAddressMoves changes the virtual address of the control plane, with a worker that follows. The command is killed at every step, and reversed once.
 func (s *suite) virtualAddressMoves(t *testing.T, node, worker int, from, to string, killed bool) {
 	t.Helper()
 	ctx := t.Context()
@@ -126,7 +126,7 @@ func (s *suite) virtualAddressMoves(t *testing.T, node, worker int, from, to str
 	}
 }
 
-// enabled gives the cluster a virtual address, killed at some moments, and lets a worker follow. A second time nothing is left to do.
+// enabled adds a virtual address to the cluster, killed at some moments, and has a worker follow. A second time there is nothing to do.
 func (s *suite) enabled(t *testing.T, worker int) {
 	t.Helper()
 	ctx := t.Context()
@@ -156,7 +156,7 @@ func (s *suite) enabled(t *testing.T, worker int) {
 	}
 }
 
-// haTested lets ocadm take parts of the control plane down. The first time it is killed while a fault lasts; the second takes that back first.
+// haTested has ocadm take parts of the control plane down. The first run is killed during a fault; the second reverts that first.
 func (s *suite) haTested(t *testing.T) {
 	t.Helper()
 	test := []string{scenario.Ocadm, "ha", "test", "--yes", "-o", "json"}
@@ -197,7 +197,7 @@ func (s *suite) haTested(t *testing.T) {
 	}
 }
 
-// replace takes a control-plane node out and joins its machine again.
+// replace removes a control-plane node and joins its machine again.
 func (s *suite) replace(t *testing.T, from, node int) {
 	t.Helper()
 	if _, err := s.On(t.Context(), node, scenario.Ocadm, "reset", "--yes"); err != nil {
@@ -213,7 +213,7 @@ func (s *suite) replace(t *testing.T, from, node int) {
 	s.whole(t, from)
 }
 
-// forgotten resets a machine while its cluster does not answer, and that cannot prove itself to its own etcd, so that its member stays. The join replaces that.
+// forgotten resets a machine that reaches neither its cluster nor, without a certificate, its own etcd, so that its member stays. The join replaces the member.
 func (s *suite) forgotten(t *testing.T, from, node int) {
 	t.Helper()
 	ctx := t.Context()
@@ -235,7 +235,7 @@ func (s *suite) forgotten(t *testing.T, from, node int) {
 	s.whole(t, from)
 }
 
-// nodePort reaches a Service at the virtual address. kubectl runs on the given node.
+// nodePort checks that a Service is reachable at the virtual address. kubectl runs on the given node.
 func (s *suite) nodePort(t *testing.T, from int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

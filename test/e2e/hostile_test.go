@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// quoted makes a command line of arguments for a shell.
+// quoted returns arguments as a shell command line.
 func quoted(argv []string) string {
 	var out []string
 	for _, a := range argv {
@@ -23,7 +23,7 @@ func quoted(argv []string) string {
 	return strings.Join(out, " ")
 }
 
-// initKills are the points at which an init is killed: what is there then.
+// initKills are the points at which an init is killed, with a condition for each.
 var initKills = []struct{ name, reached string }{
 	{"in the middle of a file", "[ -e /usr/local/bin/.containerd.ocadm ] || [ -e /usr/local/bin/containerd ]"},
 	{"before the kubelet starts", "[ -e /etc/kubernetes/manifests/kube-apiserver.yaml ]"},
@@ -31,8 +31,8 @@ var initKills = []struct{ name, reached string }{
 	{"while objects are applied", "kubectl --kubeconfig /etc/kubernetes/admin.conf get namespace kube-flannel >/dev/null 2>&1"},
 }
 
-// killed cuts "ocadm init" off at several points as a power cut would, each run going on where the one before it was killed. The init
-// that comes after this step must finish. While one works, a second one is refused.
+// killed kills "ocadm init" at several points, as in a power cut. Each run continues where the previous one was killed. The init after this step must
+// finish. While one is running, a second one is refused.
 func (s *suite) killed(t *testing.T) {
 	command := quoted(s.initArgs(1, s.database(t, 1)...))
 	for _, point := range initKills {
@@ -69,7 +69,7 @@ func (s *suite) dryRunAfter(t *testing.T) {
 	}
 }
 
-// noSecret looks for the passwords where many may read: what ocadm wrote on the machine, what the API server shows beside Secrets.
+// noSecret searches for the passwords where many may read: in what ocadm wrote on the machine, and in what the API server shows except Secrets.
 func (s *suite) noSecret(t *testing.T) {
 	said, err := s.On(t.Context(), 1, "sh", "-c", "cd / && cat /var/log/ocadm/* /var/lib/ocadm/*.jsonl $(find /etc/ocadm /etc/systemd/system -type f); journalctl --no-pager")
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *suite) noSecret(t *testing.T) {
 	}
 }
 
-// objects are what is in the cluster by kind and name, with the version of its content; of what has a life of its own only the generation.
+// objects returns the cluster's objects by kind and name, with their resource versions, or only the generation for objects that change by themselves.
 func (s *suite) objects(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -109,7 +109,7 @@ func (s *suite) objects(t *testing.T) map[string]string {
 	return out
 }
 
-// fields are the lines of a text by their first word.
+// fields returns the lines of a text by their first word.
 func fields(text string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -137,8 +137,8 @@ func compare(t *testing.T, what string, before, after map[string]string) {
 	}
 }
 
-// script lists what there is on a machine that an installer could leave: files, links, mounts, packet rules, units, processes, kernel
-// parameters. Logs, the volumes that reset promises to leave, and what kubectl keeps for its user are not looked at.
+// script lists what an installer could leave on a machine: files, links, mounts, packet rules, units, processes, kernel parameters. It omits logs,
+// the volumes that reset promises to keep, and what kubectl keeps for its user.
 const script = `find /etc /opt /usr /root /home /srv /var -xdev \( -path /var/log -o -path /var/lib/systemd -o -path /var/cache ` +
 	`-o -path /var/tmp -o -path /opt/local-path-provisioner -o -path /root/.kube %s \) -prune -o -type d -printf 'directory:%%p %%m\n' -o -printf 'file:%%p %%m:%%s:%%T@\n'
 ls -d /run/containerd /run/flannel /run/nri /run/netns/* 2>/dev/null | sed 's/^/run:/'

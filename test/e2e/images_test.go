@@ -11,8 +11,8 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// images: an uploaded image lies in the volume of glance's claim, host-deployer finds it on the node at the path that glance has for it, and
-// both hold for the next pod. While no pod runs nothing is mounted.
+// images checks that an uploaded image is in the volume of glance's claim, that host-deployer finds it on the node at glance's path, and that both
+// are still true for the next pod. Nothing is mounted while no pod runs.
 func (s *suite) images(t *testing.T) {
 	ctx := t.Context()
 	cloud, err := s.Session(ctx)
@@ -48,7 +48,7 @@ func (s *suite) images(t *testing.T) {
 	if bytes(in) != size || bytes(on) != size || in == on {
 		t.Errorf("image of %s bytes: %s has %s, %s has %s", size, in, bytes(in), on, bytes(on))
 	}
-	// The pod goes, and another comes.
+	// The pod is deleted, and another one is created.
 	for _, replicas := range []string{"0", "1"} {
 		if _, err := s.Kubectl(ctx, "-n", "onecloud", "annotate", "oc", "default", "--overwrite", "onecloud.yunion.io/paused=glance"); err != nil {
 			t.Fatal(err)
@@ -63,7 +63,7 @@ func (s *suite) images(t *testing.T) {
 		if _, err := s.Kubectl(ctx, wait...); err != nil {
 			t.Fatal(err)
 		}
-		mounted, _ := s.On(ctx, node, "findmnt", "--noheadings", "--output", "SOURCE", "/opt/cloud/workspace/data/glance") // it fails where nothing is mounted
+		mounted, _ := s.On(ctx, node, "findmnt", "--noheadings", "--output", "SOURCE", "/opt/cloud/workspace/data/glance") // it fails if nothing is mounted
 		if want := map[string]int{"0": 0, "1": 1}[replicas]; strings.Count(mounted, "\n") != want || bytes(in) != size {
 			t.Errorf("with %s pods %q is mounted, and the volume has %s bytes", replicas, mounted, bytes(in))
 		}
@@ -77,8 +77,8 @@ func (s *suite) images(t *testing.T) {
 	}
 }
 
-// reclaim: the volume of the images outlives the cloud, which keeps its data. It goes with its claim, because its storage class says so, and
-// with it what was in it.
+// reclaim checks that the volume of the images outlives the cloud, which keeps its data. It is deleted with its claim, according to its storage
+// class, including its contents.
 func (s *suite) reclaim(t *testing.T) {
 	ctx := t.Context()
 	const claim = "default-glance"

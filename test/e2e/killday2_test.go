@@ -25,10 +25,10 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestKillSweepDay2 sweeps the commands of later days, as TestKillSweep does those of the first one: a move of a worker and of the control plane, an upgrade
-// of both, and the restore of a cloud, in place and on fresh machines. Each is killed before and after every step, and is gone back from at some of them: then
-// the machines have to be as they were. OCADM_KILLSWEEP names what is swept (move,upgrade,restore), OCADM_KILLSWEEP_POINTS and OCADM_KILLSWEEP_ROLLBACKS
-// are as in TestKillSweep. The cluster begins with the version of OCADM_TEST_UPGRADE, as in TestUpgrade.
+// TestKillSweepDay2 sweeps the commands of day 2, as TestKillSweep does those of day 1: a move of a worker and of the control plane, an upgrade of
+// both, and the restore of a cloud, in place and on fresh machines. Each is killed before and after every step, and reverted at some steps: then the
+// machines must be as they were. OCADM_KILLSWEEP selects what is swept (move,upgrade,restore); OCADM_KILLSWEEP_POINTS and OCADM_KILLSWEEP_ROLLBACKS
+// are as in TestKillSweep. The cluster starts with the version in OCADM_TEST_UPGRADE, as in TestUpgrade.
 func TestKillSweepDay2(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_KILLSWEEP") == "" {
@@ -64,14 +64,14 @@ func TestKillSweepDay2(t *testing.T) {
 	)
 }
 
-// day2 is the suite with what undisturbed commands led to.
+// day2 is the suite with the results of undisturbed commands.
 type day2 struct {
 	*suite
 	only             []string
 	limit, rollbacks int
 	// newer is the bundle with the linked version.
 	newer string
-	// before are the machines of the cluster before anything, upgraded after an undisturbed upgrade.
+	// before is the initial state of the machines, upgraded that after an undisturbed upgrade.
 	before, upgraded map[int]map[string]string
 	key, recipient   string
 }
@@ -87,7 +87,7 @@ func (k *day2) upgradeApply() []string {
 	return []string{scenario.Ocadm, "upgrade", "apply", "--bundle", k.newer, "--yes"}
 }
 
-// cluster makes one of a control plane and a worker, without an operator.
+// cluster creates a cluster of a control plane and a worker, without an operator.
 func (k *day2) cluster(t *testing.T) {
 	ctx := t.Context()
 	if err := k.Init(ctx, "--kubernetes-version", upgradeFrom(), "--ingress", "none", "--ignore-preflight-errors", "Disk",
@@ -105,7 +105,7 @@ func (k *day2) cluster(t *testing.T) {
 	}
 }
 
-// undisturbed upgrades a cluster and takes it away.
+// undisturbed upgrades a cluster and removes it.
 func (k *day2) undisturbed(t *testing.T) {
 	k.selected(t, "upgrade")
 	k.cluster(t)
@@ -135,13 +135,13 @@ func (k *day2) ended(t *testing.T, node int, argv []string) {
 	}
 }
 
-// isBack waits until a machine and its cluster are as they were before anything.
+// isBack waits until a machine and its cluster are in their initial state.
 func (k *day2) isBack(t *testing.T, node int) {
 	t.Helper()
 	becomes(t, "the state before", k.before[node], func() map[string]string { return k.state(t, node) }, always)
 }
 
-// sweptMove gives a machine another address, and the former one again. The cluster is as before then. At some points the move is gone back from at once.
+// sweptMove changes the address of a machine, and changes it back. Then the cluster is as before. At some points the move is reverted immediately.
 func (k *day2) sweptMove(t *testing.T, node int) {
 	k.selected(t, "move")
 	from, to := k.Lab.Node(node).Address.String(), k.beside(60+node)
@@ -169,7 +169,7 @@ func (k *day2) sweptMove(t *testing.T, node int) {
 	k.isBack(t, node)
 }
 
-// follows lets the worker ask the control plane at an address.
+// follows makes the worker use the control plane's address, if that has moved.
 func (k *day2) follows(t *testing.T, moved int, address string) {
 	t.Helper()
 	if moved == 1 {
@@ -177,7 +177,7 @@ func (k *day2) follows(t *testing.T, moved int, address string) {
 	}
 }
 
-// stepsOf are before and after every step that a command of steps would do. Before the end of its last step it is over.
+// stepsOf returns the points before and after every step that a command would perform. The end of its last step is the end of the command.
 func (k *day2) stepsOf(t *testing.T, node int, argv []string) (out []point) {
 	t.Helper()
 	dry, err := k.On(t.Context(), node, append(slices.Clone(argv), "--dry-run", "-o", "json")...)
@@ -198,7 +198,7 @@ func (k *day2) stepsOf(t *testing.T, node int, argv []string) (out []point) {
 	return out
 }
 
-// upgradeBack interrupts an upgrade while it can go back: the static pods of before run then.
+// upgradeBack interrupts an upgrade while it can be reverted: the old static pods run then.
 func (k *day2) upgradeBack(t *testing.T) {
 	k.selected(t, "upgrade")
 	all := k.stepsOf(t, 1, k.upgradeApply())
@@ -206,7 +206,7 @@ func (k *day2) upgradeBack(t *testing.T) {
 	if end < 0 {
 		t.Fatalf("no step commits: %v", all)
 	}
-	for _, p := range spread(all[:end-1], k.rollbacks) { // after the last step, it commits at once
+	for _, p := range spread(all[:end-1], k.rollbacks) { // after the last step, it commits immediately
 		k.interruptedAtEntry(t, 1, p, k.upgradeApply()...)
 		k.isBack(t, 1)
 		t.Logf("went back from: %s", p)
@@ -217,7 +217,7 @@ func (k *day2) sweptUpgrade(t *testing.T, node int, argv []string) {
 	k.selected(t, "upgrade")
 	all := k.stepsOf(t, node, argv)
 	if at := slices.Index(all, point{event: workflow.PhaseStarted, phase: "commit"}); at > 0 {
-		// It takes no time, and is skipped once it was begun: a signal just before it may come after it.
+		// This step takes no time, and is skipped once started: a signal just before it may come after it.
 		all = slices.Concat(all[:at-1], all[at:at+1], all[at+2:])
 	}
 	list := spread(all, k.limit)
@@ -239,7 +239,7 @@ func (k *day2) sweptUpgrade(t *testing.T, node int, argv []string) {
 	}
 }
 
-// sweptCloudRestore restores a cloud in place, killed in each step, and with ocadm init on fresh machines, killed at points of its whole way.
+// sweptCloudRestore restores a cloud in place, killed in each step, and with ocadm init on fresh machines, killed at points throughout.
 func (k *day2) sweptCloudRestore(t *testing.T) {
 	k.selected(t, "restore")
 	ctx := t.Context()
@@ -294,7 +294,7 @@ func (k *day2) sweptCloudRestore(t *testing.T) {
 	}
 }
 
-// etcdFromBackup restores etcd from the snapshot that lies beside a backup.
+// etcdFromBackup restores etcd from the snapshot beside a backup.
 func (k *day2) etcdFromBackup(t *testing.T) {
 	t.Helper()
 	const dir = "/root/beside"
@@ -311,7 +311,7 @@ func (k *day2) etcdFromBackup(t *testing.T) {
 	k.must(t, "rm", "-r", dir)
 }
 
-// killedInStep kills the restore of a cloud when its operation has a step, and waits until the operator has noticed.
+// killedInStep kills the restore of a cloud in a step of its operation, and waits until the operator has noticed.
 func (k *day2) killedInStep(t *testing.T, name string, argv []string) {
 	t.Helper()
 	const script = `operation() { kubectl --kubeconfig /etc/kubernetes/admin.conf -n onecloud get onecloudoperations --sort-by=.metadata.creationTimestamp -o jsonpath="{.items[-1:].$1}"; }
@@ -341,7 +341,7 @@ func (k *day2) project(t *testing.T, name string) {
 	}
 }
 
-// hasProjects checks that the cloud has what the backup had.
+// hasProjects checks that the cloud has the contents of the backup.
 func (k *day2) hasProjects(t *testing.T) {
 	t.Helper()
 	var have map[string]bool

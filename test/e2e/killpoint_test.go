@@ -19,7 +19,7 @@ type point struct {
 	event workflow.EventType
 	phase string
 	after time.Duration
-	// late says that little of the command is left, so that it may end before the signal comes.
+	// late means that little of the command is left, so that it may end before the signal arrives.
 	late bool
 }
 
@@ -30,13 +30,13 @@ func (p point) String() string {
 	return fmt.Sprintf("%s of %s", strings.TrimPrefix(string(p.event), "phase-"), p.phase)
 }
 
-// A phase that takes at least so long is stopped in its middle, too, but no later than deep: a run that goes on where another was killed is faster.
+// A phase that takes at least inside is also stopped in its middle, but no later than deep: a run that continues after a kill is faster.
 const (
 	inside = 800 * time.Millisecond
 	deep   = 1500 * time.Millisecond
 )
 
-// points are before, after and within every phase of a run that reported these events, in the order of that run.
+// points returns the points before, after and within every phase of a run that reported these events, in the order of that run.
 func points(events []workflow.Event) []point {
 	took := map[string]float64{}
 	for _, e := range events {
@@ -59,7 +59,7 @@ func points(events []workflow.Event) []point {
 	return out
 }
 
-// spread are n of the points, the first and the last among them; 0 means all.
+// spread returns n of the points, including the first and the last; 0 means all.
 func spread(all []point, n int) []point {
 	if n <= 0 || n >= len(all) {
 		return all
@@ -91,9 +91,9 @@ func (s *suite) events(t *testing.T, node int, argv ...string) []workflow.Event 
 	return list
 }
 
-// stopAt runs a command with -o jsonl on a machine and sends it a signal when it reports the event. It reads the events there, because every
-// call from outside takes longer than many phases. A phase that the run before has completed may be skipped. The exit status of the command is
-// $status for then.
+// stopAt runs a command with -o jsonl on a machine and sends it a signal when it reports the event. It reads the events on the machine, because every
+// call from outside takes longer than many phases. A phase that the previous run completed may be skipped. $status is the exit status of the command
+// for the code that follows.
 const stopAt = `rm -f /run/events; mkfifo /run/events
 %[1]s -o jsonl >/run/events 2>/run/story & pid=$!
 exec 3</run/events
@@ -106,10 +106,10 @@ cat <&3 >/run/events.rest & wait $pid; status=$?
 if [ $reached = no ]; then echo "it never reached that point and ended with $status"; cat /run/story; exit 1; fi
 exit 0`
 
-// mayEnd reports whether a command may end before it is killed at a point: in the middle of a phase, and in or after the last one, the signal may be late.
+// mayEnd reports whether a command may end before it is killed at a point: the signal may be late in the middle of a phase, and in or after the last one.
 func (p point) mayEnd() bool { return p.late || p.after > 0 || p.event == workflow.PhaseDone }
 
-// killedAt is stopAt with SIGKILL: nothing of the program runs after it. In the middle of a phase it may come too late.
+// killedAt is stopAt with SIGKILL, after which nothing of the program runs. In the middle of a phase it may come too late.
 func (s *suite) killedAt(t *testing.T, node int, p point, argv ...string) {
 	t.Helper()
 	killed := "[ $status = 137 ]"
@@ -130,7 +130,7 @@ func (s *suite) quietly(t *testing.T, node int, argv ...string) (string, error) 
 	return out + errOut, err
 }
 
-// kills ends a command at each point in turn; each run goes on where the one before was killed. It returns how long that took.
+// kills kills a command at each point in turn; each run continues where the previous one was killed. It returns the time that took.
 func (s *suite) kills(t *testing.T, node int, list []point, argv ...string) {
 	t.Helper()
 	begun := time.Now()
@@ -141,7 +141,7 @@ func (s *suite) kills(t *testing.T, node int, list []point, argv ...string) {
 	t.Logf("%s was killed at %d points in %.1f s", argv[1], len(list), time.Since(begun).Seconds())
 }
 
-// atEntry sends a signal to a command of steps when its journal has the entry. A step that the run before completed after all has only its end there.
+// atEntry sends a signal to a command when its journal has the entry. A step that the previous run did complete has only its end there.
 const atEntry = `journal=/var/lib/ocadm/journal.jsonl; from=$(wc -l <$journal)
 %[1]s >/run/story 2>&1 & pid=$!
 until tail -n +$((from+1)) $journal | grep -qE '"phase":"%[3]s","event":"(%[2]s|phase-done)"'; do
@@ -149,7 +149,7 @@ until tail -n +$((from+1)) $journal | grep -qE '"phase":"%[3]s","event":"(%[2]s|
 done
 kill -%[4]s $pid; wait $pid; status=$?; %[5]s || { echo "it ended with $status"; cat /run/story; exit 2; }`
 
-// killedAtEntry kills a command of steps. After its last step it may have ended.
+// killedAtEntry kills a command at a journal entry. After its last step it may have ended.
 func (s *suite) killedAtEntry(t *testing.T, node int, p point, argv ...string) {
 	t.Helper()
 	if late := s.killAtEntry(t, node, p, argv...); late != "" && !p.mayEnd() {
@@ -157,8 +157,8 @@ func (s *suite) killedAtEntry(t *testing.T, node int, p point, argv ...string) {
 	}
 }
 
-// killAtEntry kills a command of steps. late is what a command printed that ended first, "" if it was killed: the last step may end sooner than the shell
-// sees that it began.
+// killAtEntry kills a command at a journal entry. late is the output of a command that ended first, "" if it was killed: the last step may end before
+// the shell sees its start.
 func (s *suite) killAtEntry(t *testing.T, node int, p point, argv ...string) (late string) {
 	t.Helper()
 	out := s.stoppedAtEntry(t, node, p, "KILL", "[ $status = 137 ] || { [ $status = 0 ] && { echo late; cat /run/story; }; }", argv)
@@ -168,13 +168,13 @@ func (s *suite) killAtEntry(t *testing.T, node int, p point, argv ...string) (la
 	return out
 }
 
-// interruptedAtEntry ends a command of steps as interruptedAt does.
+// interruptedAtEntry interrupts a command as interruptedAt does.
 func (s *suite) interruptedAtEntry(t *testing.T, node int, p point, argv ...string) {
 	t.Helper()
 	s.stoppedAtEntry(t, node, p, twice, "[ $status != 0 ]", argv)
 }
 
-// twice are two interrupts: the second one ends the phases that run.
+// twice sends two interrupts: the second one ends the running phases.
 const twice = "TERM $pid; sleep 0.3; kill -TERM"
 
 func (s *suite) stoppedAtEntry(t *testing.T, node int, p point, signal, ended string, argv []string) string {

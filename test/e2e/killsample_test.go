@@ -11,13 +11,13 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// A sample of the kill sweep is part of tests that need the machines anyway: init is killed at initKills, a join at joinKills points. Each run goes on
-// where the one before was killed.
+// A sample of the kill sweep is part of tests that need the machines anyway: init is killed at initKills, a join at joinKills points. Each run
+// continues where the previous one was killed.
 
-// joinKills needs twice as many phases in the dry run of the join; a worker that runs virtual machines has about seventeen.
+// joinKills requires twice as many phases in the dry run of the join; a worker that runs virtual machines has about seventeen.
 const joinKills = 6
 
-// sampled kills a command at n points, spread over the phases of its dry run: at the start of one, then at the end of another.
+// sampled kills a command at n points, spread over the phases of its dry run, alternately at the start and at the end of a phase.
 func (s *suite) sampled(t *testing.T, node, n int, argv ...string) {
 	t.Helper()
 	var phases []point
@@ -39,7 +39,7 @@ func (s *suite) sampled(t *testing.T, node, n int, argv ...string) {
 	s.kills(t, node, list, argv...)
 }
 
-// joinKilled cuts a join off. The join that comes after this step must finish.
+// joinKilled kills a join. The join after this step must finish.
 func (s *suite) joinKilled(t *testing.T) {
 	argv, err := s.JoinCommand(t.Context(), 1)
 	if err != nil {
@@ -48,18 +48,18 @@ func (s *suite) joinKilled(t *testing.T) {
 	s.sampled(t, 2, joinKills, append(append(argv, s.JoinFlags(2)...), s.hostNetworks()...)...)
 }
 
-// hostNetworks are the networks of the host agent on the compute node.
+// hostNetworks returns the networks of the host agent on the compute node.
 func (s *suite) hostNetworks() []string {
 	return []string{"--host-networks", "eth0/br0/" + s.Lab.Node(2).Address.String()}
 }
 
-// sameAsUndisturbed compares a node that a killed and repeated join made with what an undisturbed one makes of the same machine.
+// sameAsUndisturbed compares a node after a killed and repeated join with the same machine after an undisturbed one.
 func (s *suite) sameAsUndisturbed(t *testing.T, node int) {
 	t.Helper()
 	becomes(t, "what the killed join led to", s.joined, func() map[string]string { return s.machineState(t, node) }, always)
 }
 
-// Decision 74 and docs/contributing/developing.md promise a sample of this size.
+// TestSample checks the size of the sample, which decision 74 and docs/contributing/developing.md promise.
 func TestSample(t *testing.T) {
 	if len(initKills) != 4 || joinKills != 6 {
 		t.Errorf("init is killed at %d points and a join at %d: correct the pages, too, and keep ten", len(initKills), joinKills)

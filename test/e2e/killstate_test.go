@@ -20,15 +20,15 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 )
 
-// random are the parts of names that differ from one undisturbed run to the next.
+// random matches names with parts that differ from one undisturbed run to the next.
 var random = regexp.MustCompile(`^(file|directory):/var/lib/(containerd|kubelet/(pods|plugins|cpu_manager|memory_manager|pki|\.[0-9])|etcd/member|etcd/ocadm-before|cni|ocadm/(etcd|journal|backup|depot)|` +
 	`dpkg|apt|private|systemd)|^(file|directory):/etc/kubernetes/tmp/kubeadm-kubelet-config-|^(run:/run/netns|link:veth|mount:/(run|var/lib/kubelet|var/lib/containerd))|^file:.*(\.pyc|ld\.so\.cache)|^process:(pause|ocadm|local-path|kube-)`)
 
-// podSubnet is the part of a pod's network that a node got. One that was deleted and comes back gets another.
+// podSubnet is a node's part of the pod network. A deleted node that returns gets another one.
 var podSubnet = regexp.MustCompile(`10\.40\.\d+\.`)
 
-// content are files with the same content after every run with the same settings. kubeadm lists the members of etcd in the order of their random IDs. A machine
-// that has moved keeps its former address in its certificates, for those that do not follow at once, and the depot renews one with these names.
+// content lists files with the same content after every run with the same settings. kubeadm lists etcd's members in the order of their random IDs. A
+// moved machine keeps its old address in its certificates, for nodes that follow later, and the depot renews one with these names.
 const content = `etcd=/etc/kubernetes/manifests/etcd.yaml depot=/etc/kubernetes/manifests/ocadm-depot.yaml
 [ ! -e $depot ] || echo "content:$depot $(grep -vE '^ *- [0-9.]+$' $depot | sha256sum | cut -c 1-64)"
 [ ! -e $etcd ] || echo "content:$etcd $(sed 's/- --initial-cluster=//' $etcd | tr -d ' ' | tr , '\n' | sort | sha256sum | cut -c 1-64)"
@@ -39,7 +39,7 @@ for d in /etc/kubernetes /etc/kubernetes/pki; do ls $d | sed "s|^|named:$d/|"; d
 systemctl list-units --no-legend --no-pager --plain --state=active --type=service | ` +
 	`awk '/kube|containerd|ocadm|yunion/ {print "active:" $1}'; true`
 
-// machineState is what a machine is like, without what is random.
+// machineState returns the state of a machine without random parts.
 func (s *suite) machineState(t *testing.T, node int) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -63,7 +63,7 @@ func (s *suite) machineState(t *testing.T, node int) map[string]string {
 	return out
 }
 
-// state is what a machine and its cluster are like, without what is random.
+// state returns the state of a machine and its cluster without random parts.
 func (s *suite) state(t *testing.T, node int) map[string]string {
 	t.Helper()
 	out := s.machineState(t, node)
@@ -71,10 +71,10 @@ func (s *suite) state(t *testing.T, node int) map[string]string {
 	return out
 }
 
-// settleTime is how long the programs of a node may take until they have written and started everything.
+// settleTime is how long the programs of a node may take to write and start everything.
 const settleTime = 15 * time.Minute
 
-// settled is a state once it is the same twice, and good.
+// settled returns a state as soon as it is stable and good.
 func settled(t *testing.T, state func() map[string]string, good func() error) (last map[string]string) {
 	t.Helper()
 	eventually(t, "the node to settle", func() error {
@@ -114,14 +114,14 @@ func eventually(t *testing.T, what string, good func() error) {
 	}
 }
 
-// kinds are the objects that are compared, with clouds in a cluster that knows them.
+// kinds are the compared objects, with clouds in a cluster that has that kind.
 const kinds = "nodes,namespaces,crd,clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,configmaps,secrets,services,storageclasses," +
 	"deployments,daemonsets,statefulsets,cronjobs,persistentvolumeclaims,validatingadmissionpolicies,priorityclasses,networkpolicies"
 
-// fleeting are objects that come and go by themselves, or have random names.
+// fleeting matches objects that come and go by themselves, or have random names.
 var fleeting = regexp.MustCompile(`^(Secret/kube-system/(bootstrap-token|kubeadm-certs)|Role(Binding)?/kube-system/kubeadm:kubeadm-certs|Secret/.*-release-|ConfigMap/.*(kube-root-ca|ocadm-etcd|-release-|extension-apiserver))`)
 
-// clusterState are the objects of the cluster: their names, and what is wanted of them.
+// clusterState returns the cluster's objects: their names and desired states.
 func (s *suite) clusterState(t *testing.T) map[string]string {
 	t.Helper()
 	get := func(args ...string) string {
@@ -152,18 +152,18 @@ func (s *suite) clusterState(t *testing.T) map[string]string {
 	return out
 }
 
-// wanted is the part of an object that is the same in every run.
+// wanted returns the part of an object that is the same in every run.
 func wanted(o, meta map[string]any) string {
 	if spec, ok := o["spec"].(map[string]any); ok {
 		for _, field := range []string{"clusterIP", "clusterIPs", "volumeName", "podCIDR", "podCIDRs", "healthCheckNodePort"} {
 			delete(spec, field)
 		}
-		// A move restarts kube-proxy by an annotation with the address, and so does the way back.
+		// A move restarts kube-proxy by an annotation with the address, and so does its reversal.
 		unstructured.RemoveNestedField(spec, "template", "metadata", "annotations", "ocadm.yunion.io/api-server")
 		if annotations, found, err := unstructured.NestedMap(spec, "template", "metadata", "annotations"); found && err == nil && len(annotations) == 0 {
 			unstructured.RemoveNestedField(spec, "template", "metadata", "annotations")
 		}
-		if taints, ok := spec["taints"].([]any); ok { // Kubernetes sets those of a node that is not ready yet, and takes them away
+		if taints, ok := spec["taints"].([]any); ok { // Kubernetes sets those of a node that is not ready yet, and removes them
 			taints = slices.DeleteFunc(taints, func(one any) bool {
 				taint, _ := one.(map[string]any)
 				key, _ := taint["key"].(string)
@@ -175,9 +175,9 @@ func wanted(o, meta map[string]any) string {
 		}
 	}
 	part := map[string]any{"labels": meta["labels"], "spec": o["spec"], "rules": o["rules"], "roleRef": o["roleRef"], "subjects": o["subjects"]}
-	if data, ok := o["data"].(map[string]any); ok { // secrets and digests of them are random
+	if data, ok := o["data"].(map[string]any); ok { // secrets and their digests are random
 		keys := slices.Sorted(maps.Keys(data))
-		// A killed init may leave a token that nobody was given, which ends after a day; cluster-info has a signature by each.
+		// A killed init may leave an unused token, which expires after a day. cluster-info has a signature for each token.
 		part["data"] = slices.DeleteFunc(keys, func(k string) bool { return strings.HasPrefix(k, "jws-kubeconfig-") })
 	}
 	raw, err := json.Marshal(part)
@@ -187,10 +187,10 @@ func wanted(o, meta map[string]any) string {
 	return hashes.ReplaceAllString(string(raw), "HASH")
 }
 
-// hashes stand for random content: of certificates and passwords.
+// hashes matches random content: hashes of certificates and passwords.
 var hashes = regexp.MustCompile(`[0-9a-f]{16,}|"caBundle":"[^"]*"|"timestamp":"[^"]*"|nodePort":[0-9]+`)
 
-// differences of two states, one line each.
+// differences returns the differences between two states, one line each.
 func differences(want, got map[string]string) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(want)) {

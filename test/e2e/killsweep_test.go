@@ -19,11 +19,10 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestKillSweep does everything twice on the same machines: first undisturbed, then killed before, within and after every phase and run again.
-// Both have to end with the same machines and the same objects. OCADM_KILLSWEEP names what is swept (init,join,control-plane,reset,restore,
-// rollback), all by default; OCADM_KILLSWEEP_POINTS takes that many points of each instead of all, OCADM_KILLSWEEP_ROLLBACKS (6) that
-// many for rollbacks; OCADM_KILLSWEEP_CLOUD=1 lets init create a
-// cloud, too, which makes every step slower.
+// TestKillSweep does everything twice on the same machines: first undisturbed, then killed before, within and after every phase and run again. Both
+// must end with the same machines and the same objects. OCADM_KILLSWEEP selects what is swept (init,join,control-plane,reset,restore,rollback), by
+// default all; OCADM_KILLSWEEP_POINTS limits the number of points of each, OCADM_KILLSWEEP_ROLLBACKS (6) that of rollbacks; with
+// OCADM_KILLSWEEP_CLOUD=1, init also creates a cloud, which makes every step slower.
 func TestKillSweep(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_KILLSWEEP") == "" {
@@ -34,7 +33,7 @@ func TestKillSweep(t *testing.T) {
 	k.only = strings.FieldsFunc(os.Getenv("OCADM_KILLSWEEP"), func(r rune) bool { return r == ',' })
 	k.withCloud = os.Getenv("OCADM_KILLSWEEP_CLOUD") != ""
 	k.rollbacks, _ = strconv.Atoi(cmp.Or(os.Getenv("OCADM_KILLSWEEP_ROLLBACKS"), "6"))
-	k.limit, _ = strconv.Atoi(os.Getenv("OCADM_KILLSWEEP_POINTS")) // none is all of them
+	k.limit, _ = strconv.Atoi(os.Getenv("OCADM_KILLSWEEP_POINTS")) // empty means all
 	for i := range k.Lab.Nodes() {
 		k.fresh[i+1] = k.look(t, i+1)
 	}
@@ -63,15 +62,15 @@ func TestKillSweep(t *testing.T) {
 	t.Logf("times\n%s", times.String())
 }
 
-// sweep is the suite with what the undisturbed runs were like.
+// sweep is the suite with the results of the undisturbed runs.
 type sweep struct {
 	*suite
 	only      []string
 	limit     int
 	withCloud bool
-	// rollbacks is how many points of each command are rolled back.
+	// rollbacks is the number of points of each command that are rolled back.
 	rollbacks int
-	// stories are the events of each command, want the state that it led to.
+	// stories holds the events of each command, want the resulting state.
 	stories map[string][]workflow.Event
 	want    map[string]map[string]string
 }
@@ -99,7 +98,7 @@ func (k *sweep) joinCommand(t *testing.T, args ...string) []string {
 
 var resetCommand = []string{scenario.Ocadm, "reset", "--yes"}
 
-// undisturbed runs each command to its end, and keeps its events and what it led to.
+// undisturbed runs each command to its end, and stores its events and result.
 func (k *sweep) undisturbed(t *testing.T) {
 	k.learn(t, "init", 1, k.initCommand())
 	k.want["init"] = k.settled(t, 1)
@@ -127,7 +126,7 @@ func (k *sweep) learn(t *testing.T, what string, node int, argv []string) {
 	}
 }
 
-// forget deletes the Node of machine 2, as reset of a worker says, and the second copy of the operator, which a join of a control plane adds and a reset leaves.
+// forget deletes the Node of machine 2, as reset of a worker advises, and the second replica of the operator, which the reset of a control plane leaves.
 func (k *sweep) forget(t *testing.T) {
 	t.Helper()
 	if _, err := k.Kubectl(t.Context(), "-n", "onecloud", "scale", "deployment", "onecloud-operator", "--replicas=1"); err != nil {
@@ -167,7 +166,7 @@ func (k *sweep) sweptReset(t *testing.T, node int) {
 	}
 }
 
-// sweptRestore takes etcd back to a snapshot.
+// sweptRestore restores a snapshot of etcd.
 func (k *sweep) sweptRestore(t *testing.T) {
 	if !k.selected("restore") {
 		t.Skip("not selected")
@@ -185,7 +184,7 @@ func (k *sweep) sweptRestore(t *testing.T) {
 	k.mark(t, "after")
 	argv := []string{scenario.Ocadm, "etcd", "restore", info.File, "--yes"}
 	var all []point
-	for _, phase := range []string{"stop", "prepare", "swap", "etcd", "control-plane"} { // the last one, finish, ends before a signal comes
+	for _, phase := range []string{"stop", "prepare", "swap", "etcd", "control-plane"} { // the last one, finish, ends before a signal arrives
 		all = append(all, point{event: workflow.PhaseStarted, phase: phase}, point{event: workflow.PhaseDone, phase: phase})
 	}
 	for _, p := range spread(all[:len(all)-1], k.rollbacks) { // after the last one there is only finish
@@ -208,7 +207,7 @@ func (k *sweep) sweptRestore(t *testing.T) {
 	if _, err := k.On(ctx, 1, argv...); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the virtual address", func() error { // keepalived takes it once it has seen the API server ready
+	eventually(t, "the virtual address", func() error { // keepalived adds it after it has seen a ready API server
 		_, err := k.Kubectl(ctx, "get", "--raw", "/readyz")
 		return err
 	})
@@ -221,7 +220,7 @@ func (k *sweep) sweptRestore(t *testing.T) {
 	k.becomes(t, "init", 1)
 }
 
-// rolledBack stops a command with --on-failure=rollback at points of its way, some of them after it was killed there: what it made goes.
+// rolledBack interrupts a command with --on-failure=rollback at some points, in some cases after a kill there. Everything that it created is removed.
 func (k *sweep) rolledBack(t *testing.T, what string, node int, argv []string) {
 	if !k.selected("rollback") {
 		t.Skip("not selected")
@@ -248,7 +247,7 @@ func (k *sweep) rolledBack(t *testing.T, what string, node int, argv []string) {
 	compare(t, fmt.Sprintf("node %d after reset", node), k.fresh[node], k.look(t, node))
 }
 
-// interruptedAt ends a command as a user does who does not wait: with two interrupts.
+// interruptedAt ends a command as an impatient user does: with two interrupts.
 func (k *sweep) interruptedAt(t *testing.T, node int, p point, argv ...string) {
 	t.Helper()
 	script := fmt.Sprintf(stopAt, quoted(argv), p.event, p.phase, p.after.Seconds(), twice,
@@ -258,13 +257,13 @@ func (k *sweep) interruptedAt(t *testing.T, node int, p point, argv ...string) {
 	}
 }
 
-// settled is the state of a machine and its cluster once it is the same twice, and the cloud is Available.
+// settled returns the state of a machine and its cluster as soon as it is stable and the cloud is Available.
 func (k *sweep) settled(t *testing.T, node int) map[string]string {
 	t.Helper()
 	return settled(t, func() map[string]string { return k.state(t, node) }, func() error { return k.available(t) })
 }
 
-// becomes waits until machine and cluster are as they were after the undisturbed command.
+// becomes waits until machine and cluster are in the state after the undisturbed command.
 func (k *sweep) becomes(t *testing.T, what string, node int) {
 	t.Helper()
 	becomes(t, "the state after an undisturbed "+what, k.want[what], func() map[string]string { return k.state(t, node) }, func() error { return k.available(t) })

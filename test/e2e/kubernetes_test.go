@@ -16,8 +16,8 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestEarlierKubernetes makes a cluster and a cloud of the minor version before that of the linked kubeadm, from a bundle of it: init is asked for
-// it, and join takes it from the cluster and its depot.
+// TestEarlierKubernetes creates a cluster and a cloud with the minor version before that of the linked kubeadm, from a bundle with it. init gets the
+// version as a flag; join takes it from the cluster and its depot.
 func TestEarlierKubernetes(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_KUBERNETES") == "" {
@@ -34,7 +34,7 @@ func TestEarlierKubernetes(t *testing.T) {
 	for i := range l.Nodes() {
 		s.fresh[i+1] = s.look(t, i+1)
 	}
-	// Without the version it is refused before anything changes.
+	// Without the version, init is refused before anything changes.
 	if err := s.Init(t.Context()); err == nil || !strings.Contains(err.Error(), "--kubernetes-version "+binaries.Earlier) {
 		t.Errorf("init without a version from a bundle of %s: %v", binaries.Earlier, err)
 	}
@@ -61,7 +61,7 @@ func TestEarlierKubernetes(t *testing.T) {
 	t.Logf("times\n%s", times.String())
 }
 
-// versions checks that everything of Kubernetes has the version: the API server, the kubelets, and the images that run.
+// versions checks the version of everything of Kubernetes: the API server, the kubelets, and the running images.
 func (s *suite) versions(t *testing.T) {
 	t.Helper()
 	out, err := s.Kubectl(t.Context(), "version")

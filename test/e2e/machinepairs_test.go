@@ -13,13 +13,13 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// smallMTU is what the network takes from a machine and brings to it, as a tunnel on the way does.
+// smallMTU is the MTU of the network from and to a machine, as with a tunnel on the way.
 const smallMTU = 1400
 
-// route lets TCP send what the path takes, or with no MTU what it likes: a network with a small MTU clamps the MSS. The probe does not ask the route.
+// route changes the route of the lab's network. With " mtu N" appended, TCP uses that MTU, as a network with a small MTU clamps the MSS. The probe ignores it.
 const route = `ip route change $(ip -4 -o route show dev eth0 proto kernel | head -n 1 | sed 's/ mtu.*//') dev eth0 proto kernel`
 
-// machinePairs checks machines that are each well and do not fit together: it names all pairs at once, and nothing has changed.
+// machinePairs checks machines that are each healthy but do not fit together. All pairs are named together, and nothing is changed.
 func (s *suite) machinePairs(t *testing.T) {
 	ctx := t.Context()
 	on := func(node int, script string) {
@@ -61,7 +61,7 @@ func (s *suite) machinePairs(t *testing.T) {
 	s.precheck(t, file)
 }
 
-// precheck checks the machines of a file and compares the findings of their comparison. Each machine alone has no error.
+// precheck checks the machines of a file and the findings of their comparison. Each machine alone has no error.
 func (s *suite) precheck(t *testing.T, file string, want ...string) {
 	t.Helper()
 	out, err := s.On(t.Context(), 1, scenario.Ocadm, "machine", "precheck", "-f", file, "-o", "json")

@@ -19,10 +19,10 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// labSettings are scenario.MachineFlags in the form in which a machine gives them to every login (pam_env).
+// labSettings are scenario.MachineFlags in the form in which a machine sets them for every login (pam_env).
 const labSettings = "OCADM_ALLOW_CGROUP_V1=true\nOCADM_RESTRICT_OOM_SCORE_ADJ=true\nOCADM_CONNTRACK_MAX_PER_CORE=0\n"
 
-// TestMachinesJoin joins lab machines on which only OpenSSH is installed, as resources, from a control plane that init made.
+// TestMachinesJoin joins lab machines that have only OpenSSH, as resources, from a control plane that init created.
 func TestMachinesJoin(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_MACHINES") == "" {
@@ -47,14 +47,14 @@ func TestMachinesJoin(t *testing.T) {
 	)
 }
 
-// freshScript lets the key of its first argument log in to a machine, and takes everything of ocadm from it.
+// freshScript lets the key in its first argument log in to a machine, and removes everything of ocadm from it.
 const freshScript = `rm -f /etc/ssh/ssh_host_* /usr/local/bin/ocadm /bundle/ocadm.bundle && ssh-keygen -q -A && systemctl restart ssh
 useradd --create-home --shell /bin/bash debian && printf '%s\n' 'debian ALL=(ALL) NOPASSWD: ALL' 'Defaults env_keep += "OCADM_*"' >/etc/sudoers.d/debian
 for home in /root /home/debian; do mkdir -p -m 0700 $home/.ssh; echo "$1" >$home/.ssh/authorized_keys; done
 chown -R debian:debian /home/debian/.ssh
 printf '%s' "$2" >>/etc/environment`
 
-// reachable makes machine 1 one from which the user logs in to the others, and takes everything of ocadm from those.
+// reachable lets the user log in from machine 1 to the others, and removes everything of ocadm from those.
 func (s *suite) reachable(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -80,7 +80,7 @@ func (s *suite) initForMachines(t *testing.T) {
 	}
 }
 
-// file is a file of machines.
+// file writes a file of machines.
 func (s *suite) file(t *testing.T, nodes ...int) string {
 	t.Helper()
 	var out strings.Builder
@@ -109,7 +109,7 @@ func (s *suite) arrives(t *testing.T, node int, what string, is func(*v1alpha1.O
 	err := wait.Until(ctx, "machine "+name+" that "+what, time.Second, func(ctx context.Context) (bool, string, error) {
 		out, _, err := s.Lab.Node(1).Exec(ctx, scenario.Ocadm, "machine", "get", name, "-o", "json")
 		if err != nil {
-			return false, err.Error(), nil //nolint:nilerr // the reason to wait on
+			return false, err.Error(), nil //nolint:nilerr // the reason to keep waiting
 		}
 		m = &v1alpha1.OnecloudMachine{}
 		err = json.Unmarshal([]byte(out), m)
@@ -122,7 +122,7 @@ func (s *suite) arrives(t *testing.T, node int, what string, is func(*v1alpha1.O
 	return m
 }
 
-// run waits until machines run, with one watch: a question each second would cost as much as a part of what is measured.
+// run waits until machines are running, with one watch: a request each second would cost as much as a part of what is measured.
 func (s *suite) run(t *testing.T, nodes ...int) error {
 	t.Helper()
 	argv := []string{"-n", "onecloud", "wait", "--for=jsonpath={.status.phase}=Running", "--timeout=" + (2 * arrival).String()}
@@ -133,7 +133,7 @@ func (s *suite) run(t *testing.T, nodes ...int) error {
 	return err
 }
 
-// left waits for the end of the script, which comes after the Node is Ready, and lists what it leaves.
+// left waits for the end of the script, after the Node is Ready, and lists the files that it leaves.
 const left = "while ls -d /root/.ocadm/run.* >/dev/null 2>&1; do sleep 0.2; done; find /root/.ocadm -type f"
 
 func running(m *v1alpha1.OnecloudMachine) bool {
@@ -151,7 +151,7 @@ func (s *suite) oneMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.arrives(t, 2, "runs", running)
-	// The Node is Ready before the script on the machine has ended, which then takes away what it needed.
+	// The Node is Ready before the script on the machine has ended, which then removes its files.
 	if _, err := s.Kubectl(t.Context(), "-n", "onecloud", "wait", "onecloudoperations", "--all", "--for=condition=Complete", "--timeout=180s"); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func (s *suite) oneMachine(t *testing.T) {
 	}
 }
 
-// manyMachines adds five machines with one file: the cable of one is pulled, on another a port of the kubelet is taken.
+// manyMachines adds five machines with one file: the cable of one is unplugged, and a port of the kubelet is taken on another.
 func (s *suite) manyMachines(t *testing.T) {
 	ctx := t.Context()
 	if err := s.Lab.Node(6).CutNetwork(); err != nil {
@@ -209,7 +209,7 @@ func (s *suite) manyMachines(t *testing.T) {
 	}
 }
 
-// recovered corrects what is wrong. The machine without a cable gets one and is powered off while it installs its software.
+// recovered repairs what is wrong. The unplugged machine is plugged in, and powered off while it installs its software.
 func (s *suite) recovered(t *testing.T) {
 	ctx := t.Context()
 	if err := s.Lab.Node(6).RestoreNetwork(); err != nil {
@@ -247,7 +247,7 @@ func (s *suite) recovered(t *testing.T) {
 	}
 }
 
-// removeMachine takes machines out, from whose Nodes pods must go first: they are as they were.
+// removeMachine removes machines whose pods must be evicted first. The machines are then as before.
 func (s *suite) removeMachine(t *testing.T) {
 	ctx := t.Context()
 	pods := []string{"-n", "default", "create", "deployment", "moves", "--image=registry.k8s.io/pause:3.10.2", "--replicas=6"}
@@ -277,15 +277,15 @@ func (s *suite) removeMachine(t *testing.T) {
 	}
 }
 
-// callsIn boots machine 2 with the user data that the operator made, from a NoCloud seed. Nothing logs in to it: it reports by itself that a port is taken,
-// joins when it is free, and is reset by a user.
+// callsIn boots machine 2 with the operator's user data, from a NoCloud seed. Nothing logs in to it: it reports by itself that a port is taken, joins
+// when the port is free, and is reset by a user.
 func (s *suite) callsIn(t *testing.T) {
 	ctx := t.Context()
 	if _, err := s.On(ctx, 1, scenario.Ocadm, "machine", "add", "node2", "--callback"); err != nil {
 		t.Fatal(err)
 	}
 	s.arrives(t, 2, "has data", func(m *v1alpha1.OnecloudMachine) bool { return m.Status.DataSecretName != "" })
-	var data strings.Builder // it holds a token: not for the log
+	var data strings.Builder // it contains a token, which must not be logged
 	if err := s.Lab.Node(1).Run(ctx, machine.Streams{Out: &data, Err: os.Stderr}, scenario.Ocadm, "machine", "bootstrap-data", "node2"); err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func (s *suite) callsIn(t *testing.T) {
 	for name, content := range map[string]string{
 		seed + "user-data": data.String(), seed + "meta-data": "instance-id: i-2\nlocal-hostname: node2\n",
 		"/etc/systemd/system.conf.d/site.conf": "[Manager]\nDefaultEnvironment=" + strings.Join(strings.Fields(labSettings), " ") + "\n",
-		// The lab gives the machine its address.
+		// The lab sets the address of the machine.
 		"/etc/cloud/cloud.cfg.d/lab.cfg": "datasource_list: [NoCloud, None]\nnetwork: {config: disabled}\n",
 		"/etc/systemd/system/other.service": "[Service]\nExecStart=/usr/bin/socat TCP-LISTEN:10250,fork SYSTEM:true\n" +
 			"[Install]\nWantedBy=basic.target\n",
@@ -309,7 +309,7 @@ func (s *suite) callsIn(t *testing.T) {
 	if err := node.Kill(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := node.PowerOn(ctx); err != nil { // its boot is over when it has joined: cloud-init runs until then
+	if err := node.PowerOn(ctx); err != nil { // do not wait for its boot, which ends after it has joined: cloud-init runs until then
 		t.Fatal(err)
 	}
 	explain := func() {
@@ -343,7 +343,7 @@ func (s *suite) callsIn(t *testing.T) {
 	s.callerLeaves(t)
 }
 
-// callerLeaves removes the machine that nothing logs in to.
+// callerLeaves removes the machine to which nothing logs in.
 func (s *suite) callerLeaves(t *testing.T) {
 	ctx := t.Context()
 	if _, err := s.On(ctx, 1, scenario.Ocadm, "machine", "remove", "node2", "--yes"); err != nil {
@@ -360,7 +360,7 @@ func (s *suite) callerLeaves(t *testing.T) {
 	}
 }
 
-// explainMachines prints what helps to understand machines that do not join.
+// explainMachines prints details about machines that do not join.
 func (s *suite) explainMachines(t *testing.T) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())

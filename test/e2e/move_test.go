@@ -16,8 +16,8 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestMove gives a worker, and then the only control-plane node, another address and takes the former one from the machine; the worker follows. The
-// command is killed at every step. Then everything moves back from machines that have lost the former address before, as by DHCP, and the data of etcd is damaged.
+// TestMove changes the address of a worker, and then of the only control-plane node, and removes the old one; the worker follows. The command is
+// killed at every step. Then everything moves back on machines that have already lost the old address, as with DHCP, and etcd's data is damaged.
 func TestMove(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_MOVE") == "" {
@@ -54,13 +54,13 @@ func TestMove(t *testing.T) {
 	t.Logf("times\n%s", times.String())
 }
 
-// beside is an address of the lab's network that no machine has.
+// beside returns an address of the lab's network that no machine has.
 func (s *suite) beside(last int) string {
 	octets := s.Lab.Node(1).Address.As4()
 	return fmt.Sprintf("%d.%d.%d.%d", octets[0], octets[1], octets[2], last)
 }
 
-// former is what becomes of the former address of a machine that moves.
+// former is what happens to the former address of a machine that moves.
 type former int
 
 const (
@@ -68,7 +68,7 @@ const (
 	formerLost               // before it moves, while everything runs
 )
 
-// moves gives a machine another address, and takes the former one away.
+// moves changes the address of a machine and removes the former one.
 func (s *suite) moves(t *testing.T, node int, from, to string, f former) {
 	t.Helper()
 	s.address(t, node, "add", to)
@@ -115,7 +115,7 @@ func (s *suite) controlPlaneMoves(t *testing.T, from, to string, f former) {
 	}
 }
 
-// address changes the addresses of a machine, as its administrator does. The new one is preferred from then on.
+// address adds or removes an address of a machine, as its administrator does. A new one becomes the preferred address.
 func (s *suite) address(t *testing.T, node int, verb, address string) {
 	t.Helper()
 	script := fmt.Sprintf("sysctl -qw net.ipv4.conf.eth0.promote_secondaries=1; ip address %s %s/24 dev eth0; ip route show default", verb, address)
@@ -124,7 +124,7 @@ func (s *suite) address(t *testing.T, node int, verb, address string) {
 	}
 }
 
-// moved runs the command twice: the second time nothing is left to do.
+// moved runs the command twice: the second time there is nothing to do.
 func (s *suite) moved(t *testing.T, node int, argv ...string) {
 	t.Helper()
 	err := s.Timed(fmt.Sprintf("node %d: ocadm %s", node, strings.Join(argv[:len(argv)-1], " ")), func() error {
@@ -144,7 +144,7 @@ func (s *suite) moved(t *testing.T, node int, argv ...string) {
 	}
 }
 
-// killedMove kills the command before and after each of its steps; each run goes on where the one before was killed.
+// killedMove kills the command before and after each of its steps. Each run continues where the previous one was killed.
 func (s *suite) killedMove(t *testing.T, node int, argv ...string) {
 	t.Helper()
 	dry, err := s.On(t.Context(), node, append([]string{scenario.Ocadm}, append(argv, "--dry-run", "-o", "json")...)...)
@@ -174,8 +174,8 @@ func (s *suite) killedMove(t *testing.T, node int, argv ...string) {
 	}
 }
 
-// nothingAt looks for an address in the files of a machine where a node has addresses. Certificates keep it, and so does the pod of the depot, which makes one;
-// records describe the past.
+// nothingAt checks that an address is not in a machine's files with addresses. Certificates keep it, and so does the pod of the depot, which issues
+// one; records describe the past.
 func (s *suite) nothingAt(t *testing.T, node int, address string) {
 	t.Helper()
 	script := fmt.Sprintf(`grep -srlwF --exclude=ocadm-depot.yaml %s /etc/kubernetes /etc/ocadm /etc/containerd /etc/yunion /var/lib/kubelet/kubeadm-flags.env /var/lib/kubelet/config.yaml /run/flannel; true`, address)
@@ -184,7 +184,7 @@ func (s *suite) nothingAt(t *testing.T, node int, address string) {
 	}
 }
 
-// works checks that both nodes are Ready, a pod on the worker reaches a Service, and the API server reaches both kubelets.
+// works checks that both nodes are Ready, that a pod on the worker reaches a Service, and that the API server reaches both kubelets.
 func (s *suite) works(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()

@@ -15,15 +15,15 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// nightly lets the pod of the nightly backup run once: beside the proven backup lies a snapshot of etcd that a restore accepts, with the key only.
+// nightly runs the pod of the nightly backup once. Beside the proven backup is a snapshot of etcd that a restore accepts only with the key.
 func (s *suite) nightly(t *testing.T) {
 	ctx := t.Context()
 	local, key := agekey.Write(t, t.TempDir())
 	if err := s.Lab.Node(1).CopyIn(ctx, local, "/root/key.txt"); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { s.must(t, "rm", "/root/key.txt") }() // after reset, nothing is new
-	s.must(t, scenario.Ocadm, "etcd", "snapshot")       // the first of the schedule may be an hour away
+	defer func() { s.must(t, "rm", "/root/key.txt") }() // after reset, nothing may be new
+	s.must(t, scenario.Ocadm, "etcd", "snapshot")       // the first scheduled one may be an hour away
 	s.must(t, scenario.Ocadm, "cluster", "backup", "schedule", "--at", "@yearly", "--recipient", key.Recipient().String())
 	defer func() { s.must(t, scenario.Ocadm, "cluster", "backup", "schedule", "--off") }()
 	s.until(t, "component backup", func(ctx context.Context) (bool, string, error) {

@@ -23,8 +23,8 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestOnlineDefaults installs without a bundle and with a user's defaults. The names of the projects lead to a mirror of every address on this host,
-// whose authority the machine trusts.
+// TestOnlineDefaults installs without a bundle and with a user's default settings. The projects' host names resolve to a mirror of all addresses on
+// this host, whose CA the machine trusts.
 func TestOnlineDefaults(t *testing.T) {
 	if os.Getenv("OCADM_TEST_ONLINE") == "" {
 		t.Skip("make online")
@@ -55,7 +55,7 @@ func TestOnlineDefaults(t *testing.T) {
 	t.Logf("times\n%s", times.String())
 }
 
-// initOnline makes a cluster with a cloud and reads its console.
+// initOnline creates a cluster with a cloud and fetches its console.
 func (s *suite) initOnline(t *testing.T, argv []string) {
 	t.Helper()
 	ctx := t.Context()
@@ -74,8 +74,8 @@ func (s *suite) initOnline(t *testing.T, argv []string) {
 	}
 }
 
-// TestOnline installs without a bundle on a machine that reaches nothing but a proxy. Behind it is a mirror of every address, whose
-// images need a login. Everything that ocadm and containerd fetch goes that way, and nothing of the cluster does.
+// TestOnline installs without a bundle on a machine that reaches only a proxy. Behind it is a mirror of all addresses, whose images require a login.
+// All downloads of ocadm and containerd use the proxy, and no traffic of the cluster does.
 func TestOnline(t *testing.T) {
 	needRoot(t)
 	const canary = "Canary-91c3$\"x"
@@ -128,8 +128,7 @@ func TestOnline(t *testing.T) {
 	t.Logf("times\n%s", times.String())
 }
 
-// pulledOnce joins machine 2, which pulls an image that nobody has through the proxy. Then there is no upstream any more, and machine 1 gets the image
-// from its depot, which has copied it.
+// pulledOnce joins machine 2, which pulls a new image through the proxy. After the upstream is gone, machine 1 gets the image from its depot, which has copied it.
 func (s *suite) pulledOnce(t *testing.T, server *mirror.Server, credentials, config string, flags []string) {
 	t.Helper()
 	ctx := t.Context()
@@ -148,7 +147,7 @@ func (s *suite) pulledOnce(t *testing.T, server *mirror.Server, credentials, con
 	}
 	s.lacks(t, 1, image)
 	s.lacks(t, 2, image)
-	// containerd has these variables from its unit.
+	// containerd gets these variables from its unit.
 	argv := []string{"env", "HTTP_PROXY=" + server.Proxy, "NO_PROXY=" + s.Lab.Node(1).Address.String(), "ctr", "-n", "k8s.io", "images", "pull", "--hosts-dir",
 		"/etc/containerd/certs.d", image}
 	if out, err := s.On(ctx, 2, argv...); err != nil {
@@ -183,7 +182,7 @@ func (s *suite) copied(t *testing.T, image string) {
 	})
 }
 
-// online makes fresh machines with nothing but ocadm, and what a mirror needs to have for them.
+// online creates fresh machines with only ocadm, and returns what a mirror must offer them.
 func online(t *testing.T, nodes int) (*suite, mirror.Options) {
 	t.Helper()
 	ctx, log := t.Context(), logf(t)

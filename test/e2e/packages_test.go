@@ -25,10 +25,10 @@ import (
 	"yunion.io/x/ocadm/test/lab/machine"
 )
 
-// The two releases of TestPackages.
+// releases are the two releases of TestPackages.
 var releases = []string{"v0.9.0-dev.1", "v0.9.0-dev.2"}
 
-// TestPackages makes the files of two releases; each package is installed, upgraded and removed by the tools of its distribution.
+// TestPackages builds the files of two releases. The tools of each distribution install, upgrade and remove its package.
 func TestPackages(t *testing.T) {
 	needRoot(t)
 	dirs := make([]string, len(releases))
@@ -55,7 +55,7 @@ func run(t *testing.T, argv ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// one is the file that matches a pattern.
+// one returns the only file that matches a pattern.
 func one(t *testing.T, dir, pattern string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(dir, pattern))
@@ -65,10 +65,10 @@ func one(t *testing.T, dir, pattern string) string {
 	return found[0]
 }
 
-// manager is what a package manager's test does, whatever the manager.
+// manager holds what the test of a package manager needs.
 type manager struct {
 	run func(argv ...string) string
-	// install and upgrade get the files of two releases; remove takes the package away, and list prints its files.
+	// install and upgrade get the files of two releases; remove removes the package, and list prints its files.
 	install, upgrade, remove, list []string
 }
 
@@ -157,7 +157,7 @@ func distributionsContainerd(t *testing.T, n *machine.Node, m manager) {
 	}
 }
 
-// rpmPackage uses Debian's rpm, in a file system of its own that has nothing but rpm.
+// rpmPackage uses Debian's rpm in a separate file system that contains only rpm.
 func rpmPackage(t *testing.T, first, second string) {
 	tree, err := debian.Build(t.Context(), debian.Tree{Name: "rpm", Variant: "minbase", Packages: []string{"rpm"}}, logf(t))
 	if err != nil {
@@ -178,7 +178,7 @@ func rpmPackage(t *testing.T, first, second string) {
 	m.test(t)
 }
 
-// apkPackage checks the form of an Alpine package, because Debian has no apk: two streams of gzip, a description, and files whose digest it holds.
+// apkPackage checks the format of an Alpine package, because Debian has no apk: two gzip streams, a description, and files that match its digests.
 func apkPackage(t *testing.T, file string) {
 	raw, err := os.ReadFile(file)
 	if err != nil {

@@ -24,11 +24,11 @@ import (
 // earlier is the release from which a cloud is updated to version.
 const earlier = "v4.0.3"
 
-// asked are the components that a client of the poller needs, and those that run virtual machines.
+// asked lists the components that a client of the poller needs, and those that run virtual machines.
 var asked = []string{"etcd", "keystone", "region", "scheduler", "glance", "yunionconf", "apigateway", "climc", "host"}
 
-// TestPoller asks keystone and apigateway twenty times a second while the cloud is updated and rolled back: with one copy of each service, and with two
-// on two nodes. With two copies no request fails. A virtual machine outlives all of it.
+// TestPoller sends requests to keystone and apigateway twenty times a second while the cloud is updated and rolled back: with one replica of each
+// service, and with two on two nodes. With two replicas no request may fail. A virtual machine outlives all of it.
 func TestPoller(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_POLLER") == "" {
@@ -40,7 +40,7 @@ func TestPoller(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := s.start(t, cloud, "survivor")
-	half := os.Getenv("OCADM_TEST_POLLER") // "ha" or "small" runs one half alone
+	half := os.Getenv("OCADM_TEST_POLLER") // "ha" or "small" runs only one half
 	if half != "ha" {
 		for _, p := range s.thereAndBack(t, "one copy") {
 			if p.Failed > 0 {
@@ -62,7 +62,7 @@ func TestPoller(t *testing.T) {
 	s.lives(t, server, "update and rollback with two copies")
 }
 
-// newUpdatable makes machines with a bundle of the earlier release and of version.
+// newUpdatable creates machines with a bundle of the earlier release and of version.
 func newUpdatable(t *testing.T, o machine.Options) *suite {
 	t.Helper()
 	o.Logf = logf(t)
@@ -74,7 +74,7 @@ func newUpdatable(t *testing.T, o machine.Options) *suite {
 	return newSuite(t, up(t, o))
 }
 
-// newPolled makes a cloud of the earlier release on two nodes that both take its services.
+// newPolled creates a cloud of the earlier release on two nodes that both run its services.
 func newPolled(t *testing.T) *suite {
 	t.Helper()
 	ctx := t.Context()
@@ -103,7 +103,7 @@ func newPolled(t *testing.T) *suite {
 	return s
 }
 
-// without is the patch that switches every component off but some.
+// without returns a patch that disables all components except some.
 func without(t *testing.T, keep []string) string {
 	t.Helper()
 	spec, components := map[string]any{}, map[string]any{}
@@ -134,14 +134,14 @@ func (s *suite) must(t *testing.T, argv ...string) string {
 	return out
 }
 
-// thereAndBack updates the cloud and rolls it back while clients ask.
+// thereAndBack updates the cloud and rolls it back while clients send requests.
 func (s *suite) thereAndBack(t *testing.T, what string) []scenario.Polled {
 	t.Helper()
 	polled := s.update(t, what+", update", "cluster", "update", "--version", version, "--wait")
 	return append(polled, s.update(t, what+", rollback", "cluster", "rollback", "--keep-databases", "--wait")...)
 }
 
-// update runs a command of ocadm while clients ask, and prints what became of their requests.
+// update runs an ocadm command while clients send requests, and prints the results of these.
 func (s *suite) update(t *testing.T, what string, argv ...string) []scenario.Polled {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
@@ -171,7 +171,7 @@ func (s *suite) update(t *testing.T, what string, argv ...string) []scenario.Pol
 	return polled
 }
 
-// placed checks that both nodes run a copy of what has two, once the former pods have ended.
+// placed checks that both nodes run a replica of each service with two, after the former pods have ended.
 func (s *suite) placed(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"keystone", "apigateway"} {

@@ -27,13 +27,13 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// recovery is how long a cloud may take after a power cut until it is judged to need help.
+// recovery is how long a cloud may take to recover from a power cut without help.
 const recovery = 12 * time.Minute
 
-// TestPowerCuts kills all machines of a cloud at once, again and again, while clients write; every third time during an update. Each time everything
-// becomes Available without help, and what the API server had confirmed is there. A machine of the lab dies as its processes do: what they had written
-// to files and not synced survives, unlike on hardware. OCADM_POWERCUTS_ROUNDS is the number of rounds (10), OCADM_POWERCUTS_CONTROL_PLANES that of
-// control-plane nodes (1), beside one worker.
+// TestPowerCuts repeatedly kills all machines of a cloud at the same time while clients write, every third time during an update. Each time
+// everything must become Available without help, and everything that the API server had confirmed must exist. Unlike on hardware, only the processes
+// of a lab machine die: data written to files but not synced survives. OCADM_POWERCUTS_ROUNDS is the number of rounds (10),
+// OCADM_POWERCUTS_CONTROL_PLANES that of control-plane nodes (1), in addition to one worker.
 func TestPowerCuts(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_POWERCUTS") == "" {
@@ -64,7 +64,7 @@ func TestPowerCuts(t *testing.T) {
 	t.Logf("times from power to everything Available\n%s", times.String())
 }
 
-// newCuttable makes a cloud with its own database.
+// newCuttable creates a cloud with its own database.
 func newCuttable(t *testing.T, control int) *suite {
 	t.Helper()
 	ctx := t.Context()
@@ -88,7 +88,7 @@ func newCuttable(t *testing.T, control int) *suite {
 	return s
 }
 
-// powerCut kills every machine some time after clients have begun to write, and starts them again.
+// powerCut kills every machine some time after clients have started to write, and starts them again.
 func (s *suite) powerCut(t *testing.T, name string, delay time.Duration, updating bool, target string) {
 	ctx, cancel := context.WithTimeout(t.Context(), recovery+5*time.Minute)
 	defer cancel()
@@ -136,7 +136,7 @@ func (s *suite) powerCut(t *testing.T, name string, delay time.Duration, updatin
 	}
 }
 
-// writing makes ConfigMaps and logs in to the cloud until the machines are dead. The function that it returns waits for that and counts what was confirmed.
+// writing creates ConfigMaps and logs in to the cloud until the machines are dead. The returned function waits for that and returns the number of confirmed writes.
 func (s *suite) writing(ctx context.Context, prefix string) (confirmed func() int) {
 	var out strings.Builder
 	var clients sync.WaitGroup
@@ -165,7 +165,7 @@ func (s *suite) writing(ctx context.Context, prefix string) (confirmed func() in
 	}
 }
 
-// everywhere does something to all machines at once.
+// everywhere runs do on all machines concurrently.
 func (s *suite) everywhere(do func(*machine.Node) error) error {
 	var all sync.WaitGroup
 	errs := make([]error, len(s.Lab.Nodes()))
@@ -176,7 +176,7 @@ func (s *suite) everywhere(do func(*machine.Node) error) error {
 	return errors.Join(errs...)
 }
 
-// again waits until every pod runs anew since the cut, every component is Available in the target version, and users can log in.
+// again waits until every pod has restarted since the cut, every component is Available in the target version, and users can log in.
 func (s *suite) again(t *testing.T, cut time.Time, target string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), recovery)
@@ -205,7 +205,7 @@ func (s *suite) again(t *testing.T, cut time.Time, target string) {
 	}
 }
 
-// podsSince is an error while a pod is not ready, or has a container from before the cut.
+// podsSince returns an error while a pod is not ready, or has a container from before the cut.
 func (s *suite) podsSince(ctx context.Context, cut time.Time) error {
 	out, _, err := s.Lab.Node(1).Exec(ctx, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "get", "pods", "-A", "-o", "json")
 	if err != nil {
@@ -216,7 +216,7 @@ func (s *suite) podsSince(ctx context.Context, cut time.Time) error {
 		return err
 	}
 	for _, p := range pods.Items {
-		// What no node of the lab has the role for waits all the time; the status of the cloud has an eye on it.
+		// Pods for roles that no node of the lab has stay pending; the cloud's status takes that into account.
 		if p.Status.Phase == corev1.PodSucceeded || ownedByJob(p) || p.Spec.NodeName == "" {
 			continue
 		}
@@ -233,7 +233,7 @@ func (s *suite) podsSince(ctx context.Context, cut time.Time) error {
 	return nil
 }
 
-// ownedByJob is true for pods that the cut may have failed: their job makes others.
+// ownedByJob reports whether the cut may have failed a pod whose Job creates others.
 func ownedByJob(p corev1.Pod) bool {
 	return slices.ContainsFunc(p.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Job" })
 }

@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// redundant waits until condition DatabaseRedundant of the cloud is as given: "True" or "False".
+// redundant waits until the condition DatabaseRedundant of the cloud is "True" or "False".
 func (s *suite) redundant(t *testing.T, is string) {
 	t.Helper()
 	if _, err := s.Kubectl(t.Context(), "-n", "onecloud", "wait", "oc/default", "--for=condition=DatabaseRedundant="+is, "--timeout=180s"); err != nil {
@@ -20,7 +20,7 @@ func (s *suite) redundant(t *testing.T, is string) {
 	}
 }
 
-// updatedAndRestored updates the cloud of a pair, saves it, changes it and restores it. Both servers have the same rows then: each is the primary in turn.
+// updatedAndRestored updates the cloud of a pair, backs it up, changes it and restores it. Both servers must then have the same rows: each is the primary in turn.
 func (s *suite) updatedAndRestored(t *testing.T, session *scenario.Session) {
 	t.Helper()
 	ctx := t.Context()
@@ -49,7 +49,7 @@ func (s *suite) updatedAndRestored(t *testing.T, session *scenario.Session) {
 	s.inSync(t, primary)
 	for _, server := range []string{"the primary", "the replica, promoted"} {
 		var have map[string]bool
-		for range 60 { // services connect again after a promotion
+		for range 60 { // services reconnect after a promotion
 			if have, err = session.Projects(ctx); err == nil {
 				break
 			}

@@ -28,7 +28,7 @@ func (s *suite) etcdSnapshot(t *testing.T) string {
 	return info.File
 }
 
-// etcdGoesBack restores a snapshot of before the promotion: the server that was promoted since stays the primary, and the cloud waits for a person.
+// etcdGoesBack restores a snapshot from before the promotion: the server promoted since then stays the primary, and the cloud waits for a user.
 func (s *suite) etcdGoesBack(t *testing.T, file, primary string, w *projectWriter) {
 	ctx := t.Context()
 	w.mark()

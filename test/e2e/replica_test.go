@@ -19,9 +19,9 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// TestReplica gives the embedded database a replica on a second machine, makes that the primary, and ends its machine as a power failure does, while projects
-// are added through the identity service. It prints the time until that works again. No project that was acknowledged may be missing, and the lost
-// machine has to come back as the replica. Then the cloud is updated, saved and restored. With OCADM_TEST_REPLICA=3 there are three control-plane nodes, and the lost machine is one of them.
+// TestReplica adds a replica of the embedded database on a second machine, promotes it, and kills its machine, as in a power failure, while clients
+// add projects. It prints the time until that works again. No acknowledged project may be missing, and the lost machine must return as the replica.
+// Then the cloud is updated, backed up and restored. With OCADM_TEST_REPLICA=3 the lost machine is one of three control-plane nodes.
 func TestReplica(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_REPLICA") == "" {
@@ -157,7 +157,7 @@ func (s *suite) primary(d databaseState) string {
 	return ""
 }
 
-// inSync waits until the server of a node is the primary and has a replica in sync.
+// inSync waits until the server on a node is the primary and has a replica in sync.
 func (s *suite) inSync(t *testing.T, primary string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -186,13 +186,13 @@ func (s *suite) timed(t *testing.T, name string, args ...string) {
 	}
 }
 
-// projectWriter adds projects, one after the other in each of four lines, and remembers those that were acknowledged.
+// projectWriter adds projects with four concurrent clients, and records the acknowledged ones.
 type projectWriter struct {
 	mu      sync.Mutex
 	acked   []string
 	failed  int
-	since   time.Time // of the mark
-	last    time.Time // of the last success before the longest gap
+	since   time.Time // the time of the mark
+	last    time.Time // the time of the last success
 	longest time.Duration
 	stop    context.CancelFunc
 	wait    sync.WaitGroup
@@ -227,21 +227,21 @@ func (w *projectWriter) count(name string, err error) {
 	w.longest, w.last = max(w.longest, time.Since(w.last)), time.Now()
 }
 
-// mark begins to measure.
+// mark starts a measurement.
 func (w *projectWriter) mark() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.since, w.last, w.longest, w.failed = time.Now(), time.Now(), 0, 0
 }
 
-// outage is the longest time without a project since the mark.
+// outage returns the longest time without a new project since the mark.
 func (w *projectWriter) outage() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return fmt.Sprintf("%.1f s without a write, %d failed, %d acknowledged so far", max(w.longest, time.Since(w.last)).Seconds(), w.failed, len(w.acked))
 }
 
-// untilWorks waits until writes have failed since the mark, or nothing was written for a while, and twenty have not failed since.
+// untilWorks waits until writes have failed or stalled since the mark, and twenty have succeeded since then.
 func (w *projectWriter) untilWorks(t *testing.T) {
 	t.Helper()
 	limit := time.Now().Add(10 * time.Minute)

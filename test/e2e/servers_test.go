@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// agents: every agent of a compute node has a pod on node 2 that is ready, and none of them on node 1.
+// agents checks that every agent of a compute node has a ready pod on node 2, and none on node 1.
 func (s *suite) agents(t *testing.T) {
 	for _, name := range []string{
 		"host", "host-image", "host-health", "host-sdnagent", "host-ovs-image", "host-ovsdb-server", "host-ovs-vswitchd", "host-ovn-controller", "host-deployer",
@@ -31,7 +31,7 @@ func (s *suite) agents(t *testing.T) {
 	}
 }
 
-// servers: a program that the host agent started through the executor outlives the agent's pod, a roll of the agent, and the executor.
+// servers checks that a program that the host agent started through the executor outlives the agent's pod, a roll of the agent, and the executor.
 func (s *suite) servers(t *testing.T) {
 	ctx := t.Context()
 	cloud, err := s.Session(ctx)
@@ -64,9 +64,9 @@ func (s *suite) servers(t *testing.T) {
 		}
 		s.lives(t, started, c.what)
 	}
-	// The new agent still commands it. The agents' client dials for half a minute, in which systemd starts a killed executor again.
+	// The new agent still controls it. The agents' client dials for half a minute, in which systemd restarts a killed executor.
 	s.until(t, "the executor", func(ctx context.Context) (bool, string, error) {
-		if err := cloud.StopServer(ctx, 2, "survivor"); err != nil && s.born(t, started.pid) != "" { // it may stop it, and answer too late
+		if err := cloud.StopServer(ctx, 2, "survivor"); err != nil && s.born(t, started.pid) != "" { // it may stop it but answer too late
 			return false, "", err
 		}
 		return true, "", nil
@@ -75,7 +75,7 @@ func (s *suite) servers(t *testing.T) {
 	s.left = s.start(t, cloud, "left")
 }
 
-// process is one of node 2 that the executor started.
+// process is a process on node 2 that the executor started.
 type process struct{ pid, born string }
 
 func (s *suite) start(t *testing.T, cloud *scenario.Session, id string) process {
@@ -91,7 +91,7 @@ func (s *suite) start(t *testing.T, cloud *scenario.Session, id string) process 
 	return p
 }
 
-// born is when a process of node 2 started, empty if there is none.
+// born returns the start time of a process on node 2, empty if it does not exist.
 func (s *suite) born(t *testing.T, pid string) string {
 	t.Helper()
 	out, err := s.On(t.Context(), 2, "sh", "-c", "ps -o lstart= -p "+pid+"; true")
@@ -101,7 +101,7 @@ func (s *suite) born(t *testing.T, pid string) string {
 	return strings.TrimSpace(out)
 }
 
-// lives checks that a process has run without a break.
+// lives checks that a process has run without interruption.
 func (s *suite) lives(t *testing.T, p process, after string) {
 	t.Helper()
 	if now := s.born(t, p.pid); now != p.born {

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// step is a part of a test. It needs what those before it made.
+// step is a part of a test. It needs the results of those before it.
 type step struct {
 	name string
 	run  func(*testing.T)
 }
 
-// walk runs steps until one fails, which explain, if there is one, then looks into. It prints how long everything took.
+// walk runs steps until one fails, and then calls explain, if given. It prints the total time.
 func (s *suite) walk(t *testing.T, explain func(*testing.T), steps ...step) {
 	t.Helper()
 	for _, one := range steps {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// What this file logs is left out where only the errors of failed tests are printed (scripts/failures).
+// Lines logged from this file are omitted where only the errors of failed tests are printed (scripts/failures).
 
 func logf(t *testing.T) func(string, ...any) {
 	start := time.Now()
@@ -18,7 +18,7 @@ func logf(t *testing.T) func(string, ...any) {
 	}
 }
 
-// testWriter passes the story on to the log of the running step, where it stands with the step's errors.
+// testWriter writes the story to the log of the running step, beside the step's errors.
 type testWriter struct{ running *atomic.Pointer[testing.T] }
 
 func (w testWriter) Write(p []byte) (int, error) {

@@ -46,7 +46,7 @@ func (s *suite) preflight(t *testing.T) {
 	t.Logf("%d checks took %.2f s in all", len(r.Seconds), all.Seconds())
 }
 
-// support asks a real cloud that is well what is wrong with it: nothing. A support bundle has the journals of both nodes and no secret, and answers the same.
+// support checks that ocadm why finds nothing wrong with a real, healthy cloud. A support bundle has the journals of both nodes and no secret, and gives the same answer.
 func (s *suite) support(t *testing.T) {
 	const file = "/root/support.tar.gz"
 	bundle := func(ctx context.Context) error {

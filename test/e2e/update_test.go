@@ -11,7 +11,7 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// noImages updates to a version without images: kubelets and containerd refuse them, and nothing of the cloud has changed.
+// noImages updates to a version without images: kubelets and containerd report that, and nothing of the cloud changes.
 func (s *suite) noImages(t *testing.T) {
 	ctx := t.Context()
 	generations := func() string {

@@ -26,8 +26,8 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// upgradeFrom is the version with which the cluster of TestUpgrade begins. Any that this ocadm installs will do: OCADM_TEST_UPGRADE=v1.36.2 goes to the next
-// patch version, once the lab has built it.
+// upgradeFrom returns the initial version of the cluster of TestUpgrade. Every version that this ocadm installs works: OCADM_TEST_UPGRADE=v1.36.2
+// upgrades to the next patch version, if the lab has built it.
 func upgradeFrom() string {
 	if v := os.Getenv("OCADM_TEST_UPGRADE"); strings.HasPrefix(v, "v") {
 		return v
@@ -35,11 +35,11 @@ func upgradeFrom() string {
 	return binaries.Earlier
 }
 
-// smallCloud are the components of the small cloud that lives through the upgrade.
+// smallCloud lists the components of the small cloud that exists during the upgrade.
 var smallCloud = []string{"etcd", "keystone", "region", "scheduler", "glance", "yunionconf", "apigateway", "climc"}
 
-// TestUpgrade upgrades three control-plane nodes and a worker, with a cloud on them, to the linked version. First a static pod is broken, and everything goes
-// back; then the upgrade is killed half-way, and goes on. The pods of the cloud keep running.
+// TestUpgrade upgrades three control-plane nodes and a worker, with a cloud on them, to the linked version. First a static pod is broken, and
+// everything is reverted. Then the upgrade is killed halfway, and continues. The pods of the cloud keep running.
 func TestUpgrade(t *testing.T) {
 	needRoot(t)
 	if os.Getenv("OCADM_TEST_UPGRADE") == "" {
@@ -76,7 +76,7 @@ func TestUpgrade(t *testing.T) {
 	t.Logf("times\n%s", times.String())
 }
 
-// cloudOn makes three control-plane nodes, a worker and a small cloud.
+// cloudOn creates three control-plane nodes, a worker and a small cloud.
 func (s *suite) cloudOn(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -103,7 +103,7 @@ type upgraded struct {
 	before map[string]string
 }
 
-// pods are those that an upgrade in place leaves alone, with their identity and how often they were restarted.
+// pods returns the pods that an upgrade in place does not touch, with their identity and number of restarts.
 func (s *suite) pods(t *testing.T) map[string]string {
 	t.Helper()
 	var list struct {
@@ -155,7 +155,7 @@ func (u *upgraded) unmoved(t *testing.T) {
 	}
 }
 
-// polling asks the API server at the virtual address ten times a second until do returns, and prints how often it did not answer, and for how long.
+// polling sends a request to the API server at the virtual address ten times a second until do returns, and prints how often and how long it did not answer.
 func (u *upgraded) polling(t *testing.T, what string, do func() error) error {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -219,7 +219,7 @@ func (u *upgraded) apply() []string {
 	return []string{scenario.Ocadm, "upgrade", "apply", "--bundle", u.bundle, "--yes"}
 }
 
-// broken lets a patch break the last static pod, so that those before it have been replaced.
+// broken makes a patch break the last static pod, after the others have been replaced.
 func (u *upgraded) broken(t *testing.T) {
 	const patch = "/etc/ocadm/patches/kube-scheduler+json.yaml"
 	u.must(t, "sh", "-c", `printf -- '- op: add\n  path: /spec/containers/0/command/-\n  value: --no-such-flag\n' > `+patch)
@@ -265,7 +265,7 @@ func (u *upgraded) first(t *testing.T) {
 	u.refused(t, 4, "OCA-4504", "upgrade", "node", "--yes")
 }
 
-// others begin at the same time, and wait for each other.
+// others upgrades nodes 2 and 3 at the same time, which wait for each other.
 func (u *upgraded) others(t *testing.T) {
 	err := u.polling(t, "upgrade node on nodes 2 and 3, both", func() error {
 		var both sync.WaitGroup
@@ -283,7 +283,7 @@ func (u *upgraded) others(t *testing.T) {
 	u.unmoved(t)
 }
 
-// worker is drained first: its pods, and no others, move, and it takes pods again afterwards.
+// worker is drained first: only its pods move, and it accepts pods again afterwards.
 func (u *upgraded) worker(t *testing.T) {
 	err := u.polling(t, "upgrade node --drain on node 4, a worker", func() error {
 		_, err := u.On(t.Context(), 4, scenario.Ocadm, "upgrade", "node", "--drain", "--yes")
@@ -333,7 +333,7 @@ func (u *upgraded) end(t *testing.T) {
 	}
 }
 
-// addons become those of this release. What a user has changed in them is named before it is replaced, and a killed run continues.
+// addons upgrades the addons to this release. What a user has changed in them is reported before it is replaced, and a killed run continues.
 func (u *upgraded) addons(t *testing.T) {
 	ctx := t.Context()
 	u.must(t, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "annotate", "storageclass", "local-path", "defaultVolumeType-")

@@ -25,7 +25,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// Kinds are what a cloud consists of.
+// Kinds returns the kinds of objects of a cloud.
 func Kinds() []client.Object {
 	return []client.Object{
 		&corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &corev1.PersistentVolumeClaim{}, &appsv1.Deployment{}, &appsv1.StatefulSet{},
@@ -33,8 +33,7 @@ func Kinds() []client.Object {
 	}
 }
 
-// Clean removes every cloud and all that it left in the cluster and on the database server, which they may have shared. No operator may be
-// running.
+// Clean removes every cloud and its remains in the cluster and on the shared database server. No operator may be running.
 func (e *Env) Clean() {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context()), Patience)
@@ -50,14 +49,14 @@ func (e *Env) Clean() {
 			e.check(e.Client.Delete(ctx, o))
 		}
 	}
-	// Pods go with the claims they use: nothing ends a pod when no kubelet runs, and a claim that a pod uses stays.
+	// Pods are deleted with the claims that they use: without a kubelet nothing ends a pod, and a claim in use is not deleted.
 	for namespace := range namespaces {
 		e.At(namespace).remove(ctx, append(Kinds(), &appsv1.ReplicaSet{}, &corev1.Pod{}), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy})
 	}
 	e.check(e.DB.Wipe(ctx))
 }
 
-// restore removes everything that an earlier test has left, and takes back what it has changed in the operator's own objects.
+// restore removes everything that an earlier test left, and reverts its changes to the operator's own objects.
 func (e *Env) restore() {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context()), Patience)
@@ -68,7 +67,7 @@ func (e *Env) restore() {
 	e.check((&plane{cluster: e.Cluster, client: e.Client}).define(ctx))
 }
 
-// remove deletes objects, and waits until their finalizers are off.
+// remove deletes objects and waits until their finalizers are gone.
 func (e *Env) remove(ctx context.Context, kinds []client.Object, which ...client.DeleteAllOfOption) {
 	e.Helper()
 	var list []client.ListOption
@@ -99,7 +98,7 @@ func (e *Env) check(err error) {
 	}
 }
 
-// left names the objects of some kinds, but for what Kubernetes makes in every namespace.
+// left returns the names of the objects of some kinds, except those that Kubernetes creates in every namespace.
 func (e *Env) left(ctx context.Context, kinds []client.Object, which []client.ListOption) []string {
 	var names []string
 	for _, kind := range kinds {
@@ -136,7 +135,7 @@ func (e *Env) list(ctx context.Context, kind client.Object, options ...client.Li
 	return all
 }
 
-// Objects of the cloud of some kinds, of all that a cloud consists of if none is named.
+// Objects returns the cloud's objects of some kinds, or of all kinds if none is given.
 func (e *Env) Objects(kinds ...client.Object) []client.Object {
 	e.Helper()
 	if kinds == nil {
@@ -149,7 +148,7 @@ func (e *Env) Objects(kinds ...client.Object) []client.Object {
 	return all
 }
 
-// Kind is the kind of an object, or of the items of a list.
+// Kind returns the kind of an object, or of the items of a list.
 func (e *Env) Kind(o runtime.Object) string {
 	gvk, err := e.Client.GroupVersionKindFor(o)
 	if err != nil {
@@ -158,7 +157,7 @@ func (e *Env) Kind(o runtime.Object) string {
 	return strings.TrimSuffix(gvk.Kind, "List")
 }
 
-// Eventually waits for what no watch reports: it looks twenty times a second.
+// Eventually waits for a condition that no watch reports. It checks twenty times a second.
 func (e *Env) Eventually(holds func() (bool, string)) {
 	e.Helper()
 	for deadline := time.Now().Add(Patience); ; time.Sleep(20 * time.Millisecond) {

@@ -22,22 +22,22 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// Small are the components of a small cloud: every kind of effect and nearly every kind of object.
+// Small lists the components of a small cloud, which has every kind of effect and nearly every kind of object.
 var Small = []string{"keystone", "region", "glance", "yunionconf", "web", "etcd", "host-deployer"}
 
-// Minimal is the cloud of the quickstart, not yet created: a database, a region, a version, an address.
+// Minimal returns the cloud of the quickstart, not yet created: a database, a region, a version, an address.
 func (e *Env) Minimal() *v1alpha1.OnecloudCluster {
 	cr := e.CloudAt(e.DB.Host, e.DB.Port)
 	cr.Spec.MySQL.Password = e.DB.RootPassword
 	return cr
 }
 
-// Only is Minimal with some components; every other one is switched off.
+// Only returns Minimal with all but the given components disabled.
 func (e *Env) Only(components ...string) *v1alpha1.OnecloudCluster {
 	return harness.Only(e.Minimal(), components...)
 }
 
-// CloudAt is a cloud with a database server somewhere, not yet created.
+// CloudAt returns a cloud with the given database server, not yet created.
 func (e *Env) CloudAt(host string, port int) *v1alpha1.OnecloudCluster {
 	return &v1alpha1.OnecloudCluster{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind},
@@ -57,7 +57,7 @@ func (e *Env) Install(cr *v1alpha1.OnecloudCluster, changes ...func(*Launch)) {
 	e.UntilReady()
 }
 
-// Create creates an object, in the namespace of the cloud if it names none.
+// Create creates an object, by default in the namespace of the cloud.
 func (e *Env) Create(o client.Object) {
 	e.Helper()
 	if o.GetNamespace() == "" {
@@ -68,11 +68,11 @@ func (e *Env) Create(o client.Object) {
 	}
 }
 
-// TryCloud is the cloud as it is, nil if there is none.
+// TryCloud returns the current cloud, nil if there is none.
 func (e *Env) TryCloud() *v1alpha1.OnecloudCluster {
 	e.Helper()
 	cr := &v1alpha1.OnecloudCluster{}
-	// It explains a test that has failed, when its own context has ended.
+	// It may explain a failed test, whose own context has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.Context()), 30*time.Second)
 	defer cancel()
 	err := e.Client.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: Name}, cr)
@@ -85,7 +85,7 @@ func (e *Env) TryCloud() *v1alpha1.OnecloudCluster {
 	return cr
 }
 
-// Cloud is the cloud as it is.
+// Cloud returns the current cloud.
 func (e *Env) Cloud() *v1alpha1.OnecloudCluster {
 	e.Helper()
 	cr := e.TryCloud()
@@ -95,7 +95,7 @@ func (e *Env) Cloud() *v1alpha1.OnecloudCluster {
 	return cr
 }
 
-// Get reads an object beside the cloud.
+// Get reads an object in the namespace of the cloud.
 func (e *Env) Get(o client.Object, name string) {
 	e.Helper()
 	if err := e.Client.Get(e.Context(), client.ObjectKey{Namespace: e.Namespace, Name: name}, o); err != nil {
@@ -109,7 +109,7 @@ func (e *Env) Edit(patch string) {
 	e.EditObject(e.CloudAt("", 0), Name, patch)
 }
 
-// MoveAtOnce changes the version of the cloud and lets all components move at once, without an operation.
+// MoveAtOnce changes the version of the cloud and updates all components at the same time, without an operation.
 func (e *Env) MoveAtOnce(version string) {
 	e.Helper()
 	e.Edit(fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}},"spec":{"version":%q}}`, v1alpha1.AnnotationAtOnce, e.Cloud().Status.Release.Revision, version))
@@ -135,7 +135,7 @@ func (e *Env) SetImage(name, image string) {
 	}
 }
 
-// Until watches an object until a condition holds; o is nil while there is none.
+// Until watches an object until a condition holds. The condition gets nil while the object does not exist.
 func (e *Env) Until(o client.Object, name string, cond kube.Condition) {
 	e.Helper()
 	o.SetNamespace(e.Namespace)
@@ -159,7 +159,7 @@ func (e *Env) UntilGone(o client.Object, name string) {
 	e.Until(o, name, func(o client.Object) (bool, string) { return o == nil, "it is still there" })
 }
 
-// UntilCloud waits until the cloud is as described.
+// UntilCloud waits until is returns true for the cloud.
 func (e *Env) UntilCloud(is func(*v1alpha1.OnecloudCluster) bool) {
 	e.Helper()
 	e.Until(&v1alpha1.OnecloudCluster{}, Name, func(o client.Object) (bool, string) {
@@ -168,19 +168,19 @@ func (e *Env) UntilCloud(is func(*v1alpha1.OnecloudCluster) bool) {
 	})
 }
 
-// UntilComponent waits until a component is as described.
+// UntilComponent waits until is returns true for a component.
 func (e *Env) UntilComponent(name string, is func(v1alpha1.ComponentStatus) bool) {
 	e.Helper()
 	e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool { return is(Component(cr, name)) })
 }
 
-// UntilReady waits until every component of the cloud's present generation is Available.
+// UntilReady waits until every component of the cloud's current generation is Available.
 func (e *Env) UntilReady() {
 	e.Helper()
 	e.UntilCloud(IsReady)
 }
 
-// UntilRolled waits until the pods of a Deployment are those of a later generation.
+// UntilRolled waits until the pods of a Deployment belong to a later generation.
 func (e *Env) UntilRolled(name string, from int64) {
 	e.Helper()
 	e.Until(&appsv1.Deployment{}, name, func(o client.Object) (bool, string) {
@@ -208,7 +208,7 @@ func (e *Env) Delete() {
 	e.UntilGone(&v1alpha1.OnecloudCluster{}, Name)
 }
 
-// Deployments of the cloud by component.
+// Deployments returns the Deployments of the cloud by component.
 func (e *Env) Deployments() map[string]*appsv1.Deployment {
 	e.Helper()
 	all := map[string]*appsv1.Deployment{}
@@ -218,7 +218,7 @@ func (e *Env) Deployments() map[string]*appsv1.Deployment {
 	return all
 }
 
-// Credentials are the passwords that the operator made.
+// Credentials returns the passwords that the operator generated.
 func (e *Env) Credentials() map[string][]byte {
 	e.Helper()
 	s := &corev1.Secret{}
@@ -226,7 +226,7 @@ func (e *Env) Credentials() map[string][]byte {
 	return s.Data
 }
 
-// Component is the status of one component.
+// Component returns the status of a component.
 func Component(cr *v1alpha1.OnecloudCluster, name string) v1alpha1.ComponentStatus {
 	for _, c := range cr.Status.Components {
 		if c.Name == name {
@@ -236,7 +236,7 @@ func Component(cr *v1alpha1.OnecloudCluster, name string) v1alpha1.ComponentStat
 	return v1alpha1.ComponentStatus{Name: name}
 }
 
-// IsReady reports whether every component of the cloud's present generation is Available.
+// IsReady reports whether every component of the cloud's current generation is Available.
 func IsReady(cr *v1alpha1.OnecloudCluster) bool {
 	if cr == nil {
 		return false
@@ -245,7 +245,7 @@ func IsReady(cr *v1alpha1.OnecloudCluster) bool {
 	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == cr.Generation && cr.Status.ObservedGeneration == cr.Generation
 }
 
-// States are the states of components and the conditions of a cloud.
+// States returns the states of the components and the conditions of a cloud.
 func States(cr *v1alpha1.OnecloudCluster) string {
 	if cr == nil {
 		return "there is no cloud"
@@ -262,7 +262,7 @@ func States(cr *v1alpha1.OnecloudCluster) string {
 	return b.String()
 }
 
-// Tail is the end of the operator's log.
+// Tail returns the last lines of the operator's log.
 func (e *Env) Tail(lines int) string { return tail(e.Said(), lines) }
 
 func tail(text string, lines int) string {
@@ -270,7 +270,7 @@ func tail(text string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// explain logs what is known when a test has failed.
+// explain logs details after a failed test.
 func (e *Env) explain() {
 	e.T.Logf("operator:\n%s", e.Tail(60))
 	if data, err := os.ReadFile(filepath.Join(e.Cluster.Dir, "kube-controller-manager.log")); err == nil {

@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// SQL runs statements as root of a database server, and returns what they print.
+// SQL runs statements as root of a database server and returns their output.
 func (e *Env) SQL(on *mariadb.Server, statements ...string) string {
 	e.Helper()
 	out, err := on.Execute(context.WithoutCancel(e.Context()), statements...) // also while a test cleans up
@@ -27,7 +27,7 @@ func (e *Env) SQL(on *mariadb.Server, statements ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// Admin is root of a database server until the test ends, in the name of the cloud if there is one.
+// Admin connects to a database server as root until the test ends, on behalf of the cloud if there is one.
 func (e *Env) Admin(on *mariadb.Server) *mysql.Admin {
 	e.Helper()
 	cfg, s := mysql.Config{Host: on.Host, Port: on.Port, User: "root", Password: on.RootPassword}, &corev1.Secret{}
@@ -43,7 +43,7 @@ func (e *Env) Admin(on *mariadb.Server) *mysql.Admin {
 	return a
 }
 
-// Databases are how those of the cloud are on a server: their definitions, and the rows of their tables.
+// Databases returns the definitions of the cloud's databases on a server, and a summary of their rows.
 func (e *Env) Databases(on *mariadb.Server) (definitions map[string]string, rows dump.Summary) {
 	e.Helper()
 	a := e.Admin(on)
@@ -60,7 +60,7 @@ func (e *Env) Databases(on *mariadb.Server) (definitions map[string]string, rows
 	return definitions, rows
 }
 
-// Tables are those of a summary, as DATABASE.TABLE.
+// Tables returns the tables of a summary by DATABASE.TABLE.
 func Tables(rows dump.Summary) map[string]dump.TableSummary {
 	out := map[string]dump.TableSummary{}
 	for _, d := range rows.Databases {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package env is what integration tests, the crash sweep and the benchmark run clouds in: a real etcd, kube-apiserver and MariaDB, an
-// operator in this process, and something that makes workloads available. The control plane and the database server are shared by the
-// tests of a package; each test starts with an empty namespace and an empty database server.
+// Package env runs clouds for integration tests, the crash sweep and the benchmark: a real etcd, kube-apiserver and MariaDB, an operator in this
+// process, and a stand-in that makes workloads available. The tests of a package share the control plane and the database server. Each test starts
+// with an empty namespace and an empty database server.
 package env
 
 import (
@@ -32,7 +32,7 @@ import (
 )
 
 const (
-	// Namespace is where the operator runs, and the cloud of a test if it has only one.
+	// Namespace is the namespace of the operator, and of the cloud in a test that has only one.
 	Namespace = "onecloud"
 	// Name is the name of every cloud.
 	Name = "default"
@@ -40,10 +40,10 @@ const (
 	OperatorUser = "system:serviceaccount:" + Namespace + ":onecloud-operator"
 )
 
-// Patience bounds every wait; the machine may be busy.
+// Patience limits every wait. It is long, because the machine may be busy.
 var Patience = 4 * time.Minute
 
-// T is what an environment needs of a test. The benchmark, which is no test, has a value of its own.
+// T is the part of testing.T that an environment needs. The benchmark, which is not a test, implements it too.
 type T interface {
 	Helper()
 	Context() context.Context
@@ -57,15 +57,15 @@ type T interface {
 	Fatalf(string, ...any)
 }
 
-// Workloads says what makes the workloads of a cloud available.
+// Workloads selects what makes the workloads of a cloud available.
 type Workloads string
 
 const (
-	// Instant reports every workload available at once. No pod exists; package instant plays the services in this process.
+	// Instant reports every workload available immediately. There are no pods; package instant plays the services in this process.
 	Instant Workloads = ""
-	// Programs runs the programs of Deployments (package pods), and reports the other workloads available at once.
+	// Programs runs the programs of Deployments (package pods), and reports all other workloads available immediately.
 	Programs Workloads = "programs"
-	// Pods leaves workloads to Kubernetes' own controllers, and reports their pods ready at once. Package instant plays the services.
+	// Pods leaves workloads to Kubernetes' own controllers and reports their pods ready immediately. Package instant plays the services.
 	Pods Workloads = "pods"
 )
 
@@ -76,25 +76,25 @@ var controllers = map[Workloads]string{
 	Pods: "--controllers=*,-persistentvolume-binder-controller,-node-lifecycle-controller,-taint-eviction-controller",
 }
 
-// reported are the kinds that the instant kubelet reports on.
+// reported lists the kinds whose status the instant kubelet reports.
 var reported = map[Workloads][]string{
 	Instant:  harness.Workloads,
 	Programs: {"StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim", "Pull"},
 	Pods:     {"Pod", "PersistentVolumeClaim"},
 }
 
-// Options of an environment. The zero value is fine.
+// Options are the options of an environment. The zero value is usable.
 type Options struct {
 	Workloads Workloads
-	// Collect starts kube-controller-manager for its garbage collector even if workloads are instant; the others have it anyway.
+	// Collect starts kube-controller-manager for its garbage collector even with instant workloads; the others always have it.
 	Collect bool
-	// APIServer and Controllers are further arguments of kube-apiserver and kube-controller-manager.
+	// APIServer and Controllers are additional arguments of kube-apiserver and kube-controller-manager.
 	APIServer, Controllers []string
-	// Jobs leaves Jobs to Kubernetes' own controller. Something must run their pods.
+	// Jobs leaves Jobs to Kubernetes' own controller. The test must run their pods.
 	Jobs bool
-	// Agents runs the pods of DaemonSets as programs, too; only where Workloads is Programs.
+	// Agents also runs the pods of DaemonSets as programs. It requires Programs.
 	Agents bool
-	// Database, when set, is a database server of the test's own.
+	// Database, if set, starts a separate database server for the test.
 	Database *mariadb.Options
 }
 
@@ -105,12 +105,12 @@ type Env struct {
 	Client  client.WithWatch
 	DB      *mariadb.Server
 	Kubelet *harness.Kubelet
-	// Pods runs programs; nil if none is run.
+	// Pods runs programs; nil if there are none.
 	Pods *pods.Kubelet
-	// Services are played in this process; nil if programs are run.
+	// Services are played in this process; nil with Programs.
 	Services *instant.Services
 	Counters *harness.Counters
-	// Namespace of the cloud that the methods are about.
+	// Namespace is the namespace of the cloud that the methods use.
 	Namespace string
 
 	workloads Workloads
@@ -118,21 +118,21 @@ type Env struct {
 	operator  *operator
 }
 
-// In is the environment for a part of a test.
+// In returns the environment for a part of a test.
 func (e *Env) In(t T) *Env {
 	c := *e
 	c.T = t
 	return &c
 }
 
-// At is the environment for a cloud in another namespace.
+// At returns the environment for a cloud in another namespace.
 func (e *Env) At(namespace string) *Env {
 	c := *e
 	c.Namespace = namespace
 	return &c
 }
 
-// New gives a test an environment without a cloud.
+// New returns an environment without a cloud.
 func New(t T, o Options) *Env {
 	t.Helper()
 	p, err := running.plane(t.Context(), o)
@@ -171,7 +171,7 @@ func New(t T, o Options) *Env {
 	return e
 }
 
-// database gives the test the shared server, without anything in it, or one of its own.
+// database gives the test the shared server, emptied, or a separate one.
 func (e *Env) database(own *mariadb.Options) {
 	e.Helper()
 	var err error
@@ -188,7 +188,7 @@ func (e *Env) database(own *mariadb.Options) {
 	}
 }
 
-// programs starts what runs Deployments.
+// programs starts the kubelet that runs Deployments.
 func (e *Env) programs() {
 	e.Helper()
 	var err error
@@ -203,7 +203,7 @@ func (e *Env) programs() {
 	})
 }
 
-// MoveTo ends the programs and runs those of another namespace from now on.
+// MoveTo stops the programs and runs those of another namespace instead.
 func (e *Env) MoveTo(namespace string) *Env {
 	e.Helper()
 	if err := e.Pods.Close(); err != nil {
@@ -214,7 +214,7 @@ func (e *Env) MoveTo(namespace string) *Env {
 	return other
 }
 
-// started is what the tests of a process share.
+// started holds what the tests of a process share.
 type started struct {
 	mu     sync.Mutex
 	dir    string
@@ -230,7 +230,7 @@ type plane struct {
 
 var running started
 
-// Main runs the tests of a package, and ends what they shared.
+// Main runs the tests of a package and then stops what they shared.
 func Main(m interface{ Run() int }) {
 	log.SetOutput(io.Discard) // the services log every request
 	debug.SetGCPercent(400)
@@ -242,7 +242,7 @@ func Main(m interface{ Run() int }) {
 	os.Exit(code)
 }
 
-// Close ends what environments share.
+// Close stops what environments share.
 func Close() error {
 	var errs []error
 	for _, p := range running.planes {
@@ -275,7 +275,7 @@ func (s *started) database(ctx context.Context) (*mariadb.Server, error) {
 	return s.db, err
 }
 
-// plane finds the control plane with these options, or starts it.
+// plane returns the control plane with these options, starting it if necessary.
 func (s *started) plane(ctx context.Context, o Options) (*plane, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,7 +318,7 @@ func startPlane(ctx context.Context, o harness.Options, manager []string) (p *pl
 	if p.client, err = kube.New(p.cluster.Config(harness.Admin)); err == nil {
 		err = p.define(ctx)
 	}
-	if err == nil && len(manager) > 0 { // its garbage collector learns at once only of kinds that exist when it starts
+	if err == nil && len(manager) > 0 { // its garbage collector learns immediately only of kinds that exist when it starts
 		err = p.cluster.StartControllerManager(ctx, manager...)
 	}
 	if err != nil {
@@ -327,7 +327,7 @@ func startPlane(ctx context.Context, o harness.Options, manager []string) (p *pl
 	return p, nil
 }
 
-// define applies what the installer applies for an operator, but for the operator itself. It runs in the test.
+// define applies the installer's objects for an operator, except the operator itself, which runs in the test.
 func (p *plane) define(ctx context.Context) error {
 	for _, dir := range []string{"operator/deployment", "operator/rbac", "operator/namespace", "operator/crds"} {
 		objs, err := harness.OperatorManifests(dir, Namespace, Namespace)

@@ -29,21 +29,21 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// JobPods is a kubelet for the pods of Jobs of operations. Each runs ocadm as a process with the arguments, the environment, the Secrets and the token
-// that its spec gives it: as process 1 where the test may make such a space. Only the directories of the Secrets and of backups are others, and the token
-// comes in a kubeconfig.
+// JobPods is a kubelet for the pods of operations' Jobs. Each pod runs ocadm as a process with the arguments, the environment, the Secrets and the
+// token of its spec, as process 1 if the test may create a PID namespace. Only the directories of Secrets and backups differ, and the token is in a
+// kubeconfig.
 type JobPods struct {
 	*Env
-	// program is ocadm, environ what it gets beside the environment of the pod.
+	// program is ocadm; environ is added to the environment of the pod.
 	program string
 	environ []string
-	// Dir is where the pods of backups write to.
+	// Dir is the directory for the backups.
 	Dir string
 	wg  sync.WaitGroup
 
 	mu   sync.Mutex
 	pods map[types.UID]*JobPod
-	// seen are the arguments and environments of all processes.
+	// seen holds the arguments and environments of all processes.
 	seen []string
 	// hold keeps pods from starting.
 	hold bool
@@ -52,9 +52,9 @@ type JobPods struct {
 // JobPod is the pod of a Job.
 type JobPod struct {
 	Process *os.Process
-	// Gone reports that its node was lost: nothing is reported of it.
+	// Gone means that the pod's node was lost: its status is no longer reported.
 	Gone bool
-	// OOM is what the kubelet reports of a process that was killed.
+	// OOM makes the kubelet report a killed process as OOM-killed.
 	OOM bool
 
 	name string
@@ -106,14 +106,14 @@ func (e *Env) StartJobPods(program string, environ ...string) *JobPods {
 	return j
 }
 
-// Hold keeps pods from starting, or lets those start that come from now on.
+// Hold stops or resumes starting new pods.
 func (j *JobPods) Hold(hold bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.hold = hold
 }
 
-// Seen are the arguments and environments of all processes.
+// Seen returns the arguments and environments of all processes.
 func (j *JobPods) Seen() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -191,13 +191,13 @@ func (j *JobPods) run(ctx context.Context, p *corev1.Pod, one *JobPod) error {
 	return client.IgnoreNotFound(j.Client.Delete(ctx, now, client.GracePeriodSeconds(0)))
 }
 
-// command is what a container runtime would start.
+// command returns the command that a container runtime would start.
 func (j *JobPods) command(ctx context.Context, p *corev1.Pod) (*exec.Cmd, *bytes.Buffer, error) {
 	dir := filepath.Join(j.Dir, string(p.UID))
 	main := p.Spec.Containers[0]
 	for _, m := range main.VolumeMounts {
 		i := slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
-		if p.Spec.Volumes[i].Secret == nil { // that of the token
+		if p.Spec.Volumes[i].Secret == nil { // the volume of the token
 			continue
 		}
 		rest, inside := strings.CutPrefix(m.MountPath, operation.SecretsDir)
@@ -236,7 +236,7 @@ func (j *JobPods) command(ctx context.Context, p *corev1.Pod) (*exec.Cmd, *bytes
 	return c, &stderr, nil
 }
 
-// write makes a directory of a Secret.
+// write writes a Secret to a directory.
 func (j *JobPods) write(ctx context.Context, dir string, v *corev1.SecretVolumeSource) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -269,7 +269,7 @@ func (j *JobPods) login(ctx context.Context, p *corev1.Pod, dir string) (string,
 	return path, j.Cluster.WriteLogin(path, clientcmdapi.AuthInfo{Token: request.Status.Token})
 }
 
-// As is how a pod that does not run reaches the API server: with the token of an account, bound to a pod of that name.
+// As returns the configuration with which a pod that does not run reaches the API server: the token of an account, bound to a pod with that name.
 func (j *JobPods) As(account, pod string) *rest.Config {
 	j.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: pod},
@@ -292,7 +292,7 @@ func (j *JobPods) report(ctx context.Context, p *corev1.Pod, phase corev1.PodPha
 	return client.IgnoreNotFound(harness.ReportStatus(ctx, j.Client, p, p.Status))
 }
 
-// End does something to the process of the pod of an operation that runs now, and returns the name of the pod.
+// End calls how with the pod of an operation that is running, and returns the pod's name.
 func (j *JobPods) End(op string, how func(*JobPod)) string {
 	j.Helper()
 	j.mu.Lock()

@@ -19,10 +19,10 @@ import (
 	"yunion.io/x/ocadm/internal/pki"
 )
 
-// LoginSecret is the Secret with the key that Joinable writes.
+// LoginSecret is the name of the Secret with the key, which Joinable writes.
 const LoginSecret = "login"
 
-// Joinable makes the cluster one that machines can join, as kubeadm leaves it. key logs in to the machines.
+// Joinable prepares the cluster for joining machines, as kubeadm leaves it. key is the login key for the machines.
 func (e *Env) Joinable(key []byte) {
 	e.Helper()
 	authority, err := pki.NewCA(time.Now(), "kubernetes", nil)
@@ -46,7 +46,7 @@ func (e *Env) Joinable(key []byte) {
 
 var inScript = regexp.MustCompile(`"onecloud.yunion.io/machine=([^"]*)".*"name":"([^"]*)"`)
 
-// Register plays ocadm join: it makes the Ready Node of the machine for which a script of bootstrap data was made.
+// Register plays ocadm join: it creates the Ready Node of the machine for which the bootstrap script was made.
 func (e *Env) Register(ctx context.Context, script string) error {
 	found := inScript.FindStringSubmatch(script)
 	if found == nil {

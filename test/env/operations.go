@@ -22,7 +22,7 @@ func (e *Env) Operation(name string, spec v1alpha1.OnecloudOperationSpec) *v1alp
 	return o
 }
 
-// Operations are those of the cloud, the latest last.
+// Operations returns the operations of the cloud, the latest last.
 func (e *Env) Operations() []*v1alpha1.OnecloudOperation {
 	e.Helper()
 	all, err := operation.Of(e.Context(), e.Client, client.ObjectKey{Namespace: e.Namespace, Name: Name})
@@ -46,5 +46,5 @@ func (e *Env) UntilOperation(name string, wanted func(*v1alpha1.OnecloudOperatio
 	return last
 }
 
-// Ended reports whether an operation has come to its end.
+// Ended reports whether an operation has ended.
 func Ended(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase.Final() }

@@ -30,7 +30,7 @@ type operator struct {
 	log  harness.Log
 }
 
-// Launch is how an operator is about to be started.
+// Launch holds the settings of an operator before it starts.
 type Launch struct {
 	Config  *rest.Config
 	Options operatorctl.Options
@@ -39,7 +39,7 @@ type Launch struct {
 // settle is how long a wave of an operation must serve in a test.
 const settle = 100 * time.Millisecond
 
-// StartOperator runs the operator as its service account: a permission that it lacks is an error.
+// StartOperator runs the operator as its service account, so that a missing permission is an error.
 func (e *Env) StartOperator(changes ...func(*Launch)) {
 	e.Helper()
 	e.operator.log = harness.Log{}
@@ -73,7 +73,7 @@ func (e *Env) StartOperator(changes ...func(*Launch)) {
 	}
 }
 
-// toServices is the operator's way to the services.
+// toServices returns the operator's transport to the services.
 func (e *Env) toServices(next http.RoundTripper) http.RoundTripper {
 	if e.Services != nil {
 		next = e.Services.Transport()
@@ -81,7 +81,7 @@ func (e *Env) toServices(next http.RoundTripper) http.RoundTripper {
 	return e.Counters.Transport(next)
 }
 
-// StopOperator ends the operator in order.
+// StopOperator stops the operator gracefully.
 func (e *Env) StopOperator() {
 	if e.operator.stop != nil {
 		e.operator.stop()
@@ -89,10 +89,10 @@ func (e *Env) StopOperator() {
 	}
 }
 
-// Said is the operator's log since it was started.
+// Said returns the operator's log since its start.
 func (e *Env) Said() string { return e.operator.log.String() }
 
-// Passes returns how many reconciles the operators of this process have ended, and whether one is running.
+// Passes returns the number of finished reconciles of this process's operators and reports whether one is running.
 func (e *Env) Passes() (ended float64, busy bool) {
 	e.Helper()
 	ended, busy, err := harness.Passes()
@@ -102,7 +102,7 @@ func (e *Env) Passes() (ended float64, busy bool) {
 	return ended, busy
 }
 
-// UntilQuiet waits until a reconcile has ended after since, and none follows: nothing reports that nothing will happen.
+// UntilQuiet waits until a reconcile has ended after since and no other follows. No event reports that nothing will happen.
 func (e *Env) UntilQuiet(since float64) {
 	e.Helper()
 	looks, every := 5, 15*time.Millisecond
@@ -136,20 +136,20 @@ func (e *Env) Rest() {
 	e.UntilQuiet(ended - 1)
 }
 
-// Work is what the operator asked of others in some span of time.
+// Work holds the operator's requests in a span of time.
 type Work struct {
 	Kubernetes []harness.Request
-	// Statements are the verbs of SQL statements, Others are requests to services.
+	// Statements are the verbs of SQL statements, Others the requests to services.
 	Statements, Others []string
 }
 
-// Count returns what the operator asks of others while do runs. Watches and leases are left out.
+// Count returns the operator's requests while do runs, without watches and leases.
 func (e *Env) Count(do func()) Work {
 	e.Helper()
 	return e.CountBy(harness.Filter{}, do)
 }
 
-// CountBy is Count with some requests that are usually left out.
+// CountBy is Count with another filter.
 func (e *Env) CountBy(f harness.Filter, do func()) Work {
 	e.Helper()
 	f.User = OperatorUser
@@ -162,7 +162,7 @@ func (e *Env) CountBy(f harness.Filter, do func()) Work {
 	return Work{requests, statements, others}
 }
 
-// Requests are those of a user since a mark.
+// Requests returns the requests of a user since a mark.
 func (e *Env) Requests(since harness.Mark, f harness.Filter) []harness.Request {
 	e.Helper()
 	requests, err := e.Cluster.Requests(since, e.Mark(), f)
@@ -172,7 +172,7 @@ func (e *Env) Requests(since harness.Mark, f harness.Filter) []harness.Request {
 	return requests
 }
 
-// Mark is the present end of the audit log.
+// Mark returns the current end of the audit log.
 func (e *Env) Mark() harness.Mark {
 	e.Helper()
 	m, err := e.Cluster.Mark(e.Context())
@@ -182,7 +182,7 @@ func (e *Env) Mark() harness.Mark {
 	return m
 }
 
-// Changes are the requests that change something, but for those that only report: events, statuses, reviews of permissions.
+// Changes returns the requests that change something other than events, statuses and reviews of permissions.
 func (w Work) Changes() []harness.Request {
 	return pick(w.Kubernetes, func(q harness.Request) bool {
 		reports := q.Resource == "events" || q.Resource == "selfsubjectaccessreviews" || q.Subresource == "status"
@@ -190,7 +190,7 @@ func (w Work) Changes() []harness.Request {
 	})
 }
 
-// Writes are the Changes in words, with the status of those that were refused.
+// Writes returns the Changes as text, with the status code of refused ones.
 func (w Work) Writes() []string {
 	var out []string
 	for _, q := range w.Changes() {
@@ -203,25 +203,25 @@ func (w Work) Writes() []string {
 	return out
 }
 
-// StatusPatches are the requests that report a status.
+// StatusPatches returns the requests that write a status.
 func (w Work) StatusPatches() []harness.Request {
 	return pick(w.Kubernetes, func(q harness.Request) bool { return q.Subresource == "status" })
 }
 
-// Asked are the requests to Kubernetes without events, which the recorder writes in its own time, and without watches.
+// Asked returns the requests to Kubernetes without watches and without events, which the recorder writes asynchronously.
 func (w Work) Asked() []harness.Request {
 	return pick(w.Kubernetes, func(q harness.Request) bool { return q.Resource != "events" && q.Verb != "watch" })
 }
 
-// Refused are the requests that the API server forbade.
+// Refused returns the requests that the API server refused.
 func (w Work) Refused() []harness.Request {
 	return pick(w.Kubernetes, func(q harness.Request) bool { return q.Code == 401 || q.Code == 403 })
 }
 
-// Outside is everything asked of databases and services.
+// Outside returns all requests to databases and services.
 func (w Work) Outside() []string { return slices.Concat(w.Statements, w.Others) }
 
-// Identity are the requests to the identity service.
+// Identity returns the requests to the identity service.
 func (w Work) Identity() []string {
 	return pick(w.Others, func(o string) bool { return strings.Contains(o, "-keystone/") })
 }
@@ -237,7 +237,7 @@ func pick[S ~[]E, E any](all S, keep func(E) bool) (out S) {
 
 var identifier = regexp.MustCompile("[0-9a-f]{32}")
 
-// Tally counts what is the same, most first: "3 get secrets, 1 list pods". Identifiers count as the same.
+// Tally counts equal elements, the most frequent first: "3 get secrets, 1 list pods". It ignores differences in identifiers.
 func Tally[E any](all []E, what func(E) string) string {
 	n := map[string]int{}
 	for _, one := range all {
@@ -246,12 +246,12 @@ func Tally[E any](all []E, what func(E) string) string {
 	return harness.Tally(n)
 }
 
-// Verb is "get secrets".
+// Verb returns the request as "get secrets".
 func Verb(q harness.Request) string {
 	return strings.TrimSuffix(q.Verb+" "+q.Resource+"/"+q.Subresource, "/")
 }
 
-// String is a line for people.
+// String returns a one-line summary.
 func (w Work) String() string {
 	service := func(o string) string {
 		_, rest, _ := strings.Cut(o, " ")

@@ -18,7 +18,7 @@ import (
 
 const adminPassword = "Admin@123"
 
-// rest is a plain client of the clouds' services, as an operator would write one.
+// rest is a plain client of the cloud's services, as the author of an operator would write it.
 type rest struct {
 	t     *testing.T
 	http  *http.Client
@@ -33,7 +33,7 @@ func newREST(t *testing.T, c *fakecloudtest.Cloud) *rest {
 	return &rest{t: t, http: &http.Client{Transport: transport, Timeout: time.Minute}}
 }
 
-// in is the same session in another test.
+// in returns the same session for another test.
 func (r *rest) in(t *testing.T) *rest { return &rest{t: t, http: r.http, token: r.token} }
 
 func (r *rest) call(method, url, body string) (int, map[string]any, http.Header) {
@@ -77,7 +77,7 @@ func (r *rest) login(auth, user, password string) int {
 	return r.enter(auth, user, password, "system")
 }
 
-// enter logs in to a project, or without one to none.
+// enter logs in to a project, or without a scope if project is empty.
 func (r *rest) enter(auth, user, password, project string) int {
 	r.t.Helper()
 	scope := ""
@@ -100,7 +100,7 @@ func inner(answer map[string]any, path ...string) any {
 	return at
 }
 
-// bootstrap walks the order that an operator walks on a fresh keystone, up to the point where it may do anything.
+// bootstrap performs an operator's first steps on a fresh keystone, until it has all permissions.
 func (r *rest) bootstrap(auth string) {
 	r.t.Helper()
 	if got := r.login(auth, "sysadmin", adminPassword); got != http.StatusOK {
@@ -135,7 +135,7 @@ func (r *rest) bootstrap(auth string) {
 	r.want(http.StatusConflict, http.MethodPost, auth+"/regions", `{"region":{"id":"region0"}}`)
 }
 
-// register makes a service with an internal endpoint and returns its id.
+// register creates a service with an internal endpoint and returns its id.
 func (r *rest) register(auth, name, kind, url string) string {
 	r.t.Helper()
 	service := r.want(http.StatusOK, http.MethodPost, auth+"/services",
@@ -149,7 +149,7 @@ func (r *rest) register(auth, name, kind, url string) string {
 	return id
 }
 
-// account makes a service's user with the role admin in the project system.
+// account creates a service's user with the role admin in the project system.
 func (r *rest) account(auth, name, password string) {
 	r.t.Helper()
 	user := r.want(http.StatusOK, http.MethodPost, auth+"/users",

@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
 
-// testReleases moves a service through its releases, good ones and broken ones.
+// testReleases moves a service through working and broken releases.
 func testReleases(t *testing.T, c *fakecloudtest.Cloud, r *rest) {
 	r = r.in(t)
 	port := fakecloudtest.FreePort(t)
@@ -43,7 +43,7 @@ func testReleases(t *testing.T, c *fakecloudtest.Cloud, r *rest) {
 	ends(start("v4.0.3"+string(program.WhenReady)).Listening(t, port), 1, "after it was ready")
 
 	loaded := start("v4.0.3"+string(program.UnderLoad)).Listening(t, port)
-	for range 40 { // the connection may break under it
+	for range 40 { // the connection may break at any time
 		response, err := r.http.Get(base + "/records")
 		if err != nil {
 			break

@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// TestIdentityClient walks the operator's own client over a stand-in that is fresh, twice: the second time nothing changes.
+// TestIdentityClient runs the operator's own client against a fresh stand-in, twice. The second run changes nothing.
 func TestIdentityClient(t *testing.T) {
 	c := fakecloudtest.New(t, mariadb.Require(t, mariadb.Options{}))
 	options := c.Keystone(adminPassword)

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fakecloud is test code. In the lab it stands in for the services of the cloud, whose images cannot be had there:
-// one static program that plays the one after which it was called (/opt/yunion/bin/keystone ...) or --service NAME names.
+// Command fakecloud is test code. In the lab, whose images of the cloud's services are not available, it plays these services: one static program
+// that takes its role from its name (/opt/yunion/bin/keystone ...) or from --service NAME.
 //
-// It does what a service must do to be useful in a test: read the real configuration file and refuse one it could not use,
-// log in to its database and write to it, authenticate with its account at keystone, serve TLS with its certificate on its
-// ports, answer its readiness path, and the REST calls an operator makes. It manages no machines and no images.
+// It does what a test needs from a service: it reads the real configuration file and rejects an unusable one, logs in to its database and writes to
+// it, authenticates with its account at keystone, serves TLS with its certificate on its ports, and answers its readiness path and the REST calls
+// that an operator makes. It manages no machines and no images.
 //
-// It is stricter than the real services, which only suffer from these:
-//   - an option that is not in its table is refused by name;
-//   - a certificate must name <cluster>-<component>, .namespace and .namespace.svc, fit ssl_ca_certs and not be expired;
+// It is stricter than the real services, which tolerate these faults:
+//   - it rejects an option that is not in its table, by name;
+//   - a certificate must name <cluster>-<component>, .namespace and .namespace.svc, match ssl_ca_certs and not be expired;
 //   - its clients verify certificates;
-//   - two keystone endpoints for the same service, region and interface are refused;
-//   - the scheduler and others that share region's database refuse to start before region made its tables.
+//   - it refuses two keystone endpoints for the same service, region and interface;
+//   - the scheduler and others that share region's database refuse to start before region has created its tables.
 //
-// As the real services do, it decides every call by the caller's policies (package rbac), reads a body only with its length and the type
-// application/json, takes bytes as arrays of numbers, and fails on the passwords that the gateway's AES-CBC cannot take.
+// As the real services do, it authorizes every call by the caller's policies (package rest), reads a body only if it has a length and the type
+// application/json, expects bytes as arrays of numbers, and fails on passwords that the gateway's AES-CBC cannot decode.
 //
-// How it works out its cluster and namespace: see wire.FindOwner. For the rest: package servicespec has a row for each program.
+// rest.FindOwner derives its cluster and namespace. Package servicespec has a row for each program.
 package main
 
 import (
@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-// stamped writes each line with its time.
+// stamped prefixes each line with the time.
 type stamped struct{ to *os.File }
 
 func (s stamped) Write(line []byte) (int, error) {

@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/fakecloudtest"
 )
 
-// nodes are the programs that work with a node: region, glance and the agents. They need what the real ones need.
+// nodes holds the programs that work with a node: region, glance and the agents. They need what the real ones need.
 type nodes struct {
 	t           *testing.T
 	c           *fakecloudtest.Cloud
@@ -93,7 +93,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 
 func (n *nodes) glance(t *testing.T) {
 	r := n.r.in(t)
-	dir := filepath.Join(n.c.Dir, "images") // the identity service has stored it by now, and what it stored counts
+	dir := filepath.Join(n.c.Dir, "images") // the identity service has stored it by now, and the stored value counts
 	r.account(n.auth, "glance-node", "pw")
 	content := bytes.Repeat([]byte("an image "), 1000)
 	run := func(options map[string]any) (string, map[string]any) {

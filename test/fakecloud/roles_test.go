@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// people are a cloud with the standard policies, and with region and glance to try them on.
+// people is a cloud with the standard policies, and with region and glance to test them.
 type people struct {
 	t                    *testing.T
 	cloud                *fakecloudtest.Cloud
@@ -77,7 +77,7 @@ func (p *people) start(program, service, kind, suffix string, options map[string
 	return base
 }
 
-// user makes a user with a role in project dev, "" being none, and logs in there.
+// user creates a user with a role in project dev, or no role if empty, and logs in there.
 func (p *people) user(name, role string) *rest {
 	p.t.Helper()
 	made := p.admin.want(http.StatusOK, http.MethodPost, p.auth+"/users", fmt.Sprintf(`{"user":{"name":%q,"password":"Alice@1"}}`, name))
@@ -96,7 +96,7 @@ func TestRoles(t *testing.T) {
 	p := newPeople(t)
 	owner := p.user("alice", "project_owner")
 	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		// The policies count when keystone has read them again.
+		// Policies take effect after keystone has reloaded them.
 		if status, _, _ := owner.call(http.MethodGet, p.region+"/servers", ""); status == http.StatusOK {
 			break
 		} else if status != http.StatusForbidden || time.Now().After(end) {
@@ -139,9 +139,9 @@ func TestRoles(t *testing.T) {
 			r.want(tc.rename, http.MethodPut, server, `{"server":{"name":"renamed"}}`)
 			r.want(tc.image, http.MethodPost, p.glance+"/images", strings.Replace(image, "cirros", tc.who, 1))
 			r.want(tc.user, http.MethodPost, p.auth+"/users", `{"user":{"name":"made-by-`+tc.who+`","password":"Alice@1"}}`)
-			r.want(http.StatusOK, http.MethodGet, p.region+"/zones", "") // everybody may
+			r.want(http.StatusOK, http.MethodGet, p.region+"/zones", "") // allowed for all
 			r.want(tc.zone, http.MethodPost, p.region+"/zones", `{"zone":{"name":"mine"}}`)
-			// A role that may do none of this still differs from no role at all: its policies are others.
+			// Even a role with none of these permissions differs from no role: it has other policies.
 			if got, want := policiesOf(r, p.auth), standard[tc.role]; !slices.Equal(got, want) {
 				t.Errorf("policies %q, want %q", got, want)
 			}
@@ -151,7 +151,7 @@ func TestRoles(t *testing.T) {
 	t.Run("no role member", func(t *testing.T) { p.member(t) })
 }
 
-// policiesOf are the names of the policies that count for a user, sorted.
+// policiesOf returns the names of a user's effective policies, sorted.
 func policiesOf(r *rest, auth string) []string {
 	var names []string
 	scopes, _ := r.want(http.StatusOK, http.MethodGet, auth+"/auth/policies", "")["names"].(map[string]any)
@@ -164,7 +164,7 @@ func policiesOf(r *rest, auth string) []string {
 	return slices.Compact(names)
 }
 
-// apart: a project's servers are seen there, and in a wider scope by those who have one.
+// apart checks that a project's servers are visible there, and in a wider scope to users who have one.
 func (p *people) apart(t *testing.T, owner *rest, server string) {
 	count := func(r *rest, query string) int {
 		return len(r.want(http.StatusOK, http.MethodGet, p.region+"/servers"+query, "")["servers"].([]any))
@@ -192,7 +192,7 @@ func (p *people) apart(t *testing.T, owner *rest, server string) {
 	stranger.want(http.StatusNotFound, http.MethodDelete, server, "")
 }
 
-// member: there is no such standard role; one that people make has no policies, and gives nothing.
+// member checks that there is no such standard role, and that a role of that name has no policies and permits nothing.
 func (p *people) member(t *testing.T) {
 	admin := p.admin.in(t)
 	user := admin.want(http.StatusOK, http.MethodPost, p.auth+"/users", `{"user":{"name":"mia","password":"Alice@1"}}`)
@@ -207,10 +207,10 @@ func (p *people) member(t *testing.T) {
 	mia.want(http.StatusForbidden, http.MethodGet, p.region+"/servers", "")
 }
 
-// unsized hides how long a body is: it is sent in chunks.
+// unsized hides the length of a body, which is then sent in chunks.
 type unsized struct{ io.Reader }
 
-// TestBodiesThatAreNotRead: the services read a body only with its length and its type.
+// TestBodiesThatAreNotRead checks that the services ignore a body without a length or the right type.
 func TestBodiesThatAreNotRead(t *testing.T) {
 	c := fakecloudtest.New(t, mariadb.Require(t, mariadb.Options{}))
 	options := c.Keystone(adminPassword)
@@ -244,7 +244,7 @@ func TestBodiesThatAreNotRead(t *testing.T) {
 	}
 }
 
-// testGatewayPasswords: the gateway takes a password for a text in AES-CBC first, and fails on lengths that cannot be one.
+// testGatewayPasswords checks that the gateway first treats a password as AES-CBC ciphertext, and fails on lengths that are invalid for one.
 func testGatewayPasswords(t *testing.T, r *rest, gateway string) {
 	for length, want := range map[int]int{8: 401, 16: 401, 17: 500, 24: 500, 31: 500, 32: 401, 48: 401} {
 		password := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("x"), length))
@@ -255,7 +255,7 @@ func testGatewayPasswords(t *testing.T, r *rest, gateway string) {
 	}
 }
 
-// testTemplates: devtool takes the bytes of a file as numbers only.
+// testTemplates checks that devtool accepts the bytes of a file only as numbers.
 func testTemplates(t *testing.T, r *rest, devtool string) {
 	const template = `{"devtool_template":{"name":"t%d","playbook":{"inventory":{"hosts":[{"name":"h"}]},"modules":[{"name":"ping"}],"files":{"conf":%s}}}}`
 	for i, tc := range []struct {

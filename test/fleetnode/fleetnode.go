@@ -19,17 +19,17 @@ import (
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
-// Machine is one of them.
+// Machine is one machine.
 type Machine struct {
 	*sshserver.Server
 	Name string
 
 	mu sync.Mutex
-	// facts replace those that it has by itself.
+	// facts override the defaults.
 	facts map[string]string
-	// findings are those of its checks, in JSON.
+	// findings are the findings of its checks, in JSON.
 	findings string
-	// authority is the digest of its cluster's certificate, "" if it has not joined.
+	// authority is the digest of its cluster's CA certificate, "" if it has not joined.
 	authority string
 	sent      map[string]bool
 	ran       []string
@@ -38,34 +38,34 @@ type Machine struct {
 	loses     func(from string, port, size int) bool
 }
 
-// Lose says which packets of others do not come to it; a port of TCP has size 0.
+// Lose sets which packets from others get lost. For a TCP port, size is 0.
 func (m *Machine) Lose(loses func(from string, port, size int) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.loses = loses
 }
 
-// Call is a command that ran on a machine, and what it read.
+// Call is a command that ran on a machine, and its input.
 type Call struct{ Line, Stdin string }
 
-// Calls are all commands, in order.
+// Calls returns all commands, in order.
 func (m *Machine) Calls() []Call {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.calls)
 }
 
-// Hooks are what a machine does in the cluster.
+// Hooks define how a machine acts in the cluster.
 type Hooks struct {
-	// Kubeconfig is that of a first node, Authority the digest of its certificate.
+	// Kubeconfig is the kubeconfig of a first node, Authority the digest of its CA certificate.
 	Kubeconfig, Authority string
-	// Join makes its Node; it gets the script. An error is a failure of the machine.
+	// Join receives the script and creates the Node. An error is a failure of the machine.
 	Join func(script string) error
-	// Busy is how often init or join finds another ocadm at work.
+	// Busy is the number of times that init or join finds another ocadm at work.
 	Busy int
 }
 
-// Start makes a machine that a key logs in to.
+// Start starts a machine that accepts logins with the given key.
 func Start(t testing.TB, name string, key gossh.PublicKey, hooks Hooks, change ...func(*sshserver.Server)) *Machine {
 	t.Helper()
 	m := &Machine{Server: &sshserver.Server{Keys: []gossh.PublicKey{key}}, Name: name, facts: map[string]string{}, sent: map[string]bool{}, hooks: hooks}
@@ -77,28 +77,28 @@ func Start(t testing.TB, name string, key gossh.PublicKey, hooks Hooks, change .
 	return m
 }
 
-// Say replaces a fact.
+// Say overrides a fact.
 func (m *Machine) Say(fact, value string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.facts[fact] = value
 }
 
-// Find lets its checks find something, in JSON; "" finds nothing.
+// Find sets the findings of its checks, in JSON; "" means no finding.
 func (m *Machine) Find(findings string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.findings = findings
 }
 
-// Did are the words of what ran on it that changes it, in order.
+// Did returns the commands that changed the machine, by their subcommand, in order.
 func (m *Machine) Did() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.ran)
 }
 
-// Forget empties Did.
+// Forget clears the list that Did returns.
 func (m *Machine) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,7 +143,7 @@ func (m *Machine) answer(c *sshserver.Call) int {
 	return 0
 }
 
-// own are its facts.
+// own returns its facts.
 func (m *Machine) own() []string {
 	facts := map[string]string{
 		"hostname": m.Name, "machineid": "id-of-" + m.Name, "arch": "x86_64", "mac": "mac-of-" + m.Name, "mtu": "1500", "address": "address-of-" + m.Name,

@@ -11,17 +11,17 @@ import (
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
-// mtu is that of all machines.
+// mtu is the MTU of all machines.
 const mtu = 1500
 
-// wires are the networks between the machines of runs: who listens, and what was sent to whom.
+// wires is the network between the machines of each run: who listens, and what was sent to whom.
 var wires = struct {
 	sync.Mutex
 	machines map[string]*Machine
 	sent     map[string][]probe.Arrival
 }{machines: map[string]*Machine{}, sent: map[string][]probe.Arrival{}}
 
-// probe plays ocadm machine probe: everything arrives but what the other end loses.
+// probe plays ocadm machine probe. All packets arrive except those that the receiver loses.
 func (m *Machine) probe(c *sshserver.Call) int {
 	in, out := json.NewDecoder(c.Stdin), json.NewEncoder(c.Stdout)
 	var l probe.Listen
@@ -49,7 +49,7 @@ func (m *Machine) probe(c *sshserver.Call) int {
 	return 0
 }
 
-// send brings what comes through to another machine.
+// send delivers to another machine the packets that it does not lose.
 func (m *Machine) send(to, from string, t probe.Target) probe.Sent {
 	wires.Lock()
 	defer wires.Unlock()
@@ -65,7 +65,7 @@ func (m *Machine) send(to, from string, t probe.Target) probe.Sent {
 		}
 	}
 	for _, p := range t.UDP {
-		for _, size := range []int{probe.Small, 1400, mtu} { //nolint:mnd // a tunnel's
+		for _, size := range []int{probe.Small, 1400, mtu} { //nolint:mnd // the MTU of a tunnel
 			if comes(p, size) {
 				wires.sent[to] = append(wires.sent[to], probe.Arrival{From: from, Port: p, Size: size, Passed: true})
 			}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package freeport finds ports for the programs of tests that cannot choose one themselves.
+// Package freeport finds ports for test programs that cannot choose one themselves.
 package freeport
 
 import (
@@ -11,16 +11,16 @@ import (
 	"sync"
 )
 
-// The range lies below the ports that Linux gives to connections and to listeners on port 0, and below the NodePorts of Kubernetes.
+// first and last limit the range. It lies below the ports that Linux assigns to connections and to listeners on port 0, and below the NodePorts of Kubernetes.
 const first, last = 12000, 29999
 
-// taken holds a socket for each port, in Linux' abstract namespace, until this process ends: other processes see that the port is taken.
+// taken holds a socket for each port, in Linux' abstract namespace, until this process ends. It shows other processes that the port is taken.
 var taken struct {
 	sync.Mutex
 	sockets []net.Listener
 }
 
-// Take returns a port of the address on which nothing listens. No other call returns it, in this process or in one that runs beside it.
+// Take returns a port of the address on which nothing listens. It returns each port only once, in this and all concurrent processes.
 func Take(host string) (int, error) {
 	var err error
 	for range 1000 {

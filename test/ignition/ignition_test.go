@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ignition checks bootstrap data with Ignition's own code. It is a module of its own: ocadm does not need Ignition.
+// Package ignition checks bootstrap data with Ignition's own code. It is a separate module, because ocadm does not need Ignition.
 package ignition
 
 import (
@@ -16,7 +16,7 @@ import (
 
 var golden = filepath.Join("..", "..", "operatorctl", "machine", "bootstrap", "testdata", "ignition.golden")
 
-// TestBootstrapData: Ignition takes the data without an error or a warning, and reads from it what the machine needs.
+// TestBootstrapData checks that Ignition accepts the data without errors or warnings and reads from it what the machine needs.
 func TestBootstrapData(t *testing.T) {
 	data, err := os.ReadFile(golden)
 	if err != nil {
@@ -44,7 +44,7 @@ func TestBootstrapData(t *testing.T) {
 	}
 }
 
-// TestValidatorRefuses: it finds what is wrong in such data, so that it says something that it finds nothing above.
+// TestValidatorRefuses checks that the validator detects faults in such data, so that its silence above is meaningful.
 func TestValidatorRefuses(t *testing.T) {
 	data, err := os.ReadFile(golden)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// TestAdmission asks a real API server about everything that a spec must keep to, good and bad. The cases are those of package admission,
-// whose own test compares them with what the operator says.
+// TestAdmission checks all rules for a spec against a real API server, with valid and invalid specs. The cases come from package admission, whose own
+// test compares them with the operator's findings.
 func TestAdmission(t *testing.T) {
 	c := newCloudTest(t, env.Options{}).Client
 	cases, err := admission.Cases()
@@ -67,7 +67,7 @@ func TestAdmission(t *testing.T) {
 	})
 }
 
-// written is a cloud of a case.
+// written returns the cloud of a case.
 func written(name string, spec map[string]any) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.Kind))
@@ -76,7 +76,7 @@ func written(name string, spec map[string]any) *unstructured.Unstructured {
 	return o
 }
 
-// TestFieldsWithoutEffectAreReported: keys that nobody knows and fields without effect are reported, and no write of the operator loses them.
+// TestFieldsWithoutEffectAreReported checks that unknown keys and fields without effect are reported, and that no write of the operator loses them.
 func TestFieldsWithoutEffectAreReported(t *testing.T) {
 	e := installed(t, env.Options{}, env.Small...)
 	e.Edit(`{"spec":{"glnace":{"disable":true},"etcd":{"paused":true}},"metadata":{"annotations":{"onecloud.yunion.io/paused":"loger"}}}`)

@@ -24,7 +24,7 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// resource: a person names the database and switches things off, the earlier operator fills in the rest.
+// resource creates the OnecloudCluster: a user names the database and disables components, and the earlier operator fills in the rest.
 func (a *adoption) resource() {
 	yes, two := true, int32(2)
 	cr := a.Minimal()
@@ -44,7 +44,7 @@ func (a *adoption) resource() {
 	}
 }
 
-// fillAsEarlier writes the defaults of the earlier operator: images, one replica, limits of a third of a node, tolerations, ports.
+// fillAsEarlier sets the defaults of the earlier operator: images, one replica, limits of a third of a node, tolerations, ports.
 func fillAsEarlier(cr *v1alpha1.OnecloudCluster) {
 	one, no := int32(1), false
 	quantity := func(s string) *resource.Quantity { q := resource.MustParse(s); return &q }
@@ -89,7 +89,7 @@ func fillAsEarlier(cr *v1alpha1.OnecloudCluster) {
 	cr.Spec.Keystone.PublicService.NodePort, cr.Spec.Keystone.AdminService.NodePort = 30500, 30357
 }
 
-// accounts of the database, as the earlier operator made them.
+// accounts creates the database accounts as the earlier operator did.
 func (a *adoption) accounts() {
 	var statements []string
 	for _, s := range append(earlierServices(), earlierService{database: "keystone", user: "keystone", dbPassword: "keystoneDbSecret25"}) {
@@ -105,7 +105,7 @@ func (a *adoption) accounts() {
 	}
 }
 
-// admin logs in as sysadmin without looking at certificates, as everybody did.
+// admin logs in as sysadmin without verifying certificates, as all clients did.
 func (a *adoption) admin() *identity.Client {
 	transport := &http.Transport{DialContext: a.Pods.Dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the earlier cloud's certificate has no name of a Service
 	a.Cleanup(transport.CloseIdleConnections)
@@ -116,7 +116,7 @@ func (a *adoption) admin() *identity.Client {
 	return c
 }
 
-// identities are the accounts of the services in the identity service.
+// identities creates the accounts of the services in the identity service.
 func (a *adoption) identities() {
 	ctx, cancel := context.WithTimeout(a.Context(), env.Patience)
 	defer cancel()
@@ -129,7 +129,7 @@ func (a *adoption) identities() {
 	}
 	snapshot, err := c.Snapshot(ctx)
 	for ; identity.IsForbidden(err); snapshot, err = c.Snapshot(ctx) {
-		time.Sleep(200 * time.Millisecond) // it reads its policies every two seconds, and nothing says when
+		time.Sleep(200 * time.Millisecond) // it reloads its policies every two seconds, and nothing shows when
 	}
 	if err != nil {
 		a.Fatal(err)

@@ -16,19 +16,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// mayChange are the fields of a pod template that are different on purpose; docs/decisions/0010-adoption.md gives the reason of each.
+// mayChange lists the fields of a pod template that differ on purpose; docs/decisions/0010-adoption.md has the reasons.
 var mayChange = []string{
 	"metadata.annotations", "spec.volumes", "spec.tolerations", "spec.securityContext", "spec.enableServiceLinks", "spec.automountServiceAccountToken",
 	"spec.containers.resources", "spec.containers.readinessProbe", "spec.containers.startupProbe", "spec.containers.securityContext", "spec.containers.lifecycle", "spec.priorityClassName",
 	"spec.containers.terminationMessagePolicy", "spec.initContainers.terminationMessagePolicy", "spec.initContainers.securityContext",
 }
 
-// mayChangeOf are those of one component: what the fixture left out of a big pod, and the console's second port.
+// mayChangeOf lists further fields for single components: those that the fixture omits from a large pod, and the console's second port.
 var mayChangeOf = map[string][]string{
 	"host": {"spec"}, "region-dns": {"spec"}, "web": {"spec.containers.ports"},
-	"glance": {"spec.containers.volumeMounts", "spec.initContainers"}, // its images lie in its claim
-	"region": {"spec.serviceAccount", "spec.serviceAccountName"},      // it reads nodes with permissions of its own
-	"logger": {"spec.topologySpreadConstraints"},                      // the fixture runs two copies
+	"glance": {"spec.containers.volumeMounts", "spec.initContainers"}, // its images are in its claim
+	"region": {"spec.serviceAccount", "spec.serviceAccountName"},      // it reads nodes with its own permissions
+	"logger": {"spec.topologySpreadConstraints"},                      // the fixture runs two replicas
 }
 
 func (a *adoption) templates() {
@@ -76,7 +76,7 @@ func (a *adoption) tree(t corev1.PodTemplateSpec) map[string]any {
 	return m
 }
 
-// differences are the paths, down to three steps, where two trees differ; containers are compared by position.
+// differences returns the paths, up to three levels deep, at which two trees differ. It compares containers by position.
 func differences(at string, a, b any) []string {
 	if reflect.DeepEqual(a, b) {
 		return nil
@@ -110,7 +110,7 @@ func differences(at string, a, b any) []string {
 	return out
 }
 
-// objects of the cloud by kind and name.
+// objects returns the objects of the cloud by kind and name.
 func (a *adoption) objects() map[string]client.Object {
 	a.Helper()
 	all := map[string]client.Object{}

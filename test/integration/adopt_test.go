@@ -24,17 +24,17 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// adoption is a cloud of the earlier operator, and what was seen of it before.
+// adoption is a cloud of the earlier operator, and its state before the adoption.
 type adoption struct {
 	*cloudTest
 	ca    []byte
 	saved *v1alpha1.OnecloudCluster
-	// before are the objects by kind and name.
+	// before holds the objects by kind and name.
 	before map[string]client.Object
 	seen   env.Work
 }
 
-// TestAdopt takes over a cloud as the earlier operator left it, made here object by object; then files saved from it are applied.
+// TestAdopt adopts a cloud of the earlier operator, created here object by object. Then it applies files saved from that cloud.
 func TestAdopt(t *testing.T) {
 	a := &adoption{cloudTest: newCloudTest(t, env.Options{Workloads: env.Programs})}
 	for _, part := range []struct {
@@ -65,7 +65,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// running are the components of this cloud that are not disabled, by the key of their block.
+// running lists the keys of the components of this cloud that are not disabled.
 var running = []string{"etcd", "keystone", "regionServer", "regionDNS", "glance", "logger", "web", "hostagent"}
 
 func (a *adoption) build() {
@@ -90,7 +90,7 @@ func (a *adoption) build() {
 	}
 	a.earlierWeb()
 	a.earlierNodes()
-	// Disabled, with what the earlier operator makes of a disabled component; and one that people edited.
+	// Disabled, with the objects that the earlier operator creates for a disabled component; and one that a user edited.
 	notify := earlierService{name: "notify", port: 30777, database: "notify", user: "notify", dbPassword: "notifyDbSecret29", account: "notify", password: "notifyAcctSecret2"}
 	a.earlierConfig("notify", a.earlierFile(notify))
 	a.earlierNodePorts("notify", nil, map[string]int32{"api": 30777})
@@ -107,7 +107,7 @@ func (a *adoption) build() {
 			a.Fatal(err)
 		}
 	}
-	// Older than the tracking of owners.
+	// From before owners were tracked.
 	for _, o := range []client.Object{&appsv1.Deployment{}, &corev1.ConfigMap{}, &corev1.Service{}} {
 		a.Get(o, "default-logger")
 		a.EditObject(o, o.GetName(), `{"metadata":{"managedFields":[{}]}}`)
@@ -128,7 +128,7 @@ func (a *adoption) takeOver() {
 	began := time.Now()
 	a.seen = a.Count(func() {
 		a.StartOperator()
-		// Stopped in the middle, another one goes on.
+		// An operator that is stopped halfway is succeeded by another one.
 		a.Until(&appsv1.Deployment{}, "default-keystone", func(o client.Object) (bool, string) {
 			return o != nil && o.GetAnnotations()[engine.HashAnnotation] != "", "keystone is not taken over"
 		})
@@ -143,7 +143,7 @@ func (a *adoption) takeOver() {
 	}
 }
 
-// identical: no workload, claim, Service or CA is another one than before; selectors, addresses and ports are the same.
+// identical checks that no workload, claim, Service or CA was replaced, and that selectors, addresses and ports are unchanged.
 func (a *adoption) identical() {
 	now := a.objects()
 	for key, old := range a.before {
@@ -203,14 +203,14 @@ func selector(o client.Object) (*metav1.LabelSelector, bool) {
 	return nil, false
 }
 
-// passwords: the credentials are the earlier ones, every account still has its password, and nobody was asked to change one.
+// passwords checks that the credentials are the earlier ones and every account still has its password, and that no request changed one.
 func (a *adoption) passwords() {
 	have := a.Credentials()
 	want := map[string]string{
 		component.BootstrapPassword: adminPassword, component.DatabasePassword("keystone"): "keystoneDbSecret25", component.AccountPassword("host"): "hostAcctSecret2",
 		component.DatabaseName("region"): "cloud_of_ours", component.DatabaseUser("region"): "cloudofours", component.AccountUser("glance"): "glance_of_ours",
 		component.DatabasePassword("notify"): "notifyDbSecret29",
-		component.AccountPassword("devtool"): "devtoolAcctSecr2", // only its file knows
+		component.AccountPassword("devtool"): "devtoolAcctSecr2", // only its file has it
 	}
 	for _, s := range earlierServices() {
 		want[component.DatabasePassword(s.name)], want[component.AccountPassword(s.name)] = s.dbPassword, s.password
@@ -276,7 +276,7 @@ func (a *adoption) peoples() {
 	}
 }
 
-// leftovers: no field is the earlier operator's any more, none of its objects remains but its record, and stale parts are gone.
+// leftovers checks that the earlier operator owns no field, that none of its objects remains except its record, and that stale parts are gone.
 func (a *adoption) leftovers() {
 	for key, o := range a.objects() {
 		if key == "ConfigMap/default-cluster-config" {
@@ -316,7 +316,7 @@ func (a *adoption) leftovers() {
 	a.UntilGone(&corev1.Pod{}, "default-etcd-abcdefghij")
 }
 
-// secrets: no old password is in anything that people may read, but in the record, which the event advises to delete.
+// secrets checks that no old password is in anything that users may read, except in the record, which the event advises to delete.
 func (a *adoption) secrets() {
 	var words []string
 	for k, v := range a.Credentials() {
@@ -348,7 +348,7 @@ func (a *adoption) secrets() {
 	}
 }
 
-// spec: what the earlier operator had worked out is ours now, what it had settled and what people chose stays.
+// spec checks that this operator now owns what the earlier one had computed, and that what it had fixed and what users chose stays.
 func (a *adoption) spec() {
 	cr := a.Cloud()
 	region := cr.Spec.RegionServer
@@ -371,7 +371,7 @@ func (a *adoption) spec() {
 	}
 }
 
-// savedFile: `kubectl get oc -o yaml` of before, with another version and one image of the user's own, applied again in both ways.
+// savedFile applies the earlier `kubectl get oc -o yaml` again, with another version and one custom image, with both kinds of apply.
 func (a *adoption) savedFile() {
 	const mine = "192.168.0.1:5000/mine/logger:hotfix"
 	spec := savedSpec(a.T, a.saved)

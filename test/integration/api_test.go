@@ -56,7 +56,7 @@ func (f *apiTest) rights() {
 	f.ask("reader", "GET", "clouds/none", "", 404, "OCA-7620")
 }
 
-// once: a request that is repeated with its key creates nothing more, and another one with it is refused.
+// once checks that a request repeated with its key creates nothing more, and that a different request with that key is refused.
 func (f *apiTest) once() {
 	f.Helper()
 	first := f.ask("writer", "POST", "machines", machineBody("one"), 201, "", "Idempotency-Key", "k1")
@@ -96,7 +96,7 @@ func (f *apiTest) versions() {
 		f.ask("writer", "PATCH", "machines/one", `{"metadata":{"labels":{"row":"8"}}}`, 412, "OCA-7617", "If-Match", none)
 		f.ask("writer", "DELETE", "machines/one", "", 412, "OCA-7617", "If-Match", none)
 	}
-	// A misspelt field is not left out without a word.
+	// A misspelt field is not silently ignored.
 	now := patched.header.Get("Etag")
 	f.unknown(f.ask("writer", "PATCH", "machines/one", `{"spec":{"labels":{},"taint":[]}}`, 400, "OCA-7621"), "spec.taint")
 	f.unknown(f.ask("writer", "PUT", "machines/one", strings.Replace(labelled, `"spec":{`, `"spec":{"taint":[],`, 1), 400, "OCA-7621", "If-Match", now), "spec.taint")
@@ -157,7 +157,7 @@ func (f *apiTest) unknown(r reply, field string) {
 	}
 }
 
-// secrets: none is in an answer, and a cloud that is sent back with its secrets hidden keeps them.
+// secrets checks that no response contains a secret, and that a cloud sent back with hidden secrets keeps them.
 func (f *apiTest) secrets() {
 	f.Helper()
 	cr := f.CloudAt("127.0.0.1", 3306)
@@ -232,7 +232,7 @@ func (f *apiTest) verbs() {
 	f.ask("reader", "GET", "clouds/"+cloud+"/releases", "", 200, "")
 }
 
-// next is the next change of a stream, which must hold all texts.
+// next returns the next change of a stream, which must contain all texts.
 func (f *apiTest) next(s *bufio.Scanner, texts ...string) {
 	f.Helper()
 	for s.Scan() {
@@ -286,14 +286,14 @@ func (f *apiTest) follows() {
 	f.message(lines, "end", "Succeeded")
 }
 
-// bad requests: too large, too slow, malformed.
+// bad sends bad requests: too large, too slow, malformed.
 func (f *apiTest) bad() {
 	f.Helper()
 	large := `{"spec":{"x":"` + strings.Repeat("y", 10<<20) + `"}}`
 	f.ask("writer", "POST", "machines", large, 413, "OCA-7621")
 	f.ask("writer", "PUT", "machines/p1", large, 413, "OCA-7621", "If-Match", `"1"`)
 	f.ask("writer", "POST", "machines/batch", large, 413, "OCA-7621")
-	if r := f.open("writer", "POST", "machines", io.MultiReader(strings.NewReader(large))); r.StatusCode != 413 { // of no known length
+	if r := f.open("writer", "POST", "machines", io.MultiReader(strings.NewReader(large))); r.StatusCode != 413 { // of unknown length
 		f.Errorf("a large body in chunks: %s", r.Status)
 	}
 	f.ask("writer", "POST", "machines", `{"spec":`, 400, "OCA-7621")
@@ -306,11 +306,11 @@ func (f *apiTest) bad() {
 	f.slow()
 }
 
-// slow clients are cut off, all at the same time: they send headers or a body byte by byte, or do not read.
+// slow checks that slow clients are disconnected, concurrently: they send headers or a body byte by byte, or do not read.
 func (f *apiTest) slow() {
 	f.Helper()
 	const path = "/api/v1/namespaces/" + namespace + "/machines"
-	unread := f.unread() // before the others are dialled: a server that is busy with it would end them for want of headers
+	unread := f.unread() // dialled first: a server busy with it would time out the others, which send no headers
 	all := map[string]net.Conn{"headers": f.dial(), "a body": f.dial(), "a stream that is not read": unread}
 	fmt.Fprintf(all["headers"], "GET %s HTTP/1.1\r\nHost: x\r\nX-Long: ", path)
 	fmt.Fprintf(all["a body"], "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 10000\r\n\r\n{",
@@ -366,7 +366,7 @@ func (f *apiTest) slow() {
 	}
 }
 
-// unread asks for a stream of events, and changes a large machine until more was sent than the buffers of a connection hold.
+// unread requests a stream of events, and changes a large machine until more was sent than the buffers of a connection hold.
 func (f *apiTest) unread() net.Conn {
 	f.Helper()
 	c := f.dial()
@@ -381,7 +381,7 @@ func (f *apiTest) unread() net.Conn {
 	return c
 }
 
-// TestAPIRate: more requests than the limit are refused, those of another sender are not.
+// TestAPIRate checks that requests beyond the limit are refused, and those of another sender are not.
 func TestAPIRate(t *testing.T) {
 	f := newAPITest(t, func(o *restapi.Options) { o.Rate, o.Burst = 0.001, 2 })
 	f.ask("reader", "GET", "machines", "", 200, "")

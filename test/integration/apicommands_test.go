@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
-// by runs a command over the REST API, with the token of a sender in a file.
+// by runs a command over the REST API, with a sender's token in a file.
 func (f *apiTest) by(sender string, args ...string) (string, error) {
 	f.Helper()
 	file := filepath.Join(f.test.TempDir(), "token")
@@ -31,7 +31,7 @@ func (f *apiTest) by(sender string, args ...string) (string, error) {
 	return run(f.Env, append(args, "--api", "https://"+f.address, "--api-token-file", file, "--api-ca-file", f.authority)...)
 }
 
-// isFinding checks what a command was refused with.
+// isFinding checks the finding with which a command failed.
 func (f *apiTest) isFinding(what string, err error, code, text string) {
 	f.Helper()
 	if list := finding.Of(err); len(list) == 0 || list[0].Code != code || !strings.Contains(list[0].Error(), text) {
@@ -39,10 +39,10 @@ func (f *apiTest) isFinding(what string, err error, code, text string) {
 	}
 }
 
-// ages are how long ago something was, in whole seconds: two commands may print different ones.
+// ages matches ages in whole seconds, which may differ between two commands.
 var ages = regexp.MustCompile(` +\d+m?\d*s\b`)
 
-// same runs a command with a kubeconfig and over the REST API, and compares what both print, and how both end.
+// same runs a command with a kubeconfig and over the REST API, and compares the output and the errors.
 func (f *apiTest) same(args ...string) string {
 	f.Helper()
 	want, wantErr := ocadm(f.Env, args...)
@@ -62,7 +62,7 @@ func (f *apiTest) same(args ...string) string {
 	return want
 }
 
-// TestCommandsOverTheAPI: commands print the same and do the same over the REST API as with a kubeconfig.
+// TestCommandsOverTheAPI checks that commands have the same output and the same effect over the REST API as with a kubeconfig.
 func TestCommandsOverTheAPI(t *testing.T) {
 	f := newAPITest(t, nil)
 	f.sender("person", rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"*"}, Verbs: []string{"*"}},
@@ -132,7 +132,7 @@ func (f *apiTest) readsOverAPI() {
 	f.same("operation", "pause", "checked") // it has ended
 }
 
-// writesOverAPI: each change is made over the API, and a second time there is nothing to do.
+// writesOverAPI makes each change over the API, and checks that the second time there is nothing to do.
 func (f *apiTest) writesOverAPI() {
 	f.Helper()
 	file := filepath.Join(f.test.TempDir(), "machines.yaml")
@@ -174,7 +174,7 @@ metadata: {name: f2, namespace: NAMESPACE}
 spec: {infrastructure: {ssh: {address: 192.0.2.2, credentialsSecretName: fleet}}}
 `
 
-// followsOverAPI: a command that follows gets each change as an event.
+// followsOverAPI checks that a command that follows gets each change as an event.
 func (f *apiTest) followsOverAPI() {
 	f.Helper()
 	type result struct {
@@ -203,7 +203,7 @@ func (f *apiTest) followsOverAPI() {
 	if r := <-ended; r.err != nil || !strings.Contains(r.out, string(v1alpha1.OperationSucceeded)) {
 		f.Errorf("%v %s", r.err, r.out)
 	}
-	// The end of a machine is seen, too.
+	// The deletion of a machine is reported as well.
 	f.EditObject(&v1alpha1.OnecloudMachine{}, "w2", `{"metadata":{"finalizers":["`+v1alpha1.MachineFinalizer+`"]}}`)
 	go func() {
 		out, err := f.by("person", "machine", "remove", "w2", "--yes", "--wait")
@@ -220,7 +220,7 @@ func (f *apiTest) followsOverAPI() {
 	}
 }
 
-// refusedOverAPI: what the API has not, what its sender may not, and settings that are wrong.
+// refusedOverAPI checks commands that the API does not support or the sender may not run, and invalid settings.
 func (f *apiTest) refusedOverAPI() {
 	f.Helper()
 	for _, args := range [][]string{

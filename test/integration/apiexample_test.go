@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// TestExampleOfTheAPI runs the commands of docs/api.md on the Deployment that the installer makes: the names in them fit.
+// TestExampleOfTheAPI runs the commands of docs/api.md on the installer's Deployment, to check the names in them.
 func TestExampleOfTheAPI(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
 	e.deployment()

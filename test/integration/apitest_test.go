@@ -38,12 +38,12 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// apiTest is a test with the REST API and senders of different permissions.
+// apiTest is a test with the REST API and senders with different permissions.
 type apiTest struct {
 	*cloudTest
 	test    *testing.T
 	address string
-	// authority is the file with the certificate of the server.
+	// authority is the file with the server's certificate.
 	authority string
 	client    *http.Client
 	tokens    map[string]string
@@ -92,7 +92,7 @@ func newAPITest(t *testing.T, change func(*restapi.Options)) *apiTest {
 	return f
 }
 
-// certificateFiles are those of a server at 127.0.0.1, which is its own authority.
+// certificateFiles returns the files of a self-signed certificate for a server at 127.0.0.1.
 func certificateFiles(t *testing.T) (certificate, key string, ca *x509.CertPool) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -123,7 +123,7 @@ func certificateFiles(t *testing.T) (certificate, key string, ca *x509.CertPool)
 	return certificate, key, ca
 }
 
-// sender makes a service account with permissions and keeps a token of it.
+// sender creates a service account with permissions and stores a token for it.
 func (f *apiTest) sender(name string, rules ...rbacv1.PolicyRule) {
 	f.Helper()
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: name}
@@ -140,7 +140,7 @@ func (f *apiTest) sender(name string, rules ...rbacv1.PolicyRule) {
 	f.tokens[name] = f.newToken(name)
 }
 
-// newToken is another token of a sender.
+// newToken returns another token of a sender.
 func (f *apiTest) newToken(name string) string {
 	f.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -151,12 +151,12 @@ func (f *apiTest) newToken(name string) string {
 	return request.Status.Token
 }
 
-// reply is an answer.
+// reply is a response.
 type reply struct {
 	status int
 	header http.Header
 	text   string
-	// Of problems, lists and resources.
+	// Fields of problems, lists and resources.
 	Code, Detail, Continue, Version string
 	Changed                         bool
 	Metadata                        struct{ Name, UID, ResourceVersion string }
@@ -185,11 +185,11 @@ func (f *apiTest) open(as, method, path string, body io.Reader, headers ...strin
 	return answer
 }
 
-// ask sends a request and expects a status, and the code of a problem.
+// ask sends a request and checks the status and the code of a problem.
 func (f *apiTest) ask(as, method, path, body string, want int, code string, headers ...string) reply {
 	f.Helper()
 	answer := f.open(as, method, path, strings.NewReader(body), headers...)
-	for answer.StatusCode == http.StatusTooManyRequests && want != answer.StatusCode { // as a client does: this test is faster than one
+	for answer.StatusCode == http.StatusTooManyRequests && want != answer.StatusCode { // as a client does: this test is faster than a client
 		_ = answer.Body.Close()
 		seconds, err := strconv.Atoi(answer.Header.Get("Retry-After"))
 		if err != nil {
@@ -216,7 +216,7 @@ func machineBody(name string) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"cloud":"default","infrastructure":{"ssh":{"address":"%s.example.org","credentialsSecretName":"fleet"}}}}`, name, name)
 }
 
-// message waits for a message of a stream that holds all texts.
+// message waits for a message of a stream that contains all texts.
 func (f *apiTest) message(s *bufio.Scanner, event string, texts ...string) {
 	f.Helper()
 	kind := ""
@@ -232,7 +232,7 @@ func (f *apiTest) message(s *bufio.Scanner, event string, texts ...string) {
 	f.Fatalf("the stream ended without %s %q: %v", event, texts, s.Err())
 }
 
-// dial opens a connection of HTTP/1.1.
+// dial opens an HTTP/1.1 connection.
 func (f *apiTest) dial() net.Conn {
 	f.Helper()
 	c, err := (&tls.Dialer{Config: f.client.Transport.(*http.Transport).TLSClientConfig}).DialContext(f.Context(), "tcp", f.address)

@@ -25,14 +25,14 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// appliers is a real API server and an Applier on it; its cache is never behind.
+// appliers is a real API server with an Applier whose cache is always up to date.
 type appliers struct {
 	*engine.Applier
 	t *testing.T
 	c client.WithWatch
 }
 
-// TestApply is what the API server lets not change, and what others change.
+// TestApply tests changes that the API server does not allow, and changes by other clients.
 func TestApply(t *testing.T) {
 	cluster := harness.Require(t, harness.Options{})
 	c, err := client.NewWithWatch(cluster.Config(harness.Admin), client.Options{Scheme: kube.Scheme()})
@@ -62,7 +62,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// one applies an object and expects it to be taken, and to be left alone the second time.
+// one applies an object, expects success, and expects no change the second time.
 func (a *appliers) one(o client.Object) engine.Change {
 	a.t.Helper()
 	o = render.Kind(o)
@@ -77,7 +77,7 @@ func (a *appliers) one(o client.Object) engine.Change {
 	return changes[0]
 }
 
-// refused applies an object that cannot be applied, and wants to read what to do.
+// refused applies an object that cannot be applied, and expects instructions in the error.
 func (a *appliers) refused(o client.Object, reason string, want ...string) {
 	a.t.Helper()
 	_, err := a.Apply(a.t.Context(), []client.Object{render.Kind(o)})
@@ -132,7 +132,7 @@ func deployment(name, image string, labels map[string]string) *appsv1.Deployment
 
 func (a *appliers) selector() {
 	ours := map[string]string{"app": "x", "instance": "default"}
-	// As another client left it: with one label fewer, and one more.
+	// As another client left it: with one label missing and one more.
 	theirs := deployment("other", "i:1", map[string]string{"app": "x", "extra": "1"})
 	if err := a.c.Create(a.t.Context(), theirs); err != nil {
 		a.t.Fatal(err)
@@ -167,7 +167,7 @@ func (a *appliers) selector() {
 		}
 		o.SetResourceVersion("")
 		a.refused(o, engine.ReasonImmutable, "it selects pods by", "kubectl -n onecloud delete "+strings.ToLower(kind)+" foreign")
-		// The command does what it says.
+		// The command works as described.
 		if err := a.c.Delete(a.t.Context(), o.DeepCopyObject().(client.Object)); err != nil {
 			a.t.Fatal(err)
 		}
@@ -216,7 +216,7 @@ func (a *appliers) templates() {
 	labelled := statefulSet("1Gi", "etcd:3")
 	labelled.Spec.VolumeClaimTemplates[0].Labels = map[string]string{"app": "etcd"}
 	labelled.Spec.ServiceName, labelled.Spec.PodManagementPolicy = "other", appsv1.OrderedReadyPodManagement
-	a.kept(a.one(labelled)) // nobody has chosen these
+	a.kept(a.one(labelled)) // no user has chosen these
 	s := &appsv1.StatefulSet{}
 	a.get(s, "etcd")
 	if s.Spec.Template.Spec.Containers[0].Image != "etcd:3" || s.Spec.ServiceName != "etcd" {
@@ -293,7 +293,7 @@ func (a *appliers) sealed() {
 	a.refused(s, engine.ReasonImmutable, "kubectl -n onecloud delete secret typed")
 }
 
-// autoscaler: the number of pods belongs to whoever sets it through the scale subresource, as a HorizontalPodAutoscaler does.
+// autoscaler checks that the number of pods belongs to whoever sets it through the scale subresource, as a HorizontalPodAutoscaler does.
 func (a *appliers) autoscaler() {
 	labels := map[string]string{"app": "h"}
 	a.one(deployment("scaled", "i:1", labels))
@@ -321,14 +321,14 @@ func (a *appliers) autoscaler() {
 	if got := replicas(); got != 3 {
 		a.t.Errorf("the autoscaler wants 3, there are %d", got)
 	}
-	scale(2, "kubectl") // the way back
+	scale(2, "kubectl") // back again
 	a.one(deployment("scaled", "i:3", labels))
 	if got := replicas(); got != 1 {
 		a.t.Errorf("after the autoscaler there are %d", got)
 	}
 }
 
-// removed: what is no longer rendered goes, what others added stays.
+// removed checks that what is no longer rendered is removed, and what others added stays.
 func (a *appliers) removed() {
 	labels := map[string]string{"app": "r"}
 	d := deployment("shrinking", "i:1", labels)

@@ -33,18 +33,18 @@ import (
 	"yunion.io/x/ocadm/test/snapshotfile"
 )
 
-// backups is the test of the operations that run outside the operator, with one cloud for all of it.
+// backups tests the operations that run outside the operator, all with one cloud.
 type backups struct {
 	*cloudTest
 	key    client.ObjectKey
 	dir    string
-	latest string          // what last returned
-	seen   map[string]bool // what known has returned
-	// snapshots is a directory with one of etcd.
+	latest string          // the last result of last
+	seen   map[string]bool // the operations that known has returned
+	// snapshots is a directory with an etcd snapshot.
 	snapshots string
 }
 
-// TestBackupOperations: backups and restores are operations in the real API server: recorded, one at a time, cancelled, taken back.
+// TestBackupOperations checks that backups and restores are operations in the real API server: recorded, one at a time, cancelled, rolled back.
 func TestBackupOperations(t *testing.T) {
 	b := &backups{cloudTest: installed(t, env.Options{}, env.Small...), key: client.ObjectKey{Namespace: namespace, Name: cloud}, dir: t.TempDir(),
 		snapshots: filepath.Dir(snapshotfile.Write(t, t.TempDir(), time.Now(), 7)), seen: map[string]bool{}}
@@ -62,7 +62,7 @@ func (b *backups) backup(open func(context.Context) (backup.Store, error)) clust
 	return cluster.Backup{Key: b.key, Place: b.dir, Open: open, Recorded: cluster.Recorded{By: "the test"}}
 }
 
-// code fails unless an error is a certain finding.
+// code fails unless an error is the given finding.
 func (b *backups) code(err error, want string) finding.Finding {
 	b.Helper()
 	l := finding.Of(err)
@@ -72,8 +72,8 @@ func (b *backups) code(err error, want string) finding.Finding {
 	return l[0]
 }
 
-// last returns the operation that was created last: the one that was not there before. Their times have whole seconds, and an idle machine runs two
-// operations within one.
+// last returns the most recently created operation: the one that did not exist before. Creation times have whole seconds, and an idle machine runs
+// two operations within one.
 func (b *backups) last() *cluster.Operation {
 	b.Helper()
 	if fresh := b.known(); len(fresh) > 1 {
@@ -88,7 +88,7 @@ func (b *backups) last() *cluster.Operation {
 	return o
 }
 
-// known returns the operations that were not there when it was called before.
+// known returns the operations that did not exist at its previous call.
 func (b *backups) known() (fresh []string) {
 	b.Helper()
 	list, err := cluster.Operations(b.Context(), b.Client, namespace, cloud)
@@ -104,7 +104,7 @@ func (b *backups) known() (fresh []string) {
 	return fresh
 }
 
-// pod runs what the pods of component backup run in their account, and compares the permissions that it used with those that it has, both ways.
+// pod runs, in their account, what the pods of component backup run. It compares the permissions used with those granted, both ways.
 func (b *backups) pod() {
 	b.Helper()
 	const account = "onecloud-backup"
@@ -180,7 +180,7 @@ func (b *backups) pod() {
 	}
 }
 
-// busy: while an operation runs elsewhere, a scheduled backup gives up and says for which, and an update waits.
+// busy checks that, while an operation runs elsewhere, a scheduled backup gives up and names it, and an update waits.
 func (b *backups) busy() {
 	b.Helper()
 	b.Operation("held", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup, Backup: &v1alpha1.BackupParameters{Place: "elsewhere"}})
@@ -213,7 +213,7 @@ func (b *backups) busy() {
 	b.status("held", func(s *v1alpha1.OnecloudOperationStatus) { s.Phase = v1alpha1.OperationSucceeded })
 }
 
-// stuck is a directory whose files never get anything in, until their context ends.
+// stuck is a directory in which writing a file blocks until its context ends.
 type stuck struct {
 	backup.Dir
 	begun func()
@@ -236,7 +236,7 @@ func (f stuckFile) Write([]byte) (int, error) {
 	return 0, context.Cause(f.ctx)
 }
 
-// cancelled: a user ends a backup; no file is left.
+// cancelled checks that a user can cancel a backup and that no file is left.
 func (b *backups) cancelled() {
 	b.Helper()
 	b.known()
@@ -259,7 +259,7 @@ func (b *backups) cancelled() {
 	}
 }
 
-// cut is a directory whose files end with an error once they were read whole a number of times.
+// cut is a directory whose backups can be read completely a number of times; later reads fail.
 type cut struct {
 	backup.Dir
 	whole *int
@@ -283,7 +283,7 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("the cable was pulled") }
 
-// restored: a restore that fails before it touches the databases is taken back; one that fails half-way leaves the services stopped, and is repeated.
+// restored checks that a restore that fails before it touches the databases is rolled back. One that fails halfway leaves the services stopped and is repeated.
 func (b *backups) restored() {
 	b.Helper()
 	info, _, err := b.backup(nil).Make(b.Context(), b.Client)
@@ -333,7 +333,7 @@ func (b *backups) restored() {
 	prints(b.Env, "Restore", "operation", "list")
 }
 
-// alone: without an operator a backup is made, and a restore is refused before it stops anything.
+// alone checks that without an operator a backup succeeds, and a restore is refused before it stops anything.
 func (b *backups) alone() {
 	b.Helper()
 	b.StopOperator()

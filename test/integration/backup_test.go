@@ -30,7 +30,7 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// saved is the test of a cloud that is backed up, restored and moved.
+// saved tests a cloud that is backed up, restored and moved.
 type saved struct {
 	*cloudTest
 	dir, key string
@@ -38,8 +38,8 @@ type saved struct {
 
 const alice, alicesPassword = "alice", "Open-Sesame-1"
 
-// TestBackup takes one cloud there and back: a backup, a restore into the cloud, a restore of the cloud in another namespace with another
-// database server after everything was deleted, and a move of its databases. The same user logs in with the same password each time.
+// TestBackup takes one cloud through a backup, a restore in place, a restore in another namespace with another database server after everything was
+// deleted, and a move of its databases. The same user logs in with the same password each time.
 func TestBackup(t *testing.T) {
 	e := newCloudTest(t, env.Options{Workloads: env.Programs})
 	e.deployment()
@@ -61,7 +61,7 @@ func TestBackup(t *testing.T) {
 	s.move(second, before)
 }
 
-// create makes a backup while the cloud runs.
+// create makes a backup while the cloud is running.
 func (s *saved) create(id *age.X25519Identity) backup.Info {
 	s.Helper()
 	if out, err := ocadm(s.Env, "cluster", "backup", "create", "--to", s.dir); err == nil {
@@ -83,7 +83,7 @@ func (s *saved) create(id *age.X25519Identity) backup.Info {
 	return list[0]
 }
 
-// known waits until the operator knows the proven backup, forgets it, and knows it again after another proof.
+// known waits until the operator reports the proven backup, no longer reports it, and reports it again after another proof.
 func (s *saved) known(info backup.Info) {
 	s.Helper()
 	is := func(status metav1.ConditionStatus, reason string) func(*v1alpha1.OnecloudCluster) bool {
@@ -98,13 +98,13 @@ func (s *saved) known(info backup.Info) {
 	}
 	prints(s.Env, info.Name, "cluster", "backup", "list")
 	s.EditObject(&corev1.ConfigMap{}, backup.HistoryName, `{"data":{"backups.json":"[{\"time\":\"2026-01-02T03:04:05Z\",\"error\":\"no room\"}]"}}`)
-	s.UntilCloud(is(metav1.ConditionUnknown, "Failed")) // no schedule asks for backups
+	s.UntilCloud(is(metav1.ConditionUnknown, "Failed")) // no schedule requires backups
 	prints(s.Env, "failed: no room", "cluster", "backup", "list")
 	prints(s.Env, "every table as it was saved", "cluster", "backup", "verify", filepath.Join(s.dir, info.Name), "--identity", s.key, "--restore")
 	s.UntilCloud(is(metav1.ConditionTrue, "Proven"))
 }
 
-// inPlace updates the cloud, damages it, and restores it: the version of the backup comes back at once, without another update.
+// inPlace updates the cloud, damages it, and restores it. The version of the backup returns immediately, without another update.
 func (s *saved) inPlace(info backup.Info, before dump.Summary) {
 	s.Helper()
 	prints(s.Env, "", "cluster", "update", "--version", "v4.0.5", "--wait")
@@ -204,14 +204,14 @@ func (s *saved) move(second *saved, before dump.Summary) {
 	second.login(second.Env)
 	second.holds(s.DB, before)
 	prints(s.Env, "already", args...)
-	if err := second.DB.Close(); err != nil { // nothing needs the old one
+	if err := second.DB.Close(); err != nil { // the old one is no longer needed
 		s.Error(err)
 	}
 	second.DB = s.DB
 	second.login(second.Env)
 }
 
-// holds compares the rows of every table; services that run again may have added some.
+// holds compares the rows of every table. Services that run again may have added some.
 func (s *saved) holds(db *mariadb.Server, before dump.Summary) {
 	s.Helper()
 	_, now := s.Databases(db)

@@ -25,7 +25,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// anotherBuild is the catalogue of another build: another pod template of glance, a port more of keystone, a component more.
+// anotherBuild returns the catalogue of another build: with another pod template of glance, an additional port of keystone and an additional component.
 func anotherBuild(n int) []component.Component {
 	all := slices.Clone(catalog.All())
 	for i := range all {
@@ -49,7 +49,7 @@ func builtFrom(all []component.Component) func(*env.Launch) {
 	return func(l *env.Launch) { l.Options.Components = all }
 }
 
-// changesOf are the objects that the operator changed, as KIND/NAME in lower case, but for what it keeps for itself.
+// changesOf returns the objects that the operator changed, as KIND/NAME in lower case, without its own records.
 func (e *cloudTest) changesOf(requests []harness.Request) []string {
 	e.Helper()
 	var out []string
@@ -63,7 +63,7 @@ func (e *cloudTest) changesOf(requests []harness.Request) []string {
 	return slices.Compact(out)
 }
 
-// singular is the kind of a resource in lower case.
+// singular returns the kind of a resource in lower case.
 func singular(resource string) string {
 	if resource == "ingresses" {
 		return "ingress"
@@ -71,8 +71,8 @@ func singular(resource string) string {
 	return strings.TrimSuffix(resource, "s")
 }
 
-// TestAnotherBuildOnRunningCloud starts another build of the operator beside a running cloud, on a real API server. It changes nothing and says what
-// it would change; an update brings that in waves.
+// TestAnotherBuildOnRunningCloud starts another build of the operator on a running cloud, with a real API server. It reports what it would change but
+// changes nothing. An update makes these changes in waves.
 func TestAnotherBuildOnRunningCloud(t *testing.T) {
 	e := installed(t, env.Options{}, env.Small...)
 	e.StopOperator()
@@ -124,7 +124,7 @@ func TestAnotherBuildOnRunningCloud(t *testing.T) {
 	}
 }
 
-// changesInOrder are the changed objects, the first request first.
+// changesInOrder returns the changed objects in the order of the requests.
 func (e *cloudTest) changesInOrder(requests []harness.Request) []string {
 	var out []string
 	for _, q := range (env.Work{Kubernetes: requests}).Changes() {
@@ -133,7 +133,7 @@ func (e *cloudTest) changesInOrder(requests []harness.Request) []string {
 	return out
 }
 
-// realChanges are what the exactness test does to a cloud, each with a number.
+// realChanges returns the changes that the exactness test makes to a cloud; each takes a number.
 func realChanges() map[string]func(e *cloudTest, n int) {
 	spec := func(format string) func(*cloudTest, int) {
 		return func(e *cloudTest, n int) { e.Edit(`{"spec":` + strings.ReplaceAll(format, "N", strconv.Itoa(n)) + `}`) }
@@ -155,7 +155,7 @@ func realChanges() map[string]func(e *cloudTest, n int) {
 	}
 }
 
-// configMaps are the options in them, by configmap/NAME.
+// configMaps returns the options in the ConfigMaps, by configmap/NAME.
 func (e *cloudTest) configMaps() map[string]map[string]string {
 	e.Helper()
 	out := map[string]map[string]string{}
@@ -165,8 +165,8 @@ func (e *cloudTest) configMaps() map[string]map[string]string {
 	return out
 }
 
-// TestDiffIsWhatFollows: what a diff says of a change is what the API server's audit log then has, for random changes and builds of the operator. There are 20
-// where everything is tried (OCADM_SWEEP), and ten otherwise; TestDiffIsExact has more, with a client in memory.
+// TestDiffIsWhatFollows checks that a diff lists the changes that the API server's audit log then shows, for random changes and builds of the
+// operator: 20 with OCADM_SWEEP, otherwise ten. TestDiffIsExact has more, with a client in memory.
 func TestDiffIsWhatFollows(t *testing.T) {
 	count := 10
 	if os.Getenv("OCADM_SWEEP") != "" {
@@ -215,7 +215,7 @@ func TestDiffIsWhatFollows(t *testing.T) {
 		e.UntilQuiet(passes)
 		now := e.configMaps()
 		got := slices.DeleteFunc(e.changesOf(e.Requests(from, harness.Filter{User: env.OperatorUser})), func(object string) bool {
-			// An option that a user has taken over is given up: who owns it changes, and nothing else.
+			// The operator gives up an option that a user has adopted: only its owner changes.
 			is, there := now[object]
 			was, known := options[object]
 			return there && known && maps.Equal(is, was)

@@ -27,7 +27,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// TestMachinesWithoutLogin: machines that boot by themselves, and clients that ask for something by the annotation of a machine.
+// TestMachinesWithoutLogin tests machines that boot by themselves, and clients that make requests with a machine's annotation.
 func TestMachinesWithoutLogin(t *testing.T) {
 	f := newMachinesTest(t)
 	f.operate()
@@ -47,7 +47,7 @@ func (f *machinesTest) add(name string, change func(*v1alpha1.OnecloudMachine)) 
 
 var tokenInScript = regexp.MustCompile(`'Authorization: Bearer %s' '([a-z0-9]{6}\.[a-z0-9]{16})'`)
 
-// tokenOf is the join token in the bootstrap data of a machine.
+// tokenOf returns the join token in the bootstrap data of a machine.
 func (f *machinesTest) tokenOf(name string) string {
 	f.Helper()
 	s := &corev1.Secret{}
@@ -59,7 +59,7 @@ func (f *machinesTest) tokenOf(name string) string {
 	return string(found[1])
 }
 
-// reporter writes the report of a machine as the machine does.
+// reporter returns a client that writes the report of a machine as the machine does.
 func (f *machinesTest) reporter(machine, token string) callin.Client {
 	f.Helper()
 	cfg := f.Cluster.Config(harness.Admin)
@@ -76,7 +76,7 @@ func callsIn(m *v1alpha1.OnecloudMachine) {
 func (f *machinesTest) callsIn() {
 	f.Helper()
 	f.add("caller", callsIn)
-	f.add("other", callsIn) // the same address, which is none, is no duplicate
+	f.add("other", callsIn) // no address is not a duplicate address
 	for _, name := range []string{"caller", "other"} {
 		f.until(name, func(m *v1alpha1.OnecloudMachine) bool {
 			return m.Status.Phase == v1alpha1.MachinePending && strings.Contains(m.Status.Message, "waits for the machine to call in") && m.Status.DataSecretName != ""
@@ -117,7 +117,7 @@ func (f *machinesTest) callsIn() {
 	f.callerGoes(n)
 }
 
-// strangers: a token writes the report of its own machine, and nothing else.
+// strangers checks that a token can write only the report of its own machine.
 func (f *machinesTest) strangers(token string) {
 	f.Helper()
 	ctx := f.Context()
@@ -163,7 +163,7 @@ func (f *machinesTest) nodeIs(n *corev1.Node, is corev1.ConditionStatus, reason 
 	}
 }
 
-// callerGoes: nothing logs in to it. Its pods go, then a user resets it, and its Node shows that.
+// callerGoes removes a machine without a login. Its pods are evicted, then a user resets it, and its Node shows that.
 func (f *machinesTest) callerGoes(n *corev1.Node) {
 	f.Helper()
 	f.pod("caller")
@@ -185,7 +185,7 @@ func asksFor(word string) string {
 	return `{"metadata":{"annotations":{"onecloud.yunion.io/operation":"` + word + `"}}}`
 }
 
-// answered reports that the annotation has how something ended, and that the status says the same.
+// answered reports whether the annotation and the status contain the result of a request.
 func answered(word string) func(*v1alpha1.OnecloudMachine) bool {
 	return func(m *v1alpha1.OnecloudMachine) bool {
 		return m.Annotations[v1alpha1.AnnotationOperation] == word && m.Status.Request != nil && m.Status.Request.Result == word
@@ -203,7 +203,7 @@ func (f *machinesTest) requests() {
 	if m := f.until("asked", answered("precheck-failed")); m.Status.Phase != v1alpha1.MachinePending || !strings.Contains(m.Status.Request.Message, "OCA-1004") {
 		f.Errorf("%+v", m.Status)
 	}
-	f.EditObject(&v1alpha1.OnecloudMachine{}, "asked", asksFor(v1alpha1.RequestCreating)) // though it is paused
+	f.EditObject(&v1alpha1.OnecloudMachine{}, "asked", asksFor(v1alpha1.RequestCreating)) // although it is paused
 	if m := f.until("asked", answered("create-failed")); !strings.Contains(m.Status.Request.Message, "OCA-1004") {
 		f.Errorf("%+v", m.Status.Request)
 	}

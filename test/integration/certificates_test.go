@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// TestCAIsExchangedInSteps: a CA that is seven years old gives way to the next one, step by step, and in the end every service answers under that.
+// TestCAIsExchangedInSteps checks that a CA that is seven years old is replaced step by step, until every service uses the new one.
 func TestCAIsExchangedInSteps(t *testing.T) {
 	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "region")
 	old, err := pki.NewCA(time.Now().Add(-7*365*24*time.Hour), "aged", nil)
@@ -67,7 +67,7 @@ func TestCAIsExchangedInSteps(t *testing.T) {
 	if i := slices.Index(steps, want[0]); i < 0 || !slices.Equal(steps[i:], want) {
 		e.Errorf("steps %q, want %q", steps, want)
 	}
-	// The status of the pass that took the last step: what is Ready after that is so with all pods rolled.
+	// Wait for the status of the pass that made the last step: what is Ready after that has all pods rolled.
 	e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool {
 		return cr.Status.Certificates.Message == "" && cr.Status.Certificates.CANotAfter.After(time.Now().Add(9*365*24*time.Hour))
 	})
@@ -78,7 +78,7 @@ func TestCAIsExchangedInSteps(t *testing.T) {
 	e.identity() // it logs in under the new CA
 }
 
-// standing describes which CAs a Secret holds, and which of them signed its certificate.
+// standing describes which CAs a Secret contains, and which of them signed its certificate.
 func standing(data map[string][]byte, old pki.Pair) (string, error) {
 	trusted, err := pki.ParseCerts(data["ca.crt"])
 	if err != nil {

@@ -24,8 +24,8 @@ const (
 	pinned   = "192.168.0.1:5000/mine/logger@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 )
 
-// TestChoices is what the spec shows and what it means, with every way in which people write it. No database is reached: the cloud gets
-// no further than its first objects, and its status returns the images all the same.
+// TestChoices tests which fields of the spec are shown and what they mean, for every way of writing them. No database is reachable: the cloud gets
+// only its first objects, but its status shows the images.
 func TestChoices(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
 	e.StartOperator()
@@ -49,7 +49,7 @@ func TestChoices(t *testing.T) {
 	}
 }
 
-// shows waits until fields of the spec have these values, "" for none.
+// shows waits until fields of the spec have these values; "" means that a field is absent.
 func (e *cloudTest) shows(want map[string]string) {
 	e.Helper()
 	e.Until(&v1alpha1.OnecloudCluster{}, cloud, func(o client.Object) (bool, string) {
@@ -79,7 +79,7 @@ func textAt(spec map[string]any, path string) string {
 	return fmt.Sprint(value)
 }
 
-// imageIs waits until the status shows an image of a component, and whether a user chose it.
+// imageIs waits until the status shows the image of a component, and whether a user chose it.
 func (e *cloudTest) imageIs(name, image string, choice bool) {
 	e.Helper()
 	e.UntilComponent(name, func(c v1alpha1.ComponentStatus) bool { return c.Image == image && c.Pinned == choice })
@@ -116,12 +116,12 @@ func (e *cloudTest) filledIn() {
 	}
 }
 
-// chooseByEdit: the editor sends the whole object back; whoever wrote it owns what differs, and only that.
+// chooseByEdit checks that an editor, which sends back the whole object, owns only the differences.
 func (e *cloudTest) chooseByEdit() {
 	cr := e.Cloud()
 	three := int32(3)
 	cr.Spec.Glance.Replicas = &three
-	cr.Spec.Keystone.Image = registry + "/keystone:v4.0.0" // one service goes back a release
+	cr.Spec.Keystone.Image = registry + "/keystone:v4.0.0" // one service goes back to an earlier release
 	e.update(cr)
 	e.shows(map[string]string{"glance.replicas": "3", "keystone.replicas": "1"})
 	e.imageIs("keystone", registry+"/keystone:v4.0.0", true)
@@ -134,7 +134,7 @@ func (e *cloudTest) chooseByEdit() {
 	e.imageIs("keystone", registry+"/keystone:v4.0.5", false)
 }
 
-// update is the end of `kubectl edit`, again if the operator was faster.
+// update does the final update of `kubectl edit`, with a retry if the operator was faster.
 func (e *cloudTest) update(cr *v1alpha1.OnecloudCluster) {
 	e.Helper()
 	err := e.Client.Update(e.Context(), cr, client.FieldOwner("kubectl-edit"))
@@ -159,7 +159,7 @@ func (e *cloudTest) chooseByPatch() {
 	}
 }
 
-// chooseByServerSideApply: a file of a few fields. What it says no longer is given up.
+// chooseByServerSideApply applies a file with a few fields. Fields removed from it are given up.
 func (e *cloudTest) chooseByServerSideApply() {
 	spec := map[string]any{
 		"mysql": map[string]any{"host": "127.0.0.1"}, "logger": map[string]any{"image": pinned, "replicas": int64(2)},
@@ -173,7 +173,7 @@ func (e *cloudTest) chooseByServerSideApply() {
 	e.imageIs("logger", registry+"/logger:v4.0.3", false)
 }
 
-// chooseByClientSideApply: kubectl works out itself what a file no longer says.
+// chooseByClientSideApply checks that kubectl itself determines what was removed from a file.
 func (e *cloudTest) chooseByClientSideApply() {
 	file := func(more map[string]any) map[string]any {
 		spec := map[string]any{"mysql": map[string]any{"host": "127.0.0.1"}, "version": "v4.0.3"}
@@ -203,7 +203,7 @@ func (e *cloudTest) offAndOn() {
 	e.shows(map[string]string{"logger.replicas": "1"})
 }
 
-// newRelease: an older release showed other defaults, and one that there is no more. This one finds them, and a choice among them.
+// newRelease checks that this release replaces the defaults of an older release, including a field that no longer exists, and recognizes a choice among them.
 func (e *cloudTest) newRelease() {
 	e.Edit(`{"spec":{"ovnNorth":{"replicas":2}}}`)
 	e.shows(map[string]string{"ovnNorth.replicas": "2"})
@@ -232,7 +232,7 @@ func (e *cloudTest) newRelease() {
 	e.filledAgain()
 }
 
-// filledAgain: the older release here showed little; everything is there again.
+// filledAgain checks that all defaults are shown again, after an older release that showed few.
 func (e *cloudTest) filledAgain() {
 	cr := e.Cloud()
 	for _, m := range cr.ManagedFields {
@@ -243,7 +243,7 @@ func (e *cloudTest) filledAgain() {
 	e.Error("the defaults are not filled in again")
 }
 
-// savedFiles: kubectl get oc -o yaml > f; edit spec.version in f; kubectl apply -f f. And once more with the same old file.
+// savedFiles tests: kubectl get oc -o yaml > f; edit spec.version in f; kubectl apply -f f. Then it applies the same old file again.
 func (e *cloudTest) savedFiles() {
 	everything := func(version string) map[string]string {
 		want := map[string]string{}
@@ -263,7 +263,7 @@ func (e *cloudTest) savedFiles() {
 	for i, apply := range []func(map[string]any){
 		e.clientSideApply, e.clientSideApply,
 		func(spec map[string]any) {
-			// By now the file's images are others than ours: kubectl says so and asks.
+			// By now the file's images differ from the operator's, and kubectl reports a conflict.
 			if err := e.tryServerSideApply(spec, false); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), v1alpha1.ManagerDefaults) {
 				e.Errorf("no conflict: %v", err)
 			}
@@ -276,7 +276,7 @@ func (e *cloudTest) savedFiles() {
 		e.shows(everything(version))
 		e.imageIs("keystone", registry+"/keystone:"+version, false)
 	}
-	// A choice in such a file stays one.
+	// A choice in such a file remains a choice.
 	if err := unstructured.SetNestedField(saved, pinned, "logger", "image"); err != nil {
 		e.Fatal(err)
 	}

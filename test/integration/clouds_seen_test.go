@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// objects of a cloud and the cloud itself, its pods included: each with its resource version.
+// objects returns the resource versions of a cloud and its objects, including its pods.
 func (n neighbour) objects() map[string]string {
 	n.Helper()
 	all := map[string]string{}
@@ -28,7 +28,7 @@ func (n neighbour) objects() map[string]string {
 	return all
 }
 
-// untilStill waits until the controllers of Kubernetes, too, have finished: nothing reports that nothing more will happen.
+// untilStill also waits until the controllers of Kubernetes have finished. No event reports that nothing more will happen.
 func (n neighbour) untilStill() map[string]string {
 	n.Helper()
 	last, since := n.objects(), time.Now()
@@ -41,7 +41,7 @@ func (n neighbour) untilStill() map[string]string {
 	return last
 }
 
-// wroteNothing: since a mark the operator has asked for no change of anything in the cloud's namespace, but for its lease.
+// wroteNothing checks that since a mark the operator has written nothing in the cloud's namespace, except its lease.
 func (n neighbour) wroteNothing(from harness.Mark) {
 	n.Helper()
 	changes := 0
@@ -50,7 +50,7 @@ func (n neighbour) wroteNothing(from harness.Mark) {
 			continue
 		}
 		changes++
-		// The recorder of events works in its own time, also when it reports what was before; reviews of permissions change nothing.
+		// The recorder of events works asynchronously, even for earlier events. Reviews of permissions change nothing.
 		if q.Namespace == n.Namespace && q.Resource != "events" && q.Resource != "selfsubjectaccessreviews" {
 			n.Errorf("it wrote to the other cloud: %s", q)
 		}
@@ -60,7 +60,7 @@ func (n neighbour) wroteNothing(from harness.Mark) {
 	}
 }
 
-// heals: what another client breaks in a cloud is repaired with one request.
+// heals checks that the operator repairs another client's change with one request.
 func (n neighbour) heals() {
 	n.Helper()
 	want := n.Deployments()["glance"].Spec.Template.Spec.Containers[0].Image
@@ -68,7 +68,7 @@ func (n neighbour) heals() {
 		passes, _ := n.Passes()
 		n.SetImage("default-glance", "example.com/other:v1")
 		n.UntilImage("glance", want)
-		// A watch shows a change before the request that made it is answered, and so before it stands in the audit log.
+		// A watch may deliver a change before its request is answered and therefore logged.
 		n.UntilQuiet(passes)
 	})
 	if got := w.Writes(); !slices.Equal(got, []string{"patch deployments/default-glance"}) {
@@ -76,7 +76,7 @@ func (n neighbour) heals() {
 	}
 }
 
-// databases and accounts in the server of a cloud, sorted.
+// databases returns the databases and accounts on the server of a cloud, sorted.
 func (n neighbour) databases() []string {
 	admin := n.Admin(n.DB)
 	all, err := admin.Databases(n.Context())
@@ -96,7 +96,7 @@ func (n neighbour) databases() []string {
 	return all
 }
 
-// statements that change something in the server of a cloud.
+// statements returns the statements that change something on the server of a cloud.
 func (n neighbour) statements() []string {
 	all, err := n.DB.Statements()
 	if err != nil {

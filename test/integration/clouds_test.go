@@ -22,11 +22,11 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// neighbours are the components of both clouds: every kind of effect, nearly every kind of object, and all that have ports of an unusual kind.
+// neighbours lists the components of both clouds: every kind of effect, nearly every kind of object, and all unusual kinds of ports.
 var neighbours = []string{"keystone", "region", "glance", "yunionconf", "web", "etcd", "victoria-metrics", "ovn-north"}
 
-// TestTwoClouds: an operator looks after two clouds in two namespaces. All that happens to one, its end included, does not touch the
-// other. The controllers of Kubernetes are real, so that there are pods that could be restarted.
+// TestTwoClouds checks that an operator manages two clouds in two namespaces and that nothing that happens to one, even its deletion, affects the
+// other. Kubernetes' controllers are real, so there are pods that could be restarted.
 func TestTwoClouds(t *testing.T) {
 	e := newCloudTest(t, env.Options{Workloads: env.Pods, Database: &mariadb.Options{GeneralLog: true}})
 	e.deployment()
@@ -86,7 +86,7 @@ func TestTwoClouds(t *testing.T) {
 	first.UntilReady()
 }
 
-// deployment creates the operator's own objects, its Deployment included.
+// deployment creates the operator's own objects, including its Deployment.
 func (e *cloudTest) deployment() {
 	e.Helper()
 	objs, err := operator.Objects("r.example.com/ocadm:v1")
@@ -101,7 +101,7 @@ func (e *cloudTest) deployment() {
 	})
 }
 
-// neighbour is one of two clouds, with a database server of its own.
+// neighbour is one of two clouds and has its own database server.
 type neighbour struct{ *env.Env }
 
 func (n neighbour) cloud() *v1alpha1.OnecloudCluster {
@@ -110,7 +110,7 @@ func (n neighbour) cloud() *v1alpha1.OnecloudCluster {
 	return cr
 }
 
-// startWatching runs the operator as its Deployment says.
+// startWatching runs the operator as its Deployment specifies.
 func (n neighbour) startWatching() {
 	n.Helper()
 	d := &appsv1.Deployment{}
@@ -120,7 +120,7 @@ func (n neighbour) startWatching() {
 	n.StartOperator(func(l *env.Launch) { l.Options.Namespaces = clouds.WatchedBy(d) })
 }
 
-// watch is the command that makes the operator look after the clouds of a namespace; its Deployment then starts it again.
+// watch runs the command that makes the operator manage the clouds of a namespace. The change to its Deployment then restarts the operator.
 func (n neighbour) watch() {
 	n.Helper()
 	prints(n.Env, n.Namespace, "operator", "namespace", "add", n.Namespace)

@@ -11,12 +11,12 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// ocadm runs a command against the API server of a test and returns what it prints.
+// ocadm runs a command against the API server of a test and returns its output.
 func ocadm(e *env.Env, args ...string) (string, error) {
 	return run(e, append(args, "--kubeconfig", e.Cluster.Kubeconfig)...)
 }
 
-// run runs a command and returns what it prints.
+// run runs a command and returns its output.
 func run(e *env.Env, args ...string) (string, error) {
 	var out, story bytes.Buffer
 	c := cmd.New(cmd.Streams{In: strings.NewReader(""), Out: &out, Err: &story})
@@ -28,7 +28,7 @@ func run(e *env.Env, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// prints runs a command that has to succeed and to print something.
+// prints runs a command that must succeed and print something.
 func prints(e *env.Env, want string, args ...string) {
 	e.Helper()
 	if out, err := ocadm(e, args...); err != nil || !strings.Contains(out, want) {
@@ -36,7 +36,7 @@ func prints(e *env.Env, want string, args ...string) {
 	}
 }
 
-// TestNamespaceRemoved: the operator leaves a namespace without a cloud, and not one with a cloud.
+// TestNamespaceRemoved checks that the operator can stop watching a namespace without a cloud, but not one with a cloud.
 func TestNamespaceRemoved(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
 	e.deployment()

@@ -17,8 +17,8 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// TestDefinitionIsUpdated starts the operator where the definition of OnecloudCluster is an earlier one, where it is a later one, and
-// where the operator may not write it. There is no database and no cloud.
+// TestDefinitionIsUpdated starts the operator with an older definition of OnecloudCluster, with a newer one, and without permission to write it.
+// There is no database and no cloud.
 func TestDefinitionIsUpdated(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
 	e.ageDefinition("")
@@ -55,7 +55,7 @@ func TestDefinitionIsUpdated(t *testing.T) {
 	e.untilAccepted(false)
 }
 
-// ageDefinition takes spec.glance.dnsConfig out of the definition and gives it a revision, "" being none.
+// ageDefinition removes spec.glance.dnsConfig from the definition and sets its revision; "" removes it.
 func (e *cloudTest) ageDefinition(revision string) {
 	e.Helper()
 	crd := &unstructured.Unstructured{}
@@ -84,8 +84,8 @@ func (e *cloudTest) ageDefinition(revision string) {
 	}
 }
 
-// untilAccepted asks the API server, as kubectl does, until it takes spec.glance.dnsConfig, or refuses it. It serves a definition some
-// time after it has stored it, and nothing says when.
+// untilAccepted sends requests as kubectl does until the API server accepts or rejects spec.glance.dnsConfig. A stored definition is served after a
+// delay that nothing announces.
 func (e *cloudTest) untilAccepted(want bool) {
 	e.Helper()
 	spec := map[string]any{"mysql": map[string]any{"host": "192.0.2.1", "password": "none"}, "glance": map[string]any{"dnsConfig": map[string]any{}}}

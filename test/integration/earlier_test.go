@@ -22,24 +22,24 @@ import (
 	"yunion.io/x/ocadm/internal/pki"
 )
 
-// What the earlier operator called things (facts of its objects: docs/decisions/0010-adoption.md).
+// The names that the earlier operator used (facts from its objects: docs/decisions/0010-adoption.md).
 const (
 	earlierManager  = "onecloud-controller-manager"
 	earlierLast     = "onecloud.yunion.io/last-applied-configuration"
-	earlierInstance = "onecloud-cluster-x7f2" // at random, in releases before 2026
+	earlierInstance = "onecloud-cluster-x7f2" // random, in releases before 2026
 	earlierRegistry = "registry.hub.docker.com/yunion"
 	earlierVersion  = "v4.0.4"
 	adminPassword   = "sysAdminSecret24"
 )
 
-// earlierService is what the earlier operator knew of one component.
+// earlierService holds the earlier operator's data of one component.
 type earlierService struct {
 	name, section              string
 	port                       int32
 	database, user, dbPassword string
 	account, password          string
 	etcd                       bool
-	// options of its file beyond the common ones.
+	// options are the options in its file in addition to the common ones.
 	options string
 	labels  map[string]string
 }
@@ -55,7 +55,7 @@ func earlierServices() []earlierService {
 	}
 }
 
-// labels of everything the earlier operator made for a component; they were the selector, too.
+// earlierLabels returns the labels of everything that the earlier operator created for a component. They were also the selector.
 func earlierLabels(component string) map[string]string {
 	return map[string]string{
 		"app.kubernetes.io/name": "onecloud-cluster", "app.kubernetes.io/managed-by": "onecloud-operator",
@@ -63,7 +63,7 @@ func earlierLabels(component string) map[string]string {
 	}
 }
 
-// earlier makes an object as the earlier operator did: by a plain create, under its manager, owned by the cloud.
+// earlier creates an object as the earlier operator did: with a plain create, under its field manager, owned by the cloud.
 func (e *cloudTest) earlier(o client.Object, name, component string, more ...map[string]string) {
 	e.Helper()
 	o.SetNamespace(namespace)
@@ -105,7 +105,7 @@ func (e *cloudTest) earlierDSN(user, password, database string) string {
 		net.JoinHostPort(e.DB.Host, fmt.Sprint(e.DB.Port)), database)
 }
 
-// earlierFile is the dump of a service's whole option structure; here of the part that the stand-ins know.
+// earlierFile returns the dump of all options of a service, limited to those that the stand-ins know.
 func (e *cloudTest) earlierFile(s earlierService) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "enable_ssl: true\nssl_ca_certs: /etc/yunion/pki/ca.crt\nssl_certfile: /etc/yunion/pki/service.crt\nssl_keyfile: /etc/yunion/pki/service.key\n")
@@ -232,7 +232,7 @@ func (e *cloudTest) earlierClaim(name, component, size, dir string) {
 	}, name, component)
 }
 
-// earlierRecord is ConfigMap default-cluster-config.
+// earlierRecord creates the ConfigMap default-cluster-config.
 func (e *cloudTest) earlierRecord() {
 	var b strings.Builder
 	b.WriteString("apiVersion: onecloud.yunion.io/v1alpha1\nkind: OnecloudClusterConfig\nmetadata:\n  creationTimestamp: null\ncommonConfig:\n  cron_job_worker_count: 4\n  request_worker_count: 8\n")
@@ -246,8 +246,8 @@ func (e *cloudTest) earlierRecord() {
 	e.earlier(&corev1.ConfigMap{Data: map[string]string{"OnecloudClusterConfig": b.String()}}, cloud+"-cluster-config", "")
 }
 
-// earlierCerts is Secret default-certs: one CA, one certificate for all. It did not have the names of the Services; four are here as
-// spec.certSANs would have added them, because the stand-ins do not start without.
+// earlierCerts creates the Secret default-certs: one CA and one certificate for all. The real one lacked the names of the Services. Four are added
+// here, as spec.certSANs would have done, because the stand-ins do not start without them.
 func (e *cloudTest) earlierCerts() (ca []byte) {
 	names := []string{"service", "service.onecloud", "service.onecloud.svc", "localhost"}
 	for _, s := range []string{"keystone", "region", "glance", "logger"} {
@@ -278,7 +278,7 @@ func (e *cloudTest) earlierCerts() (ca []byte) {
 	return authority.CertPEM()
 }
 
-// earlierWeb: nginx, a Service with more ports than ours has, an Ingress.
+// earlierWeb creates nginx, a Service with more ports than this operator's, and an Ingress.
 func (e *cloudTest) earlierWeb() {
 	e.earlierConfig("web", "server { listen 443 ssl; }\n")
 	pod := earlierPod(earlierService{name: "web", port: 80}, []string{"nginx", "-g", "daemon off;"})
@@ -303,7 +303,7 @@ func (e *cloudTest) earlierWeb() {
 	}, cloud+"-web", "web")
 }
 
-// earlierNodes: the host agent with its configuration, region-dns with a password in a ConfigMap, a bare pod of etcd.
+// earlierNodes creates the host agent with its configuration, region-dns with a password in a ConfigMap, and a bare pod of etcd.
 func (e *cloudTest) earlierNodes() {
 	e.earlierConfig("host", e.earlierFile(earlierService{name: "host", port: 8885, account: "hostadmin", password: "hostAcctSecret2"}))
 	for _, name := range []string{"host", "region-dns"} {
@@ -315,11 +315,11 @@ func (e *cloudTest) earlierNodes() {
 			pod.Spec.NodeSelector = map[string]string{"onecloud.yunion.io/host": "enable"}
 		}
 		spec := appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: pod.Labels}, Template: pod}
-		// It forgot the annotation of DaemonSets it created.
+		// It omitted the annotation when it created DaemonSets.
 		e.earlier(&appsv1.DaemonSet{Spec: spec}, cloud+"-"+name, name)
 	}
 	e.earlierConfig("region-dns", ".:53 {\n    yunion . {\n        admin_password regionAcctSecret2\n    }\n}\n")
-	// On no node: nobody here would end it.
+	// On no node: nothing here would end it.
 	e.earlier(&corev1.Pod{Spec: corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,
 		Containers:    []corev1.Container{{Name: "etcd", Image: earlierRegistry + "/etcd:3.5.12"}},

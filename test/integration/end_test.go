@@ -25,7 +25,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// TestNoSecretLeaks: every secret of the cloud is looked for in everything that people may read, after the database has refused one of them.
+// TestNoSecretLeaks searches for every secret of the cloud in everything that users may read, after the database has rejected one of them.
 func TestNoSecretLeaks(t *testing.T) {
 	e := installed(t, env.Options{Workloads: env.Programs})
 	const wrong = "Canary-wrong-Pa55word"
@@ -43,7 +43,7 @@ func TestNoSecretLeaks(t *testing.T) {
 		}
 	}
 	cr := e.Cloud()
-	cr.Spec.MySQL.Password = "" // there the user has put it himself
+	cr.Spec.MySQL.Password = "" // the user has put it there
 	texts := map[string]string{"operator's log": e.Said(), "cloud": e.text(cr), "failed cloud": failed, "metrics": e.metricsText()}
 	texts["log of the services"] = e.Pods.Log()
 	if n := strings.Count(e.Pods.Log(), "Start listen on"); n < 8 {
@@ -64,7 +64,7 @@ func TestNoSecretLeaks(t *testing.T) {
 	}
 }
 
-// metricsText is everything that the operator's metrics say.
+// metricsText returns all metrics of the operator as text.
 func (e *cloudTest) metricsText() string {
 	families, err := metrics.Registry.Gather()
 	if err != nil {
@@ -101,7 +101,7 @@ func (e *cloudTest) delete() []string {
 	return order
 }
 
-// untilLeft waits until the garbage collector has left these objects of the cloud and no other.
+// untilLeft waits until the garbage collector has left exactly these objects of the cloud.
 func (e *cloudTest) untilLeft(want ...string) {
 	e.Helper()
 	e.Eventually(func() (bool, string) {
@@ -114,7 +114,7 @@ func (e *cloudTest) untilLeft(want ...string) {
 	})
 }
 
-// claims of the cloud, by kind and name, sorted.
+// claims returns the claims of the cloud by kind and name, sorted.
 func (e *cloudTest) claims() []string {
 	var out []string
 	for _, o := range e.Objects(&corev1.PersistentVolumeClaim{}) {
@@ -127,7 +127,7 @@ func (e *cloudTest) claims() []string {
 	return out
 }
 
-// TestDeletionKeepsTheData: without a policy, what holds data stays, and a cloud that comes back finds it.
+// TestDeletionKeepsTheData checks that without a policy data is kept, and that a cloud that is created again finds it.
 func TestDeletionKeepsTheData(t *testing.T) {
 	e := installed(t, env.Options{})
 	databases, credentials := e.databases(), e.Credentials()
@@ -146,7 +146,7 @@ func TestDeletionKeepsTheData(t *testing.T) {
 		e.Error("the credentials have changed")
 	}
 
-	// The operator is stopped on the way, and the cloud that comes back finds its data.
+	// The operator is stopped repeatedly, and the cloud that is created again finds its data.
 	e.installWithStops("default-keystone", "default-region")
 	if !maps.EqualFunc(e.Credentials(), credentials, slices.Equal) {
 		e.Error("the credentials have changed on the way back")
@@ -158,7 +158,7 @@ func TestDeletionKeepsTheData(t *testing.T) {
 	}
 }
 
-// TestInterruptedInstallationGoesOn: the operator is stopped again and again on the way of a first installation.
+// TestInterruptedInstallationGoesOn stops the operator repeatedly during a first installation.
 func TestInterruptedInstallationGoesOn(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
 	e.StartOperator()
@@ -169,8 +169,7 @@ func TestInterruptedInstallationGoesOn(t *testing.T) {
 	e.catalogue()
 }
 
-// installWithStops makes the cloud with another operator from each of the Deployments on, and returns the credentials as they were
-// when the first operator was stopped.
+// installWithStops creates the cloud, and replaces the operator when each of the Deployments appears. It returns the credentials at the time of the first stop.
 func (e *cloudTest) installWithStops(deployments ...string) map[string][]byte {
 	e.Helper()
 	e.Create(e.Minimal())
@@ -187,7 +186,7 @@ func (e *cloudTest) installWithStops(deployments ...string) map[string][]byte {
 	return credentials
 }
 
-// TestDeletionRemovesTheDataWhenAskedTo: with deletionPolicy Delete, and backups that are not to be kept, nothing stays.
+// TestDeletionRemovesTheDataWhenAskedTo checks that nothing is left with deletionPolicy Delete and deletion of backups.
 func TestDeletionRemovesTheDataWhenAskedTo(t *testing.T) {
 	e := installed(t, env.Options{}, env.Small...)
 	e.Edit(`{"metadata":{"annotations":{"` + v1alpha1.AnnotationDeleteBackups + `":"true"}},"spec":{"deletionPolicy":"Delete"}}`)

@@ -27,8 +27,8 @@ import (
 
 const etcdMembers = 3
 
-// etcdPods runs the pods of the cloud's etcd as processes: the command, certificates and environment of the StatefulSet, an address on
-// loopback for each, and a pod object that says how its container ended.
+// etcdPods runs the pods of the cloud's etcd as processes, with the command, certificates and environment of the StatefulSet. Each pod has a loopback
+// address and a Pod object that reports how its container ended.
 type etcdPods struct {
 	*cloudTest
 	program, dir string
@@ -42,7 +42,7 @@ func etcdHost(i int) string {
 }
 func etcdAddress(i int) string { return fmt.Sprintf("127.0.1.%d", i+1) }
 
-// TestEtcdMemberWithoutDisk: a member of the cloud's etcd loses its disk, and is one again without a restart of the others.
+// TestEtcdMemberWithoutDisk checks that a member of the cloud's etcd that loses its disk becomes a member again without a restart of the others.
 func TestEtcdMemberWithoutDisk(t *testing.T) {
 	e := etcdPods{cloudTest: newCloudTest(t, env.Options{}), dir: t.TempDir()}
 	e.StartOperator(func(l *env.Launch) {
@@ -94,7 +94,7 @@ func TestEtcdMemberWithoutDisk(t *testing.T) {
 	}
 }
 
-// prepare waits for the StatefulSet and writes what its pods mount.
+// prepare waits for the StatefulSet and writes the files that its pods mount.
 func (e *etcdPods) prepare() {
 	e.Helper()
 	e.UntilThere(&appsv1.StatefulSet{}, cloud+"-etcd")
@@ -122,7 +122,7 @@ func (e *etcdPods) write(name string, data []byte) {
 
 func (e *etcdPods) data(i int) string { return filepath.Join(e.dir, fmt.Sprint("data-", i)) }
 
-// start starts a container as a kubelet does: with what the ConfigMap holds now.
+// start starts a container as a kubelet does, with the current contents of the ConfigMap.
 func (e *etcdPods) start(i int) {
 	e.Helper()
 	c := e.set.Spec.Template.Spec.Containers[0]
@@ -173,7 +173,7 @@ func (e *etcdPods) serves(i int) {
 	})
 }
 
-// loops makes the pod of a member whose container has ended and waits for its next start.
+// loops reports the container of a member as ended and waits for its next start.
 func (e *etcdPods) loops(i int) {
 	e.Helper()
 	log := e.logs[i].String()
@@ -186,7 +186,7 @@ func (e *etcdPods) loops(i int) {
 		Name: "etcd", Image: "etcd", RestartCount: 1,
 		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
 		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-			ExitCode: 1, Message: log[max(0, len(log)-2048):], // as much as a kubelet takes
+			ExitCode: 1, Message: log[max(0, len(log)-2048):], // a kubelet's limit
 		}},
 	}}}
 	if err := e.Client.Status().Update(e.Context(), pod); err != nil {

@@ -28,12 +28,12 @@ import (
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
-// fleetTest is a fleet of machines that play ocadm, with the API server behind the first of them.
+// fleetTest is a fleet of machines that play ocadm; the API server is that of the first one.
 type fleetTest struct {
 	*machinesTest
 	dir      string
 	machines map[string]*fleetnode.Machine
-	// breaks lets joins fail by name.
+	// breaks makes joins fail, by name.
 	breaks   map[string]bool
 	parallel int
 }
@@ -90,7 +90,7 @@ func (f *fleetTest) sign() {
 	})
 }
 
-// signed signs cluster-info with the token that has an ID.
+// signed signs cluster-info with the token that has the given ID.
 func (f *fleetTest) signed(ctx context.Context, id string) error {
 	info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "cluster-info"}}
 	patch := fmt.Sprintf(`{"data":{"jws-kubeconfig-%s":"signed"}}`, id)
@@ -104,7 +104,7 @@ func (f *fleetTest) write(name, text string) {
 	}
 }
 
-// join makes the Node of a machine, Ready at once.
+// join creates the Node of a machine, which is Ready immediately.
 func (f *fleetTest) join(name, script string) error {
 	if f.breaks[name] {
 		return errors.New("it broke")
@@ -159,7 +159,7 @@ func (f *fleetTest) want(res fleets.Result, wanted string) {
 	}
 }
 
-// TestFleet makes a cluster of four machines: one fails, one has the ocadm of a killed run at work. The others go on, and what failed comes with the next run.
+// TestFleet creates a cluster of four machines. One fails, and on one the ocadm of a killed run is still working. The others continue, and the next run repairs the rest.
 func TestFleet(t *testing.T) {
 	f := newFleetTest(t)
 	f.operate()
@@ -191,7 +191,7 @@ func TestFleet(t *testing.T) {
 	f.reset(t)
 }
 
-// reset shows how the machines are, and takes the cluster from all that are left. What belongs to another cluster stays.
+// reset shows the states of the machines and resets all that are left. It does not touch what belongs to another cluster.
 func (f *fleetTest) reset(t *testing.T) {
 	t.Helper()
 	o := f.options("fleet-b", "fleet-c")
@@ -220,7 +220,7 @@ func (f *fleetTest) reset(t *testing.T) {
 	}
 }
 
-// settled corrects what failed; the run after it changes nothing, and asks no machine for more than what it is.
+// settled repairs what failed. The next run changes nothing and only reads the state of the machines.
 func (f *fleetTest) settled(t *testing.T) {
 	t.Helper()
 	f.breaks["fleet-c"] = false
@@ -250,7 +250,7 @@ func (f *fleetTest) settled(t *testing.T) {
 	}
 }
 
-// removal: a machine that is taken out of the file is named, and stays. The operator can take it out: it has the login.
+// removal checks that a machine removed from the file is reported and stays. The operator can remove it, because it has the login.
 func (f *fleetTest) removal(t *testing.T) {
 	t.Helper()
 	res, err := f.apply(t.Context(), "fleet-b", "fleet-c")
@@ -267,7 +267,7 @@ func (f *fleetTest) removal(t *testing.T) {
 	}
 }
 
-// TestFleetOfThree hands three control-plane nodes over. The operator makes no key and no data for machines that have joined, and removes no only one.
+// TestFleetOfThree hands three control-plane nodes over to the operator. The operator creates no key and no data for joined machines, and does not remove the last one.
 func TestFleetOfThree(t *testing.T) {
 	f := newFleetTest(t)
 	f.operate()
@@ -309,24 +309,24 @@ func TestFleetOfThree(t *testing.T) {
 	if found := finding.Of(err); len(found) != 1 || found[0].Code != "OCA-4141" {
 		t.Errorf("%v", err)
 	}
-	if err := f.Client.Delete(ctx, f.until("fleet-cp", in(v1alpha1.MachineRunning))); err != nil { // past ocadm
+	if err := f.Client.Delete(ctx, f.until("fleet-cp", in(v1alpha1.MachineRunning))); err != nil { // bypassing ocadm
 		t.Fatal(err)
 	}
 	f.until("fleet-cp", func(m *v1alpha1.OnecloudMachine) bool { return m.Status.FailureReason == "OCA-4141" })
 }
 
-// TestFleetInterrupted: a run ends half-way, in any step; the next one continues where it stopped.
+// TestFleetInterrupted ends a run in the middle of any step and checks that the next one continues there.
 func TestFleetInterrupted(t *testing.T) {
 	f := newFleetTest(t)
 	f.operate()
-	f.parallel = 1 // so that the machine of each round is the last that anything is done on
+	f.parallel = 1 // so that no other machine comes after that of the round
 	for i, stop := range []string{"fleet-cp", "fleet-b", "fleet-c"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		machine := f.machines[stop]
 		run := machine.Run
 		machine.Run = func(c *sshserver.Call) int {
 			if strings.HasSuffix(c.Line, " 'init'") || strings.HasSuffix(c.Line, " 'join'") {
-				cancel() // as the loss of the administrator's machine: nothing of this run comes any more
+				cancel() // like the loss of the administrator's machine: nothing more happens in this run
 				<-c.Done()
 				return 1
 			}

@@ -18,10 +18,10 @@ func TestMain(m *testing.M) {
 	env.Main(m)
 }
 
-// cloudTest is a test of one cloud: an environment, and what only this package asks of it.
+// cloudTest is a test of one cloud: an environment with additions for this package.
 type cloudTest struct {
 	*env.Env
-	// fileAnnotations are those of the files that are applied, as they were when the file was saved.
+	// fileAnnotations are the annotations in the applied files, from the time when the file was saved.
 	fileAnnotations map[string]string
 }
 
@@ -31,7 +31,7 @@ func newCloudTest(t *testing.T, o env.Options) *cloudTest {
 	return &cloudTest{Env: env.New(t, o)}
 }
 
-// installed is a test with a cloud that is Ready, and an operator that has come to rest. Without components named it is a whole cloud.
+// installed returns a test with a Ready cloud and an idle operator. Without components it is a complete cloud.
 func installed(t *testing.T, o env.Options, components ...string) *cloudTest {
 	t.Helper()
 	e := newCloudTest(t, o)
@@ -44,5 +44,5 @@ func installed(t *testing.T, o env.Options, components ...string) *cloudTest {
 	return e
 }
 
-// in is the test for a part of it.
+// in returns the test for a part of it.
 func (e *cloudTest) in(t *testing.T) *cloudTest { return &cloudTest{e.In(t), e.fileAnnotations} }

@@ -19,10 +19,10 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// The requests that kubectl makes, each under the manager by which the API server knows it.
+// lastApplied is the annotation of kubectl apply. Below are the requests of kubectl, each under the field manager that the API server gives it.
 const lastApplied = corev1.LastAppliedConfigAnnotation
 
-// savedSpec is the spec in the file of `kubectl get oc -o yaml`.
+// savedSpec returns the spec in the file of `kubectl get oc -o yaml`.
 func savedSpec(t env.T, cr *v1alpha1.OnecloudCluster) map[string]any {
 	t.Helper()
 	b, err := json.Marshal(cr.Spec)
@@ -62,7 +62,7 @@ func (e *cloudTest) tryServerSideApply(spec map[string]any, force bool) error {
 	return e.Client.Patch(e.Context(), u, client.Apply, options...) //nolint:staticcheck // as kubectl does
 }
 
-// clientSideApply is `kubectl apply`: a merge of what was applied last, the file, and what is there.
+// clientSideApply is `kubectl apply`: a merge of what was applied last, the file, and the current object.
 func (e *cloudTest) clientSideApply(spec map[string]any) {
 	e.Helper()
 	u := file(runtime.DeepCopyJSON(spec))
@@ -96,8 +96,7 @@ func (e *cloudTest) clientSideApply(spec map[string]any) {
 	}
 }
 
-// everyServiceRuns compares the images of all Deployments with a registry and a version, but for those that have versions of their own
-// and those that a user chose.
+// everyServiceRuns checks the registry and the version of the images of all Deployments, except those with their own versions and those that a user chose.
 func (e *cloudTest) everyServiceRuns(registry, version string, chosen map[string]string) {
 	e.Helper()
 	own := []string{"ovn-north", "victoria-metrics"}

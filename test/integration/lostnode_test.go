@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// agentsOn are the versions of the pods of an agent, by node.
+// agentsOn returns the versions of an agent's pods by node.
 func (e *cloudTest) agentsOn(component string) map[string]string {
 	e.Helper()
 	var pods corev1.PodList
@@ -37,12 +37,12 @@ func (e *cloudTest) agentsOn(component string) map[string]string {
 	return out
 }
 
-// TestUpdateWithALostNode updates a cloud of three nodes of which one was lost before: under Kubernetes' own controllers, the update moves the other two,
-// names the lost one, and the agents of that one follow when it is back.
+// TestUpdateWithALostNode updates a cloud of three nodes of which one is lost. Under Kubernetes' own controllers, the update moves the other two and
+// names the lost one, whose agents follow when it returns.
 func TestUpdateWithALostNode(t *testing.T) {
 	e := newCloudTest(t, env.Options{Workloads: env.Pods})
 	e.Install(e.Only("keystone", "region", "glance", "host", "host-deployer"))
-	for _, name := range []string{"node2", "node3"} { // after the services have their places: only agents are lost with node3
+	for _, name := range []string{"node2", "node3"} { // after the services are placed, so that node3 has only agents
 		if err := e.Kubelet.AddNode(t.Context(), harness.Node{Name: name, Labels: map[string]string{"onecloud.yunion.io/host": "enable"}}); err != nil {
 			t.Fatal(err)
 		}

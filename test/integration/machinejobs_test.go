@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// runs reports that a step of an operation runs.
+// runs reports whether a step of an operation is running.
 func runs(step string) func(*v1alpha1.OnecloudOperation) bool {
 	return func(o *v1alpha1.OnecloudOperation) bool {
 		return slices.ContainsFunc(o.Status.Steps, func(s v1alpha1.OperationStep) bool { return s.Name == step && s.State == v1alpha1.StepRunning })
@@ -32,7 +32,7 @@ func control(value string) string {
 	return fmt.Sprintf(`{"metadata":{"annotations":{"onecloud.yunion.io/control":%s}}}`, value)
 }
 
-// TestMachineJobs: what becomes of a Job, its pods, its node or the operator does not lose an operation.
+// TestMachineJobs checks that an operation survives whatever happens to its Job, its pods, its node or the operator.
 func TestMachineJobs(t *testing.T) {
 	f := newMachinesTest(t)
 	f.operate()
@@ -52,11 +52,11 @@ func TestMachineJobs(t *testing.T) {
 	if w := o.Status.Worker; w == nil || w.Number != 2 || w.Pod == pod || !slices.Equal(w.Lost, []string{pod + ": exit code 137: OOMKilled"}) {
 		t.Errorf("%+v", w)
 	}
-	if got := killed.commands(); !slices.Equal(got, []string{"precheck", "join", "join"}) { // what was done is not done again
+	if got := killed.commands(); !slices.Equal(got, []string{"precheck", "join", "join"}) { // completed steps are not repeated
 		t.Errorf("ran %q", got)
 	}
 
-	// Two machines at once: the operator ends while one of them joins, and the node of the other's pod is lost.
+	// Two machines at the same time: the operator ends while one of them joins, and the node of the other's pod is lost.
 	alone, lost := f.server(func(s *standIn) { s.hangs = "join" }), f.server(func(s *standIn) { s.hangs = "join" })
 	f.machine("alone", alone)
 	f.machine("lost", lost)
@@ -72,7 +72,7 @@ func TestMachineJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.UntilOperation("join-lost-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Worker.Number == 2 })
-	f.Eventually(func() (bool, string) { // the old process has no permission to anything any more
+	f.Eventually(func() (bool, string) { // the old process no longer has any permission
 		return process.Process.Signal(syscall.Signal(0)) != nil, "the process of the lost node runs"
 	})
 	lost.let("")
@@ -86,7 +86,7 @@ func TestMachineJobs(t *testing.T) {
 	f.StopOperator()
 }
 
-// failedJob: when no pod can do it, the operation fails with the cause, and the machine is tried again.
+// failedJob checks that, if no pod succeeds, the operation fails with the cause and the machine is tried again.
 func (f *machinesTest) failedJob() {
 	f.Helper()
 	s := f.server(func(s *standIn) { s.hangs = "join" })
@@ -108,7 +108,7 @@ func (f *machinesTest) failedJob() {
 	f.until("failed", in(v1alpha1.MachineRunning))
 }
 
-// pausedJob: a pause ends the Job after the step that runs; another one goes on.
+// pausedJob checks that a pause ends the Job after the current step, and that another Job continues.
 func (f *machinesTest) pausedJob() {
 	f.Helper()
 	s := f.server(func(s *standIn) { s.hangs = "precheck" })
@@ -116,7 +116,7 @@ func (f *machinesTest) pausedJob() {
 	f.UntilOperation("join-paused-1", runs("precheck"))
 	f.EditObject(&v1alpha1.OnecloudOperation{}, "join-paused-1", control(`"pause"`))
 	f.Until(&batchv1.Job{}, "join-paused-1", func(object client.Object) (bool, string) {
-		s.let("") // after the edit; the pod sees it a moment later
+		s.let("") // after the edit, which the pod sees a moment later
 		j, there := kube.As[batchv1.Job](object)
 		return there && j.Status.Succeeded == 1, "its Job runs"
 	})
@@ -131,7 +131,7 @@ func (f *machinesTest) pausedJob() {
 	}
 }
 
-// cancelledJob: an operation whose pod does not begin says why, and can be cancelled.
+// cancelledJob checks that an operation whose pod does not start reports why, and can be cancelled.
 func (f *machinesTest) cancelledJob() {
 	f.Helper()
 	f.jobs.Hold(true)
@@ -157,10 +157,10 @@ func (f *machinesTest) cancelledJob() {
 	f.UntilGone(&batchv1.Job{}, "join-held-1")
 	f.until("held", in(v1alpha1.MachineFailed))
 	f.jobs.Hold(false)
-	f.Get(&corev1.ConfigMap{}, "join-paused-1-log") // a log does not go with the Job
+	f.Get(&corev1.ConfigMap{}, "join-paused-1-log") // a log outlives the Job
 }
 
-// secrecy: no secret is in an argument, the environment or a Job, and a Job has no permission to the objects of others.
+// secrecy checks that no secret is in an argument, the environment or a Job, and that a Job has no permission for other objects.
 func (f *machinesTest) secrecy() {
 	f.Helper()
 	all := f.jobs.Seen()

@@ -24,8 +24,8 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// TestMachinesOfKilledOperator kills the operator again and again while a machine joins and is removed: at its first write for the machine, at its second,
-// at its third, and so on in turn, before that write or before it hears of it. What is done on the machine is done once.
+// TestMachinesOfKilledOperator repeatedly kills the operator while a machine joins and is removed: in turn at its first write for the machine, its
+// second, its third and so on, before that write or before the response. Every action on the machine happens only once.
 func TestMachinesOfKilledOperator(t *testing.T) {
 	f := newMachinesTest(t)
 	for name, before := range map[string]bool{"before": true, "after": false} {
@@ -52,13 +52,13 @@ func TestMachinesOfKilledOperator(t *testing.T) {
 	}
 }
 
-// livesUntil starts one operator after another, each of which dies at a write for a machine, until one sees the end. It returns what each wrote.
+// livesUntil starts one operator after another, each of which dies at a write for a machine, until end returns true. It returns the writes of each.
 func (f *machinesTest) livesUntil(machine string, before bool, end func() bool) (writes [][]string) {
 	f.Helper()
 	for i := range 60 {
 		l := &life{machine: machine, before: before, last: i%4 + 1, over: make(chan struct{})}
 		f.StartOperator(func(launch *env.Launch) {
-			launch.Options.Image, launch.Options.Lease = "registry.example.org/ocadm:v0", "" // a dead one does not give up its lease
+			launch.Options.Image, launch.Options.Lease = "registry.example.org/ocadm:v0", "" // a dead one does not release its lease
 			launch.Config.WrapTransport = l.wrap
 		})
 		ended := f.lives(l, end)
@@ -72,7 +72,7 @@ func (f *machinesTest) livesUntil(machine string, before bool, end func() bool) 
 	return nil
 }
 
-// lives waits until an operator is dead or the end is there; it reports the latter.
+// lives waits until an operator is dead or end returns true, and reports the latter.
 func (f *machinesTest) lives(l *life, end func() bool) bool {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), env.Patience)
@@ -93,7 +93,7 @@ func (f *machinesTest) lives(l *life, end func() bool) bool {
 	}
 }
 
-// life is that of an operator as its API server sees it. It ends with the last of its writes for a machine: before that is sent, or after.
+// life is the life of an operator from the API server's view. It ends with the last of its writes for a machine, before or after that is sent.
 type life struct {
 	machine string
 	last    int
@@ -129,13 +129,13 @@ func (l *life) wrap(next http.RoundTripper) http.RoundTripper {
 		if !l.counts(r) {
 			return next.RoundTrip(r)
 		}
-		l.mu.Lock() // one write at a time: the next one must not be on its way when this life ends
+		l.mu.Lock() // one write at a time: no other may be under way when this life ends
 		defer l.mu.Unlock()
 		if l.dead() {
 			return nil, errDead
 		}
 		last := len(l.done)+1 == l.last
-		if last && l.before && l.last > 1 { // the first one is sent: a machine that no operator writes to does not get on
+		if last && l.before && l.last > 1 { // the first one is sent: without any write a machine makes no progress
 			close(l.over)
 			return nil, errDead
 		}
@@ -152,7 +152,7 @@ func (l *life) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// counts reports whether a request writes something of the machine. Events are not needed for anything.
+// counts reports whether a request writes an object of the machine. Events do not matter.
 func (l *life) counts(r *http.Request) bool {
 	if r.Method == http.MethodGet || strings.HasSuffix(r.URL.Path, "/events") || strings.Contains(r.URL.Path, "/events/") {
 		return false

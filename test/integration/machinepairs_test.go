@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/test/fleetnode"
 )
 
-// TestCompareMachines: a list of machines that are each well is compared. One is a copy of another, and the pod network of one is lost one way.
+// TestCompareMachines compares machines that are each healthy. One is a copy of another, and one loses packets of the pod network in one direction.
 func TestCompareMachines(t *testing.T) {
 	f := newMachinesTest(t)
 	f.operate()
@@ -64,7 +64,7 @@ func TestCompareMachines(t *testing.T) {
 			t.Errorf("%s has lost its host key", name)
 		}
 	}
-	// Its key has changed: nothing is sent to it, and the others are compared.
+	// The host key of one has changed: nothing is sent to it, and the others are compared.
 	nodes["pair-b"].Reinstall(t)
 	o = compare("OCA-7648 Nothing comes from pair-a to pair-c on UDP 8472 (pod network)", "OCA-7650 Machine pair-b was not compared with the others")
 	if last := o.Status.Findings[len(o.Status.Findings)-1]; !strings.Contains(last.Cause, "another host key") || !last.Warning {

@@ -27,11 +27,11 @@ import (
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
-// machinesTest is a test of machines with SSH that play ocadm: join makes a Node, reset does nothing.
+// machinesTest tests machines with SSH that play ocadm: join creates a Node, reset does nothing.
 type machinesTest struct {
 	*cloudTest
 	tb testing.TB
-	// jobs run the pods of Jobs.
+	// jobs runs the pods of Jobs.
 	jobs    *env.JobPods
 	private []byte
 	public  gossh.PublicKey
@@ -59,7 +59,7 @@ func (f *machinesTest) operate() {
 	f.StartOperator(func(l *env.Launch) { l.Options.Image = "registry.example.org/ocadm:v0" })
 }
 
-// machine creates a machine at a server.
+// machine creates a machine for a server.
 func (f *machinesTest) machine(name string, s *standIn, change ...func(*v1alpha1.OnecloudMachine)) *v1alpha1.OnecloudMachine {
 	f.Helper()
 	m := &v1alpha1.OnecloudMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -75,7 +75,7 @@ func (f *machinesTest) machine(name string, s *standIn, change ...func(*v1alpha1
 	return m
 }
 
-// forget deletes a Node at the end of the test: those that follow look at all Nodes.
+// forget deletes a Node at the end of the test, because later tests look at all Nodes.
 func (f *machinesTest) forget(name string) {
 	f.Cleanup(func() {
 		err := f.Client.Delete(context.WithoutCancel(f.Context()), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -103,7 +103,7 @@ func in(phase v1alpha1.MachinePhase) func(*v1alpha1.OnecloudMachine) bool {
 	return func(m *v1alpha1.OnecloudMachine) bool { return m.Status.Phase == phase }
 }
 
-// TestMachines takes machines through their life: join, taints and ID of the Node, what cannot change, a duplicate, removal.
+// TestMachines tests the life of machines: join, taints and ID of the Node, immutable fields, a duplicate, removal.
 func TestMachines(t *testing.T) {
 	f := newMachinesTest(t)
 	s := f.server()
@@ -134,7 +134,7 @@ func TestMachines(t *testing.T) {
 	if n.Spec.ProviderID != "ocadm://onecloud/worker-1" || !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "example.org/new" }) {
 		t.Errorf("%+v", n.Spec)
 	}
-	f.UntilGone(&corev1.Secret{}, "worker-1-bootstrap") // it is used
+	f.UntilGone(&corev1.Secret{}, "worker-1-bootstrap") // it was used
 	if got := s.commands(); !slices.Equal(got, []string{"precheck", "join"}) {
 		t.Errorf("ran %q", got)
 	}
@@ -160,7 +160,7 @@ func TestMachines(t *testing.T) {
 	f.EditObject(&v1alpha1.OnecloudMachine{}, "worker-1", asksFor(v1alpha1.RequestDeleting))
 	f.UntilGone(&v1alpha1.OnecloudMachine{}, "worker-1")
 	f.UntilGone(&corev1.Node{}, "worker-1")
-	f.until("worker-2", in(v1alpha1.MachineRunning)) // its address is its own now
+	f.until("worker-2", in(v1alpha1.MachineRunning)) // its address is unique now
 	if got := s.commands(); !slices.Equal(got, []string{"precheck", "join", "", "precheck", "join"}) {
 		t.Errorf("ran %q", got)
 	}
@@ -168,7 +168,7 @@ func TestMachines(t *testing.T) {
 	f.machineRights(from)
 }
 
-// clusterAPI looks at a machine that waits: its bootstrap data are as Cluster API wants them, and its ID is in its spec before it joins.
+// clusterAPI checks a waiting machine: its bootstrap data follow Cluster API, and its ID is in its spec before it joins.
 func (f *machinesTest) clusterAPI(name string) {
 	f.Helper()
 	m := f.until(name, func(m *v1alpha1.OnecloudMachine) bool { return m.Status.Initialization.DataSecretCreated })
@@ -182,7 +182,7 @@ func (f *machinesTest) clusterAPI(name string) {
 	}
 }
 
-// pod makes a pod on a node, which is evicted. Nothing ends it but the eviction: no kubelet runs.
+// pod creates a pod on a node, to be evicted. Only the eviction ends it, because no kubelet runs.
 func (f *machinesTest) pod(node string) {
 	f.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "on-" + node},
@@ -190,7 +190,7 @@ func (f *machinesTest) pod(node string) {
 	f.Create(p)
 }
 
-// machineRights compares the permissions that are for machines alone with those that were used.
+// machineRights compares the permissions that only machines need with those that were used.
 func (f *machinesTest) machineRights(from harness.Mark) {
 	f.Helper()
 	used := f.used(f.Requests(from, harness.Filter{User: env.OperatorUser, Watches: true, Leases: true}))
@@ -200,7 +200,7 @@ func (f *machinesTest) machineRights(from harness.Mark) {
 			f.Errorf("used and not granted: %s (%s)", u, q)
 		}
 	}
-	for g := range granted { // a Job is deleted in TestMachineJobs, and a machine read that the cache does not have yet
+	for g := range granted { // TestMachineJobs deletes a Job, and reads a machine that is not in the cache yet
 		if elsewhere(g) && g != "create pods" && g != "delete batch/jobs" && g != "get onecloud.yunion.io/onecloudmachines" && used[g] == "" && !strings.HasPrefix(g, "list ") {
 			f.Errorf("granted for machines and never used: %s", g)
 		}
@@ -226,7 +226,7 @@ func (f *machinesTest) machineRights(from harness.Mark) {
 	}
 }
 
-// TestBadMachines: what is wrong with a machine is said, nothing is changed on it, and it recovers once that is corrected.
+// TestBadMachines checks that a machine's faults are reported, that nothing is changed on it, and that it recovers after they are corrected.
 func TestBadMachines(t *testing.T) {
 	f := newMachinesTest(t)
 	f.operate()
@@ -274,14 +274,14 @@ func TestBadMachines(t *testing.T) {
 			t.Errorf("%s ran %q", name, got)
 		}
 	}
-	// What is at the address of one that never joined is not reset.
+	// A machine that never joined is not reset.
 	f.remove("checks")
 	f.UntilGone(&v1alpha1.OnecloudMachine{}, "checks")
 	if got := checks.commands(); slices.Contains(got, "") || !slices.Contains(got, "tidy") {
 		t.Errorf("ran %q", got)
 	}
 	f.machine("checks", checks)
-	// Corrected.
+	// Now corrected.
 	wrongKey.Keys = []gossh.PublicKey{f.public}
 	noSudo.Sudo = "free"
 	checks.mu.Lock()
@@ -301,7 +301,7 @@ func TestBadMachines(t *testing.T) {
 			t.Errorf("%s: %+v", name, m.Status)
 		}
 	}
-	// One that was never reached goes at once; one that does not answer goes when it is abandoned.
+	// A machine that was never reached is removed immediately; one that does not answer, after it is abandoned.
 	for _, name := range []string{"no-secret", "taken", "no-cloud"} {
 		f.remove(name)
 		f.UntilGone(&v1alpha1.OnecloudMachine{}, name)

@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
-// asProgram makes the test program ocadm.
+// asProgram is the variable that makes the test program act as ocadm.
 const asProgram = "OCADM_TEST_PROGRAM"
 
 func runAsProgram() {
@@ -33,18 +33,18 @@ func runAsProgram() {
 	os.Exit(cmd.Execute(ctx, cmd.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.Args[1:]))
 }
 
-// standIn is one of them.
+// standIn is one of the machines.
 type standIn struct {
 	*sshserver.Server
 	machines *machinesTest
 
 	mu sync.Mutex
-	// errors are findings of precheck, broken is how often join loses the connection. What hangs names does not end before the connection does.
+	// findings are those of precheck, broken is how often join loses the connection. The command that hangs names runs until the connection ends.
 	findings string
 	broken   int
 	hangs    string
 	ran      []string
-	// identity is which node it says it is.
+	// identity is the node that it claims to be.
 	identity string
 	// offset is how far its clock is ahead.
 	offset time.Duration
@@ -61,7 +61,7 @@ func (f *machinesTest) server(change ...func(*standIn)) *standIn {
 	return s
 }
 
-// run plays the script of bootstrap data, and that of reset.
+// run plays the script in the bootstrap data, and the reset script.
 func (s *standIn) run(c *sshserver.Call) int {
 	text, _ := io.ReadAll(c.Stdin)
 	what := strings.Trim(strings.TrimPrefix(c.Line, "sh -s --"), " '")
@@ -109,7 +109,7 @@ func (s *standIn) run(c *sshserver.Call) int {
 	return 0
 }
 
-// knows reports whether the cluster has the join token of bootstrap data.
+// knows reports whether the cluster has the join token of the bootstrap data.
 func (f *machinesTest) knows(ctx context.Context, script string) bool {
 	found := tokenInScript.FindStringSubmatch(script)
 	if found == nil {
@@ -119,7 +119,7 @@ func (f *machinesTest) knows(ctx context.Context, script string) bool {
 	return f.Client.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: "bootstrap-token-" + id}, &corev1.Secret{}) == nil
 }
 
-// freed waits until the command is let go; it reports whether that was before the end of the connection.
+// freed waits until the command is released or the connection ends. It reports whether the command was released.
 func (s *standIn) freed(c *sshserver.Call) bool {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -138,7 +138,7 @@ func (s *standIn) freed(c *sshserver.Call) bool {
 	}
 }
 
-// let sets what hangs from now on, "" for nothing.
+// let sets the command that hangs from now on, "" for none.
 func (s *standIn) let(hangs string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

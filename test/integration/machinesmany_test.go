@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// TestManyMachines adds many machines at once of which one is wrong: it is named, and none is added, by a file as by the REST API. OCADM_SWEEP=1 takes 1,000.
+// TestManyMachines adds many machines (1,000 with OCADM_SWEEP=1), one of them invalid, from a file and over the REST API. It is named and none is added.
 func TestManyMachines(t *testing.T) {
 	n := 30
 	if os.Getenv("OCADM_SWEEP") != "" {
@@ -102,7 +102,7 @@ func TestManyMachines(t *testing.T) {
 	}
 }
 
-// TestMachinesGoOn: what befalls a machine while it joins, or its bootstrap data before, does not keep it from joining.
+// TestMachinesGoOn checks that a machine joins whatever happens to it while it joins, or to its bootstrap data before that.
 func TestMachinesGoOn(t *testing.T) {
 	f := newMachinesTest(t)
 	f.operate()
@@ -126,7 +126,7 @@ func TestMachinesGoOn(t *testing.T) {
 	f.EditObject(&v1alpha1.OnecloudMachine{}, "boots", `{"metadata":{"annotations":{"onecloud.yunion.io/retry":"2"}}}`)
 	f.until("boots", in(v1alpha1.MachineRunning))
 
-	// Its bootstrap data expire while it waits: it gets others, and joins with them.
+	// Its bootstrap data expire while it waits. It gets new data and joins with them.
 	waits := f.server()
 	f.machine("waits", waits, func(m *v1alpha1.OnecloudMachine) {
 		m.Annotations = map[string]string{v1alpha1.AnnotationPausedByClusterAPI: ""}
@@ -145,7 +145,7 @@ func TestMachinesGoOn(t *testing.T) {
 	f.EditObject(&v1alpha1.OnecloudMachine{}, "waits", `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":null}}}`)
 	f.until("waits", in(v1alpha1.MachineRunning))
 
-	// Its token is deleted while it waits: the cluster refuses it, it gets another one, and joins with that.
+	// Its token is deleted while it waits. The cluster refuses it, and it joins with a new one.
 	f.machine("refused", f.server(), func(m *v1alpha1.OnecloudMachine) {
 		m.Annotations = map[string]string{v1alpha1.AnnotationPausedByClusterAPI: ""}
 	})

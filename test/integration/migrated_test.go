@@ -14,10 +14,10 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/program"
 )
 
-// migrated is the test of a cloud whose services change their tables.
+// migrated tests a cloud whose services change their tables.
 type migrated struct{ *cloudTest }
 
-// state is how the databases are: their definitions, and the rows of the tables that only a migration changes.
+// state returns the state of the databases: their definitions, and the rows of the tables that only a migration changes.
 func (m migrated) state() (map[string]string, map[string]dump.TableSummary) {
 	m.Helper()
 	definitions, rows := m.Databases(m.DB)
@@ -28,7 +28,7 @@ func (m migrated) state() (map[string]string, map[string]dump.TableSummary) {
 	return definitions, tables
 }
 
-// as fails unless the databases are as they were.
+// as fails unless the databases are unchanged.
 func (m migrated) as(what string, definitions map[string]string, tables map[string]dump.TableSummary) {
 	m.Helper()
 	now, rows := m.state()
@@ -55,8 +55,8 @@ func (m migrated) ends(o *v1alpha1.OnecloudOperation, phase v1alpha1.OperationPh
 	return o
 }
 
-// TestMigratedDatabasesGoBack updates a cloud whose services migrate their tables: a release that is broken leaves everything as it was, a good one
-// moves it, and a rollback brings the tables of before back. What was written in between is saved beside.
+// TestMigratedDatabasesGoBack updates a cloud whose services migrate their tables. A broken release leaves everything unchanged, a good one migrates
+// the tables, and a rollback restores the old ones. It saves separately what was written in between.
 func TestMigratedDatabasesGoBack(t *testing.T) {
 	e := newCloudTest(t, env.Options{Workloads: env.Programs})
 	cr := e.Only("keystone", "region", "glance")

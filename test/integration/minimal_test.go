@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// minimalResource has the four fields of the specification's first example and no other.
+// minimalResource has exactly the four fields of the specification's first example.
 const minimalResource = `
 apiVersion: onecloud.yunion.io/v1alpha1
 kind: OnecloudCluster
@@ -34,8 +34,8 @@ spec:
   region: region0
 `
 
-// TestMinimalResource makes a cloud of the smallest resource. Its public endpoints lead to a node, and stay there when the address of the
-// node changes. At the end its backup runs on schedule.
+// TestMinimalResource creates a cloud from the smallest resource. Its public endpoints lead to a node, and stay when the address of the node changes.
+// At the end its backup runs on schedule.
 func TestMinimalResource(t *testing.T) {
 	e := newCloudTest(t, env.Options{Workloads: env.Programs, Database: &mariadb.Options{Addr: "127.0.0.1:3306"}})
 	e.address("node1", "127.0.0.1")
@@ -64,7 +64,7 @@ func TestMinimalResource(t *testing.T) {
 	e.runsOnSchedule()
 }
 
-// runsOnSchedule gives the backup the shortest schedule: the CronJob controller of Kubernetes makes a Job of it, which ends.
+// runsOnSchedule sets the shortest backup schedule: Kubernetes' CronJob controller creates a Job, which ends.
 func (e *cloudTest) runsOnSchedule() {
 	e.Edit(`{"spec":{"backup":{"disable":false,"schedule":"* * * * *"}}}`)
 	cron := &batchv1.CronJob{}
@@ -83,7 +83,7 @@ func (e *cloudTest) runsOnSchedule() {
 	}
 }
 
-// address gives a node its address, as its kubelet does.
+// address sets the address of a node, as its kubelet does.
 func (e *cloudTest) address(node, address string) {
 	e.Helper()
 	o := &corev1.Node{}

@@ -21,14 +21,14 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// moves is the test of moves of databases that fail, are cancelled or killed.
+// moves tests moves of databases that fail, are cancelled or are killed.
 type moves struct {
 	*programs
 	to       *mariadb.Server
 	password string
 }
 
-// TestMoveDatabaseFails: whatever fails, the cloud ends entirely on the old or entirely on the new server, with all rows.
+// TestMoveDatabaseFails checks that, whatever fails, the cloud ends entirely on the old or entirely on the new server, with all rows.
 func TestMoveDatabaseFails(t *testing.T) {
 	m := &moves{programs: newPrograms(t), to: mariadb.Require(t, mariadb.Options{})}
 	m.password = filepath.Join(m.dir, "password")
@@ -51,7 +51,7 @@ func (m *moves) args(to *mariadb.Server) []string {
 	return []string{"cluster", "move-database", "--database-host", to.Host, "--database-port", strconv.Itoa(to.Port), "--database-password-file", m.password, "--yes"}
 }
 
-// fails moves, and returns the finding.
+// fails runs a move that must fail and returns the finding.
 func (m *moves) fails(args ...string) finding.Finding {
 	m.Helper()
 	_, err := ocadm(m.Env, args...)
@@ -74,7 +74,7 @@ func (m *moves) belongs(to *mariadb.Server) {
 	}
 }
 
-// moved is how the last move ended.
+// moved checks how the last move ended.
 func (m *moves) moved(want v1alpha1.OperationPhase) {
 	m.Helper()
 	var last *v1alpha1.OnecloudOperation
@@ -88,10 +88,10 @@ func (m *moves) moved(want v1alpha1.OperationPhase) {
 	}
 }
 
-// refused: a server that cannot be reached, or cannot be used, stops nothing, and there is no operation.
+// refused checks that with an unreachable or unusable server nothing is stopped and no operation is created.
 func (m *moves) refused() {
 	m.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") // only its port is of interest
+	l, err := net.Listen("tcp", "127.0.0.1:0") // only its port matters
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func (m *moves) refused() {
 	m.belongs(m.DB)
 }
 
-// broken: a copy that fails half-way is taken back.
+// broken checks that a copy that fails halfway is rolled back.
 func (m *moves) broken() {
 	m.Helper()
 	m.SQL(m.DB, "CREATE TABLE keystone.large (id INT PRIMARY KEY, what LONGBLOB)", "INSERT INTO keystone.large VALUES (1, REPEAT('x', 4000000))")
@@ -126,7 +126,7 @@ func (m *moves) broken() {
 	m.SQL(m.to, "SET GLOBAL max_allowed_packet="+packet)
 }
 
-// cancelled: a user ends a move while it copies.
+// cancelled checks that a user can cancel a move while it copies.
 func (m *moves) cancelled() {
 	m.Helper()
 	release := m.holding(m.DB)
@@ -144,7 +144,7 @@ func (m *moves) cancelled() {
 	m.belongs(m.DB)
 }
 
-// killed: kill -9 while it copies. The operator starts the services on the old server.
+// killed kills a move (kill -9) while it copies. The operator starts the services on the old server.
 func (m *moves) killed() {
 	m.Helper()
 	release := m.holding(m.DB)
@@ -161,7 +161,7 @@ func (m *moves) killed() {
 	m.belongs(m.DB)
 }
 
-// forbid lets the API server refuse changes of clouds that a rule in CEL does not hold for.
+// forbid makes the API server reject changes to clouds that violate a CEL rule.
 func (m *moves) forbid(rule, message string) (allow func()) {
 	m.Helper()
 	policy := &admissionv1.ValidatingAdmissionPolicy{}
@@ -194,7 +194,7 @@ func (m *moves) forbid(rule, message string) (allow func()) {
 	return allow
 }
 
-// tries patches the cloud without changing it for good, until the API server refuses that or not: it learns of a policy after a moment.
+// tries dry-runs a patch of the cloud until the API server rejects or accepts it, because a new policy takes effect after a moment.
 func (m *moves) tries(patch string, refused bool) {
 	m.Helper()
 	m.Eventually(func() (bool, string) {
@@ -203,7 +203,7 @@ func (m *moves) tries(patch string, refused bool) {
 	})
 }
 
-// notSwitched: the API server refuses the switch. The services start on the old server.
+// notSwitched checks that, if the API server rejects the switch, the services start on the old server.
 func (m *moves) notSwitched() {
 	m.Helper()
 	other := `{"spec":{"mysql":{"port":1,"movedFrom":"` + m.DB.Host + `"}}}`
@@ -218,7 +218,7 @@ func (m *moves) notSwitched() {
 	m.tries(other, false)
 }
 
-// switched: it fails after the resource was changed. The cloud runs on the new server, and the same command ends the move.
+// switched fails a move after the resource was changed. The cloud runs on the new server, and the same command completes the move.
 func (m *moves) switched() {
 	m.Helper()
 	allow := m.forbid("!has(oldObject.spec.mysql.movedFrom) || has(object.spec.mysql.movedFrom)", "not yet")
@@ -237,7 +237,7 @@ func (m *moves) switched() {
 	m.belongs(m.to)
 }
 
-// queued: a database that is made while a move waits for its turn is moved, too.
+// queued checks that a database created while a move waits for its turn is moved, too.
 func (m *moves) queued() {
 	m.Helper()
 	m.Operation("held", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup, Backup: &v1alpha1.BackupParameters{Place: "elsewhere"}})
@@ -266,7 +266,7 @@ func (m *moves) queued() {
 	}
 }
 
-// sweep is what takes longer: a server of a version that is too old.
+// sweep tests the slower cases: a server whose version is too old.
 func (m *moves) sweep(t *testing.T) {
 	old := mariadb.Require(t, mariadb.Options{Args: []string{"--version=10.1.48-MariaDB"}, RootPassword: m.to.RootPassword})
 	if f := m.fails(m.args(old)...); f.Code != "OCA-7401" || !strings.Contains(f.Cause, "too old") {

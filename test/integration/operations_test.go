@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// makeDatabase makes a database of the cloud with two rows in table t.
+// makeDatabase creates a database of the cloud with two rows in table t.
 func (e *cloudTest) makeDatabase(on *mariadb.Server, name string) {
 	e.Helper()
 	if _, err := e.Admin(on).EnsureDatabase(e.Context(), nil, name); err != nil {
@@ -26,7 +26,7 @@ func (e *cloudTest) makeDatabase(on *mariadb.Server, name string) {
 	e.SQL(on, "CREATE TABLE "+name+".t (id INT PRIMARY KEY)", "INSERT INTO "+name+".t VALUES (1), (2)")
 }
 
-// status writes what a program writes of the operation that it runs.
+// status writes a status as the program that runs the operation would.
 func (e *cloudTest) status(name string, change func(*v1alpha1.OnecloudOperationStatus)) {
 	e.Helper()
 	o := &v1alpha1.OnecloudOperation{}
@@ -38,7 +38,7 @@ func (e *cloudTest) status(name string, change func(*v1alpha1.OnecloudOperationS
 	}
 }
 
-// manyOperations creates more than are kept, and waits until the first are gone.
+// manyOperations creates more operations than are kept, and waits until the first are gone.
 func (e *cloudTest) manyOperations() {
 	e.Helper()
 	const more = 2
@@ -51,8 +51,8 @@ func (e *cloudTest) manyOperations() {
 	e.UntilOperation(fmt.Sprintf("check-%02d", operation.Keep+more-1), env.Ended)
 }
 
-// TestOperations runs operations of a cloud that has no database, on a real API server: the definition refuses what cannot be, the checks
-// report what they find, and the history is bounded.
+// TestOperations runs operations of a cloud without a database, on a real API server: the definition rejects invalid ones, the checks report their
+// findings, and the history is limited.
 func TestOperations(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
 	if err := e.Client.Create(t.Context(), e.CloudAt("127.0.0.1", 1)); err != nil {

@@ -23,7 +23,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// TestInstallation installs a whole cloud, whose services run as processes. The parts only look at it: each may run alone.
+// TestInstallation installs a complete cloud, whose services run as programs. The subtests only read, so each may run alone.
 func TestInstallation(t *testing.T) {
 	e := newCloudTest(t, env.Options{Workloads: env.Programs})
 	e.install()
@@ -72,7 +72,7 @@ func (e *cloudTest) install() {
 	}
 }
 
-// defaults: "kubectl edit" shows every service filled in, and "kubectl get oc" its columns.
+// defaults checks that "kubectl edit" shows every service filled in, and "kubectl get oc" its columns.
 func (e *cloudTest) defaults() {
 	cr := e.Cloud()
 	const image = "registry.cn-beijing.aliyuncs.com/yunionio/keystone:v4.0.4"
@@ -94,7 +94,7 @@ func (e *cloudTest) defaults() {
 	}
 }
 
-// table is what kubectl get oc asks for.
+// table returns the table that kubectl get oc requests.
 func (e *cloudTest) table() metav1.Table {
 	e.Helper()
 	config := e.Cluster.Config(harness.Admin)
@@ -120,7 +120,7 @@ func (e *cloudTest) table() metav1.Table {
 	return table
 }
 
-// TestUnchangedCloudCostsNothing: a touched cloud is reconciled, and nobody is asked anything.
+// TestUnchangedCloudCostsNothing checks that the reconcile of a touched cloud sends no requests.
 func TestUnchangedCloudCostsNothing(t *testing.T) {
 	installed(t, env.Options{}, env.Small...).costsNothing()
 }
@@ -133,14 +133,14 @@ func (e *cloudTest) costsNothing() {
 		e.Edit(`{"metadata":{"annotations":{"test/touched":"1"}}}`)
 		e.UntilQuiet(before)
 	})
-	// The recorder of events works in its own time: what it still mentions the installation does not belong to this pass.
+	// The recorder of events works asynchronously: events of the installation that it still writes do not count.
 	asked := w.Asked()
 	if len(asked) > 0 || len(w.Outside()) > 0 {
 		e.Errorf("%s\n%v\n%v\nstatus:%s", w, asked, w.Outside(), cmp.Diff(was.Status, e.Cloud().Status))
 	}
 }
 
-// TestRestartedOperatorChangesNothing: a new operator reads, and writes nothing but its lease.
+// TestRestartedOperatorChangesNothing checks that a new operator only reads, and writes nothing except its lease.
 func TestRestartedOperatorChangesNothing(t *testing.T) {
 	e := installed(t, env.Options{}, env.Small...)
 	began := time.Now()
@@ -161,7 +161,7 @@ func TestRestartedOperatorChangesNothing(t *testing.T) {
 	}
 }
 
-// TestDriftIsHealedWithOneWrite: a user sets an image by hand on a Deployment.
+// TestDriftIsHealedWithOneWrite changes the image of a Deployment by hand.
 func TestDriftIsHealedWithOneWrite(t *testing.T) {
 	e := installed(t, env.Options{}, env.Small...)
 	d := &appsv1.Deployment{}
@@ -186,8 +186,8 @@ func TestDriftIsHealedWithOneWrite(t *testing.T) {
 	}
 }
 
-// TestDeletedObjectsComeBackWithOneWrite: a user deletes objects of the cloud. A loaded API server reports that a Service is deleted before it gives its port back:
-// it refuses a write in that moment, which is repeated.
+// TestDeletedObjectsComeBackWithOneWrite deletes objects of the cloud. A busy API server reports the deletion of a Service before it releases its
+// port. A write in that moment is rejected and repeated.
 func TestDeletedObjectsComeBackWithOneWrite(t *testing.T) {
 	e := installed(t, env.Options{}, env.Small...)
 	for _, o := range []client.Object{&appsv1.Deployment{}, &corev1.Service{}, &corev1.Secret{}} {
@@ -214,7 +214,7 @@ func TestDeletedObjectsComeBackWithOneWrite(t *testing.T) {
 	}
 }
 
-// TestPeoplesOptionsAreKept: a person edits the ConfigMap of a service: one option of his own, and one of ours.
+// TestPeoplesOptionsAreKept edits the ConfigMap of a service by hand: a custom option, and one of the operator's.
 func TestPeoplesOptionsAreKept(t *testing.T) {
 	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "region")
 	before := e.Deployments()["region"].Spec.Template.Annotations[v1alpha1.AnnotationConfigHash]
@@ -248,7 +248,7 @@ func TestPeoplesOptionsAreKept(t *testing.T) {
 	if cm.Data["keep_deleted_snapshot_days"] != "7" || cm.Data["request_worker_count"] != "16" {
 		e.Errorf("the options are %q and %q", cm.Data["keep_deleted_snapshot_days"], cm.Data["request_worker_count"])
 	}
-	// A service takes the stored value, whatever its file says: the change must be there, too.
+	// A service uses the stored value, whatever its file says. So the stored value must change as well.
 	id, _ := e.identity()
 	stored, err := id.GetServiceConfig(e.Context(), "region2")
 	if err != nil {
@@ -259,7 +259,7 @@ func TestPeoplesOptionsAreKept(t *testing.T) {
 	}
 }
 
-// TestDisabledComponentKeepsItsData: glance goes and comes back; its database stays.
+// TestDisabledComponentKeepsItsData disables and enables glance; its database stays.
 func TestDisabledComponentKeepsItsData(t *testing.T) {
 	e := installed(t, env.Options{}, env.Small...)
 	e.Edit(`{"spec":{"glance":{"disable":true}}}`)
@@ -284,7 +284,7 @@ func TestDisabledComponentKeepsItsData(t *testing.T) {
 	}
 }
 
-// TestCrashIsReportedAndHeals: an option that a person accepts and the service refuses makes it Degraded with the reason; without it, it recovers.
+// TestCrashIsReportedAndHeals sets an option that a service rejects at its start. It becomes Degraded with the reason, and recovers without the option.
 func TestCrashIsReportedAndHeals(t *testing.T) {
 	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "region", "logger")
 	cm := &corev1.ConfigMap{}
@@ -297,7 +297,7 @@ func TestCrashIsReportedAndHeals(t *testing.T) {
 	e.UntilReady()
 }
 
-// TestUpgradeMovesEveryService: spec.version moves every service that has no version of its own.
+// TestUpgradeMovesEveryService checks that spec.version moves every service that has no version of its own.
 func TestUpgradeMovesEveryService(t *testing.T) {
 	e := installed(t, env.Options{})
 	began := time.Now()

@@ -19,8 +19,8 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// TestInvalidOptionIsReportedAndChangesNothing: what a service would not take is reported before anything rolls; corrected, it rolls once, and the identity service,
-// whose values win, has it too.
+// TestInvalidOptionIsReportedAndChangesNothing checks that an invalid option is reported before anything rolls. After a correction the service rolls
+// once, and the identity service, whose values take precedence, has the option too.
 func TestInvalidOptionIsReportedAndChangesNothing(t *testing.T) {
 	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "region")
 	before := e.Deployments()["region"]
@@ -59,13 +59,13 @@ func TestInvalidOptionIsReportedAndChangesNothing(t *testing.T) {
 		"region2": {"default_bandwidth": "2000", "default_mtu": "1400", "request_worker_count": "32"}, "common": {"time_zone": "UTC"},
 	})
 
-	// Once the keys are gone, so are the stored values, and the service has its own default again.
+	// After the keys are removed, the stored values are gone as well, and the service uses its own default again.
 	prints(e.Env, "default_bandwidth", "component", "options", "unset", "region", "default_bandwidth", "time_zone")
 	e.UntilRolled("default-region", before.Generation+1)
 	e.UntilReady()
 	e.stores(map[string]map[string]string{"region2": {"default_bandwidth": "<nil>", "default_mtu": "1400"}, "common": {"time_zone": "<nil>"}})
 
-	// The command refuses what the service would not take, and changes nothing that is as asked for.
+	// The command rejects an option that the service would not accept, and changes nothing that is already set.
 	if _, err := ocadm(e.Env, "component", "options", "set", "region", "default_mtu=1500", "default_bandwdth=1"); err == nil {
 		e.Error("an unknown option was set")
 	}
@@ -77,7 +77,7 @@ func TestInvalidOptionIsReportedAndChangesNothing(t *testing.T) {
 	e.keystoneStartsWithWhatIsSet()
 }
 
-// keystoneStartsWithWhatIsSet: keystone reads its own store when it starts, so that is changed before its one roll.
+// keystoneStartsWithWhatIsSet checks that keystone's stored options are changed before its one roll, because keystone reads them when it starts.
 func (e *cloudTest) keystoneStartsWithWhatIsSet() {
 	e.Helper()
 	cm := &corev1.ConfigMap{}
@@ -97,7 +97,7 @@ func (e *cloudTest) keystoneStartsWithWhatIsSet() {
 	}
 }
 
-// stores compares options with those that the identity service stores, by record; "<nil>" is an option that it does not store.
+// stores compares options with those that the identity service stores, by record; "<nil>" means that an option is not stored.
 func (e *cloudTest) stores(records map[string]map[string]string) {
 	e.Helper()
 	id, _ := e.identity()
@@ -114,7 +114,7 @@ func (e *cloudTest) stores(records map[string]map[string]string) {
 	}
 }
 
-// waitTells: a wait for a cloud that waits for a person ends long before its time is up, and says what is to be done.
+// waitTells checks that waiting for a cloud that needs a user's action ends long before the timeout and reports the remedy.
 func (e *cloudTest) waitTells(remedy string) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.Context(), env.Patience)
@@ -127,7 +127,7 @@ func (e *cloudTest) waitTells(remedy string) {
 	}
 }
 
-// untilInvalid waits until a component says what is wrong with its options, and returns all it says.
+// untilInvalid waits until a component reports invalid options, and returns the message.
 func (e *cloudTest) untilInvalid(name, says string) string {
 	e.Helper()
 	var message string

@@ -23,7 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// ranBy are commands of the pages that need machines, a bucket or more time than there is here, with the test that runs them.
+// ranBy maps commands of the pages that need machines, a bucket or more time to the tests that run them.
 var ranBy = map[string]string{
 	"age-keygen -o key.txt":                                                                                     "TestDisaster",
 	"ocadm cluster update --version v4.0.4 --rehearse --wait":                                                   "TestRehearsal",
@@ -41,7 +41,7 @@ var (
 	comment = regexp.MustCompile(` +#.*`)
 )
 
-// commandsOf are the command lines in the fenced blocks of a page, in order.
+// commandsOf returns the command lines in the fenced blocks of a page, in order.
 func commandsOf(t *testing.T, page string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", page))
@@ -94,7 +94,7 @@ func TestCommandsOfPages(t *testing.T) {
 	}
 }
 
-// testsOf are the names of all tests.
+// testsOf returns the names of all tests.
 func testsOf(t *testing.T) (names []string) {
 	t.Helper()
 	name := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
@@ -114,14 +114,14 @@ func testsOf(t *testing.T) (names []string) {
 	return names
 }
 
-// pageTest is the cloud that the commands are for.
+// pageTest holds the cloud for the commands.
 type pageTest struct {
 	*programs
-	// from is the release that the last update came from.
+	// from is the release before the last update.
 	from int
 }
 
-// run runs a command with values in place of the examples.
+// run runs a command with real values in place of the examples.
 func (p *pageTest) run(t *testing.T, line string) {
 	t.Helper()
 	t.Log(line)
@@ -140,7 +140,7 @@ func (p *pageTest) run(t *testing.T, line string) {
 	}
 	line, _, _ = strings.Cut(line, " | ")
 	if strings.Contains(line, " backup restore ") {
-		line += " --yes" // nobody confirms here
+		line += " --yes" // there is no terminal to confirm
 	}
 	if rest, is := strings.CutPrefix(line, "kubectl "); is {
 		if out, err := p.Cluster.Kubectl(p.Context(), words(rest)...); err != nil {
@@ -161,7 +161,7 @@ func (p *pageTest) run(t *testing.T, line string) {
 	}
 }
 
-// words are the words of a command line with single quotes.
+// words returns the words of a command line with single quotes.
 func words(line string) (out []string) {
 	for i, part := range strings.Split(line, "'") {
 		if i%2 == 0 {
@@ -173,7 +173,7 @@ func words(line string) (out []string) {
 	return out
 }
 
-// ocadm runs the program. One that follows ends when it has shown something.
+// ocadm runs the program. A command that follows is ended after its first output.
 func (p *pageTest) ocadm(t *testing.T, args []string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(p.Context())
@@ -191,7 +191,7 @@ func (p *pageTest) ocadm(t *testing.T, args []string) {
 	}
 	err := c.ExecuteContext(ctx)
 	if l := finding.Of(err); len(l) > 0 && l[0].Code == "OCA-7066" && args[1] == "rollback" && !slices.Contains(args, "--restore-databases") {
-		return // services of the next release have changed their tables: the page says that it is refused then, and what to do
+		return // services of the next release have changed their tables: the page says that this is refused, and what to do
 	}
 	if err != nil && !(watches && out.Len() > 0) {
 		t.Fatalf("ocadm %s: %v\n%s%s", strings.Join(args, " "), err, out.String(), story.String())
@@ -205,7 +205,7 @@ func (w writing) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// settled waits until the operation that a command asked for has ended.
+// settled waits until the requested operation has ended.
 func (p *pageTest) settled() {
 	p.Helper()
 	p.Eventually(func() (bool, string) {
@@ -231,7 +231,7 @@ func (p *pageTest) waiting() string {
 	return o.Name
 }
 
-// latest is the name of an operation that has ended.
+// latest returns the name of an operation that has ended.
 func (p *pageTest) latest() string {
 	p.Helper()
 	for _, o := range p.Operations() {
@@ -242,7 +242,7 @@ func (p *pageTest) latest() string {
 	return "none"
 }
 
-// file is the latest backup in the directory.
+// file returns the latest backup in the directory.
 func (p *pageTest) file() string {
 	p.Helper()
 	list, err := backup.List(p.Context(), backup.Dir(p.dir))
@@ -255,7 +255,7 @@ func (p *pageTest) file() string {
 	return filepath.Join(p.dir, list[0].Name)
 }
 
-// unpacks does what the page does without ocadm. The library of age plays its program.
+// unpacks performs the page's steps without ocadm, with age's library in place of its program.
 func (p *pageTest) unpacks(t *testing.T, line string) {
 	t.Helper()
 	text, err := os.ReadFile(p.key)

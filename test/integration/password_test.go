@@ -15,8 +15,8 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// TestAdministratorsPasswordStaysWhatPeopleMadeOfIt: what people make of the administrator's password outlives a restart of the identity service. A password that is put
-// into the Secret is taken, with one roll of its pods.
+// TestAdministratorsPasswordStaysWhatPeopleMadeOfIt checks that a change of the administrator's password by users survives a restart of the identity
+// service. A password written to the Secret is applied with one roll of its pods.
 func TestAdministratorsPasswordStaysWhatPeopleMadeOfIt(t *testing.T) {
 	e := installed(t, env.Options{Workloads: env.Programs}, "keystone")
 	id, snapshot := e.identity()
@@ -62,7 +62,7 @@ func TestAdministratorsPasswordStaysWhatPeopleMadeOfIt(t *testing.T) {
 	e.Rest()
 }
 
-// rolled does something and waits until the pods of a Deployment were exchanged for it, once.
+// rolled calls do and waits until the pods of a Deployment have been replaced, once.
 func (e *cloudTest) rolled(name string, do func()) {
 	e.Helper()
 	d := &appsv1.Deployment{}

@@ -24,7 +24,7 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// programs is the test of real processes that run operations: those of pods, and commands that are killed.
+// programs tests operations in real processes: those of pods, and commands that are killed.
 type programs struct {
 	*cloudTest
 	jobs      *env.JobPods
@@ -57,7 +57,7 @@ func (p *programs) operate(change ...func(*env.Launch)) {
 	p.StartOperator(append(change, func(l *env.Launch) { l.Options.Image = "registry.example.org/ocadm:v0" })...)
 }
 
-// holding keeps a table locked: what reads or drops it waits until release is called. A process is stopped there at a known place.
+// holding locks a table, so that reads and drops of it wait until release is called. It stops a process at a known point.
 func (p *programs) holding(db *mariadb.Server) (release func()) {
 	p.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(p.Context()))
@@ -96,7 +96,7 @@ func (p *programs) waits(db *mariadb.Server) {
 	})
 }
 
-// process is ocadm as a process of its own.
+// process is ocadm in a separate process.
 type process struct {
 	*exec.Cmd
 	said bytes.Buffer
@@ -121,7 +121,7 @@ func (p *programs) start(args ...string) *process {
 	return c
 }
 
-// running is the operation with an action that has begun.
+// running returns the name of the running operation with an action.
 func (p *programs) running(action string) string {
 	p.Helper()
 	name := ""
@@ -136,7 +136,7 @@ func (p *programs) running(action string) string {
 	return name
 }
 
-// lost lets an operator take over that waits shortly for the sign of a program that is gone, and returns what it made of the operation.
+// lost replaces the operator by one with a short timeout for signs of life from a program, and returns the resulting operation.
 func (p *programs) lost(name string) *v1alpha1.OnecloudOperation {
 	p.Helper()
 	p.StopOperator()
@@ -156,7 +156,7 @@ func (p *programs) stopped() bool {
 	return p.Cloud().Annotations[v1alpha1.AnnotationPaused] == "true"
 }
 
-// parts are the files of backups that are not complete.
+// parts returns the files of incomplete backups.
 func (p *programs) parts(dir string) []string {
 	p.Helper()
 	all, err := os.ReadDir(dir)
@@ -172,7 +172,7 @@ func (p *programs) parts(dir string) []string {
 	return out
 }
 
-// TestPrograms: a backup that the API server is asked for is made by a pod; commands that are killed leave nothing behind, and can be repeated.
+// TestPrograms checks that a pod makes a backup requested through the API server, and that killed commands leave nothing behind and can be repeated.
 func TestPrograms(t *testing.T) {
 	p := newPrograms(t)
 	p.asked()
@@ -180,7 +180,7 @@ func TestPrograms(t *testing.T) {
 	p.killedRestore()
 }
 
-// asked: without a schedule it is refused; with one the annotation, and an operation made by hand, each start a pod that makes the backup.
+// asked checks that a backup requested without a schedule is refused, and that with one the annotation and a new operation each start a pod that makes it.
 func (p *programs) asked() {
 	p.Helper()
 	p.Operation("refused", v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionBackup})
@@ -236,12 +236,12 @@ func (p *programs) asked() {
 	if *job.Spec.BackoffLimit != 0 {
 		p.Errorf("%+v", job.Spec)
 	}
-	if parts := p.parts(p.jobs.Dir); len(parts) != 0 { // that of the pod that was killed, the next one has removed
+	if parts := p.parts(p.jobs.Dir); len(parts) != 0 { // the next one has removed that of the killed pod
 		p.Errorf("%q", parts)
 	}
 }
 
-// killedBackup: kill -9 of a command that writes a file. Half of it is never listed, the next backup removes it.
+// killedBackup kills (kill -9) a command that is writing a file. The partial file is never listed, and the next backup removes it.
 func (p *programs) killedBackup() {
 	p.Helper()
 	args := []string{"cluster", "backup", "create", "--to", p.dir, "--recipient", p.recipient}
@@ -269,8 +269,8 @@ func (p *programs) killedBackup() {
 	}
 }
 
-// killedRestore: kill -9 of a restore. Before it replaces databases the operator starts the services again; after that they stay stopped, and the same
-// command brings the cloud back.
+// killedRestore kills (kill -9) a restore. Before it replaces databases, the operator starts the services again. After that they stay stopped, and
+// the same command restores the cloud.
 func (p *programs) killedRestore() {
 	p.Helper()
 	list, err := backup.List(p.Context(), backup.Dir(p.dir))

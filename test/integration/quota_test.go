@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// TestPodQuota: a quota refuses a pod, not an object of ours. The component says so, the others go on, and it comes once the quota allows.
+// TestPodQuota tests a quota that rejects a pod. The component reports it, the others continue, and the pod is created when the quota allows.
 func TestPodQuota(t *testing.T) {
 	e := newCloudTest(t, env.Options{Workloads: env.Pods})
 	cr := e.Only("keystone", "region", "glance", "yunionconf")

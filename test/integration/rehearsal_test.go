@@ -33,11 +33,11 @@ const (
 	rehearsalTo   = "v4.0.4" // with new columns, a renamed one and a migration of data
 )
 
-// withDatabases are the components of the cloud that have some; yunionconf makes its tables when it starts.
+// withDatabases lists the components of the cloud that have databases; yunionconf creates its tables when it starts.
 var withDatabases = []string{"glance", "keystone", "logger", "region", "yunionconf"}
 
-// TestRehearsal rehearses an update: every migration runs, on copies, by the programs of the new release and with the privileges of an account that
-// can see nothing else. Then programs of that release are broken in each way, and the rehearsal names each of them.
+// TestRehearsal rehearses an update. The programs of the new release run every migration on copies, with an account that can access nothing else.
+// Then programs of that release are broken in each way, and the rehearsal names them.
 func TestRehearsal(t *testing.T) {
 	e := newCloudTest(t, env.Options{Workloads: env.Programs, Database: &mariadb.Options{GeneralLog: true, Args: []string{"--max-connections=2000"}}})
 	cr := e.Only(append([]string{"scheduler"}, withDatabases...)...)
@@ -58,7 +58,7 @@ func TestRehearsal(t *testing.T) {
 	for _, one := range []struct {
 		broken map[string]program.Failure
 		failed []string
-		// skipped are those that cannot be tried without an identity service.
+		// skipped means that some components cannot be tried without an identity service.
 		skipped bool
 	}{
 		{map[string]program.Failure{"region": program.InMigration, "glance": program.InMigration, "logger": program.WhenReady}, []string{"glance", "region"}, false},
@@ -77,7 +77,7 @@ func TestRehearsal(t *testing.T) {
 	r.survives()
 }
 
-// rehearse runs the command, and checks that it has changed nothing and left nothing.
+// rehearse runs the command, and checks that it has changed nothing and left nothing behind.
 func (r *rehearsed) rehearse() (results map[string]v1alpha1.Rehearsed, o v1alpha1.OnecloudOperation, err error) {
 	r.Helper()
 	from, statements := r.Mark(), len(r.statements())
@@ -109,7 +109,7 @@ func (r *rehearsed) passes() {
 			r.Errorf("%+v", one)
 		}
 	}
-	// A renamed column and a migration of data show that it was the new release.
+	// The migration of data shows that it was the new release.
 	if !slices.ContainsFunc(r.statements(), func(s mariadb.Statement) bool { return strings.Contains(s.Text, "guest_isolated_devices_tbl") }) {
 		r.Error("region has not migrated its data")
 	}
@@ -149,7 +149,7 @@ func (r *rehearsed) survives() {
 	r.nothingLeft()
 }
 
-// untouched checks what was asked of the API server and of the database server.
+// untouched checks the requests to the API server and the statements on the database server.
 func (r *rehearsed) untouched(from harness.Mark, statements int, operation string) {
 	r.Helper()
 	for _, q := range r.Requests(from, harness.Filter{User: env.OperatorUser}) {
@@ -173,8 +173,8 @@ var (
 	defining  = regexp.MustCompile(`(?i)^\s*(create|alter|drop|truncate|rename)\b`)
 )
 
-// judgeStatements: the programs of the rehearsal connect to copies alone. The administrator changes nothing but copies, their account and who owns
-// them. The services of the cloud go on: they issue tokens, and change no table's definition.
+// judgeStatements checks that the programs of the rehearsal connect only to copies, that the administrator changes only copies, their account and the
+// records of owners, and that the running services only issue tokens and change no table's definition.
 func (r *rehearsed) judgeStatements(all []mariadb.Statement) {
 	r.Helper()
 	users, in := map[int]string{}, map[int]string{}
@@ -182,7 +182,7 @@ func (r *rehearsed) judgeStatements(all []mariadb.Statement) {
 	for _, s := range all {
 		if m := connected.FindStringSubmatch(s.Text); s.Command == "Connect" && m != nil {
 			users[s.Thread], in[s.Thread] = m[1], m[2]
-			if scratch := strings.HasPrefix(m[1], "ocadm_scratch_"); scratch && m[2] != "" && !strings.HasPrefix(m[2], "ocadm_scratch_") { // "": the login is tried
+			if scratch := strings.HasPrefix(m[1], "ocadm_scratch_"); scratch && m[2] != "" && !strings.HasPrefix(m[2], "ocadm_scratch_") { // "" tests the login
 				r.Errorf("a program of the rehearsal connects to %q", m[2])
 			} else if scratch {
 				migrated = true
@@ -221,7 +221,7 @@ func (r *rehearsed) statements() []mariadb.Statement {
 	return all
 }
 
-// nothingLeft looks for what a rehearsal makes.
+// nothingLeft checks that nothing that a rehearsal creates is left.
 func (r *rehearsed) nothingLeft() {
 	r.Helper()
 	if out := r.SQL(r.DB, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME LIKE 'ocadm\\_scratch%'",
@@ -240,7 +240,7 @@ func (r *rehearsed) nothingLeft() {
 	}
 }
 
-// examine sums up the tables of the cloud, but for that of the tokens.
+// examine returns a summary of the cloud's tables, except the table of tokens.
 func (r *rehearsed) examine() dump.Summary {
 	r.Helper()
 	_, sum := r.Databases(r.DB)

@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// TestOlderReleases installs a cloud of a v3 release and moves it up to v4: each release becomes Ready with just the components it has.
+// TestOlderReleases installs a cloud of a v3 release and updates it to v4. Each release becomes Ready with exactly its own components.
 func TestOlderReleases(t *testing.T) {
 	e := newCloudTest(t, env.Options{Workloads: env.Programs})
 	e.StartOperator()
@@ -61,7 +61,7 @@ func TestOlderReleases(t *testing.T) {
 	e.disabled(map[string]string{"llm": "", "host-sdnagent": "", "aiproxy": "first in v4.0.4"})
 }
 
-// disabled compares components with the reason why they are off, "" if they are on.
+// disabled compares components with the reason why they are disabled, "" if they are enabled.
 func (e *cloudTest) disabled(want map[string]string) {
 	e.Helper()
 	var wrong []string

@@ -25,7 +25,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// TestOptionalComponentsComeAndGo: the backup, a CronJob, comes and goes, and so does the console with its Ingress.
+// TestOptionalComponentsComeAndGo enables and disables the backup, a CronJob, and the console with its Ingress.
 func TestOptionalComponentsComeAndGo(t *testing.T) {
 	e := installed(t, env.Options{}, append([]string{"backup"}, env.Small...)...)
 	e.Edit(`{"spec":{"profile":"ha","backup":{"disable":false},"web":{"disable":true}}}`)
@@ -40,9 +40,9 @@ func TestOptionalComponentsComeAndGo(t *testing.T) {
 	e.UntilReady()
 }
 
-// seldom reports whether a permission is not used in an ordinary life; TestSeldomRights uses it. What is listed at once elsewhere is streamed by
-// a watch of this API server; passwords are updated when a release adds some; the finalizers are asked for by an admission plugin; a bare
-// pod is one of the earlier operator's etcd, or of a rehearsal (TestRehearsal); a definition is updated when it is an earlier one.
+// seldom reports whether a permission is not used in normal operation; TestSeldomRights uses it. This API server streams lists with a watch;
+// passwords are updated if a release adds some; an admission plugin requires the finalizers; a bare pod belongs to the earlier operator's etcd or to
+// a rehearsal (TestRehearsal); a definition is updated if it is outdated.
 func seldom(right string) bool {
 	return strings.HasPrefix(right, "list ") || right == "patch apiextensions.k8s.io/customresourcedefinitions" || right == "update secrets" || right == "delete pods" ||
 		right == finalizers
@@ -54,16 +54,16 @@ func elsewhere(right string) bool {
 		!strings.HasPrefix(right, "watch ") || strings.HasSuffix(right, " batch/jobs")
 }
 
-// series is set if one reconcile reports two things of one kind about a cloud. The adoption of a cloud may; an ordinary reconcile need not.
+// series is used if one reconcile reports two events of one kind about a cloud. An adoption may do that; a normal reconcile need not.
 const series = "patch events.k8s.io/events"
 
 const finalizers = "update onecloud.yunion.io/onecloudclusters/finalizers"
 
-// everybody are requests that Kubernetes allows every account (system:basic-user, system:discovery).
+// everybody lists requests that Kubernetes allows to every account (system:basic-user, system:discovery).
 var everybody = []string{"create authorization.k8s.io/selfsubjectaccessreviews"}
 
-// TestOperatorUsesExactlyItsRights lets the operator do everything that it does in the ordinary life of a cloud, and compares the permissions that
-// it used with those that it has, both ways.
+// TestOperatorUsesExactlyItsRights makes the operator do everything that it does in the normal life of a cloud, and compares the permissions used
+// with those granted, both ways.
 func TestOperatorUsesExactlyItsRights(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
 	from := e.Mark()
@@ -101,18 +101,18 @@ func TestOperatorUsesExactlyItsRights(t *testing.T) {
 	}
 }
 
-// used are the permissions that requests took. One that was refused is a failure.
+// used returns the permissions that requests needed. A rejected request is a failure.
 func (e *cloudTest) used(requests []harness.Request) map[string]string {
 	used := map[string]string{}
 	for _, q := range requests {
 		if q.Resource == "" || q.Code == 401 {
-			continue // which kinds there are is for everybody to ask
+			continue // every account may list the API's resources
 		}
 		if q.Code == 403 {
 			e.Errorf("refused: %s", q)
 		}
 		used[right(q.Verb, q.Group, ofKind(q.Resource, q.Subresource))] = q.String()
-		if q.Verb == "patch" && q.Code == 201 { // an apply that creates takes both
+		if q.Verb == "patch" && q.Code == 201 { // an apply that creates needs both
 			used[right("create", q.Group, q.Resource)] = q.String()
 		}
 	}
@@ -122,9 +122,9 @@ func (e *cloudTest) used(requests []harness.Request) map[string]string {
 	return used
 }
 
-// TestSeldomRights runs the operator where it takes the permissions that it does not take elsewhere: with a namespace that was deleted, on an API server that does not stream
-// lists and minds who may keep the owner of an object, and over a Secret of passwords that lacks some. There is no database: the cloud
-// gets no further than its first objects.
+// TestSeldomRights runs the operator where it needs the permissions that it does not need elsewhere: with a deleted namespace, on an API server that
+// does not stream lists and checks who may set an owner reference that blocks deletion, and with a Secret that lacks some passwords. There is no
+// database: the cloud gets only its first objects.
 func TestSeldomRights(t *testing.T) {
 	e := newCloudTest(t, env.Options{APIServer: []string{
 		"--feature-gates=WatchList=false", "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
@@ -147,7 +147,7 @@ func TestSeldomRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.Create(etcd)
-	e.StartOperator(func(l *env.Launch) { l.Options.Namespaces = []string{"gone", namespace} }) // nobody gave it permissions in the first
+	e.StartOperator(func(l *env.Launch) { l.Options.Namespaces = []string{"gone", namespace} }) // nothing granted it permissions in the first
 	e.UntilThere(&corev1.ConfigMap{}, "default-region")
 	e.UntilGone(&corev1.Pod{}, etcd.Name)
 	if pw := string(e.Credentials()["keystone.database-password"]); pw != "from-before" {
@@ -161,7 +161,7 @@ func TestSeldomRights(t *testing.T) {
 			t.Errorf("not used here either: %s", g)
 		}
 	}
-	// Without that right the plugin refuses what has an owner.
+	// Without that permission the plugin rejects objects with an owner.
 	roles := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "onecloud-operator"}}
 	e.Get(roles, roles.Name)
 	roles.Rules = slices.DeleteFunc(roles.Rules, func(rule rbacv1.PolicyRule) bool {
@@ -190,7 +190,7 @@ func ofKind(name, sub string) string {
 	return strings.TrimSuffix(name+"/"+sub, "/")
 }
 
-// narrowEnough reports whether the operator may have a permission in the whole cluster.
+// narrowEnough reports whether the operator may have a cluster-wide permission.
 func narrowEnough(rule rbacv1.PolicyRule) bool {
 	switch {
 	case slices.Equal(rule.Resources, []string{"nodes"}):
@@ -202,10 +202,10 @@ func narrowEnough(rule rbacv1.PolicyRule) bool {
 	return false
 }
 
-// granted are the permissions that Roles give the operator. Those in the whole cluster must be narrowEnough.
+// granted returns the permissions that Roles grant the operator. Cluster-wide ones must be narrowEnough.
 func (e *cloudTest) granted() map[string]bool { return e.grantedTo("onecloud-operator", narrowEnough) }
 
-// grantedTo are the permissions of an account. Those in the whole cluster must be narrow.
+// grantedTo returns the permissions of an account. Cluster-wide ones must be narrow.
 func (e *cloudTest) grantedTo(account string, narrow func(rbacv1.PolicyRule) bool) map[string]bool {
 	e.Helper()
 	out := map[string]bool{}

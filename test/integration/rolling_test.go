@@ -53,7 +53,7 @@ func (f *fleet) ready(name string, is corev1.ConditionStatus) {
 	setReady(f.t, f.c, name, is)
 }
 
-// setReady sets whether a node is Ready, and its pods with it; like the node controller, it taints a node that is lost.
+// setReady sets whether a node and its pods are Ready. Like the node controller, it taints a lost node.
 func setReady(t *testing.T, c client.Client, name string, is corev1.ConditionStatus) {
 	t.Helper()
 	report := func(o client.Object, kind string) {
@@ -81,8 +81,7 @@ func setReady(t *testing.T, c client.Client, name string, is corev1.ConditionSta
 	}
 }
 
-// follow does what the operator does about a rollout, at each change of a pod, until done. It fails when two of the nodes that are Ready
-// are without an available pod at once.
+// follow acts as the operator during a rollout, at each change of a pod, until done returns true. It fails if two Ready nodes have no available pod at the same time.
 func (f *fleet) follow(what string, done func(*appsv1.DaemonSet, status.Seen) bool) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), env.Patience)
@@ -108,7 +107,7 @@ func (f *fleet) follow(what string, done func(*appsv1.DaemonSet, status.Seen) bo
 		if want := 1 + int(status.Absent(ds, s)); ds.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.IntValue() != want {
 			ds.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = new(intstr.FromInt(want))
 			if err := f.c.Update(ctx, ds); err != nil {
-				f.t.Logf("%s: %v", what, err) // it has changed meanwhile; its watch brings the next try
+				f.t.Logf("%s: %v", what, err) // it has changed meanwhile; the watch triggers another try
 			}
 		}
 		select {
@@ -120,7 +119,7 @@ func (f *fleet) follow(what string, done func(*appsv1.DaemonSet, status.Seen) bo
 	}
 }
 
-// down are the Ready nodes without a pod that is ready.
+// down returns the Ready nodes without a ready pod.
 func (f *fleet) down(s status.Seen) (names []string) {
 	for _, n := range s.Nodes {
 		if n.Ready && !slices.ContainsFunc(s.Pods, func(p corev1.Pod) bool { return p.Spec.NodeName == n.Name && p.DeletionTimestamp == nil && isUp(p) }) {
@@ -136,8 +135,8 @@ func isUp(p corev1.Pod) bool {
 	})
 }
 
-// TestOneNodeAtATime: under Kubernetes' own controller a rollout passes over a node that was lost before it, one node after another, and
-// includes that node once it is back.
+// TestOneNodeAtATime checks that under Kubernetes' own controller a rollout skips a node that was lost before, updates the others one at a time, and
+// includes the lost node once it is back.
 func TestOneNodeAtATime(t *testing.T) {
 	cluster := harness.Require(t, harness.Options{})
 	if err := cluster.StartControllerManager(t.Context()); err != nil {

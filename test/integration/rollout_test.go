@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// TestPausedComponentIsLeftAlone: what a person changes in a paused component survives, and goes when it is no longer paused. The others go on.
+// TestPausedComponentIsLeftAlone checks that a user's change in a paused component stays until it is no longer paused, and that the others continue.
 func TestPausedComponentIsLeftAlone(t *testing.T) {
 	e := installed(t, env.Options{}, env.Small...)
 	const mine = "example.com/mine:v1"
@@ -36,8 +36,8 @@ func TestPausedComponentIsLeftAlone(t *testing.T) {
 	e.UntilReady()
 }
 
-// TestFixGetsThroughFailedRollout: keystone, which everything comes after, gets an option with which it does not start. The way back and a new release get
-// through, though that rollout has failed and nothing can be asked of keystone.
+// TestFixGetsThroughFailedRollout sets an option with which keystone, on which everything depends, does not start. A revert and a new release are
+// applied, although that rollout has failed and keystone does not answer.
 func TestFixGetsThroughFailedRollout(t *testing.T) {
 	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "logger")
 	cm := &corev1.ConfigMap{}
@@ -46,7 +46,7 @@ func TestFixGetsThroughFailedRollout(t *testing.T) {
 	e.UntilComponent("keystone", func(c v1alpha1.ComponentStatus) bool {
 		return c.State == v1alpha1.Degraded && strings.Contains(c.Message, "CrashLoopBackOff")
 	})
-	// Still wrong, but another rollout: it is not held up by the one before.
+	// This is still wrong, but another rollout, which the previous one does not block.
 	e.Edit(`{"spec":{"keystone":{"tag":"v4.0.4-fix"},"logger":{"tag":"v4.0.4-fix"}}}`)
 	e.UntilImage("keystone", "registry.cn-beijing.aliyuncs.com/yunionio/keystone:v4.0.4-fix")
 	e.UntilComponent("logger", func(c v1alpha1.ComponentStatus) bool { return slices.Contains(c.BlockedBy, "keystone") })
@@ -57,7 +57,7 @@ func TestFixGetsThroughFailedRollout(t *testing.T) {
 	e.UntilReady()
 }
 
-// TestSwitchOfNodeRunsUntilItsNextImageIsThere: the switch of a node runs on until its new image has been pulled there.
+// TestSwitchOfNodeRunsUntilItsNextImageIsThere checks that a node's virtual switch keeps running until its new image has been pulled there.
 func TestSwitchOfNodeRunsUntilItsNextImageIsThere(t *testing.T) {
 	const puller = cloud + "-host-ovs-image"
 	e := installed(t, env.Options{}, "keystone", "region", "ovn-north", "host", "host-ovs-image", "host-ovsdb-server", "host-ovs-vswitchd")

@@ -47,7 +47,7 @@ func (e *cloudTest) identity() (*identity.Client, *identity.Snapshot) {
 	return c, snapshot
 }
 
-// endpoints are the enabled ones of a service, as interface=URL.
+// endpoints returns the enabled endpoints of a service, as interface=URL.
 func (e *cloudTest) endpoints(service string) []string {
 	e.Helper()
 	_, snapshot := e.identity()
@@ -61,7 +61,7 @@ func (e *cloudTest) endpoints(service string) []string {
 	return out
 }
 
-// catalogue: services, endpoints and accounts are registered, the zone is made, the console's settings are stored.
+// catalogue checks that services, endpoints and accounts are registered, that the zone exists, and that the console's settings are stored.
 func (e *cloudTest) catalogue() {
 	both := func(port int, path, component string) []string {
 		return []string{fmt.Sprintf("internal=https://default-%s:%d%s", component, port, path), fmt.Sprintf("public=https://127.0.0.1:%d%s", port, path)}
@@ -103,7 +103,7 @@ func (e *cloudTest) catalogue() {
 	}
 }
 
-// databases of the server.
+// databases returns the databases of the server.
 func (e *cloudTest) databases() []string {
 	e.Helper()
 	all, err := e.Admin(e.DB).Databases(e.Context())

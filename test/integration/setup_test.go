@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// setups: what the operator makes in the services' own APIs is there, once, and people's changes stay.
+// setups checks that what the operator creates in the services' own APIs exists, once, and that users' changes stay.
 func (e *cloudTest) setups() {
 	id, snapshot := e.identity()
 	etcd := []string{"internal=https://default-etcd-client:2379", "public=https://127.0.0.1:30379"}
@@ -54,7 +54,7 @@ func (e *cloudTest) setups() {
 	}
 }
 
-// standardPolicies: every standard policy and role is there, with its rules, and roles have their policies.
+// standardPolicies checks that every standard policy and role exists, with its rules, and that roles have their policies.
 func (e *cloudTest) standardPolicies(id *identity.Client) {
 	const base = "https://default-keystone.onecloud.svc:30357/v3"
 	table, err := policy.Standard()
@@ -86,7 +86,7 @@ func (e *cloudTest) standardPolicies(id *identity.Client) {
 	}
 }
 
-// names of the records of a kind, sorted; doubles are seen.
+// names returns the sorted names of the records of a kind, including duplicates.
 func (e *cloudTest) names(id *identity.Client, base, kind string) []string {
 	e.Helper()
 	list, err := id.Records(base).List(e.Context(), identity.Kind{Plural: kind + "s", Singular: kind}, url.Values{})
@@ -102,7 +102,7 @@ func (e *cloudTest) names(id *identity.Client, base, kind string) []string {
 	return out
 }
 
-// TestKubeserverIsAskedForWhatTheSpecWants: the object store and the monitoring stack are asked for, with the secrets that the services have, too.
+// TestKubeserverIsAskedForWhatTheSpecWants checks that the object store and the monitoring stack are requested, with the same secrets that the services have.
 func TestKubeserverIsAskedForWhatTheSpecWants(t *testing.T) {
 	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "region", "kubeserver", "monitor-stack", "minio", "host")
 	e.Edit(`{"spec":{"minio":{"enable":true},"monitorStack":{"disable":false}}}`)
@@ -124,7 +124,7 @@ func TestKubeserverIsAskedForWhatTheSpecWants(t *testing.T) {
 	e.UntilReady()
 }
 
-// installed is what kubeserver says of what it can install.
+// installed returns the components that kubeserver can install.
 func (e *cloudTest) installed() map[string]map[string]any {
 	e.Helper()
 	id, _ := e.identity()

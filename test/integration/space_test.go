@@ -14,8 +14,8 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// TestNoUpdateWithoutSpace updates a cloud whose database server has no room for copies of the databases, as far as it says: that is refused before anything
-// has changed, as are a rehearsal and a rollback. A server that does not say how much room it has is a warning.
+// TestNoUpdateWithoutSpace updates a cloud whose database server reports too little space for copies of the databases. The update is refused before
+// anything changes, as are a rehearsal and a rollback. A server that does not report its space causes a warning.
 func TestNoUpdateWithoutSpace(t *testing.T) {
 	e := newCloudTest(t, env.Options{Database: &mariadb.Options{}})
 	if e.DB.MySQL {
@@ -28,7 +28,7 @@ func TestNoUpdateWithoutSpace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// grow makes a table that is larger than any disk: most of its file is a hole.
+	// grow creates a table that is larger than any disk: most of its file is a hole.
 	grow := func() {
 		t.Helper()
 		m.SQL(m.DB, "CREATE TABLE keystone.large (id INT NOT NULL) ENGINE=ARCHIVE")
@@ -47,7 +47,7 @@ func TestNoUpdateWithoutSpace(t *testing.T) {
 		}
 	}
 	prints(e.Env, "Succeeded", "cluster", "update", "--version", "v4.0.5", "--dry-run", "--no-backup") // which copies nothing
-	e.Kubelet.Withdraw("/region:v4.0.5")                                                               // a check reports what it found together with the images that are missing
+	e.Kubelet.Withdraw("/region:v4.0.5")                                                               // a check reports its findings together with the missing images
 	for _, command := range []string{"operation check --version v4.0.5", "cluster update --version v4.0.5 --dry-run"} {
 		_, err := ocadm(e.Env, strings.Fields(command)...)
 		if found := finding.Of(err); len(found) != 2 || found[0].Code != "OCA-7073" || found[1].Code != "OCA-7068" {

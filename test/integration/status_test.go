@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// read: what people and older tools ask the status for is there, and each transition was reported once.
+// read checks that the status has what users and older tools read from it, and that each transition was reported once.
 func (e *cloudTest) read() {
 	for _, c := range []struct {
 		want string
@@ -46,7 +46,7 @@ func (e *cloudTest) read() {
 	}
 }
 
-// told are the events about the cloud so far, "reason: note", counted.
+// told returns the events about the cloud so far as "reason: note", with their counts.
 func (e *cloudTest) told() map[string]int {
 	e.Helper()
 	var list eventsv1.EventList
@@ -67,8 +67,8 @@ func (e *cloudTest) told() map[string]int {
 	return told
 }
 
-// TestCrashLoopIsOneTransition: climc has no readiness probe. Its program ends again and again, and runs in between: that is one transition to Degraded and, once
-// it has lasted, one back.
+// TestCrashLoopIsOneTransition tests climc, which has no readiness probe. Its program ends repeatedly and runs in between. That is one transition to
+// Degraded and, after it has kept running, one back.
 func TestCrashLoopIsOneTransition(t *testing.T) {
 	e := installed(t, env.Options{Workloads: env.Programs}, "keystone", "region", "climc")
 	count := func() (degraded, available int) {
@@ -95,7 +95,7 @@ func TestCrashLoopIsOneTransition(t *testing.T) {
 		})
 	}
 	e.UntilReady()
-	// The last event, that it is Available again, may be on its way.
+	// The last event, that it is Available again, may not have arrived yet.
 	if d, a := count(); d-degraded != 1 || a-available > 1 {
 		e.Errorf("climc became Degraded %d times and Available %d times, want once each: %v", d-degraded, a-available, e.told())
 	}

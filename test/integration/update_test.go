@@ -21,12 +21,12 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// TestUpdateInWaves moves a cloud to another version by its spec, and back by a rollback, on a real API server.
+// TestUpdateInWaves updates a cloud to another version by its spec, and reverts it by a rollback, on a real API server.
 func TestUpdateInWaves(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
 	e.Install(e.Minimal())
 	e.StopOperator()
-	e.StartOperator() // the release was made by an earlier process
+	e.StartOperator() // the release was created by an earlier process
 	first := e.Cloud().Status.Release
 	e.Edit(`{"spec":{"version":"v4.0.5"}}`)
 	var name string
@@ -57,7 +57,7 @@ func TestUpdateInWaves(t *testing.T) {
 	if got := []string{version("keystone"), version("region"), version("glance")}; !slices.Equal(got, []string{"v4.0.5", "v4.0.5", "v4.0.5"}) {
 		t.Errorf("after the update: %q", got)
 	}
-	// A service that is played makes its tables when it is first asked.
+	// The stand-ins create their tables on the first request.
 	e.followed(v1alpha1.ActionRollback, "cluster", "rollback", "--to", strconv.Itoa(first.Revision), "--keep-databases")
 	e.UntilReady()
 	cr := e.Cloud()
@@ -67,7 +67,7 @@ func TestUpdateInWaves(t *testing.T) {
 	}
 }
 
-// followed runs a command that follows an operation with -o jsonl: each line is the operation as it is then, with the waves, and the last one as it ended.
+// followed runs a command that follows an operation with -o jsonl. Each line is the current operation with its waves, the last one its final state.
 func (e *cloudTest) followed(action string, args ...string) {
 	e.Helper()
 	out, err := ocadm(e.Env, append(args, "--wait", "-o", "jsonl")...)
@@ -93,7 +93,7 @@ func (e *cloudTest) followed(action string, args ...string) {
 	}
 }
 
-// TestFailedWaveIsReverted updates to a version whose region cannot run: all components end at the version of before.
+// TestFailedWaveIsReverted updates to a version whose region cannot run. All components end at the previous version.
 func TestFailedWaveIsReverted(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
 	e.Install(e.Minimal())
@@ -120,8 +120,8 @@ func TestFailedWaveIsReverted(t *testing.T) {
 	}
 }
 
-// TestNoUpdateWithoutImages updates to a version of which some images exist nowhere, in each way in which an update can be asked for: all of them are
-// named, with where they are missing, and nothing of the cloud has changed.
+// TestNoUpdateWithoutImages updates to a version some of whose images exist nowhere, in each way of requesting an update. All of them are named, with
+// where they are missing, and nothing of the cloud changes.
 func TestNoUpdateWithoutImages(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
 	e.Install(e.Minimal())
@@ -170,7 +170,7 @@ func TestNoUpdateWithoutImages(t *testing.T) {
 	e.Kubelet.Withdraw("")
 	prints(e.Env, "Succeeded", "operation", "check", "--version", "v4.0.5")
 	unchanged()
-	e.Edit(`{"spec":{"version":"v4.0.5"}}`) // asked for again
+	e.Edit(`{"spec":{"version":"v4.0.5"}}`) // requested again
 	e.UntilCloud(func(cr *v1alpha1.OnecloudCluster) bool {
 		return cr != nil && cr.Status.Release.Version == "v4.0.5" && cr.Status.Rollout == nil
 	})
@@ -183,7 +183,7 @@ func TestNoUpdateWithoutImages(t *testing.T) {
 	}
 }
 
-// isRefused waits until an update was refused, and looks for its finding where users look.
+// isRefused waits until an update was refused, and checks its finding in all places where users see it.
 func (e *cloudTest) isRefused(version, inForce, code, next string) {
 	e.Helper()
 	var c *metav1.Condition
@@ -205,7 +205,7 @@ func (e *cloudTest) isRefused(version, inForce, code, next string) {
 	if out, _ := ocadm(e.Env, "cluster", "status"); !strings.Contains(out, "update failed: "+c.Message) { // it need not be Ready
 		e.Errorf("status does not say it:\n%s", out)
 	}
-	if out, _ := ocadm(e.Env, "why"); !strings.Contains(out, "OCA-7551") { // below the Deployment of the operator, which this process is in place of
+	if out, _ := ocadm(e.Env, "why"); !strings.Contains(out, "OCA-7551") { // listed below the Deployment of the operator, which this process replaces
 		e.Errorf("why does not say it:\n%s", out)
 	}
 }
@@ -217,8 +217,8 @@ func (e *cloudTest) notRefused() {
 	})
 }
 
-// TestIncompleteCloudIsNotMovedAtOnce: a cloud of which one component has never been Available holds data of users. A changed version is refused, and says
-// so, until that component is repaired; then it moves in waves. One whose identity service has not served yet moves at once.
+// TestIncompleteCloudIsNotMovedAtOnce checks that a cloud with users' data, one component of which has never been Available, refuses a changed
+// version until that component is repaired, and then moves in waves. A cloud whose identity service has never served is updated without waves.
 func TestIncompleteCloudIsNotMovedAtOnce(t *testing.T) {
 	e := newCloudTest(t, env.Options{})
 	e.Kubelet.Hold("Deployment", namespace, "default-keystone")

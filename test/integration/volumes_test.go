@@ -12,9 +12,9 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// TestVolumeOfAnotherStorageClass: the images of a cloud lie in a volume of the class that a person names. Another class means another volume, and
-// the one before stays with its data. The claims outlive the cloud unless it is to take its data along: what becomes of the volumes then is up
-// to the reclaim policies of their classes.
+// TestVolumeOfAnotherStorageClass checks that the images of a cloud are in a volume of the class that a user names. Another class creates another
+// volume, and the previous one stays with its data. The claims outlive the cloud unless it is deleted with its data. Then the reclaim policies of
+// their classes decide about the volumes.
 func TestVolumeOfAnotherStorageClass(t *testing.T) {
 	for _, policy := range []v1alpha1.DeletionPolicy{v1alpha1.Retain, v1alpha1.Delete} {
 		t.Run(string(policy), func(t *testing.T) {

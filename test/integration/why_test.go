@@ -24,14 +24,14 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// golden is what the unit tests of package why change in one way each.
+// golden is the healthy snapshot, which each unit test of package why changes in one way.
 const golden = "../../cluster/why/testdata/healthy.json"
 
 func (e *cloudTest) snapshot() *why.Snapshot {
 	return gather.Snapshot(e.Context(), e.Client, gather.Options{Cloud: client.ObjectKey{Namespace: namespace, Name: cloud}, Now: time.Now(), Program: "test", Host: "test"})
 }
 
-// operatorPod gives the cluster the Deployment of an operator: the operator of these tests runs in this process.
+// operatorPod creates the Deployment of an operator, because the operator of these tests runs in this process.
 func (e *cloudTest) operatorPod() {
 	label := map[string]string{"app": clouds.OperatorName}
 	e.Create(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: clouds.OperatorName}, Spec: appsv1.DeploymentSpec{
@@ -41,7 +41,7 @@ func (e *cloudTest) operatorPod() {
 	}})
 }
 
-// blames waits until the cause of what is wrong with the cloud is one.
+// blames waits until the given cause is reported as what is wrong with the cloud.
 func (e *cloudTest) blames(id string) (r why.Report) {
 	e.Helper()
 	e.Eventually(func() (bool, string) {
@@ -65,7 +65,7 @@ func (e *cloudTest) well() {
 	})
 }
 
-// TestWhy: a cloud that is well has no cause, and each fault is named first. The API server, the controllers, the operator and the database are real.
+// TestWhy checks that a healthy cloud has no cause, and that each fault is named first. The API server, the controllers, the operator and the database are real.
 func TestWhy(t *testing.T) {
 	e := newCloudTest(t, env.Options{Workloads: env.Pods})
 	e.operatorPod()
@@ -145,7 +145,7 @@ func (e *cloudTest) SetTag(component, tag string) {
 	e.Edit(`{"spec":{"` + component + `":{"tag":"` + tag + `"}}}`)
 }
 
-// deny lets a policy of the cluster refuse changes of Deployment default-web.
+// deny creates a policy of the cluster that rejects changes to Deployment default-web.
 func (e *cloudTest) deny() {
 	scope := admissionv1.NamespacedScope
 	e.Create(&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "no-web"}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
@@ -157,7 +157,7 @@ func (e *cloudTest) deny() {
 	}})
 	e.Create(&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "no-web"}, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
 		PolicyName: "no-web", ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}}})
-	// The policy takes a moment to be in force.
+	// The policy takes effect after a moment.
 	e.Eventually(func() (bool, string) {
 		d := &appsv1.Deployment{}
 		e.Get(d, "default-web")
@@ -168,7 +168,7 @@ func (e *cloudTest) deny() {
 	})
 }
 
-// state writes what a kubelet would report of the container of a component.
+// state writes the status of a component's container as a kubelet would.
 func (e *cloudTest) state(component string, s corev1.ContainerStatus) {
 	e.Helper()
 	p := e.podOf(component)
@@ -183,7 +183,7 @@ func (e *cloudTest) state(component string, s corev1.ContainerStatus) {
 	}
 }
 
-// again ends the pod of a component; its successor is well.
+// again deletes the pod of a component; its successor is healthy.
 func (e *cloudTest) again(component string) {
 	e.Helper()
 	if err := e.Client.Delete(e.Context(), e.podOf(component)); err != nil {
@@ -227,7 +227,7 @@ func (e *cloudTest) nodeReady(status corev1.ConditionStatus) {
 	}
 }
 
-// writeGolden keeps of a snapshot what the unit tests need.
+// writeGolden writes the parts of a snapshot that the unit tests need.
 func (e *cloudTest) writeGolden() {
 	e.Helper()
 	s := e.snapshot()

@@ -49,7 +49,7 @@ func (e *cloudTest) session() *session {
 	return s
 }
 
-// call returns the answer of a call that must succeed.
+// call returns the response of a call that must succeed.
 func (s *session) call(method, url string, body []byte, header map[string]string) (http.Header, map[string]any) {
 	s.e.Helper()
 	ctx, cancel := context.WithTimeout(s.e.Context(), env.Patience)
@@ -81,7 +81,7 @@ func (s *session) call(method, url string, body []byte, header map[string]string
 	return response.Header, answer
 }
 
-// masters: region asks Kubernetes with the token of its own account, which may do that and no more.
+// masters checks that region asks Kubernetes with the token of its own account, which permits only that.
 func (e *cloudTest) masters() {
 	node := &corev1.Node{}
 	if err := e.Client.Get(e.Context(), types.NamespacedName{Name: "node1"}, node); err != nil {
@@ -116,7 +116,7 @@ func (e *cloudTest) masters() {
 	}
 }
 
-// images: what is uploaded lies in the claim, and is there for the next pod.
+// images checks that uploaded images are in the claim, and are available to the next pod.
 func (e *cloudTest) images() {
 	const images = "https://default-glance.onecloud.svc:30292/v1/images"
 	content := []byte(strings.Repeat("bytes of an image ", 1000))

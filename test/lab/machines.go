@@ -40,7 +40,7 @@ func machineCommands() []*cobra.Command {
 	}
 }
 
-// ofLab is a command about the lab of a name.
+// ofLab returns a command about a named lab.
 func ofLab(use, short string, args cobra.PositionalArgs, run func(cmd *cobra.Command, name string, args []string) error) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{Use: use, Short: short, Args: args, RunE: func(cmd *cobra.Command, args []string) error { return run(cmd, name, args) }}
@@ -71,7 +71,7 @@ func upCommand() *cobra.Command {
 	return cmd
 }
 
-// absolute makes a path absolute. The file may come later, its directory must be there.
+// absolute makes a path absolute. The file may be created later; its directory must exist.
 func absolute(path *string) (err error) {
 	if *path == "" {
 		return nil
@@ -117,7 +117,7 @@ func node(name string, index int) (*machine.Node, error) {
 	return lab.Node(index), nil
 }
 
-// onNode is a command that runs a program on one machine.
+// onNode returns a command that runs a program on one machine.
 func onNode(use, short string, args cobra.PositionalArgs, argv func([]string) []string) *cobra.Command {
 	var index int
 	cmd := ofLab(use, short, args, func(cmd *cobra.Command, name string, args []string) error {
@@ -152,7 +152,7 @@ func copyFile(cmd *cobra.Command, name string, args []string) error {
 	return n.CopyOut(cmd.Context(), fromPath, toPath)
 }
 
-// splitTarget takes "node1:/path" apart. A path of this host has machine 0.
+// splitTarget splits "node1:/path". For a path of this host, the machine is 0.
 func splitTarget(s string) (int, string) {
 	host, path, _ := strings.Cut(s, ":")
 	number, _ := strings.CutPrefix(host, "node")

@@ -2,8 +2,7 @@
 
 //go:build linux
 
-// Command lab makes test machines on this host, and the binaries, images and bundle that a cloud on them is installed
-// from. It is for development and tests; nothing of it is part of ocadm.
+// Command lab makes test machines on this host, and the binaries, images and bundle for a cloud on them. It is for development and tests only and not part of ocadm.
 package main
 
 import (
@@ -33,7 +32,7 @@ func main() {
 	os.Exit(1)
 }
 
-// logf returns the story, on standard error.
+// logf reports progress on standard error.
 func logf(format string, args ...any) { fmt.Fprintf(os.Stderr, "lab: "+format+"\n", args...) }
 
 func root() *cobra.Command {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Execute runs statements as root, by the client of the server's package, and returns what it printed: a line for each row, with tabs.
+// Execute runs statements as root with the client of the server's package. It returns the client's output: a line for each row, separated by tabs.
 func (s *Server) Execute(ctx context.Context, statements ...string) (string, error) {
 	p, err := FindPrograms()
 	if err != nil {
@@ -25,7 +25,7 @@ func (s *Server) Execute(ctx context.Context, statements ...string) (string, err
 	return string(out), nil
 }
 
-// Wipe removes every database and account but the server's own.
+// Wipe removes all databases and accounts except the server's own.
 func (s *Server) Wipe(ctx context.Context) error {
 	list, err := s.Execute(ctx,
 		"SELECT CONCAT('DROP DATABASE `', REPLACE(SCHEMA_NAME, '`', '``'), '`') FROM information_schema.SCHEMATA "+

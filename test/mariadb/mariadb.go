@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mariadb starts a real database server for tests in a directory of its own: MariaDB from the distribution's package, or MySQL where
-// OCADM_TEST_MYSQL names its files (scripts/mysql.sh). It leaves neither process nor file behind. Durability is off.
+// Package mariadb starts a real database server for tests in its own directory: MariaDB from the distribution's package, or MySQL if OCADM_TEST_MYSQL
+// names its files (scripts/mysql.sh). It leaves no process or file behind. Durability is off.
 package mariadb
 
 import (
@@ -22,18 +22,18 @@ import (
 	"yunion.io/x/ocadm/test/freeport"
 )
 
-// ErrNotInstalled says that this machine has no mariadbd.
+// ErrNotInstalled means that this machine has no mariadbd.
 var ErrNotInstalled = errors.New("mariadbd is not installed (Debian: apt-get install mariadb-server)")
 
-// Options of a server. The zero value is fine.
+// Options are the options of a server. The zero value is usable.
 type Options struct {
-	// Addr to listen on; "127.0.0.1:0" when empty.
+	// Addr is the address to listen on; "127.0.0.1:0" if empty.
 	Addr string
-	// RootPassword is made up when empty.
+	// RootPassword is generated if empty.
 	RootPassword string
-	// RootHosts are the hosts root may come from; "%" when empty. root@localhost over the socket always exists.
+	// RootHosts are the hosts from which root may connect; "%" if empty. root@localhost over the socket always exists.
 	RootHosts []string
-	// GeneralLog records every statement, see Server.Statements.
+	// GeneralLog logs every statement; see Server.Statements.
 	GeneralLog bool
 	// Args are added to the server's command line.
 	Args []string
@@ -52,13 +52,13 @@ type Server struct {
 	process  *child.Process
 }
 
-// Addr is host:port.
+// Addr returns host:port.
 func (s *Server) Addr() string { return net.JoinHostPort(s.Host, strconv.Itoa(s.Port)) }
 
 // startTimeout is generous: the machine may be busy with a build.
 const startTimeout = 3 * time.Minute
 
-// Start makes a database directory below dir, starts a server in it and waits until it takes connections. ctx bounds the start only.
+// Start creates a database directory below dir, starts a server in it and waits until it accepts connections. ctx limits only the start.
 func Start(ctx context.Context, dir string, o Options) (*Server, error) {
 	p, err := FindPrograms()
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *Server) start(ctx context.Context, p Programs, o Options) error {
 	data, initFile := filepath.Join(s.dir, "data"), filepath.Join(s.dir, "init.sql")
 	s.log = filepath.Join(s.dir, "general.log")
 	s.Socket = filepath.Join(s.dir, "s")
-	// A server that starts removes what it takes for its own leftovers from the directory of temporary files: servers must not share one.
+	// A starting server removes from its temporary directory what it takes for its own leftovers, so servers must not share one.
 	tmp := filepath.Join(s.dir, "tmp")
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (s *Server) start(ctx context.Context, p Programs, o Options) error {
 		"--innodb-buffer-pool-size=64M", "--max-connections=500",
 	}
 	if !p.MySQL {
-		args = append(args, "--plugin-load-add=disks") // as the embedded database has it
+		args = append(args, "--plugin-load-add=disks") // as in the embedded database
 	}
 	if o.GeneralLog {
 		args = append(args, "--general-log", "--general-log-file="+s.log)
@@ -137,7 +137,7 @@ func (s *Server) Close() error {
 	return os.RemoveAll(s.dir)
 }
 
-// initSQL gives root its password and hosts. Both are the test's own, and quoted all the same.
+// initSQL sets root's password and hosts. Both come from the test but are quoted anyway.
 func initSQL(password string, hosts []string, mysql bool) string {
 	quote := func(s string) string { return "'" + strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(s) + "'" }
 	if len(hosts) == 0 {

@@ -10,24 +10,24 @@ import (
 	"slices"
 )
 
-// MySQLEnv names a directory with the root file system of a Debian release that packages MySQL, see scripts/mysql.sh.
+// MySQLEnv names a directory with the root file system of a Debian release that packages MySQL; see scripts/mysql.sh.
 const MySQLEnv = "OCADM_TEST_MYSQL"
 
-// program is a command and the arguments that always precede others.
+// program is a command and its leading arguments.
 type program []string
 
 func (p program) run(ctx context.Context, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, p[0], slices.Concat(p[1:], args)...) //nolint:gosec // a program of the distribution
 }
 
-// Programs are those of a server.
+// Programs holds the programs of a server.
 type Programs struct {
 	// MySQL is true for Oracle's MySQL, false for MariaDB.
 	MySQL                   bool
 	Daemon, Install, client program
 }
 
-// FindPrograms finds them.
+// FindPrograms returns the installed programs.
 func FindPrograms() (Programs, error) {
 	if root := os.Getenv(MySQLEnv); root != "" {
 		return mysqlPrograms(root)
@@ -44,7 +44,7 @@ func FindPrograms() (Programs, error) {
 	return p, nil
 }
 
-// mysqlPrograms runs the programs below root with the dynamic linker and the libraries that lie there: they are newer than this machine's.
+// mysqlPrograms returns the programs below root, which run with the dynamic linker and libraries there: they are newer than this machine's.
 func mysqlPrograms(root string) (Programs, error) {
 	linkers, err := filepath.Glob(filepath.Join(root, "usr/lib/*-linux-gnu/ld-linux-*"))
 	if err != nil || len(linkers) == 0 {
@@ -60,7 +60,7 @@ func mysqlPrograms(root string) (Programs, error) {
 	}, nil
 }
 
-// find also looks in the sbin directories, which PATH may lack.
+// find also searches the sbin directories, which PATH may lack.
 func find(names ...string) program {
 	for _, n := range names {
 		for _, d := range []string{"", "/usr/sbin", "/usr/local/sbin", "/sbin"} {

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// Require starts a server for one test and closes it at its end. Without mariadbd the test is skipped, or fails where
-// OCADM_TEST_REQUIRE=1 says that everything has to be there.
+// Require starts a server for one test and closes it at its end. Without mariadbd the test is skipped, or fails with OCADM_TEST_REQUIRE=1.
 func Require(t testing.TB, o Options) *Server {
 	t.Helper()
 	s, err := Start(t.Context(), shortTempDir(t), o)
@@ -28,7 +27,7 @@ func Require(t testing.TB, o Options) *Server {
 	return s
 }
 
-// Main is the body of a TestMain whose tests share one server: run gets it, or nil where none is installed and none is required.
+// Main is the body of a TestMain whose tests share one server. run gets the server, or nil if it is neither installed nor required.
 func Main(ctx context.Context, o Options, run func(*Server) int) int {
 	dir, err := os.MkdirTemp("", "ocadm-db-")
 	if err != nil {
@@ -46,7 +45,7 @@ func Main(ctx context.Context, o Options, run func(*Server) int) int {
 	return run(s)
 }
 
-// shortTempDir: a Unix socket's path has a hundred characters at most, t.TempDir's may be longer.
+// shortTempDir returns a short path: a Unix socket's path has at most about a hundred characters, and t.TempDir's may be longer.
 func shortTempDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ocadm-db-")

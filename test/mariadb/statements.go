@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// Statement is one line of the general log: a connection (Command Connect), a statement (Query, Execute, Prepare) or its end (Quit).
+// Statement is an entry of the general log: a connection (Command Connect), a statement (Query, Execute, Prepare) or the end of a connection (Quit).
 type Statement struct {
 	Thread  int
 	Command string
 	Text    string
 }
 
-// logLine is "[yymmdd hh:mm:ss]\t thread Command\ttext", in MySQL with an RFC 3339 time; lines that do not match continue the statement before.
+// logLine is "[yymmdd hh:mm:ss]\t thread Command\ttext", in MySQL with an RFC 3339 time; other lines continue the statement before.
 var logLine = regexp.MustCompile(`^(?:\d{6}\s+\d{1,2}:\d{2}:\d{2}|\d{4}-\S+Z|\s)\s*(\d+) ([A-Z][A-Za-z ]*)\t(.*)$`)
 
-// Statements returns what the general log holds (Options.GeneralLog).
+// Statements returns the contents of the general log (Options.GeneralLog).
 func (s *Server) Statements() ([]Statement, error) {
 	data, err := os.ReadFile(s.log)
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *Server) Statements() ([]Statement, error) {
 	return out, nil
 }
 
-// Count counts the statements that clients sent: queries and executions, neither connections nor preparations.
+// Count returns the number of statements that clients sent: queries and executions, but not connections and preparations.
 func Count(statements []Statement) int {
 	n := 0
 	for _, st := range statements {

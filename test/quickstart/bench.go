@@ -27,8 +27,7 @@ func benchCommand() *cobra.Command {
 	return cmd
 }
 
-// bench measures, on a fresh machine each time that has the node's software and images, from the command to a Ready node with network,
-// storage and DNS.
+// bench measures the time from the command to a Ready node with network, storage and DNS, each time on a fresh machine that already has the node's software and images.
 func bench(ctx context.Context, runs int) error {
 	ocadm, bundle, err := scenario.Build(ctx, ".", "v4.0.3", "", logf)
 	if err != nil {

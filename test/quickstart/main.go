@@ -2,8 +2,7 @@
 
 //go:build linux
 
-// Command quickstart takes this machine to a running cloud on two machines of its own, saying all the time what it does, and takes
-// them away again. It is what "make quickstart" runs.
+// Command quickstart ("make quickstart") sets up a running cloud on two lab machines, or more, and reports its progress. It also removes them again.
 package main
 
 import (
@@ -22,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/test/scenario"
 )
 
-// lab is the quickstart's own, apart from a developer's.
+// lab is the name of the quickstart's lab, which is separate from a developer's.
 const lab = "quickstart"
 
 func main() {
@@ -83,7 +82,7 @@ func up(ctx context.Context, nodes, controlPlanes int, version, images string) e
 	if err == nil || !strings.Contains(err.Error(), otherRelease) {
 		return err
 	}
-	// ocadm changes nothing on a machine that another build installed, and every commit makes another build.
+	// ocadm changes nothing on a machine that another build installed, and every commit is another build.
 	logf("these machines are those of another build: replacing them")
 	if err := machine.Down(ctx, lab, logf); err != nil {
 		return err
@@ -101,10 +100,10 @@ func install(ctx context.Context, o machine.Options, controlPlanes int, version 
 		return err
 	}
 	sc := &scenario.Scenario{Lab: l, Story: os.Stderr}
-	// The cloud is not waited for yet: its compute agents need the nodes that join next.
+	// Do not wait for the cloud yet: its compute agents need the nodes that join next.
 	args := []string{"--onecloud-version", version, "--wait=false"}
 	create := []string{scenario.Ocadm, "cluster", "create", "--version", version, "--wait"}
-	if controlPlanes > 1 { // a cloud that is created when the others have joined has its parts on all of them
+	if controlPlanes > 1 { // a cloud created after the others have joined is spread over all of them
 		args = []string{"--high-availability-vip", sc.VirtualAddress()}
 		create = append(create, "--profile", "ha")
 	}
@@ -133,7 +132,7 @@ func install(ctx context.Context, o machine.Options, controlPlanes int, version 
 	return show(ctx, sc, os.Stdout)
 }
 
-// redundant gives the database a replica, and looks at the control plane.
+// redundant adds a replica of the database and prints the state of the control plane.
 func redundant(ctx context.Context, sc *scenario.Scenario) error {
 	err := sc.Timed("database replica", func() error {
 		_, err := sc.On(ctx, 1, scenario.Ocadm, "cluster", "database", "add-replica")
@@ -149,7 +148,7 @@ func redundant(ctx context.Context, sc *scenario.Scenario) error {
 	return err
 }
 
-// show looks at what came of it, as a person would.
+// show checks and prints the result, as a user would.
 func show(ctx context.Context, sc *scenario.Scenario, w io.Writer) error {
 	if err := sc.AllAvailable(ctx); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 // Account is a user of the cloud with a project.
 type Account struct{ User, Project, Password, UserID, ProjectID string }
 
-// AddAccount makes a user who is administrator of a project.
+// AddAccount creates a user who is administrator of a project.
 func (s *Session) AddAccount(ctx context.Context, user, project, password string) (Account, error) {
 	out := Account{User: user, Project: project, Password: password}
 	for _, o := range []struct {
@@ -38,7 +38,7 @@ func (s *Session) AddAccount(ctx context.Context, user, project, password string
 	return out, nil
 }
 
-// Whose asks the identity service whose token it is. The password is not in the answer.
+// Whose asks the identity service for the account of a token. The result has no password.
 func (s *Session) Whose(ctx context.Context, token string) (Account, error) {
 	var answer struct {
 		Token struct{ User, Project struct{ ID, Name string } }
@@ -52,7 +52,7 @@ func (s *Session) Whose(ctx context.Context, token string) (Account, error) {
 	return Account{User: t.User.Name, UserID: t.User.ID, Project: t.Project.Name, ProjectID: t.Project.ID}, err
 }
 
-// Images are the IDs of the images that glance knows, with their names.
+// Images returns glance's images, as a map from ID to name.
 func (s *Session) Images(ctx context.Context) (map[string]string, error) {
 	var answer struct{ Images []struct{ ID, Name string } }
 	if _, err := s.call(ctx, http.MethodGet, s.sc.url(1, glancePort, "/v1/images"), nil, &answer); err != nil {
@@ -65,13 +65,13 @@ func (s *Session) Images(ctx context.Context) (map[string]string, error) {
 	return out, nil
 }
 
-// AddProject makes a project.
+// AddProject creates a project.
 func (s *Session) AddProject(ctx context.Context, name string) error {
 	_, err := s.call(ctx, http.MethodPost, s.sc.url(1, keystonePort, "/v3/projects"), map[string]any{"project": map[string]string{"name": name}}, nil)
 	return err
 }
 
-// Projects are the names of all projects.
+// Projects returns the names of all projects.
 func (s *Session) Projects(ctx context.Context) (map[string]bool, error) {
 	var answer struct{ Projects []struct{ Name string } }
 	if _, err := s.call(ctx, http.MethodGet, s.sc.url(1, keystonePort, "/v3/projects"), nil, &answer); err != nil {

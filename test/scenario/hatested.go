@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/phases/ha"
 )
 
-// missedGoal is the exit status of "ocadm ha test" if a goal was missed.
+// missedGoal is the exit status of "ocadm ha test" for a missed goal.
 const missedGoal = 41
 
 // HATested is the output of "ocadm ha test -o json".
@@ -23,13 +23,13 @@ type HATested struct {
 	Met         bool
 }
 
-// ParseHATested reads it.
+// ParseHATested parses the output.
 func ParseHATested(out string) (h HATested, err error) {
 	err = json.Unmarshal([]byte(out), &h)
 	return h, err
 }
 
-// Lines have what was measured beside its goal, one line for each fault. No test fails by them: a busy machine is slow.
+// Lines returns a line for each fault with the measurements and their goals. They fail no test, because a busy machine is slow.
 func (h HATested) Lines() (lines []string) {
 	for _, o := range h.Faults {
 		console := "console not asked"
@@ -42,8 +42,8 @@ func (h HATested) Lines() (lines []string) {
 	return lines
 }
 
-// Wrong is what may not be, however slow the machine is: a write that was acknowledged and is gone, a fault that was not made, and a verdict that what was
-// measured does not bear out. status is how the command ended.
+// Wrong returns faults that no slow machine excuses: a lost acknowledged write, a fault that was not caused, and a verdict that contradicts the
+// measurements. status is the exit status of the command.
 func (h HATested) Wrong(status int) (wrong []string) {
 	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	met, made := true, []string(nil)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A lost write, a fault that was not made and a wrong verdict fail a test; a slow machine does not.
+// TestHATested checks that a lost write, a fault that was not caused and a wrong verdict fail a test, and that a slow machine does not.
 func TestHATested(t *testing.T) {
 	const begin = `{"apiGoalSeconds":10,"consoleGoalSeconds":30,"met":`
 	fault := func(name, more string) string {

@@ -16,13 +16,13 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 )
 
-// VirtualAddress is an address of the lab's network that no machine has.
+// VirtualAddress returns an address of the lab's network that no machine has.
 func (sc *Scenario) VirtualAddress() string {
 	octets := sc.Lab.Node(1).Address.As4()
 	return fmt.Sprintf("%d.%d.%d.100", octets[0], octets[1], octets[2])
 }
 
-// JoinControlPlane makes a control-plane node of a machine, with the command that another one prints.
+// JoinControlPlane joins a machine as a control-plane node, with the command that another one prints.
 func (sc *Scenario) JoinControlPlane(ctx context.Context, from, node int, args ...string) error {
 	return sc.join(ctx, from, node, []string{"--control-plane"}, args)
 }
@@ -33,7 +33,7 @@ type HAStatus struct {
 	Address   string   `json:"virtualAddress"`
 	Tolerates int      `json:"tolerates"`
 	Problems  []string `json:"problems"`
-	// NotRedundant is what the loss of one node stops although the control plane goes on.
+	// NotRedundant lists what stops with the loss of one node although the control plane keeps running.
 	NotRedundant []string `json:"notRedundant"`
 	Nodes        []struct {
 		Name, Etcd       string
@@ -41,7 +41,7 @@ type HAStatus struct {
 	} `json:"nodes"`
 }
 
-// HAStatus asks a control-plane node.
+// HAStatus returns the status from a control-plane node.
 func (sc *Scenario) HAStatus(ctx context.Context, node int) (s HAStatus, err error) {
 	out, err := sc.On(ctx, node, Ocadm, "ha", "status", "-o", "json")
 	if err == nil {
@@ -50,8 +50,8 @@ func (sc *Scenario) HAStatus(ctx context.Context, node int) (s HAStatus, err err
 	return s, err
 }
 
-// Outage asks the virtual address from outside until it has been silent and answers again, and returns how long that was. fail makes it silent. An
-// address that does not fall silent within the quiet time was not missed by any client: 0.
+// Outage requests the virtual address from outside until it has stopped answering and answers again, and returns the length of the gap. fail causes
+// it. If the address keeps answering for the quiet time, the result is 0: no client noticed an outage.
 func (sc *Scenario) Outage(ctx context.Context, quiet time.Duration, fail func() error) (time.Duration, error) {
 	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // only whether it answers is measured
@@ -85,8 +85,8 @@ func (sc *Scenario) Outage(ctx context.Context, quiet time.Duration, fail func()
 	}
 }
 
-// NodePort publishes CoreDNS's metrics at a node port and asks for them at the virtual address, until the context ends. Node ports of that
-// address are how the cloud is reached.
+// NodePort exposes CoreDNS's metrics at a node port and requests them at the virtual address until the context ends. Clients reach the cloud through
+// node ports of that address.
 func (sc *Scenario) NodePort(ctx context.Context, node int) error {
 	kubectl := func(argv ...string) (string, error) {
 		return sc.On(ctx, node, append([]string{"kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf"}, argv...)...)

@@ -13,18 +13,18 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 )
 
-// NodePorts of the services that are called directly.
+// The node ports of services that are called directly.
 const (
 	keystonePort = "30500"
 	glancePort   = "30292"
 	hostPort     = "8885"
 )
 
-// Session calls services of the cloud as its administrator, with a token of the identity service.
+// Session calls services of the cloud as its administrator, with a token from the identity service.
 type Session struct {
 	sc   *Scenario
 	http *http.Client
-	// agents is for the agents of other nodes: the certificate names the Services of the cloud, not every node.
+	// agents calls the agents of other nodes: the certificate names the Services of the cloud, not every node.
 	agents *http.Client
 	token  string
 }
@@ -55,7 +55,7 @@ func (sc *Scenario) Session(ctx context.Context) (*Session, error) {
 	return s, nil
 }
 
-// call sends a body as JSON, or bytes as they are under the name of an image, and decodes the answer.
+// call sends a body as JSON, or an image as raw bytes, and decodes the response.
 func (s *Session) call(ctx context.Context, method, url string, body, out any) (*http.Response, error) {
 	header := http.Header{"X-Auth-Token": {s.token}}
 	if upload, raw := body.(image); raw {
@@ -81,7 +81,7 @@ type image struct {
 // Image is a record of glance. Probe is "done" if host-deployer could read its file on the node.
 type Image struct{ ID, Status, Reason, Probe, Location string }
 
-// Upload uploads an image and waits until glance has converted it, or refused it: its status is "active" or "killed" then.
+// Upload uploads an image and waits until glance has converted or rejected it, with the status "active" or "killed".
 func (s *Session) Upload(ctx context.Context, name string, content []byte) (Image, error) {
 	var answer struct{ Image Image }
 	images := s.sc.url(1, glancePort, "/v1/images")
@@ -95,20 +95,20 @@ func (s *Session) Upload(ctx context.Context, name string, content []byte) (Imag
 	return answer.Image, err
 }
 
-// StartServer starts what stands in for a server on a compute node, a child of the executor there, and returns its pid on that machine.
+// StartServer starts the stand-in for a server on a compute node, as a child of the executor there. It returns its pid on that machine.
 func (s *Session) StartServer(ctx context.Context, node int, id string) (pid string, err error) {
 	var answer struct{ PID string }
 	_, err = s.call(ctx, http.MethodPost, s.sc.url(node, hostPort, "/servers/"+id+"/start"), nil, &answer)
 	return answer.PID, err
 }
 
-// StopServer ends it.
+// StopServer stops a server.
 func (s *Session) StopServer(ctx context.Context, node int, id string) error {
 	_, err := s.call(ctx, http.MethodPost, s.sc.url(node, hostPort, "/servers/"+id+"/stop"), nil, nil)
 	return err
 }
 
-// Volume is where the volume of a claim lies: the name of the node, and the directory there (local-path).
+// Volume returns the location of a claim's volume: the name of the node and the directory there (local-path).
 func (sc *Scenario) Volume(ctx context.Context, claim string) (node, dir string, err error) {
 	name, err := sc.Kubectl(ctx, "-n", "onecloud", "get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}")
 	if err != nil {

@@ -17,8 +17,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// Software installs the node's software and imports its images, on machine 1, without making a cluster. Both sides of the comparison
-// start from there.
+// Software installs the node's software and imports its images on machine 1, without creating a cluster. Both sides of the comparison start from there.
 func (sc *Scenario) Software(ctx context.Context) error {
 	for _, phase := range []string{"node-files", "node-kernel", "node-units", "images"} {
 		argv := append([]string{Ocadm, "init", "phase", phase, "--bundle", Bundle, "--ingress", "none",
@@ -30,7 +29,7 @@ func (sc *Scenario) Software(ctx context.Context) error {
 	return nil
 }
 
-// plainConfig is the shortest configuration with which kubeadm works on a lab machine; the rest are its defaults.
+// plainConfig is the shortest configuration with which kubeadm works on a lab machine; everything else is default.
 const plainConfig = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: %[1]s}
@@ -52,8 +51,7 @@ mode: nftables
 conntrack: {maxPerCore: 0}
 `
 
-// PlainInit makes a cluster as one would without ocadm's phases: kubeadm init, then the same manifests by kubectl, then waiting for a
-// Ready node, storage and DNS.
+// PlainInit creates a cluster without ocadm's phases: kubeadm init, then the same manifests by kubectl, then waiting for a Ready node, storage and DNS.
 func (sc *Scenario) PlainInit(ctx context.Context) error {
 	node := sc.Lab.Node(1)
 	manifests, err := manifests()
@@ -85,7 +83,7 @@ func (sc *Scenario) PlainInit(ctx context.Context) error {
 	})
 }
 
-// manifests are the same ones that ocadm applies for network and storage.
+// manifests returns the manifests that ocadm applies for network and storage.
 func manifests() ([]byte, error) {
 	cfg := config.Default()
 	var out bytes.Buffer

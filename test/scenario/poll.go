@@ -16,29 +16,29 @@ import (
 	"time"
 )
 
-// Poll is something that a client asks of the cloud again and again.
+// Poll is a request that a client sends to the cloud repeatedly.
 type Poll struct {
 	Name, Method, URL string
 	// Body is sent as JSON.
 	Body string
-	// Kept uses one connection for all requests, otherwise each has its own.
+	// Kept uses one connection for all requests; otherwise each has its own.
 	Kept bool
-	// Every is the time between two requests; 0 is pollInterval.
+	// Every is the interval between requests; 0 means pollInterval.
 	Every time.Duration
-	// Pool has the authorities of the server; nil is that of the cloud.
+	// Pool holds the CAs of the server; nil means the cloud's CA.
 	Pool *x509.CertPool
 }
 
-// Polled is what became of the requests of a Poll.
+// Polled is the result of a Poll.
 type Polled struct {
 	Name string
-	// Sent counts requests, Failed those without an answer of 200.
+	// Sent counts all requests, Failed those without a 200 response.
 	Sent, Failed int
-	// Outage is the longest time from a request that failed to the next one that did not.
+	// Outage is the longest time from a failed request to the next successful one.
 	Outage time.Duration
-	// Slowest is the longest time that an answer took.
+	// Slowest is the longest response time.
 	Slowest time.Duration
-	// Failures say when, since the beginning, and how requests failed: the first hundred.
+	// Failures holds the time since the beginning and the error of the first hundred failures.
 	Failures []string
 }
 
@@ -48,14 +48,14 @@ func (p Polled) String() string {
 
 const (
 	pollInterval = 50 * time.Millisecond
-	// pollTimeout is generous: an answer that is late because the machine is busy is no failure, and how long it took is printed.
+	// pollTimeout is long: a late response from a busy machine is not a failure, and its response time is printed.
 	pollTimeout = 60 * time.Second
-	// pollsAtOnce bounds the requests without an answer: a machine that is busy must not be buried.
+	// pollsAtOnce limits the unanswered requests, to avoid overloading a busy machine.
 	pollsAtOnce  = 40
 	failuresKept = 100
 )
 
-// Poll asks twenty times a second until do returns, and returns what became of it.
+// Poll sends the requests twenty times a second until do returns, and returns the results.
 func (sc *Scenario) Poll(ctx context.Context, polls []Poll, do func() error) ([]Polled, error) {
 	pool, err := sc.CA(ctx)
 	if err != nil {
@@ -83,7 +83,7 @@ func (sc *Scenario) Poll(ctx context.Context, polls []Poll, do func() error) ([]
 func poll(ctx context.Context, via *http.Client, p Poll, began time.Time) Polled {
 	out := Polled{Name: p.Name}
 	var mu sync.Mutex
-	var since time.Time // of the first failure after a success
+	var since time.Time // time of the first failure after a success
 	var asking sync.WaitGroup
 	slots := make(chan struct{}, pollsAtOnce)
 	tick := time.NewTicker(cmp.Or(p.Every, pollInterval))
@@ -103,7 +103,7 @@ func poll(ctx context.Context, via *http.Client, p Poll, began time.Time) Polled
 		asking.Go(func() {
 			defer func() { <-slots }()
 			sent := time.Now()
-			err := ask(context.WithoutCancel(ctx), via, p) // an end in the middle is no failure
+			err := ask(context.WithoutCancel(ctx), via, p) // cancelling a running request would look like a failure
 			took := time.Since(sent)
 			mu.Lock()
 			defer mu.Unlock()
@@ -134,7 +134,7 @@ func ask(ctx context.Context, via *http.Client, p Poll) error {
 	return err
 }
 
-// Polls are what clients ask of the identity service and the API gateway at a node: by a connection of its own each time, and by one that stays.
+// Polls returns client requests to the identity service and the API gateway at a node, each with new connections and with a persistent one.
 func (sc *Scenario) Polls(ctx context.Context, node int) ([]Poll, error) {
 	vars, err := sc.RCAdmin(ctx)
 	if err != nil {

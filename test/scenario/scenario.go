@@ -2,8 +2,8 @@
 
 //go:build linux
 
-// Package scenario is the way from fresh machines to a running cloud, step by step, as a person walks it: the quickstart walks it for
-// people, the end-to-end tests for us. It runs ocadm on lab machines and looks at the result from outside. Test code.
+// Package scenario contains the steps from fresh machines to a running cloud, as a user would do them. The quickstart performs them for users, the
+// end-to-end tests for developers. It runs ocadm on lab machines and checks the result from outside. Test code.
 package scenario
 
 import (
@@ -32,12 +32,12 @@ const (
 	Bundle = "/bundle/ocadm.bundle"
 )
 
-// Scenario is one lab and what is done on it.
+// Scenario is a lab and the steps done on it.
 type Scenario struct {
 	Lab *machine.Lab
-	// Story takes the output of the commands as they run.
+	// Story receives the output of the commands while they run.
 	Story io.Writer
-	// Times are how long the steps took, in order.
+	// Times holds the durations of the steps, in order.
 	Times []Step
 }
 
@@ -47,15 +47,15 @@ type Step struct {
 	Took time.Duration
 }
 
-// machineFlags are what a lab machine needs and a real host does not (test/lab/README.md): cgroup v1, no CAP_SYS_RESOURCE, a conntrack limit
-// that cannot be written; and its kernel has no openvswitch.
+// machineFlags are the flags that a lab machine needs and a real host does not (test/lab/README.md): cgroup v1, no CAP_SYS_RESOURCE, a read-only
+// conntrack limit, and a kernel without openvswitch.
 var machineFlags = []string{"--allow-cgroup-v1", "--restrict-oom-score-adj", "--conntrack-max-per-core", "0",
 	"--ignore-preflight-errors", "ComputeModules"}
 
-// MachineFlags are the flags that init and join need on a lab machine.
+// MachineFlags returns the flags that init and join need on a lab machine.
 func MachineFlags() []string { return slices.Clone(machineFlags) }
 
-// Timed runs a step and keeps its time.
+// Timed runs a step and records its duration.
 func (sc *Scenario) Timed(name string, step func() error) error {
 	start := time.Now()
 	err := step()
@@ -66,7 +66,7 @@ func (sc *Scenario) Timed(name string, step func() error) error {
 	return nil
 }
 
-// On runs a command on a machine; its output goes to Story as it comes and is returned.
+// On runs a command on a machine. It copies the output to Story as it comes and returns it.
 func (sc *Scenario) On(ctx context.Context, node int, argv ...string) (string, error) {
 	var out, story strings.Builder
 	s := machine.Streams{Out: io.MultiWriter(&out, &story), Err: io.MultiWriter(sc.Story, &story)}
@@ -84,7 +84,7 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines, "\n")
 }
 
-// Init runs "ocadm init" on machine 1. The cloud is created by it when args name --onecloud-version.
+// Init runs "ocadm init" on machine 1. It also creates the cloud if args contain --onecloud-version.
 func (sc *Scenario) Init(ctx context.Context, args ...string) error {
 	argv := append([]string{Ocadm, "init", "--bundle", Bundle, "--node-ip", sc.Lab.Node(1).Address.String()}, machineFlags...)
 	return sc.Timed("init", func() error {
@@ -93,7 +93,7 @@ func (sc *Scenario) Init(ctx context.Context, args ...string) error {
 	})
 }
 
-// JoinCommand asks a machine for the command that joins a worker, or with further arguments a node of another kind.
+// JoinCommand asks a machine for the command that joins a worker, or, with additional arguments, another kind of node.
 func (sc *Scenario) JoinCommand(ctx context.Context, from int, args ...string) ([]string, error) {
 	out, err := sc.On(ctx, from, append([]string{Ocadm, "token", "create", "--print-join-command"}, args...)...)
 	if err != nil {
@@ -108,12 +108,12 @@ func (sc *Scenario) JoinCommand(ctx context.Context, from int, args ...string) (
 	return nil, fmt.Errorf("no join command in the answer of node %d", from) // which may hold the key
 }
 
-// JoinFlags are what a machine of the lab needs beside the printed command.
+// JoinFlags returns the flags that a lab machine needs in addition to the printed command.
 func (sc *Scenario) JoinFlags(node int) []string {
 	return append([]string{"--node-ip", sc.Lab.Node(node).Address.String()}, machineFlags...)
 }
 
-// Join joins a machine with the command that machine 1 printed. What it needs comes from the depot of machine 1.
+// Join joins a machine with the command that machine 1 printed. All files come from the depot of machine 1.
 func (sc *Scenario) Join(ctx context.Context, node int, args ...string) error {
 	return sc.join(ctx, 1, node, nil, args)
 }
@@ -144,18 +144,18 @@ type ClusterStatus struct {
 	} `json:"components"`
 }
 
-// Status of the cloud.
+// Status returns the status of the cloud.
 func (sc *Scenario) Status(ctx context.Context) (ClusterStatus, error) {
 	var s ClusterStatus
 	out, err := sc.On(ctx, 1, Ocadm, "cluster", "status", "-o", "json")
-	// The exit status says whether the cloud is well; it is printed either way.
+	// The exit status shows whether the cloud is healthy. The status is printed in either case.
 	if json.Unmarshal([]byte(out), &s) != nil {
 		return s, cmp.Or(err, errors.New("the output of cluster status is no JSON"))
 	}
 	return s, nil
 }
 
-// Unavailable names the enabled components that are not Available.
+// Unavailable returns the enabled components that are not Available.
 func (s ClusterStatus) Unavailable() []string {
 	var out []string
 	for _, c := range s.Components {
@@ -166,7 +166,7 @@ func (s ClusterStatus) Unavailable() []string {
 	return out
 }
 
-// errEmpty is a status without components: the operator has not looked at the cloud yet.
+// errEmpty means that the status has no components yet: the operator has not reconciled the cloud.
 var errEmpty = errors.New("the cloud has no components in its status")
 
 // AllAvailable checks that every enabled component is Available.
@@ -191,7 +191,7 @@ func (sc *Scenario) Report(w io.Writer) {
 	}
 }
 
-// Root reports whether the lab can work here, and why not.
+// Root returns an error if the lab cannot work here.
 func Root() error {
 	if os.Geteuid() != 0 {
 		return errors.New("the lab makes machines (network namespaces, mounts, containers): run it as root")
@@ -199,13 +199,13 @@ func Root() error {
 	return nil
 }
 
-// Build makes bin/ocadm and the bundle in a checkout, and returns their absolute paths; both take moments when nothing changed. images
-// is a directory of image archives that take the place of the stand-ins, or none.
+// Build builds bin/ocadm and the bundle in a checkout and returns their absolute paths. Both are quick if nothing changed. images is a directory of
+// image archives that replace the stand-ins, or empty.
 func Build(ctx context.Context, checkout, version, images string, logf cache.Logf) (ocadm, bundle string, err error) {
 	return BuildFor(ctx, checkout, assemble.Options{CloudVersion: version, ServiceImages: images, Logf: logf})
 }
 
-// BuildFor is Build for a bundle of another kind, which has a file of its own.
+// BuildFor is Build for another kind of bundle, which has its own file.
 func BuildFor(ctx context.Context, checkout string, o assemble.Options) (ocadm, bundle string, err error) {
 	if err := Root(); err != nil {
 		return "", "", err

@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// CA of the cloud, from the Secret the operator made.
+// CA returns the CA of the cloud, from the operator's Secret.
 func (sc *Scenario) CA(ctx context.Context) (*x509.CertPool, error) {
 	out, err := sc.Kubectl(ctx, "-n", "onecloud", "get", "secret", "default-certs", "-o", `jsonpath={.data.ca\.crt}`)
 	if err != nil {
@@ -38,12 +38,12 @@ func (sc *Scenario) CA(ctx context.Context) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Address of the cloud: that of its certificates and of the console. It is the virtual address if there is one.
+// Address returns the address of the cloud's certificates and console: the virtual address if there is one.
 func (sc *Scenario) Address(ctx context.Context) (string, error) {
 	return sc.Kubectl(ctx, "-n", "onecloud", "get", "oc", "default", "-o", "jsonpath={.spec.loadBalancerEndpoint}")
 }
 
-// fromOutside is what a user's browser and tools have: the cloud's address, and a client that trusts the cloud's CA.
+// fromOutside returns what a user's browser and tools have: the cloud's address, and a client that trusts the cloud's CA.
 func (sc *Scenario) fromOutside(ctx context.Context) (address string, via *http.Client, err error) {
 	pool, err := sc.CA(ctx)
 	if err != nil {
@@ -57,13 +57,13 @@ func (sc *Scenario) url(node int, port, path string) string {
 	return "https://" + net.JoinHostPort(sc.Lab.Node(node).Address.String(), port) + path
 }
 
-// client trusts the cloud's CA. A server name, when given, is what certificates must be for instead of the address.
+// client returns a client that trusts the cloud's CA. If name is set, certificates must be valid for it instead of the address.
 func client(pool *x509.CertPool, name string) *http.Client {
 	config := &tls.Config{RootCAs: pool, ServerName: name, MinVersion: tls.VersionTLS12}
 	return &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{TLSClientConfig: config}}
 }
 
-// fetch sends bytes as they are and anything else as JSON, and reads the answer, which has to be 200.
+// fetch sends bytes unchanged and anything else as JSON. It returns the response, whose status must be 200.
 func fetch(ctx context.Context, via *http.Client, method, url string, header http.Header, body any) (*http.Response, []byte, error) {
 	payload, raw := body.([]byte)
 	kind := "application/octet-stream"
@@ -94,7 +94,7 @@ func fetch(ctx context.Context, via *http.Client, method, url string, header htt
 	return response, text, nil
 }
 
-// Web fetches the console's page from port 443 of the cloud's address, verifying its certificate with the cloud's CA.
+// Web fetches the console's page from port 443 of the cloud's address and verifies its certificate with the cloud's CA.
 func (sc *Scenario) Web(ctx context.Context) (string, error) {
 	address, via, err := sc.fromOutside(ctx)
 	if err != nil {
@@ -104,7 +104,7 @@ func (sc *Scenario) Web(ctx context.Context) (string, error) {
 	return string(page), err
 }
 
-// Ingress asks port 80 of machine 1 and returns where it sends browsers to. Only the ingress controller listens there.
+// Ingress requests port 80 of machine 1 and returns the target of the redirect. Only the ingress controller listens there.
 func (sc *Scenario) Ingress(ctx context.Context) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+sc.Lab.Node(1).Address.String()+"/", nil)
 	if err != nil {
@@ -146,7 +146,7 @@ func (sc *Scenario) Login(ctx context.Context) (string, error) {
 	return sc.LoginAs(ctx, vars["OS_USERNAME"], vars["OS_PASSWORD"])
 }
 
-// LoginAs logs in through the API gateway, and returns the token.
+// LoginAs logs in through the API gateway and returns the token.
 func (sc *Scenario) LoginAs(ctx context.Context, user, password string) (string, error) {
 	address, via, err := sc.fromOutside(ctx)
 	if err != nil {

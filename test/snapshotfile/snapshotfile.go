@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package snapshotfile makes snapshots of an etcd without one, for tests of what is done with them.
+// Package snapshotfile creates etcd snapshots without an etcd, for tests that use them.
 package snapshotfile
 
 import (
@@ -18,13 +18,13 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// Write writes a snapshot with one key into a directory, with the name and the digest of a whole one.
+// Write writes a snapshot with one key to a directory. It has the name and the digest of a complete one.
 func Write(t testing.TB, dir string, at time.Time, revision int64) (file string) {
 	t.Helper()
 	return WriteWith(t, dir, at, revision, map[string][]byte{"/registry/secrets/n/s": []byte("secret")})
 }
 
-// WriteWith writes one with these values by key.
+// WriteWith is like Write, with the given values by key.
 func WriteWith(t testing.TB, dir string, at time.Time, revision int64, values map[string][]byte) (file string) {
 	t.Helper()
 	file = filepath.Join(dir, fmt.Sprintf("etcd-%s-r%d.db", at.UTC().Format("20060102T150405Z"), revision))
@@ -40,7 +40,7 @@ func WriteWith(t testing.TB, dir string, at time.Time, revision int64, values ma
 	return file
 }
 
-// Database writes the database of a member, which has no digest. The revision is that of the last key.
+// Database writes the database of a member, which has no digest. Its revision is that of the last key.
 func Database(t testing.TB, file string, revision int64, values map[string][]byte) {
 	t.Helper()
 	if err := database(file, revision, values); err != nil {

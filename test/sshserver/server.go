@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sshserver is an SSH server for tests. It speaks the real protocol with the library that the client uses, and answers command lines with
-// functions instead of a shell.
+// Package sshserver is an SSH server for tests. It speaks the real protocol with the library that the client uses, and runs functions instead of a
+// shell for command lines.
 package sshserver
 
 import (
@@ -23,25 +23,25 @@ import (
 // Call is a command that a client runs.
 type Call struct {
 	context.Context
-	// User has logged in. Line is what he asked the shell to run, without the sudo that the server has answered for.
+	// User is the login name. Line is the command for the shell, without the sudo that the server handled.
 	User, Line string
-	// Root reports whether the command has the permissions of root.
+	// Root reports whether the command runs as root.
 	Root bool
-	// Stdin has what follows the password of sudo.
+	// Stdin is the input after the password for sudo.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Drop ends the connection at once, as the end of the machine does.
+	// Drop closes the connection immediately, as if the machine had failed.
 	Drop func()
 }
 
-// Server is a machine.
+// Server plays a machine.
 type Server struct {
-	// Passwords of the users; Keys are the public keys that may log in as any user.
+	// Passwords are the users' passwords; Keys are the public keys that may log in as any user.
 	Passwords map[string]string
 	Keys      []ssh.PublicKey
-	// Sudo says what sudo does for a user other than root: "free" asks for no password, another text is the password, "" refuses.
+	// Sudo defines sudo for users other than root: "free" asks for no password, another text is the password, "" refuses.
 	Sudo string
-	// Run answers a command with its exit status.
+	// Run handles a command and returns its exit status.
 	Run func(*Call) int
 
 	host ssh.Signer
@@ -54,7 +54,7 @@ type Server struct {
 	commands int
 }
 
-// T is what a server needs of a test. The benchmark, which is no test, has a value of its own.
+// T is the part of testing.T that a server needs. The benchmark, which is not a test, implements it too.
 type T interface {
 	Helper()
 	Context() context.Context
@@ -62,7 +62,7 @@ type T interface {
 	Fatal(...any)
 }
 
-// NewKey makes a key pair: for a client in PEM, and as the server sees it.
+// NewKey generates a key pair: the private key in PEM for a client, and the public key for the server.
 func NewKey(t T) (private []byte, public ssh.PublicKey) {
 	t.Helper()
 	key, signer := newSigner(t)
@@ -86,7 +86,7 @@ func newSigner(t T) (ed25519.PrivateKey, ssh.Signer) {
 	return key, signer
 }
 
-// Start makes the server listen on loopback until the test ends.
+// Start listens on loopback until the test ends.
 func (s *Server) Start(t T) *Server {
 	t.Helper()
 	s.Reinstall(t)
@@ -112,13 +112,13 @@ func (s *Server) listen(t T, l net.Listener) {
 	})
 }
 
-// Down ends every connection and refuses others, as a machine does that boots. Up answers again at the same port.
+// Down closes every connection and refuses new ones, like a machine that boots. Up listens again on the same port.
 func (s *Server) Down() {
 	_ = s.l.Close()
 	s.DropAll()
 }
 
-// Up is the end of Down.
+// Up ends Down.
 func (s *Server) Up(t T) {
 	t.Helper()
 	var lc net.ListenConfig
@@ -129,7 +129,7 @@ func (s *Server) Up(t T) {
 	s.listen(t, l)
 }
 
-// Reinstall gives the machine another host key.
+// Reinstall changes the host key of the machine.
 func (s *Server) Reinstall(t T) {
 	t.Helper()
 	_, host := newSigner(t)
@@ -138,31 +138,31 @@ func (s *Server) Reinstall(t T) {
 	s.host = host
 }
 
-// HostKey is the key that the machine shows, as TYPE BASE64.
+// HostKey returns the machine's host key as TYPE BASE64.
 func (s *Server) HostKey() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(s.host.PublicKey())))
 }
 
-// Port on which it listens, at 127.0.0.1.
+// Port returns its port on 127.0.0.1.
 func (s *Server) Port() int { return s.l.Addr().(*net.TCPAddr).Port }
 
-// Logins is how many logins there were, Commands how many commands were run.
+// Logins returns the number of logins.
 func (s *Server) Logins() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.logins
 }
 
-// Commands is how many commands were run.
+// Commands returns the number of commands that were run.
 func (s *Server) Commands() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.commands
 }
 
-// DropAll ends every connection.
+// DropAll closes every connection.
 func (s *Server) DropAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -294,7 +294,7 @@ func (s *Server) answer(c *Call) int {
 	return s.Run(c)
 }
 
-// readLine reads no more than a line, as sudo does.
+// readLine reads at most one line, as sudo does.
 func readLine(in io.Reader) string {
 	var line []byte
 	one := make([]byte, 1)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clickhouse is a stand-in for a ClickHouse server in tests, where no real one can be had. It speaks the native protocol by the
-// client library's own types, checks logins, and keeps databases, accounts and grants in memory; it knows the few statements that ocadm
-// sends, in the words ocadm sends them in, and answers any other with the real server's syntax error. It holds no tables and knows nothing
-// of types, clusters, roles or quotas. That a real server takes the same statements, it does not show.
+// Package clickhouse is a stand-in for a ClickHouse server in tests that cannot have a real one. It speaks the native protocol with the types of the
+// client library, checks logins, and keeps databases, accounts and grants in memory. It accepts only the few statements that ocadm sends, in the same
+// wording, and answers all others with the real server's syntax error. It has no tables, types, clusters, roles or quotas. It does not prove that a
+// real server accepts the same statements.
 package clickhouse
 
 import (
@@ -24,7 +24,7 @@ const AdminUser = "default"
 
 // Server is a running stand-in.
 type Server struct {
-	// AdminPassword of AdminUser.
+	// AdminPassword is the password of AdminUser.
 	AdminPassword string
 
 	mu         sync.Mutex
@@ -39,15 +39,15 @@ type Server struct {
 }
 
 type account struct {
-	// hash of the password, in hexadecimal digits.
+	// hash is the password's hash in hexadecimal digits.
 	hash string
-	// grants are privileges by database, "" being all of them.
+	// grants maps databases to privileges; "" means all databases.
 	grants map[string]map[string]bool
-	// file: the account is of the server's file, and cannot be changed.
+	// file reports whether the account is defined in the server's file and cannot be changed.
 	file bool
 }
 
-// Start runs a stand-in on a port of loopback until the test ends.
+// Start runs a stand-in on a loopback port until the test ends.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{
@@ -67,7 +67,7 @@ func digest(password string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Addr is where it listens, also after Pause and Resume.
+// Addr returns its address, which Pause and Resume keep.
 func (s *Server) Addr() *net.TCPAddr {
 	a, err := net.ResolveTCPAddr("tcp", s.address)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Server) Addr() *net.TCPAddr {
 	return a
 }
 
-// Resume listens again after Pause. What it keeps, it has kept.
+// Resume listens again after Pause. The stored data is unchanged.
 func (s *Server) Resume(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,21 +103,21 @@ func (s *Server) Pause() {
 	s.handlers.Wait()
 }
 
-// SetAdminPassword gives the administrator another password. Connections that are open stay so, as those of the real server do.
+// SetAdminPassword changes the administrator's password. As on the real server, open connections stay open.
 func (s *Server) SetAdminPassword(password string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.AdminPassword, s.accounts[AdminUser].hash = password, digest(password)
 }
 
-// Statements are those it was sent, those that failed included.
+// Statements returns the received statements, including failed ones.
 func (s *Server) Statements() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.statements...)
 }
 
-// Logins is how many connections were made, successful or not.
+// Logins returns the number of connections, successful or not.
 func (s *Server) Logins() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +134,7 @@ func (s *Server) serve(l net.Listener) {
 		s.conns[c] = true
 		s.mu.Unlock()
 		s.handlers.Go(func() {
-			_ = s.talk(c) // the client hung up, or said what is no ClickHouse
+			_ = s.talk(c) // the client hung up, or does not speak the protocol
 			c.Close()
 			s.mu.Lock()
 			delete(s.conns, c)
@@ -143,7 +143,7 @@ func (s *Server) serve(l net.Listener) {
 	}
 }
 
-// conn is a connection after its login.
+// conn is a connection after login.
 type conn struct {
 	net.Conn
 	in      *proto.Reader
@@ -224,7 +224,7 @@ func (s *Server) login(c *conn) error {
 	return err
 }
 
-// query takes a statement and the empty block that ends its data.
+// query handles a statement and the empty block that ends its data.
 func (s *Server) query(c *conn) error {
 	var q proto.Query
 	if err := q.DecodeAware(c.in, c.version); err != nil {
@@ -256,7 +256,7 @@ func (s *Server) query(c *conn) error {
 	return c.flush()
 }
 
-// answer sends rows, all of strings; the first one is the names of the columns.
+// answer sends rows of strings; the first row holds the column names.
 func (c *conn) answer(rows [][]string) error {
 	if len(rows) == 0 {
 		return nil

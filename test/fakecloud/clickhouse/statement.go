@@ -16,16 +16,16 @@ func exception(code int, format string, args ...any) *proto.Exception {
 	return &proto.Exception{Code: proto.Error(code), Name: "DB::Exception", Message: "DB::Exception: " + fmt.Sprintf(format, args...)}
 }
 
-// The forms it knows. A name is between backticks, a string between single quotes, both with backslashes before what is special.
+// The parts of known statements. Names are in backticks and strings in single quotes, both with backslash escapes.
 const (
 	ident   = "`((?:[^`\\\\]|\\\\.)+)`"
 	literal = `'([0-9a-f]{64})'`
 )
 
-// form is a statement that the stand-in knows.
+// form is a known statement.
 type form struct {
 	match *regexp.Regexp
-	// right that an account needs for it; the administrator has all.
+	// right is the privilege that an account needs; the administrator has all.
 	do func(s *Server, names []string) ([][]string, *proto.Exception)
 }
 
@@ -65,7 +65,7 @@ func column(name string, values []string) [][]string {
 	return out
 }
 
-// Run does what a statement says, as an account, and returns names of columns and rows. Tests change with it what the server keeps.
+// Run executes a statement as an account and returns the column names and rows. Tests also use it to change the stored data.
 func (s *Server) Run(user, statement string) ([][]string, *proto.Exception) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

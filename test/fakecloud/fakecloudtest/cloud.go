@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fakecloudtest runs stand-ins on loopback for tests: it builds the program, makes the certificates and databases,
-// writes configuration files, starts services and waits until they listen.
+// Package fakecloudtest runs stand-ins on loopback for tests. It builds the program, creates certificates, databases and configuration files, starts
+// services and waits until they listen.
 package fakecloudtest
 
 import (
@@ -21,18 +21,18 @@ import (
 
 	"yunion.io/x/ocadm/internal/pki"
 	"yunion.io/x/ocadm/test/child"
-	_ "yunion.io/x/ocadm/test/fakecloud/program" // what is built and run below: go test must know that results depend on it
+	_ "yunion.io/x/ocadm/test/fakecloud/program" // the program that is built below: go test must know that results depend on it
 	"yunion.io/x/ocadm/test/freeport"
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// Cluster and Namespace are the owner of everything started here.
+// Cluster and Namespace are the owner in all certificates made here.
 const (
 	Cluster   = "default"
 	Namespace = "onecloud"
 )
 
-// Cloud is a directory with the program, a certificate authority and the files of its services.
+// Cloud is a directory with the program, a CA and the files of its services.
 type Cloud struct {
 	Dir      string
 	CA       pki.Pair
@@ -42,7 +42,7 @@ type Cloud struct {
 	keystone int
 }
 
-// New builds the program and makes the authority. Everything ends with the test.
+// New builds the program and creates the CA. Everything ends with the test.
 func New(t testing.TB, db *mariadb.Server) *Cloud {
 	t.Helper()
 	c := &Cloud{Dir: t.TempDir(), DB: db, t: t}
@@ -60,10 +60,10 @@ func New(t testing.TB, db *mariadb.Server) *Cloud {
 	return c
 }
 
-// AuthURL is where the keystone of this cloud listens or will listen.
+// AuthURL returns the URL of this cloud's keystone, which may not be listening yet.
 func (c *Cloud) AuthURL() string { return fmt.Sprintf("https://localhost:%d/v3", c.keystone) }
 
-// Certificate makes a service certificate for the components (and loopback) and returns the options that use it.
+// Certificate issues a service certificate for the components and loopback, and returns the options that use it.
 func (c *Cloud) Certificate(components ...string) map[string]any {
 	c.t.Helper()
 	dns := []string{"localhost"}
@@ -85,7 +85,7 @@ func (c *Cloud) Certificate(components ...string) map[string]any {
 	}
 }
 
-// Database makes a database with an account of the same name and returns its sql_connection.
+// Database creates a database with an account of the same name and returns its sql_connection.
 func (c *Cloud) Database(name, password string) string {
 	c.t.Helper()
 	if _, err := c.DB.Execute(c.t.Context(), "CREATE DATABASE IF NOT EXISTS `"+name+"` CHARACTER SET utf8mb4",
@@ -95,7 +95,7 @@ func (c *Cloud) Database(name, password string) string {
 	return fmt.Sprintf("mysql+pymysql://%s:%s@%s/%s?charset=utf8&parseTime=true&interpolateParams=true", name, password, c.DB.Addr(), name)
 }
 
-// Config writes a configuration file of the given groups of options and returns its path. A nil value leaves its key out.
+// Config writes a configuration file with the given groups of options and returns its path. It omits keys with nil values.
 func (c *Cloud) Config(name string, groups ...map[string]any) string {
 	c.t.Helper()
 	all := map[string]any{}
@@ -110,7 +110,7 @@ func (c *Cloud) Config(name string, groups ...map[string]any) string {
 	return c.write(name+".conf", data)
 }
 
-// Keystone is the options of this cloud's keystone, with a database of its own and a policy refresh of two seconds.
+// Keystone returns the options of this cloud's keystone, with a new database and a policy refresh every two seconds.
 func (c *Cloud) Keystone(password string) map[string]any {
 	c.t.Helper()
 	options := c.Certificate("keystone")
@@ -122,7 +122,7 @@ func (c *Cloud) Keystone(password string) map[string]any {
 	return options
 }
 
-// Account is the options by which a service logs in at keystone.
+// Account returns the options with which a service logs in to keystone.
 func (c *Cloud) Account(user, password string) map[string]any {
 	return map[string]any{"address": "127.0.0.1", "region": "region0", "auth_url": c.AuthURL(), "admin_user": user, "admin_password": password}
 }
@@ -136,16 +136,16 @@ func (c *Cloud) write(name string, data []byte) string {
 	return path
 }
 
-// Process is a stand-in that was started.
+// Process is a running stand-in.
 type Process struct{ *child.Process }
 
-// Start starts a service; it does not wait.
+// Start starts a service without waiting for it.
 func (c *Cloud) Start(name string, args ...string) *Process {
 	c.t.Helper()
 	return c.StartEnv(nil, name, args...)
 }
 
-// StartEnv is Start with more environment.
+// StartEnv is Start with additional environment variables.
 func (c *Cloud) StartEnv(env []string, name string, args ...string) *Process {
 	c.t.Helper()
 	link := filepath.Join(c.Dir, name)
@@ -167,7 +167,7 @@ func (c *Cloud) StartEnv(env []string, name string, args ...string) *Process {
 	return &Process{p}
 }
 
-// Listening waits until the port takes connections, and fails the test if the program ends before.
+// Listening waits until the port accepts connections. It fails the test if the program ends first.
 func (p *Process) Listening(t testing.TB, port int) *Process {
 	t.Helper()
 	return p.until(t, fmt.Sprintf("does not listen on %d", port), func(ctx context.Context) bool {
@@ -203,7 +203,7 @@ func (p *Process) until(t testing.TB, complaint string, done func(context.Contex
 	return p
 }
 
-// Wait waits for the end and returns the exit status.
+// Wait waits for the program to end and returns its exit status.
 func (p *Process) Wait() int {
 	<-p.Exited
 	return p.Cmd.ProcessState.ExitCode()
@@ -215,7 +215,7 @@ func (p *Process) Stop() int {
 	return p.Wait()
 }
 
-// FreePort returns a port of the loopback interface that is free and stays so until a service listens on it.
+// FreePort returns a free port of the loopback interface, reserved until a service listens on it.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	port, err := freeport.Take("127.0.0.1")

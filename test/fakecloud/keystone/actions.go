@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
 
-// changeRole is add-policy and remove-policy.
+// changeRole handles add-policy and remove-policy.
 func (s *Server) changeRole(c rest.Call) (any, error) {
 	action := c.Params["action"]
 	if action != "add-policy" && action != "remove-policy" {
@@ -53,7 +53,7 @@ func (s *Server) changeRole(c rest.Call) (any, error) {
 	return map[string]any{"role": role}, nil
 }
 
-// assign gives, takes or tests a role of a user in a project.
+// assign adds, removes or checks a role of a user in a project.
 func (s *Server) assign(c rest.Call) (any, error) {
 	ids, err := idsOf(c.Context(), s.store, c.Params["user"], c.Params["project"], c.Params["role"])
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *Server) listAssignments(c rest.Call) (any, error) {
 	return map[string]any{"role_assignments": found, "total": len(found)}, nil
 }
 
-// reference is a record as others mention it.
+// reference returns a reference to a record, as other records contain it.
 func (s *Server) reference(c rest.Call, table, id string) (map[string]any, error) {
 	mention := map[string]any{"id": id}
 	if c.URL.Query().Get("include_names") == "" {
@@ -164,8 +164,8 @@ func (s *Server) readOptions(c rest.Call) (any, error) {
 	return map[string]any{"config": map[string]any{"default": options}}, nil
 }
 
-// writeOptions replaces the stored configuration; action "update" changes only what is given, "remove" takes it away.
-// "common" keeps the shared options only, every other service keeps the rest, and options of the file are never kept.
+// writeOptions replaces the stored configuration. The action "update" changes only the given options, "remove" deletes them. The service "common"
+// stores only shared options, and every other service only the rest. Options that belong in the file are never stored.
 func (s *Server) writeOptions(c rest.Call) (any, error) {
 	service, err := s.store.Get(c.Context(), "services", c.Params["id"])
 	if err != nil {

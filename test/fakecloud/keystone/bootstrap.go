@@ -21,8 +21,8 @@ const (
 	defaultDomain = "default"
 )
 
-// bootstrap makes what a fresh keystone has by itself: the domain, the project system, the role admin and the user sysadmin.
-// Replicas that start together agree through the unique keys of the tables.
+// bootstrap creates the records of a fresh keystone: the domain, the project system, the role admin and the user sysadmin. Unique keys of the tables
+// resolve races between replicas.
 func bootstrap(ctx context.Context, s *rest.Store, options servicespec.Values) error {
 	password := options.Text("bootstrap_admin_user_password", "sysadmin")
 	seeds := []struct {
@@ -63,7 +63,7 @@ func assignAdmin(ctx context.Context, s *rest.Store) error {
 	return assignRole(ctx, s, ids[0], ids[1], ids[2])
 }
 
-// idsOf are the ids of a user, a project and a role that are given by id or name.
+// idsOf returns the ids of a user, a project and a role, given by id or name.
 func idsOf(ctx context.Context, s *rest.Store, user, project, role string) (ids [3]string, err error) {
 	for i, object := range [3][2]string{{"users", user}, {"projects", project}, {"roles", role}} {
 		r, err := s.Get(ctx, object[0], object[1])
@@ -84,7 +84,7 @@ func assignRole(ctx context.Context, s *rest.Store, user, project, role string) 
 	return err
 }
 
-// MergeOptions puts keystone's own stored configuration over its file and stores the merge, as every service does.
+// MergeOptions merges keystone's own stored configuration over its file and stores the result, as every service does.
 func MergeOptions(ctx context.Context, s *rest.Store, file servicespec.Values, p servicespec.Spec) (servicespec.Values, error) {
 	own, ownID, err := storedOptions(ctx, s, p.StoredIn)
 	if err != nil {
@@ -143,7 +143,7 @@ func saveOptions(ctx context.Context, s *rest.Store, service string, options ser
 	return err
 }
 
-// hashPassword is good enough for a test program: salted, once.
+// hashPassword is good enough for a test program: salted, one round.
 func hashPassword(password string) string {
 	salt := rest.NewID()
 	return salt + "$" + digest(salt, password)

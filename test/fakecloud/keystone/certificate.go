@@ -10,7 +10,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
-// checkCertificate refuses a certificate that no client could show.
+// checkCertificate rejects a certificate that no client could use.
 func checkCertificate(_ context.Context, r rest.Record) error {
 	pair, err := tls.X509KeyPair([]byte(r.Text("certificate")), []byte(r.Text("private_key")))
 	if err != nil {

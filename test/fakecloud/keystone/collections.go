@@ -32,7 +32,7 @@ func (s *Server) collections() []rest.Collection {
 	}
 }
 
-// asChange has a new record looked at as the fields of an update are.
+// asChange applies the checks of an update to a new record.
 func asChange(change func(context.Context, rest.Record) error) func(context.Context, rest.Call, rest.Record) error {
 	return func(ctx context.Context, _ rest.Call, r rest.Record) error { return change(ctx, r) }
 }
@@ -85,7 +85,7 @@ func prepareService(_ context.Context, _ rest.Call, r rest.Record) error {
 	return nil
 }
 
-// removeService has the two rules of the real one: no endpoints, not enabled.
+// removeService checks the two rules of the real service: no endpoints, not enabled.
 func (s *Server) removeService(ctx context.Context, service rest.Record) error {
 	if err := s.unused(ctx, "service_id", service, "service contains endpoints"); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (s *Server) removeService(ctx context.Context, service rest.Record) error {
 	return nil
 }
 
-// unused refuses a record that a field of an endpoint names.
+// unused rejects a record that an endpoint refers to.
 func (s *Server) unused(ctx context.Context, field string, r rest.Record, complaint string) error {
 	endpoints, err := s.store.List(ctx, "endpoints")
 	if slices.ContainsFunc(endpoints, func(e rest.Record) bool { return e.Text(field) == r.Text("id") }) {
@@ -125,7 +125,7 @@ func (s *Server) prepareEndpoint(ctx context.Context, _ rest.Call, r rest.Record
 	return s.withCertificate(ctx, r)
 }
 
-// removeEndpoint refuses what is still in the catalogue.
+// removeEndpoint rejects an endpoint that is still in the catalogue.
 func removeEndpoint(_ context.Context, endpoint rest.Record) error {
 	if endpoint.True("enabled") {
 		return &rest.Error{Code: http.StatusBadRequest, Class: "InvalidStatusError", Details: "endpoint is enabled"}
@@ -133,7 +133,7 @@ func removeEndpoint(_ context.Context, endpoint rest.Record) error {
 	return nil
 }
 
-// catalog lists enabled services with their enabled endpoints.
+// catalog returns the enabled services with their enabled endpoints.
 func (s *Server) catalog(ctx context.Context) ([]map[string]any, error) {
 	services, err := s.store.List(ctx, "services")
 	if err != nil {

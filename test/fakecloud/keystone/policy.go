@@ -10,7 +10,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
-// grants is the policy cache of one process: which policy a role has in which project. It is only ever replaced whole.
+// grants is the policy cache of one process: the policies of each role in each project. It is only ever replaced as a whole.
 type grants []grant
 
 type grant struct {
@@ -18,7 +18,7 @@ type grant struct {
 	rules                        rest.Policy
 }
 
-// Refresh reads the policies again, as the server does now and then.
+// Refresh reloads the policies, as the server does periodically.
 func (s *Server) Refresh(ctx context.Context) error {
 	policies, err := s.store.List(ctx, "policies")
 	if err != nil {
@@ -55,7 +55,7 @@ func (g grant) covers(who principal) bool {
 	return slices.ContainsFunc(who.roles, func(r rest.Record) bool { return r.Text("id") == g.role })
 }
 
-// names lists a caller's policies by scope, as tokens carry them.
+// names returns a caller's policies by scope, as tokens contain them.
 func (all grants) names(who principal) map[string][]string {
 	names := map[string][]string{}
 	for _, g := range all {
@@ -66,7 +66,7 @@ func (all grants) names(who principal) map[string][]string {
 	return names
 }
 
-// caller is who asks, with the policies that count for them.
+// caller returns the caller and its effective policies.
 func (all grants) caller(who principal) rest.Caller {
 	c := rest.Caller{Policies: rest.Policies{}, Project: who.project.Text("id"), Domain: who.project.Text("domain_id"),
 		Administrator: who.project.Text("name") == systemProject && who.hasRole(adminRole)}
@@ -78,7 +78,7 @@ func (all grants) caller(who principal) rest.Caller {
 	return c
 }
 
-// matched answers a caller, or a service on its behalf, which policies count for them, with their rules.
+// matched returns a caller's effective policies with their rules, to the caller or to a service on its behalf.
 func (s *Server) matched(c rest.Call) (any, error) {
 	who, err := s.caller(c)
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *Server) matched(c rest.Call) (any, error) {
 	return map[string]any{"names": names, "policies": rules}, nil
 }
 
-// caller is whose token the call has.
+// caller returns the principal of the call's token.
 func (s *Server) caller(c rest.Call) (principal, error) {
 	token := c.Header.Get("X-Auth-Token")
 	if token == "" {
@@ -116,7 +116,7 @@ func (s *Server) caller(c rest.Call) (principal, error) {
 	return s.principal(c.Context(), known)
 }
 
-// admit is who may do what.
+// admit decides whether the caller may perform an action.
 func (s *Server) admit(c rest.Call, name string, action rest.Action, extra ...string) (rest.Access, error) {
 	who, err := s.caller(c)
 	if err != nil {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keystone is a stand-in for the identity service: its REST API as far as an operator and the other services need it,
-// with everything it knows in its database, so that replicas share it and a restart keeps it. What is like the real one on
-// purpose: a fresh one forbids everything but policies and roles, and a grant counts only after the policy cache was read again.
-// Stricter than the real one: two endpoints for one (service, region, interface) are refused.
+// Package keystone is a stand-in for the identity service: the part of its REST API that an operator and the other services need. All its data is in
+// its database, so replicas share it and a restart keeps it. Like the real one, a fresh keystone forbids everything except policies and roles, and a
+// grant takes effect only after the policy cache is refreshed. Unlike it, it refuses two endpoints for one (service, region, interface).
 package keystone
 
 import (
@@ -18,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
 
-// Tables is what the database must hold.
+// Tables returns the tables that the database must have.
 func Tables() []string {
 	return []string{"domains", "projects", "users", "roles", "policies", "rolepolicies", "services", "endpoints", "regions",
 		"assignments", "tokens", "service_configs", "servicecertificates"}
@@ -31,7 +30,7 @@ type Server struct {
 	grants atomic.Pointer[grants]
 }
 
-// Start bootstraps the database if it is fresh and fills the policy cache, which it then refreshes until ctx ends.
+// Start bootstraps a fresh database and fills the policy cache, which it then refreshes until ctx ends.
 func Start(ctx context.Context, s *rest.Store, options servicespec.Values) (*Server, error) {
 	if err := bootstrap(ctx, s, options); err != nil {
 		return nil, fmt.Errorf("bootstrapping: %w", err)
@@ -59,7 +58,7 @@ func (s *Server) keepFresh(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// Routes is the whole API.
+// Routes returns the whole API.
 func (s *Server) Routes() rest.Routes {
 	guard := rest.Guard(s.admit)
 	routes := rest.Routes{

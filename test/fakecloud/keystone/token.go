@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
-// open finds what a token stands for. Tokens lie in the database: any replica knows them.
+// open returns the record of a token. Tokens are in the database, so that every replica knows them.
 func (s *Server) open(ctx context.Context, token string) (rest.Record, error) {
 	r, err := s.store.Get(ctx, "tokens", token)
 	if err != nil && !errors.Is(err, rest.ErrNotFound) {
@@ -27,7 +27,7 @@ func (s *Server) open(ctx context.Context, token string) (rest.Record, error) {
 	return r, nil
 }
 
-// principal is a caller: who, where, with which roles.
+// principal is a caller: the user, the project and the roles.
 type principal struct {
 	user, project rest.Record
 	roles         []rest.Record
@@ -37,7 +37,7 @@ func (p principal) hasRole(name string) bool {
 	return slices.ContainsFunc(p.roles, func(r rest.Record) bool { return r.Text("name") == name })
 }
 
-// principal is whom a token stands for.
+// principal returns the principal of a token.
 func (s *Server) principal(ctx context.Context, token rest.Record) (principal, error) {
 	user, err := s.store.Get(ctx, "users", token.Text("user_id"))
 	if errors.Is(err, rest.ErrNotFound) || err == nil && !user.True("enabled") {
@@ -172,7 +172,7 @@ func (s *Server) authenticate(ctx context.Context, request authRequest) (rest.Re
 	return user, nil
 }
 
-// checkToken returns the owner of a token to the service that received it.
+// checkToken returns the principal of a token to the service that received it.
 func (s *Server) checkToken(c rest.Call) (any, error) {
 	token, err := s.open(c.Context(), c.Header.Get("X-Subject-Token"))
 	if err != nil {

@@ -18,12 +18,12 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
 
-// startAgent plays a program of a compute node that serves nothing to the cloud.
+// startAgent plays a program of a compute node that serves no API.
 func startAgent(ctx context.Context, m Machine, p servicespec.Spec, options servicespec.Values) error {
 	switch p.Name {
 	case "host-health":
 		return hostHealth(ctx, m, p, options)
-	case "host-deployer": // the real one logs in, too, but verifies no certificate: its pod has no CA to log in with here
+	case "host-deployer": // the real one also logs in, but verifies no certificate: its pod has no CA to log in with here
 		log.Printf("%s is up", p.Name)
 		return Deployer(ctx, m)
 	case "host-image":
@@ -33,7 +33,7 @@ func startAgent(ctx context.Context, m Machine, p servicespec.Spec, options serv
 	return m.stayUp(ctx, p, nil)
 }
 
-// hostHealth ends unless region names it a control plane: it would ping that before it stops servers.
+// hostHealth ends unless region returns control-plane nodes. The real one pings them before it stops servers.
 func hostHealth(ctx context.Context, m Machine, p servicespec.Spec, options servicespec.Values) error {
 	session, err := logIn(ctx, m, options)
 	if err != nil {
@@ -52,7 +52,7 @@ func hostHealth(ctx context.Context, m Machine, p servicespec.Spec, options serv
 	return m.stayUp(ctx, p, nil)
 }
 
-// ofRegion calls region where the catalogue says it is.
+// ofRegion calls region at its address in the catalogue.
 func ofRegion(ctx context.Context, session *Client, options servicespec.Values, method, path string, body, out any) error {
 	base, found := session.Current().Endpoint("compute_v2", options.Text("session_endpoint_type", "internal"), options.Text("region", ""))
 	if !found {
@@ -61,10 +61,10 @@ func ofRegion(ctx context.Context, session *Client, options servicespec.Values, 
 	return session.Call(ctx, method, base+path, body, out)
 }
 
-// registerAgain is how long a host waits after a registration that failed. The real one waits 30 s.
+// registerAgain is the delay after a failed registration of a host. The real one waits 30 s.
 const registerAgain = 5 * time.Second
 
-// prepareHost runs a command on the node, which takes the executor, and begins to register the host.
+// prepareHost runs a command on the node through the executor and starts to register the host.
 func prepareHost(ctx context.Context, m Machine, options servicespec.Values, session *Client) error {
 	if options.Flag("enable_remote_executor", false) {
 		wait := time.Duration(options.Number("executor_connect_timeout_seconds", 30)) * time.Second
@@ -97,7 +97,7 @@ func prepareHost(ctx context.Context, m Machine, options servicespec.Values, ses
 	return nil
 }
 
-// address of this host: that of the first of its networks (nic/bridge/ip), else the one with which it reaches others.
+// address returns the address of this host: that of its first network (nic/bridge/ip), or the source address of its default route.
 func address(options servicespec.Values) (string, error) {
 	if networks := options.List("networks"); len(networks) > 0 {
 		parts := strings.Split(networks[0], "/")
@@ -116,9 +116,9 @@ func address(options servicespec.Values) (string, error) {
 	return host, err
 }
 
-// maskOf is how many bits of an address of this host name its network: 24 if no interface has the address.
+// maskOf returns the prefix length of an address of this host, or 24 if no interface has the address.
 func maskOf(ip string) int {
-	of, _ := net.InterfaceAddrs() // none is as good as another one
+	of, _ := net.InterfaceAddrs() // an error is as good as no address
 	for _, a := range of {
 		if n, is := a.(*net.IPNet); is && n.IP.Equal(net.ParseIP(ip)) {
 			ones, _ := n.Mask.Size()
@@ -128,7 +128,7 @@ func maskOf(ip string) int {
 	return 24
 }
 
-// register makes the host known to region, which must have a network for physical machines with its address.
+// register registers the host with region, which must have a network for physical machines with its address.
 func register(ctx context.Context, m Machine, options servicespec.Values, session *Client, ip string) error {
 	var answer struct {
 		Networks struct {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package service is what the stand-ins answer besides /ping: small REST APIs over their own database, behind a token check
-// at keystone for each call.
+// Package program implements the APIs of the stand-ins besides /ping: small REST APIs over their own databases. Keystone checks the token of each call.
 package program
 
 import (
@@ -26,7 +25,7 @@ type Service struct {
 	Store *rest.Store
 }
 
-// Routes is the API of the program.
+// Routes returns the API of the program.
 func (s Service) Routes(ctx context.Context) rest.Routes {
 	switch s.Profile.Type {
 	case "compute_v2":
@@ -68,10 +67,10 @@ func (s Service) plain(collections ...rest.Collection) rest.Routes {
 	return routes
 }
 
-// serviceTypes are what policies call a service, where that is not its type in the catalogue.
+// serviceTypes maps types in the catalogue to the names of services in policies, where they differ.
 var serviceTypes = map[string]string{"compute_v2": "compute"}
 
-// admit asks keystone on every call whose token it is, and which policies count for them.
+// admit asks keystone, on every call, for the owner of the token and its effective policies.
 func (s Service) admit(c rest.Call, name string, action rest.Action, extra ...string) (rest.Access, error) {
 	token := c.Header.Get("X-Auth-Token")
 	if token == "" {
@@ -88,14 +87,14 @@ func (s Service) admit(c rest.Call, name string, action rest.Action, extra ...st
 	return rest.Admit(caller, cmp.Or(serviceTypes[s.Profile.Type], s.Profile.Type), c, name, action, extra...)
 }
 
-// only is a handler for callers who may do something.
+// only returns a handler that requires a permission.
 func (s Service) only(resource string, action rest.Action, handle rest.Handler) rest.Handler {
 	return rest.Guard(s.admit).Only(resource, action, handle)
 }
 
 var named = []string{"name"}
 
-// schedule never finds a host: there is none.
+// schedule never finds a host, because there are none.
 func schedule(rest.Call) (any, error) {
 	return map[string]any{"candidates": []any{}, "reason": "no host"}, nil
 }
@@ -141,7 +140,7 @@ func (s Service) prepareDynamicTag(ctx context.Context, _ rest.Call, r rest.Reco
 	return err
 }
 
-// place asks the scheduler that the catalogue names for a host. Without an answer the server stays in "schedule".
+// place asks the scheduler in the catalogue for a host. Without an answer the server stays in "schedule".
 func (s Service) place(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cloud is a stand-in's client of keystone and of the other services: log in, read the catalogue, check a caller's
-// token, keep the service configuration. It verifies certificates, which the real clients never do.
+// Package program contains a stand-in's client of keystone and of the other services. It logs in, reads the catalogue, checks a caller's token and
+// keeps the service configuration. It verifies certificates, which the real clients never do.
 package program
 
 import (
@@ -26,22 +26,22 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
 
-// UserAgent is what the cloud's own clients send.
+// UserAgent is the user agent of the cloud's own clients.
 const UserAgent = "yunioncloud-go/201708"
 
-// Credentials is an account and where it logs in.
+// Credentials is an account and the place to log in.
 type Credentials struct {
 	AuthURL, Region                 string
 	User, Password, Domain, Project string
 	Authorities                     *x509.CertPool
 	Insecure                        bool
-	// Dial replaces the way to an address.
+	// Dial replaces the default dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Transport replaces the network.
 	Transport http.RoundTripper
 }
 
-// Client is a session; it logs in again when its token is refused.
+// Client is a session. It logs in again if its token is rejected.
 type Client struct {
 	credentials Credentials
 	http        *http.Client
@@ -50,7 +50,7 @@ type Client struct {
 	token Token
 }
 
-// Token is a scoped token and what keystone says about it.
+// Token is a scoped token and its details from keystone.
 type Token struct {
 	ID   string
 	User struct {
@@ -74,7 +74,7 @@ type Token struct {
 	} `json:"catalog"`
 }
 
-// Endpoint finds the URL of a service in a region; an empty region matches any.
+// Endpoint returns the URL of a service in a region; an empty region matches any.
 func (t Token) Endpoint(serviceType, iface, region string) (string, bool) {
 	for _, service := range t.Catalog {
 		if service.Type != serviceType {
@@ -89,7 +89,7 @@ func (t Token) Endpoint(serviceType, iface, region string) (string, bool) {
 	return "", false
 }
 
-// Regions lists the regions that have endpoints.
+// Regions returns the regions that have endpoints.
 func (t Token) Regions() []string {
 	regions, seen := []string{}, map[string]bool{}
 	for _, service := range t.Catalog {
@@ -103,10 +103,10 @@ func (t Token) Regions() []string {
 	return regions
 }
 
-// patience is how long another service may take to answer: long, because the machine may be busy.
+// patience is the timeout for other services. It is long, because the machine may be busy.
 const patience = 30 * time.Second
 
-// New makes a session that has not logged in yet.
+// New returns a session that has not logged in yet.
 func New(c Credentials) *Client {
 	if c.Transport == nil {
 		c.Transport = &http.Transport{
@@ -118,7 +118,7 @@ func New(c Credentials) *Client {
 	return &Client{credentials: c, http: &http.Client{Transport: c.Transport, Timeout: patience}}
 }
 
-// Login gets a token. The refusal of keystone comes back as *rest.Error.
+// Login gets a token. A refusal by keystone is returned as *rest.Error.
 func (c *Client) Login(ctx context.Context) (Token, error) {
 	token, err := c.Authenticate(ctx, c.credentials.User, c.credentials.Password, c.credentials.Domain, c.credentials.Project)
 	if err != nil {
@@ -130,7 +130,7 @@ func (c *Client) Login(ctx context.Context) (Token, error) {
 	return token, nil
 }
 
-// Authenticate gets a token for any account; without a project, an unscoped one.
+// Authenticate gets a token for any account, unscoped if project is empty.
 func (c *Client) Authenticate(ctx context.Context, user, password, domain, project string) (Token, error) {
 	auth := map[string]any{
 		"context": map[string]any{"source": "srv"},
@@ -148,7 +148,7 @@ func (c *Client) Authenticate(ctx context.Context, user, password, domain, proje
 	return readToken(answer, header.Get("X-Subject-Token"))
 }
 
-// Check asks keystone whose token it is.
+// Check asks keystone for the details of a token.
 func (c *Client) Check(ctx context.Context, token string) (Token, error) {
 	answer, _, err := c.do(ctx, http.MethodGet, c.credentials.AuthURL+"/auth/tokens", map[string]string{"X-Subject-Token": token}, nil)
 	if err != nil {
@@ -157,7 +157,7 @@ func (c *Client) Check(ctx context.Context, token string) (Token, error) {
 	return readToken(answer, token)
 }
 
-// Policies asks keystone which policies count for the owner of a token.
+// Policies asks keystone for the effective policies of a token's owner.
 func (c *Client) Policies(ctx context.Context, token string) (rest.Policies, error) {
 	answer, _, err := c.Send(ctx, http.MethodGet, c.credentials.AuthURL+"/auth/policies", map[string]string{"X-Auth-Token": token}, nil)
 	if err != nil {
@@ -189,7 +189,7 @@ func readToken(answer []byte, id string) (Token, error) {
 	return body.Token, nil
 }
 
-// Current is the last token of this session.
+// Current returns the last token of this session.
 func (c *Client) Current() Token {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,7 +201,7 @@ func (c *Client) Identity(ctx context.Context, method, path string, body, out an
 	return c.Call(ctx, method, c.credentials.AuthURL+path, body, out)
 }
 
-// Call calls any URL with this session's token and decodes the answer.
+// Call calls any URL with this session's token and decodes the response.
 func (c *Client) Call(ctx context.Context, method, target string, body, out any) error {
 	answer, _, err := c.do(ctx, method, target, nil, body)
 	if err != nil || out == nil {
@@ -230,7 +230,7 @@ func (c *Client) do(ctx context.Context, method, target string, header map[strin
 	}
 }
 
-// Send is one plain request.
+// Send sends one plain request.
 func (c *Client) Send(ctx context.Context, method, target string, header map[string]string, body any) ([]byte, http.Header, error) {
 	var payload io.Reader
 	if body != nil {
@@ -271,7 +271,7 @@ func (c *Client) Send(ctx context.Context, method, target string, header map[str
 	return answer, response.Header, nil
 }
 
-// ServiceID finds a registered service by type; empty when there is none.
+// ServiceID returns the id of a registered service by type, "" if there is none.
 func (c *Client) ServiceID(ctx context.Context, serviceType string) (string, error) {
 	var list struct{ Services []struct{ ID string } }
 	if err := c.Identity(ctx, http.MethodGet, "/services?type="+url.QueryEscape(serviceType), nil, &list); err != nil {
@@ -283,8 +283,8 @@ func (c *Client) ServiceID(ctx context.Context, serviceType string) (string, err
 	return list.Services[0].ID, nil
 }
 
-// SyncOptions merges the stored configuration of the service and of "common" over the file, and uploads the merge.
-// Before keystone lets it read, or before the service is registered, the file stands.
+// SyncOptions merges the stored configuration of the service and of "common" over the file, and uploads the result. It returns the options of the
+// file if the service is not registered yet or keystone does not let it read.
 func (c *Client) SyncOptions(ctx context.Context, file servicespec.Values, p servicespec.Spec) servicespec.Values {
 	ownID, own, ownErr := c.stored(ctx, p.StoredIn)
 	commonID, common, commonErr := c.stored(ctx, "common")

@@ -15,8 +15,8 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
-// climc has a few commands of the real one, with the account of OS_* in the environment, and "sleep", which stays up as the
-// container does. The real entry point first asks region for an SSH key, and ends without an answer.
+// climc implements a few commands of the real one, with the account from OS_* in the environment, and "sleep", which keeps running as the container
+// does. The real entry point first asks region for an SSH key and ends if it gets no answer.
 func climc(ctx context.Context, m Machine, args []string) error {
 	if len(args) == 0 {
 		args = []string{"help"}
@@ -61,7 +61,7 @@ func climcCommand(ctx context.Context, m Machine, command string) error {
 	return nil
 }
 
-// endpointType turns publicURL and internalURL into the names of interfaces.
+// endpointType turns publicURL and internalURL into names of interfaces.
 func (m Machine) endpointType() string {
 	return cmp.Or(strings.TrimSuffix(m.getenv("OS_ENDPOINT_TYPE"), "URL"), "internal")
 }

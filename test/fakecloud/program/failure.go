@@ -13,34 +13,34 @@ import (
 	"time"
 )
 
-// Failure is how a release of a service is broken. It is the end of its version, and so of its image's tag: "v4.0.3-fails-at-start".
+// Failure is the way in which a release of a service is broken. It is the suffix of its version and thus of its image tag: "v4.0.3-fails-at-start".
 type Failure string
 
 // The failures.
 const (
-	// AtStart: its tables are brought up to date, but it ends before it listens.
+	// AtStart updates its tables but ends before it listens.
 	AtStart Failure = "-fails-at-start"
-	// InMigration: it ends in the middle of changing its tables, each time. A service without tables does not fail so.
+	// InMigration ends in the middle of changing its tables, each time. It does not affect a service without tables.
 	InMigration Failure = "-fails-in-migration"
-	// WhenReady: it ends some time after it has become ready.
+	// WhenReady ends some time after it has become ready.
 	WhenReady Failure = "-fails-when-ready"
-	// UnderLoad: it ends when it has answered some requests.
+	// UnderLoad ends after some requests.
 	UnderLoad Failure = "-fails-under-load"
 )
 
-// Failures are all of them.
+// Failures returns all failures.
 func Failures() []Failure { return []Failure{AtStart, InMigration, WhenReady, UnderLoad} }
 
 const (
-	// life is how long a service stays up that fails when it is ready.
+	// life is how long a service that fails when ready stays up.
 	life = 2 * time.Second
-	// bearable is how many requests a service answers that fails under load.
+	// bearable is the number of requests that a service that fails under load answers.
 	bearable = 20
 )
 
 var errBroken = errors.New("this release is broken on purpose")
 
-// failure is how this program is broken, "" if it is not.
+// failure returns the failure of this program, "" if it is not broken.
 func (m Machine) failure() Failure {
 	all := Failures()
 	i := slices.IndexFunc(all, func(f Failure) bool { return strings.HasSuffix(m.imageVersion(), string(f)) })
@@ -50,7 +50,7 @@ func (m Machine) failure() Failure {
 	return all[i]
 }
 
-// breakable returns a context in which the program ends when it fails, and the error it then ends with.
+// breakable returns a context that ends when the program fails, and a function that returns the error to end with.
 func (m *Machine) breakable(ctx context.Context) (context.Context, func(error) error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	m.fail = fail
@@ -63,7 +63,7 @@ func (m *Machine) breakable(ctx context.Context) (context.Context, func(error) e
 	}
 }
 
-// isUp is called when the program serves.
+// isUp is called when the program is serving.
 func (m Machine) isUp(ctx context.Context) {
 	if m.failure() != WhenReady {
 		return
@@ -72,7 +72,7 @@ func (m Machine) isUp(ctx context.Context) {
 	context.AfterFunc(ctx, func() { timer.Stop() })
 }
 
-// bears ends the program under load; probes are none.
+// bears ends the program under load. Probes do not count.
 func (m Machine) bears(handler http.Handler) http.Handler {
 	if m.failure() != UnderLoad {
 		return handler
@@ -86,7 +86,7 @@ func (m Machine) bears(handler http.Handler) http.Handler {
 	})
 }
 
-// starts returns why a program cannot start. One that only changes its tables can.
+// starts returns an error if the program cannot start. A run that only changes the tables always can.
 func (m Machine) starts(args []string) error {
 	if m.failure() == AtStart && !slices.Contains(args, "--exit-after-db-init") {
 		return fmt.Errorf("%w: it ends at start", errBroken)

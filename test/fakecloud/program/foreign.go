@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
 
-// startForeign plays a program that is not the cloud's own. Of its arguments it heeds --httpListenAddr, --tlsCertFile and --tlsKeyFile.
+// startForeign plays a program that is not the cloud's own. It reads only --httpListenAddr, --tlsCertFile and --tlsKeyFile of its arguments.
 func startForeign(ctx context.Context, m Machine, p servicespec.Spec, args []string) error {
 	ports, err := m.foreignPorts(p, args)
 	if err != nil {
@@ -72,7 +72,7 @@ func (m Machine) foreignPorts(p servicespec.Spec, args []string) ([]int, error) 
 	return slices.DeleteFunc([]int{p.Port, p.SecondPort}, func(n int) bool { return n == 0 }), nil
 }
 
-// argument finds -name=value or --name=value.
+// argument returns the value of -name=value or --name=value.
 func argument(args []string, name string) string {
 	for _, a := range args {
 		if value, found := strings.CutPrefix(strings.TrimLeft(a, "-"), name+"="); found {
@@ -82,7 +82,7 @@ func argument(args []string, name string) string {
 	return ""
 }
 
-// withoutMissing drops --config FILE if that file is not there.
+// withoutMissing removes --config FILE if that file does not exist.
 func (m Machine) withoutMissing(args []string, file string) []string {
 	i := slices.Index(args, file)
 	if file == "" || i < 1 {

@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
-// gateway is apigateway: login, list of regions, and reads that it forwards to the services.
+// gateway returns the API of apigateway: login, list of regions, and reads that it forwards to the services.
 func (s Service) gateway() rest.Routes {
 	routes := rest.Routes{
 		{Method: http.MethodPost, Path: "/api/v1/auth/login", Handle: s.login},
@@ -32,8 +32,8 @@ func (s Service) gateway() rest.Routes {
 	return routes
 }
 
-// login takes {"username","password"(base64),"domain"}. The token comes back in the body, in a header and in a cookie of the
-// real form: base64 of JSON with the token as "session".
+// login accepts {"username","password"(base64),"domain"}. It returns the token in the body, in a header and in a cookie of the real form: base64 of
+// JSON with the token as "session".
 func (s Service) login(c rest.Call) (any, error) {
 	name := c.Body.Text("username")
 	password, err := base64.StdEncoding.DecodeString(c.Body.Text("password"))
@@ -44,7 +44,7 @@ func (s Service) login(c rest.Call) (any, error) {
 		return nil, rest.BadInput("password is not base64")
 	}
 	if len(password) > aes.BlockSize && len(password)%aes.BlockSize != 0 {
-		// The real one first takes it for a text in AES-CBC, and panics.
+		// The real one first tries to decrypt it with AES-CBC, and panics.
 		return nil, errors.New("crypto/cipher: input not full blocks")
 	}
 	if name == "" || len(password) == 0 {
@@ -85,7 +85,7 @@ func (s Service) login(c rest.Call) (any, error) {
 }
 
 func (s Service) regions(c rest.Call) (any, error) {
-	regions := s.Cloud.Current().Regions() // of the session of the service, as the real one
+	regions := s.Cloud.Current().Regions() // of the service's own session, as in the real one
 	if len(regions) == 0 {
 		return nil, fmt.Errorf("region is empty")
 	}
@@ -107,14 +107,14 @@ func (s Service) regions(c rest.Call) (any, error) {
 	var common struct {
 		Config struct{ Default map[string]any }
 	}
-	// A cloud without the service "common" has no api_server to show.
+	// Without the service "common", a cloud has no api_server to show.
 	_ = s.Cloud.Identity(c.Context(), http.MethodGet, "/services/common/config", nil, &common)
 	apiServer, _ := common.Config.Default["api_server"].(string)
 	return map[string]any{"regions": regions, "domains": names, "idps": []any{}, "api_server": cmp.Or(apiServer, s.Options.Text("api_server", "")),
 		"captcha": s.Options.Flag("show_captcha", false), "encrypt_passwd": false}, nil
 }
 
-// forward passes a list on with the caller's token.
+// forward forwards a list request with the caller's token.
 func (s Service) forward(serviceType, collection string) rest.Handler {
 	return func(c rest.Call) (any, error) {
 		token := c.Header.Get("X-Auth-Token")

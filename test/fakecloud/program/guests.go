@@ -15,8 +15,8 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
-// guests is what a host answers about servers. A server is a program without an end that was started through the executor and left it, as
-// QEMU does with -daemonize; its pid lies in servers_path/<id>/pid.
+// guests returns a host's API for servers. A server is an endless program that was started through the executor and detached, as QEMU does with
+// -daemonize. Its pid is in servers_path/<id>/pid.
 func (s Service) guests() rest.Routes {
 	run := func(c rest.Call, script string) (string, error) {
 		id := c.Params["id"]

@@ -20,8 +20,8 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
-// hosts is what region answers to agents of compute nodes. A property of a class comes under the singular, the answer to an action on it under the
-// plural, as the real region sends them.
+// hosts returns region's API for agents of compute nodes. As in the real region, a class property is under the singular key, the result of an action
+// on the class under the plural.
 func (s Service) hosts() rest.Routes {
 	own := rest.Routes{
 		{Method: http.MethodGet, Path: "/hosts/k8s-master-node-ips", Handle: s.only("hosts", rest.Get, func(c rest.Call) (any, error) {
@@ -39,7 +39,7 @@ func (s Service) hosts() rest.Routes {
 	)...)
 }
 
-// masters are the addresses of the nodes labelled as masters, asked of Kubernetes with the pod's own token.
+// masters asks Kubernetes, with the pod's own token, for the addresses of the nodes labelled as masters.
 func (m Machine) masters(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -93,7 +93,7 @@ func prepareNetwork(_ context.Context, _ rest.Call, r rest.Record) error {
 	return nil
 }
 
-// matches reports whether a network for physical machines has an address between its ends, and its mask.
+// matches reports whether a network for physical machines contains the address and has the mask.
 func (s Service) matches(ctx context.Context, asked rest.Record) (bool, error) {
 	for _, key := range []string{"ip", "mask", "server_type"} {
 		if asked[key] == nil {

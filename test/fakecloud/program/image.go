@@ -20,13 +20,13 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
-// metaName is the header in which clients of glance name an image whose bytes are the body.
+// metaName is the header with which clients of glance name an image whose bytes are the body.
 const metaName = "X-Image-Meta-Name"
 
-// DeploySocket is where host-deployer answers on a node. The real one speaks gRPC there.
+// DeploySocket is host-deployer's socket on a node. The real one speaks gRPC there.
 const DeploySocket = "/var/run/onecloud/deploy.sock"
 
-// image is the API of glance: records, and images whose bytes lie in filesystem_store_datadir, named by their id.
+// image returns the API of glance: records, and images whose bytes are in filesystem_store_datadir under their id.
 func (s Service) image(ctx context.Context) rest.Routes {
 	records := rest.Collection{Path: "/v1/images", Singular: "image", Owned: true, Required: named}
 	upload := rest.Route{Method: http.MethodPost, Path: records.Path, Header: metaName, Handle: func(c rest.Call) (any, error) {
@@ -69,8 +69,7 @@ func saveTo(path string, from io.Reader) (int64, error) {
 	return n, errors.Join(err, f.Close())
 }
 
-// finish converts an image and asks host-deployer what is in it. An image that cannot be converted ends as killed; one that
-// cannot be looked into is active all the same.
+// finish converts an image and has host-deployer inspect it. An image whose conversion fails becomes killed. One that cannot be inspected becomes active.
 func (s Service) finish(ctx context.Context, r rest.Record, path string) {
 	changes := rest.Record{"status": "active"}
 	if err := s.convert(ctx, path); err != nil {
@@ -87,8 +86,7 @@ func (s Service) finish(ctx context.Context, r rest.Record, path string) {
 	}
 }
 
-// convert makes the qcow2 image beside the uploaded one: in this container, or on the node where enable_remote_executor says so. There the
-// paths must be the same.
+// convert creates the qcow2 image beside the uploaded one, in this container or, with enable_remote_executor, on the node, where the paths must be the same.
 func (s Service) convert(ctx context.Context, path string) error {
 	if !s.Options.Flag("enable_remote_executor", false) {
 		from, err := os.Open(s.Machine.path(path))
@@ -114,7 +112,7 @@ func (s Service) executorTimeout() time.Duration {
 	return time.Duration(s.Options.Number("executor_connect_timeout_seconds", 30)) * time.Second
 }
 
-// probe asks host-deployer, which sees only what is mounted on the node, about a file.
+// probe has host-deployer inspect a file. host-deployer sees only what is mounted on the node.
 func (m Machine) probe(ctx context.Context, path string) error {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", m.path(DeploySocket))
@@ -137,7 +135,7 @@ func (m Machine) probe(ctx context.Context, path string) error {
 	return nil
 }
 
-// Deployer answers what glance asks of host-deployer: whether a file can be read here.
+// Deployer answers glance's requests to host-deployer: whether a file is readable here.
 func Deployer(ctx context.Context, m Machine) error {
 	socket := m.path(DeploySocket)
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {

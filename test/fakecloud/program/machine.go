@@ -10,25 +10,25 @@ import (
 	"strings"
 )
 
-// Machine is what a program sees of the machine or the container it runs on. The zero value is this one.
+// Machine is a program's view of the machine or container on which it runs. The zero value is the real one.
 type Machine struct {
-	// Root is the directory that takes the place of /, and Mounts are those that take the place of others.
+	// Root replaces /, and Mounts replaces other directories.
 	Root   string
 	Mounts map[string]string
 	// Name is the host name.
 	Name string
-	// Environment replaces this process's, if it is not nil.
+	// Environment replaces this process's environment unless nil.
 	Environment map[string]string
-	// Address, when set, is where programs listen, whatever their options say.
+	// Address, if set, is the address on which programs listen, whatever their options say.
 	Address string
-	// Dial, when set, finds Services by their names.
+	// Dial, if set, resolves names of Services.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// fail ends the program with an error.
 	fail func(error)
 }
 
-// path is where a file of the machine lies. No file stays none.
+// path returns the real path of a file of the machine. It leaves an empty path empty.
 func (m Machine) path(file string) string {
 	if file == "" || m.Root == "" {
 		return file

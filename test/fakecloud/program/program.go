@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program is the stand-in from its command line to its end; see the command fakecloud for what it is.
+// Package program implements the stand-in from its command line to its end. The command fakecloud describes it.
 package program
 
 import (
@@ -13,8 +13,8 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
 
-// name finds out who we are: the first argument --service NAME, else the name we were called by. A shell asked for climc's entry
-// point means climc that stays up, so that an image needs no shell.
+// name returns the program to play and its arguments: the value of a leading --service NAME, or else the base name of argv[0]. A shell that is called
+// with climc's entry point plays a climc that keeps running, so that an image needs no shell.
 func name(argv []string) (string, []string) {
 	self, args := filepath.Base(argv[0]), argv[1:]
 	if len(args) > 0 {

@@ -13,10 +13,10 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
-// What follows is asked of a service after its first start. Each refuses what the real one could not use.
+// These APIs are called after a service's first start. They reject what the real services could not use.
 
 func (s Service) commonAlerts() rest.Routes {
-	// Names may be taken twice.
+	// Names need not be unique.
 	return s.plain(rest.Collection{Path: "/commonalerts", Singular: "commonalert", Required: named, Unique: []string{},
 		Prepare: func(_ context.Context, _ rest.Call, r rest.Record) error {
 			queries, _ := r["metric_query"].([]any)
@@ -58,7 +58,7 @@ func (s Service) devtool() rest.Routes {
 	)
 }
 
-// octets reports whether a value is what these APIs take for bytes: an array of numbers. Base64 is a string to them.
+// octets reports whether a value is an array of numbers, the form in which these APIs accept bytes. Base64 is just a string to them.
 func octets(v any) bool {
 	list, ok := v.([]any)
 	return ok && !slices.ContainsFunc(list, func(x any) bool {
@@ -71,7 +71,7 @@ func (s Service) playbookReferences() rest.Routes {
 	return s.plain(rest.Collection{Path: "/ansibleplaybookreferences", Singular: "ansibleplaybookreference", Required: []string{"name", "playbook_path"}})
 }
 
-// kubeserver knows the one cluster it runs in, and what is installed there. It installs nothing.
+// kubeserver knows only the cluster in which it runs and the components installed there. It installs nothing.
 func (s Service) kubeserver() rest.Routes {
 	const base = "/api/kubeclusters/system-default/"
 	status := func(c rest.Call) (any, error) {
@@ -90,7 +90,7 @@ func (s Service) kubeserver() rest.Routes {
 	}
 	perform := func(handle func(rest.Call, rest.Record) error) rest.Handler {
 		return s.only("kubecluster", rest.Perform, func(c rest.Call) (any, error) {
-			r, _ := c.Inner("kubecluster") // sync comes without
+			r, _ := c.Inner("kubecluster") // sync has no body
 			return map[string]any{"kubecluster": map[string]any{"name": "system-default"}}, handle(c, r)
 		})
 	}
@@ -109,7 +109,7 @@ func (s Service) kubeserver() rest.Routes {
 	}, s.plain(rest.Collection{Path: "/records", Singular: "record"})...)
 }
 
-// installed remembers a component with a fingerprint of its settings. Enabling what is there, or updating what is not, is refused.
+// installed records a component with a fingerprint of its settings. It refuses to enable an installed component or to update a missing one.
 func (s Service) installed(update bool) func(rest.Call, rest.Record) error {
 	return func(c rest.Call, r rest.Record) error {
 		name := r.Text("type")

@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
 
-// start plays a program until ctx ends. As in the real services nothing is retried: what is missing ends the program.
+// start plays a program until ctx ends. As in the real services, nothing is retried: a missing dependency ends the program.
 func start(ctx context.Context, m Machine, p servicespec.Spec, args []string) error {
 	switch p.Role {
 	case servicespec.Raw:
@@ -106,7 +106,7 @@ func (m Machine) loadTLS(p servicespec.Spec, options servicespec.Values) (*tls.C
 	if err != nil {
 		return nil, fmt.Errorf("reading host name: %w", err)
 	}
-	// Outside a pod there may be no resolv.conf; then the namespace stays unknown.
+	// Outside a pod there may be no resolv.conf. Then the namespace stays unknown.
 	resolv, _ := os.ReadFile(m.path("/etc/resolv.conf"))
 	component := p.Component
 	if component != "" && options.Flag("is_slave_node", false) {
@@ -116,7 +116,7 @@ func (m Machine) loadTLS(p servicespec.Spec, options servicespec.Values) (*tls.C
 	return rest.LoadTLS(m.path(options.Text(p.CertKey, "")), m.path(options.Text(p.KeyKey, "")), m.path(options.Text("ssl_ca_certs", "")), owner)
 }
 
-// openStore connects to the database and creates the tables, or insists that they are there.
+// openStore connects to the database and creates the tables, or requires that they exist.
 func (m Machine) openStore(ctx context.Context, p servicespec.Spec, options servicespec.Values, tables []string) (*rest.Store, error) {
 	db, err := rest.Open(ctx, options.Text("sql_connection", ""))
 	if err != nil {
@@ -138,10 +138,10 @@ func (m Machine) openStore(ctx context.Context, p servicespec.Spec, options serv
 	return db, nil
 }
 
-// starts is the table of those who have started.
+// starts is the table that records each start.
 const starts = "fakecloud_starts"
 
-// sync brings the tables to what this version of the program wants.
+// sync creates and migrates the tables for this version of the program.
 func (m Machine) sync(ctx context.Context, db *rest.Store, p servicespec.Spec, tables []string) error {
 	if err := db.Sync(ctx, append(slices.Clone(tables), starts)); err != nil {
 		return err
@@ -149,7 +149,7 @@ func (m Machine) sync(ctx context.Context, db *rest.Store, p servicespec.Spec, t
 	return db.Migrate(ctx, p.Name, m.imageVersion(), m.failure() == InMigration)
 }
 
-// inSync insists that the tables are as this version of the program wants them.
+// inSync checks that the tables match this version of the program.
 func (m Machine) inSync(ctx context.Context, db *rest.Store, p servicespec.Spec, tables []string) error {
 	defined := schema.Tables(p.Name, m.imageVersion())
 	if p.NeverSyncs {
@@ -161,7 +161,7 @@ func (m Machine) inSync(ctx context.Context, db *rest.Store, p servicespec.Spec,
 	return db.Defined(ctx, defined)
 }
 
-// seed makes what region has by itself.
+// seed creates region's built-in records.
 func seed(ctx context.Context, p servicespec.Spec, db *rest.Store) error {
 	if p.Type != "compute_v2" {
 		return nil
@@ -206,7 +206,7 @@ func logIn(ctx context.Context, m Machine, options servicespec.Values) (*Client,
 	return session, nil
 }
 
-// checkNeeds is what a program must find before it starts.
+// checkNeeds checks the dependencies that a program requires at its start.
 func checkNeeds(ctx context.Context, m Machine, p servicespec.Spec, options servicespec.Values, session *Client) error {
 	if p.NeedsService != "" {
 		id, err := session.ServiceID(ctx, p.NeedsService)
@@ -248,7 +248,7 @@ func checkDirectory(dir string) error {
 	return os.Remove(probe)
 }
 
-// checkFiles reads the files a program is given without understanding them.
+// checkFiles reads the files in the arguments without interpreting them.
 func (m Machine) checkFiles(args []string) error {
 	for i, arg := range args {
 		if strings.HasSuffix(arg, "conf") && strings.HasPrefix(arg, "-") && i+1 < len(args) {
@@ -296,7 +296,7 @@ func serve(ctx context.Context, m Machine, p servicespec.Spec, options servicesp
 	return nil
 }
 
-// imageVersion is what /version answers.
+// imageVersion returns the version that /version reports.
 func (m Machine) imageVersion() string {
 	return cmp.Or(m.getenv(servicespec.VersionVariable), "v0.0.0-fakecloud")
 }

@@ -15,12 +15,12 @@ import (
 	"strings"
 )
 
-// Owner is who a certificate must name. The real services never look: they start with any certificate, and no client verifies it.
+// Owner holds the names that a certificate must contain. The real services do not check: they start with any certificate, and no client verifies it.
 type Owner struct {
 	Cluster, Namespace, Component string
 }
 
-// Names are the DNS names a certificate of the component needs; "*" stands for a part that cannot be known.
+// Names returns the DNS names that a certificate of the component needs; "*" stands for an unknown part.
 func (o Owner) Names() []string {
 	if o.Component == "" {
 		return nil
@@ -29,8 +29,8 @@ func (o Owner) Names() []string {
 	return []string{service, service + "." + namespace, service + "." + namespace + ".svc"}
 }
 
-// FindOwner derives cluster and namespace from the host of auth_url (<cluster>-keystone[.namespace[.svc]]), else from the name
-// of the pod (<cluster>-<component>-...) and the search list of resolv.conf. STANDIN_CLUSTER and STANDIN_NAMESPACE override.
+// FindOwner derives cluster and namespace from the host of auth_url (<cluster>-keystone[.namespace[.svc]]), or from the pod's name
+// (<cluster>-<component>-...) and the search list of resolv.conf. STANDIN_CLUSTER and STANDIN_NAMESPACE override both.
 func FindOwner(component, authURL, hostname, resolvConf string) Owner {
 	o := Owner{Cluster: os.Getenv("STANDIN_CLUSTER"), Namespace: os.Getenv("STANDIN_NAMESPACE"), Component: component}
 	if u, err := url.Parse(authURL); err == nil && net.ParseIP(u.Hostname()) == nil {
@@ -52,8 +52,8 @@ func FindOwner(component, authURL, hostname, resolvConf string) Owner {
 	return o
 }
 
-// LoadTLS reads the pair that a service serves with, checks it against the authorities and the names of its owner,
-// and proves that the temporary directory is writable, which the real services need for the same files.
+// LoadTLS reads a service's certificate and key and checks them against the CAs and the names of the owner. It also checks that the temporary
+// directory is writable, which the real services need for these files.
 func LoadTLS(certFile, keyFile, caFile string, owner Owner) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
@@ -92,7 +92,7 @@ func LoadTLS(certFile, keyFile, caFile string, owner Owner) (*tls.Config, error)
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
 }
 
-// Authorities reads a file of CA certificates; no file name gives nil.
+// Authorities reads a file of CA certificates. Without a file name it returns nil.
 func Authorities(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resource gives a table of a store the REST verbs that the services offer for every kind of object.
+// Package rest offers the REST verbs of the services for each kind of object, on a table of a store.
 package rest
 
 import (
@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Action is what a caller wants to do with a resource, as policies name it.
+// Action is an action on a resource, as policies name it.
 type Action string
 
 const (
@@ -27,13 +27,13 @@ const (
 	Perform Action = "perform"
 )
 
-// Access is what a caller may do: something, in a scope.
+// Access is a caller with the scope of its permission.
 type Access struct {
 	Caller
 	Scope Scope
 }
 
-// Admit decides on a call of a service. The refusal is that of the real services.
+// Admit decides whether a caller may perform an action. Its errors are those of the real services.
 func Admit(caller Caller, service string, c Call, name string, action Action, extra ...string) (Access, error) {
 	scope, ok := caller.Act(service, name, string(action), extra...)
 	if action == List {
@@ -57,10 +57,10 @@ func (a Access) sees(r Record) bool {
 	return r.Text("tenant_id") == a.Project
 }
 
-// Guard refuses callers that may not do something.
+// Guard rejects callers without permission.
 type Guard func(c Call, resource string, action Action, extra ...string) (Access, error)
 
-// Only is a handler for those whom the guard lets do something.
+// Only returns a handler that requires a permission.
 func (g Guard) Only(resource string, action Action, handle Handler) Handler {
 	return func(c Call) (any, error) {
 		if _, err := g(c, resource, action); err != nil {
@@ -72,30 +72,30 @@ func (g Guard) Only(resource string, action Action, handle Handler) Handler {
 
 // Collection is one kind of object.
 type Collection struct {
-	// Path is where the collection lies, such as /v3/users; its last segment is also the table and the key of lists.
+	// Path is the path of the collection, such as /v3/users. Its last segment is also the name of the table and the key of lists.
 	Path, Singular string
-	// Defaults are what a new record has if the caller says nothing else; Required are the fields it must have in the end.
+	// Defaults are the default fields of a new record; Required are the fields that it must have in the end.
 	Defaults Record
 	Required []string
-	// Unique are the fields by which two records of the table must differ: the name if nil, none if empty.
+	// Unique lists the fields that must be unique in the table: nil means the name, empty means no field.
 	Unique []string
-	// Hide lists fields that never leave the service.
+	// Hide lists fields that are never returned.
 	Hide []string
-	// Owned records belong to the project in which they were made; others see them in a wider scope only.
+	// Owned records belong to the project in which they were created. Other projects see them only with a wider scope.
 	Owned bool
 	// Prepare completes and validates a new record.
 	Prepare func(ctx context.Context, c Call, r Record) error
-	// Stored acts on a new record that others can read.
+	// Stored is called after a new record has been stored.
 	Stored func(r Record)
 	// Change completes and validates the fields of an update.
 	Change func(ctx context.Context, changes Record) error
-	// Remove refuses a deletion, or cleans up before it.
+	// Remove rejects a deletion, or cleans up before it.
 	Remove func(ctx context.Context, r Record) error
 }
 
 func (k Collection) table() string { return path.Base(k.Path) }
 
-// Routes are list, get, create, update and delete.
+// Routes returns list, get, create, update and delete.
 func (k Collection) Routes(s *Store, guard Guard) Routes {
 	guarded := func(action Action, handle func(*Store, Call, Access) (any, error)) Handler {
 		return func(c Call) (any, error) {
@@ -121,7 +121,7 @@ func (k Collection) Routes(s *Store, guard Guard) Routes {
 	}
 }
 
-// find is the record that the call names, if it is within the caller's scope.
+// find returns the record of the call, if it is within the caller's scope.
 func (k Collection) find(s *Store, c Call, a Access) (Record, error) {
 	r, err := s.Get(c.Context(), k.table(), c.Params["id"])
 	if err == nil && k.Owned && !a.sees(r) {
@@ -151,7 +151,7 @@ func (k Collection) list(s *Store, c Call, a Access) (any, error) {
 	return map[string]any{k.table(): found, "total": total, "offset": offset}, nil
 }
 
-// Matches reports whether a record has the values that a query asks for. Words that steer the list itself are no filters.
+// Matches reports whether a record has the values of a query. Parameters that control the list itself are not filters.
 func Matches(r Record, query url.Values) bool {
 	steering := []string{"limit", "offset", "scope", "details", "order", "order_by", "field", "show_fail_reason", "admin", "system"}
 	for key, want := range query {

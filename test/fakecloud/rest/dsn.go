@@ -12,8 +12,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// ParseDSN reads "mysql+pymysql://USER:PASSWORD@HOST:PORT/DB?args" as the services do: everything before the last '@'
-// is split at ':' and '/', so such a character in the password breaks it, while '@' does not.
+// ParseDSN parses "mysql+pymysql://USER:PASSWORD@HOST:PORT/DB?args" as the services do. They split everything before the last '@' at ':' and '/', so
+// a password with one of these breaks the DSN, while one with '@' does not.
 func ParseDSN(dsn string) (*mysql.Config, error) {
 	rest, found := strings.CutPrefix(dsn, "mysql+pymysql://")
 	if !found {

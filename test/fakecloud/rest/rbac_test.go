@@ -10,7 +10,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
-// standard are the policies of a role, by scope.
+// standard returns the standard policies of a role, by scope.
 func standard(t *testing.T, role string) rest.Policies {
 	t.Helper()
 	table, err := policy.Standard()
@@ -48,11 +48,11 @@ func TestReachOfStandardRoles(t *testing.T) {
 		{"domainadmin", "identity users create", rest.Domain},
 		{"domainadmin", "identity services list", rest.None},
 		{"domainadmin", "compute zones create", rest.None},
-		{"domainadmin", "compute zones list", rest.System}, // everybody may
+		{"domainadmin", "compute zones list", rest.System}, // allowed for all
 		{"project_owner", "compute servers create", rest.Project},
 		{"project_owner", "compute servers perform purge", rest.Project},
 		{"project_owner", "identity users create", rest.None},
-		{"project_owner", "identity users list", rest.Project}, // everybody may
+		{"project_owner", "identity users list", rest.Project}, // allowed for all
 		{"project_owner", "compute hosts list", rest.None},
 		{"project_editor", "compute servers list", rest.Project},
 		{"project_editor", "compute servers update", rest.Project},
@@ -127,7 +127,7 @@ func TestListTakesTheScopeThatIsAskedFor(t *testing.T) {
 	}
 }
 
-// A fresh identity service lets its administrator make policies and roles, and nothing else.
+// TestBootstrapRights checks that a fresh identity service lets its administrator create policies and roles, and nothing else.
 func TestBootstrapRights(t *testing.T) {
 	admin := rest.Caller{Administrator: true}
 	for path, want := range map[string]rest.Scope{
@@ -141,7 +141,7 @@ func TestBootstrapRights(t *testing.T) {
 	}
 }
 
-// Rules as the real keystone v4.0.2 answered them for sysadmin, and with tags.
+// TestDecodeRules decodes the rules that the real keystone v4.0.2 returned for sysadmin, and rules with tags.
 func TestDecodeRules(t *testing.T) {
 	everything := map[string]any{"*": map[string]any{"*": map[string]any{"*": "allow"}}}
 	tagged := map[string]any{"*": everything["*"], "__project_tags__": []any{map[string]any{"key": "user:team"}}}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire is how a stand-in speaks HTTP: routes, JSON errors in the services' shape, TLS, the default handlers and
-// their rule about user agents, and the stop on SIGTERM.
+// Package rest is the HTTP layer of a stand-in: routes, JSON errors in the services' format, TLS, the default handlers with their rule about user
+// agents, and the stop on SIGTERM.
 package rest
 
 import (
@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// Error is what a service answers when it refuses.
+// Error is a service's error response.
 type Error struct {
 	Code    int
 	Class   string
 	Details string
-	// Allow is the methods a 405 names.
+	// Allow lists the methods in a 405 response.
 	Allow []string
 }
 
@@ -49,7 +49,7 @@ type Call struct {
 	Body   Record
 }
 
-// Inner returns the object under a key of the body, which is how every request of this API is wrapped.
+// Inner returns the object under a key of the body. Every request of this API wraps its object like this.
 func (c Call) Inner(key string) (Record, error) {
 	inner, ok := c.Body[key].(map[string]any)
 	if !ok {
@@ -58,18 +58,17 @@ func (c Call) Inner(key string) (Record, error) {
 	return inner, nil
 }
 
-// Reply is an answer other than 200 with a JSON body.
+// Reply is a response other than 200 with a JSON body.
 type Reply struct {
 	Status int
 	Header map[string]string
 	Body   any
 }
 
-// Handler answers a call with something to encode as JSON, or a Reply.
+// Handler returns a value to encode as JSON, or a Reply.
 type Handler func(Call) (any, error)
 
-// Route is a method and a path whose segments in braces are parameters. One with a Header is for requests that have it; their body is bytes
-// that the handler reads itself.
+// Route is a method and a path whose segments in braces are parameters. A route with a Header matches only requests that have it; its handler reads the body itself.
 type Route struct {
 	Method, Path string
 	Handle       Handler
@@ -134,7 +133,7 @@ func match(pattern, path string) (map[string]string, bool) {
 	return params, true
 }
 
-// decodeBody reads what the real services read: JSON that says so, with its length. Any other body is none (Cloudpods, pkg/appsrv/appsrv.go).
+// decodeBody decodes only bodies that the real services read: JSON with the right content type and a length. It ignores all others (Cloudpods, pkg/appsrv/appsrv.go).
 func decodeBody(r *http.Request, call *Call) error {
 	if r.ContentLength <= 0 || !strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/json") {
 		return nil

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rbac decides what a caller may do, as the real services do: which rule of a policy is the most specific one, which scope the
-// caller's policies reach, and which scope a call takes (Cloudpods, pkg/util/rbacutils and pkg/cloudcommon/policy).
+// Package rest authorizes callers as the real services do. It finds the most specific rule of a policy, the scope that the caller's policies reach,
+// and the scope that a call needs (Cloudpods, pkg/util/rbacutils and pkg/cloudcommon/policy).
 package rest
 
 import (
@@ -14,13 +14,13 @@ import (
 // Policy is a decoded policy.
 type Policy []rule
 
-// rule allows or denies a path: service, resource, action, and what the action is about. "" and "*" match everything.
+// rule allows or denies a path: service, resource, action, and the object of the action. "" and "*" match everything.
 type rule struct {
 	path  []string
 	allow bool
 }
 
-// Decode reads the blob of a policy: {"policy": {SERVICE: {RESOURCE: {ACTION: "allow"}}}}. A word decides for all below it.
+// Decode decodes the blob of a policy: {"policy": {SERVICE: {RESOURCE: {ACTION: "allow"}}}}. A word at a higher level applies to everything below it.
 func Decode(blob any) (Policy, error) {
 	object, _ := blob.(map[string]any)
 	body, there := object["policy"]
@@ -30,10 +30,10 @@ func Decode(blob any) (Policy, error) {
 	return DecodeRules(body)
 }
 
-// tagKeys stand beside the services in the rules of a policy that counts only for some projects.
+// tagKeys appear beside the services in the rules of a policy that applies only to some projects.
 var tagKeys = []string{"__domain_tags__", "__project_tags__", "__object_tags__"}
 
-// DecodeRules reads the rules of a policy as GET /auth/policies of keystone answers them: {SERVICE: {RESOURCE: {ACTION: "allow"}}}, without the key
+// DecodeRules decodes the rules of a policy as returned by GET /auth/policies of keystone: {SERVICE: {RESOURCE: {ACTION: "allow"}}}, without the key
 // that blobs have (measured at v4.0.2).
 func DecodeRules(rules any) (Policy, error) {
 	object, is := rules.(map[string]any)
@@ -57,7 +57,7 @@ func DecodeRules(rules any) (Policy, error) {
 func decode(p Policy, path []string, node any) (Policy, error) {
 	switch node := node.(type) {
 	case string:
-		// Words of earlier releases allow, too.
+		// Words of earlier releases also allow.
 		allow := slices.Contains([]string{"allow", "admin", "owner", "user", "guest"}, node)
 		return append(p, rule{slices.Clone(path), allow}), nil
 	case map[string]any:
@@ -79,8 +79,8 @@ func (r rule) at(i int) string {
 	return ""
 }
 
-// match counts the parts of the path that the rule names. Of two rules that name as many, the one with the lower weight is meant: it names
-// the earlier parts. A rule about more than was asked for matches as well.
+// match returns the number of parts of the path that the rule names. Among rules with the same number, the lowest weight wins: it names the earlier
+// parts. A rule that is more specific than the path matches as well.
 func (r rule) match(path []string) (matched, weight int, ok bool) {
 	for i := 0; i < len(path) && i < len(r.path); i++ {
 		switch name := r.at(i); {
@@ -96,7 +96,7 @@ func (r rule) match(path []string) (matched, weight int, ok bool) {
 	return matched, weight, true
 }
 
-// allows returns what the most specific rule of the policy says; no rule is no. Of equal rules the one that allows counts.
+// allows applies the most specific rule of the policy; without a rule it denies. Among equal rules, one that allows wins.
 func (p Policy) allows(path []string) bool {
 	var best rule
 	most, least := -1, 0

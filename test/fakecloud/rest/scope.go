@@ -4,7 +4,7 @@ package rest
 
 import "slices"
 
-// Scope is whose resources a user may reach; a wider scope is a larger number.
+// Scope defines whose resources a user may access. Wider scopes are larger numbers.
 type Scope int
 
 const (
@@ -19,7 +19,7 @@ var names = []string{"none", "user", "project", "domain", "system"}
 
 func (s Scope) String() string { return names[s] }
 
-// ParseScope reads the name of a scope; unknown ones are the caller's project.
+// ParseScope parses the name of a scope. Unknown names mean Project.
 func ParseScope(name string) Scope {
 	if i := slices.Index(names, name); i > 0 {
 		return Scope(i)
@@ -27,10 +27,10 @@ func ParseScope(name string) Scope {
 	return Project
 }
 
-// Policies are those of a caller by the name of their scope.
+// Policies are a caller's policies by scope name.
 type Policies map[string][]Policy
 
-// The resources of each service that are not a project's.
+// The resources of each service that do not belong to a project.
 var (
 	systemResources = map[string][]string{
 		"identity": {"domains", "services", "endpoints", "regions", "servicecertificates", "rolepolicies", "role_assignments", "tokens"},
@@ -45,7 +45,7 @@ var (
 	userResources = map[string][]string{"identity": {"credentials"}, "compute": {"keypairs"}}
 )
 
-// ScopeOf is to what a resource belongs.
+// ScopeOf returns the scope to which a resource belongs.
 func ScopeOf(service, resource string) Scope {
 	switch {
 	case slices.Contains(systemResources[service], resource):
@@ -58,7 +58,7 @@ func ScopeOf(service, resource string) Scope {
 	return Project
 }
 
-// everybody is what every caller with a token may do, by scope, whatever their policies say.
+// everybody holds the permissions, by scope, of every caller with a token, independent of policies.
 var everybody = map[Scope][]rule{
 	System: {
 		yes("", "tasks", "perform"), yes("", "metadatas", "list"),
@@ -75,7 +75,7 @@ var everybody = map[Scope][]rule{
 	},
 }
 
-// bootstrap is what an administrator of the system project may do before any policy exists: else nobody could ever make the first.
+// bootstrap holds the permissions of an administrator of the system project before any policy exists. Otherwise the first policy could not be created.
 var bootstrap = func() (out []rule) {
 	for _, resource := range []string{"policies", "roles"} {
 		for _, action := range []string{"create", "update", "list", "get", "perform"} {
@@ -87,16 +87,16 @@ var bootstrap = func() (out []rule) {
 
 func yes(path ...string) rule { return rule{path, true} }
 
-// Caller is who asks.
+// Caller is the sender of a request.
 type Caller struct {
 	Policies Policies
 	// Project and Domain are ids, empty without a project.
 	Project, Domain string
-	// Administrator has the role admin in the project system.
+	// Administrator reports whether the caller has the role admin in the project system.
 	Administrator bool
 }
 
-// Reach is the widest scope in which the caller may do something.
+// Reach returns the widest scope in which the caller may perform the action.
 func (c Caller) Reach(service, resource, action string, extra ...string) Scope {
 	path := append([]string{service, resource, action}, extra...)
 	of := ScopeOf(service, resource)
@@ -108,8 +108,8 @@ func (c Caller) Reach(service, resource, action string, extra ...string) Scope {
 	return None
 }
 
-// List is in which scope the caller may list a resource. asked is the scope that the call names, "" for that of the resource; all is what
-// administrators ask to see everything.
+// List returns the scope in which the caller may list a resource. asked is the scope in the call, "" for that of the resource. all is the parameter
+// with which administrators request everything.
 func (c Caller) List(service, resource, asked string, all bool) (Scope, bool) {
 	reach := c.Reach(service, resource, "list")
 	want := ScopeOf(service, resource)
@@ -122,7 +122,7 @@ func (c Caller) List(service, resource, asked string, all bool) (Scope, bool) {
 	return want, reach != None && want <= reach
 }
 
-// Act is in which scope the caller may do anything else with a resource: it takes the scope of the resource at least.
+// Act returns the scope in which the caller may perform any other action on a resource, which needs at least the scope of the resource.
 func (c Caller) Act(service, resource, action string, extra ...string) (Scope, bool) {
 	reach := c.Reach(service, resource, action, extra...)
 	return reach, reach != None && ScopeOf(service, resource) <= reach

@@ -32,11 +32,10 @@ func (l Listener) String() string {
 	return scheme + "://:" + strconv.Itoa(l.Port)
 }
 
-// patience is how long a client may take for its handshake and the head of its request. A machine that is busy takes long, and a connection that is closed then
-// looks like a service that is gone.
+// patience is how long a client may take for its handshake and request headers. A busy machine is slow, and a closed connection would look like a missing service.
 const patience = 60 * time.Second
 
-// Serve listens until ctx ends, then stops at once: the services do not drain either. listening is called when every port is open.
+// Serve listens until ctx ends, then stops immediately: the real services do not drain either. It calls listening when all ports are open.
 func Serve(ctx context.Context, listeners []Listener, listening func()) error {
 	failures := make(chan error, len(listeners))
 	for _, l := range listeners {
@@ -64,7 +63,7 @@ func Serve(ctx context.Context, listeners []Listener, listening func()) error {
 	}
 }
 
-// Defaults are the handlers that every service has. Unless open, they answer only probes and the cloud's own clients.
+// Defaults returns the handlers that every service has. Unless open is set, they answer only probes and the cloud's own clients.
 func Defaults(version string, open bool, agents []string) Routes {
 	agents = append([]string{"kube-probe", "yunioncloud-go/201708"}, agents...)
 	guard := func(answer Handler) Handler {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store keeps the records of a stand-in in its MariaDB database: one table per kind of record, a JSON body each.
-// The real services have proper schemas; what matters here is that the account, the database and its persistence are real.
+// Package rest keeps the records of a stand-in in its MariaDB database: one table per kind of record, with a JSON body in each row. The real services
+// have proper schemas; what matters here is that the account, the database and its persistence are real.
 package rest
 
 import (
@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/schema"
 )
 
-// ErrNotInSync is the services' own message for a database without its tables, and for one that cannot be reached.
+// ErrNotInSync is the services' own message for a database without its tables, and for an unreachable one.
 var ErrNotInSync = errors.New("database schema not in sync!")
 
 var (
@@ -31,7 +31,7 @@ var (
 // Record is one object. "id" and "name" are also columns.
 type Record map[string]any
 
-// Text returns a field as a string, empty when it is absent.
+// Text returns a field as a string, empty if it is absent.
 func (r Record) Text(key string) string {
 	switch value := r[key].(type) {
 	case nil:
@@ -43,13 +43,13 @@ func (r Record) Text(key string) string {
 	}
 }
 
-// True reports whether a field is true, or true in quotes.
+// True reports whether a field is true or "true".
 func (r Record) True(key string) bool { return r.Text(key) == "true" }
 
 // Store is an open database.
 type Store struct{ db *sql.DB }
 
-// Open connects. It does not create anything.
+// Open connects to the database. It creates nothing.
 func Open(ctx context.Context, dsn string) (*Store, error) {
 	c, err := ParseDSN(dsn)
 	if err != nil {
@@ -72,7 +72,7 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 
 func (s *Store) Close() error { return s.db.Close() }
 
-// Sync creates the tables that are missing.
+// Sync creates missing tables.
 func (s *Store) Sync(ctx context.Context, tables []string) error {
 	for _, table := range tables {
 		statement := "CREATE TABLE IF NOT EXISTS `" + table + "` (id VARCHAR(64) NOT NULL PRIMARY KEY, name VARCHAR(255) NOT NULL, " +
@@ -85,7 +85,7 @@ func (s *Store) Sync(ctx context.Context, tables []string) error {
 	return nil
 }
 
-// InSync returns ErrNotInSync when a table is missing.
+// InSync returns ErrNotInSync if a table is missing.
 func (s *Store) InSync(ctx context.Context, tables []string) error {
 	rows, err := s.db.QueryContext(ctx, "SHOW TABLES")
 	if err != nil {
@@ -108,12 +108,12 @@ func (s *Store) InSync(ctx context.Context, tables []string) error {
 	return rows.Err()
 }
 
-// Migrate brings the tables that a service of a version defines to their definition; see package schema.
+// Migrate migrates the tables of a service to a version; see package schema.
 func (s *Store) Migrate(ctx context.Context, service, version string, halfway bool) error {
 	return schema.Migrate(ctx, s.db, service, version, halfway)
 }
 
-// Defined returns ErrNotInSync when tables differ from their definition.
+// Defined returns ErrNotInSync if tables differ from their definition.
 func (s *Store) Defined(ctx context.Context, tables []schema.Table) error {
 	if err := schema.Check(ctx, s.db, tables); err != nil {
 		return fmt.Errorf("%w (%w)", ErrNotInSync, err)
@@ -121,7 +121,7 @@ func (s *Store) Defined(ctx context.Context, tables []schema.Table) error {
 	return nil
 }
 
-// Insert adds a record and returns it with its id. uniq, when not empty, must be new in the table.
+// Insert adds a record and returns it with its id. uniq, unless empty, must not exist in the table.
 func (s *Store) Insert(ctx context.Context, table string, r Record, uniq string) (Record, error) {
 	r = maps.Clone(r)
 	now := time.Now().UTC()
@@ -147,7 +147,7 @@ func (s *Store) Insert(ctx context.Context, table string, r Record, uniq string)
 	return r, nil
 }
 
-// Get finds a record by its id, or else by its name.
+// Get finds a record by its id or by its name.
 func (s *Store) Get(ctx context.Context, table, key string) (Record, error) {
 	row := s.db.QueryRowContext(ctx, "SELECT body FROM `"+table+"` WHERE id = ? OR name = ? ORDER BY id = ? DESC LIMIT 1", key, key, key)
 	var body []byte
@@ -159,7 +159,7 @@ func (s *Store) Get(ctx context.Context, table, key string) (Record, error) {
 	return decodeRecord(body)
 }
 
-// List returns all records of a table in the order they were made.
+// List returns all records of a table in the order of their creation.
 func (s *Store) List(ctx context.Context, table string) ([]Record, error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT body FROM `"+table+"` ORDER BY created_at, id")
 	if err != nil {
@@ -203,7 +203,7 @@ func (s *Store) Delete(ctx context.Context, table, id string) error {
 	return nil
 }
 
-// NewID makes an identifier as the services do: 32 hexadecimal digits.
+// NewID generates an identifier as the services do: 32 hexadecimal digits.
 func NewID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:])

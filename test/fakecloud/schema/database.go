@@ -12,14 +12,13 @@ import (
 	"strings"
 )
 
-// ErrDiffers is why a service refuses a database that it may not change.
+// ErrDiffers is the error of a service that may not change its tables and finds others.
 var ErrDiffers = errors.New("tables differ from their definition")
 
-// errKilled is how a migration ends that fails half-way.
+// errKilled is the error of a migration that fails halfway.
 var errKilled = errors.New("killed in the middle of the migration")
 
-// Migrate brings the database of a service to its version. If halfway is true it stops in the middle, as a service that dies there; it
-// does not if there is nothing to change.
+// Migrate migrates the database of a service to a version. If halfway is set, it stops in the middle, like a service that dies there, unless there is nothing to change.
 func Migrate(ctx context.Context, db *sql.DB, service, version string, halfway bool) error {
 	want := Tables(service, version)
 	have, err := read(ctx, db, want)
@@ -40,7 +39,7 @@ func Migrate(ctx context.Context, db *sql.DB, service, version string, halfway b
 	return nil
 }
 
-// Check returns ErrDiffers when a database has not the tables that are wanted.
+// Check returns ErrDiffers if a database does not have the wanted tables.
 func Check(ctx context.Context, db *sql.DB, want []Table) error {
 	have, err := read(ctx, db, want)
 	if err != nil {
@@ -52,10 +51,10 @@ func Check(ctx context.Context, db *sql.DB, want []Table) error {
 	return nil
 }
 
-// width is what MariaDB prints of an integer and MySQL does not.
+// width matches an integer's display width, which MariaDB prints and MySQL does not.
 var width = regexp.MustCompile(`^(tinyint|int|bigint)\(\d+\)`)
 
-// read returns those of the wanted tables that a database has, as they are there.
+// read returns the current definitions of those wanted tables that exist.
 func read(ctx context.Context, db *sql.DB, want []Table) ([]Table, error) {
 	names := make([]any, len(want))
 	for i, t := range want {
@@ -79,7 +78,7 @@ func read(ctx context.Context, db *sql.DB, want []Table) ([]Table, error) {
 		}
 		c.Type = width.ReplaceAllString(c.Type, "$1")
 		if c.Null {
-			c.Default = "" // a column that may be NULL is so by default
+			c.Default = "" // NULL is the default of a nullable column
 		}
 		i := slices.IndexFunc(have, func(t Table) bool { return t.Name == table })
 		if i < 0 {

@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// open makes an empty database.
+// open creates an empty database.
 func open(t *testing.T, server *mariadb.Server, name string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("mysql", fmt.Sprintf("root:%s@tcp(%s)/?interpolateParams=true", server.RootPassword, server.Addr()))
@@ -55,7 +55,7 @@ func TestMigrate(t *testing.T) {
 	t.Run("refused", func(t *testing.T) { refused(t, open(t, server, "refused")) })
 }
 
-// to brings a database to a release, twice: the second time finds nothing to do.
+// to migrates a database to a release, twice. The second run finds nothing to do.
 func to(t *testing.T, db *sql.DB, release string) {
 	t.Helper()
 	for range 2 {
@@ -83,7 +83,7 @@ func upAndBack(t *testing.T, db *sql.DB) {
 		t.Errorf("moved devices: %s", got)
 	}
 	exec(t, db, "INSERT INTO region_resources_tbl (id, name, project_src) VALUES ('new', 'new', 'x')")
-	exec(t, db, "DELETE FROM region_resources_tbl WHERE id = 'new'") // it has no ip_addr, which 3.11 demands
+	exec(t, db, "DELETE FROM region_resources_tbl WHERE id = 'new'") // it has no ip_addr, which 3.11 requires
 	to(t, db, "v3.11.9")
 	if got := text(t, db, "SELECT CONCAT(COUNT(rx_traffic_used), ' ', SUM(rx_bytes)) FROM region_resources_tbl"); got != "0 6000" {
 		t.Errorf("old name after the way back: %s, want it empty and the new one as it was", got)
@@ -105,7 +105,7 @@ func longer(t *testing.T, db *sql.DB) {
 
 func halfway(t *testing.T, db *sql.DB) {
 	to(t, db, "v4.0.2")
-	for range 5 { // a container that is started again does not come through after all
+	for range 5 { // a restarted container does not succeed by chance
 		if err := schema.Migrate(t.Context(), db, "region", "v4.0.3", true); err == nil || !strings.Contains(err.Error(), "in the middle") {
 			t.Fatalf("half-way: %v", err)
 		}
@@ -119,7 +119,7 @@ func halfway(t *testing.T, db *sql.DB) {
 	to(t, db, "v4.0.3")
 }
 
-// refused: a service that may not change its tables does not start before another release's.
+// refused checks that a service that may not change its tables does not start with those of another release.
 func refused(t *testing.T, db *sql.DB) {
 	to(t, db, "v4.0.2")
 	for _, release := range []string{"v3.11.9", "v4.0.3"} {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Plan returns the statements that bring what a database has to what a release wants, in their order; none if there is nothing to do. A
-// statement that makes a table is followed by the one that fills it, after apart.
+// Plan returns the ordered statements that change the existing tables to those of a release, or nothing. A statement that creates a table is followed
+// by apart and the statement that fills it.
 func Plan(have, want []Table) []string {
 	var out []string
 	for _, t := range want {
@@ -40,7 +40,7 @@ func create(t Table) []string {
 	for _, c := range t.Columns[:len(t.Rows[0])] {
 		names = append(names, "`"+c.Name+"`")
 	}
-	// What a row does not say is empty, also where the release has no default for it.
+	// Missing values become empty, even if the release has no default for them.
 	fill := ""
 	for _, c := range t.Columns[len(names):] {
 		if !c.Null && c.Default == "" {
@@ -53,7 +53,7 @@ func create(t Table) []string {
 	return []string{out[0] + apart + "INSERT IGNORE INTO `" + t.Name + "` (" + strings.Join(names, ", ") + ") VALUES " + strings.Join(rows, ", ")}
 }
 
-// apart is between two statements that are one to who stops a migration in the middle.
+// apart separates two statements that an interrupted migration does not split.
 const apart = ";\n"
 
 func alter(have, want Table) []string {
@@ -65,7 +65,7 @@ func alter(have, want Table) []string {
 		old, there := have.column(c.Name)
 		if was, carries := have.column(c.Was); !there && carries {
 			change("CHANGE COLUMN `%s` %s", was.Name, c)
-			// What carried the name is gone; a new column may take it.
+			// The column with the old name is gone; a new column may use the name.
 			have.Columns = slices.DeleteFunc(slices.Clone(have.Columns), func(h Column) bool { return h.Name == was.Name })
 			have.Columns = append(have.Columns, c)
 			continue
@@ -96,7 +96,7 @@ func alter(have, want Table) []string {
 	return out
 }
 
-// String is the definition of a column.
+// String returns the definition of a column.
 func (c Column) String() string {
 	s := "`" + c.Name + "` " + c.Type
 	switch {

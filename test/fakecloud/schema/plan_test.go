@@ -20,7 +20,7 @@ func TestPlanNothing(t *testing.T) {
 	}
 }
 
-// TestPlanForward: every release changes something; what carries another name is renamed, and nothing is dropped.
+// TestPlanForward checks that every release changes something, that columns with new names are renamed, and that nothing is dropped.
 func TestPlanForward(t *testing.T) {
 	want := map[string][]string{
 		"v3.10.5": {"MODIFY COLUMN `description` text", "ADD COLUMN `progress` int NOT NULL DEFAULT '0'"},
@@ -34,7 +34,7 @@ func TestPlanForward(t *testing.T) {
 	}
 }
 
-// TestPlanBack: an older release narrows what the newer one widened, adds what it does not find, and lets its own inserts go on.
+// TestPlanBack checks that an older release narrows what the newer one widened, adds what is missing, and makes its own inserts work.
 func TestPlanBack(t *testing.T) {
 	plan := Plan(Tables("region", "v4.0.4"), Tables("region", "v3.11.9"))
 	check(t, "back", plan, []string{

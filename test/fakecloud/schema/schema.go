@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package schema is what the stand-ins keep in proper tables. Each release of a service has its own definitions, and its start brings a
-// database to them as the real services do: it adds tables, columns and indexes, modifies columns that differ (to a narrower type, too),
-// renames a column that carries an older name, drops indexes that it does not know, makes an unknown column nullable that an insert would
-// have to name, and never drops a column or a table. Each statement counts by itself: one that fails leaves those before it.
+// Package schema defines the tables of the stand-ins for each release of a service, and migrates a database at the start as the real services do. A
+// migration adds tables, columns and indexes, modifies columns that differ (even to a narrower type), renames a column that has an older name, drops
+// unknown indexes, and makes an unknown column nullable if inserts would otherwise have to set it. It never drops a column or a table. Statements are
+// not transactional: after a failure, those before it stay.
 package schema
 
 import (
@@ -13,31 +13,31 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// Column is one column as a release defines it.
+// Column is a column as a release defines it.
 type Column struct {
-	// Name, and Was, what it was called in older releases.
+	// Was is the name in older releases.
 	Name, Was string
-	// Type as the server prints it, without the width of an integer: "varchar(36)", "int".
+	// Type is the type as the server prints it, without the width of an integer: "varchar(36)", "int".
 	Type string
-	// Null allows NULL; Default is the default of a column that does not, "" for none.
+	// Null allows NULL. Default is the default of a column that does not allow it, "" for none.
 	Null    bool
 	Default string
 }
 
-// Table is one table as a release defines it. Its first column is the key.
+// Table is a table as a release defines it. Its first column is the key.
 type Table struct {
 	Name    string
 	Columns []Column
-	// Indexes are columns with an index of their own.
+	// Indexes lists the columns that have their own index.
 	Indexes []string
-	// Rows are there from the start, one value for each of the first columns.
+	// Rows are the initial rows, with one value for each of the first columns.
 	Rows [][]string
 }
 
-// since reports whether a version is of the release first or a later one. A version that names no release is the newest.
+// since reports whether a version belongs to the release first or a later one. A version that names no release counts as the newest.
 func since(version, first string) bool { return !component.Before(version, first) }
 
-// pick is new from the release first on, and old before.
+// pick returns new from the release first on, and old before it.
 func pick[T any](version, first string, old, new T) T {
 	if since(version, first) {
 		return new
@@ -45,10 +45,10 @@ func pick[T any](version, first string, old, new T) T {
 	return old
 }
 
-// region shares its database with those that expect its tables.
+// region shares its database with services that expect its tables.
 const region = "region"
 
-// Tables are what a service of a version defines in its database; none for a service that only expects those of another.
+// Tables returns the tables that a version of a service defines in its database. It returns none for a service that only expects another's.
 func Tables(service, version string) []Table {
 	tables := []Table{resources(service, version)}
 	if service == region {
@@ -60,17 +60,17 @@ func Tables(service, version string) []Table {
 	return tables
 }
 
-// Expected are the tables that a service of a version does not start without, although another makes them.
+// Expected returns the tables that a version of a service requires at its start, although another service creates them.
 func Expected(version string) []Table { return Tables(region, version) }
 
 var id = Column{Name: "id", Type: "varchar(36)"}
 
-// Resources is the table that every service with a database has, below its own name where the database is another's.
+// Resources returns the name of the table that every service with a database has, prefixed by the service's name because databases may be shared.
 func Resources(service string) string {
 	return strings.ReplaceAll(service, "-", "_") + "_resources_tbl"
 }
 
-// resources has a column for each kind of change that releases made.
+// resources returns a table with a column for each kind of change in the releases.
 func resources(service, version string) Table {
 	columns := []Column{
 		id,
@@ -79,12 +79,12 @@ func resources(service, version string) Table {
 		{Name: "description", Type: pick(version, "v3.10", "varchar(256)", "text"), Null: true},
 		// 4.0: ids of other clouds may be longer.
 		{Name: "external_id", Type: pick(version, "v4.0", "varchar(256)", "varchar(512)"), Null: true},
-		// 4.0: networks may have IPv6 alone.
+		// 4.0: networks may have only IPv6.
 		{Name: "ip_addr", Type: pick(version, "v4.0", "varchar(16)", "varchar(64)"), Null: since(version, "v4.0")},
 		// 4.0.3: the traffic of guests has another name.
 		pick(version, "v4.0.3", Column{Name: "rx_traffic_used", Type: "bigint", Null: true},
 			Column{Name: "rx_bytes", Was: "rx_traffic_used", Type: "bigint", Null: true}),
-		// 4.0: a name became a type, and the name was used for something else.
+		// 4.0: a name became a type, and the old name was reused.
 		pick(version, "v4.0", Column{Name: "obj_name", Type: "varchar(128)", Null: true},
 			Column{Name: "obj_type", Was: "obj_name", Type: "varchar(128)", Null: true}),
 	}
@@ -98,7 +98,7 @@ func resources(service, version string) Table {
 		column Column
 	}{
 		{"v3.10", Column{Name: "progress", Type: "int", Default: "0"}},
-		{"v4.0", Column{Name: "project_src", Type: "varchar(10)"}}, // NOT NULL without default, as 34 columns of 4.0
+		{"v4.0", Column{Name: "project_src", Type: "varchar(10)"}}, // NOT NULL without default, like 34 columns of 4.0
 		{"v4.0.4", Column{Name: "is_draining", Type: "tinyint", Default: "0"}},
 		{"v4.0.4", Column{Name: "drained_at", Type: "datetime", Null: true}},
 	} {
@@ -116,13 +116,13 @@ func resources(service, version string) Table {
 	}
 }
 
-// Names in the migration of data that 4.0.4 makes.
+// Names in the data migration of 4.0.4.
 const (
 	joint       = "guest_isolated_devices_tbl"
 	deviceTable = "isolated_devices_tbl"
 )
 
-// devices are passed through to guests.
+// devices returns the table of devices that are passed through to guests.
 func devices(version string) Table {
 	return Table{
 		Name: deviceTable,
@@ -133,7 +133,7 @@ func devices(version string) Table {
 	}
 }
 
-// moves are the statements of the migrations of data that a version makes after its tables are in order. To repeat them changes nothing.
+// moves returns the statements of a version's data migrations, which run after the schema changes. They are idempotent.
 func moves(service, version string) []string {
 	if service != region || !since(version, "v4.0.4") {
 		return nil

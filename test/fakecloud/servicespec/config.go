@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config reads the command line and the configuration file of a stand-in the way the cloud's services do:
-// a flat YAML map in snake_case, the same names with dashes as flags, flags win.
-// Stricter than the services, on purpose: a key that is not in the schema is refused.
+// Package servicespec reads the command line and the configuration file of a stand-in as the cloud's services do: a flat YAML map in snake_case, and
+// flags of the same names with dashes, which take precedence. Unlike the services, it deliberately rejects a key that is not in the schema.
 package servicespec
 
 import (
@@ -19,10 +18,10 @@ import (
 	"yunion.io/x/ocadm/internal/options"
 )
 
-// Schema names every option a program accepts.
+// Schema holds the options that a program accepts.
 type Schema map[string]options.Type
 
-// NewSchema makes a schema of words such as "region", "port:int", "enable_ssl:bool", "target_image_formats:list".
+// NewSchema makes a schema from words such as "region", "port:int", "enable_ssl:bool", "target_image_formats:list".
 func NewSchema(groups ...string) Schema {
 	schema := Schema{}
 	for _, word := range strings.Fields(strings.Join(groups, " ")) {
@@ -35,7 +34,7 @@ func NewSchema(groups ...string) Schema {
 	return schema
 }
 
-// Values are options that were given: string, int64, bool or []string, by the kind of their key.
+// Values holds the given options: string, int64, bool or []string, depending on the type of their key.
 type Values map[string]any
 
 func (v Values) Text(key, fallback string) string {
@@ -64,7 +63,7 @@ func (v Values) List(key string) []string {
 	return value
 }
 
-// Over returns v with the values of others on top.
+// Over returns v with others merged over it.
 func (v Values) Over(others ...Values) Values {
 	out := maps.Clone(v)
 	if out == nil {
@@ -76,10 +75,10 @@ func (v Values) Over(others ...Values) Values {
 	return out
 }
 
-// errType marks a value that does not fit its key; a service then takes the file for another format.
+// errType marks a value of the wrong type. A service then takes the file for another format.
 var errType = errors.New("value of the wrong type")
 
-// Parse reads one configuration file. A value of the wrong type gives the message that the services give, misleading as it is.
+// Parse parses a configuration file. For a value of the wrong type it returns the services' own, misleading message.
 func Parse(path string, schema Schema, data []byte) (Values, error) {
 	var nodes map[string]any
 	values := Values{}
@@ -108,7 +107,7 @@ func unknown(path, key string) error {
 	return fmt.Errorf("Parse configuration file: unknown option %q in %s (the real service ignores it in silence)", key, path)
 }
 
-// parseLines reads the old form "key = value".
+// parseLines parses the old format "key = value".
 func parseLines(path string, schema Schema, data []byte) (Values, error) {
 	values := Values{}
 	for line := range strings.Lines(string(data)) {
@@ -134,8 +133,7 @@ func parseLines(path string, schema Schema, data []byte) (Values, error) {
 	return values, nil
 }
 
-// Convert makes the value of a type from what YAML or JSON gave. Numbers and booleans in quotes are fine; a number with a fraction is kept as it
-// is written.
+// Convert converts a YAML or JSON value to a type. It accepts quoted numbers and booleans, and keeps the notation of a number with a fraction.
 func Convert(kind options.Type, raw any) (any, error) {
 	switch kind {
 	case options.List, options.Ints:
@@ -206,7 +204,7 @@ func scalar(raw any) string {
 	return fmt.Sprint(raw)
 }
 
-// Load reads flags and files; at says where a file lies. The search order without --config is that of the services.
+// Load reads flags and files; at maps a path to the real one. The search order without --config is that of the services.
 func Load(at func(string) string, name string, schema Schema, args []string) (Values, error) {
 	flags, files, err := ParseArgs(schema, args)
 	if err != nil {
@@ -235,7 +233,7 @@ func Load(at func(string) string, name string, schema Schema, args []string) (Va
 	return values.Over(flags), nil
 }
 
-// ParseArgs splits a command line into option values and the files named by --config and --common-config-file.
+// ParseArgs splits a command line into options and the files given with --config and --common-config-file.
 func ParseArgs(schema Schema, args []string) (Values, []string, error) {
 	flags := Values{}
 	var common, files []string

@@ -2,7 +2,7 @@
 
 package servicespec
 
-// Groups of options of the programs whose own are not known (templates/services/options has the others).
+// Groups of options for programs whose own options are not known (templates/services/options has the others).
 const (
 	tlsKeys = `enable_ssl:bool ssl_ca_certs ssl_certfile ssl_keyfile`
 
@@ -22,12 +22,12 @@ const (
 		db_checksum_tables:bool enable_hashed_tables:bool global_virtual_resource_namespace:bool lock_storage_from_allocate:bool
 		history_retention_days:int allow_vip:bool`
 
-	// sharedKeys live in the stored configuration of the service "common".
+	// sharedKeys are in the stored configuration of the service "common".
 	sharedKeys = `api_server time_zone platform_name enable_quota_check:bool default_quota_value domainized_namespace:bool
 		non_default_domain_projects:bool customized_private_prefixes:list global_http_proxy global_https_proxy
 		ignore_nonrunning_guests:bool enable_cloud_shell:bool`
 
-	// nodeKeys may stand in a compute node's own file.
+	// nodeKeys may be in a compute node's own file.
 	nodeKeys = `hostname networks:list servers_path listen_interface s3_use_ssl:bool image_cache_path image_cache_limit:int local_image_path:list
 		rack slots ovn_south_database ovn_encap_ip_detection_method zone
 		report_interval:int bridge_driver agent_temp_path base_data_dir disable_probe_kubelet:bool hugepages_option hugepage_size_mb:int`

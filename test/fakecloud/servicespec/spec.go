@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servicespec says what each program does that the stand-in can play. An ordinary service follows from the catalogue; the table has
-// the others, and what a service refuses.
+// Package servicespec describes each program that the stand-in can play. The catalogue describes ordinary services; a table describes the others, and
+// what a service rejects.
 package servicespec
 
 import (
@@ -11,7 +11,7 @@ import (
 	"yunion.io/x/ocadm/internal/options"
 )
 
-// Role says what kind of program a service is.
+// Role is the kind of program that a service is.
 type Role string
 
 const (
@@ -21,72 +21,72 @@ const (
 	API Role = "api"
 	// Agent reads its configuration and stays up; it serves nothing.
 	Agent Role = "agent"
-	// Raw reads a file that is not ours to understand and stays up.
+	// Raw reads a file without interpreting it and stays up.
 	Raw Role = "raw"
 	// CLI is climc.
 	CLI Role = "cli"
-	// Foreign is a program that is not the cloud's own: it takes any arguments, stays up and answers /health on its ports.
+	// Foreign is a program that is not the cloud's own. It accepts any arguments, stays up and answers /health on its ports.
 	Foreign Role = "foreign"
-	// Once ends well at once.
+	// Once ends immediately and successfully.
 	Once Role = "once"
 )
 
-// Database says how a program uses MariaDB.
+// Database is the way in which a program uses MariaDB.
 type Database string
 
 const (
 	NoDatabase  Database = ""
 	OwnDatabase Database = "own"
-	// RegionDatabase is region's, shared.
+	// RegionDatabase is region's database, shared.
 	RegionDatabase Database = "region"
 )
 
-// Spec is one program.
+// Spec describes one program.
 type Spec struct {
 	Name string
 	Role Role
-	// Type is the type of its service in the catalogue; its stored configuration lies there.
+	// Type is the type of its service in the catalogue, which also stores its configuration.
 	Type string
-	// Component completes the names the certificate must carry: <cluster>-<Component>. Empty for host-network agents.
+	// Component is part of the names that the certificate must contain: <cluster>-<Component>. It is empty for host-network agents.
 	Component string
 	Database  Database
-	// PortKey and Port are the option that names the port, and its default; the operator always sets it.
+	// PortKey is the option for the port, which the operator always sets; Port is its default.
 	PortKey string
 	Port    int
-	// SecondPortKey and SecondPort, when set, are a second listener (keystone's admin port, apigateway's web sockets).
+	// SecondPortKey and SecondPort, if set, define a second listener (keystone's admin port, apigateway's web sockets).
 	SecondPortKey string
 	SecondPort    int
-	// StoredIn is the type of the service under which keystone keeps its options: "" is Type, "-" none.
+	// StoredIn is the type of the service under which keystone stores its options: "" means Type, "-" means none.
 	StoredIn string
-	// Table is the component whose options it knows (templates/services/options), "" = Name; a program without a table knows the groups.
+	// Table is the component whose options it accepts (templates/services/options), Name if empty. A program without a table accepts the groups.
 	Table string
-	// Options are the keys accepted beyond the table or the groups.
+	// Options are additional accepted keys.
 	Options string
-	// Tables are created on sync, besides the program's own.
+	// Tables are additional tables that sync creates.
 	Tables []string
-	// IgnoresInit: --exit-after-db-init is accepted and ignored.
+	// IgnoresInit reports whether --exit-after-db-init is accepted and ignored.
 	IgnoresInit bool
-	// NeverSyncs: it expects tables that another program created.
+	// NeverSyncs reports whether it requires tables that another program creates.
 	NeverSyncs bool
-	// NeedsService is a catalogue type that must be registered before it starts.
+	// NeedsService is a service type that must be registered before it starts.
 	NeedsService string
-	// NeedsEndpoint is a list of types of which one must have an endpoint.
+	// NeedsEndpoint lists service types of which one must have an endpoint.
 	NeedsEndpoint []string
-	// OpenDefaults: /ping answers any user agent.
+	// OpenDefaults reports whether /ping answers any user agent.
 	OpenDefaults bool
-	// PlainHTTP: enable_ssl is ignored.
+	// PlainHTTP reports whether enable_ssl is ignored.
 	PlainHTTP bool
-	// Quiet: no log line when it listens.
+	// Quiet suppresses the log line about listening.
 	Quiet bool
 	// CertKey and KeyKey override ssl_certfile and ssl_keyfile.
 	CertKey, KeyKey string
-	// NodeFile is a configuration file of the machine; a lab machine need not have it.
+	// NodeFile is a configuration file of the machine. It may be missing on a lab machine.
 	NodeFile string
-	// PortFile is a file of properties in which server.port is its port.
+	// PortFile is a properties file whose server.port is its port.
 	PortFile string
 }
 
-// Lookup finds the row of a program, or makes one from the catalogue.
+// Lookup returns the row of a program, or derives one from the catalogue.
 func Lookup(name string) Spec {
 	rows := table()
 	i := slices.IndexFunc(rows, func(p Spec) bool { return p.Name == name })
@@ -96,7 +96,7 @@ func Lookup(name string) Spec {
 	return complete(rows[i])
 }
 
-// Names lists every program with a row.
+// Names returns all programs that have a row.
 func Names() []string {
 	var names []string
 	for _, row := range table() {
@@ -120,7 +120,7 @@ func complete(p Spec) Spec {
 	return p
 }
 
-// Schema is every key the program accepts.
+// Schema returns all keys that the program accepts.
 func (p Spec) Schema() Schema {
 	if table, known := options.Of(p.Table); known {
 		schema := NewSchema(p.Options)

@@ -11,11 +11,10 @@ import (
 	"yunion.io/x/ocadm/internal/options"
 )
 
-// StoredOptions are the configuration that keystone keeps for a service.
+// StoredOptions is the configuration that keystone stores for a service.
 type StoredOptions map[string]any
 
-// Merge puts stored options over those of the file, except the ones that only the file decides, and returns what changed:
-// option -> [file, stored].
+// Merge merges stored options over those of the file, except options that only the file may set. It also returns the changes: option -> [file, stored].
 func Merge(file Values, schema Schema, stored ...StoredOptions) (Values, map[string][2]any) {
 	merged := maps.Clone(file)
 	changed := map[string][2]any{}
@@ -38,7 +37,7 @@ func Merge(file Values, schema Schema, stored ...StoredOptions) (Values, map[str
 	return merged, changed
 }
 
-// Upload splits options into what a service stores for itself and what lies in the service "common".
+// Upload splits options into those that a service stores for itself and those of the service "common".
 func Upload(values Values) (own, common StoredOptions) {
 	own, common = StoredOptions{}, StoredOptions{}
 	for key, value := range values {
@@ -53,7 +52,7 @@ func Upload(values Values) (own, common StoredOptions) {
 	return own, common
 }
 
-// LogChanges prints what the stored configuration changed, as the services do.
+// LogChanges logs the changes by the stored configuration, as the services do.
 func LogChanges(changed map[string][2]any) {
 	if len(changed) == 0 {
 		return

@@ -8,8 +8,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 )
 
-// table has a row for each program that is no ordinary service. Ports are the programs' own defaults where they are known, never the operator's:
-// an operator that forgets the port must be seen.
+// table has a row for each program that is not an ordinary service. Ports are the programs' own defaults where known, never the operator's: a test
+// must notice an operator that does not set the port.
 func table() []Spec {
 	return slices.Concat(core(), others(), agents(), foreign())
 }
@@ -45,7 +45,7 @@ func core() []Spec {
 	}
 }
 
-// regionTables are also what the programs expect that share region's database.
+// regionTables returns region's tables, which programs that share its database require.
 func regionTables() []string {
 	return []string{"cloudregions", "zones", "wires", "schedtags", "dynamicschedtags", "servers", "hosts", "networks"}
 }
@@ -56,8 +56,7 @@ func gateway(name string) Spec {
 	}
 }
 
-// ordinary is the row of a service that has none: an API with the database and the type that the catalogue gives it. An unknown name is
-// played as an API with a database of its own.
+// ordinary returns the row of a service that is not in the table: an API with database and type from the catalogue. An unknown name is an API with its own database.
 func ordinary(name string) Spec {
 	p := Spec{Name: name, Component: name, Database: OwnDatabase, Tables: []string{"records"}}
 	for _, c := range catalog.All() {
@@ -74,7 +73,7 @@ func ordinary(name string) Spec {
 	return p
 }
 
-// others are services that differ from an ordinary one.
+// others returns the services that differ from an ordinary one.
 func others() []Spec {
 	but := func(name string, change func(*Spec)) Spec {
 		p := ordinary(name)
@@ -123,7 +122,7 @@ func agents() []Spec {
 
 const hostFile = "/etc/yunion/host.conf"
 
-// foreign programs go by the name of the program, or of the program and its role: "openvswitch-north".
+// foreign returns the foreign programs, named after the program or the program and its role: "openvswitch-north".
 func foreign() []Spec {
 	return []Spec{
 		{Name: "victoria-metrics", Role: Foreign, Port: 8428},

@@ -4,8 +4,8 @@ package servicespec
 
 import "strings"
 
-// VersionVariable names the version that a program plays: its image sets it, as one program serves every version.
+// VersionVariable is the environment variable with the version to play. The image sets it, because one program plays all versions.
 const VersionVariable = "STANDIN_VERSION"
 
-// Version is the version that an image plays: its tag.
+// Version returns the version that an image plays: its tag.
 func Version(image string) string { return image[strings.LastIndex(image, ":")+1:] }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command apiserver starts a real etcd and kube-apiserver on loopback for development ("make apiserver"), prints the path of a
-// kubeconfig on standard output, and ends them on Ctrl-C. With -controller-manager and -kubelet it also plays the rest of a cluster.
+// Command apiserver ("make apiserver") starts a real etcd and kube-apiserver on loopback for development, prints the path of a kubeconfig on standard
+// output, and stops them on Ctrl-C. With -controller-manager and -kubelet it also plays the rest of a cluster.
 package main
 
 import (

@@ -17,7 +17,7 @@ import (
 
 const foreign = "example.com/other:v1"
 
-// drift sets the image of a Deployment as a person does by hand.
+// drift changes the image of a Deployment, as a user does by hand.
 func (w *faulty) drift(t testing.TB, name string) {
 	t.Helper()
 	d := &appsv1.Deployment{}
@@ -36,7 +36,7 @@ func (w *faulty) untilHealed(t testing.TB, o *operator, name string) {
 	})
 }
 
-// TestAPIServer: what happens to the API server happens to an operator that has a cloud, and afterwards it goes on.
+// TestAPIServer checks that an operator with a cloud survives whatever happens to the API server, and continues afterwards.
 func TestAPIServer(t *testing.T) {
 	w := use(t)
 	var conns connections
@@ -74,7 +74,7 @@ func TestAPIServer(t *testing.T) {
 			w.untilHealed(t, o, "default-glance")
 			w.untilReady(t, o, -1)
 			asked, lasted := o.has().minus(before), time.Since(began)
-			// A dozen watches that come back, each with its back-off from 0.8 s to 30 s, and what they list.
+			// A dozen watches reconnect, each with its back-off from 0.8 s to 30 s, and list objects.
 			atMost(t, "requests to the API server", asked.requests, 80, 15, lasted)
 			if asked.sql+asked.services > 0 {
 				t.Errorf("it asked the database %d times, the services %d times", asked.sql, asked.services)
@@ -88,7 +88,7 @@ func TestAPIServer(t *testing.T) {
 	}
 }
 
-// connections that an operator has to the API server.
+// connections are an operator's connections to the API server.
 type connections struct {
 	mu  sync.Mutex
 	all []net.Conn
@@ -108,7 +108,7 @@ func (c *connections) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, conn := range c.all {
-		_ = conn.Close() // the operator's side finds out
+		_ = conn.Close() // the operator's side notices
 	}
 	c.all = nil
 }

@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// browser is a headless Chromium that shows the page. What goes wrong in its scripts fails the test.
+// browser is a headless Chromium that shows the page. An error in its scripts fails the test.
 type browser struct {
 	testing.TB
 	ctx context.Context //nolint:containedctx // chromedp keeps its browser there
@@ -65,7 +65,7 @@ func newBrowser(t *testing.T) *browser {
 	return b
 }
 
-// hear keeps what is wrong.
+// hear records errors.
 func (b *browser) hear(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,7 +73,7 @@ func (b *browser) hear(event any) {
 	case *runtime.EventExceptionThrown:
 		b.bad = append(b.bad, fmt.Sprintf("%+v", e.ExceptionDetails))
 	case *log.EventEntryAdded:
-		if e.Entry.Level == "error" && !strings.Contains(e.Entry.Text, "status of 4") { // an answer that the page shows
+		if e.Entry.Level == "error" && !strings.Contains(e.Entry.Text, "status of 4") { // a response that the page shows
 			b.bad = append(b.bad, e.Entry.Text)
 		}
 	}
@@ -94,7 +94,7 @@ func do[T any](b *browser, action chromedp.Action[T]) T {
 	return out
 }
 
-// waits until an expression holds.
+// waits waits until an expression is true.
 func (b *browser) waits(expression string) {
 	b.Helper()
 	do(b, chromedp.Poll[bool](expression, chromedp.WithPollingInterval(100*time.Millisecond), chromedp.WithPollingTimeout(env.Patience)))
@@ -106,7 +106,7 @@ func (b *browser) sees(element, text string) {
 	b.waits(fmt.Sprintf(`[...document.querySelectorAll(%q)].some(e => e.textContent.includes(%q))`, element, text))
 }
 
-// press presses an element as soon as it can be pressed.
+// press clicks an element as soon as it is enabled.
 func (b *browser) press(id string) {
 	b.Helper()
 	b.waits(fmt.Sprintf(`(e => { if (!e || e.disabled) return false; e.click(); return true })(document.getElementById(%q))`, id))
@@ -132,7 +132,7 @@ func (b *browser) has(element string) bool {
 	return do(b, chromedp.Evaluate[bool](fmt.Sprintf(`document.querySelector(%q) !== null`, element)))
 }
 
-// named checks that every control has a name for those who do not see it.
+// named checks that every control has a name for screen readers.
 func (b *browser) named() {
 	b.Helper()
 	nameless := do(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll("button, a, input, select, [role=img]")].filter(e => e.offsetParent !== null || e.ownerSVGElement)
@@ -142,7 +142,7 @@ func (b *browser) named() {
 	}
 }
 
-// picture writes a screenshot for the documents where UPDATE names a directory for them.
+// picture writes a screenshot for the docs if OCADM_TEST_SCREENSHOTS names a directory.
 func (b *browser) picture(name string) {
 	b.Helper()
 	dir := os.Getenv("OCADM_TEST_SCREENSHOTS")

@@ -23,8 +23,8 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// TestCanary: a database server and an identity service that refuse, and quote in their answers the secrets they were sent. None of them
-// is in what people may read. Package integration looks in the same places, and more, after the whole life of a whole cloud.
+// TestCanary tests a database server and an identity service that refuse, and quote in their responses the secrets that they were sent. No secret may
+// appear in anything that users may read. Package integration checks the same places, and more, after the whole life of a complete cloud.
 func TestCanary(t *testing.T) {
 	w := use(t)
 	log := &harness.Log{}
@@ -40,7 +40,7 @@ func TestCanary(t *testing.T) {
 	texts := map[string]string{}
 	remember := func(when string) {
 		cr := w.In(t).TryCloud()
-		cr.Spec.MySQL.Password = "" // there the user has put it himself
+		cr.Spec.MySQL.Password = "" // the user has put it there
 		b, err := yaml.Marshal(cr)
 		if err != nil {
 			t.Fatal(err)
@@ -95,7 +95,7 @@ func TestCanary(t *testing.T) {
 	words := w.secrets(t)
 	words["the database administrator's password"] = w.DB.RootPassword
 	for name := range words {
-		if strings.HasSuffix(name, ".crt") || strings.HasSuffix(name, "-ca.pem") || // everybody may see these
+		if strings.HasSuffix(name, ".crt") || strings.HasSuffix(name, "-ca.pem") || // everybody may read these
 			strings.HasSuffix(name, "/cloud-id") { // the resource's UID
 			delete(words, name)
 		}
@@ -110,12 +110,12 @@ func TestCanary(t *testing.T) {
 	}
 }
 
-// unintelligible makes a statement that gives a password one that the server does not understand, so that it quotes what follows.
+// unintelligible makes a statement that sets a password invalid, so that the server's error quotes the rest of it.
 func unintelligible(packet []byte) []byte {
 	return bytes.Replace(packet, []byte(" IDENTIFIED BY "), []byte(" IDENTIFIED BZ "), 1)
 }
 
-// said is what servers have answered.
+// said holds the responses of servers.
 type said struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -133,7 +133,7 @@ func (s *said) has(secret string) bool {
 	return strings.Contains(s.text.String(), secret)
 }
 
-// quoting is a sentence with everything secret in a request's body.
+// quoting returns a sentence with all secrets of a request's body.
 func quoting(body string) string {
 	var tree any
 	if json.Unmarshal([]byte(body), &tree) != nil {
@@ -161,7 +161,7 @@ func quoting(body string) string {
 	return "the test does not take " + strings.Join(found, ", ")
 }
 
-// refusal says it twice: as people write it, and between the quotes of JSON.
+// refusal contains the text twice: as it is, and quoted in JSON.
 func refusal(text string) *http.Response {
 	a := answer(http.StatusUnauthorized, "WrongPassword")
 	inner, _ := json.Marshal(text) // a string always encodes

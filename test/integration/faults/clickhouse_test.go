@@ -21,7 +21,7 @@ import (
 	fakeclickhouse "yunion.io/x/ocadm/test/fakecloud/clickhouse"
 )
 
-// clickhouseEnv is an environment with a ClickHouse server, which package test/fakecloud plays, and an operator that reaches it.
+// clickhouseEnv is an environment with a ClickHouse server, played by package test/fakecloud, and an operator that reaches it.
 type clickhouseEnv struct {
 	*faulty
 	server *fakeclickhouse.Server
@@ -31,7 +31,7 @@ func withClickHouse(t *testing.T) *clickhouseEnv {
 	return &clickhouseEnv{faulty: use(t), server: fakeclickhouse.Start(t)}
 }
 
-// direct keeps the way to ClickHouse apart from that to the database, which counts and breaks.
+// direct bypasses, for ClickHouse, the dialer of the database, which counts and breaks connections.
 func (c *clickhouseEnv) direct(o *operatorctl.Options) {
 	usual, at := o.Dial, c.server.Addr().String()
 	o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -49,7 +49,7 @@ func (c *clickhouseEnv) minimal() *v1alpha1.OnecloudCluster {
 	return cr
 }
 
-// made are the databases on the server that are not its own.
+// made returns the databases on the server that are not its own.
 func (c *clickhouseEnv) made(t testing.TB) []string {
 	t.Helper()
 	rows, x := c.server.Run(fakeclickhouse.AdminUser, "SELECT name FROM system.databases")
@@ -65,7 +65,7 @@ func (c *clickhouseEnv) made(t testing.TB) []string {
 	return out
 }
 
-// by does something to the server by hand.
+// by changes the server by hand.
 func (c *clickhouseEnv) by(t testing.TB, statement string) {
 	t.Helper()
 	if _, x := c.server.Run(fakeclickhouse.AdminUser, statement); x != nil {
@@ -94,15 +94,14 @@ func (c *clickhouseEnv) logins(t testing.TB) {
 	}
 }
 
-// TestClickHouse: a cloud with a ClickHouse server gets databases and accounts there; what becomes of them is reported, and put right where it
-// can be.
+// TestClickHouse checks that a cloud with a ClickHouse server gets databases and accounts there, and that changes to them are reported and repaired where possible.
 func TestClickHouse(t *testing.T) {
 	c := withClickHouse(t)
 	c.server.Pause()
 	cr := c.minimal()
 	o := c.run(t, c.direct, audits(time.Second))
 	c.In(t).Create(cr)
-	// Keystone has a schema there, and nearly all wait for keystone; what does not is made.
+	// Keystone has a schema there, and nearly all components wait for keystone. The others are created.
 	c.untilSays(t, o, "keystone", v1alpha1.Waiting, "clickhouse/keystone", "connection refused")
 	c.untilSays(t, o, "web", v1alpha1.Available)
 	if err := c.server.Resume(t.Context()); err != nil {
@@ -145,7 +144,7 @@ func TestClickHouse(t *testing.T) {
 	t.Run("refuses the administrator", func(t *testing.T) {
 		const next = "Another-admin-Pa55word"
 		c.server.SetAdminPassword(next)
-		c.server.Pause() // connections that are open stay open
+		c.server.Pause() // open connections stay open
 		if err := c.server.Resume(t.Context()); err != nil {
 			t.Fatal(err)
 		}

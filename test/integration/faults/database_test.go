@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/instant"
 )
 
-// dbUser is an administrator without the privileges that would let him past a server that is read-only or full.
+// dbUser is an administrator without the privileges that would let it write to a read-only or full server.
 const dbUser, dbPassword = "cloudadmin", "Cloudadmin-password"
 
 func (w *faulty) administrator(t testing.TB) {
@@ -38,8 +38,8 @@ func (w *faulty) withAdministrator() *v1alpha1.OnecloudCluster {
 	return cr
 }
 
-// TestDatabaseOnInstall: a database that cannot be used keeps the components back that need it, says why, and keeps back no other. It is
-// not asked more than a few times a second, and the installation goes on when it can.
+// TestDatabaseOnInstall checks that an unusable database holds up only the components that need it, with a reason. The operator tries it at most a
+// few times a second, and the installation continues when it becomes usable.
 func TestDatabaseOnInstall(t *testing.T) {
 	refused := func(context.Context) error { return instant.Refused("database") }
 	for _, fault := range []struct {
@@ -119,7 +119,7 @@ func TestDatabaseOnInstall(t *testing.T) {
 	}
 }
 
-// hold takes a connection of the administrator until the test's end.
+// hold opens a connection of the administrator until the test's end.
 func (w *faulty) hold(t *testing.T) {
 	t.Helper()
 	db, err := sql.Open("mysql", fmt.Sprintf("%s:%s@tcp(%s)/", dbUser, dbPassword, w.DB.Addr()))
@@ -132,7 +132,7 @@ func (w *faulty) hold(t *testing.T) {
 	}
 }
 
-// saysNothingOf checks that a secret is not in what people read.
+// saysNothingOf checks that a secret is not in what users read.
 func (w *faulty) saysNothingOf(t testing.TB, secret string) {
 	t.Helper()
 	cr := w.In(t).TryCloud()
@@ -141,8 +141,8 @@ func (w *faulty) saysNothingOf(t testing.TB, secret string) {
 	}
 }
 
-// TestDatabaseOfRunningCloud: the audit finds what happens to the database of a running cloud, reports it, and repairs it if possible.
-// Nothing is done to the workloads.
+// TestDatabaseOfRunningCloud checks that the audit detects what happens to the database of a running cloud, reports it, and repairs it if possible.
+// The workloads are not changed.
 func TestDatabaseOfRunningCloud(t *testing.T) {
 	w := use(t)
 	w.administrator(t)
@@ -154,7 +154,7 @@ func TestDatabaseOfRunningCloud(t *testing.T) {
 	t.Run("goes away", func(t *testing.T) {
 		o.breaks(nil, func(context.Context) error { return instant.Refused("database") }, nil)
 		w.untilSays(t, o, "glance", v1alpha1.Waiting, "database/glance", "connection refused")
-		w.drift(t, "default-web") // the others are looked after meanwhile
+		w.drift(t, "default-web") // the others are maintained meanwhile
 		w.untilHealed(t, o, "default-web")
 		w.untilAre(t, o, v1alpha1.Available, "web", "etcd", "host-deployer")
 		o.heals()
@@ -218,7 +218,7 @@ func (w *faulty) login(t testing.TB, user, password string) {
 	}
 }
 
-// TestDatabasePasswordInSecret: the administrator's password is in a Secret that does not exist, then lacks the key, then is complete.
+// TestDatabasePasswordInSecret uses a Secret for the administrator's password that does not exist, then lacks the key, then is complete.
 func TestDatabasePasswordInSecret(t *testing.T) {
 	w := use(t)
 	w.administrator(t)

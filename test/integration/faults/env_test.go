@@ -18,29 +18,29 @@ const (
 	cloud     = env.Name
 )
 
-// faulty is an environment in which the operator's ways to others can be broken. Its methods take the test, or part of it, that waits.
+// faulty is an environment in which the operator's connections can be broken. Its methods take the test or subtest that waits.
 type faulty struct {
 	*env.Env
 	root *mysql.Admin
-	// dial, when set, is how the next operator reaches the API server.
+	// dial, if set, is the dialer of the next operator for the API server.
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// streams, when set, are the watches of the next operator.
+	// streams, if set, holds the watches of the next operator.
 	streams *streams
 }
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// use gives a test an environment without a cloud.
+// use returns an environment without a cloud.
 func use(t *testing.T) *faulty {
 	t.Helper()
 	e := env.New(t, env.Options{})
 	return &faulty{Env: e, root: e.Admin(e.DB)}
 }
 
-// minimal is a small cloud.
+// minimal returns a small cloud.
 func (w *faulty) minimal() *v1alpha1.OnecloudCluster { return w.Only(env.Small...) }
 
-// passes is how many reconciles operators of this process have ended, and whether one is running.
+// passes returns the number of finished reconciles of this process's operators, and reports whether one is running.
 func passes(t testing.TB) (ended float64, busy bool) {
 	t.Helper()
 	ended, busy, err := harness.Passes()

@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// lasting is how long a fault lasts that only shows over time: long where everything is tried, short in between.
+// lasting returns the duration of a fault that shows only over time: long if everything is tested, otherwise short.
 func lasting(short, long time.Duration) time.Duration {
 	if os.Getenv("OCADM_SWEEP") != "" {
 		return long
@@ -30,7 +30,7 @@ func lasting(short, long time.Duration) time.Duration {
 	return short
 }
 
-// install makes a cloud of its own for a test, with an operator that runs until the test's end.
+// install creates a cloud for a test, with an operator that runs until the test's end.
 func (w *faulty) install(t *testing.T, cr *v1alpha1.OnecloudCluster, options ...func(*operatorctl.Options)) *operator {
 	t.Helper()
 	o := w.run(t, options...)
@@ -48,12 +48,12 @@ func (w *faulty) run(t *testing.T, options ...func(*operatorctl.Options)) *opera
 	return o
 }
 
-// audits makes the operator verify databases and services as often as that.
+// audits sets the interval at which the operator verifies databases and services.
 func audits(every time.Duration) func(*operatorctl.Options) {
 	return func(o *operatorctl.Options) { o.Audit = every }
 }
 
-// untilSays waits until a component's state is one of the given ones, and its message holds every text.
+// untilSays waits until a component has the given state, and its message contains every text.
 func (w *faulty) untilSays(t testing.TB, o *operator, name string, state v1alpha1.State, texts ...string) {
 	t.Helper()
 	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
@@ -70,7 +70,7 @@ func (w *faulty) are(t testing.TB, state v1alpha1.State, names ...string) {
 	}
 }
 
-// untilAre waits until components are in a state. One whose workload was edited is Progressing until the cluster has rolled out what the operator put back.
+// untilAre waits until components are in a state. One whose workload was edited is Progressing until the cluster has rolled out the repair.
 func (w *faulty) untilAre(t testing.TB, o *operator, state v1alpha1.State, names ...string) {
 	t.Helper()
 	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) {
@@ -79,7 +79,7 @@ func (w *faulty) untilAre(t testing.TB, o *operator, state v1alpha1.State, names
 	})
 }
 
-// notIn says which components are in another state.
+// notIn returns the components that are in another state.
 func notIn(cr *v1alpha1.OnecloudCluster, state v1alpha1.State, names []string) string {
 	var out []string
 	for _, n := range names {
@@ -127,7 +127,7 @@ func (w *faulty) sql(t testing.TB, statement string, args ...any) {
 	}
 }
 
-// untilTold waits for an event about the cloud whose note holds a text.
+// untilTold waits for an event about the cloud whose note contains a text.
 func (w *faulty) untilTold(t testing.TB, o *operator, reason, text string) {
 	t.Helper()
 	deadline := time.Now().Add(env.Patience)
@@ -148,7 +148,7 @@ func (w *faulty) untilTold(t testing.TB, o *operator, reason, text string) {
 	}
 }
 
-// atMost checks a number of requests against what is allowed at once and then for each second that the fault lasted.
+// atMost checks a number of requests against a limit: an initial number plus a rate per second of the fault.
 func atMost(t testing.TB, what string, have, once int, perSecond float64, lasted time.Duration) {
 	t.Helper()
 	limit := once + int(perSecond*lasted.Seconds())

@@ -26,8 +26,8 @@ func (w *faulty) annotate(t testing.TB, key, value string) {
 	}
 }
 
-// TestForeignDatabase: what exists on the database server and is not the cloud's is neither used nor changed before a person says so, holds
-// up no other component, and is not dropped with the cloud.
+// TestForeignDatabase checks that what exists on the database server and does not belong to the cloud is neither used nor changed before a user
+// permits it, holds up no other component, and is not dropped with the cloud.
 func TestForeignDatabase(t *testing.T) {
 	w := use(t)
 	w.sql(t, "CREATE DATABASE glance")

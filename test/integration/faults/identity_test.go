@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/instant"
 )
 
-// table opens a service's database, where a test edits what the service's API would not let it.
+// table opens a service's database, so that a test can make changes that the service's API would refuse.
 func (w *faulty) table(t testing.TB, database string) *rest.Store {
 	t.Helper()
 	s, err := rest.Open(t.Context(), fmt.Sprintf("mysql+pymysql://root:%s@%s/%s?charset=utf8", w.DB.RootPassword, w.DB.Addr(), database))
@@ -28,7 +28,7 @@ func (w *faulty) table(t testing.TB, database string) *rest.Store {
 	return s
 }
 
-// answer of a service that refuses.
+// answer returns the response of a service that refuses.
 func answer(code int, class string) *http.Response {
 	return &http.Response{
 		StatusCode: code, Status: http.StatusText(code), Header: http.Header{"Content-Type": {"application/json"}}, ProtoMajor: 1, ProtoMinor: 1,
@@ -38,8 +38,8 @@ func answer(code int, class string) *http.Response {
 
 func isLogin(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/auth/tokens") }
 
-// TestIdentityOfRunningCloud: an identity service that cannot be asked is reported where it matters, holds up nobody else, and is asked a few
-// times a minute; what was edited in it is put right.
+// TestIdentityOfRunningCloud checks that an identity service that does not answer is reported where it matters, holds up no other component, and is
+// asked a few times a minute, and that edits in it are reverted.
 func TestIdentityOfRunningCloud(t *testing.T) {
 	w := use(t)
 	o := w.install(t, w.minimal(), audits(time.Second))
@@ -131,8 +131,8 @@ func TestIdentityOfRunningCloud(t *testing.T) {
 	}
 }
 
-// TestStandardPoliciesHoldNobodyUp: where they cannot be made, the identity service says so, and the cloud comes up all the same. Once it can,
-// what is missing is made.
+// TestStandardPoliciesHoldNobodyUp checks that, if the policies cannot be created, the identity service reports it and the cloud becomes Ready
+// anyway. Missing ones are created as soon as possible.
 func TestStandardPoliciesHoldNobodyUp(t *testing.T) {
 	w := use(t)
 	o := w.run(t)
@@ -159,7 +159,7 @@ func TestStandardPoliciesHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// endpoints of a service with an interface, as the identity service stores them.
+// endpoints returns the endpoints of a service with an interface, as the identity service stores them.
 func (w *faulty) endpoints(t testing.TB, s *rest.Store, service, iface string) []rest.Record {
 	t.Helper()
 	owner, err := s.Get(t.Context(), "services", service)

@@ -19,7 +19,7 @@ func (b *browser) key(key string) {
 	do(b, chromedp.KeyEvent(key))
 }
 
-// at is the id of the element with the focus.
+// at returns the id of the focused element.
 func (b *browser) at() string {
 	b.Helper()
 	return do(b, chromedp.Evaluate[string](`document.activeElement.id`))
@@ -30,16 +30,15 @@ func (b *browser) focus(id string) {
 	b.waits(fmt.Sprintf(`(e => { e?.focus(); return document.activeElement === e })(document.getElementById(%q))`, id))
 }
 
-// tabStops are the elements that the Tab key is to reach, in the order of the page. Each has an id of its own, by which it keeps the focus when the page shows
-// what has changed.
+// tabStops are the elements that the Tab key must reach, in the order of the page. Each has a unique id, by which it keeps the focus when the page is updated.
 const tabStops = `[...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex='0']")]
 	.filter(e => !e.disabled && e.tabIndex >= 0 && (e.ownerSVGElement || e.checkVisibility()) && !(e.type === "radio" && !e.checked))
 	.map(e => e.id || e.outerHTML.slice(0, 80))`
 
-// seen reports whether the element with the focus shows that it has it.
+// seen reports whether the focused element visibly has the focus.
 const seen = `(e => { const s = getComputedStyle(e); return e.matches(":focus-visible") && s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 2 })(document.activeElement)`
 
-// stops walks through the page with the Tab key, again if the page changes meanwhile.
+// stops walks through the page with the Tab key, and starts again if the page changes meanwhile.
 func (b *browser) stops() {
 	b.Helper()
 	for range 5 {
@@ -60,7 +59,7 @@ func (b *browser) stops() {
 	b.Error("the page does not come to rest")
 }
 
-// walk presses Tab until it is at the end, and returns where it came, and which elements do not show that.
+// walk presses Tab until the end. It returns the elements that it reached, and those that do not visibly have the focus.
 func (b *browser) walk(want []string) (got, hidden []string) {
 	b.Helper()
 	for range 2 * len(want) {
@@ -82,7 +81,7 @@ func (b *browser) walk(want []string) (got, hidden []string) {
 	return got, hidden
 }
 
-// keyboard works with the page of a cloud without a mouse.
+// keyboard uses the page of a cloud without a mouse.
 func (b *browser) keyboard() {
 	b.Helper()
 	b.stops()
@@ -122,7 +121,7 @@ func (b *browser) keyboard() {
 	b.sees("h2", "keystone")
 }
 
-// prefers sets what the reader likes, light or dark.
+// prefers sets the preferred color scheme, light or dark.
 func (b *browser) prefers(scheme string) {
 	b.Helper()
 	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
@@ -131,7 +130,7 @@ func (b *browser) prefers(scheme string) {
 	}
 }
 
-// faint are texts, borders of controls and hints whose contrast to what is behind them is less than WCAG 2.2 wants at level AA: 4.5, and 3 for borders.
+// faint lists texts, borders of controls and hints whose contrast to their background is below WCAG 2.2, level AA: 4.5, and 3 for borders.
 const faint = `(() => {
 	const parse = c => { const n = c.match(/[\d.]+/g).map(Number); return c.startsWith("color(") ? n.map((v, i) => i < 3 ? v * 255 : v) : n }
 	const light = c => { const [r, g, b] = c.slice(0, 3).map(v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b }
@@ -155,7 +154,7 @@ const faint = `(() => {
 	return out
 })()`
 
-// contrasts checks that everything can be read, light and dark.
+// contrasts checks that everything is readable, light and dark.
 func (b *browser) contrasts() {
 	b.Helper()
 	for _, scheme := range []string{"dark", "light"} {

@@ -19,8 +19,8 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/program"
 )
 
-// moments are at which effects of a step an operator dies: one operator at the first number, the next one at the second, as far as the step has so many.
-// In each step at least one dies. Steps that copy databases have hundreds of effects.
+// moments returns the effects of a step at which operators die: the first operator at the first number, the next at the second, as far as the step
+// has that many. At least one dies in each step. Steps that copy databases have hundreds of effects.
 func moments() []int {
 	if os.Getenv("OCADM_SWEEP") == "" {
 		return []int{1, 30, 90}
@@ -31,14 +31,14 @@ func moments() []int {
 // killer kills operators within the steps of an operation, one after another.
 type killer struct {
 	mu sync.Mutex
-	// step is the one that runs, effects what the operator that lives has done in it.
+	// step is the current one, effects the number of effects of the current operator in it.
 	step    string
 	effects int
-	// killed is how often in each step.
+	// killed counts the kills in each step.
 	killed map[string]int
 }
 
-// reports reads which step runs.
+// reports reads the current step.
 func (k *killer) reports(body string) {
 	var patch struct{ Status struct{ Step string } }
 	if json.Unmarshal([]byte(body), &patch) != nil || patch.Status.Step == "" {
@@ -65,7 +65,7 @@ func (k *killer) dies(string) (die, after bool) {
 	return true, done%2 == 1
 }
 
-// lives starts an operator and waits until it has died, or the operation has ended.
+// lives starts an operator and waits until it has died or the operation has ended.
 func (u *updated) lives(t *testing.T, k *killer, name string) (o *v1alpha1.OnecloudOperation) {
 	t.Helper()
 	w := &faulty{Env: u.Env}
@@ -80,7 +80,7 @@ func (u *updated) lives(t *testing.T, k *killer, name string) (o *v1alpha1.Onecl
 	return o
 }
 
-// onlyKnownCopies checks that of the databases beside those of the cloud there are only sets that the operation names.
+// onlyKnownCopies checks that the only databases besides the cloud's are sets of copies that the operation names.
 func (u *updated) onlyKnownCopies(t *testing.T, o *v1alpha1.OnecloudOperation) {
 	t.Helper()
 	out := u.SQL(u.DB, "SHOW DATABASES LIKE 'ocadm%'")
@@ -98,8 +98,8 @@ func (u *updated) onlyKnownCopies(t *testing.T, o *v1alpha1.OnecloudOperation) {
 	}
 }
 
-// TestUpdateOfKilledOperator kills the operator in each step of an update and of its way back, several times in those that have many effects: what was
-// sent has happened or not, and no one gets the answer. The next one goes on, and the cloud ends entirely new or entirely old.
+// TestUpdateOfKilledOperator kills the operator in each step of an update and of its rollback, several times in steps with many effects. A sent
+// request may or may not have taken effect, and its response is lost. The next operator continues, and the cloud ends entirely new or entirely old.
 func TestUpdateOfKilledOperator(t *testing.T) {
 	u := newUpdated(t, []string{"keystone", "region", "glance", "host"})
 	u.StopOperator()

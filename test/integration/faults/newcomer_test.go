@@ -12,8 +12,8 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/program"
 )
 
-// TestNewComponentIsTakenBack updates to a release with a component that is new in it. When that is reverted, the component's database and account go
-// again, but not those that were there before; an update that succeeds makes them anew.
+// TestNewComponentIsTakenBack updates to a release with a new component. When the update is reverted, the component's database and account are
+// removed, but not those that existed before. A successful update creates them again.
 func TestNewComponentIsTakenBack(t *testing.T) {
 	u := newUpdated(t, []string{"keystone", "region", "aiproxy"}, patient)
 	if c := env.Component(u.Cloud(), "aiproxy"); c.State != v1alpha1.Disabled {
@@ -43,7 +43,7 @@ func TestNewComponentIsTakenBack(t *testing.T) {
 	}
 	there("before", false, false)
 
-	// A database of this name that the cloud did not make.
+	// A database of this name that the cloud did not create.
 	u.SQL(u.DB, "CREATE DATABASE aiproxy", "CREATE TABLE aiproxy.kept (id INT PRIMARY KEY)")
 	o := reverted("foreign")
 	there("a foreign one", true, false)
@@ -52,7 +52,7 @@ func TestNewComponentIsTakenBack(t *testing.T) {
 	}
 	u.SQL(u.DB, "DROP DATABASE aiproxy")
 
-	u.publish("aiproxy", program.WhenReady) // it has made its tables by then
+	u.publish("aiproxy", program.WhenReady) // it has created its tables by then
 	o = reverted("broken")
 	there("reverted", false, false)
 	d := o.Status.Databases

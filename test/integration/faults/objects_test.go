@@ -28,19 +28,19 @@ import (
 
 const hold = "example.com/hold"
 
-// patch changes an object as a person does.
+// patch changes an object as a user does.
 func (w *faulty) patch(t testing.TB, o client.Object, name, merge string) {
 	t.Helper()
 	o.SetNamespace(namespace)
 	o.SetName(name)
-	// It may be used to clean up, after the test's own context has ended.
+	// It may be called for cleanup, after the test's own context has ended.
 	ctx := context.WithoutCancel(t.Context())
 	if err := w.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(merge)), client.FieldOwner("kubectl-edit")); client.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestForeignFinalizer: a foreign finalizer keeps a workload, and then the cloud itself, from being deleted. The status names both.
+// TestForeignFinalizer checks that a foreign finalizer prevents the deletion of a workload, and then of the cloud itself. The status names both.
 func TestForeignFinalizer(t *testing.T) {
 	w := use(t)
 	o := w.install(t, w.minimal())
@@ -66,7 +66,7 @@ func TestForeignFinalizer(t *testing.T) {
 	w.untilGone(t, o)
 }
 
-// TestOrphanedPod: a pod that its workload has left behind holds up a deletion, is named with the way out, and is not touched.
+// TestOrphanedPod checks that a pod that its workload left behind holds up a deletion, is named with a remedy, and is not touched.
 func TestOrphanedPod(t *testing.T) {
 	if os.Getenv("OCADM_SWEEP") == "" {
 		t.Skip("it takes half a minute and is shown with OCADM_SWEEP=all; package operatorctl has a test with a clock of its own")
@@ -101,7 +101,7 @@ func (w *faulty) untilDeleting(t testing.TB, o *operator, text string) {
 	})
 }
 
-// TestQuota: objects that a quota refuses are reported at their component, and are there once it is lifted.
+// TestQuota checks that objects rejected by a quota are reported at their component, and are created once the quota is lifted.
 func TestQuota(t *testing.T) {
 	w := use(t)
 	quota := &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/persistentvolumeclaims": resource.MustParse("0")}}}
@@ -111,7 +111,7 @@ func TestQuota(t *testing.T) {
 	}
 	remove := func() { _ = client.IgnoreNotFound(w.Client.Delete(context.WithoutCancel(t.Context()), quota)) }
 	t.Cleanup(remove)
-	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: quota.Spec.Hard} // nobody else counts here
+	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: quota.Spec.Hard} // no controller counts here
 	if err := w.Client.Status().Update(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestQuota(t *testing.T) {
 	w.untilReady(t, o, -1)
 }
 
-// TestThereAndBack: the release is changed at once, and changed back while the pods move.
+// TestThereAndBack changes the release without waves, and changes it back while the pods are being replaced.
 func TestThereAndBack(t *testing.T) {
 	w := use(t)
 	o := w.install(t, w.minimal())
@@ -158,7 +158,7 @@ func TestThereAndBack(t *testing.T) {
 	w.Kubelet.Release(t.Context(), "Deployment", namespace, "default-region")
 	w.untilReady(t, o, -1)
 	have := withoutGenerations(w.state(t))
-	delete(want, "OnecloudCluster default") // a person is among its managers now
+	delete(want, "OnecloudCluster default") // a user is among its managers now
 	delete(have, "OnecloudCluster default")
 	for _, d := range differences(want, have) {
 		t.Error(d)
@@ -170,8 +170,7 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// TestConflictStorm: another client writes to several objects ten times a second. The operator gives in for a while, says with whom it
-// disagrees, and looks after the rest.
+// TestConflictStorm has another client write to several objects ten times a second. The operator gives in for a while, names the other client, and maintains the rest.
 func TestConflictStorm(t *testing.T) {
 	w := use(t)
 	o := w.install(t, w.minimal())
@@ -219,7 +218,7 @@ func TestConflictStorm(t *testing.T) {
 			writes++
 		}
 	}
-	// Twenty at once and then one every ten seconds, for each.
+	// Twenty immediately and then one every ten seconds, for each.
 	atMost(t, "writes against the storm", writes, 3*21, 0.3, time.Since(began))
 	for _, name := range targets {
 		w.untilThere(t, o, &appsv1.Deployment{}, name, func(x client.Object) (bool, string) {
@@ -229,7 +228,7 @@ func TestConflictStorm(t *testing.T) {
 	}
 }
 
-// TestNamespaceTerminating: nothing can be made in a namespace that is going away; it is tried now and then, and the cloud can go.
+// TestNamespaceTerminating checks that in a terminating namespace, where nothing can be created, the operator retries occasionally, and that the cloud can be deleted.
 func TestNamespaceTerminating(t *testing.T) {
 	w := use(t)
 	const fleeting = "fleeting"
@@ -289,7 +288,7 @@ func TestNamespaceTerminating(t *testing.T) {
 	}
 }
 
-// TestSecrets: the Secrets that everything hangs on are lost or edited.
+// TestSecrets deletes and edits the Secrets on which everything depends.
 func TestSecrets(t *testing.T) {
 	w := use(t)
 	o := w.install(t, w.minimal())
@@ -316,10 +315,10 @@ func TestSecrets(t *testing.T) {
 				t.Errorf("%s is the old one", key)
 			}
 		}
-		// Databases, accounts, pods: everybody has the new ones, and nothing else has changed.
+		// All databases, accounts and pods have the new ones, and nothing else has changed.
 		is := w.state(t)
 		for _, state := range []map[string]string{was, is} {
-			delete(state, "records keystone.service_configs") // it stores its options when it starts, and it has been started anew
+			delete(state, "records keystone.service_configs") // it stores its options when it starts, and it has restarted
 		}
 		for _, d := range differences(withoutGenerations(was), withoutGenerations(is)) {
 			t.Error(d)

@@ -25,7 +25,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// point is a moment in the life of an operator: before or after the nth time that it does something.
+// point is a moment in the life of an operator: before or after its nth effect of a kind.
 type point struct {
 	what  string
 	nth   int
@@ -43,24 +43,24 @@ func (p point) String() string {
 	return when + " " + p.what
 }
 
-// operator is one process of the operator, as seen from outside. Everything it does passes through here. Killed, it does nothing
-// more, whatever its goroutines still try; what was under way may have happened or not, and nobody hears the answer.
+// operator is a process of the operator, as seen from outside. All its actions pass through here. After it is killed it has no more effects, whatever
+// its goroutines still try. A request in flight may or may not have taken effect, and its response is lost.
 type operator struct {
 	w    *faulty
 	kill *point
-	// dies, when set, decides about each effect whether the operator dies there, and whether that is after it.
+	// dies, if set, decides for each effect whether the operator dies there, before or after it.
 	dies func(effect string) (die, after bool)
-	// reports, when set, gets the bodies of what it writes to the status of operations.
+	// reports, if set, receives the bodies of its status updates of operations.
 	reports func(body string)
-	// killed is closed when the operator meets the point at which it dies.
+	// killed is closed when the operator reaches the point at which it dies.
 	killed chan struct{}
 	cancel context.CancelFunc
 	done   chan error
 	log    harness.Log
 	fault  fault
-	// orderly: at its point it is asked to stop, and may end what it is doing.
+	// orderly means that at its point the operator is asked to stop and may finish its current work.
 	orderly bool
-	// flight are the requests whose effects are under way.
+	// flight counts the requests in flight that have effects.
 	flight sync.WaitGroup
 
 	mu      sync.Mutex
@@ -70,7 +70,7 @@ type operator struct {
 	asked
 }
 
-// asked is how much was asked of whom.
+// asked counts the requests by kind.
 type asked struct {
 	requests, sql, services, logins, dials int
 }
@@ -79,27 +79,27 @@ func (a asked) minus(b asked) asked {
 	return asked{a.requests - b.requests, a.sql - b.sql, a.services - b.services, a.logins - b.logins, a.dials - b.dials}
 }
 
-// fault replaces parts of the way to a server; nil functions do nothing. They are called with the request about to be made.
+// fault replaces parts of the connections to servers; nil functions do nothing. They are called with the request before it is sent.
 type fault struct {
 	mu      sync.Mutex
 	service func(*http.Request) (*http.Response, error)
 	dial    func(context.Context) error
 	sql     func(statement string) error
 	conns   []net.Conn
-	// mangle changes what is sent to the database server, heard is reported what it answers.
+	// mangle changes what is sent to the database server; heard receives its responses.
 	mangle func(packet []byte) []byte
 	heard  func(string)
 }
 
 var errKilled = errors.New("the operator was killed")
 
-// breaks puts a fault in place of the one there is.
+// breaks replaces the current fault.
 func (o *operator) breaks(service func(*http.Request) (*http.Response, error), dial func(context.Context) error, sql func(string) error) {
 	o.fault.mu.Lock()
 	defer o.fault.mu.Unlock()
 	o.fault.service, o.fault.dial, o.fault.sql = service, dial, sql
 	for _, c := range o.fault.conns {
-		_ = c.Close() // what was open is cut
+		_ = c.Close() // close open connections
 	}
 	o.fault.conns = nil
 }
@@ -107,14 +107,14 @@ func (o *operator) breaks(service func(*http.Request) (*http.Response, error), d
 // heals ends the fault.
 func (o *operator) heals() { o.breaks(nil, nil, nil) }
 
-// has is how much the operator has asked so far.
+// has returns the number of requests so far.
 func (o *operator) has() asked {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.asked
 }
 
-// start starts an operator that dies at a point, or at none.
+// start starts an operator that dies at a point, or never if nil.
 func (w *faulty) start(t testing.TB, kill *point, options ...func(*operatorctl.Options)) *operator {
 	t.Helper()
 	return w.startOne(t, &operator{kill: kill}, options...)
@@ -148,7 +148,7 @@ func (w *faulty) startOne(t testing.TB, o *operator, options ...func(*operatorct
 	return o
 }
 
-// stop ends the operator in order, or buries a killed one.
+// stop stops the operator gracefully, or cleans up after a killed one.
 func (o *operator) stop(t testing.TB) {
 	t.Helper()
 	o.cancel()
@@ -170,7 +170,7 @@ func (o *operator) isDead() bool {
 	return o.dead
 }
 
-// begin counts something that is about to be done. die reports that the operator dies once it is done.
+// begin counts an effect that is about to happen. die reports whether the operator dies after it.
 func (o *operator) begin(what string) (die bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -203,7 +203,7 @@ func (o *operator) begin(what string) (die bool, err error) {
 	return false, errKilled
 }
 
-// all is what it has done so far.
+// all returns its effects so far.
 func (o *operator) all() []point {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -224,7 +224,7 @@ func (o *operator) dieLocked() {
 	o.cancel()
 }
 
-// do makes a request as the operator's life allows.
+// do sends a request if the operator is alive.
 func (o *operator) do(r *http.Request, effect string, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
 	die, err := false, error(nil)
 	if effect != "" {
@@ -236,8 +236,8 @@ func (o *operator) do(r *http.Request, effect string, next func(*http.Request) (
 		return nil, err
 	}
 	if effect != "" && !o.orderly {
-		// What was sent happens, even if the killing is faster than the answer: an API server that is asked to stop in the middle of
-		// making a Service may leave its port taken for ten minutes.
+		// A sent request completes even after the operator was killed: an API server that is interrupted while it creates a Service may keep its port
+		// allocated for ten minutes.
 		r = r.WithContext(context.WithoutCancel(r.Context()))
 		o.flight.Add(1)
 		defer o.flight.Done()
@@ -247,13 +247,13 @@ func (o *operator) do(r *http.Request, effect string, next func(*http.Request) (
 		o.die()
 	}
 	if err == nil && o.isDead() {
-		_ = answer.Body.Close() // nobody reads it
+		_ = answer.Body.Close() // the operator is dead
 		return nil, errKilled
 	}
 	return answer, err
 }
 
-// kubernetes is the way to the API server. Events and the lease of leader election do not count as effects.
+// kubernetes is the transport to the API server. Events and the lease of leader election do not count as effects.
 func (o *operator) kubernetes(next http.RoundTripper) http.RoundTripper {
 	return harness.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		effect := ""
@@ -266,7 +266,7 @@ func (o *operator) kubernetes(next http.RoundTripper) http.RoundTripper {
 				effect += " (defaults)"
 			}
 		}
-		if o.dies != nil && o.isDead() && r.Method == http.MethodPatch { // what would be tried again for minutes is refused: nobody hears it
+		if o.dies != nil && o.isDead() && r.Method == http.MethodPatch { // what would be retried for minutes is rejected: the operator is dead
 			return &http.Response{StatusCode: http.StatusForbidden, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
 				Body: io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`))}, nil
 		}
@@ -280,12 +280,12 @@ func (o *operator) kubernetes(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// revisions of releases go on counting from one update to the next.
+// revisions matches the revisions of releases, which keep increasing from one update to the next.
 var revisions = regexp.MustCompile(`-release-\d+`)
 
 var ids = regexp.MustCompile(`[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
-// toServices is the way to the identity service and the others.
+// toServices is the transport to the identity service and the others.
 func (o *operator) toServices(next http.RoundTripper) http.RoundTripper {
 	return harness.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		effect := ""
@@ -313,7 +313,7 @@ func (o *operator) toServices(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// about returns what a request's body is about: the name in it, or whatever else distinguishes it from others of its kind.
+// about returns the subject of a request's body: the name in it, or whatever else distinguishes it from others of its kind.
 func about(r *http.Request) string {
 	var wrapped map[string]map[string]any
 	if json.Unmarshal([]byte(body(r)), &wrapped) != nil {
@@ -329,7 +329,7 @@ func about(r *http.Request) string {
 	return ""
 }
 
-// body reads the body of a request, and leaves it there.
+// body returns the body of a request without consuming it.
 func body(r *http.Request) string {
 	if r.Body == nil {
 		return ""
@@ -349,7 +349,7 @@ func orEmpty(v any) any {
 	return v
 }
 
-// tail is the end of what the operator said.
+// tail returns the last lines of the operator's log.
 func (o *operator) tail(lines int) string {
 	all := strings.Split(strings.TrimSpace(o.log.String()), "\n")
 	return strings.Join(all[max(0, len(all)-lines):], "\n")

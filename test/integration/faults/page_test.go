@@ -51,7 +51,7 @@ func interfaceOf(t *testing.T, o restapi.Options) string {
 	return server.URL
 }
 
-// TestPage walks through the page in a browser: a cloud, an update that fails, one that succeeds, the way back, a machine; then as one who may only read.
+// TestPage uses the page in a browser: a cloud, an update that fails, one that succeeds, the rollback, a machine; then as a user who may only read.
 func TestPage(t *testing.T) {
 	b := newBrowser(t)
 	u := newUpdated(t, []string{"keystone", "region", "glance", "logger", "host"})
@@ -120,7 +120,7 @@ func (b *browser) updates(end string) {
 	b.sees("h1", end)
 }
 
-// backs asks for a backup, once the cloud has a schedule. The operator of this test makes no Jobs, and says so.
+// backs requests a backup, once the cloud has a schedule. The operator of this test creates no Jobs, and reports that.
 func (b *browser) backs(u *updated) {
 	b.Helper()
 	if b.has("#backup") {
@@ -139,7 +139,7 @@ func (b *browser) backs(u *updated) {
 	b.press("cloud-" + env.Name)
 }
 
-// machine adds a machine that cannot be reached, pauses and removes it.
+// machine adds an unreachable machine, pauses and removes it.
 func (b *browser) machine() {
 	b.Helper()
 	b.press("nav-machines")
@@ -165,7 +165,7 @@ func (b *browser) machine() {
 	b.press("remove")
 	b.press("yes")
 	b.sees("main", "has been deleted")
-	// An answer that refuses is shown with its code.
+	// A rejected request is shown with its code.
 	b.press("nav-machines")
 	b.press("add")
 	b.shows("dialog")
@@ -197,7 +197,7 @@ func (b *browser) languages() {
 	b.sees("nav", "Machines")
 }
 
-// reads logs in as one who may only read, and with a token that is none.
+// reads logs in as a user who may only read, and with an invalid token.
 func (b *browser) reads(u *updated, address string) {
 	b.Helper()
 	b.opens(address + "/")
@@ -246,7 +246,7 @@ func readerToken(b *browser, u *updated) string {
 	return request.Status.Token
 }
 
-// TestLocalPage: the link of ocadm ui has its own token, and no other one is let in.
+// TestLocalPage checks that the link of ocadm ui has its own token, and that no other is accepted.
 func TestLocalPage(t *testing.T) {
 	w := use(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// dial is the way to the database.
+// dial connects to the database.
 func (o *operator) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	o.mu.Lock()
 	o.dials++
@@ -40,7 +40,7 @@ func (o *operator) dial(ctx context.Context, network, address string) (net.Conn,
 	return &sqlConn{Conn: conn, o: o}, nil
 }
 
-// sqlConn sees the statements that pass: the driver writes each as one packet, a header of four bytes, the command, the text.
+// sqlConn inspects the statements that pass: the driver writes each as one packet, with a header of four bytes, the command, and the text.
 type sqlConn struct {
 	net.Conn
 	o   *operator

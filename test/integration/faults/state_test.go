@@ -27,7 +27,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/rest"
 )
 
-// secrets are the passwords and keys of the cloud, by Secret and key: what must survive everything.
+// secrets returns the passwords and keys of the cloud, by Secret and key. They must survive everything.
 func (w *faulty) secrets(t testing.TB) map[string]string {
 	t.Helper()
 	var list corev1.SecretList
@@ -46,8 +46,8 @@ func (w *faulty) secrets(t testing.TB) map[string]string {
 	return out
 }
 
-// state is everything a cloud consists of, by name, without what differs between two installations that are the same: identifiers,
-// times, and the secrets, which are named instead.
+// state returns everything that makes up a cloud, by name, without what differs between two equal installations: identifiers and times are removed,
+// and secrets replaced by their names.
 func (w *faulty) state(t testing.TB) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -91,7 +91,7 @@ func (w *faulty) objects(t testing.TB, kind client.Object, secrets map[string]st
 			continue // not the operator's, or the garbage collector's, which is not here
 		}
 		if o.GetLabels()[v1alpha1.LabelRelease] != "" {
-			continue // a cut-off pass may have made one more: release looks at them
+			continue // an interrupted pass may have created one more; release checks them
 		}
 		text, err := yaml.Marshal(masked(o.Object, gvk.Kind == "Secret"))
 		if err != nil {
@@ -101,7 +101,7 @@ func (w *faulty) objects(t testing.TB, kind client.Object, secrets map[string]st
 	}
 }
 
-// release mentions whether the release in force, which was written before anything of it was applied, can be read.
+// release records whether the current release, which was written before any of it was applied, is readable.
 func (w *faulty) release(t testing.TB, out map[string]string) {
 	t.Helper()
 	cr := w.In(t).TryCloud()
@@ -117,7 +117,7 @@ func (w *faulty) release(t testing.TB, out map[string]string) {
 	out["release"] = fmt.Sprint(err)
 }
 
-// masked takes out of an object what is another in each installation, and shows what Secrets hold.
+// masked removes from an object what differs between installations, and decodes Secrets.
 func masked(o map[string]any, secret bool) map[string]any {
 	for _, at := range [][]string{
 		{"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "creationTimestamp"}, {"spec", "clusterIP"}, {"spec", "clusterIPs"},
@@ -136,7 +136,7 @@ func masked(o map[string]any, secret bool) map[string]any {
 	return o
 }
 
-// times and hashes of secrets, wherever they are.
+// volatile lists the fields with times and hashes of secrets, at any depth.
 var volatile = map[string]bool{"uid": true, "time": true, "lastTransitionTime": true, "lastUpdateTime": true, "since": true, "lastProbeTime": true,
 	"caNotAfter": true, "notAfter": true, "renewAt": true}
 
@@ -169,10 +169,10 @@ func maskTree(node any) {
 
 var pemBlock = regexp.MustCompile(`(?s)-----BEGIN ([A-Z ]+)-----.*?-----END [A-Z ]+-----`)
 
-// certificateName ends the names of certificates that services are given: a hash of what is in them.
+// certificateName matches the end of the names of services' certificates: a hash of the contents.
 var certificateName = regexp.MustCompile(`-[0-9a-f]{8}\b`)
 
-// ownerField is how managedFields name an owner reference.
+// ownerField is the name of an owner reference in managedFields.
 var ownerField = regexp.MustCompile(`k:\{"uid":"[0-9a-f-]+"\}`)
 
 // named replaces secrets by their names.
@@ -186,7 +186,7 @@ func (w *faulty) named(text string, secrets map[string]string) string {
 	return pemBlock.ReplaceAllString(text, "<$1>")
 }
 
-// logins mentions each component whether its account is good for its database.
+// logins records for each component whether its account can log in to its database.
 func (w *faulty) logins(t testing.TB, secrets map[string]string, out map[string]string) {
 	t.Helper()
 	for _, c := range catalog.All() {
@@ -199,7 +199,7 @@ func (w *faulty) logins(t testing.TB, secrets map[string]string, out map[string]
 	}
 }
 
-// records are what the services stored, with the names of records in place of their ids.
+// records returns what the services stored, with names of records in place of their ids.
 func (w *faulty) records(t testing.TB, databases []string, out map[string]string) {
 	t.Helper()
 	tables := map[string][]string{
@@ -254,7 +254,7 @@ func (w *faulty) records(t testing.TB, databases []string, out map[string]string
 	}
 }
 
-// differences reports where two states differ, line by line.
+// differences returns the differences between two states, line by line.
 func differences(want, have map[string]string) []string {
 	var out []string
 	keys := map[string]bool{}
@@ -309,7 +309,7 @@ func clip(s string) string {
 	return s
 }
 
-// until waits until the cloud is as a test wants it; why returns what is missing.
+// until waits until the cloud is as wanted; the condition also returns what is missing.
 func (w *faulty) until(t testing.TB, o *operator, cond func(*v1alpha1.OnecloudCluster) (bool, string)) {
 	t.Helper()
 	defer func() {
@@ -326,14 +326,14 @@ func (w *faulty) until(t testing.TB, o *operator, cond func(*v1alpha1.OnecloudCl
 	})
 }
 
-// untilReady waits until the operator has nothing left to do in a cloud that is Ready, having made a reconcile since.
+// untilReady waits until the cloud is Ready and the operator idle, after at least one reconcile since.
 func (w *faulty) untilReady(t testing.TB, o *operator, since float64) {
 	t.Helper()
 	w.until(t, o, func(cr *v1alpha1.OnecloudCluster) (bool, string) { return env.IsReady(cr), env.States(cr) })
 	untilQuiet(t, since)
 }
 
-// untilQuiet waits until a reconcile has ended after since and none follows at once.
+// untilQuiet waits until a reconcile has ended after since and none follows immediately.
 func untilQuiet(t testing.TB, since float64) {
 	t.Helper()
 	env.UntilQuiet(t, since, 3, 15*time.Millisecond, func() (float64, bool) { return passes(t) })

@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// streams are the watches that an operator has open, and what may happen to them on their way.
+// streams are the open watches of an operator, with faults to inject.
 type streams struct {
 	mu       sync.Mutex
 	open     map[*stream]bool
@@ -20,21 +20,21 @@ type streams struct {
 	withheld []string
 }
 
-// stream is one watch: what the API server says is read from body, and what the operator hears is written to the pipe.
+// stream is a watch: the API server's events are read from body and written to the pipe for the operator.
 type stream struct {
 	io.Reader
 	all  *streams
 	body io.ReadCloser
-	// mu is held while an event is written: a stream does not end in the middle of one.
+	// mu is held while an event is written, so that a stream does not end in the middle of one.
 	mu   sync.Mutex
 	pipe *io.PipeWriter
 }
 
-// expired is what an API server says at the end of a watch that began too long ago.
+// expired is the event of an API server that ends a watch that began too long ago.
 const expired = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
 	`"message":"too old resource version: 1 (2)","reason":"Expired","code":410}}` + "\n"
 
-// wrap is the way of requests to the API server. The operator has to speak JSON.
+// wrap wraps the transport to the API server. The operator must use JSON.
 func (s *streams) wrap(next http.RoundTripper) http.RoundTripper {
 	return harness.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		answer, err := next.RoundTrip(r)
@@ -55,7 +55,7 @@ func (s *streams) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// pass hands on every event that nobody withholds.
+// pass forwards every event that is not withheld.
 func (s *stream) pass() {
 	decoder := json.NewDecoder(s.body)
 	for {
@@ -77,7 +77,7 @@ func (s *stream) pass() {
 	}
 }
 
-// end ends the stream, with a last event or without.
+// end ends the stream, after a last event if there is one.
 func (s *stream) end(last string) {
 	s.all.mu.Lock()
 	open := s.all.open[s]
@@ -86,18 +86,18 @@ func (s *stream) end(last string) {
 	if !open {
 		return
 	}
-	_ = s.body.Close() // nobody reads on
+	_ = s.body.Close() // not read any more
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if last != "" {
-		_, _ = s.pipe.Write([]byte(last)) // the operator may have gone meanwhile
+		_, _ = s.pipe.Write([]byte(last)) // the operator may have stopped meanwhile
 	}
 	_ = s.pipe.Close()
 }
 
 // Close is called by the operator.
 func (s *stream) Close() error {
-	_ = s.pipe.CloseWithError(io.ErrClosedPipe) // what is being written finds nobody
+	_ = s.pipe.CloseWithError(io.ErrClosedPipe) // unblocks a pending write
 	s.end("")
 	return nil
 }
@@ -126,7 +126,7 @@ func (s *streams) hide(which func(kind, name string) bool) {
 	s.withhold, s.withheld = which, nil
 }
 
-// hidden is how many events like "DELETED Service default-glance" were withheld, or of any type when the text begins with the kind.
+// hidden returns the number of withheld events like "DELETED Service default-glance", or of any type if the text begins with the kind.
 func (s *streams) hidden(text string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *streams) hidden(text string) int {
 	return n
 }
 
-// cut ends every watch without a word, expire with 410 Gone.
+// cut ends every watch without an event, expire with 410 Gone.
 func (s *streams) cut()    { s.endAll("") }
 func (s *streams) expire() { s.endAll(expired) }
 

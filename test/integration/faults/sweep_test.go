@@ -21,13 +21,12 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// samples are how many of the points are tried where time is short; OCADM_SWEEP=all tries every one,
-// OCADM_SWEEP=TEXT those whose name holds the text.
+// samples are the numbers of points to try when time is short. OCADM_SWEEP=all tries every point, OCADM_SWEEP=TEXT those whose name contains the text.
 var samples = map[string]int{"TestCrashOnInstall": 20, "TestCrashOnUpgrade": 6, "TestCrashOnDelete": 6}
 
-// TestCrashOnInstall kills the operator before and after each thing it changes during a first installation: every mutating request to the
-// API server, every statement, every mutating request to the services. Another operator then has to reach the end that an undisturbed
-// one reaches, with the secrets there were.
+// TestCrashOnInstall kills the operator before and after each of its effects during a first installation: every mutating request to the API server,
+// every statement, every mutating request to the services. Another operator must then reach the same final state as an undisturbed one, with the same
+// secrets.
 func TestCrashOnInstall(t *testing.T) {
 	w := use(t)
 	want, effects := w.undisturbed(t)
@@ -37,8 +36,8 @@ func TestCrashOnInstall(t *testing.T) {
 	})
 }
 
-// TestStopOnInstall: an operator that is asked to stop ends what it has begun: an API server that is left in the middle of making a Service
-// keeps its port for ten minutes.
+// TestStopOnInstall checks that an operator that is asked to stop completes its current request: an API server that is interrupted while it creates a
+// Service keeps its port for ten minutes.
 func TestStopOnInstall(t *testing.T) {
 	w := use(t)
 	for _, at := range []string{"default-etcd", "default-glance", "default-web"} {
@@ -57,7 +56,7 @@ func TestStopOnInstall(t *testing.T) {
 		w.untilReady(t, second, began)
 		second.stop(t)
 		now := w.secrets(t)
-		for key, was := range secrets { // certificates may come beside them yet
+		for key, was := range secrets { // certificates may be added to them
 			if now[key] != was {
 				t.Errorf("%s is another", key)
 			}
@@ -65,8 +64,7 @@ func TestStopOnInstall(t *testing.T) {
 	}
 }
 
-// TestCrashOnUpgrade does the same while a cloud goes to another release at once and back, again and again. TestUpdateOfKilledOperator does it to
-// operations.
+// TestCrashOnUpgrade does the same while a cloud repeatedly changes to another release, without waves, and back. TestUpdateOfKilledOperator does it to operations.
 func TestCrashOnUpgrade(t *testing.T) {
 	w := use(t)
 	versions := []string{"v4.0.5", "v4.0.4"}
@@ -102,7 +100,7 @@ func TestCrashOnUpgrade(t *testing.T) {
 	})
 }
 
-// TestCrashOnDelete does the same while a cloud goes, its databases included.
+// TestCrashOnDelete does the same while a cloud is deleted with its databases.
 func TestCrashOnDelete(t *testing.T) {
 	w := use(t)
 	install := func(t *testing.T) {
@@ -150,7 +148,7 @@ func (w *faulty) move(t *testing.T, o *operator, version string) {
 	w.untilReady(t, o, began)
 }
 
-// generations of the workloads: how many times each was changed.
+// generations returns how many times each workload was changed.
 func (w *faulty) generations(t testing.TB) map[string]int64 {
 	t.Helper()
 	var list appsv1.DeploymentList
@@ -173,8 +171,8 @@ func withoutGenerations(state map[string]string) map[string]string {
 	return state
 }
 
-// undisturbed installs a cloud twice, and returns what is there in the end and when an operator may die. Two, so that what differs
-// from one installation to the next without any crash is seen here.
+// undisturbed installs a cloud twice, and returns the final state and the effects at which an operator may die. The second run detects differences
+// between installations without any crash.
 func (w *faulty) undisturbed(t *testing.T) (want map[string]string, effects []point) {
 	t.Helper()
 	for range 2 {
@@ -208,10 +206,10 @@ func beforeAndAfter(effects []point) []point {
 	return points
 }
 
-// alike are requests that are sent again and again for records that differ by their names only: the standard policies and roles.
+// alike matches repeated requests for records that differ only in their names: the standard policies and roles.
 var alike = regexp.MustCompile(`^POST default-keystone\S*/v3/(policies|roles|roles/\S+/add-policy)( |$)`)
 
-// fewAlike keeps some of the effects that are alike, spread over all of them.
+// fewAlike keeps a few effects of each kind of similar ones, spread over all of them.
 func fewAlike(effects []point) []point {
 	kinds := map[string][]point{}
 	out := slices.DeleteFunc(slices.Clone(effects), func(p point) bool {
@@ -230,7 +228,7 @@ func fewAlike(effects []point) []point {
 	return out
 }
 
-// spread takes n points at equal distances, the first and the last among them.
+// spread returns n points at equal distances, including the first and the last.
 func spread(points []point, n int) []point {
 	if len(points) <= n {
 		return points
@@ -253,7 +251,7 @@ func renumbered(effects []point) []point {
 	return out
 }
 
-// sweep tries the moments before and after each effect, or a sample, and prints a table of those that failed.
+// sweep tries the moments before and after each effect, or a sample, and prints a table of failures.
 func (w *faulty) sweep(t *testing.T, effects []point, try func(*testing.T, point) (wrong []string, met bool)) {
 	t.Helper()
 	points := beforeAndAfter(fewAlike(effects))
@@ -270,12 +268,12 @@ func (w *faulty) sweep(t *testing.T, effects []point, try func(*testing.T, point
 	for i, p := range points {
 		wrong, met := try(t, p)
 		if !met {
-			missed++ // one run may report its status a time less than another
+			missed++ // one run may report its status less often than another
 		}
 		if len(wrong) > 0 {
 			failed = append(failed, fmt.Sprintf("%4d  %s\n      %s", i+1, p, strings.Join(wrong, "\n      ")))
 		}
-		t.Logf("%d of %d: %s: met %t, %d wrong", i+1, len(points), p, met, len(wrong)) // a run that is cut off has said something
+		t.Logf("%d of %d: %s: met %t, %d wrong", i+1, len(points), p, met, len(wrong)) // so that an interrupted run has some output
 	}
 	t.Logf("%d effects, %d points tried in %s: %d not met, %d failed", len(effects), len(points), time.Since(began).Round(time.Second), missed, len(failed))
 	if missed > len(points)/4 {
@@ -286,7 +284,7 @@ func (w *faulty) sweep(t *testing.T, effects []point, try func(*testing.T, point
 	}
 }
 
-// crash lets an operator die at a point while something is carried out, and has another one finish it.
+// crash makes an operator die at a point during an action, and has another one finish it.
 func (w *faulty) crash(t *testing.T, p point, want map[string]string, finished func(*v1alpha1.OnecloudCluster) bool, act func(*testing.T)) (wrong []string, met bool) {
 	t.Helper()
 	began, _ := passes(t)
@@ -314,7 +312,7 @@ func (w *faulty) crash(t *testing.T, p point, want map[string]string, finished f
 	return append(wrong, differences(want, w.state(t))...), true
 }
 
-// metOrFinished waits until the operator has died, or has finished without meeting its point.
+// metOrFinished waits until the operator has died, or has finished without reaching its point.
 func (w *faulty) metOrFinished(t *testing.T, o *operator, since float64, finished func(*v1alpha1.OnecloudCluster) bool) bool {
 	t.Helper()
 	deadline := time.Now().Add(env.Patience)

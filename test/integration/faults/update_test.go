@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/program"
 )
 
-// way is how a release is broken.
+// way is a broken component and the way in which it is broken.
 type way struct {
 	component string
 	how       program.Failure
@@ -24,20 +24,20 @@ type way struct {
 
 func (w way) String() string { return w.component + string(w.how) }
 
-// fails reports whether the update fails. An agent has no tables and no clients: it can break in two ways only.
+// fails reports whether the update fails. An agent has no tables and no clients, so it can break in only two ways.
 func (w way) fails() bool {
 	return w.component != "host" || w.how == program.AtStart || w.how == program.WhenReady
 }
 
-// TestUpdateFails updates a cloud to a release of which one program is broken: in each wave, in each way. It ends entirely old, or entirely new.
-// Where everything is tried, that is a cloud of all components.
+// TestUpdateFails updates a cloud to a release with one broken program: in each wave, in each way. The cloud ends entirely old, or entirely new. With
+// OCADM_SWEEP it is a cloud of all components.
 func TestUpdateFails(t *testing.T) {
 	components := []string{"keystone", "region", "glance", "logger", "host"}
 	tried := []way{{"keystone", program.InMigration}, {"region", program.WhenReady}, {"glance", program.AtStart}}
 	if chosen := os.Getenv("OCADM_SWEEP"); chosen != "" {
 		components, tried = nil, nil
 		for _, c := range catalog.All() {
-			if (len(c.Editions) == 0 || slices.Contains(c.Editions, component.CE)) && c.Name != "backup" { // which is no part of a release
+			if (len(c.Editions) == 0 || slices.Contains(c.Editions, component.CE)) && c.Name != "backup" { // which is not part of a release
 				components = append(components, c.Name)
 			}
 		}

@@ -36,7 +36,7 @@ type updated struct {
 	old snapshot
 }
 
-// snapshot is what an update moves: what each Deployment runs, how each database is defined, and the rows of each table.
+// snapshot is the state that an update changes: the images of each Deployment, the definition of each database, and the rows of each table.
 type snapshot struct {
 	images, definitions map[string]string
 	tables              map[string]dump.TableSummary
@@ -45,7 +45,7 @@ type snapshot struct {
 // newUpdated installs a cloud of the old version.
 func newUpdated(t *testing.T, components []string, changes ...func(*env.Launch)) *updated {
 	t.Helper()
-	if was := env.Patience; os.Getenv("OCADM_SWEEP") != "" { // a whole cloud takes minutes on a machine that is busy
+	if was := env.Patience; os.Getenv("OCADM_SWEEP") != "" { // a complete cloud takes minutes on a busy machine
 		env.Patience = 4 * was
 		t.Cleanup(func() { env.Patience = was })
 	}
@@ -61,9 +61,9 @@ func newUpdated(t *testing.T, components []string, changes ...func(*env.Launch))
 	return u
 }
 
-// again starts every program once more: at its first start, the identity service does not know itself yet and stores no options of its own. Each
-// service stores its options when it starts, and adds what is missing to the common ones, so the order is that of a cloud which starts. The scheduler
-// keeps its options where region does: the last one wins, and that is the scheduler, which starts after region.
+// again restarts every program: at its first start, the identity service is not registered yet and stores no options of its own. Each service stores
+// its options when it starts, and adds missing ones to the common ones, so the order is that of a starting cloud. The scheduler shares its record
+// with region. The last one wins, which is the scheduler, because it starts after region.
 func (u *updated) again() {
 	u.Helper()
 	there := u.Deployments()
@@ -79,7 +79,7 @@ func (u *updated) again() {
 	for _, c := range order {
 		name := env.Name + "-" + c
 		before := u.Pods.Starts(name)
-		if there[c] == nil || before == 0 { // it is off, or none of its programs is played
+		if there[c] == nil || before == 0 { // it is disabled, or none of its programs is played
 			continue
 		}
 		u.Pods.Kill(name)
@@ -92,13 +92,13 @@ func (u *updated) again() {
 	u.Rest()
 }
 
-// in is the cloud for a part of a test.
+// in returns the cloud for a part of a test.
 func (u *updated) in(t *testing.T) *updated { return &updated{u.In(t), u.old} }
 
-// patient makes a wave last long enough for a release to fail that fails when it is ready.
+// patient makes a wave last long enough for a release that fails when ready to fail.
 func patient(l *env.Launch) { l.Options.Operations.Settle = 5 * time.Second }
 
-// look is how everything is now. Who has started and which tokens were issued is no part of it.
+// look returns the current state, without the records of starts and issued tokens.
 func (u *updated) look() snapshot {
 	u.Helper()
 	s := snapshot{images: map[string]string{}}
@@ -127,7 +127,7 @@ func (u *updated) look() snapshot {
 	return s
 }
 
-// same lists what differs between two snapshots.
+// same returns the differences between two snapshots.
 func (s snapshot) same(other snapshot) (differs []string) {
 	differs = append(differs, differences(s.images, other.images)...)
 	for _, name := range slices.Sorted(maps.Keys(s.definitions)) {
@@ -152,13 +152,13 @@ func (u *updated) publish(component string, how program.Failure) {
 	u.Pods.Publish("registry.cn-beijing.aliyuncs.com/yunionio/"+component+":"+newVersion, version)
 }
 
-// update asks for the new version.
+// update requests the new version.
 func (u *updated) update(name string) {
 	u.Helper()
 	u.Operation(name, v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionUpdate, Timeout: env.Patience.String(), Update: &v1alpha1.UpdateParameters{Version: newVersion}})
 }
 
-// load asks a service something until the test ends, as clients do.
+// load sends requests to a service until the test ends, as clients do.
 func (u *updated) load(t *testing.T, component string) {
 	address := map[string]string{"keystone": "default-keystone:30500", "region": "default-region:30888", "glance": "default-glance:30292"}[component]
 	transport := &http.Transport{DialContext: u.Pods.Dial, DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // load
@@ -193,7 +193,7 @@ func (u *updated) isOld(t *testing.T, what string) {
 	}
 }
 
-// rollback takes a successful update back, with the databases.
+// rollback rolls back a successful update, including the databases.
 func (u *updated) rollback(t *testing.T, o *v1alpha1.OnecloudOperation) {
 	t.Helper()
 	back := u.Operation(o.Name+"-back", v1alpha1.OnecloudOperationSpec{
@@ -206,7 +206,7 @@ func (u *updated) rollback(t *testing.T, o *v1alpha1.OnecloudOperation) {
 	u.isOld(t, back.Name)
 }
 
-// times are how long the steps of an operation took.
+// times returns the durations of an operation's steps.
 func times(o *v1alpha1.OnecloudOperation) string {
 	var out []string
 	for _, s := range o.Status.Steps {

@@ -18,18 +18,18 @@ import (
 	"yunion.io/x/ocadm/test/env"
 )
 
-// everything withholds every event, bookmarks too, as a connection does that is dead and that nobody has noticed.
+// everything withholds every event, even bookmarks, like a dead connection that has not been detected.
 func everything(string, string) bool { return true }
 
-// objects withholds events about objects of some names, of any kind.
+// objects withholds events about objects with some names, of any kind.
 func objects(names ...string) func(kind, name string) bool {
 	return func(_, name string) bool { return slices.Contains(names, name) }
 }
 
 const unseen = "something comes and goes unseen"
 
-// TestWatches: the API server ends watches with 410 Gone, or withholds events. A watch that ends is begun again, either where it stood,
-// and then what was withheld comes, or with a new list.
+// TestWatches checks watches that the API server ends with 410 Gone, or whose events are withheld. A watch that ends restarts either from its last
+// position, and then receives the withheld events, or with a new list.
 func TestWatches(t *testing.T) {
 	w := use(t)
 	s := &streams{}
@@ -41,7 +41,7 @@ func TestWatches(t *testing.T) {
 	cr := w.minimal()
 	cr.Spec.Yunionconf.Disable = new(true)
 	w.In(t).Create(cr)
-	// What it has made and does not see it waits for, and does not make again.
+	// The operator waits for what it has created and does not see, and does not create it again.
 	w.untilSays(t, o, "keystone", v1alpha1.Available)
 	w.untilThere(t, o, &appsv1.Deployment{}, "default-region", func(x client.Object) (bool, string) {
 		d, ok := x.(*appsv1.Deployment)
@@ -71,14 +71,14 @@ func TestWatches(t *testing.T) {
 	for _, fault := range []struct {
 		name string
 		hide func(kind, name string) bool
-		// do is what happens meanwhile; ends is how it ends.
+		// do runs during the fault; ends ends the fault.
 		do, ends func(*testing.T)
 		// last is the last event that is withheld.
 		last string
-		// there are the Services and Deployments that are to be there afterwards.
+		// there lists the Services and Deployments that must exist afterwards.
 		there []string
 	}{
-		// The cache never shows it: neither that it is there, nor that it is gone. It takes half a minute.
+		// The cache never shows it: neither its creation nor its deletion. It takes half a minute.
 		{unseen, objects("default-yunionconf"), func(t *testing.T) {
 			w.In(t).Edit(`{"spec":{"yunionconf":{"disable":false}}}`)
 			w.untilThere(t, o, &appsv1.Deployment{}, "default-yunionconf", func(client.Object) (bool, string) { return true, "" })
@@ -87,7 +87,7 @@ func TestWatches(t *testing.T) {
 		{"410 Gone", nil, func(*testing.T) {}, func(*testing.T) { s.expire() }, "", nil},
 		{"nothing is heard, then a cut", everything, w.damage, func(*testing.T) { s.cut() }, "DELETED Service default-glance", []string{"default-glance"}},
 		{"nothing is heard, then 410 Gone", everything, w.damage, func(*testing.T) { s.expire() }, "DELETED Service default-glance", []string{"default-glance"}},
-		// The version at which the watch stands passes by that of what was withheld: only a new list shows it.
+		// The watch's resource version passes that of the withheld events: only a new list shows the changes.
 		{"some objects are not heard of, then 410 Gone", objects("default-glance", "default-yunionconf"), func(t *testing.T) {
 			w.damage(t)
 			w.drift(t, "default-web")
@@ -98,7 +98,7 @@ func TestWatches(t *testing.T) {
 			if fault.name == unseen && os.Getenv("OCADM_SWEEP") == "" {
 				t.Skip("it is shown with OCADM_SWEEP=all; package engine has a test with a clock of its own")
 			}
-			o.stop(t) // a new one watches again at once: the pause after a 410 doubles each time
+			o.stop(t) // a new one starts its watches immediately: the pause after a 410 doubles each time
 			passed, _ := passes(t)
 			o = w.run(t)
 			w.untilReady(t, o, passed)
@@ -127,7 +127,7 @@ func TestWatches(t *testing.T) {
 	}
 }
 
-// damage is what people do behind the operator's back: another image, a Service deleted.
+// damage makes changes behind the operator's back: another image, a deleted Service.
 func (w *faulty) damage(t *testing.T) {
 	t.Helper()
 	w.drift(t, "default-glance")

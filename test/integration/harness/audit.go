@@ -23,7 +23,7 @@ import (
 // harnessAgent is the user agent of the harness itself; its requests are never counted.
 const harnessAgent = "ocadm-integration-harness"
 
-// Mark is a moment in the audit log.
+// Mark is a position in the audit log.
 type Mark int64
 
 // Request is one line of the audit log.
@@ -38,18 +38,17 @@ func (r Request) String() string {
 	return fmt.Sprintf("%s %s %d (%s, %s)", r.Verb, r.URI, r.Code, r.User, r.UserAgent)
 }
 
-// Filter says which requests to keep. The zero value keeps all but watches, leases and the harness' own.
+// Filter selects requests. The zero value selects all except watches, leases and the harness' own.
 type Filter struct {
-	// UserAgent, when set, must be contained in the request's.
+	// UserAgent, if set, must be part of the request's user agent.
 	UserAgent string
-	// User, when set, must be the user, or the impersonated one.
+	// User, if set, must be the user or the impersonated user.
 	User string
-	// Watches and Leases keep those too.
+	// Watches and Leases also select those.
 	Watches, Leases bool
 }
 
-// Mark makes a request that stands in the audit log as a mark, and waits until it is there: all requests that were answered before
-// lie before it.
+// Mark sends a request that marks a position in the audit log and waits until it is logged. All requests that were answered before it are logged before it.
 func (c *Cluster) Mark(ctx context.Context) (Mark, error) {
 	word := rand.Text()
 	start, err := c.auditSize()
@@ -90,7 +89,7 @@ func (c *Cluster) Mark(ctx context.Context) (Mark, error) {
 	}
 }
 
-// Requests returns what lies between two marks and passes the filter, in the order of their ends.
+// Requests returns the requests between two marks that match the filter, in the order of their completion.
 func (c *Cluster) Requests(from, to Mark, f Filter) ([]Request, error) {
 	data, err := c.readAudit(from)
 	if err != nil {
@@ -109,7 +108,7 @@ func (c *Cluster) Requests(from, to Mark, f Filter) ([]Request, error) {
 	return found, nil
 }
 
-// Count runs something and counts the requests made meanwhile.
+// Count calls do and returns the requests made meanwhile.
 func (c *Cluster) Count(ctx context.Context, f Filter, do func() error) ([]Request, error) {
 	from, err := c.Mark(ctx)
 	if err != nil {
@@ -147,7 +146,7 @@ type event struct {
 	ObjectRef                          struct{ APIGroup, Resource, Subresource, Namespace, Name string }
 }
 
-// request reports whether the event ends a request; a watch counts when it begins.
+// request reports whether the event completes a request. A watch counts when it begins.
 func (e event) request() (Request, bool) {
 	stages := []string{"ResponseComplete", "Panic"}
 	if e.Verb == "watch" {
@@ -164,7 +163,7 @@ func (e event) request() (Request, bool) {
 	}, slices.Contains(stages, e.Stage)
 }
 
-// auditSize is where the audit log ends now: what is written later lies behind it.
+// auditSize returns the current end of the audit log.
 func (c *Cluster) auditSize() (Mark, error) {
 	info, err := os.Stat(c.auditLog)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// Only is a cloud of some components: every other one is switched off, and these are on that are off by default.
+// Only returns a cloud with only the given components. It enables those that are off by default and disables all others.
 func Only(cr *v1alpha1.OnecloudCluster, keep ...string) *v1alpha1.OnecloudCluster {
 	kept := map[string]bool{}
 	for _, c := range catalog.All() {
@@ -38,7 +38,7 @@ func Only(cr *v1alpha1.OnecloudCluster, keep ...string) *v1alpha1.OnecloudCluste
 	})
 }
 
-// OtherPorts is a cloud all of whose ports on the nodes are others, numbered from one on: two clouds of a cluster cannot have the same.
+// OtherPorts returns a cloud with all its node ports changed, numbered from the given one: two clouds in a cluster cannot share ports.
 func OtherPorts(cr *v1alpha1.OnecloudCluster, from int64) *v1alpha1.OnecloudCluster {
 	return edited(cr, func(set func(v any, path ...string)) {
 		for _, c := range catalog.All() {
@@ -54,7 +54,7 @@ func OtherPorts(cr *v1alpha1.OnecloudCluster, from int64) *v1alpha1.OnecloudClus
 	})
 }
 
-// blockOf is where a component's block lies below spec.
+// blockOf returns the path of a component's block below spec.
 func blockOf(c component.Component) []string {
 	if c.SpecKey == "" {
 		return []string{"components", c.Name}
@@ -62,11 +62,11 @@ func blockOf(c component.Component) []string {
 	return strings.Split(c.SpecKey, ".")
 }
 
-// edited sets values below spec in a copy of a cloud.
+// edited returns a copy of a cloud with values set below spec.
 func edited(cr *v1alpha1.OnecloudCluster, edit func(set func(v any, path ...string))) *v1alpha1.OnecloudCluster {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(cr)
 	if err != nil {
-		panic(err) // a type of our own always converts
+		panic(err) // our own types always convert
 	}
 	edit(func(v any, path ...string) {
 		if err := unstructured.SetNestedField(m, v, append([]string{"spec"}, path...)...); err != nil {

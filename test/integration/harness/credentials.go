@@ -57,8 +57,8 @@ func (c *Cluster) writeCredentials() error {
 	return c.WriteKubeconfig(c.Kubeconfig, Admin)
 }
 
-// Config is how a user reaches the API server, without client-side limits. Any user other than Admin is impersonated, so it has
-// exactly the permissions that RBAC gives to its name and groups; the audit log names it as RequestUser.
+// Config returns a user's configuration for the API server, without client-side limits. Users other than Admin are impersonated, so they have exactly
+// the permissions that RBAC gives to their names and groups. The audit log names the user as RequestUser.
 func (c *Cluster) Config(user string, groups ...string) *rest.Config {
 	config := &rest.Config{
 		Host: c.URL, BearerToken: c.token, TLSClientConfig: rest.TLSClientConfig{CAData: c.ca}, QPS: -1,
@@ -77,7 +77,7 @@ func (c *Cluster) ServiceAccount(namespace, name string) *rest.Config {
 	return config
 }
 
-// WriteKubeconfig writes Config as a file.
+// WriteKubeconfig writes Config to a file.
 func (c *Cluster) WriteKubeconfig(path, user string, groups ...string) error {
 	as := c.Config(user, groups...).Impersonate
 	return c.WriteLogin(path, clientcmdapi.AuthInfo{Token: c.token, Impersonate: as.UserName, ImpersonateGroups: as.Groups})

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package harness runs a real etcd and a real kube-apiserver on loopback for tests, with RBAC and an audit log, and a real
-// kube-controller-manager if wanted. There is no scheduler and no kubelet: an instant stand-in (Kubelet) reports what they
-// would. For tests that need real pods there is the lab.
+// Package harness runs a real etcd and a real kube-apiserver on loopback for tests, with RBAC and an audit log, and a real kube-controller-manager on
+// request. There is no scheduler and no kubelet: an instant stand-in (Kubelet) reports their results. The lab is for tests that need real pods.
 package harness
 
 import (
@@ -26,11 +25,11 @@ import (
 	"yunion.io/x/ocadm/test/lab/binaries"
 )
 
-// Options of a cluster. The zero value is fine.
+// Options are the options of a cluster. The zero value is usable.
 type Options struct {
-	// Dir is where everything lies; a temporary directory when empty. Close removes what Start made in it.
+	// Dir is the parent directory of all files; the default is the directory for temporary files. Close removes what Start created in it.
 	Dir string
-	// APIServerArgs are added to its command line.
+	// APIServerArgs are additional arguments of kube-apiserver.
 	APIServerArgs []string
 }
 
@@ -38,9 +37,9 @@ type Options struct {
 type Cluster struct {
 	// Dir holds certificates, logs and data.
 	Dir string
-	// Kubeconfig is a file for the administrator.
+	// Kubeconfig is the administrator's kubeconfig file.
 	Kubeconfig string
-	// URL of the API server.
+	// URL is the URL of the API server.
 	URL string
 
 	options   Options
@@ -50,13 +49,13 @@ type Cluster struct {
 	processes []*child.Process
 }
 
-// Admin is the user that may do everything.
+// Admin is the user with all permissions.
 const Admin = "admin"
 
-// startTimeout is generous: the machine may be busy with a build.
+// startTimeout is long: the machine may be busy with a build.
 const startTimeout = 3 * time.Minute
 
-// Start starts etcd and kube-apiserver and waits until they are ready. ctx bounds the start only; Close ends them.
+// Start starts etcd and kube-apiserver and waits until they are ready. ctx limits only the start; Close stops them.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	dir, err := os.MkdirTemp(o.Dir, "apiserver-")
 	if err != nil {
@@ -84,7 +83,7 @@ func Require(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// Close ends every process at once and removes the directory. It may be called more than once.
+// Close kills every process and removes the directory. It may be called more than once.
 func (c *Cluster) Close() error {
 	for _, p := range slices.Backward(c.processes) {
 		p.Kill()
@@ -102,7 +101,7 @@ func (c *Cluster) start(ctx context.Context) error {
 		}
 		programs[name] = path
 	}
-	// Programs may have to be built; only what follows has a limit.
+	// The programs may have to be built. The time limit applies only to what follows.
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	var ports [3]int
@@ -126,8 +125,8 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.waitReady(ctx)
 }
 
-// StartControllerManager starts a real kube-controller-manager: deployments then make replica sets and pods. Its garbage collector learns
-// at once only of custom resources that are defined before. The arguments are added to its command line.
+// StartControllerManager starts a real kube-controller-manager, which creates ReplicaSets and Pods. Its garbage collector immediately knows only
+// custom resources that are defined before. The arguments are added to its command line.
 func (c *Cluster) StartControllerManager(ctx context.Context, args ...string) error {
 	program, err := binaries.Path(ctx, "kube-controller-manager")
 	if err != nil {
@@ -140,7 +139,7 @@ func (c *Cluster) StartControllerManager(ctx context.Context, args ...string) er
 	return c.run(program, append(c.controllerManagerArgs(port), args...))
 }
 
-// Kubectl runs the real kubectl as the administrator and returns what it prints.
+// Kubectl runs the real kubectl as the administrator and returns its output.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	program, err := binaries.Path(ctx, "kubectl")
 	if err != nil {
@@ -193,7 +192,7 @@ func (c *Cluster) run(program string, args []string) error {
 	return nil
 }
 
-// Signal sends a signal to a program of the control plane, "kube-apiserver" or "etcd": SIGSTOP hangs it, SIGCONT lets it go on.
+// Signal sends a signal to a program of the control plane, "kube-apiserver" or "etcd": SIGSTOP hangs it, SIGCONT resumes it.
 func (c *Cluster) Signal(program string, s syscall.Signal) error {
 	p, err := c.find(program)
 	if err != nil {
@@ -205,7 +204,7 @@ func (c *Cluster) Signal(program string, s syscall.Signal) error {
 	return nil
 }
 
-// Kill ends a program of the control plane as a crash would; Restart starts it again and waits until it is ready.
+// Kill kills a program of the control plane, as in a crash. Restart starts it again.
 func (c *Cluster) Kill(program string) error {
 	p, err := c.find(program)
 	if err != nil {
@@ -215,7 +214,7 @@ func (c *Cluster) Kill(program string) error {
 	return nil
 }
 
-// Restart starts a program that was killed, with the arguments it had. What it stored is there.
+// Restart starts a killed program again, with its arguments and data, and waits until it is ready.
 func (c *Cluster) Restart(ctx context.Context, program string) error {
 	p, err := c.find(program)
 	if err != nil {
@@ -239,7 +238,7 @@ func (c *Cluster) find(program string) (*child.Process, error) {
 	return nil, fmt.Errorf("no %s is running here", program)
 }
 
-// waitReady asks /readyz until it says ok, or a process has ended.
+// waitReady polls /readyz until it returns ok or a process has ended.
 func (c *Cluster) waitReady(ctx context.Context) error {
 	config := c.Config(Admin)
 	config.UserAgent = harnessAgent

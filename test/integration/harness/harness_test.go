@@ -212,7 +212,7 @@ func TestControllerManager(t *testing.T) {
 	}
 }
 
-// running lists processes whose command line names a directory.
+// running lists processes whose command line contains a directory.
 func running(t *testing.T, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")

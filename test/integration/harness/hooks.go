@@ -10,24 +10,24 @@ import (
 	"sync"
 )
 
-// Counters keep what an operator in this process asks of databases and services: its OnStatement and Transport are methods of theirs.
+// Counters record the requests of an operator in this process to databases and services. Its methods serve as the operator's OnStatement and Transport.
 type Counters struct {
 	mu         sync.Mutex
 	statements []string
 	requests   []string
 }
 
-// Counted is how much Counters had at a moment.
+// Counted is the state of Counters at a moment.
 type Counted struct{ statements, requests int }
 
-// Statement notes an SQL statement by its verb.
+// Statement records the verb of an SQL statement.
 func (c *Counters) Statement(verb string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.statements = append(c.statements, verb)
 }
 
-// Transport notes every request as "GET default-keystone/v3/users": method, first label of the host, path.
+// Transport records every request as "GET default-keystone/v3/users": method, first label of the host, path.
 func (c *Counters) Transport(next http.RoundTripper) http.RoundTripper {
 	return RoundTrip(func(r *http.Request) (*http.Response, error) {
 		c.mu.Lock()
@@ -37,26 +37,26 @@ func (c *Counters) Transport(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// Now is how much there is.
+// Now returns the current state.
 func (c *Counters) Now() Counted {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Counted{len(c.statements), len(c.requests)}
 }
 
-// Since is what was asked after a moment.
+// Since returns what was recorded since a moment.
 func (c *Counters) Since(m Counted) (statements, requests []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.statements[m.statements:]), slices.Clone(c.requests[m.requests:])
 }
 
-// RoundTrip is a function as an http.RoundTripper.
+// RoundTrip is a function that implements http.RoundTripper.
 type RoundTrip func(*http.Request) (*http.Response, error)
 
 func (f RoundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Log is what an operator in this process says; it may be read while it is written.
+// Log is the log of an operator in this process. It may be read while it is written.
 type Log struct {
 	mu sync.Mutex
 	b  bytes.Buffer

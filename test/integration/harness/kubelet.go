@@ -30,13 +30,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// KubeletAgent is the user agent of the stand-in: leave it out of counts.
+// KubeletAgent is the user agent of the stand-in; exclude it from counts.
 const KubeletAgent = "instant-kubelet"
 
-// Kubelet is a stand-in for what runs pods and reports on them. It watches, and writes to the status subresource what controllers
-// and kubelets would report in the end, at once. Without a controller-manager it does so for Deployments, StatefulSets,
-// DaemonSets, Jobs and PersistentVolumeClaims, and no pods exist; with one it binds pods to a node and calls them ready.
-// Nothing runs: a wrong image, command or probe is never seen here, but by pods that only pull images.
+// Kubelet is a stand-in for the programs that run pods and report on them. It watches objects and immediately writes the final status that
+// controllers and kubelets would report. Without a controller-manager it does so for Deployments, StatefulSets, DaemonSets, Jobs and
+// PersistentVolumeClaims, and there are no pods. With one it binds pods to a node and reports them ready. Nothing runs, so it never detects a wrong
+// image, command or probe, except in pods that only pull images.
 type Kubelet struct {
 	client  client.Client
 	nodes   corev1listers.NodeLister
@@ -50,7 +50,7 @@ type Kubelet struct {
 	errs []error
 }
 
-// reporter is a kind that the stand-in reports on.
+// reporter describes a kind whose status the stand-in reports.
 type reporter struct {
 	resource schema.GroupVersionResource
 	report   func(k *Kubelet, ctx context.Context, object any, held bool) error
@@ -72,10 +72,10 @@ type Node struct {
 	Labels map[string]string
 }
 
-// Workloads are the kinds to report on without a controller-manager. With one it is "Pod".
+// Workloads are the kinds to report without a controller-manager. With one, the only kind is "Pod".
 var Workloads = []string{"Deployment", "StatefulSet", "DaemonSet", "Job", "PersistentVolumeClaim", "Pull"}
 
-// StartKubelet starts the stand-in for some kinds and creates the nodes. ctx bounds its life; Stop ends it before.
+// StartKubelet starts the stand-in for some kinds and creates the nodes. It runs until ctx ends or Stop is called.
 func (c *Cluster) StartKubelet(ctx context.Context, kinds []string, nodes ...Node) (*Kubelet, error) {
 	config := c.Config(Admin)
 	config.UserAgent = KubeletAgent
@@ -119,7 +119,7 @@ func (k *Kubelet) watch(ctx context.Context, factory informers.SharedInformerFac
 			return fmt.Errorf("watching %s: %w", kind, err)
 		}
 	}
-	// A node that comes or changes its labels changes what a DaemonSet wants, and where a pod may go.
+	// A new node or changed labels change the desired pods of a DaemonSet, and where a pod may run.
 	again := func(any) { k.seeAll(ctx, "DaemonSet", "Pod") }
 	changes := cache.ResourceEventHandlerFuncs{AddFunc: again, UpdateFunc: func(_, _ any) { again(nil) }, DeleteFunc: again}
 	if _, err := nodes.AddEventHandler(changes); err != nil {
@@ -129,7 +129,7 @@ func (k *Kubelet) watch(ctx context.Context, factory informers.SharedInformerFac
 	return nil
 }
 
-// Stop ends the stand-in and returns what went wrong meanwhile.
+// Stop stops the stand-in and returns the errors that occurred.
 func (k *Kubelet) Stop() error {
 	k.cancel()
 	k.stopped()
@@ -138,15 +138,14 @@ func (k *Kubelet) Stop() error {
 	return errors.Join(k.errs...)
 }
 
-// Hold keeps an object from becoming available, from its next change on; "*" as a name holds every object of the kind. With a
-// controller-manager the kind is Pod.
+// Hold keeps an object from becoming available, from its next change on. The name "*" holds every object of the kind. With a controller-manager the kind is Pod.
 func (k *Kubelet) Hold(kind, namespace, name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.held[kind+"/"+namespace+"/"+name] = true
 }
 
-// Release ends Hold and makes available what was held.
+// Release ends Hold and makes the held objects available.
 func (k *Kubelet) Release(ctx context.Context, kind, namespace, name string) {
 	k.mu.Lock()
 	delete(k.held, kind+"/"+namespace+"/"+name)
@@ -172,7 +171,7 @@ func (k *Kubelet) isHeld(kind, namespace, name string) bool {
 	return k.held[kind+"/"+namespace+"/"+name] || k.held[kind+"/"+namespace+"/*"]
 }
 
-// see reports on one object. Its own report comes back as a change and finds nothing left to do.
+// see reports the status of one object. The report itself causes another change, after which there is nothing left to do.
 func (k *Kubelet) see(ctx context.Context, kind string, object any) {
 	meta, ok := object.(metav1.Object)
 	if !ok || meta.GetDeletionTimestamp() != nil && kind != "Pod" {
@@ -187,7 +186,7 @@ func (k *Kubelet) see(ctx context.Context, kind string, object any) {
 	k.errs = append(k.errs, fmt.Errorf("reporting on %s %s/%s: %w", kind, meta.GetNamespace(), meta.GetName(), err))
 }
 
-// fitting are the nodes that a pod's node selector and required affinity allow; taints are not looked at.
+// fitting returns the nodes that a pod's node selector and required affinity allow. It ignores taints.
 func (k *Kubelet) fitting(spec corev1.PodSpec) ([]*corev1.Node, error) {
 	nodes, err := k.nodes.List(labels.Everything())
 	if err != nil {
@@ -254,7 +253,7 @@ func (k *Kubelet) pod(ctx context.Context, object any, held bool) error {
 	if k.lost(p.Spec.NodeName) {
 		return nil
 	}
-	if p.DeletionTimestamp != nil { // it ends at once
+	if p.DeletionTimestamp != nil { // it ends immediately
 		return k.client.Delete(ctx, p, client.GracePeriodSeconds(0), client.Preconditions{UID: &p.UID})
 	}
 	if p.Spec.NodeName == "" {
@@ -275,7 +274,7 @@ func (k *Kubelet) pod(ctx context.Context, object any, held bool) error {
 	return ReportStatus(ctx, k.client, p, status)
 }
 
-// tolerates reports whether a scheduler may place a pod on a node.
+// tolerates reports whether a scheduler may place a pod on a node with its taints.
 func tolerates(spec corev1.PodSpec, n *corev1.Node) bool {
 	_, barred := scheduling.FindMatchingUntoleratedTaint(klog.Background(), n.Spec.Taints, spec.Tolerations, func(t *corev1.Taint) bool {
 		return t.Effect != corev1.TaintEffectPreferNoSchedule
@@ -291,7 +290,7 @@ func (k *Kubelet) lost(name string) bool {
 	})
 }
 
-// ReportStatus replaces the status of an object as a whole: a merge would keep numbers that have become zero. The object stays as it is.
+// ReportStatus replaces the whole status of an object, because a merge would keep numbers that have become zero. It does not change the object in memory.
 func ReportStatus(ctx context.Context, c client.Client, object client.Object, status any) error {
 	data, err := json.Marshal([]map[string]any{{"op": "add", "path": "/status", "value": status}})
 	if err != nil {
@@ -300,7 +299,7 @@ func ReportStatus(ctx context.Context, c client.Client, object client.Object, st
 	return c.Status().Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch(types.JSONPatchType, data))
 }
 
-// AddNode creates a node that is Ready.
+// AddNode creates a Ready node.
 func (k *Kubelet) AddNode(ctx context.Context, n Node) error {
 	size := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("16Gi"),
 		corev1.ResourcePods: resource.MustParse("110")}
@@ -314,7 +313,7 @@ func (k *Kubelet) AddNode(ctx context.Context, n Node) error {
 	if err := ReportStatus(ctx, k.client, node, status); err != nil {
 		return fmt.Errorf("reporting on node %s: %w", n.Name, err)
 	}
-	// The API server gives a new node the taint not-ready, which the node controller takes away; there is none.
+	// The API server gives a new node the taint not-ready, which the node controller would remove; there is none here.
 	if err := k.client.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":null}}`))); err != nil {
 		return fmt.Errorf("taking the taints off node %s: %w", n.Name, err)
 	}

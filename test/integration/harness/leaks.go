@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// shortest is the length below which a word may be in a text by chance.
+// shortest is the minimum length of a word. Shorter ones may occur by chance.
 const shortest = 8
 
-// Leaks returns which words, by what they are, are in which texts, by where they are: as they are, as they are between the quotes of JSON or
-// of a log, and of a word of several lines every line. An empty text, and a word too short to look for, are reported, too: then nothing is shown.
+// Leaks reports which words occur in which texts, both keyed by a description. It searches for a word as such, as quoted in JSON or in a log, and for
+// each line of a word with several lines. It also reports an empty text and a word that is too short, which would make the check meaningless.
 func Leaks(words, texts map[string]string) []string {
 	var out []string
 	for _, what := range slices.Sorted(maps.Keys(words)) {

@@ -15,8 +15,8 @@ import (
 	"yunion.io/x/ocadm/templates"
 )
 
-// OperatorManifests are the objects of a directory of templates for an operator that runs in this process, in a namespace, and watches
-// namespaces: everything but its own Deployment.
+// OperatorManifests returns the objects of a directory of templates for an operator in this process, except its Deployment. The operator has a
+// namespace and watches namespaces.
 func OperatorManifests(dir, namespace, namespaces string) ([]*unstructured.Unstructured, error) {
 	data, err := templates.ReadDir(dir)
 	if !strings.HasSuffix(dir, "crds") {
@@ -34,7 +34,7 @@ func OperatorManifests(dir, namespace, namespaces string) ([]*unstructured.Unstr
 	return slices.DeleteFunc(objs, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Deployment" }), nil
 }
 
-// Passes is how many passes operators of this process have ended, and whether one is under way.
+// Passes returns the number of finished reconciles of this process's operators and reports whether one is running.
 func Passes() (ended float64, busy bool, err error) {
 	families, err := metrics.Registry.Gather()
 	if err != nil {
@@ -53,7 +53,7 @@ func Passes() (ended float64, busy bool, err error) {
 	return ended, busy, nil
 }
 
-// Tally is "3 get secrets, 1 list pods": what there is most of first.
+// Tally returns counts as "3 get secrets, 1 list pods", the highest first.
 func Tally(n map[string]int) string {
 	keys := slices.SortedFunc(maps.Keys(n), func(a, b string) int {
 		if n[a] != n[b] {

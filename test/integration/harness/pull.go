@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Withdraw lets the images whose names contain a text be in no registry from now on; "" brings all back.
+// Withdraw removes from all registries the images whose names contain a text; "" restores all images.
 func (k *Kubelet) Withdraw(text string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -28,14 +28,13 @@ func (k *Kubelet) withdrawn(image string) bool {
 	return slices.ContainsFunc(k.gone, func(text string) bool { return strings.Contains(image, text) })
 }
 
-// neverStarts reports whether the kubelet refuses to make the containers of a pod once it has their images: they must not run as root, and have user 0.
+// neverStarts reports whether the kubelet refuses to start the containers of a pod after it has pulled the images, because they must not run as root but have user 0.
 func neverStarts(p *corev1.Pod) bool {
 	s := p.Spec.SecurityContext
 	return s != nil && ptr.Deref(s.RunAsNonRoot, false) && s.RunAsUser != nil && *s.RunAsUser == 0
 }
 
-// pull reports on a pod that only pulls images, as a kubelet does: k8s.io/kubernetes/pkg/kubelet/images and .../kuberuntime, with the answers of
-// containerd.
+// pull reports on a pod that only pulls images, as a kubelet does: k8s.io/kubernetes/pkg/kubelet/images and .../kuberuntime, with containerd's messages.
 func (k *Kubelet) pull(ctx context.Context, object any, held bool) error {
 	p := object.(*corev1.Pod)
 	if p.DeletionTimestamp != nil || p.Spec.NodeName == "" || !neverStarts(p) || held || k.lost(p.Spec.NodeName) {

@@ -12,9 +12,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// The statuses that controllers and kubelets would report at last, or at first when the object is held back.
+// The final statuses that controllers and kubelets would report, or the initial ones for a held object.
 
-// DeploymentStatus is that of a Deployment whose pods are ready, and have been so for long enough to be available.
+// DeploymentStatus returns the status of a Deployment whose pods are ready and have been so for long enough to be available.
 func DeploymentStatus(d *appsv1.Deployment, ready, available bool) appsv1.DeploymentStatus {
 	want := ptr.Deref(d.Spec.Replicas, 1)
 	status := appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: want, UpdatedReplicas: want}
@@ -47,7 +47,7 @@ func statefulSetStatus(s *appsv1.StatefulSet, held bool) appsv1.StatefulSetStatu
 	return status
 }
 
-// DaemonSetStatus is that of a DaemonSet with a pod on each of so many nodes.
+// DaemonSetStatus returns the status of a DaemonSet with a pod on each of the given number of nodes.
 func DaemonSetStatus(d *appsv1.DaemonSet, nodes int32, held bool) appsv1.DaemonSetStatus {
 	status := appsv1.DaemonSetStatus{ObservedGeneration: d.Generation, DesiredNumberScheduled: nodes, CurrentNumberScheduled: nodes,
 		UpdatedNumberScheduled: nodes}
@@ -120,5 +120,5 @@ func claimStatus(claim *corev1.PersistentVolumeClaim, held bool) corev1.Persiste
 	return corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, AccessModes: claim.Spec.AccessModes, Capacity: claim.Spec.Resources.Requests}
 }
 
-// Now is the time that statuses carry: whole seconds, as the API keeps them.
+// Now returns the current time for a status, in whole seconds as the API stores it.
 func Now() metav1.Time { return metav1.NewTime(time.Now().Truncate(time.Second)) }

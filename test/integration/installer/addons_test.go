@@ -25,7 +25,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// upgradedAddons: what an earlier release installed, and users have set, becomes that of this release with the same settings.
+// upgradedAddons checks that addons installed by an earlier release, with users' settings, are updated to this release with the same settings.
 func upgradedAddons(t *testing.T, c client.WithWatch, h *host.Host, kubelet *harness.Kubelet) {
 	for _, i := range installed(t, c) {
 		if i.Left != "" || len(i.Changes) > 0 {
@@ -76,7 +76,7 @@ func upgradedAddons(t *testing.T, c client.WithWatch, h *host.Host, kubelet *har
 	goesBack(t, c, h, kubelet)
 }
 
-// installed are the addons, found with a configuration as day 2 has it.
+// installed returns the addons, detected with a configuration as on day 2.
 func installed(t *testing.T, c client.WithWatch, leave ...string) []addons.Installed {
 	t.Helper()
 	cfg := config.Default()
@@ -117,7 +117,7 @@ func earlier(t *testing.T, c client.WithWatch, h *host.Host) {
 	}
 }
 
-// conflict: what a user changed is named, with who did it.
+// conflict checks that a user's changes are reported, with the user's field manager.
 func conflict(t *testing.T, c client.WithWatch) {
 	edit(t, c, traefik(), `{"spec":{"updateStrategy":{"rollingUpdate":{"maxUnavailable":3}}}}`, "kubectl-edit")
 	found, err := addons.Conflicts(t.Context(), c, installed(t, c))
@@ -130,7 +130,7 @@ func conflict(t *testing.T, c client.WithWatch) {
 	}
 }
 
-// settingsLost: an addon whose ConfigMap is gone is left and named; the others are compared as before.
+// settingsLost checks that an addon without its ConfigMap is left alone and reported, and that the others are compared as before.
 func settingsLost(t *testing.T, c client.WithWatch) {
 	key := client.ObjectKey{Namespace: "local-path-storage", Name: "local-path-config"}
 	var settings corev1.ConfigMap
@@ -159,7 +159,7 @@ func settingsLost(t *testing.T, c client.WithWatch) {
 	}
 }
 
-// goesBack: pods that do not become ready are replaced by the previous ones.
+// goesBack checks that pods that do not become ready are replaced by the previous ones.
 func goesBack(t *testing.T, c client.WithWatch, h *host.Host, kubelet *harness.Kubelet) {
 	edit(t, c, traefik(), `{"spec":{"template":{"spec":{"containers":[{"name":"traefik","image":"docker.io/library/traefik:v3.0.0"}]}}}}`, kube.FieldManager)
 	p := installed(t, c)[1].Phase()
@@ -181,7 +181,7 @@ func goesBack(t *testing.T, c client.WithWatch, h *host.Host, kubelet *harness.K
 	}
 }
 
-// releasing ends the time when a pod is waited for, and lets pods become ready as soon as something is put back.
+// releasing ends the wait for a pod, and lets pods become ready as soon as something is restored.
 type releasing struct {
 	reporter
 	release, expire func()

@@ -49,7 +49,7 @@ type existing struct {
 	images string
 }
 
-// TestExistingCluster installs, repeats, updates and removes the operator on a cluster without anything of ocadm.
+// TestExistingCluster installs, reinstalls, updates and removes the operator on a cluster without ocadm.
 func TestExistingCluster(t *testing.T) {
 	api := harness.Require(t, harness.Options{})
 	if err := api.StartControllerManager(t.Context()); err != nil {
@@ -114,7 +114,7 @@ func publish(t *testing.T, tags ...string) string {
 	return repository
 }
 
-// ocadm runs a command with a kubeconfig and returns its exit status, standard output and story.
+// ocadm runs a command with a kubeconfig and returns its exit status, standard output and standard error.
 func (e *existing) ocadm(kubeconfig string, args ...string) (int, string, string) {
 	var out, story bytes.Buffer
 	args = append([]string{"operator"}, append(args, "--kubeconfig", kubeconfig)...)
@@ -156,8 +156,8 @@ func (e *existing) get(namespace, name string, o client.Object) {
 	}
 }
 
-// seen are the objects of the cluster that belong to an installation, by their names, and all nodes, each with what only a
-// change moves. What controllers create in every namespace by themselves is left out.
+// seen returns the cluster's objects of an installation, by name, and all nodes, each with a value that only a real change alters. It omits what
+// controllers create in every namespace.
 func (e *existing) seen() map[string]string {
 	e.Helper()
 	out := map[string]string{}
@@ -184,7 +184,7 @@ func (e *existing) seen() map[string]string {
 				case kind == "Node":
 					out[name] = ours(o.Labels) + ours(o.Annotations)
 				case !strings.Contains(name, "onecloud") && !strings.Contains(name, "ocadm"), o.Name == "kube-root-ca.crt", kind == "ServiceAccount" && o.Name == "default":
-				case version == "apps/v1", kind == "PersistentVolumeClaim", kind == "Namespace": // their status moves on
+				case version == "apps/v1", kind == "PersistentVolumeClaim", kind == "Namespace": // their status keeps changing
 					out[name] = fmt.Sprint(o.Generation, o.Labels, ours(o.Annotations))
 				default:
 					out[name] = state
@@ -195,7 +195,7 @@ func (e *existing) seen() map[string]string {
 	return out
 }
 
-// ours are the labels or annotations whose keys are of OneCloud or ocadm.
+// ours returns the labels or annotations whose keys belong to OneCloud or ocadm.
 func ours(of map[string]string) string {
 	var out []string
 	for key, value := range of {
@@ -249,7 +249,7 @@ func unauthorised(e *existing) {
 	e.unchanged(before)
 }
 
-// oldRelease: the real API server behind a proxy that gives another version.
+// oldRelease puts a proxy that reports another version in front of the real API server.
 func oldRelease(e *existing) {
 	to, err := url.Parse(e.api.URL)
 	if err != nil {
@@ -304,7 +304,7 @@ func operatorAlone(e *existing) {
 	e.unchanged(after)
 }
 
-// updateOfOperator: another image is a change of the Deployment and of nothing else.
+// updateOfOperator checks that another image changes only the Deployment.
 func updateOfOperator(e *existing) {
 	before := e.seen()
 	status, _, story := e.ocadm(e.api.Kubeconfig, "install", "--operator-image", e.images+":v2")
@@ -352,13 +352,13 @@ func withCloud(e *existing) {
 	if e.want(0, status, story); strings.Contains(story, "Changed:") {
 		e.Error("a second run reports changes")
 	}
-	// What was stored need not be given again.
+	// Stored settings need not be given again.
 	status, _, _ = e.install("--onecloud-version", "v4.0.4", "--wait=false")
 	e.want(0, status, "")
 	status, _, story = e.install("--onecloud-version", "v4.0.4", "--storage-class", "hdd")
 	e.want(70, status, story, "OCA-7012", "--storage-class was ssd and is now hdd")
 	e.unchanged(after)
-	// The class of a cloud cannot change: every volume would begin anew.
+	// The class of a cloud cannot change: every volume would start empty.
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"storageClassName":"hdd"}}`))
 	if err := e.c.Patch(e.Context(), cr, patch); err == nil || !strings.Contains(err.Error(), "storageClassName cannot change") {
 		e.Errorf("the class was changed: %v", err)

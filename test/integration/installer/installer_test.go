@@ -41,7 +41,7 @@ func configuration() *config.Config {
 	return c
 }
 
-// reporter collects what phases say.
+// reporter collects the reports of phases.
 type reporter struct {
 	workflow.Discard
 	changed, waiting []string
@@ -64,7 +64,7 @@ func TestInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = kubelet.Stop() })
-	// Admission gives a new node the taint not-ready; the controller that would take it away does not run here.
+	// Admission gives a new node the taint not-ready; the controller that would remove it does not run here.
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}
 	if err := c.Patch(t.Context(), n, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":null}}`))); err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func run(t *testing.T, p host.Phase, h *host.Host) {
 	})
 }
 
-// namespaces: the operator is reported of another namespace once, and not made to forget it by the next installation.
+// namespaces checks that the operator is given another namespace once, and that the next installation keeps it.
 func namespaces(t *testing.T, c client.WithWatch, h *host.Host) {
 	for i, want := range []int{12, 0} {
 		set, err := operator.Serve(t.Context(), c, "tenant-b")
@@ -211,7 +211,7 @@ func ready(t *testing.T, c client.WithWatch, h *host.Host) {
 	}
 }
 
-// A wait that runs out names the pod's trouble.
+// waitSaysWhy checks that a wait that times out names the pod's problem.
 func waitSaysWhy(t *testing.T, c client.WithWatch) {
 	d := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"namespace": "default", "name": "stuck"},

@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/phases/operator"
 )
 
-// restricted: the API server itself takes the operator's pod where only restricted pods are let in, and it writes nowhere.
+// restricted checks that the API server accepts the operator's pod in a namespace for restricted pods, and that the pod writes nowhere.
 func restricted(t *testing.T, c client.WithWatch) {
 	const name = "restricted"
 	d := &appsv1.Deployment{}

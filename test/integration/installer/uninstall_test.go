@@ -39,7 +39,7 @@ func uninstall(e *existing) {
 	if got := e.left(); !slices.Equal(got, want) {
 		e.Errorf("left:\n%s", strings.Join(got, "\n"))
 	}
-	// The data is used again.
+	// The data is reused.
 	secret, again := &corev1.Secret{}, &corev1.Secret{}
 	e.get("onecloud", "ocadm-mysql", secret)
 	status, _, _ = e.install("--onecloud-version", "v4.0.4", "--wait=false", "--controller-nodes", "node2")
@@ -54,7 +54,7 @@ func uninstall(e *existing) {
 	}
 }
 
-// left are the objects of installations that are still there.
+// left returns the objects of installations that still exist.
 func (e *existing) left() []string {
 	seen := e.seen()
 	maps.DeleteFunc(seen, func(name, state string) bool { return strings.HasPrefix(name, "Node ") && state == "" })
@@ -73,7 +73,7 @@ func uninstallData(e *existing) {
 	e.unchanged(before)
 }
 
-// foreignNamespace: a namespace that was there, and a role that a person gave, are not the installation's.
+// foreignNamespace checks that an existing namespace, and a role that a user assigned, do not belong to the installation.
 func foreignNamespace(e *existing) {
 	e.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "onecloud"}})
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"}}

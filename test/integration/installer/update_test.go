@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/phases/operator"
 )
 
-// operatorOnly moves the operator and leaves the cloud as it is.
+// operatorOnly updates the operator and leaves the cloud unchanged.
 func operatorOnly(t *testing.T, c client.WithWatch, key client.ObjectKey) {
 	u := cluster.Update{
 		Key: key, OperatorVersion: "v1.1", OperatorOnly: true, Report: func(string, string) {},

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package instant plays the API services of clouds in this process: the code of package test/fakecloud behind an http.RoundTripper or a
-// listener, without processes. A service serves once its Deployment is available; it reads the configuration file that the operator
-// composed for it, logs in to its database and at the identity service with the passwords in that file, and starts anew when its pods
-// would. It is test code, for tests that install a cloud hundreds of times.
+// Package instant plays the API services of clouds in this process: it runs the code of package test/fakecloud behind an http.RoundTripper or a
+// listener. A service is up when its Deployment is available. It reads the configuration file that the operator wrote for it, logs in to its database
+// and to the identity service with the passwords in that file, and restarts when its pods would. It is for tests that install a cloud hundreds of
+// times.
 package instant
 
 import (
@@ -33,35 +33,35 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// Services are those of every cloud of a cluster; a cloud is known by its namespace, and its name is "default".
+// Services holds the services of all clouds in a cluster. A cloud is identified by its namespace; its name is "default".
 type Services struct {
-	// Client may read everything.
+	// Client must be able to read everything.
 	Client client.Reader
-	// Measured services answer as real ones do while something is measured: what the identity service grants counts after some seconds,
-	// and a service that runs is looked at once a second. Otherwise both happen at once.
+	// Measured makes services respond as real ones do, for measurements: permissions granted by the identity service take effect after some seconds,
+	// and the state of a running service is checked once a second. Otherwise both happen immediately.
 	Measured bool
 
 	mu     sync.Mutex
 	clouds map[string]*services
 }
 
-// services are those of one cloud.
+// services holds the services of one cloud.
 type services struct {
 	*Services
 	namespace string
 
 	mu      sync.Mutex
 	running map[string]*running
-	// identity is keystone, also for services that ask it while one is being started.
+	// identity is keystone. Services use it even while another one is starting.
 	identity atomic.Pointer[keystone.Server]
-	// stale: what keystone grants has changed since it read its policies. policies guards it.
+	// stale reports whether keystone's permissions have changed since it read its policies. policies guards it.
 	policies sync.Mutex
 	stale    bool
 }
 
-// running is one service since its last start.
+// running is a service since its last start.
 type running struct {
-	// pods returns the pods of this start from those of another.
+	// pods identifies the pods of this start.
 	pods    string
 	seen    time.Time
 	handler http.Handler
@@ -74,10 +74,10 @@ const (
 	prefix   = "default-"
 )
 
-// Transport is the way to the services.
+// Transport returns the transport to the services.
 func (s *Services) Transport() http.RoundTripper { return harness.RoundTrip(s.serve) }
 
-// Close ends every service; what they stored stays.
+// Close stops every service. Stored data stays.
 func (s *Services) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *Services) Close() {
 	s.clouds = nil
 }
 
-// Forget ends the services of a cloud that is gone.
+// Forget stops the services of a deleted cloud.
 func (s *Services) Forget(namespace string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *services) close() {
 	s.identity.Store(nil)
 }
 
-// of takes a name such as default-keystone.cloud-1.svc apart.
+// of splits a name such as default-keystone.cloud-1.svc.
 func (s *Services) of(host string) (*services, string) {
 	object, rest, _ := strings.Cut(host, ".")
 	namespace, _, _ := strings.Cut(rest, ".")
@@ -124,8 +124,7 @@ func (s *Services) of(host string) (*services, string) {
 	return c, strings.TrimPrefix(object, prefix)
 }
 
-// Listen serves the services at an address, by TLS with the certificates that the operator made, until ctx ends: on the ports of every
-// service that the operator may call.
+// Listen serves at an address until ctx ends, with TLS and the operator's certificates, on the ports of all services that the operator may call.
 func (s *Services) Listen(ctx context.Context, address string) error {
 	ports := map[int32]bool{}
 	for _, c := range catalog.All() {
@@ -158,7 +157,7 @@ func (s *Services) Listen(ctx context.Context, address string) error {
 	return nil
 }
 
-// certificate is that of the cloud whose service a client asks for.
+// certificate returns the certificate of the cloud whose service a client requests.
 func (s *Services) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c, _ := s.of(hello.ServerName)
 	var secret corev1.Secret
@@ -169,7 +168,7 @@ func (s *Services) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, er
 	return &pair, err
 }
 
-// Refused is what a caller sees of a service that is not there.
+// Refused returns the error that a caller gets from a service that is down.
 func Refused(component string) error {
 	return &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("%s: %w", component, syscall.ECONNREFUSED)}
 }
@@ -198,7 +197,7 @@ func ask(handler http.Handler, r *http.Request) *http.Response {
 	return answer.Result()
 }
 
-// beside asks the identity service. A change of what it grants counts from the next request on that is no such change.
+// beside sends a request to the identity service. Changed permissions take effect with the next request that does not change them.
 func (s *services) beside(r *http.Request) (*http.Response, error) {
 	server := s.identity.Load()
 	if server == nil {
@@ -227,7 +226,7 @@ func (s *services) fresh(ctx context.Context, server *keystone.Server, changes b
 	return server.Refresh(ctx)
 }
 
-// get is the service as its Deployment has it now.
+// get returns the service according to its current Deployment.
 func (s *services) get(ctx context.Context, component string) (http.Handler, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -276,7 +275,7 @@ func (r *running) close() {
 	}
 }
 
-// start plays a program as its process would, from the file in its Secret. It outlives the request that found it down.
+// start starts a program from the file in its Secret, as its process would. It outlives the request that found it down.
 func (s *services) start(ctx context.Context, component, version, pods string) (*running, error) {
 	p := servicespec.Lookup(component)
 	options, err := s.options(ctx, p)
@@ -302,7 +301,7 @@ func (s *services) start(ctx context.Context, component, version, pods string) (
 	return r, nil
 }
 
-// openStore connects to the database of a service and brings its tables to the service's version.
+// openStore connects to the database of a service and migrates its tables to the service's version.
 func openStore(ctx context.Context, component, version string, options servicespec.Values) (*rest.Store, error) {
 	store, err := rest.Open(ctx, options.Text("sql_connection", ""))
 	if err != nil {

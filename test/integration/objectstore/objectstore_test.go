@@ -39,7 +39,7 @@ func start(t *testing.T) (cfg backup.S3Config, data string) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket, data := filepath.Join(dir, "s"), filepath.Join(dir, "data")
-	sidecar := filepath.Join(dir, "sidecar") // where the file system keeps no extended attributes
+	sidecar := filepath.Join(dir, "sidecar") // in case the file system has no extended attributes
 	for _, d := range []string{filepath.Join(data, "bucket"), sidecar} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			t.Fatal(err)
@@ -87,7 +87,7 @@ func put(t *testing.T, s backup.Store, name string, content []byte) {
 	if err := f.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	f.Abort() // does nothing any more
+	f.Abort() // has no effect any more
 }
 
 func TestStore(t *testing.T) {
@@ -143,7 +143,7 @@ func TestStore(t *testing.T) {
 		t.Errorf("an upload that was not finished is left: %v", left)
 	}
 
-	for range 2 { // one that is gone is fine
+	for range 2 { // deleting a missing one succeeds
 		if err := s.Remove(t.Context(), "a"+backup.Suffix); err != nil {
 			t.Error(err)
 		}
@@ -153,7 +153,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// uploads are the large files below a directory that are no objects.
+// uploads returns the large files below a directory that are not objects.
 func uploads(t *testing.T, dir string) []string {
 	t.Helper()
 	var out []string

@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// watchAgents runs the pods of DaemonSets: one, if the node has the labels that they ask for.
+// watchAgents runs the pods of DaemonSets: one pod each, if the node has the required labels.
 func (k *Kubelet) watchAgents(ctx context.Context, factory informers.SharedInformerFactory) error {
 	want := func(object any) {
 		if d, ok := object.(*appsv1.DaemonSet); ok {
@@ -35,7 +35,7 @@ func (k *Kubelet) watchAgents(ctx context.Context, factory informers.SharedInfor
 	return nil
 }
 
-// takes is how many pods with such a selector the node takes, 0 or 1.
+// takes returns the number of pods that the node's labels allow, 0 or 1.
 func (k *Kubelet) takes(ctx context.Context, spec corev1.PodSpec) int32 {
 	node := &corev1.Node{}
 	if err := k.client.Get(ctx, client.ObjectKey{Name: k.options.Node}, node); err != nil {
@@ -48,12 +48,12 @@ func (k *Kubelet) takes(ctx context.Context, spec corev1.PodSpec) int32 {
 	return 1
 }
 
-// agentProgram takes the place of an agent's program, which needs a machine: it stays up.
+// agentProgram replaces an agent's program, which needs a real machine, by one that just keeps running.
 func agentProgram(c *corev1.Container) {
 	c.Command, c.Args, c.ReadinessProbe = []string{binDir + "sleep"}, nil, nil
 }
 
-// agentStatus is what a DaemonSet's controller reports.
+// agentStatus returns the status that a DaemonSet's controller would report.
 func agentStatus(d *appsv1.Deployment, up bool) (client.Object, appsv1.DaemonSetStatus) {
 	object := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name, Generation: d.Generation}}
 	return object, harness.DaemonSetStatus(object, *d.Spec.Replicas, !up)

@@ -65,7 +65,7 @@ func (k *Kubelet) endBare(object *corev1.Pod) {
 	}
 }
 
-// dial is the way of a pod to other hosts.
+// dial connects a pod to other hosts.
 func (p *pod) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -79,7 +79,7 @@ func (p *pod) dial(ctx context.Context, network, address string) (net.Conn, erro
 	return p.w.k.Dial(ctx, network, address)
 }
 
-// barePhase is the phase of a pod whose containers run once.
+// barePhase returns the phase of a pod whose containers run once.
 func barePhase(s corev1.PodStatus) corev1.PodPhase {
 	phase := corev1.PodSucceeded
 	for _, c := range s.ContainerStatuses {

@@ -27,7 +27,7 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// pod is one pod of a workload: its life is run.
+// pod is a pod of a workload. The method run is its life.
 type pod struct {
 	w        *workload
 	uid      types.UID
@@ -36,7 +36,7 @@ type pod struct {
 	object   *corev1.Pod
 	cancel   context.CancelFunc
 	done     chan struct{}
-	// bare is true if another program made the object, and deletes it; address is where its programs listen.
+	// bare means that another program created the object and deletes it. address is where its programs listen.
 	bare     bool
 	address  string
 	began    metav1.Time
@@ -44,31 +44,31 @@ type pod struct {
 
 	mu         sync.Mutex
 	containers []*container
-	// ready is since when the pod has been ready, zero if it is not.
+	// ready is the time since which the pod has been ready, zero if it is not.
 	ready     time.Time
 	reporting sync.Mutex
 	reported  corev1.PodStatus
 }
 
-// container is one container and what is known of it. The pod's mutex guards it.
+// container is a container and its state. The pod's mutex guards it.
 type container struct {
 	spec   corev1.Container
 	init   bool
 	argv   []string // nil: nothing runs
 	mounts map[string]string
 	status corev1.ContainerStatus
-	// kill ends the program that runs; nil if none does.
+	// kill kills the running program; nil if there is none.
 	kill func()
 }
 
-// Back-offs as a kubelet's, but shorter: 10 s and more would be too long for a test.
+// backOff lists back-offs like a kubelet's, but shorter: 10 s and more would be too long for a test.
 var backOff = []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second}
 
 func (p *pod) dir() string { return filepath.Join(p.w.k.dir, "pods", p.name) }
 
 func (p *pod) root(c *container) string { return filepath.Join(p.dir(), c.spec.Name) }
 
-// run lives until ctx ends, and leaves no program, Pod object or file.
+// run runs until ctx ends, and leaves no program, Pod object or file.
 func (p *pod) run(ctx context.Context) {
 	defer close(p.done)
 	p.began = harness.Now()
@@ -106,8 +106,8 @@ func newContainer(spec corev1.Container, init bool) *container {
 	return &container{spec: spec, init: init, argv: played(spec), status: status}
 }
 
-// played is the command line of a container that the stand-in can play, or nil. The images of the stand-ins have no shell's worth
-// of programs either: climc's entry point does there what it does here.
+// played returns the command line of a container that the stand-in can play, or nil. The images of the stand-ins have no shell tools, so climc's
+// entry point acts there as it does here.
 func played(c corev1.Container) []string {
 	switch {
 	case slices.Equal(c.Command, []string{"bash", "/opt/climc-entrypoint.sh"}):
@@ -120,7 +120,7 @@ func played(c corev1.Container) []string {
 
 const binDir = "/opt/yunion/bin/"
 
-// prepare makes the containers' files, and tries again while an object is missing.
+// prepare creates the containers' files, and retries while an object is missing.
 func (p *pod) prepare(ctx context.Context) bool {
 	for {
 		err := p.materialise(ctx)
@@ -137,7 +137,7 @@ func (p *pod) prepare(ctx context.Context) bool {
 	}
 }
 
-// keep runs a container until the pod ends; an init container until it succeeds, which it reports.
+// keep runs a container until the pod ends. It runs an init container until it succeeds, and returns whether it did.
 func (p *pod) keep(ctx context.Context, c *container) bool {
 	if c.argv == nil {
 		p.change(ctx, func() {
@@ -178,7 +178,7 @@ func (p *pod) keep(ctx context.Context, c *container) bool {
 	return false
 }
 
-// errKilled is why a program ends that a crash ends.
+// errKilled is the cause of a simulated crash.
 var errKilled = errors.New("killed")
 
 // once runs a container to its end.
@@ -226,7 +226,7 @@ func (p *pod) once(ctx context.Context, c *container) *corev1.ContainerStateTerm
 	return ended
 }
 
-// kill ends every program of the pod at once.
+// kill kills every program of the pod.
 func (p *pod) kill() {
 	p.each(func(c *container) {
 		if c.kill != nil {
@@ -235,7 +235,7 @@ func (p *pod) kill() {
 	})
 }
 
-// requestTimeout is for what has to come to its end although the pod's own has come: a Pod object that nobody knows of stays for good.
+// requestTimeout applies to requests that must complete even after the pod has ended: a forgotten Pod object would stay forever.
 const requestTimeout = time.Minute
 
 func (p *pod) create(ctx context.Context) {
@@ -267,7 +267,7 @@ func (p *pod) each(do func(*container)) {
 	}
 }
 
-// change changes what is known of a container, and reports it.
+// change changes the state of a container and reports it.
 func (p *pod) change(ctx context.Context, do func()) {
 	p.mu.Lock()
 	do()
@@ -284,7 +284,7 @@ func (p *pod) isReady() bool {
 	return ready && some
 }
 
-// report writes the statuses of the Pod and of its Deployment where they have changed.
+// report writes the statuses of the Pod and its Deployment if they have changed.
 func (p *pod) report(ctx context.Context) {
 	p.reporting.Lock()
 	status := p.status()
@@ -305,7 +305,7 @@ func (p *pod) report(ctx context.Context) {
 	p.w.report(ctx)
 }
 
-// lasting notes since when the pod has been ready, and returns how long it must stay so until it is available, if that has just begun.
+// lasting records since when the pod has been ready. If it has just become ready, lasting returns how long it must stay ready to be available.
 func (p *pod) lasting() (time.Duration, bool) {
 	ready := p.isReady()
 	p.mu.Lock()
@@ -360,7 +360,7 @@ func (p *pod) status() corev1.PodStatus {
 	return s
 }
 
-// sleep reports whether the time passed before ctx ended.
+// sleep waits and reports whether the time passed before ctx ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

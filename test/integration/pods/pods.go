@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pods is a kubelet without a container runtime: it runs the Deployments of a namespace in this process, against a real API
-// server. Package test/fakecloud/program plays every program in /opt/yunion/bin, a goroutine for each container. A container has a
-// directory as its root with its volumes, an environment, a host name, restarts with back-off and a readiness probe; a pod has a Pod object.
+// Package pods is a kubelet without a container runtime: it runs the Deployments of a namespace in this process, against a real API server. Package
+// test/fakecloud/program plays every program in /opt/yunion/bin, with a goroutine for each container. A container has a directory with its volumes as
+// its root, an environment, a host name, restarts with back-off and a readiness probe. A pod has a Pod object.
 //
-// Everything is on loopback, in a network that no other kubelet of this machine has, so the pods of Deployments share an address, each at its own port, and
-// the name of a Service leads there. Each container runs once however many replicas are asked for; the old pod is gone before the new one starts, whatever the
-// strategy. A container whose program is not in /opt/yunion/bin (the console's nginx, for one) is called ready and nothing runs. Liveness probes, resources,
-// security contexts, read-only mounts and updates of mounted files in a running pod are not looked at: for those there is the lab. It is test code.
+// All pods are on loopback, in a network that no other kubelet of this machine has. The pods of Deployments share an address, each with its own port,
+// to which the name of a Service leads. Each container runs once, whatever the number of replicas, and the old pod ends before the new one starts,
+// whatever the strategy. A container whose program is not in /opt/yunion/bin (such as the console's nginx) is reported ready and runs nothing.
+// Liveness probes, resources, security contexts, read-only mounts and updates of mounted files in a running pod are ignored: the lab tests those.
 //
-// A pod that others create, and that no scheduler has bound, runs, too: it has an address of its own, runs its containers once, and
-// finds other hosts by its aliases.
+// It also runs a pod that others create and no scheduler has bound. Such a pod has its own address, runs its containers once, and resolves other hosts by its aliases.
 //
-// Pods of DaemonSets run if Options.Agents is set. Their programs are what agents are to a rollout: they stay up, or end where their release is broken.
+// With Options.Agents it also runs pods of DaemonSets. Their programs do only what a rollout needs: they keep running, or end if their release is broken.
 package pods
 
 import (
@@ -43,20 +42,20 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// Agent is the user agent of the kubelet: leave it out of counts.
+// Agent is the user agent of the kubelet; exclude it from counts.
 const Agent = "program-kubelet"
 
-// Options of a kubelet.
+// Options are the options of a kubelet.
 type Options struct {
-	// Config is how it reaches the API server, with all permissions.
+	// Config is the configuration for the API server, with all permissions.
 	Config *rest.Config
-	// Namespace whose Deployments it runs.
+	// Namespace is the namespace of the Deployments.
 	Namespace string
-	// Node is the name of the node in its Pod objects.
+	// Node is the node name in its Pod objects.
 	Node string
-	// Agents runs DaemonSets, too.
+	// Agents also runs DaemonSets.
 	Agents bool
-	// Dir is where everything lies; a temporary directory when empty. Close removes what Start made in it.
+	// Dir is the parent directory of all files; the default is the directory for temporary files. Close removes what Start created in it.
 	Dir string
 }
 
@@ -67,7 +66,7 @@ type Kubelet struct {
 	dir      string
 	services corev1listers.ServiceNamespaceLister
 	log      harness.Log
-	// network is the second byte of its addresses, which it has until taken is closed.
+	// network is the second byte of its addresses, reserved until taken is closed.
 	network int
 	taken   net.Listener
 	cancel  context.CancelFunc
@@ -82,7 +81,7 @@ type Kubelet struct {
 	errs      []error
 }
 
-// Start starts to run pods, whose programs print with package log. ctx bounds its life; Close ends it before.
+// Start starts running pods, whose programs log with package log. They run until ctx ends or Close is called.
 func Start(ctx context.Context, o Options) (*Kubelet, error) {
 	config := rest.CopyConfig(o.Config)
 	config.UserAgent, config.QPS = Agent, -1
@@ -110,7 +109,7 @@ func Start(ctx context.Context, o Options) (*Kubelet, error) {
 	return k, nil
 }
 
-// network finds a network 127.N.0.0/16 that no other kubelet of this machine has. A socket in Linux' abstract namespace shows them that it is taken.
+// network reserves a network 127.N.0.0/16 that no other kubelet of this machine has, with a socket in Linux' abstract namespace.
 func network(ctx context.Context) (n int, taken net.Listener, err error) {
 	for n = 2; n < 255; n++ {
 		if taken, err = (&net.ListenConfig{}).Listen(ctx, "unix", fmt.Sprintf("@ocadm-test-pods-%d", n)); err == nil {
@@ -120,7 +119,7 @@ func network(ctx context.Context) (n int, taken net.Listener, err error) {
 	return 0, nil, fmt.Errorf("finding addresses for pods: %w", err)
 }
 
-// address is one of its addresses; 0 is that of the pods of Deployments.
+// address returns one of its addresses; 0 is that of the pods of Deployments.
 func (k *Kubelet) address(serial int) string {
 	return fmt.Sprintf("127.%d.%d.%d", k.network, serial/200, 1+serial%200)
 }
@@ -152,7 +151,7 @@ func (k *Kubelet) start(ctx context.Context, reader kubernetes.Interface) error 
 	return nil
 }
 
-// Close ends every pod, removes every file and returns what went wrong in the kubelet itself. It may be called more than once.
+// Close ends every pod, removes every file and returns the kubelet's own errors. It may be called more than once.
 func (k *Kubelet) Close() error {
 	k.cancel()
 	if k.stop != nil {
@@ -168,7 +167,7 @@ func (k *Kubelet) Close() error {
 	return errors.Join(errs...)
 }
 
-// Dial is the way to the Services of the cluster: their names lead to where their pods listen.
+// Dial connects to Services of the cluster: it resolves their names to where their pods listen.
 func (k *Kubelet) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -186,24 +185,24 @@ func (k *Kubelet) Dial(ctx context.Context, network, address string) (net.Conn, 
 	return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, network, net.JoinHostPort(host, port))
 }
 
-// Publish puts a program of another version into the image of a name and tag: what is pulled from now on is broken, or repaired.
+// Publish replaces the program in an image by another version, for example a broken or a repaired one. It affects later starts.
 func (k *Kubelet) Publish(image, version string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.published[image] = version
 }
 
-// version is that of the program in an image: its tag, unless something else was published.
+// version returns the version of the program in an image: its tag, unless something else was published.
 func (k *Kubelet) version(image string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return cmp.Or(k.published[image], servicespec.Version(image))
 }
 
-// Log is what all programs have printed.
+// Log returns the output of all programs.
 func (k *Kubelet) Log() string { return k.log.String() }
 
-// Kill ends the programs of a Deployment as a crash would.
+// Kill kills the programs of a Deployment, as in a crash.
 func (k *Kubelet) Kill(name string) {
 	k.mu.Lock()
 	w := k.workloads[name]
@@ -213,7 +212,7 @@ func (k *Kubelet) Kill(name string) {
 	}
 }
 
-// Starts is how many programs of a Deployment have been started, init containers and restarts included.
+// Starts returns how many programs of a Deployment have been started, including init containers and restarts.
 func (k *Kubelet) Starts(name string) int {
 	k.mu.Lock()
 	w := k.workloads[name]
@@ -226,7 +225,7 @@ func (k *Kubelet) Starts(name string) int {
 	return w.starts
 }
 
-// Claim is the directory that is the volume of a claim.
+// Claim returns the directory that is the volume of a claim.
 func (k *Kubelet) Claim(name string) string { return filepath.Join(k.dir, "claims", name) }
 
 func (k *Kubelet) want(ctx context.Context, d *appsv1.Deployment, agent bool) {
@@ -263,7 +262,7 @@ func (k *Kubelet) gone(object any) {
 	}
 }
 
-// note keeps an error for Close.
+// note records an error for Close.
 func (k *Kubelet) note(err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
@@ -273,7 +272,7 @@ func (k *Kubelet) note(err error) {
 	k.errs = append(k.errs, err)
 }
 
-// podName gives each pod another name.
+// podName returns a unique name for a pod.
 func (k *Kubelet) podName(workload string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

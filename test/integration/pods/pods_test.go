@@ -44,7 +44,7 @@ func TestPods(t *testing.T) {
 	if _, err := client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}} // elsewhere a controller makes it
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}} // elsewhere a controller creates it
 	if _, err := client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ type scene struct {
 	k      *pods.Kubelet
 }
 
-// objects are what keystone's pod mounts, and its Service.
+// objects creates the objects that keystone's pod mounts, and its Service.
 func (s scene) objects(db *mariadb.Server) pki.Pair {
 	s.t.Helper()
 	ca, err := pki.NewCA(time.Now(), "test", nil)
@@ -210,7 +210,7 @@ func (s scene) eventually(what string, done func(context.Context) (bool, error))
 	}
 }
 
-// until waits for something about keystone's Deployment and its pod.
+// until waits for a condition of keystone's Deployment and its pod.
 func (s scene) until(what string, done func(*corev1.Pod, *appsv1.Deployment) bool) {
 	s.t.Helper()
 	s.eventually(what, func(ctx context.Context) (bool, error) {
@@ -233,7 +233,7 @@ func (s scene) available(name string) func(*corev1.Pod, *appsv1.Deployment) bool
 	}
 }
 
-// answers dials the Service by its name, as an operator outside does.
+// answers connects to the Service by its name, as an operator outside the cluster does.
 func (s scene) answers(ca pki.Pair) {
 	s.t.Helper()
 	conn, err := s.k.Dial(s.t.Context(), "tcp", "default-keystone.onecloud.svc:30510")
@@ -289,7 +289,7 @@ func other() *appsv1.Deployment {
 	return deployment("default-web", corev1.Container{Name: "web", Image: "nginx", Command: []string{"nginx"}})
 }
 
-// listens reports whether something serves at keystone's port.
+// listens reports whether something listens on keystone's port.
 func (s scene) listens() bool {
 	conn, err := s.k.Dial(s.t.Context(), "tcp", "default-keystone:30510")
 	if err == nil {
@@ -298,7 +298,7 @@ func (s scene) listens() bool {
 	return err == nil
 }
 
-// late delays one Pod, whether or not a client still waits for the answer.
+// late delays the creation of one Pod, even if the client no longer waits for the response.
 type late struct {
 	next              http.RoundTripper
 	armed             atomic.Bool

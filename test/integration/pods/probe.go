@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// untilReady asks a program that runs whether it is ready until it is.
+// untilReady probes a running program until it is ready.
 func (p *pod) untilReady(running context.Context, c *container) {
 	for !answers(running, p.address, c.spec) {
 		if !sleep(running, 30*time.Millisecond) {
@@ -26,7 +26,7 @@ func (p *pod) untilReady(running context.Context, c *container) {
 	p.change(running, func() { c.status.Ready = running.Err() == nil })
 }
 
-// answers makes one readiness probe.
+// answers runs one readiness probe.
 func answers(ctx context.Context, address string, c corev1.Container) bool {
 	probe := c.ReadinessProbe
 	if probe == nil {
@@ -47,7 +47,7 @@ func answers(ctx context.Context, address string, c corev1.Container) bool {
 		return false
 	}
 	request.Header.Set("User-Agent", "kube-probe/1.36")
-	// A new connection each time, as a kubelet makes, no redirection is followed, and no certificate is verified.
+	// As in a kubelet, each probe makes a new connection, follows no redirect, and verifies no certificate.
 	insecure := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // as a kubelet's probe
 	response, err := (&http.Transport{TLSClientConfig: insecure, DisableKeepAlives: true}).RoundTrip(request)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
 
-// materialise makes the volumes of a pod, and says where each container finds them.
+// materialise creates the volumes of a pod and sets their mount points in each container.
 func (p *pod) materialise(ctx context.Context) error {
 	volumes := map[string]string{}
 	for _, v := range p.object.Spec.Volumes {
@@ -52,7 +52,7 @@ func (p *pod) materialise(ctx context.Context) error {
 	return nil
 }
 
-// write makes a directory with files.
+// write creates a directory with files.
 func write(dir string, files map[string][]byte) error {
 	for name, data := range files {
 		file := filepath.Join(dir, name)
@@ -66,10 +66,10 @@ func write(dir string, files map[string][]byte) error {
 	return os.MkdirAll(dir, 0o755) //nolint:gosec // as above
 }
 
-// accountDir is where containers find the token of their service account.
+// accountDir is the directory of the service account token in a container.
 const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// account is a directory with the token of the pod's service account and what is needed to use it; empty if the pod has none.
+// account returns a directory with the token of the pod's service account and what is needed to use it, or "" if the pod has no token.
 func (p *pod) account(ctx context.Context) (string, error) {
 	dir, files := filepath.Join(p.dir(), "account"), map[string][]byte{}
 	name, mounts := p.object.Spec.ServiceAccountName, p.object.Spec.AutomountServiceAccountToken
@@ -83,7 +83,7 @@ func (p *pod) account(ctx context.Context) (string, error) {
 	return dir, write(dir, files)
 }
 
-// volume makes a volume and returns its directory. The directories of claims and of the node outlive the pod.
+// volume creates a volume and returns its directory. The directories of claims and of the node outlive the pod.
 func (p *pod) volume(ctx context.Context, v corev1.Volume) (string, error) {
 	dir, files := filepath.Join(p.dir(), "volumes", v.Name), map[string][]byte{}
 	var err error
@@ -168,7 +168,7 @@ func project(into, data map[string][]byte, items []corev1.KeyToPath, optional *b
 	return nil
 }
 
-// environment of a container.
+// environment returns the environment of a container.
 func (p *pod) environment(ctx context.Context, c corev1.Container) (map[string]string, error) {
 	env := map[string]string{servicespec.VersionVariable: p.w.k.version(c.Image)}
 	if server, err := url.Parse(p.w.k.options.Config.Host); err == nil {
@@ -211,7 +211,7 @@ func (p *pod) valueFrom(ctx context.Context, from *corev1.EnvVarSource) (string,
 
 var reference = regexp.MustCompile(`\$\((\w+)\)`)
 
-// expand replaces $(NAME) by the environment's.
+// expand replaces $(NAME) with its value in the environment.
 func expand(word string, env map[string]string) string {
 	return reference.ReplaceAllStringFunc(word, func(r string) string {
 		if value, known := env[r[2:len(r)-1]]; known {

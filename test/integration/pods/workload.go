@@ -20,8 +20,8 @@ import (
 	"yunion.io/x/ocadm/test/integration/harness"
 )
 
-// workload is a Deployment, or a DaemonSet that is read as one, from its first sight to the end of the kubelet: one that comes back under its name waits for the pod
-// of the one before.
+// workload is a Deployment, or a DaemonSet that is treated as one. It exists until the kubelet ends: a Deployment that is created again under its
+// name waits for the pod of the previous one.
 type workload struct {
 	k     *Kubelet
 	name  string
@@ -30,7 +30,7 @@ type workload struct {
 
 	mu      sync.Mutex
 	desired *appsv1.Deployment // nil: there is none
-	// acted is the state of the Deployment that pod was made for.
+	// acted is the version of the Deployment that pod was created from.
 	acted  *appsv1.Deployment
 	pod    *pod
 	starts int
@@ -47,7 +47,7 @@ func (w *workload) set(d *appsv1.Deployment) {
 	w.mu.Unlock()
 	select {
 	case w.wake <- struct{}{}:
-	default: // it is about to look anyway
+	default: // it will look again anyway
 	}
 }
 
@@ -63,7 +63,7 @@ func (w *workload) run(ctx context.Context) {
 	}
 }
 
-// follow brings the pod to what is desired.
+// follow brings the pod to the desired state.
 func (w *workload) follow(ctx context.Context) {
 	w.mu.Lock()
 	d, current := w.desired, w.pod
@@ -133,7 +133,7 @@ func (w *workload) kill() {
 	}
 }
 
-// report writes the status of the Deployment as its controller would.
+// report writes the status of the Deployment, as its controller would.
 func (w *workload) report(ctx context.Context) {
 	w.reporting.Lock()
 	defer w.reporting.Unlock()

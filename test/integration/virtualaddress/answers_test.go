@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/vip"
 )
 
-// TestHolders: a machine with the address answers, and one that had it a moment ago does not.
+// TestHolders checks that a machine with the address answers, and that one that has just lost it does not.
 func TestHolders(t *testing.T) {
 	needRoot(t)
 	runtime.LockOSThread() // the thread ends with the test: it is never unlocked
@@ -59,7 +59,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// newNamespace is a network namespace of this thread, which ends with the test.
+// newNamespace creates a network namespace for this thread, which ends with the test.
 func newNamespace(t *testing.T) netns.NsHandle {
 	t.Helper()
 	n, err := netns.New()
@@ -68,7 +68,7 @@ func newNamespace(t *testing.T) netns.NsHandle {
 	return n
 }
 
-// up gives addresses to an interface.
+// up assigns addresses to an interface and enables it.
 func up(t *testing.T, name string, addresses ...string) {
 	t.Helper()
 	link, err := netlink.LinkByName(name)

@@ -30,21 +30,21 @@ import (
 	"yunion.io/x/ocadm/internal/vip"
 )
 
-// machineVariable makes this program a machine: its value is the address.
+// machineVariable turns this program into a machine; its value is the address.
 const machineVariable = "OCADM_TEST_VIRTUAL_ADDRESS_MACHINE"
 
-// The files in the root of a machine by which the test directs its API server.
+// The files in the root of a machine by which the test controls its API server.
 const (
 	modeFile   = "/test-mode"
 	secretFile = "/test-secret.json"
 )
 
-// What an API server does.
+// The behaviours of an API server.
 const (
 	answers  = "answers"
 	refuses  = "refuses"
 	silent   = "silent"
-	noQuorum = "no-quorum" // of etcd: it looks for two seconds, and refuses
+	noQuorum = "no-quorum" // of etcd: it tries for two seconds, and refuses
 )
 
 func TestMain(m *testing.M) {
@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beMachine is the first process of a machine: keepalived, started again when it ends as the kubelet does, the real agent, and a stand-in for the API server.
+// beMachine is the first process of a machine. It runs keepalived, and restarts it as the kubelet does, the real agent, and a stand-in for the API server.
 func beMachine(address string) error {
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return fmt.Errorf("mounting /proc: %w", err)
@@ -131,14 +131,14 @@ func serve(address string) error {
 	return nil
 }
 
-// machine is one of the network of the test, with a root, a network and processes of its own.
+// machine is a machine in the network of the test, with its own root, network and processes.
 type machine struct {
 	name, address, root string
 	cmd                 *exec.Cmd
-	// on has power, connected reaches the others; mode is that of its API server.
+	// on means powered on, connected that it reaches the others; mode is that of its API server.
 	on, connected bool
 	mode          string
-	// holds asks its network for the virtual address.
+	// holds reports whether it has the virtual address.
 	holds func() bool
 }
 
@@ -199,7 +199,7 @@ func (m *machine) write(t testing.TB, name string, data []byte, mode os.FileMode
 	}
 }
 
-// boot starts the machine as after a loss of power: its disk stays, its network has no address of before.
+// boot starts the machine as after a power failure: its disk stays, its network has lost its addresses.
 func (m *machine) boot(t *testing.T, log io.Writer) {
 	t.Helper()
 	m.write(t, modeFile, []byte(m.mode), 0o600)
@@ -220,7 +220,7 @@ func (m *machine) boot(t *testing.T, log io.Writer) {
 	m.connect(t, true)
 }
 
-// connect plugs the machine in, or pulls the cable at the other end: its own link stays up.
+// connect plugs or unplugs the cable at the far end: the machine's own link stays up.
 func (m *machine) connect(t testing.TB, to bool) {
 	t.Helper()
 	port := "port" + strings.TrimPrefix(m.name, "ocadm-vip-")
@@ -242,12 +242,12 @@ func (m *machine) cutPower(t testing.TB) {
 
 func namespace(t *testing.T, name string) {
 	t.Helper()
-	_ = exec.Command("ip", "netns", "delete", name).Run() // of a test that was killed
+	_ = exec.Command("ip", "netns", "delete", name).Run() // left by a killed test
 	ip(t, "netns", "add", name)
 	t.Cleanup(func() { ip(t, "netns", "delete", name) })
 }
 
-// within runs something on a thread in the network of a machine. What it starts stays there.
+// within calls do on a thread in the network of a machine. What it starts stays there.
 func within(name string, do func() error) error {
 	result := make(chan error)
 	go func() {
@@ -265,7 +265,7 @@ func within(name string, do func() error) error {
 	return <-result
 }
 
-// watch returns a function that reports whether a machine has an address, asked on a thread that stays in its network.
+// watch returns a function that reports whether a machine has an address. It checks on a thread that stays in the machine's network.
 func watch(t *testing.T, name, address string) func() bool {
 	t.Helper()
 	ask, answer := make(chan struct{}), make(chan bool)

@@ -2,7 +2,7 @@
 
 //go:build linux
 
-// Package virtualaddress kills and cuts off the nodes of a virtual address, with the real keepalived, agent and configuration, and counts who has the address.
+// Package virtualaddress kills and disconnects the nodes of a virtual address, with the real keepalived, agent and configuration, and counts the holders of the address.
 package virtualaddress
 
 import (
@@ -23,23 +23,23 @@ import (
 const (
 	rounds, fewRounds = 50, 3
 	sampleEvery       = 50 * time.Millisecond
-	// resolves is after how long two holders that hear each other are a defect: VRRP settles it with the next advertisement, which comes every second.
+	// resolves is how long two holders that reach each other are tolerated. VRRP settles it with the next advertisement, which comes every second.
 	resolves = 4 * time.Second
-	// settles bounds how long the address may be with nobody, or with two, after a fault was taken back, on a busy machine.
+	// settles limits how long the address may have no holder, or two, after the end of a fault, on a busy machine.
 	settles = 5 * time.Minute
 )
 
-// group are the machines and what is seen of them.
+// group holds the machines and the observations.
 type group struct {
 	mu       sync.Mutex
 	machines []*machine
-	// two is since when two effective holders are there, longest the longest such time.
+	// two is the time since which there have been two effective holders, longest the longest such time.
 	two     time.Time
 	longest time.Duration
 	problem string
 }
 
-// effective are the machines that have the address, are reached by the others, and have an API server that answers.
+// effective returns the machines that have the address, are reachable for the others, and have an API server that answers.
 func (g *group) effective() (out []*machine) {
 	for _, m := range g.machines {
 		if m.on && m.connected && m.mode == answers && m.holds() {
@@ -68,7 +68,7 @@ func (g *group) sample(now time.Time) {
 	}
 }
 
-// holder waits until one machine has the address, and no other, for two seconds.
+// holder waits until exactly one machine has had the address for two seconds.
 func (g *group) holder(t *testing.T) *machine {
 	t.Helper()
 	end := time.Now().Add(settles)
@@ -104,7 +104,7 @@ func (g *group) change(do func()) {
 	do()
 }
 
-// fault is something that happens to a machine, and is taken back.
+// fault is a temporary fault of a machine.
 type fault struct {
 	name      string
 	begin     func(*testing.T, *machine)
@@ -139,7 +139,7 @@ func (g *group) faults(boot func(*testing.T, *machine)) []fault {
 	}
 }
 
-// needRoot skips a test that makes network namespaces without root. With OCADM_TEST_REQUIRE that is a failure.
+// needRoot skips a test that creates network namespaces if it does not run as root. With OCADM_TEST_REQUIRE it fails instead.
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {

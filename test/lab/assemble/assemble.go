@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package assemble collects what the lab's bundle holds, the programs of a node and every image, and has internal/bundle
-// write it. It decides what is in the bundle; how a bundle looks is not its business.
+// Package assemble collects the contents of the lab's bundle, the programs of a node and every image, and passes them to internal/bundle. It decides
+// what is in the bundle, not the bundle's format.
 package assemble
 
 import (
@@ -26,10 +26,10 @@ import (
 	"yunion.io/x/ocadm/test/lab/images"
 )
 
-// Options say what goes into the bundle: what Images leaves open it fills.
+// Options are the options of the lab's images. Images fills in missing ones.
 type Options = images.Options
 
-// Bundle writes the bundle to a file, unless the one that is there was made of the same things.
+// Bundle writes the bundle to a file, unless an existing one was made from the same inputs.
 func Bundle(ctx context.Context, out string, o Options) error {
 	start := time.Now()
 	list, err := Images(ctx, &o)
@@ -64,7 +64,7 @@ func Bundle(ctx context.Context, out string, o Options) error {
 	return cache.Prune("layers", "fakecloud-", 24*time.Hour) // they change with every build
 }
 
-// Images makes the bundle's images. It fills what Options leave open.
+// Images makes the bundle's images. It fills in missing Options.
 func Images(ctx context.Context, o *Options) ([]images.Named, error) {
 	o.KubernetesVersion = cmp.Or(o.KubernetesVersion, version.Kubernetes)
 	if o.Fakecloud == "" {
@@ -76,13 +76,13 @@ func Images(ctx context.Context, o *Options) ([]images.Named, error) {
 	return images.All(ctx, *o)
 }
 
-// file is one file of a node, as it lies on this host.
+// file is one file of a node and its source on this host.
 type file struct {
 	Path, Source string
 	Mode         fs.FileMode
 }
 
-// nodeFiles are the programs that a fresh node lacks.
+// nodeFiles returns the programs that a fresh node lacks.
 func nodeFiles(ctx context.Context, kubernetes string, logf cache.Logf) ([]file, error) {
 	programs := map[string]string{
 		"containerd":              "usr/local/bin/containerd",
@@ -120,7 +120,7 @@ func bundleInfo(ctx context.Context, o Options) (bundle.Info, error) {
 	return bundle.Info{OS: "linux", Arch: runtime.GOARCH, KubernetesVersion: o.KubernetesVersion, Versions: versions}, nil
 }
 
-// inputs condenses everything that the bundle is made of.
+// inputs returns a hash of everything that the bundle is made of.
 func inputs(info bundle.Info, files []file, list []images.Named) (string, error) {
 	described, err := json.Marshal(info)
 	if err != nil {
@@ -132,7 +132,7 @@ func inputs(info bundle.Info, files []file, list []images.Named) (string, error)
 		if err != nil {
 			return "", fmt.Errorf("reading a file of the bundle: %w", err)
 		}
-		// The cache's directories are named after what they hold.
+		// The path identifies the contents: the cache names its directories after them.
 		parts = append(parts, f.Path, f.Source, fmt.Sprint(stat.Size(), stat.ModTime().UnixNano()))
 	}
 	for _, i := range list {
@@ -145,7 +145,7 @@ func inputs(info bundle.Info, files []file, list []images.Named) (string, error)
 	return cache.Key(parts...), nil
 }
 
-// keyFile lies beside the bundle and says what it was made of.
+// keyFile returns the path of the file, beside the bundle, with the hash of its inputs.
 func keyFile(out string) string { return out + ".inputs" }
 
 func upToDate(out, key string) bool {
@@ -157,7 +157,7 @@ func upToDate(out, key string) bool {
 	return err == nil && string(b) == fmt.Sprintf("%s %d\n", key, stat.Size())
 }
 
-// write makes the bundle under another name first: a machine may be reading the one that is there.
+// write first creates the bundle under another name, because a machine may be reading the existing one.
 func write(ctx context.Context, out, key string, info bundle.Info, files []file, list []images.Named) error {
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return err

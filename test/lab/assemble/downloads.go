@@ -23,15 +23,15 @@ import (
 	"yunion.io/x/ocadm/test/lab/cache"
 )
 
-// Downloads are what stands for the projects' release pages in the lab.
+// Downloads replace the projects' release pages in the lab.
 type Downloads struct {
-	// Files are files of this host by HOST/PATH, as the addresses in the table of artifacts have them.
+	// Files maps HOST/PATH, as in the addresses in the table of artifacts, to files of this host.
 	Files map[string]string
-	// digests are those of the files, by those of the projects' own.
+	// digests maps the projects' own digests to those of the files.
 	digests map[string]string
 }
 
-// Release writes what a node downloads without a bundle, made of the lab's own programs, into a directory.
+// Release writes to a directory what a node without a bundle downloads, built from the lab's own programs.
 func Release(ctx context.Context, dir string, logf cache.Logf) (Downloads, error) {
 	d := Downloads{map[string]string{}, map[string]string{}}
 	table, err := artifacts.Parse(artifacts.Embedded)
@@ -63,7 +63,7 @@ func Release(ctx context.Context, dir string, logf cache.Logf) (Downloads, error
 	return d, nil
 }
 
-// Pin writes a copy of ocadm that expects these downloads: the same program, with their digests where those of the projects were.
+// Pin writes a copy of ocadm that expects these downloads, by replacing the projects' digests in the program with those of the lab's files.
 func (d Downloads) Pin(ocadm, to string) error {
 	raw, err := os.ReadFile(ocadm)
 	if err != nil {
@@ -78,7 +78,7 @@ func (d Downloads) Pin(ocadm, to string) error {
 	return os.WriteFile(to, raw, 0o755) //nolint:gosec // a program
 }
 
-// archive packs the programs of an artifact as its project does.
+// archive packs the programs of an artifact in the same format as its project.
 func archive(to string, a artifacts.Artifact, sources map[string]string) (_ string, err error) {
 	out, err := os.Create(to)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/test/lab/cache"
 )
 
-// fakecloud builds the stand-in of this repository into the cache, always: the Go tool knows best what has changed.
+// fakecloud builds the stand-in of this repository into the cache. It always calls the Go tool, which has its own cache.
 func fakecloud(ctx context.Context, logf cache.Logf) (string, error) {
 	checkout, err := binaries.Checkout()
 	if err != nil {

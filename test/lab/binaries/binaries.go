@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package binaries builds the programs that the lab's nodes, images and tests are made of, from Go modules whose versions
-// and checksums are committed, and keeps them in the cache. It builds nothing of ocadm.
+// Package binaries builds the upstream programs for the lab's nodes, images and tests, from Go modules whose versions and checksums are committed. It
+// keeps them in the cache. It builds no part of ocadm.
 package binaries
 
 import (
@@ -42,8 +42,7 @@ type Built struct {
 	Name, Path, Version string
 }
 
-// Path returns one program, by name, as an absolute path. It builds it, with the others of its module, when it is not in
-// the cache.
+// Path returns the absolute path of a program. If the program is not in the cache, Path builds it, with all others of its module.
 func Path(ctx context.Context, name string) (string, error) {
 	b, err := Get(ctx, name, logToStderr)
 	return b.Path, err
@@ -51,13 +50,13 @@ func Path(ctx context.Context, name string) (string, error) {
 
 func logToStderr(format string, args ...any) { fmt.Fprintf(os.Stderr, "lab: "+format+"\n", args...) }
 
-// Get returns one program like Path, with its version.
+// Get is like Path but also returns the program's version.
 func Get(ctx context.Context, name string, logf cache.Logf) (Built, error) {
 	return GetFor(ctx, name, version.Kubernetes, logf)
 }
 
-// GetFor returns one program like Get. Those of Kubernetes are of the given version: that of go.mod, or the one that the lab has of the minor
-// version before it.
+// GetFor is like Get, with programs of Kubernetes in the given version: either the version in go.mod or the lab's version of the previous minor
+// release.
 func GetFor(ctx context.Context, name, kubernetes string, logf cache.Logf) (Built, error) {
 	if name == pauseName {
 		return pause(ctx, logf)
@@ -73,7 +72,7 @@ func GetFor(ctx context.Context, name, kubernetes string, logf cache.Logf) (Buil
 	return Built{}, fmt.Errorf("finding the program %q: the lab has %s", name, strings.Join(Names(), ", "))
 }
 
-// Names are all programs.
+// Names returns the names of all programs.
 func Names() []string {
 	var names []string
 	for _, m := range modules(version.Kubernetes) {
@@ -84,7 +83,7 @@ func Names() []string {
 	return append(names, pauseName)
 }
 
-// Checkout is the directory of this repository, found from the working directory.
+// Checkout returns the root of this repository, found from the working directory.
 func Checkout() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -129,7 +128,7 @@ func buildModule(ctx context.Context, m module, logf cache.Logf) (dir, has strin
 	return dir, has, err
 }
 
-// buildArgs is the command line of "go build", without where to and what.
+// buildArgs returns the command line of "go build", without output and packages.
 func buildArgs(m module, version string) []string {
 	major, minor := "", ""
 	if semver.IsValid(version) {
@@ -146,7 +145,7 @@ func buildArgs(m module, version string) []string {
 	return args
 }
 
-// reportInterval is how often a long build says that it goes on.
+// reportInterval is the interval of progress reports during a long build.
 const reportInterval = 20 * time.Second
 
 func compile(ctx context.Context, m module, version, source, dir string, args []string, logf cache.Logf) error {
@@ -186,7 +185,7 @@ type target struct {
 	packages []string
 }
 
-// targets are one call for all programs, or one for each where a program's name is not its package's.
+// targets returns one call for all programs, or one per program if a program's name differs from its package's.
 func targets(m module) []target {
 	var each []target
 	var all target // into the directory
@@ -210,7 +209,7 @@ func programNames(m module) []string {
 	return names
 }
 
-// every calls f now and then until stop is called.
+// every calls f at an interval until stop is called.
 func every(interval time.Duration, f func()) (stop func()) {
 	done := make(chan struct{})
 	ticker := time.NewTicker(interval)
@@ -245,7 +244,7 @@ func upstreamVersion(source, upstream string) (string, error) {
 	return "", fmt.Errorf("reading %s: it does not require %s", file, upstream)
 }
 
-// hashTree condenses the names and contents of all files below a directory.
+// hashTree returns a hash of the names and contents of all files below a directory.
 func hashTree(dir string) (string, error) {
 	h := sha256.New()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -267,7 +266,7 @@ func hashTree(dir string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// pause is the process that holds a pod's namespaces.
+// pause builds the program that holds a pod's namespaces.
 func pause(ctx context.Context, logf cache.Logf) (Built, error) {
 	const version = "3.10.2"
 	dir, err := cache.Entry(ctx, "binaries", "pause-"+version+"-"+cache.Key(pauseSource, runtime.GOARCH), logf,

@@ -24,7 +24,7 @@ func TestEveryModuleHasAVersion(t *testing.T) {
 	}
 }
 
-// The lab has every minor version that ocadm installs, and says which when another patch version is asked for.
+// TestKubernetesVersions checks that the lab has every minor version that ocadm installs, and that the error for another patch version names them.
 func TestKubernetesVersions(t *testing.T) {
 	checkout, err := Checkout()
 	if err != nil {

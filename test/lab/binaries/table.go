@@ -11,27 +11,27 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 )
 
-// module is one directory below test/lab/modules: a set of upstream programs with versions of its own.
+// module is one directory below test/lab/modules: a set of upstream programs and their versions.
 type module struct {
 	Dir string
-	// Upstream is the module whose version is the programs' version. Version is the one that is wanted; empty, any is.
+	// Upstream is the module that determines the programs' version. Version is the required version; empty accepts any.
 	Upstream, Version string
 	Programs          []program
-	// LDFlags stamp the version; {version}, {major} and {minor} are replaced.
+	// LDFlags set the version; {version}, {major} and {minor} are replaced.
 	LDFlags string
 	Tags    string
-	// Cgo links C code, statically. Env are variables of the build.
+	// Cgo links C code statically. Env holds environment variables of the build.
 	Cgo bool
 	Env []string
 }
 
 type program struct{ Name, Package string }
 
-// Earlier is the version of Kubernetes that the lab has of the minor version before that of go.mod. ocadm installs both.
+// Earlier is the lab's version of the Kubernetes minor release before that of go.mod. ocadm installs both.
 const Earlier = "v1.35.8"
 
-// kubernetesDir has the module of a version of Kubernetes: one directory for that of go.mod, which scripts/pin-k8s.sh keeps equal, and one for each
-// other minor version.
+// kubernetesDir returns the directory of the module for a version of Kubernetes: one for the version in go.mod, which scripts/pin-k8s.sh keeps in
+// step, and one for each other minor version.
 func kubernetesDir(kubernetes string) string {
 	if kubernetes == version.Kubernetes {
 		return "kubernetes"
@@ -39,7 +39,7 @@ func kubernetesDir(kubernetes string) string {
 	return "kubernetes-" + strings.TrimPrefix(semver.MajorMinor(kubernetes), "v")
 }
 
-// modules are all programs of the lab that come from Go modules, with those of a version of Kubernetes.
+// modules returns all modules that the lab builds programs from, with the given version of Kubernetes.
 func modules(kubernetes string) []module {
 	return []module{
 		{
@@ -73,15 +73,15 @@ func modules(kubernetes string) []module {
 			Programs: []program{{"coredns", "github.com/coredns/coredns"}},
 		},
 		{
-			// Its UDP back-end is C. The pure Go resolver spares it the C library's, which a static program cannot use.
+			// Its UDP back-end is C. The pure Go resolver avoids the C library's, which a static program cannot use.
 			Dir: "flannel", Upstream: "github.com/flannel-io/flannel", Cgo: true, Tags: "netgo,osusergo",
 			LDFlags:  "-X github.com/flannel-io/flannel/pkg/version.Version={version}",
 			Programs: []program{{"flanneld", "github.com/flannel-io/flannel"}},
 		},
 		{
-			// Its namespaces are joined in C.
+			// It joins namespaces in C code.
 			Dir: "runc", Upstream: "github.com/opencontainers/runc", Cgo: true, Tags: "netgo,osusergo,seccomp",
-			Env:      []string{"PKG_CONFIG=/bin/true", "CGO_LDFLAGS=-lseccomp"}, // where Debian's library lies needs no pkg-config
+			Env:      []string{"PKG_CONFIG=/bin/true", "CGO_LDFLAGS=-lseccomp"}, // Debian's library needs no pkg-config
 			LDFlags:  "-X main.version={version}",
 			Programs: []program{{"runc", "github.com/opencontainers/runc"}},
 		},
@@ -105,7 +105,7 @@ func modules(kubernetes string) []module {
 			Programs: []program{{"traefik", "github.com/traefik/traefik/v3/cmd/traefik"}},
 		},
 		{
-			// A real object store for the tests of backups.
+			// A real object store for the backup tests.
 			Dir: "versitygw", Upstream: "github.com/versity/versitygw",
 			Programs: []program{{"versitygw", "github.com/versity/versitygw/cmd/versitygw"}},
 		},
@@ -114,7 +114,7 @@ func modules(kubernetes string) []module {
 
 const cniPlugins = "cni-plugins"
 
-// CNIPlugins are the names of the plugins that upstream's archive has.
+// CNIPlugins returns the names of the plugins in upstream's archive.
 func CNIPlugins() []string {
 	var names []string
 	for _, p := range pluginPrograms() {

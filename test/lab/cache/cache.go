@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cache keeps what is slow to build, by kind and key, for every run and every checkout of this user. An entry is
-// built once, in a directory of its own, and appears whole or not at all. It is no place for what changes.
+// Package cache keeps the results of slow builds, by kind and key, for all runs and checkouts of this user. Each entry is built once, in its own
+// directory, and appears atomically. Entries must not change later.
 package cache
 
 import (
@@ -21,13 +21,13 @@ import (
 	"yunion.io/x/ocadm/internal/flock"
 )
 
-// Logf returns the person at the terminal what is going on.
+// Logf reports progress to the user.
 type Logf func(format string, args ...any)
 
-// keyLength is enough hex digits to tell the handful of entries of one kind apart.
+// keyLength is the number of hex digits of a key, enough for the few entries of one kind.
 const keyLength = 16
 
-// Dir is where entries lie: $XDG_CACHE_HOME/ocadm, else ~/.cache/ocadm.
+// Dir returns the directory of the cache: $XDG_CACHE_HOME/ocadm, or ~/.cache/ocadm.
 func Dir() (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
@@ -36,7 +36,7 @@ func Dir() (string, error) {
 	return filepath.Join(base, "ocadm"), nil
 }
 
-// Key condenses everything that an entry depends on.
+// Key returns a hash of everything that an entry depends on.
 func Key(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
@@ -45,8 +45,8 @@ func Key(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))[:keyLength]
 }
 
-// Entry returns the directory of one entry. When there is none yet, build fills an empty directory for it; a second
-// process that wants the same entry waits.
+// Entry returns the directory of an entry. If it does not exist, build fills an empty directory for it. Another process that wants the same entry
+// waits.
 func Entry(ctx context.Context, what, key string, logf Logf, build func(ctx context.Context, dir string) error) (string, error) {
 	root, err := Dir()
 	if err != nil {
@@ -86,8 +86,8 @@ func Entry(ctx context.Context, what, key string, logf Logf, build func(ctx cont
 	return dir, nil
 }
 
-// Prune removes entries of one kind whose names start with prefix and that are older than age. It is for what changes with
-// every build; entries that depend on pinned versions stay.
+// Prune removes the entries of one kind whose names start with prefix and that are older than age. It is for entries that change with every build;
+// entries that depend on pinned versions stay.
 func Prune(what, prefix string, age time.Duration) error {
 	root, err := Dir()
 	if err != nil {
@@ -112,8 +112,8 @@ func Prune(what, prefix string, age time.Duration) error {
 	return nil
 }
 
-// Lock takes an exclusive lock on a file. It calls waiting once when another process holds it. Closing the file releases the
-// lock, and so does the end of this process and of every child that was given the file.
+// Lock takes an exclusive lock on a file. It calls waiting once if another process holds the lock. The lock is released when the file is closed, here
+// and in every child that inherited it, or when these processes end.
 func Lock(ctx context.Context, path string, waiting func()) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o644)
 	if err != nil {

@@ -32,7 +32,7 @@ Packages http://security.example/debian-security bookworm-security main
 	}
 }
 
-// apt answers as on a machine of Debian 12.
+// apt gives the answers of a Debian 12 machine.
 type apt struct{ exec.Runner }
 
 func (apt) Run(context.Context, exec.Command) (exec.Result, error) {
@@ -66,7 +66,7 @@ func TestFinish(t *testing.T) {
 		t.Fatal(err)
 	}
 	tree := Tree{Files: map[string]string{"etc/a": "a", "bin/b": "#!/bin/sh\n"}, Links: map[string]string{"etc/l": "a"}}
-	for range 2 { // twice, to see that a link is replaced
+	for range 2 { // twice, to check that a link is replaced
 		if err := finish(tree, root); err != nil {
 			t.Fatal(err)
 		}

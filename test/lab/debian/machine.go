@@ -11,11 +11,11 @@ import (
 	"yunion.io/x/ocadm/test/lab/cache"
 )
 
-// Machine is a freshly installed node: systemd and what a distribution gives. containerd, runc, the kubelet and the CNI
-// plugins are not there: installing them is ocadm's work. The release is one of Releases; empty means the constant Release. more are further packages.
+// Machine describes a freshly installed node: systemd and the basics of a distribution, without containerd, runc, the kubelet and the CNI plugins,
+// which ocadm installs. The release is one of Releases; empty means the constant Release. more names additional packages.
 func Machine(release string, more ...string) Tree {
 	if release == Release {
-		release = "" // one cache entry
+		release = "" // share one cache entry
 	}
 	masked := []string{
 		// Devices and kernel objects belong to the host, not to a machine in a container.
@@ -25,7 +25,7 @@ func Machine(release string, more ...string) Tree {
 		"dev-hugepages.mount", "systemd-firstboot.service", "systemd-binfmt.service",
 		// No terminals.
 		"getty@tty1.service", "console-getty.service", "getty.target", "systemd-vconsole-setup.service",
-		// Nothing that wakes up by itself while a test runs.
+		// Nothing that starts on a timer during a test.
 		"apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer", "fstrim.timer",
 		"man-db.timer", "systemd-tmpfiles-clean.timer",
 	}
@@ -56,7 +56,7 @@ func Machine(release string, more ...string) Tree {
 	}
 }
 
-// Root returns the root file system of a fresh machine with further packages.
+// Root returns the root file system of a fresh machine with additional packages.
 func Root(ctx context.Context, release string, more []string, logf cache.Logf) (string, error) {
 	if release != "" && !slices.Contains(Releases(), release) {
 		return "", fmt.Errorf("making a machine of %q: the lab has the Debian releases %s", release, strings.Join(Releases(), ", "))

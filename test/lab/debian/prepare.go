@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/test/lab/cache"
 )
 
-// hostPrograms are what the lab and the tests run on this machine. A program that is there is enough, whoever put it there.
+// hostPrograms are the programs that the lab and the tests run on this machine, with their packages. An existing program is enough.
 var hostPrograms = []struct{ program, pkg string }{
 	{"runc", "runc"},
 	{"mmdebstrap", "mmdebstrap"},
@@ -37,8 +37,7 @@ const (
 	policyText = "#!/bin/sh\n# ocadm lab: nothing is started while the lab installs packages; it removes this file afterwards.\nexit 101\n"
 )
 
-// Prepare installs the Debian packages that the lab needs on this machine, and starts none of their services. It does
-// nothing when all are there.
+// Prepare installs the Debian packages that the lab needs on this machine, without starting their services. It does nothing if all are installed.
 func Prepare(ctx context.Context, logf cache.Logf) error {
 	if _, err := os.Stat("/usr/bin/apt-get"); err != nil {
 		return errors.New("the lab installs what it needs by apt, which is not on this machine: it needs Debian 12")
@@ -84,7 +83,7 @@ func missingPackages() []string {
 	return missing
 }
 
-// inPath looks where root's programs lie, whatever PATH says.
+// inPath searches PATH and the directories of root's programs.
 func inPath(program string) bool {
 	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/sbin", "/usr/bin", "/bin") {
 		if info, err := os.Stat(filepath.Join(dir, program)); err == nil && info.Mode().IsRegular() {
@@ -94,7 +93,7 @@ func inPath(program string) bool {
 	return false
 }
 
-// holdServices keeps package scripts from starting daemons. A policy that was there before is left as it is.
+// holdServices keeps package scripts from starting daemons. It leaves an existing policy unchanged.
 func holdServices() (func() error, error) {
 	old, err := os.ReadFile(policyFile)
 	switch {

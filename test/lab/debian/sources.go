@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package debian makes file systems from the Debian packages that this machine's apt is configured for: the machines'
-// root, image layers, and single programs. It installs on this machine only what the lab itself runs (Prepare).
+// Package debian makes file systems from the Debian packages that this machine's apt is configured for: the root of machines, image layers, and
+// single programs. On this machine it installs only programs that the lab itself runs (Prepare).
 package debian
 
 import (
@@ -14,19 +14,19 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 )
 
-// Release is the Debian release that images are made of, and machines unless another one is asked for.
+// Release is the Debian release of the images, and the default for machines.
 const Release = "bookworm"
 
-// Releases are those that a machine can have: Debian 11, 12 and 13.
+// Releases returns the releases that a machine can run: Debian 11, 12 and 13.
 func Releases() []string { return []string{"bullseye", Release, "trixie"} }
 
-// keyring is where Debian's own package keys it.
+// keyring is where Debian's own package installs it.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 var errNoSources = errors.New("this machine's apt has no source for Debian " + Release +
 	": the lab needs Debian 12, or its \"main\" component in /etc/apt")
 
-// sources lists apt sources of a release, one line each as in sources.list: this machine's own, or what lies beside them for another release.
+// sources returns the apt sources of a release, one line each as in sources.list: this machine's own, with their release replaced.
 func sources(ctx context.Context, run exec.Runner, release string) ([]string, error) {
 	r, err := run.Run(ctx, exec.Command{
 		Path: "apt-get", Args: []string{"indextargets", "--format", "$(CREATED_BY) $(SITE) $(RELEASE) $(COMPONENT)"},
@@ -44,7 +44,7 @@ func sources(ctx context.Context, run exec.Runner, release string) ([]string, er
 	return lines, nil
 }
 
-// parseTargets keeps the package indexes of the release's main component.
+// parseTargets returns the package indexes of the release's main component.
 func parseTargets(out string) []string {
 	var lines []string
 	seen := map[string]bool{}
@@ -62,7 +62,7 @@ func parseTargets(out string) []string {
 	return lines
 }
 
-// acquireOptions is how this machine's apt reaches its sources: proxies, certificates, leniency about dates.
+// acquireOptions returns the options with which this machine's apt reaches its sources: proxies, certificates, tolerance for dates.
 func acquireOptions(ctx context.Context, run exec.Runner) (string, error) {
 	r, err := run.Run(ctx, exec.Command{Path: "apt-config", Args: []string{"dump", "--no-empty"}})
 	if err != nil {
@@ -83,7 +83,7 @@ func filterAcquire(dump string) string {
 	return b.String()
 }
 
-// optionsFile writes the apt options to a temporary file, for mmdebstrap. They may hold a proxy's password.
+// optionsFile writes the apt options to a temporary file for mmdebstrap. They may contain a proxy's password.
 func optionsFile(ctx context.Context, run exec.Runner) (string, error) {
 	options, err := acquireOptions(ctx, run)
 	if err != nil {

@@ -18,24 +18,24 @@ import (
 	"yunion.io/x/ocadm/test/lab/cache"
 )
 
-// Tree says what a file system is made of. Equal values give the same cache entry.
+// Tree describes the contents of a file system. Equal values give the same cache entry.
 type Tree struct {
-	// Name is for people and the cache.
+	// Name is used in messages and in the cache.
 	Name string
 	// Release is one of Releases; empty means the constant Release.
 	Release string `json:",omitempty"`
 	// Variant is mmdebstrap's: "minbase" for a system that boots, "extract" for files only, with no maintainer script run.
 	Variant  string
 	Packages []string
-	// Files are written into the tree, path without leading slash to content.
+	// Files maps paths without a leading slash to contents to write.
 	Files map[string]string
-	// Links are symbolic links, path to target. They replace what is there.
+	// Links maps paths of symbolic links to their targets. They replace existing files.
 	Links map[string]string
-	// Remove are shell patterns below the root that are not wanted.
+	// Remove holds shell patterns, below the root, of files to remove.
 	Remove []string
 }
 
-// docs is what no machine reads.
+// docs are files that no program needs.
 var docs = []string{"usr/share/doc/*", "usr/share/man/*", "usr/share/info/*", "usr/share/locale/*", "usr/share/lintian", "usr/share/bug"}
 
 // Build returns the directory of the file system, from the cache or newly made.
@@ -93,7 +93,7 @@ func bootstrap(ctx context.Context, t Tree, root string) error {
 	return finish(t, root)
 }
 
-// finish removes what is not wanted and writes what is.
+// finish removes unwanted files and writes the additional ones.
 func finish(t Tree, root string) error {
 	patterns := append([]string{
 		"etc/apt/apt.conf.d/99mmdebstrap", "etc/apt/sources.list", "etc/resolv.conf", "etc/hostname", "etc/machine-id",

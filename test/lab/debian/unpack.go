@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/test/lab/cache"
 )
 
-// Unpack returns a directory with the files of single packages, without what they depend on and without installing them.
+// Unpack returns a directory with the files of single packages, without their dependencies and without installing them.
 func Unpack(ctx context.Context, logf cache.Logf, packages ...string) (string, error) {
 	key := strings.Join(packages, "+") + "-" + cache.Key(Release, runtime.GOARCH)
 	return cache.Entry(ctx, "unpacked", key, logf, func(ctx context.Context, dir string) error {
@@ -24,7 +24,7 @@ func Unpack(ctx context.Context, logf cache.Logf, packages ...string) (string, e
 		}
 		machine := exec.Machine{}
 		if _, err := machine.Run(ctx, download); err != nil {
-			// A new machine has no package lists yet, an old one has stale ones.
+			// A new machine has no package lists, an old one outdated ones.
 			if err := update(ctx); err != nil {
 				return err
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// archived reads one image of an archive, and its name with the registry's.
+// archived reads one image of an archive. It returns the image and its name, including the registry.
 func archived(open tarball.Opener, ref string) (string, v1.Image, error) {
 	tag, err := name.NewTag(ref)
 	if err != nil {
@@ -24,7 +24,7 @@ func archived(open tarball.Opener, ref string) (string, v1.Image, error) {
 	return strings.Replace(tag.Name(), name.DefaultRegistry+"/", "docker.io/", 1), img, err
 }
 
-// inflate opens an archive that may be compressed by gzip.
+// inflate opens an archive, which may be compressed with gzip.
 func inflate(open tarball.Opener) tarball.Opener {
 	return func() (io.ReadCloser, error) {
 		f, err := open()

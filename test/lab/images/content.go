@@ -23,19 +23,19 @@ import (
 	"yunion.io/x/ocadm/test/lab/cache"
 )
 
-// epoch is the time of everything in an image.
+// epoch is the modification time of everything in an image.
 var epoch = time.Unix(1577836800, 0).UTC()
 
-// entry is one path of a layer: a directory, a link, a text or a file of this host.
+// entry is one path of a layer: a directory, a link, a text or a copy of a file of this host.
 type entry struct {
 	Path string
 	Mode fs.FileMode
 	UID  int
-	// Exactly one of these; none means a directory.
+	// At most one of these is set; none means a directory.
 	Text, Link, Source string
 }
 
-// entriesLayer makes a layer of these entries. Parent directories are added.
+// entriesLayer makes a layer of these entries and their parent directories.
 func entriesLayer(ctx context.Context, name string, logf cache.Logf, entries []entry) (v1.Layer, error) {
 	h := sha256.New()
 	for _, e := range entries {
@@ -114,8 +114,8 @@ func writeEntry(t *tar.Writer, e entry) error {
 	return err
 }
 
-// treeLayer makes a layer of a whole directory, with owners and modes, in the order of the names; further names of a file are hard links.
-// The key stands for the directory's content.
+// treeLayer makes a layer of a whole directory, with owners and modes, sorted by name. Additional names of a file become hard links. The key
+// identifies the directory's content.
 func treeLayer(ctx context.Context, name, key string, logf cache.Logf, root string) (v1.Layer, error) {
 	return newLayer(ctx, name, key, logf, func(to io.Writer) error {
 		var complaints bytes.Buffer

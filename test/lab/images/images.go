@@ -25,20 +25,20 @@ import (
 	"yunion.io/x/ocadm/test/lab/debian"
 )
 
-// Options say what the lab's images are made of.
+// Options configure the lab's images.
 type Options struct {
-	// CloudVersion is the tag of the cloud's images, KubernetesVersion that of Kubernetes' (in package assemble that of this ocadm when empty).
+	// CloudVersion is the tag of the cloud's images, KubernetesVersion that of Kubernetes' images (if empty, package assemble uses that of this ocadm).
 	CloudVersion, KubernetesVersion string
-	// More are further tags of the cloud's images.
+	// More are additional tags of the cloud's images.
 	More []string
-	// Fakecloud is the stand-in, a static program (in package assemble built from this repository when empty).
+	// Fakecloud is the stand-in, a static program (if empty, package assemble builds it from this repository).
 	Fakecloud string
-	// ServiceImages is a directory of image archives (docker save) that take the place of what the lab would make.
+	// ServiceImages is a directory of image archives (docker save) that replace the lab's own images.
 	ServiceImages string
 	Logf          cache.Logf
 }
 
-// Named is an image under the name that pods ask for.
+// Named is an image and the name by which pods refer to it.
 type Named struct {
 	Name  string
 	Image v1.Image
@@ -46,7 +46,7 @@ type Named struct {
 
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// All makes every image of the lab, ordered by name.
+// All makes every image of the lab, sorted by name.
 func All(ctx context.Context, o Options) ([]Named, error) {
 	b := &builder{logf: o.Logf, kubernetes: o.KubernetesVersion, bases: map[string]v1.Layer{}}
 	made := map[string]v1.Image{}
@@ -101,7 +101,7 @@ func (b *builder) build(ctx context.Context, i image) (v1.Image, error) {
 		entries = append(entries, entry{Path: path, Mode: executable, Source: p.Path})
 	}
 	slices.SortFunc(entries, func(x, y entry) int { return strings.Compare(x.Path, y.Path) })
-	// A program is a layer of its own, so that images share it; the small rest is another.
+	// Each program is a separate layer, which images share. The small rest is another layer.
 	var rest []entry
 	for _, e := range append(entries, i.Entries...) {
 		if e.Source == "" {
@@ -165,7 +165,7 @@ func (b *builder) base(ctx context.Context, name string) (v1.Layer, error) {
 	return l, err
 }
 
-// skeleton is what programs expect anywhere: users, a place for temporary files, certificate authorities.
+// skeleton returns the layer with what all programs expect: users, a directory for temporary files, CA certificates.
 func skeleton(ctx context.Context, logf cache.Logf) (v1.Layer, error) {
 	dir, err := debian.Unpack(ctx, logf, "ca-certificates")
 	if err != nil {
@@ -192,7 +192,7 @@ func skeleton(ctx context.Context, logf cache.Logf) (v1.Layer, error) {
 	})
 }
 
-// busybox is a shell and its tools in one static program.
+// busybox returns a layer with a shell and its tools in one static program.
 func busybox(ctx context.Context, logf cache.Logf) (v1.Layer, error) {
 	dir, err := debian.Unpack(ctx, logf, "busybox-static")
 	if err != nil {
@@ -218,7 +218,7 @@ func busybox(ctx context.Context, logf cache.Logf) (v1.Layer, error) {
 	return entriesLayer(ctx, "busybox", logf, entries)
 }
 
-// addArchives puts the images of the archives in place of those of the same name, and adds the others.
+// addArchives adds the images of the archives, which replace images of the same name.
 func addArchives(o Options, made map[string]v1.Image) error {
 	if o.ServiceImages == "" {
 		return nil
@@ -251,7 +251,7 @@ func addArchives(o Options, made map[string]v1.Image) error {
 	return nil
 }
 
-// Archives lists the image archives of a directory.
+// Archives lists the image archives in a directory.
 func Archives(dir string) ([]string, error) {
 	var list []string
 	for _, pattern := range []string{"*.tar", "*.tar.gz", "*.tgz"} {

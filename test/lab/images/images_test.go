@@ -23,7 +23,7 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 )
 
-// sample makes the same image in a cache and from a file of its own.
+// sample makes the same image in a new cache and from a new file.
 func sample(t *testing.T, content string, at time.Time) v1.Image {
 	t.Helper()
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
@@ -102,7 +102,7 @@ func TestTreeBecomesALayer(t *testing.T) {
 	}
 }
 
-// names are what lies in a layer, links with where they lead. Everything has the same time.
+// names returns the paths in a layer, and the targets of links. It checks that everything has the same time.
 func names(t *testing.T, l v1.Layer) []string {
 	t.Helper()
 	r, err := l.Uncompressed()
@@ -170,7 +170,7 @@ func TestEmptyArchiveDirectoryIsRefused(t *testing.T) {
 	}
 }
 
-// TestThirdPartyImagesAreThere compares with the table that the installer and the operator read.
+// TestThirdPartyImagesAreThere compares the lab's images with the table that the installer and the operator read.
 func TestThirdPartyImagesAreThere(t *testing.T) {
 	table, err := pinned.Load()
 	if err != nil {
@@ -201,7 +201,7 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
-// all are the images of a lab.
+// all returns the images of a lab.
 func all(t *testing.T) []image {
 	t.Helper()
 	services, err := cloud("v4.0.4", "fakecloud")
@@ -211,8 +211,8 @@ func all(t *testing.T) []image {
 	return append(upstream(version.Kubernetes), services...)
 }
 
-// TestImagesOfTheCloudFollowTheCatalogue: those of components that are off are there, those of pods with several containers, those with tags
-// of their own, and none that only the enterprise editions run.
+// TestImagesOfTheCloudFollowTheCatalogue checks that the lab has the images of disabled components, of pods with several containers and those with
+// their own tags, and no image that only the enterprise editions run.
 func TestImagesOfTheCloudFollowTheCatalogue(t *testing.T) {
 	made := map[string]image{}
 	for _, i := range all(t) {

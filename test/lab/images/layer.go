@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package images makes the container images of the lab: upstream's names and layouts, filled with programs built from Go
-// modules and files from Debian packages. The same inputs give the same digests. It fetches nothing from a registry.
+// Package images makes the container images of the lab. They have upstream's names and layouts, with programs built from Go modules and files from
+// Debian packages. The same inputs give the same digests. It pulls nothing from a registry.
 package images
 
 import (
@@ -23,7 +23,7 @@ import (
 	"yunion.io/x/ocadm/test/lab/cache"
 )
 
-// layer is a layer in the cache: a compressed archive and what is known of it.
+// layer is a layer in the cache: a compressed archive and its metadata.
 type layer struct {
 	dir string
 	layerFacts
@@ -40,7 +40,7 @@ const (
 	factsFile   = "layer.json"
 )
 
-// newLayer returns the layer of that name and content key, which content writes when it is not in the cache.
+// newLayer returns the layer with that name and content key. If it is not in the cache, content writes it.
 func newLayer(ctx context.Context, name, key string, logf cache.Logf, content func(io.Writer) error) (v1.Layer, error) {
 	dir, err := cache.Entry(ctx, "layers", name+"-"+key, logf, func(_ context.Context, dir string) error {
 		return writeLayer(dir, content)

@@ -16,34 +16,34 @@ import (
 	"yunion.io/x/ocadm/test/fakecloud/servicespec"
 )
 
-// Repository is where the cloud's own images are named.
+// Repository is the repository of the cloud's own images.
 const Repository = pinned.DefaultRepository
 
-// CoreDNS, etcd and pause have the tags that kubeadm of this Kubernetes asks for.
+// The tags of CoreDNS, etcd and pause are those that kubeadm of this Kubernetes version requires.
 const (
 	corednsTag = "v1.14.2"
 	etcdTag    = "3.6.8-0"
 	pauseTag   = "3.10.2"
 )
 
-// image says what an image is made of, layers from the bottom up.
+// image describes the contents of an image, layers from the bottom up.
 type image struct {
 	Name string
-	// Base are the names of Debian layers, or "busybox".
+	// Base holds names of Debian layers, or "busybox".
 	Base []string
-	// Programs are files from package binaries, program name to path in the image.
+	// Programs maps programs of package binaries to their paths in the image.
 	Programs map[string]string
 	Entries  []entry
-	// Entrypoint, Cmd, User and Workdir are the image's configuration.
+	// Entrypoint, Cmd, User and Workdir go into the image's configuration.
 	Entrypoint, Cmd []string
 	User            string
 	Env             []string
 }
 
-// program puts a program under its own name into the image.
+// program puts a program into the image under its own name.
 func program(name, path string) map[string]string { return map[string]string{name: path} }
 
-// upstream are the images of a version of Kubernetes and of its add-ons.
+// upstream returns the images of a version of Kubernetes and of its add-ons.
 func upstream(kubernetes string) []image {
 	list := []image{
 		{Name: "registry.k8s.io/etcd:" + etcdTag, Programs: etcdPrograms()},
@@ -54,7 +54,7 @@ func upstream(kubernetes string) []image {
 			Programs: program("kube-proxy", "usr/local/bin/kube-proxy"),
 		},
 		{
-			// Its init container copies a file, so it has a shell's tools.
+			// Its init container copies a file and needs a shell and its tools.
 			Name: "ghcr.io/flannel-io/flannel:v0.28.4", Base: []string{"busybox", "network"},
 			Programs: program("flanneld", "opt/bin/flanneld"), Entrypoint: []string{"/opt/bin/flanneld"},
 		},
@@ -93,8 +93,7 @@ func etcdPrograms() map[string]string {
 	return map[string]string{"etcd": "usr/local/bin/etcd", "etcdctl": "usr/local/bin/etcdctl"}
 }
 
-// programs are the paths under which the stand-in is called in images that are not called by /opt/yunion/bin/NAME. The first is what runs
-// when nothing else is asked for.
+// programs holds the paths of the stand-in in images where it is not /opt/yunion/bin/NAME. The first path is the default command.
 var programs = map[string][]string{
 	"victoria-metrics":          {"usr/bin/victoria-metrics"},
 	"telegraf":                  {"usr/bin/telegraf"},
@@ -105,8 +104,8 @@ var programs = map[string][]string{
 	"onecloud-service-operator": {"manager", "usr/bin/kubectl"},
 }
 
-// services are the references of the images that a cloud of edition ce runs, the components included that are off, as the operator
-// resolves them. Those of the enterprise editions are left out: nobody could run them.
+// services returns the references of the images that a cloud of edition ce runs, as the operator resolves them, including disabled components. It
+// omits images of the enterprise editions, which could not be run.
 func services(cloudVersion string) ([]string, error) {
 	table, err := pinned.Load()
 	if err != nil {
@@ -130,7 +129,7 @@ func services(cloudVersion string) ([]string, error) {
 
 const serviceDir = "opt/yunion/bin/"
 
-// cloud are the images of the cloud; the operator's is none of them, because ocadm packs itself. All services share the stand-in's layer; a link says which one it plays.
+// cloud returns the images of the cloud, except the operator's, which ocadm packs itself. All services share the stand-in's layer; a link selects its role.
 func cloud(cloudVersion, fakecloud string) ([]image, error) {
 	refs, err := services(cloudVersion)
 	if err != nil {
@@ -143,7 +142,7 @@ func cloud(cloudVersion, fakecloud string) ([]image, error) {
 		switch name {
 		case "web":
 			i.Base, i.Cmd = []string{"nginx"}, []string{"nginx", "-g", "daemon off;"}
-		case "etcd": // the cloud names an older one; the lab has only the control plane's, and its API is the same
+		case "etcd": // the cloud's etcd is older; the lab has only the control plane's, with the same API
 			i.Base, i.Programs = []string{"busybox"}, etcdPrograms()
 		default:
 			i.play(name, fakecloud)
@@ -153,7 +152,7 @@ func cloud(cloudVersion, fakecloud string) ([]image, error) {
 	return list, nil
 }
 
-// play makes an image of a service that the stand-in plays.
+// play builds the image of a service that the stand-in plays.
 func (i *image) play(name, fakecloud string) {
 	i.Entries = []entry{{Path: serviceDir + "fakecloud", Mode: executable, Source: fakecloud}}
 	paths := programs[name]

@@ -11,14 +11,14 @@ import (
 	"yunion.io/x/ocadm/test/lab/debian"
 )
 
-// The users of Debian and of the images that ours are named after.
+// The users of Debian and of the images whose names ours have.
 const (
 	passwd = "root:x:0:0:root:/root:/bin/sh\nwww-data:x:33:33:www-data:/var/www:/sbin/nologin\n" +
 		"mysql:x:999:999:MariaDB:/var/lib/mysql:/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin\n"
 	group = "root:x:0:\ntty:x:5:\nwww-data:x:33:\nmysql:x:999:\nnogroup:x:65534:\n"
 )
 
-// networkTree has what kube-proxy and flanneld call.
+// networkTree contains the programs that kube-proxy and flanneld call.
 func networkTree() debian.Tree {
 	links := map[string]string{}
 	// Debian's alternatives, as its package scripts would set them.
@@ -35,7 +35,7 @@ func networkTree() debian.Tree {
 	}
 }
 
-// nginxTree is the web server that stands in for the web console's image. Its sites come from the pod.
+// nginxTree is the web server that replaces the web console's image. Its sites come from the pod.
 func nginxTree() debian.Tree {
 	return debian.Tree{
 		Name: "image-nginx", Variant: "extract",
@@ -80,19 +80,19 @@ func mariadbTree() debian.Tree {
 	}
 }
 
-// keepalivedTree is keepalived. Its configuration and what it needs to know come from the pod.
+// keepalivedTree is keepalived. Its configuration comes from the pod.
 func keepalivedTree() debian.Tree {
 	return debian.Tree{
 		Name: "image-keepalived", Variant: "extract",
 		Packages: []string{"keepalived"},
 		Files:    map[string]string{"run/.keep": ""},
-		// Its library for SNMP is linked with that of Perl.
+		// Its SNMP library depends on Perl's library.
 		Remove: append(slices.DeleteFunc(noPerl(), func(p string) bool { return strings.HasSuffix(p, "/libperl*") }),
 			"usr/lib/*-linux-gnu/gconv", "usr/share/snmp", "etc/keepalived", "usr/bin/rdma", "usr/sbin/arpd"),
 	}
 }
 
-// Keepalived is a directory with the root of the image of keepalived.
+// Keepalived returns a directory with the root of the keepalived image.
 func Keepalived(ctx context.Context, logf cache.Logf) (string, error) {
 	return debian.Build(ctx, keepalivedTree(), logf)
 }
@@ -105,7 +105,7 @@ func noPerl() []string {
 	}
 }
 
-// trees are the Debian layers by name.
+// trees returns the Debian layers by name.
 func trees() map[string]debian.Tree {
 	return map[string]debian.Tree{"network": networkTree(), "nginx": nginxTree(), "mariadb": mariadbTree(), "keepalived": keepalivedTree()}
 }

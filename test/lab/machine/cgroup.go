@@ -20,12 +20,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountPoint is one line of mountinfo, as far as the lab needs it.
+// mountPoint is the part of a line of mountinfo that the lab needs.
 type mountPoint struct {
 	Path, Type string
 }
 
-// readMounts lists this process's mounts in the order they were made.
+// readMounts returns this process's mounts in the order of their creation.
 func readMounts() ([]mountPoint, error) {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -47,12 +47,12 @@ func parseMounts(mountinfo string) []mountPoint {
 	return list
 }
 
-// unescape undoes mountinfo's octal escapes.
+// unescape decodes mountinfo's octal escapes.
 func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// cgroupDirs are the lab's control groups in every hierarchy where it has one.
+// cgroupDirs returns the lab's cgroups in every hierarchy where they exist.
 func cgroupDirs(path string) ([]string, error) {
 	mounts, err := readMounts()
 	if err != nil {
@@ -71,13 +71,13 @@ func cgroupDirs(path string) ([]string, error) {
 	return dirs, nil
 }
 
-// processesIn lists the processes of the control groups and of all below.
+// processesIn returns the processes of the cgroups and their descendants.
 func processesIn(dirs []string) []int {
 	var pids []int
 	for _, dir := range dirs {
 		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !d.IsDir() {
-				return nil // a group that vanishes while we look has no process
+				return nil // a cgroup that has just disappeared has no processes
 			}
 			f, err := os.Open(filepath.Join(path, "cgroup.procs"))
 			if err != nil {
@@ -96,7 +96,7 @@ func processesIn(dirs []string) []int {
 	return slices.Compact(pids)
 }
 
-// thaw lets the processes of frozen groups of cgroup v1 receive signals: runc freezes a container while it changes it, and may be killed meanwhile.
+// thaw unfreezes cgroups of cgroup v1, so that their processes receive signals. runc freezes a container while it changes it, and may be killed meanwhile.
 func thaw(dirs []string) {
 	for _, dir := range dirs {
 		_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error {
@@ -113,7 +113,7 @@ const (
 	killInterval = 50 * time.Millisecond
 )
 
-// emptyCgroups kills every process of the lab's control groups and removes the groups.
+// emptyCgroups kills every process in the lab's cgroups and removes the cgroups.
 func emptyCgroups(ctx context.Context, path string) error {
 	dirs, err := cgroupDirs(path)
 	if err != nil {
@@ -148,8 +148,7 @@ func emptyCgroups(ctx context.Context, path string) error {
 	return nil
 }
 
-// removeCgroup removes a control group and those below it, the deepest first. A group stays busy for a moment after its
-// last process.
+// removeCgroup removes a cgroup and its descendants, the deepest first. A cgroup stays busy for a moment after its last process has ended.
 func removeCgroup(ctx context.Context, dir string, deadline time.Time) error {
 	var groups []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

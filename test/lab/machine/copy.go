@@ -28,7 +28,7 @@ func (n *Node) CopyIn(ctx context.Context, hostPath, path string) error {
 	return n.Write(ctx, path, info.Mode().Perm(), f)
 }
 
-// Write makes a file on the machine, whole or not at all.
+// Write atomically creates a file on the machine.
 func (n *Node) Write(ctx context.Context, path string, mode os.FileMode, content io.Reader) error {
 	const script = `umask 077 && mkdir -p "$(dirname "$1")" && cat >"$1.new" && chmod "$2" "$1.new" && mv -f "$1.new" "$1"`
 	if err := n.Run(ctx, Streams{In: content, Err: os.Stderr}, "sh", "-c", script, "sh", path, fmt.Sprintf("%o", mode)); err != nil {

@@ -20,13 +20,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where the host's files appear on a machine. They are directories, so that a new version shows at once.
+// The mount points of the host's files on a machine. They are directories, so that a new version of a file appears immediately.
 const (
 	binDir    = "/lab/bin"
 	bundleDir = "/lab/bundle"
 )
 
-// create makes machine i from nothing and starts it.
+// create creates and starts machine i.
 func (l *Lab) create(ctx context.Context, i int) error {
 	dir := l.nodeDir(i)
 	for _, sub := range []string{"upper/etc", "work", "root"} {
@@ -49,7 +49,7 @@ func (l *Lab) create(ctx context.Context, i int) error {
 	return l.start(ctx, i)
 }
 
-// writeIdentity writes what differs from machine to machine.
+// writeIdentity writes the files that differ between machines.
 func (l *Lab) writeIdentity(i int) error {
 	id := make([]byte, 16)
 	if _, err := rand.Read(id); err != nil {
@@ -66,7 +66,7 @@ func (l *Lab) writeIdentity(i int) error {
 		"etc/machine-id":  hex.EncodeToString(id) + "\n",
 		"etc/hosts":       hosts.String(),
 		"etc/resolv.conf": resolver(l.Host()),
-		// Built into the kernel, and there is no list of what is: a distribution's modprobe succeeds for them.
+		// They are built into the kernel, which has no list of built-in modules here. A distribution's modprobe succeeds for them.
 		"etc/modprobe.d/lab.conf": "install tun /bin/true\ninstall ifb /bin/true\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(upper, path)), 0o755); err != nil {
@@ -94,8 +94,8 @@ func (l *Lab) writeIdentity(i int) error {
 	return nil
 }
 
-// resolver names this host, where nobody answers: the lab has no names but those in /etc/hosts, and a question is refused
-// at once instead of running into a timeout. A loopback address would make CoreDNS see itself.
+// resolver returns a resolv.conf that names this host, which has no DNS server. The lab has only the names in /etc/hosts, and a query is refused
+// immediately instead of timing out. With a loopback address, CoreDNS would detect a loop.
 func resolver(host netip.Addr) string {
 	return fmt.Sprintf("nameserver %s\noptions attempts:1 timeout:1\n", host)
 }
@@ -132,8 +132,7 @@ func (l *Lab) start(ctx context.Context, i int) error {
 	return l.runContainer(ctx, i)
 }
 
-// mountRoot lays the machine's own files over the common ones. The mount is private, or every mount that the machine
-// makes would show on the host.
+// mountRoot mounts an overlay of the machine's own files over the common ones. The mount is private; otherwise every mount of the machine would appear on the host.
 func mountRoot(lower, dir string) error {
 	root := filepath.Join(dir, "root")
 	mounted, err := mountsBelow(root)

@@ -23,7 +23,7 @@ import (
 	"yunion.io/x/ocadm/test/lab/cache"
 )
 
-// Down removes the lab and everything that it or a crashed run of it left, and looks whether nothing is left.
+// Down removes the lab and all that it or a crashed run left behind, and checks that nothing is left.
 func (l *Lab) Down(ctx context.Context) error {
 	lock, err := lockLab(ctx, l.Name, l.logf)
 	if err != nil {
@@ -34,7 +34,7 @@ func (l *Lab) Down(ctx context.Context) error {
 }
 
 func (l *Lab) remove(ctx context.Context) error {
-	// Killing a machine's first process kills all others in it, the containers' too.
+	// Killing a machine's first process kills all others in it, including those in its containers.
 	if err := emptyCgroups(ctx, l.cgroup()); err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (l *Lab) remove(ctx context.Context) error {
 	return nothing(l.Residue())
 }
 
-// nothing makes an error of what is left.
+// nothing returns an error if something is left.
 func nothing(left []string, err error) error {
 	if err == nil && len(left) > 0 {
 		err = fmt.Errorf("left of the lab:\n  %s", strings.Join(left, "\n  "))
@@ -56,7 +56,7 @@ func nothing(left []string, err error) error {
 	return err
 }
 
-// Down removes the lab of that name. It is no error that there is none.
+// Down removes the lab with that name. A missing lab is not an error.
 func Down(ctx context.Context, name string, logf cache.Logf) error {
 	if os.Geteuid() != 0 {
 		return ErrNotRoot
@@ -73,7 +73,7 @@ func Down(ctx context.Context, name string, logf cache.Logf) error {
 	return lab.Down(ctx)
 }
 
-// removeEmpty removes what a run leaves that is killed before it has written the lab's state.
+// removeEmpty removes what is left of a run that was killed before it wrote the lab's state.
 func removeEmpty(l Layout) error {
 	for _, path := range []string{l.stateFile() + ".new", l.Dir, filepath.Dir(l.Dir)} {
 		err := os.Remove(path)
@@ -84,7 +84,7 @@ func removeEmpty(l Layout) error {
 	return nil
 }
 
-// DownAll removes every lab, and leftovers whose state was lost, and looks whether nothing is left.
+// DownAll removes every lab, and leftovers whose state was lost, and checks that nothing is left.
 func DownAll(ctx context.Context, logf cache.Logf) error {
 	if os.Geteuid() != 0 {
 		return ErrNotRoot
@@ -132,7 +132,7 @@ func removeNetworks(l Layout) error {
 	return nil
 }
 
-// networkResidue lists the lab's links and network namespaces, cables before the bridge.
+// networkResidue returns the lab's links and network namespaces, with cables before the bridge.
 func networkResidue(l Layout) (links, namespaces []string, err error) {
 	all, err := netlink.LinkList()
 	if err != nil {
@@ -161,7 +161,7 @@ func networkResidue(l Layout) (links, namespaces []string, err error) {
 	return links, namespaces, nil
 }
 
-// mountsBelow lists the mounts at or below a directory, the last one first.
+// mountsBelow returns the mounts at or below a directory, the last one first.
 func mountsBelow(dir string) ([]string, error) {
 	mounts, err := readMounts()
 	if err != nil {
@@ -177,8 +177,7 @@ func mountsBelow(dir string) ([]string, error) {
 	return paths, nil
 }
 
-// removeFiles unmounts and removes the lab's directories. Nothing is removed while something is still mounted there:
-// it could be the host's.
+// removeFiles unmounts and removes the lab's directories. It removes nothing while something is mounted there, which could be the host's.
 func (l *Lab) removeFiles() error {
 	for _, dir := range []string{l.Dir, l.RunDir} {
 		mounted, err := mountsBelow(dir)
@@ -197,7 +196,7 @@ func (l *Lab) removeFiles() error {
 			return fmt.Errorf("unmounting %s: still mounted", mounted[0])
 		}
 	}
-	// The state goes last: a removal that is interrupted can be repeated.
+	// The state is removed last, so that an interrupted removal can be repeated.
 	if err := firstError(
 		func() error { return os.RemoveAll(filepath.Join(l.Dir, "nodes")) },
 		func() error { return os.RemoveAll(l.RunDir) },
@@ -206,12 +205,12 @@ func (l *Lab) removeFiles() error {
 		return fmt.Errorf("removing the lab's files: %w", err)
 	}
 	for _, parent := range []string{filepath.Dir(l.RunDir), filepath.Dir(l.Dir)} {
-		_ = os.Remove(parent) // only when this was the last lab
+		_ = os.Remove(parent) // succeeds only for the last lab
 	}
 	return nil
 }
 
-// Residue lists what there is of the lab on this host, one line each. Nothing is what Down leaves.
+// Residue lists what exists of the lab on this host, one line each. After Down the list is empty.
 func (l *Lab) Residue() ([]string, error) {
 	var left []string
 	links, namespaces, err := networkResidue(l.Layout)
@@ -249,7 +248,7 @@ func (l *Lab) Residue() ([]string, error) {
 	return left, nil
 }
 
-// residue lists what there is of any lab on this host.
+// residue lists what exists of any lab on this host.
 func residue() ([]string, error) {
 	var left []string
 	for index := range maxLabs {

@@ -21,23 +21,22 @@ import (
 	"yunion.io/x/ocadm/test/lab/debian"
 )
 
-// DefaultName is the lab of a person who has one.
+// DefaultName is the name of a lab if the user gives none.
 const DefaultName = "default"
 
-// Options say what a lab is made of.
+// Options configure a lab.
 type Options struct {
-	// Name distinguishes labs on one host; empty is DefaultName.
+	// Name distinguishes labs on one host; empty means DefaultName.
 	Name  string `json:"-"`
 	Nodes int    `json:"nodes"`
-	// Ocadm and Bundle are files of this host. They appear on every machine as /usr/local/bin/ocadm and
-	// /bundle/ocadm.bundle, always in their newest version. Their directories must be there.
+	// Ocadm and Bundle are files of this host. Every machine sees their current version as /usr/local/bin/ocadm and /bundle/ocadm.bundle. Their directories must exist.
 	Ocadm  string `json:"ocadm,omitempty"`
 	Bundle string `json:"bundle,omitempty"`
-	// Distro is the Debian release of the machines, by name; empty is Debian 12.
+	// Distro is the code name of the machines' Debian release; empty means Debian 12.
 	Distro string `json:"distro,omitempty"`
-	// Hostname is what the machines call themselves, with their number behind it; empty is "node".
+	// Hostname is the prefix of the machines' host names, followed by their number; empty means "node".
 	Hostname string `json:"hostname,omitempty"`
-	// Packages of Debian that the machines have beside the usual ones.
+	// Packages are additional Debian packages of the machines.
 	Packages []string   `json:"packages,omitempty"`
 	Logf     cache.Logf `json:"-"`
 }
@@ -47,26 +46,26 @@ type Lab struct {
 	Layout
 	state state
 	logf  cache.Logf
-	// lock is there while the lab is made.
+	// lock is held while the lab is created.
 	lock *os.File
 }
 
-// state is what cannot be worked out from the lab's name.
+// state holds what the lab's name does not determine.
 type state struct {
 	Options
 	Index int    `json:"index"`
 	Root  string `json:"root"`
-	// Complete says that all machines have booted once.
+	// Complete reports whether all machines have booted once.
 	Complete bool `json:"complete"`
 }
 
-// ErrNoLab says that there is no lab of that name.
+// ErrNoLab means that no lab has that name.
 var ErrNoLab = errors.New("no such lab")
 
-// ErrNotRoot is what a person without root is reported.
+// ErrNotRoot means that the user is not root.
 var ErrNotRoot = errors.New("the lab makes network interfaces, mounts and containers: run it as root")
 
-// Up makes the lab and boots its machines, or finds them running.
+// Up creates the lab and boots its machines, unless they are already running.
 func Up(ctx context.Context, o Options) (*Lab, error) {
 	if os.Geteuid() != 0 {
 		return nil, ErrNotRoot
@@ -114,15 +113,15 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	return lab, lab.writeState()
 }
 
-// lockLab keeps two runs from making or removing the same lab at once. Children hold the lock too: a run that is killed
-// leaves some behind, and nobody may touch the lab before they have ended.
+// lockLab prevents two runs from creating or removing the same lab at the same time. Children inherit the lock: those of a killed run must end before
+// another run may touch the lab.
 func lockLab(ctx context.Context, name string, logf cache.Logf) (*os.File, error) {
 	return cache.Lock(ctx, "/run/ocadm-lab-"+name+".lock", func() {
 		logf("waiting for another run that makes or removes the lab %q", name)
 	})
 }
 
-// reuse accepts a lab that runs as asked for. What a crash or a reboot left is worth nothing, and it says false.
+// reuse reports whether the running lab matches the options. It also returns false for what a crash or a reboot left, which is unusable.
 func (l *Lab) reuse(o Options) (bool, error) {
 	var stopped []string
 	for _, n := range l.Nodes() {
@@ -154,7 +153,7 @@ func (l *Lab) reuse(o Options) (bool, error) {
 	return true, nil
 }
 
-// Open finds a lab that an earlier Up made.
+// Open returns a lab that an earlier Up created.
 func Open(name string, logf cache.Logf) (*Lab, error) {
 	name = cmp.Or(name, DefaultName)
 	if logf == nil {
@@ -178,7 +177,7 @@ func Open(name string, logf cache.Logf) (*Lab, error) {
 	return &Lab{Layout: newLayout(name, s.Index), state: s, logf: logf}, nil
 }
 
-// reserve gives the lab the lowest free index and writes that down, before anything else is made.
+// reserve assigns the lowest free index to the lab and saves it before anything else is created.
 func reserve(ctx context.Context, o Options, root string) (*Lab, error) {
 	if err := os.MkdirAll(stateRoot(), 0o755); err != nil {
 		return nil, fmt.Errorf("creating the labs' directory: %w", err)
@@ -221,7 +220,7 @@ func (l *Lab) writeState() error {
 		return fmt.Errorf("describing the lab: %w", err)
 	}
 	tmp := l.stateFile() + ".new"
-	if err := os.WriteFile(tmp, b, 0o644); err != nil { //nolint:gosec // no secret, and other users may look
+	if err := os.WriteFile(tmp, b, 0o644); err != nil { //nolint:gosec // not secret, and other users may read it
 		return fmt.Errorf("writing the lab's state: %w", err)
 	}
 	if err := os.Rename(tmp, l.stateFile()); err != nil {
@@ -230,7 +229,7 @@ func (l *Lab) writeState() error {
 	return nil
 }
 
-// takenIndexes are those of labs that are there, and of leftovers whose state was lost.
+// takenIndexes returns the indexes of existing labs, and of leftovers whose state was lost.
 func takenIndexes() ([]int, error) {
 	files, err := filepath.Glob(filepath.Join(stateRoot(), "*", "lab.json"))
 	if err != nil {
@@ -273,10 +272,10 @@ func (l *Lab) boot(ctx context.Context) error {
 	return g.Wait()
 }
 
-// hostname is what machine i calls itself.
+// hostname returns the host name of machine i.
 func (l *Lab) hostname(i int) string { return fmt.Sprintf("%s%d", cmp.Or(l.state.Hostname, "node"), i) }
 
-// Nodes are the lab's machines, the first one first.
+// Nodes returns the lab's machines in order.
 func (l *Lab) Nodes() []*Node {
 	nodes := make([]*Node, l.state.Nodes)
 	for i := range nodes {
@@ -285,7 +284,7 @@ func (l *Lab) Nodes() []*Node {
 	return nodes
 }
 
-// Node is machine i, counted from 1.
+// Node returns machine i, counted from 1.
 func (l *Lab) Node(i int) *Node {
 	return &Node{Name: nodeName(i), Address: l.NodeAddress(i), lab: l, index: i}
 }

@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/test/lab/machine"
 )
 
-// TestMachines boots real machines. Without root it cannot; with OCADM_TEST_REQUIRE=1 that is a failure.
+// TestMachines boots real machines, which requires root. Without root it is skipped, or fails with OCADM_TEST_REQUIRE=1.
 func TestMachines(t *testing.T) {
 	if os.Geteuid() != 0 {
 		if os.Getenv("OCADM_TEST_REQUIRE") != "" {
@@ -107,7 +107,7 @@ func TestUnknownLab(t *testing.T) {
 	}
 }
 
-// ping waits for an answer that is wanted: a network that has just come up, or a loaded machine, may lose the first packets.
+// ping retries until it gets the wanted result: a network that has just come up, or a loaded machine, may lose the first packets.
 func ping(t *testing.T, from, to *machine.Node, want bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; {

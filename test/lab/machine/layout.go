@@ -19,25 +19,24 @@ const (
 	maxNodes = 20
 )
 
-// firstHost is the last part of the first machine's address.
+// firstHost is the last octet of the first machine's address.
 const firstHost = 11
 
-// networkPrefix is where all labs lie: lab i has 10.198.i.0/24. It must not be in Kubernetes' service network 10.96.0.0/12, which ends at
-// 10.111.255.255: kube-proxy drops what goes there and is no service.
+// networkPrefix is the prefix of all labs: lab i has 10.198.i.0/24. It must be outside Kubernetes' service network 10.96.0.0/12, which ends at
+// 10.111.255.255, because kube-proxy drops packets to addresses there that belong to no service.
 const networkPrefix = "10.198."
 
 var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
-// Layout is every name and address of one lab. It follows from the lab's name and index alone, so that a crashed run can
-// be cleaned up by the next one.
+// Layout holds every name and address of one lab. It depends only on the lab's name and index, so that a later run can clean up after a crashed one.
 type Layout struct {
 	Name  string
 	Index int
-	// Dir holds the lab's state and disks, RunDir what runc knows of its containers.
+	// Dir holds the lab's state and disks, RunDir runc's state of its containers.
 	Dir, RunDir string
 }
 
-// stateRoot is where labs lie on disk.
+// stateRoot returns the directory of all labs.
 func stateRoot() string {
 	return cmp.Or(os.Getenv("OCADM_LAB_DIR"), "/var/lib/ocadm-lab")
 }
@@ -50,20 +49,20 @@ func newLayout(name string, index int) Layout {
 	}
 }
 
-// Bridge is the name of the lab's bridge, and the stem of what else belongs to it.
+// Bridge returns the name of the lab's bridge, which is also the prefix of its other names.
 func (l Layout) Bridge() string { return fmt.Sprintf("ocadm-lab%d", l.Index) }
 
-// Subnet is the lab's network.
+// Subnet returns the lab's network.
 func (l Layout) Subnet() netip.Prefix {
 	return netip.MustParsePrefix(fmt.Sprintf("%s%d.0/24", networkPrefix, l.Index))
 }
 
-// Host is this machine's address on the bridge.
+// Host returns this machine's address on the bridge.
 func (l Layout) Host() netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("%s%d.1", networkPrefix, l.Index))
 }
 
-// NodeAddress is the address of machine i, counted from 1.
+// NodeAddress returns the address of machine i, counted from 1.
 func (l Layout) NodeAddress(i int) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("%s%d.%d", networkPrefix, l.Index, firstHost+i-1))
 }

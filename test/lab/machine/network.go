@@ -19,7 +19,7 @@ import (
 
 const inMachine = "eth0"
 
-// addBridge makes the lab's bridge with this machine's address, or finds it.
+// addBridge creates the lab's bridge with this machine's address, unless it exists.
 func addBridge(l Layout) error {
 	link, err := netlink.LinkByName(l.Bridge())
 	if isNoLink(err) {
@@ -45,7 +45,7 @@ func address(l Layout, ip net.IP) *netlink.Addr {
 	return &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(l.Subnet().Bits(), 32)}}
 }
 
-// addNetwork makes machine i's network namespace and connects it to the bridge.
+// addNetwork creates machine i's network namespace and connects it to the bridge.
 func addNetwork(l Layout, i int) error {
 	ns, err := newNamespace(l.netns(i))
 	if err != nil {
@@ -102,11 +102,10 @@ func firstError(steps ...func() error) error {
 	return nil
 }
 
-// newNamespace makes a named network namespace. Its thread is never given back to the Go runtime: it stays in the new
-// namespace and ends with the goroutine.
+// newNamespace creates a named network namespace. It never returns its thread to the Go runtime: the thread stays in the new namespace and ends with the goroutine.
 func newNamespace(name string) (ns netns.NsHandle, err error) {
 	err = alone(func() error {
-		if err := dropNamespace(name); err != nil { // of an interrupted run: the number of the lab is ours
+		if err := dropNamespace(name); err != nil { // left by an interrupted run: the lab's number is ours
 			return err
 		}
 		if err := shareNamespaces(); err != nil {
@@ -127,8 +126,7 @@ func newNamespace(name string) (ns netns.NsHandle, err error) {
 	return ns, nil
 }
 
-// alone does what changes the directory of names while no other lab, and no other goroutine of this one, does: the directory is mounted with the first name
-// and unmounted with the last.
+// alone calls do while no other lab or goroutine changes the directory of names, which is mounted with the first name and unmounted with the last.
 func alone(do func() error) (err error) {
 	lock, err := os.OpenFile("/run/ocadm-lab-netns.lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -141,11 +139,11 @@ func alone(do func() error) (err error) {
 	return do()
 }
 
-// namespaces is where "ip netns" keeps the names of network namespaces.
+// namespaces is the directory in which "ip netns" keeps the names of network namespaces.
 const namespaces = "/run/netns"
 
-// shareNamespaces makes the directory of names a shared mount of its own, as "ip netns" does. Otherwise the first "ip netns add" of another test would do
-// it while the lab runs, and the names of the lab would be mounted twice: one of the two is then out of reach, and the file cannot be removed.
+// shareNamespaces makes the directory of names a shared mount, as "ip netns" does. Otherwise the first "ip netns add" of another test would do that
+// while the lab runs, and the lab's names would be mounted twice. One of the two mounts would be inaccessible, and the file could not be removed.
 func shareNamespaces() error {
 	if err := os.MkdirAll(namespaces, 0o755); err != nil {
 		return err
@@ -161,7 +159,7 @@ func shareNamespaces() error {
 	return unix.Mount("", namespaces, "none", shared, "")
 }
 
-// cable does something to the lab's end of the cable of machine i.
+// cable calls do with the lab's end of the cable of machine i.
 func cable(l Layout, i int, do func(netlink.Link) error) error {
 	link, err := netlink.LinkByName(l.veth(i))
 	if err == nil {
@@ -187,14 +185,14 @@ func removeLink(name string) error {
 	return nil
 }
 
-// removeNamespace removes a named network namespace, also one whose name alone an interrupted run has left.
+// removeNamespace removes a named network namespace, or a name without a namespace that an interrupted run left.
 func removeNamespace(name string) error {
 	err := alone(func() error {
 		if err := dropNamespace(name); err != nil {
 			return err
 		}
 		if left, err := os.ReadDir(namespaces); err == nil && len(left) == 0 {
-			_ = unix.Unmount(namespaces, 0) // see shareNamespaces; another program may be adding one
+			_ = unix.Unmount(namespaces, 0) // see shareNamespaces; another program may be adding a name
 		}
 		return nil
 	})

@@ -33,18 +33,18 @@ type Node struct {
 const (
 	bootTimeout  = 2 * time.Minute
 	bootInterval = 250 * time.Millisecond
-	// hangUp is how long a command may take to end after its context did.
+	// hangUp is how long a command may run after its context has ended.
 	hangUp = 5 * time.Second
 )
 
-// Streams are what a command on a machine reads and writes. A terminal is passed on as one.
+// Streams are the standard streams of a command on a machine. A terminal is passed through.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Terminal bool
 }
 
-// runcPath finds runc also for a user whose PATH lacks the administrator's directories.
+// runcPath finds runc even if the user's PATH lacks the sbin directories.
 func runcPath() string {
 	if path, err := exec.LookPath("runc"); err == nil {
 		return path
@@ -52,7 +52,7 @@ func runcPath() string {
 	return "/usr/sbin/runc"
 }
 
-// runc is a call of the container runtime for this lab.
+// runc returns a runc command for this lab.
 func (l *Lab) runc(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, runcPath(), append([]string{"--root", l.RunDir}, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -60,7 +60,7 @@ func (l *Lab) runc(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// runQuiet runs runc and makes an error of what it printed.
+// runQuiet runs runc. An error includes runc's output.
 func (l *Lab) runQuiet(ctx context.Context, args ...string) error {
 	out, err := l.runc(ctx, args...).CombinedOutput()
 	if err != nil {
@@ -69,7 +69,7 @@ func (l *Lab) runQuiet(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// runContainer starts machine i. What its first process prints goes to console.log, as runc's own complaints do.
+// runContainer starts machine i. The output of its first process goes to console.log, as do runc's own errors.
 func (l *Lab) runContainer(ctx context.Context, i int) error {
 	path := filepath.Join(l.nodeDir(i), "console.log")
 	console, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
@@ -80,7 +80,7 @@ func (l *Lab) runContainer(ctx context.Context, i int) error {
 	cmd := l.runc(ctx, "run", "--detach", "--bundle", l.nodeDir(i), l.container(i))
 	cmd.Stdout, cmd.Stderr = console, console
 	if l.lock != nil {
-		cmd.ExtraFiles = []*os.File{l.lock} // runc does not hand it on to the machine
+		cmd.ExtraFiles = []*os.File{l.lock} // runc does not pass it to the machine
 	}
 	if err := cmd.Run(); err != nil {
 		said, _ := os.ReadFile(path)
@@ -90,19 +90,19 @@ func (l *Lab) runContainer(ctx context.Context, i int) error {
 }
 
 func (l *Lab) running(i int) bool {
-	// A machine that cannot be asked does not run.
+	// A machine whose state cannot be read does not run.
 	out, err := exec.Command(runcPath(), "--root", l.RunDir, "state", l.container(i)).Output()
 	return err == nil && bytes.Contains(out, []byte(`"status": "running"`))
 }
 
-// Exec runs a command on the machine and returns what it printed.
+// Exec runs a command on the machine and returns its output.
 func (n *Node) Exec(ctx context.Context, argv ...string) (stdout, stderr string, err error) {
 	var out, errOut bytes.Buffer
 	err = n.Run(ctx, Streams{Out: &out, Err: &errOut}, argv...)
 	return out.String(), errOut.String(), err
 }
 
-// Run runs a command on the machine with these streams. An *exec.ExitError in the error's chain has its exit status.
+// Run runs a command on the machine with these streams. If the command fails, the error wraps an *exec.ExitError with its exit status.
 func (n *Node) Run(ctx context.Context, s Streams, argv ...string) error {
 	args := []string{"exec", "--env", "HOME=/root"}
 	if s.Terminal {
@@ -120,14 +120,13 @@ func (n *Node) Run(ctx context.Context, s Streams, argv ...string) error {
 	return nil
 }
 
-// shareMounts does what systemd does when it boots a real machine and leaves out in a container: it makes all mounts shared, which
-// host agents need (mountPropagation: Bidirectional).
+// shareMounts makes all mounts shared, as host agents require (mountPropagation: Bidirectional). systemd does this when it boots a real machine, but not in a container.
 func (n *Node) shareMounts(ctx context.Context) error {
 	_, _, err := n.Exec(ctx, "mount", "--make-rshared", "/")
 	return err
 }
 
-// waitBooted waits until systemd has started everything, and returns which units failed.
+// waitBooted waits until systemd has started everything. It logs failed units.
 func (n *Node) waitBooted(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
@@ -156,18 +155,18 @@ func (n *Node) waitBooted(ctx context.Context) error {
 	}
 }
 
-// CutNetwork pulls the machine's cable.
+// CutNetwork unplugs the machine's cable.
 func (n *Node) CutNetwork() error { return cable(n.lab.Layout, n.index, netlink.LinkSetDown) }
 
-// RestoreNetwork plugs it in again.
+// RestoreNetwork plugs the cable in again.
 func (n *Node) RestoreNetwork() error { return cable(n.lab.Layout, n.index, netlink.LinkSetUp) }
 
-// PathMTU makes the network between this machine and the others drop packets of more bytes. The interface in the machine keeps its own MTU.
+// PathMTU makes the network between this machine and the others drop packets larger than mtu bytes. The machine's interface keeps its own MTU.
 func (n *Node) PathMTU(mtu int) error {
 	return cable(n.lab.Layout, n.index, func(link netlink.Link) error { return netlink.LinkSetMTU(link, mtu) })
 }
 
-// Kill ends the machine as a power failure does. Its disk stays.
+// Kill stops the machine as a power failure does. Its disk stays.
 func (n *Node) Kill(ctx context.Context) error {
 	if err := n.lab.runQuiet(ctx, "kill", n.lab.container(n.index), "KILL"); err != nil {
 		return err
@@ -178,7 +177,7 @@ func (n *Node) Kill(ctx context.Context) error {
 	return n.lab.runQuiet(ctx, "delete", "--force", n.lab.container(n.index))
 }
 
-// PowerOn starts a machine that was killed, with the disk it had. It does not wait for its boot.
+// PowerOn starts a killed machine with its old disk. It does not wait for the boot.
 func (n *Node) PowerOn(ctx context.Context) error {
 	if n.lab.running(n.index) {
 		return nil
@@ -189,7 +188,7 @@ func (n *Node) PowerOn(ctx context.Context) error {
 	return nil
 }
 
-// Start boots a machine that was killed, with the disk it had.
+// Start boots a killed machine with its old disk.
 func (n *Node) Start(ctx context.Context) error {
 	if n.lab.running(n.index) {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Processor is how much processor time everything on the machine has used since it booted. It says what the other work of the host does not change.
+// Processor returns the processor time of everything on the machine since it booted, which does not depend on other work on the host.
 func (n *Node) Processor() (time.Duration, error) {
 	dirs, err := cgroupDirs(n.lab.cgroup() + "/" + n.Name)
 	if err != nil {
@@ -38,10 +38,10 @@ func (n *Node) Processor() (time.Duration, error) {
 	return 0, fmt.Errorf("reading the processor time of %s: its control groups do not count it", n.Name)
 }
 
-// sharePeriod is over which a share of the host's processors is counted.
+// sharePeriod is the period over which the limit of processor time applies.
 const sharePeriod = 100 * time.Millisecond
 
-// Share limits the machine to so many of the host's processors, so that it is as fast while others work as it is alone. 0 takes the limit away.
+// Share limits the machine to a number of the host's processors, so that other work on the host does not change its speed. 0 removes the limit.
 func (n *Node) Share(processors float64) error {
 	dirs, err := cgroupDirs(n.lab.cgroup() + "/" + n.Name)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// bind is one directory of the host in a machine.
+// bind is a directory of the host that is mounted in a machine.
 type bind struct {
 	Source, Target string
 	Writable       bool
 }
 
-// container is what a machine's runtime configuration is made of.
+// container holds the inputs of a machine's runtime configuration.
 type container struct {
 	Hostname     string
 	NetNS        string
@@ -28,8 +28,8 @@ type container struct {
 	Binds        []bind
 }
 
-// spec describes a machine to runc: every namespace of its own, every device allowed, nothing masked, and no resource
-// limit, because a host may lack the right to set one.
+// spec returns the runc configuration of a machine: new namespaces of every kind, all devices allowed, nothing masked. It sets no resource limits,
+// because a host may lack the right to set them.
 func spec(c container) *specs.Spec {
 	return &specs.Spec{
 		Version:  "1.0.2",
@@ -71,7 +71,7 @@ func mounts(binds []bind) []specs.Mount {
 		{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777"}},
 	}
 	for _, b := range binds {
-		// Private first: what the machine mounts below must never show on the host.
+		// The mount is private first: mounts that the machine makes below must never appear on the host.
 		options := []string{"rbind", "rprivate", "ro"}
 		if b.Writable {
 			options = []string{"rbind", "rprivate", "rshared", "rw"}
@@ -83,7 +83,7 @@ func mounts(binds []bind) []specs.Mount {
 
 func mode(m os.FileMode) *os.FileMode { return &m }
 
-// capabilityNames are the kernel's, by number.
+// capabilityNames are the kernel's capabilities, by number.
 var capabilityNames = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID",
 	"CAP_SETPCAP", "CAP_LINUX_IMMUTABLE", "CAP_NET_BIND_SERVICE", "CAP_NET_BROADCAST", "CAP_NET_ADMIN", "CAP_NET_RAW",
@@ -93,8 +93,7 @@ var capabilityNames = []string{
 	"CAP_WAKE_ALARM", "CAP_BLOCK_SUSPEND", "CAP_AUDIT_READ", "CAP_PERFMON", "CAP_BPF", "CAP_CHECKPOINT_RESTORE",
 }
 
-// capabilities are those that this process may hand on. A host in a sandbox has fewer than all, and a machine must not
-// ask for more.
+// capabilities returns the capabilities that this process may pass on. A host in a sandbox has fewer, and a machine must not ask for more.
 func capabilities() []string {
 	var names []string
 	for number, name := range capabilityNames {

@@ -23,7 +23,7 @@ func TestSpec(t *testing.T) {
 			t.Errorf("no %s namespace", kind)
 		}
 	}
-	// A host in a sandbox may not set resource limits, and one would keep the machine from starting there.
+	// A sandboxed host may not set resource limits, and a limit would keep the machine from starting there.
 	if len(s.Process.Rlimits) != 0 || s.Process.OOMScoreAdj != nil || s.Linux.Seccomp != nil {
 		t.Error("the machine has limits, a score or a system call filter")
 	}
@@ -59,7 +59,7 @@ func TestLayout(t *testing.T) {
 			t.Errorf("%s: %s, want %s", c.what, c.got, c.want)
 		}
 	}
-	// The kernel takes 15 characters for an interface.
+	// The kernel limits an interface name to 15 characters.
 	last := newLayout("x", maxLabs-1)
 	for _, name := range []string{last.Bridge(), last.veth(maxNodes)} {
 		if len(name) > 15 {

@@ -19,17 +19,17 @@ import (
 	"yunion.io/x/ocadm/internal/pki"
 )
 
-// Names are the hosts that an installation with a user's defaults asks.
+// Names returns the hosts that an installation with default settings contacts.
 func Names() []string {
 	return []string{"registry.k8s.io", "ghcr.io", "docker.io", dockerHub, "index.docker.io", "registry.cn-beijing.aliyuncs.com", "github.com", "dl.k8s.io"}
 }
 
-// dockerHub is where containerd finds the images of docker.io.
+// dockerHub is the host from which containerd pulls images of docker.io.
 const dockerHub = "registry-1.docker.io"
 
-// Internet answers on the ports of the web for Names, with the images and files of its options and a certificate of its own authority.
+// Internet serves the images and files of its options for Names, on the HTTP and HTTPS ports, with a certificate of its own CA.
 type Internet struct {
-	// CA is the authority, in PEM.
+	// CA is the PEM-encoded CA certificate.
 	CA []byte
 
 	server      *Server
@@ -40,7 +40,7 @@ type Internet struct {
 	lack []string
 }
 
-// StartInternet serves on an address until Close. The names are to lead there.
+// StartInternet serves on an address until Close. Names must resolve to that address.
 func StartInternet(on netip.Addr, o Options) (*Internet, error) {
 	server, err := newServer(o)
 	if err != nil {
@@ -62,7 +62,7 @@ func StartInternet(on netip.Addr, o Options) (*Internet, error) {
 		}
 		s := &http.Server{Handler: i, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
 		i.http = append(i.http, s)
-		go func() { _ = s.Serve(l) }() // it returns when it is closed
+		go func() { _ = s.Serve(l) }() // it returns when the listener is closed
 	}
 	return i, nil
 }
@@ -88,10 +88,10 @@ func (i *Internet) Close() error {
 	return nil
 }
 
-// Connections is how many there were, whatever came of them.
+// Connections returns the number of connections, whatever their result.
 func (i *Internet) Connections() int64 { return i.connections.Load() }
 
-// Lacking are the addresses that were asked for and that are not there.
+// Lacking returns the requested addresses that do not exist.
 func (i *Internet) Lacking() []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mirror stands for the internet on a lab's bridge: a proxy behind which one host has every image and every download of an
-// installation. Images need a login. It reaches nothing else.
+// Package mirror replaces the internet on a lab's bridge: a proxy, behind which one host has every image and every download of an installation.
+// Images require a login. The proxy reaches no other host.
 package mirror
 
 import (
@@ -26,25 +26,25 @@ import (
 	"yunion.io/x/ocadm/test/lab/images"
 )
 
-// Host is the only name that the proxy knows.
+// Host is the only host that the proxy reaches.
 const Host = "mirror.example.org"
 
-// Account is a name and its password.
+// Account is a user name and a password.
 type Account struct{ User, Password string }
 
-// Options say what is served.
+// Options define what is served.
 type Options struct {
-	// Images are found as http://Host/REGISTRY/REPOSITORY:TAG.
+	// Images are available as http://Host/REGISTRY/REPOSITORY:TAG.
 	Images []images.Named
-	// Files are found at http://Host/files/NAME.
+	// Files are available at http://Host/files/NAME.
 	Files map[string]string
-	// Proxy and Registry are who may use the proxy and pull images.
+	// Proxy and Registry are the accounts for the proxy and for pulling images.
 	Proxy, Registry Account
 }
 
 // Server is a running proxy.
 type Server struct {
-	// Proxy is its address, with the account.
+	// Proxy is the URL of the proxy, including the account.
 	Proxy string
 
 	o     Options
@@ -68,11 +68,11 @@ func Start(on netip.Addr, o Options) (*Server, error) {
 	}
 	s.Proxy = fmt.Sprintf("http://%s:%s@%s", o.Proxy.User, o.Proxy.Password, l.Addr())
 	s.http = &http.Server{Handler: s, ReadHeaderTimeout: time.Minute}
-	go func() { _ = s.http.Serve(l) }() // it returns when it is closed
+	go func() { _ = s.http.Serve(l) }() // it returns when the server is closed
 	return s, nil
 }
 
-// newServer has the images of its options.
+// newServer returns a server with the images of its options, which does not listen yet.
 func newServer(o Options) (*Server, error) {
 	store := blobs{}
 	s := &Server{o: o, blobs: registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(store)), served: map[string]int64{}}
@@ -82,14 +82,14 @@ func newServer(o Options) (*Server, error) {
 // Close stops serving.
 func (s *Server) Close() error { return s.http.Close() }
 
-// Refused are the requests for other hosts.
+// Refused returns the requests for other hosts.
 func (s *Server) Refused() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.refused...)
 }
 
-// Served is how many bytes went to clients that called themselves so.
+// Served returns the number of bytes sent to clients with that user agent.
 func (s *Server) Served(client string) (n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *Server) Served(client string) (n int64) {
 	return n
 }
 
-// fill gives the registry the manifests; it finds the blobs in the store.
+// fill pushes the manifests to the registry, which finds the blobs in the store.
 func (s *Server) fill(store blobs) error {
 	direct := httptest.NewServer(s.blobs)
 	defer direct.Close()
@@ -138,7 +138,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !s.o.Proxy.is(proxy):
 		w.Header().Set("Proxy-Authenticate", "Basic")
 		http.Error(w, "who asks?", http.StatusProxyAuthRequired)
-	case r.URL.Host != Host: // also every CONNECT
+	case r.URL.Host != Host: // including every CONNECT
 		s.mu.Lock()
 		s.refused = append(s.refused, r.Method+" "+r.Host)
 		s.mu.Unlock()
@@ -160,7 +160,7 @@ func (a Account) is(r *http.Request) bool {
 	return ok && user == a.User && password == a.Password
 }
 
-// counter keeps what an answer was.
+// counter records the status and the size of a response.
 type counter struct {
 	http.ResponseWriter
 	status int
@@ -178,7 +178,7 @@ func (c *counter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// blobs are the layers and configurations of images, where they are.
+// blobs maps digests to layers and configurations of images.
 type blobs map[v1.Hash]v1.Layer
 
 func (b blobs) add(img v1.Image) error {
@@ -200,7 +200,7 @@ func (b blobs) add(img v1.Image) error {
 	return nil
 }
 
-// Get and Stat are what the registry asks of a store.
+// Get returns the contents of a blob. With Stat it implements the registry's store.
 func (b blobs) Get(_ context.Context, _ string, h v1.Hash) (io.ReadCloser, error) {
 	if l, ok := b[h]; ok {
 		return l.Compressed()

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package certificate has the types of requests for certificates.
+// Package certificate declares the types of certificate requests.
 package certificate
 
 import "errors"
 
-// Certifier gets no certificate.
+// Certifier obtains no certificate.
 type Certifier struct{}
 
-// ObtainRequest asks for a certificate.
+// ObtainRequest requests a certificate.
 type ObtainRequest struct {
 	Domains, EmailAddresses []string
 	Bundle                  bool
 	Profile, PreferredChain string
 }
 
-// RenewOptions ask for a further one.
+// RenewOptions request a renewal.
 type RenewOptions struct {
 	Bundle                  bool
 	EmailAddresses          []string
@@ -30,8 +30,8 @@ type Resource struct {
 
 var errNone = errors.New("the lab's Traefik has no ACME client")
 
-// Obtain returns an error.
+// Obtain always fails.
 func (*Certifier) Obtain(ObtainRequest) (*Resource, error) { return nil, errNone }
 
-// RenewWithOptions returns an error.
+// RenewWithOptions always fails.
 func (*Certifier) RenewWithOptions(Resource, *RenewOptions) (*Resource, error) { return nil, errNone }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lego lets Traefik's ACME provider compile without lego, whose two hundred DNS providers are a third of Traefik's code. The lab
-// gets no certificate from the internet: every call fails.
+// Package lego lets Traefik's ACME provider compile without lego, whose two hundred DNS providers are a third of Traefik's code. The lab gets no
+// certificate from the internet: every call fails.
 package lego
 
 import (
@@ -18,20 +18,20 @@ import (
 // LEDirectoryProduction is the default server.
 const LEDirectoryProduction = "https://acme-v02.api.letsencrypt.org/directory"
 
-// Config is a client's.
+// Config is the configuration of a client.
 type Config struct {
 	CADirURL, UserAgent string
 	HTTPClient          *http.Client
 	Certificate         CertificateConfig
 }
 
-// CertificateConfig is what a certificate shall be.
+// CertificateConfig configures certificates.
 type CertificateConfig struct {
 	KeyType           certcrypto.KeyType
 	DisableCommonName bool
 }
 
-// Client is never made.
+// Client is never created.
 type Client struct {
 	Certificate  *certificate.Certifier
 	Challenge    *challenge.Manager
@@ -41,12 +41,12 @@ type Client struct {
 // NewConfig returns an empty configuration.
 func NewConfig(any) *Config { return &Config{} }
 
-// NewClient returns an error.
+// NewClient always fails.
 func NewClient(*Config) (*Client, error) {
 	return nil, errors.New("the lab's Traefik has no ACME client")
 }
 
-// CreateCertPool returns an error.
+// CreateCertPool always fails.
 func CreateCertPool([]string, bool) (*x509.CertPool, error) {
 	return nil, errors.New("the lab's Traefik has no ACME client")
 }

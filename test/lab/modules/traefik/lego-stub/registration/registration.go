@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package registration has the types of accounts.
+// Package registration declares the types of accounts.
 package registration
 
 import "errors"
 
-// Registrar registers nobody.
+// Registrar registers no account.
 type Registrar struct{}
 
 // Resource is an account.
@@ -13,10 +13,10 @@ type Resource struct {
 	URI string `json:"uri,omitempty"`
 }
 
-// RegisterOptions ask for an account.
+// RegisterOptions request an account.
 type RegisterOptions struct{ TermsOfServiceAgreed bool }
 
-// RegisterEABOptions ask for an account that another one vouches for.
+// RegisterEABOptions request an account bound to an external one.
 type RegisterEABOptions struct {
 	TermsOfServiceAgreed bool
 	Kid, HmacEncoded     string
@@ -24,10 +24,10 @@ type RegisterEABOptions struct {
 
 var errNone = errors.New("the lab's Traefik has no ACME client")
 
-// Register returns an error.
+// Register always fails.
 func (*Registrar) Register(RegisterOptions) (*Resource, error) { return nil, errNone }
 
-// RegisterWithExternalAccountBinding returns an error.
+// RegisterWithExternalAccountBinding always fails.
 func (*Registrar) RegisterWithExternalAccountBinding(RegisterEABOptions) (*Resource, error) {
 	return nil, errNone
 }
