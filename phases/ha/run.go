@@ -20,7 +20,8 @@ import (
 	"yunion.io/x/ocadm/phases/vip"
 )
 
-// run makes a fault and measures it, until all is whole again. When it is cut off, it ends the fault at once; if it is killed, the node does that.
+// run injects a fault and measures it until everything has recovered. If it is interrupted, it ends the fault immediately; if it is killed, the node
+// does.
 func (t *Test) run(ctx context.Context, r workflow.Reporter, f fault) (err error) {
 	if err := t.settle(ctx, r); err != nil {
 		return err
@@ -46,7 +47,7 @@ func (t *Test) run(ctx context.Context, r workflow.Reporter, f fault) (err error
 	return nil
 }
 
-// measure asks for the API and the console from before the fault until all is whole again.
+// measure polls the API and the console from before the fault until everything has recovered.
 func (t *Test) measure(ctx context.Context, r workflow.Reporter, f fault, node string) (Outcome, error) {
 	o := Outcome{Fault: f.name, Node: node}
 	cfg, err := t.Host.REST(ctx)
@@ -87,7 +88,7 @@ func (t *Test) measure(ctx context.Context, r workflow.Reporter, f fault, node s
 	return o, nil
 }
 
-// fail makes the fault and waits for its end.
+// fail injects the fault and waits for its end.
 func (t *Test) fail(ctx context.Context, r workflow.Reporter, f fault, node string) error {
 	p := nodepod.New(name, t.Host.Config.OperatorImage(), node, f.length+podSpare, "ha", "fault", string(f.kind), "--for", f.length.String())
 	if err := t.K.Create(ctx, p); err != nil {
