@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// PhaseName is that of the phase.
+	// PhaseName is the name of the phase.
 	PhaseName = "spread-dns"
 	// patience is how long the phase waits for a node, and the pod on it, to be Ready. The join has already succeeded.
 	patience = 2 * time.Minute
