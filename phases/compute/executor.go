@@ -47,7 +47,7 @@ func executorPhase() host.Phase {
 	}
 }
 
-// foreignExecutor reports whether the machine got the service elsewhere, for example from a vendor's package.
+// foreignExecutor reports whether the machine got the service from elsewhere, for example from a vendor's package.
 func foreignExecutor(h *host.Host) bool {
 	if h.Ledger.Has(host.KindFile, executorUnit) {
 		return false
@@ -170,7 +170,7 @@ func executorAnswers(ctx context.Context, h *host.Host) error {
 	err := wait.Until(ctx, "the executor", startInterval, func(ctx context.Context) (bool, string, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, "unix", executor.DefaultSocket)
 		if err != nil {
-			return false, err.Error(), nil //nolint:nilerr // the reason to wait on
+			return false, err.Error(), nil //nolint:nilerr // the reason to keep waiting
 		}
 		return true, "", c.Close()
 	}, func(string) {})

@@ -102,7 +102,8 @@ func TestDownloadCommand(t *testing.T) {
 	if err != nil || string(got) != program {
 		t.Errorf("%q, %v", got, err)
 	}
-	// Another token is refused, and so is another server: first with its own CA, then with the cluster's CA sent before its certificate.
+	// Another token is refused, and so is another server: first one with its own CA, then one that serves the cluster's CA but has a certificate of
+	// another.
 	if out, err := shell(strings.ReplaceAll(line, joinToken, "abcdef.ffffffffffffffff")); err == nil || strings.Contains(out, "ran") {
 		t.Errorf("with a wrong token: %s", out)
 	}

@@ -115,7 +115,7 @@ func through(ctx context.Context, address string) string {
 	defer func() { _ = c.Close() }() // nothing was written that could be lost
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
-	t := tls.Client(c, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // only whether packets arrive is asked
+	t := tls.Client(c, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // only checks whether packets arrive
 	if err := t.HandshakeContext(ctx); errors.Is(err, context.DeadlineExceeded) {
 		return "connected to " + address + ", and no certificate in " + answerWait.String() + ": packets of full size do not arrive, or the kubelet is slow"
 	}

@@ -48,7 +48,7 @@ func (r *Restore) Preview(ctx context.Context) (Preview, error) {
 	if err != nil {
 		p := compare(then, contents{}, false)
 		p.Unknown = err.Error()
-		return p, nil //nolint:nilerr // the preview says that it is not known
+		return p, nil //nolint:nilerr // the preview reports that it is unknown
 	}
 	return compare(then, now, true), nil
 }

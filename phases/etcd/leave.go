@@ -21,7 +21,7 @@ const leaveTimeout = 8 * time.Second
 func MayLeave(ctx context.Context, h *host.Host) error {
 	m, err := kubernetes.OwnEtcd(h)
 	if err != nil {
-		return nil //nolint:nilerr // no control-plane node
+		return nil //nolint:nilerr // not a control-plane node
 	}
 	for _, ask := range []func(context.Context, *host.Host) ([]etcd.Observed, error){cluster, kubernetes.ObserveOwnEtcd} {
 		asking, cancel := context.WithTimeout(ctx, leaveTimeout)

@@ -144,7 +144,7 @@ type console struct {
 func newConsole(address string) *console {
 	return &console{url: "https://" + net.JoinHostPort(strings.Trim(address, "[]"), "443") + "/",
 		via: &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}} //nolint:gosec // only whether it answers is measured, and nothing is sent
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}} //nolint:gosec // measures only whether it answers, and sends nothing
 }
 
 func (c *console) ask(ctx context.Context, _ int) bool {

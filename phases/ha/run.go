@@ -113,7 +113,7 @@ func (t *Test) whole(ctx context.Context, r workflow.Reporter) error {
 			return false, "", err
 		}
 		if survives(s) != nil {
-			return false, fmt.Sprint(s.Problems), nil //nolint:nilerr // it is what is waited for
+			return false, fmt.Sprint(s.Problems), nil //nolint:nilerr // the condition to wait for
 		}
 		return t.Console == "" || newConsole(t.Console).answers(ctx), "the console at " + t.Console + " does not answer", nil
 	}, func(why string) { r.Waiting("the control plane", why) })

@@ -148,7 +148,7 @@ func named(ctx context.Context, n corev1.Node, port int, name string) bool {
 	if has := kube.InternalIPs(&n); len(has) > 0 {
 		at = net.JoinHostPort(has[0], strconv.Itoa(port))
 	}
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // only the names are wanted; the step that waits for the endpoint verifies it
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // only reads the names; the step that waits for the endpoint verifies it
 	conn, err := d.DialContext(ctx, "tcp", at)
 	if err != nil {
 		return errors.Is(err, syscall.ECONNREFUSED)

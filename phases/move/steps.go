@@ -263,7 +263,7 @@ func (m *Move) oldPods(ctx context.Context) ([]corev1.Pod, error) {
 }
 
 // isOld reports whether a pod was started with the former address. If begin could not record those pods, they are the ones started by a kubelet
-// without the new address, by the same clock.
+// without the new address. Its clock is this machine's.
 func (m *Move) isOld(p *corev1.Pod) bool {
 	if len(m.Pods) > 0 {
 		return slices.Contains(m.Pods, p.UID)

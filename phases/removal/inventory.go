@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package removal removes a node from the cluster whose machine is lost or will be reset later: its etcd member, its place in the VRRP group, its
+// Package removal removes from the cluster a node whose machine is lost or will be reset later: its etcd member, its place in the VRRP group, its
 // Node and pods and, on request, the volumes that are lost with it. It runs on another control-plane node.
 package removal
 

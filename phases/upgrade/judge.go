@@ -22,7 +22,7 @@ type Target struct {
 	// Source is "bundle", "depot" or "internet"; Name describes it in a sentence.
 	Source string `json:"source"`
 	Name   string `json:"name"`
-	// Versions are those of the other components in a bundle, by name.
+	// Versions holds the versions of the other components in a bundle, by name.
 	Versions map[string]string `json:"versions,omitempty"`
 }
 

@@ -116,7 +116,7 @@ func statusOf(ctx context.Context, n corev1.Node, members []etcd.Listed, holder 
 func answering(ctx context.Context, address string, port int) string {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // only who answers is wanted, as evidence
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // only reads who answers, as evidence
 	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 	if err != nil {
 		return ""

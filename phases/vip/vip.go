@@ -147,7 +147,7 @@ func StorePhase(after ...string) host.Phase {
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			k, err := h.Kube(ctx)
 			if err != nil {
-				return false, nil //nolint:nilerr // the phase runs, and says why
+				return false, nil //nolint:nilerr // the phase runs and reports why
 			}
 			_, found, err := Load(ctx, k)
 			return found && err == nil, nil
@@ -228,7 +228,7 @@ func JoinPhase(after ...string) host.Phase {
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			k, err := h.Kube(ctx)
 			if err != nil {
-				return false, nil //nolint:nilerr // the phase runs, and says why
+				return false, nil //nolint:nilerr // the phase runs and reports why
 			}
 			s, found, err := Load(ctx, k)
 			if err != nil || !found {
