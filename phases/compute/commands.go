@@ -54,8 +54,7 @@ func commandsPhase() host.Phase {
 // switchUnits are the systemd services that run Open vSwitch on the various distributions.
 var switchUnits = []string{"openvswitch-switch.service", "openvswitch.service", "ovs-vswitchd.service", "ovsdb-server.service"}
 
-// SwitchService returns a finding if the distribution's Open vSwitch runs or is enabled at boot: two switches cannot share the kernel module and
-// /var/run/openvswitch.
+// SwitchService returns a finding if the distribution's Open vSwitch runs or is enabled at boot: two switches cannot share the kernel module and /var/run/openvswitch.
 func SwitchService(ctx context.Context, h *host.Host) []finding.Finding {
 	var found []string
 	for _, u := range switchUnits {

@@ -19,8 +19,7 @@ import (
 // kindSwitch is the kernel's kind of Open vSwitch links: the bridges that the host agent creates, and the data path itself.
 const kindSwitch = "openvswitch"
 
-// networks returns the networks that the host agent will use, and their source: --host-networks (checked by Validate), else host.conf, else the
-// default route.
+// networks returns the networks that the host agent will use, and their source: --host-networks (checked by Validate), else host.conf, else the default route.
 func networks(h *host.Host) (list []config.HostNetwork, named string) {
 	if n := h.Config.Node.HostNetworks; len(n) > 0 {
 		return parsed(n), "--host-networks"

@@ -37,8 +37,7 @@ type Config struct {
 type Cluster struct {
 	KubernetesVersion    string `json:"kubernetesVersion"`    // --kubernetes-version; the linked minor version or the one before
 	ControlPlaneEndpoint string `json:"controlPlaneEndpoint"` // --control-plane-endpoint host[:port]; default advertiseAddress:bindPort
-	// VirtualAddress is held by one of the control-plane nodes; keepalived moves it. The endpoint is this address or resolves to it.
-	// --high-availability-vip
+	// VirtualAddress is held by one of the control-plane nodes; keepalived moves it. The endpoint is this address or resolves to it. --high-availability-vip
 	VirtualAddress            string        `json:"highAvailabilityVIP"`
 	PodNetworkCIDR            string        `json:"podNetworkCIDR"`            // --pod-network-cidr
 	ServiceCIDR               string        `json:"serviceCIDR"`               // --service-cidr
@@ -150,8 +149,7 @@ type Cloud struct {
 	Wait                      bool   `json:"wait"`
 	// StorageClass is the class of the cloud's volumes; empty: DefaultStorageClass. --storage-class
 	StorageClass string `json:"storageClass"`
-	// IngressClass is the class of the web console's ingress; None: ports 80 and 443 of controller nodes; empty: the cluster's default class.
-	// --ingress-class
+	// IngressClass is the class of the web console's ingress; None: ports 80 and 443 of controller nodes; empty: the cluster's default class. --ingress-class
 	IngressClass string `json:"ingressClass"`
 	// ControllerNodes lists the nodes that get the role controller in an existing cluster. --controller-nodes
 	ControllerNodes []string `json:"controllerNodes"`

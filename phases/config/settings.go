@@ -28,8 +28,7 @@ const (
 	ForInstall
 )
 
-// Setting describes one setting: its key in the configuration file, its flag and its help text. Its environment variable is OCADM_ and the flag in
-// capitals.
+// Setting describes one setting: its key in the configuration file, its flag and its help text. Its environment variable is OCADM_ and the flag in capitals.
 type Setting struct {
 	Key, Flag string
 	// Was is the former name of the flag, which is still accepted.
@@ -230,8 +229,7 @@ func operatorSettings() []Setting {
 	}
 }
 
-// Field returns a pointer to the field of c that holds the setting with the given key. It panics if there is no such field: a test compares the table
-// with the type.
+// Field returns a pointer to the field of c that holds the setting with the given key. It panics if there is no such field: a test compares the table with the type.
 func Field(c *Config, key string) any {
 	v := reflect.ValueOf(c).Elem()
 	for part := range strings.SplitSeq(key, ".") {

@@ -51,8 +51,7 @@ func certificatePhase() host.Phase {
 	})
 }
 
-// Rename gives the depot the names in the API server's current certificate: in its own certificate and in those that its pod renews. The pod
-// restarts.
+// Rename gives the depot the names in the API server's current certificate: in its own certificate and in those that its pod renews. The pod restarts.
 func Rename(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if !Has(h) {
 		return nil

@@ -26,8 +26,7 @@ func Wanted(c *config.Config) bool {
 	return c.Node.Bundle == "" && c.Node.Depot != config.None && len(node.DepotAddresses(c)) > 0
 }
 
-// Connect asks the cluster's depot what it has for this machine. A joining machine authenticates with its token or its discovery file, a node with
-// its certificate.
+// Connect asks the cluster's depot what it has for this machine. A joining machine authenticates with its token or its discovery file, a node with its certificate.
 func Connect(ctx context.Context, h *host.Host) (*depot.Remote, error) {
 	m, err := kubernetes.MemberOf(ctx, h)
 	if err != nil {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package depot makes a control-plane node the source of images and programs for the other nodes: it fills the store and writes the static pod that
-// serves it.
+// Package depot makes a control-plane node the source of images and programs for the other nodes: it fills the store and writes the static pod that serves it.
 package depot
 
 import (

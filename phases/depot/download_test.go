@@ -63,8 +63,7 @@ func serveDepot(t *testing.T, h *host.Host) string {
 	return l.Addr().String()
 }
 
-// The command for machines without ocadm, run by a shell, downloads this program and runs it. A server with another CA gets no token, and its
-// response is not run.
+// The command for machines without ocadm, run by a shell, downloads this program and runs it. A server with another CA gets no token, and its response is not run.
 func TestDownloadCommand(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip(err)
@@ -102,8 +101,7 @@ func TestDownloadCommand(t *testing.T) {
 	if err != nil || string(got) != program {
 		t.Errorf("%q, %v", got, err)
 	}
-	// Another token is refused, and so is another server: first one with its own CA, then one that serves the cluster's CA but has a certificate of
-	// another.
+	// Another token is refused, and so is another server: first one with its own CA, then one that serves the cluster's CA but has a certificate of another.
 	if out, err := shell(strings.ReplaceAll(line, joinToken, "abcdef.ffffffffffffffff")); err == nil || strings.Contains(out, "ran") {
 		t.Errorf("with a wrong token: %s", out)
 	}

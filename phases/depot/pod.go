@@ -28,13 +28,11 @@ const (
 	pkiDir       = "/etc/kubernetes/pki"
 	authority    = pkiDir + "/ca.crt"
 	authorityKey = pkiDir + "/ca.key"
-	// nodeCertificates holds the files that the node's kubeconfig refers to. The depot authenticates with them to the depots of other control-plane
-	// nodes.
+	// nodeCertificates holds the files that the node's kubeconfig refers to. The depot authenticates with them to the depots of other control-plane nodes.
 	nodeCertificates = "/var/lib/kubelet/pki"
 )
 
-// manifest returns the static pod, preceded by the credentials for registries. If the CA key is not on this machine, no container renews the
-// certificate.
+// manifest returns the static pod, preceded by the credentials for registries. If the CA key is not on this machine, no container renews the certificate.
 func manifest(h *host.Host) (files host.FileSet, _ error) {
 	p := pod(h.Config.OperatorImage(), certificateNames(h), h.Files.Exists(authorityKey))
 	if !h.Config.Node.Offline {
@@ -49,8 +47,7 @@ func manifest(h *host.Host) (files host.FileSet, _ error) {
 // container after it is replaced. Package owned removes it.
 const CredentialsFile = pkiDir + "/ocadm-depot/registry.json"
 
-// authorityFiles are the files in which distributions keep the machine's CA certificates, as in Go's crypto/x509. The directory is mounted, because
-// the file is replaced.
+// authorityFiles are the files in which distributions keep the machine's CA certificates, as in Go's crypto/x509. The directory is mounted, because the file is replaced.
 var authorityFiles = []string{
 	"/etc/ssl/certs/ca-certificates.crt",                // Debian, Ubuntu, Arch
 	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // Red Hat, openEuler

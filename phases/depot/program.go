@@ -128,8 +128,7 @@ func programImages(h *host.Host) []string {
 	return []string{h.Config.OperatorImage()}
 }
 
-// root returns the root that stores a program as a file and under the names of images. Each architecture has its own root: the depot serves their
-// images as one.
+// root returns the root that stores a program as a file and under the names of images. Each architecture has its own root: the depot serves their images as one.
 func (p program) root(h *host.Host, images []string) root {
 	name, file := programName(h, p.arch), path.Join("linux", p.arch, ProgramPath)
 	return root{name,

@@ -103,8 +103,7 @@ func TestProgramsOfTheBundle(t *testing.T) {
 	}
 }
 
-// A served bundle for two architectures also gives the depot ocadm for both. A program of another version stays a file, and a second run has nothing
-// to do.
+// A served bundle for two architectures also gives the depot ocadm for both. A program of another version stays a file, and a second run has nothing to do.
 func TestProgramsOfAServedBundle(t *testing.T) {
 	other, elfMachine := otherMachine()
 	for _, v := range []string{version.Version, "v9"} {

@@ -76,8 +76,7 @@ func containerLog(files host.Files, pod, container string) []string {
 	return lines[max(0, len(lines)-staticLines):]
 }
 
-// certificates returns the certificates that kubeadm made, and the kubelet's own. Those inside kubeconfig files are left out; kubeadm renews them
-// together with these.
+// certificates returns the certificates that kubeadm made, and the kubelet's own. Those inside kubeconfig files are left out; kubeadm renews them together with these.
 func certificates(files host.Files) []why.Certificate {
 	var out []why.Certificate
 	for _, pattern := range []string{"/etc/kubernetes/pki/*.crt", "/etc/kubernetes/pki/etcd/*.crt", "/var/lib/kubelet/pki/kubelet-client-current.pem"} {

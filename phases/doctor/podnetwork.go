@@ -66,8 +66,7 @@ func podNetwork(ctx context.Context, h *host.Host) []why.Tunnel {
 }
 
 // Unreached returns a warning if packets of the pod network do not reach other nodes and come back. It returns nil if they do, if flannel creates no
-// routes in 20 seconds, or if flannel is not the pod network. It does not ask the cluster which nodes run. It calls waiting while there are no routes
-// yet.
+// routes in 20 seconds, or if flannel is not the pod network. It does not ask the cluster which nodes run. It calls waiting while there are no routes yet.
 func Unreached(ctx context.Context, h *host.Host, waiting func(why string)) error {
 	limited, cancel := context.WithTimeout(ctx, routesWithin)
 	defer cancel()
@@ -90,8 +89,7 @@ func Unreached(ctx context.Context, h *host.Host, waiting func(why string)) erro
 		"let UDP 8472 through between this node and the others, both ways; then: ocadm why").With(evidence...)
 }
 
-// otherCNI reports whether a container network is configured here although flannel does not run: it may be the pod network, or belong to a program
-// such as podman.
+// otherCNI reports whether a container network is configured here although flannel does not run: it may be the pod network, or belong to a program such as podman.
 func otherCNI(files host.Files) bool {
 	flannel, err := files.Glob(flannelLogs)
 	return err == nil && len(flannel) == 0 && !files.Exists(owned.Conflist) && len(owned.CNIConfigs(files)) > 0

@@ -46,8 +46,7 @@ var stopping = map[string]func(inputs map[string]string) (command, back string){
 // stopStep is the name of the step of these commands that stops the control plane.
 const stopStep = "stop"
 
-// unfinished returns the last command that stopped the control plane and did not finish. It reads the journal, because the commands write their own
-// records later.
+// unfinished returns the last command that stopped the control plane and did not finish. It reads the journal, because the commands write their own records later.
 func unfinished(h *host.Host) *why.Unfinished {
 	journal := workflow.NewJournal(h.Files.Path(host.JournalFile))
 	var out *why.Unfinished

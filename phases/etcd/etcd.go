@@ -299,8 +299,7 @@ func known(ctx context.Context, h *host.Host, m kubernetes.EtcdMember) (addresse
 	return addresses, kubernetes.EndpointIsHere(h)
 }
 
-// endpointTries is the number of attempts to ask the cluster: a load balancer that only checks ports sends one request in three to an API server
-// without etcd.
+// endpointTries is the number of attempts to ask the cluster: a load balancer that only checks ports sends one request in three to an API server without etcd.
 const endpointTries = 3
 
 // running returns those addresses at which an API server or etcd listens. It assumes that all API servers of a cluster use the same port.

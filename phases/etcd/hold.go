@@ -116,8 +116,7 @@ func holdAll(ctx context.Context, c keys, rep workflow.Reporter) (held int, err 
 	return held, nil
 }
 
-// pauseCloud pauses a cloud as ocadm cluster stop does, so that ocadm cluster start resumes it. An operation that an annotation requests is not
-// started.
+// pauseCloud pauses a cloud as ocadm cluster stop does, so that ocadm cluster start resumes it. An operation that an annotation requests is not started.
 func pauseCloud(raw []byte) (edit, error) {
 	o, m, err := fields(raw)
 	if err != nil {

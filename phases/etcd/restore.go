@@ -119,8 +119,7 @@ func PlanRestore(ctx context.Context, h *host.Host, file string, own, alone bool
 	return r, nil
 }
 
-// noneRuns returns the other control-plane nodes if none of them answers. It returns a finding if one does and, without alone, if the list is
-// incomplete.
+// noneRuns returns the other control-plane nodes if none of them answers. It returns a finding if one does and, without alone, if the list is incomplete.
 func noneRuns(ctx context.Context, h *host.Host, m kubernetes.EtcdMember, alone bool) (silent []string, err error) {
 	others, sure := known(ctx, h, m)
 	u, err := url.Parse(m.ClientURL)

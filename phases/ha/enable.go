@@ -25,8 +25,7 @@ import (
 	"yunion.io/x/ocadm/phases/vip"
 )
 
-// BeginEnable plans how to give this machine's cluster an endpoint of its own: a virtual address, the endpoint of a load balancer, or both. It
-// changes nothing.
+// BeginEnable plans how to give this machine's cluster an endpoint of its own: a virtual address, the endpoint of a load balancer, or both. It changes nothing.
 func BeginEnable(ctx context.Context, h *host.Host, address, endpoint string) (*move.Move, error) {
 	if _, err := kubernetes.OwnEtcd(h); err != nil {
 		return nil, err
@@ -76,8 +75,7 @@ func names(h *host.Host) []string {
 	return slices.Compact(out)
 }
 
-// EnableSteps give a cluster with one control-plane node an endpoint other than the address of that node. Existing clients continue with the former
-// address.
+// EnableSteps give a cluster with one control-plane node an endpoint other than the address of that node. Existing clients continue with the former address.
 func EnableSteps() []move.Step {
 	certificates := []string{kubernetes.APIServerCertificate}
 	return []move.Step{

@@ -20,8 +20,7 @@ import (
 	"yunion.io/x/ocadm/phases/vip"
 )
 
-// run injects a fault and measures it until everything has recovered. If it is interrupted, it ends the fault immediately; if it is killed, the node
-// does.
+// run injects a fault and measures it until everything has recovered. If it is interrupted, it ends the fault immediately; if it is killed, the node does.
 func (t *Test) run(ctx context.Context, r workflow.Reporter, f fault) (err error) {
 	if err := t.settle(ctx, r); err != nil {
 		return err

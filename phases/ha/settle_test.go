@@ -22,8 +22,7 @@ func pod(name string, ready corev1.ConditionStatus) corev1.Pod {
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}}}
 }
 
-// A fault starts when the pods that an earlier one disturbed are ready again. Pods that were not ready before the test, or never become ready, do not
-// block it.
+// A fault starts when the pods that an earlier one disturbed are ready again. Pods that were not ready before the test, or never become ready, do not block it.
 func TestSettle(t *testing.T) {
 	for _, tt := range []struct {
 		name string

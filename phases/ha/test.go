@@ -46,8 +46,7 @@ const (
 	faultTimeout = settleTimeout + cutFor + podSpare + wholeTimeout + 2*time.Minute
 	interval     = time.Second
 	namespace    = nodepod.Namespace
-	// name is the name of the objects that a test creates in the cluster while it runs: the pod that injects a fault, and the ConfigMap for test
-	// writes.
+	// name is the name of the objects that a test creates in the cluster while it runs: the pod that injects a fault, and the ConfigMap for test writes.
 	name = "ocadm-ha-test"
 	// podSpare is how much longer than its fault the pod may live. A node that is cut off reports its end late.
 	podSpare     = 2 * time.Minute

@@ -25,8 +25,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// podServer is an API server with nothing but pods. A deleted pod is replaced immediately, like that of a DaemonSet; the clock of its node was set
-// back.
+// podServer is an API server with nothing but pods. A deleted pod is replaced immediately, like that of a DaemonSet; the clock of its node was set back.
 type podServer struct {
 	mu      sync.Mutex
 	pods    []corev1.Pod
@@ -127,8 +126,7 @@ func TestPodsOfALostAddress(t *testing.T) {
 	}
 }
 
-// A control-plane node whose etcd does not answer is not moved in place: it gets its lost address back, on the interface and in the network of the
-// new one.
+// A control-plane node whose etcd does not answer is not moved in place: it gets its lost address back, on the interface and in the network of the new one.
 func TestLostAddressIsGivenBack(t *testing.T) {
 	const command = "ip address add 10.0.0.7/23 dev eth1"
 	for name, c := range map[string]struct {

@@ -44,8 +44,7 @@ type Move struct {
 	record
 }
 
-// Endpoint returns a move of the cluster's endpoint from the address of its only control-plane node to another address or a name. The node keeps its
-// own.
+// Endpoint returns a move of the cluster's endpoint from the address of its only control-plane node to another address or a name. The node keeps its own.
 func Endpoint(h *host.Host, from, to string, port int) *Move {
 	return &Move{Host: h, ControlPlane: true, port: port, record: record{From: from, To: to}}
 }
@@ -59,8 +58,7 @@ func (m *Move) named() (from, to string) {
 	return net.JoinHostPort(m.From, port), net.JoinHostPort(m.To, port)
 }
 
-// Kubeconfigs returns the new content of the files on this control-plane node that hold the former endpoint: administrators' kubeconfigs and
-// kubeadm's configuration.
+// Kubeconfigs returns the new content of the files on this control-plane node that hold the former endpoint: administrators' kubeconfigs and kubeadm's configuration.
 func (m *Move) Kubeconfigs() host.FileSet {
 	from, to := m.named()
 	var out host.FileSet

@@ -361,8 +361,7 @@ func TestMoveClouds(t *testing.T) {
 	}
 }
 
-// A move that stops half-way reports how to continue and how to go back. Nothing is added if it has not begun, if a finding explains the error, or if
-// it was interrupted.
+// A move that stops half-way reports how to continue and how to go back. Nothing is added if it has not begun, if a finding explains the error, or if it was interrupted.
 func TestExplain(t *testing.T) {
 	failed := errors.New("giving up after 5m0s, still waiting for etcd")
 	other := finding.New("OCA-3010", "x", "", "y")

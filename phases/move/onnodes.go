@@ -115,8 +115,7 @@ func onNodesStep(p Part, short string, done func(context.Context, *Move, corev1.
 	})
 }
 
-// onNode does a part here, or through a pod that enters the root of another control-plane node. It repeats a part that an earlier run left
-// unfinished.
+// onNode does a part here, or through a pod that enters the root of another control-plane node. It repeats a part that an earlier run left unfinished.
 func (m *Move) onNode(ctx context.Context, r workflow.Reporter, p Part, node string) error {
 	if node == m.Host.Config.Node.Name {
 		return p.do(ctx, m.Host, r, m.From, m.To)

@@ -106,8 +106,7 @@ func install(before func(context.Context, *host.Host, client.WithWatch, bool) (k
 	})
 }
 
-// nodeCertificates returns the ConfigMap in which the operator records the certificates of control-plane nodes. Without it, the operator ignores
-// them.
+// nodeCertificates returns the ConfigMap in which the operator records the certificates of control-plane nodes. Without it, the operator ignores them.
 func nodeCertificates(namespace string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",

@@ -119,8 +119,7 @@ func managed(ctx context.Context, c client.Client) ([]string, error) {
 	return all(out), nil
 }
 
-// candidates returns all objects that an installation may have created, except namespaces: workloads first, the definition last. kept are those that
-// hold data.
+// candidates returns all objects that an installation may have created, except namespaces: workloads first, the definition last. kept are those that hold data.
 func candidates(namespaces []string) (made, kept []*unstructured.Unstructured, err error) {
 	objs, err := Objects("none", namespaces...)
 	if err != nil {

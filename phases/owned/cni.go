@@ -45,8 +45,7 @@ func cniCandidates(h *host.Host) []string {
 		func(p string) bool { return !h.Files.Exists(p) })
 }
 
-// cached is the part of libcni's cache of a container's network that identifies the container. Source: containernetworking/cni libcni/api.go
-// (cachedInfo).
+// cached is the part of libcni's cache of a container's network that identifies the container. Source: containernetworking/cni libcni/api.go (cachedInfo).
 type cached struct {
 	ContainerID string      `json:"containerId"`
 	Args        [][2]string `json:"cniArgs"`

@@ -324,8 +324,7 @@ func Mounts(h *host.Host) ([]string, error) {
 const ImagesDir = "/opt/cloud/workspace/data/glance"
 
 // volumesOnNode returns the mounts at ImagesDir that a killed pod left behind: mounts of a directory that a provisioner named after a volume, or of
-// anything that the kubelet has also mounted for a pod, as with volumes that are their own file system. A disk that a person mounted there does not
-// count.
+// anything that the kubelet has also mounted for a pod, as with volumes that are their own file system. A disk that a person mounted there does not count.
 func volumesOnNode(h *host.Host) ([]string, error) {
 	raw, err := h.Files.ReadFile("/proc/self/mountinfo")
 	if errors.Is(err, fs.ErrNotExist) && h.Files.Root != "" {

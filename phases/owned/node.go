@@ -147,9 +147,8 @@ func Forget(h *host.Host) error {
 	return nil
 }
 
-// theirs reports whether a path must not be removed with the node: it existed before, or undoing the ledger restores it. If the ledger lists a
-// Kubernetes file as changed, and it did not exist before the node, then kubeadm made it, which records nothing: "ocadm move" and "ocadm ha enable"
-// change such files later.
+// theirs reports whether a path must not be removed with the node: it existed before, or undoing the ledger restores it. If the ledger lists a Kubernetes file
+// as changed, and it did not exist before the node, then kubeadm made it, which records nothing: "ocadm move" and "ocadm ha enable" change such files later.
 func theirs(h *host.Host, name string) bool {
 	for _, k := range []host.Kind{host.KindFile, host.KindDir} {
 		e, ok := h.Ledger.Get(k, name)

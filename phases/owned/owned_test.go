@@ -30,8 +30,7 @@ func (r *reporter) Changed(format string, args ...any) {
 	r.said = append(r.said, fmt.Sprintf(format, args...))
 }
 
-// machine returns a directory that stands in for a machine, with these files. firstRelease gives it a ledger of ocadm's first release, without an
-// entry for the node.
+// machine returns a directory that stands in for a machine, with these files. firstRelease gives it a ledger of ocadm's first release, without an entry for the node.
 func machine(t *testing.T, role string, firstRelease bool, files ...string) (*host.Host, *host.Recorder) {
 	t.Helper()
 	root := t.TempDir()
@@ -311,8 +310,7 @@ func TestLinkedDirectoryIsEmptied(t *testing.T) {
 	}
 }
 
-// After an unfinished reset, the machine may become another kind of node. If a control plane passed for a worker, the next reset would leave its keys
-// and its etcd.
+// After an unfinished reset, the machine may become another kind of node. If a control plane passed for a worker, the next reset would leave its keys and its etcd.
 func TestRoleAfterAResetThatDidNotEnd(t *testing.T) {
 	h, _ := machine(t, worker, false)
 	if err := Note(h, false); err != nil {

@@ -182,8 +182,7 @@ func Evictions(ctx context.Context, k client.Client, node string) (lines []strin
 	return lines, err
 }
 
-// Drain keeps new pods from a node and evicts those that can run elsewhere, as far as disruption budgets allow. otherwise is the alternative to
-// suggest if they do not.
+// Drain keeps new pods from a node and evicts those that can run elsewhere, as far as disruption budgets allow. otherwise is the alternative to suggest if they do not.
 func Drain(ctx context.Context, k client.Client, node, otherwise string, r workflow.Reporter) error {
 	if err := kube.Cordon(ctx, k, node, kube.FieldManager); err != nil {
 		return err
@@ -283,8 +282,7 @@ func nodeStep() Step {
 	})
 }
 
-// podsStep removes the pods that the cluster still lists as running there. It runs after the Node is gone, because DaemonSet pods would be created
-// again.
+// podsStep removes the pods that the cluster still lists as running there. It runs after the Node is gone, because DaemonSet pods would be created again.
 func podsStep() Step {
 	return Step{
 		Name: "pods", Short: "Remove the records of the pods that were on the node", Timeout: time.Minute,

@@ -48,8 +48,7 @@ func volumesStep() Step {
 	})
 }
 
-// deleteVolume deletes the claim, the pods that wait for it and would keep it in place, and the volume, because its provisioner cannot reach the
-// disk.
+// deleteVolume deletes the claim, the pods that wait for it and would keep it in place, and the volume, because its provisioner cannot reach the disk.
 func deleteVolume(ctx context.Context, k client.WithWatch, v Volume, r workflow.Reporter) error {
 	if v.Claim != "" {
 		if err := deleteClaim(ctx, k, v, r); err != nil {

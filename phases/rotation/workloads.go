@@ -108,8 +108,7 @@ func podsStep(stage Stage) Step {
 		Run: func(ctx context.Context, n *Rotation, r workflow.Reporter) error { return n.restart(ctx, r, stage) }}
 }
 
-// oldPods returns the pods that use the API and were created before every namespace had the CAs of a stage; until then, it returns all that use the
-// API.
+// oldPods returns the pods that use the API and were created before every namespace had the CAs of a stage; until then, it returns all that use the API.
 func (n *Rotation) oldPods(ctx context.Context, c client.Reader, stage Stage) ([]corev1.Pod, error) {
 	at := time.Now()
 	if n.Record != nil && !n.Record.Published[stage].IsZero() {
@@ -219,8 +218,7 @@ func replaceAll(ctx context.Context, c client.Client, r workflow.Reporter, pods 
 	return refused
 }
 
-// replace restarts the owner of a pod once; a refused restart is tried again. It leaves pods of a Job to end, and pods without a controller to the
-// user.
+// replace restarts the owner of a pod once; a refused restart is tried again. It leaves pods of a Job to end, and pods without a controller to the user.
 func replace(ctx context.Context, c client.Client, r workflow.Reporter, p *corev1.Pod, mark string, done map[string]bool) error {
 	owner := metav1.GetControllerOf(p)
 	if p.DeletionTimestamp != nil || owner == nil || owner.Kind == "Job" {

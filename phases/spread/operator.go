@@ -18,8 +18,7 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// operators is the number of replicas of the operator in a cluster with several control-plane nodes. One holds the lease and works, the other waits
-// for it.
+// operators is the number of replicas of the operator in a cluster with several control-plane nodes. One holds the lease and works, the other waits for it.
 const operators = 2
 
 func operatorKey() client.ObjectKey {

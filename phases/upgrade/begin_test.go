@@ -95,8 +95,7 @@ func TestBeginAnother(t *testing.T) {
 	}
 }
 
-// The cluster has moved on while an upgrade was unfinished. The kept files stay, the manifests of the earlier version are removed, and a failure
-// returns to it.
+// The cluster has moved on while an upgrade was unfinished. The kept files stay, the manifests of the earlier version are removed, and a failure returns to it.
 func TestMoveOn(t *testing.T) {
 	const newer = "v1.36.4"
 	for name, c := range map[string]struct {

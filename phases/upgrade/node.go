@@ -300,8 +300,7 @@ func addonsStep() Step {
 	}
 }
 
-// planesBehind returns the control-plane nodes whose API server has another version. The record of this node's API server follows its restart a
-// moment later.
+// planesBehind returns the control-plane nodes whose API server has another version. The record of this node's API server follows its restart a moment later.
 func planesBehind(ctx context.Context, u *Upgrade) (behind []string, _ error) {
 	limited, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

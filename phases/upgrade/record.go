@@ -23,8 +23,7 @@ type Record struct {
 	First bool `json:"first,omitempty"`
 	// Snapshot is the file with the etcd snapshot from before.
 	Snapshot string `json:"snapshot,omitempty"`
-	// Committed is set when this node's whole control plane is new and healthy, and on a worker before its software is replaced. From then on there
-	// is no rollback.
+	// Committed is set when this node's whole control plane is new and healthy, and on a worker before its software is replaced. From then on there is no rollback.
 	Committed bool `json:"committed,omitempty"`
 	// Cordoned is set if this command cordoned the node, and so must uncordon it.
 	Cordoned bool `json:"cordoned,omitempty"`

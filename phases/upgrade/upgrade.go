@@ -77,8 +77,7 @@ func (u *Upgrade) OnFailure() workflow.OnFailure {
 
 var notFirst = workflow.SkipIf("only the first control-plane node does that", func(u *Upgrade) bool { return !u.Record.First })
 
-// ControlPlaneSteps replace the static pods of this node, one by one. If one does not start, all are rolled back. A worker starts with the steps that
-// apply to it.
+// ControlPlaneSteps replace the static pods of this node, one by one. If one does not start, all are rolled back. A worker starts with the steps that apply to it.
 func ControlPlaneSteps() []Step {
 	steps := []Step{
 		{Name: "turn", Short: "Wait until no other control-plane node is being upgraded and all are healthy", Timeout: turnPatience, Skip: worker,

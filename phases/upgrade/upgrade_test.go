@@ -191,8 +191,7 @@ func TestKeepKubelet(t *testing.T) {
 	}
 }
 
-// A worker that fails after the drain keeps its record and the previous kubelet, even if the next run fails earlier. One that fails at the start
-// leaves nothing.
+// A worker that fails after the drain keeps its record and the previous kubelet, even if the next run fails earlier. One that fails at the start leaves nothing.
 func TestWorkerGoesOn(t *testing.T) {
 	h := machine(t)
 	if err := errors.Join(os.MkdirAll(filepath.Dir(h.Files.Path(kubeletFile)), 0o755), os.WriteFile(h.Files.Path(kubeletFile), []byte("old"), 0o755)); err != nil {

@@ -28,8 +28,7 @@ func Own(h *host.Host) (s vip.Settings, self string, found bool) {
 	return s, self, err == nil && s.Address != ""
 }
 
-// See finds the holder of the virtual address. self is the address of this control-plane node. The MAC addresses of the others show which of them
-// answers.
+// See finds the holder of the virtual address. self is the address of this control-plane node. The MAC addresses of the others show which of them answers.
 func See(ctx context.Context, h *host.Host, s vip.Settings, self string) why.VirtualAddress {
 	out := why.VirtualAddress{Address: s.Address}
 	iface := ""

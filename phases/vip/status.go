@@ -111,8 +111,7 @@ func statusOf(ctx context.Context, n corev1.Node, members []etcd.Listed, holder 
 	return out
 }
 
-// answering returns the node whose API server answers at an address, by the node name in its certificate. The connection is not trusted with
-// anything.
+// answering returns the node whose API server answers at an address, by the node name in its certificate. The connection is not trusted with anything.
 func answering(ctx context.Context, address string, port int) string {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()

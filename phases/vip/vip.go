@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vip gives the control plane a virtual address: keepalived in a static pod on every control-plane node. Package internal/vip runs in that
-// pod beside keepalived.
+// Package vip gives the control plane a virtual address: keepalived in a static pod on every control-plane node. Package internal/vip runs in that pod beside keepalived.
 package vip
 
 import (
@@ -258,8 +257,7 @@ func JoinPhase(after ...string) host.Phase {
 	}
 }
 
-// leave removes this machine from the group and ends its keepalived immediately: within seconds, the others stop listening to it, and one of them
-// claims the address.
+// leave removes this machine from the group and ends its keepalived immediately: within seconds, the others stop listening to it, and one of them claims the address.
 func leave(ctx context.Context, h *host.Host, self string, r workflow.Reporter) error {
 	kubernetes.AskOwn(ctx, h)
 	leaveGroup(ctx, h, self, r)
