@@ -17,17 +17,17 @@ import (
 
 const wrapperDir = "/usr/local/bin"
 
-// wrapper runs a command of Open vSwitch in the cloud's own image.
+// wrapper is a script that runs an Open vSwitch command in the cloud's own image.
 //
 //go:embed files/ovs.sh
 var wrapper string
 
-// wrapperPaths are the commands that scripts of virtual machines call on the node. The daemons run in pods.
+// wrapperPaths returns the paths of the commands that scripts of virtual machines call on the node. The daemons run in pods.
 func wrapperPaths() []string {
 	return []string{wrapperDir + "/ovs-appctl", wrapperDir + "/ovs-ofctl", wrapperDir + "/ovs-vsctl"}
 }
 
-// wrappers are the commands that the node lacks.
+// wrappers returns the wrapper scripts for the commands that the node lacks.
 func wrappers(h *host.Host) (out host.FileSet) {
 	for _, p := range wrapperPaths() {
 		found, ok := host.LookPath(h.Files, path.Base(p))
@@ -38,7 +38,7 @@ func wrappers(h *host.Host) (out host.FileSet) {
 	return out
 }
 
-// commandsPhase provides the Open vSwitch commands where the node has none of its own.
+// commandsPhase installs the Open vSwitch commands that the node lacks.
 func commandsPhase() host.Phase {
 	return host.Writes(host.Phase{
 		Name: "commands", Short: "Provide the Open vSwitch commands on the node",
@@ -51,17 +51,16 @@ func commandsPhase() host.Phase {
 	}, func(h *host.Host) (host.FileSet, error) { return wrappers(h), nil })
 }
 
-// switchUnits are the services by which distributions run Open vSwitch.
+// switchUnits are the systemd services that run Open vSwitch on the various distributions.
 var switchUnits = []string{"openvswitch-switch.service", "openvswitch.service", "ovs-vswitchd.service", "ovsdb-server.service"}
 
-// SwitchService is a finding when the distribution's Open vSwitch runs, or would at the next boot: two switches cannot share the kernel
-// module and /var/run/openvswitch.
+// SwitchService returns a finding if the distribution's Open vSwitch runs or is enabled at boot: two switches cannot share the kernel module and /var/run/openvswitch.
 func SwitchService(ctx context.Context, h *host.Host) []finding.Finding {
 	var found []string
 	for _, u := range switchUnits {
 		_, active := h.Systemctl(ctx, "is-active", "--quiet", u)
 		res, enabled := h.Systemctl(ctx, "is-enabled", u)
-		// Static units are started by others, which are in the list themselves.
+		// Static units are started by other units, which are in the list as well.
 		if active == nil || enabled == nil && strings.TrimSpace(res.Stdout) == "enabled" {
 			found = append(found, strings.TrimSuffix(u, ".service"))
 		}
@@ -78,10 +77,10 @@ func SwitchService(ctx context.Context, h *host.Host) []finding.Finding {
 		"systemctl disable --now "+units+" && systemctl mask "+units).With(found...)}
 }
 
-// DefaultImagePath is where disks of virtual machines are unless --host-local-image-path says otherwise.
+// DefaultImagePath is the directory of virtual machine disks without --host-local-image-path.
 const DefaultImagePath = "/opt/cloud/workspace/disks"
 
-// directories must exist before the pods of the agents start: Kubernetes does not make them, and the agents do not make them on the node.
+// directories returns the directories that must exist before the agents' pods start. Neither Kubernetes nor the agents create them on the node.
 func directories(c *config.Config) []string {
 	dirs := []string{"/etc/yunion", "/opt/cloud", "/opt/cloud/workspace", "/opt/cloud/workspace/servers"}
 	if len(c.Node.HostLocalImagePath) == 0 {
@@ -94,7 +93,7 @@ func missingDirectories(h *host.Host) []string {
 	return slices.DeleteFunc(directories(h.Config), func(d string) bool { return h.Files.Exists(d) })
 }
 
-// directoriesPhase makes the directories that the agents share with the node. Undoing files removes those that are empty.
+// directoriesPhase creates the directories that the agents share with the node. Undo removes the empty ones.
 func directoriesPhase() host.Phase {
 	return host.Phase{
 		Name: "directories", Short: "Create the directories that the agents share with the node",

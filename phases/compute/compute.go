@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package compute makes a compute node of a Kubernetes node: it provides what the cloud's host agent needs on the machine itself, below
-// its containers. That is kernel modules, directories, Open vSwitch commands, the executor service and the node's own host.conf.
+// Package compute turns a Kubernetes node into a compute node. It provides what the cloud's host agent needs on the machine itself, outside its
+// containers: kernel modules, directories, Open vSwitch commands, the executor service and the node's host.conf.
 //
-// Every change is recorded in the ledger; reset takes back exactly that. Virtual machines are never stopped or restarted from here.
+// The ledger records every change, and reset undoes exactly those. This package never stops or restarts virtual machines.
 package compute
 
 import (
@@ -19,7 +19,7 @@ import (
 // PhaseName is the name of Phase.
 const PhaseName = "compute"
 
-// The findings of this package. The first group comes from preflight, before anything is changed.
+// The findings of this package. Preflight reports the first group, before anything changes.
 const (
 	CodeProgram         = "OCA-1101"
 	CodeOptionalProgram = "OCA-1102"
@@ -38,12 +38,11 @@ const (
 
 	CodeRegistration = "OCA-1114"
 
-	// CodeKillMode comes from preflight and from "node doctor".
+	// CodeKillMode is reported by preflight and "node doctor".
 	CodeKillMode = "OCA-7103"
 )
 
-// The names of the preflight checks, which --ignore-preflight-errors takes. A module that cannot be loaded is accepted, too, when
-// CheckModules is ignored.
+// The names of the preflight checks, for --ignore-preflight-errors. Ignoring CheckModules also accepts modules that cannot be loaded.
 const (
 	CheckPrograms = "ComputePrograms"
 	CheckModules  = "ComputeModules"
@@ -58,7 +57,7 @@ const (
 	programMode = 0o755
 )
 
-// Phase makes a compute node. It must have ended before the kubelet registers the node with its role, because the host agent starts then.
+// Phase prepares a compute node. It must finish before the kubelet registers the node with its role, because the host agent starts then.
 func Phase() host.Phase {
 	return host.Phase{
 		Name: PhaseName, Short: "Prepare the machine to run virtual machines",
@@ -71,7 +70,7 @@ func Phase() host.Phase {
 	}
 }
 
-// ResetPhases take back what Phase made on the machine.
+// ResetPhases returns the phases that undo Phase on the machine.
 func ResetPhases() []host.Phase {
 	return []host.Phase{host.Phase{
 		Name: "undo-" + PhaseName, Short: "Undo the preparation for virtual machines",
@@ -95,7 +94,7 @@ func ResetPhases() []host.Phase {
 	})}
 }
 
-// recorded are the entries of the ledger that the phases of this package made.
+// recorded returns the ledger entries that the phases of this package made.
 func recorded(h *host.Host) []host.Entry {
 	names := slices.Concat([]string{modulesFile, moduleOptionsFile, hostConf, appliedFile, executorProgram, executorUnit, executor.UnitName},
 		wrapperPaths())

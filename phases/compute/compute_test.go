@@ -50,7 +50,7 @@ func TestResetTakesBackExactlyWhatWasMade(t *testing.T) {
 	}
 	m.boot(t)
 	m.must(t, ResetPhases()...)
-	for _, e := range m.Ledger.Created() { // as node's undo-files does at the end
+	for _, e := range m.Ledger.Created() { // like undo-files of node at the end
 		if err := m.Files.Undo(e); err != nil {
 			t.Fatal(err)
 		}
@@ -89,8 +89,8 @@ func TestDryRunChangesNothing(t *testing.T) {
 func TestModules(t *testing.T) {
 	tests := map[string]struct {
 		change   func(*testing.T, *machine)
-		findings []string // codes of preflight
-		err      string   // code of the phase
+		findings []string // preflight codes
+		err      string   // code of the phase's error
 		loads    []string
 		files    string
 	}{
@@ -184,7 +184,7 @@ func TestWrappersOnlyWhereTheNodeHasNone(t *testing.T) {
 	if m.Files.Exists("/usr/local/bin/ovs-vsctl") || !m.Files.Exists("/usr/local/bin/ovs-ofctl") {
 		t.Errorf("wrote %v", m.changes)
 	}
-	// An older release's wrapper is brought up to date, a program of that name from elsewhere is not.
+	// An older release's wrapper is updated; a program of that name from elsewhere is not.
 	m.boot(t)
 	m.put(t, "/usr/local/bin/ovs-ofctl", "#!/bin/sh\nold", 0o755)
 	m.put(t, "/usr/local/bin/ovs-appctl", "theirs", 0o755)
@@ -197,7 +197,7 @@ func TestWrappersOnlyWhereTheNodeHasNone(t *testing.T) {
 	}
 }
 
-// The wrapper is a shell script: run it with a ctr that prints what it is called with.
+// The wrapper is a shell script: run it with a ctr that prints its arguments.
 func TestWrapperRunsTheImageOfThePods(t *testing.T) {
 	const image = "registry.example/openvswitch:2.12"
 	tests := map[string]struct{ container, image string }{

@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// executorProgram is a copy of ocadm: the service must not depend on a file that a user moves or replaces.
+	// executorProgram is a copy of ocadm, so that the service does not depend on a file that the user may move or replace.
 	executorProgram = "/usr/local/libexec/ocadm"
 	executorUnit    = host.UnitDir + "/" + executor.UnitName
-	// startTimeout is how long the service may take to answer after its start.
+	// startTimeout limits how long the service may take to answer after its start.
 	startTimeout  = 30 * time.Second
 	startInterval = 100 * time.Millisecond
 )
 
-// executorPhase runs the executor as a service of the node, because a virtual machine must outlive the pods that start it.
+// executorPhase runs the executor as a service of the node, because virtual machines must outlive the pods that start them.
 func executorPhase() host.Phase {
 	return host.Phase{
 		Name: "executor", Short: "Run the executor as a service of the node",
@@ -47,7 +47,7 @@ func executorPhase() host.Phase {
 	}
 }
 
-// foreignExecutor reports whether the machine has the service from elsewhere, such as a vendor's package.
+// foreignExecutor reports whether the machine got the service from elsewhere, for example from a vendor's package.
 func foreignExecutor(h *host.Host) bool {
 	if h.Ledger.Has(host.KindFile, executorUnit) {
 		return false
@@ -57,7 +57,7 @@ func foreignExecutor(h *host.Host) bool {
 	})
 }
 
-// ForeignExecutor is a warning when the machine's own executor would end virtual machines by its restart.
+// ForeignExecutor returns a warning if a restart of the machine's own executor would end virtual machines.
 func ForeignExecutor(ctx context.Context, h *host.Host) []finding.Finding {
 	if !foreignExecutor(h) {
 		return nil
@@ -65,7 +65,7 @@ func ForeignExecutor(ctx context.Context, h *host.Host) []finding.Finding {
 	return KillMode(ctx, h, finding.Warning)
 }
 
-// KillMode is a finding when systemd would end virtual machines with the executor, whose unit is installed.
+// KillMode returns a finding if systemd would end virtual machines together with the installed executor.
 func KillMode(ctx context.Context, h *host.Host, severity finding.Severity) []finding.Finding {
 	res, err := h.Systemctl(ctx, "show", executor.UnitName, "--property=KillMode", "--value")
 	mode := strings.TrimSpace(res.Stdout)
@@ -137,7 +137,7 @@ func runExecutor(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err := h.Enable(ctx, r, executor.UnitName); err != nil {
 		return err
 	}
-	if err := h.Start(ctx, r, executor.UnitName, restart); err != nil { // KillMode=process: what it has started goes on
+	if err := h.Start(ctx, r, executor.UnitName, restart); err != nil { // KillMode=process: the processes it started keep running
 		return executorDown(err)
 	}
 	return nil
@@ -147,7 +147,7 @@ func executorDown(err error) error {
 	return finding.Errorf(CodeExecutor, "The executor does not run", "journalctl -u "+executor.UnitName+" -n 50", "%w", err)
 }
 
-// copyProgram copies this program to its place.
+// copyProgram copies this program to executorProgram.
 func copyProgram(h *host.Host) error {
 	self, err := os.Open(h.Self)
 	if err != nil {
@@ -163,14 +163,14 @@ func copyProgram(h *host.Host) error {
 // executorAnswers waits until the service accepts connections.
 func executorAnswers(ctx context.Context, h *host.Host) error {
 	if h.Files.Root != "" {
-		return nil // a directory that stands for a machine runs no services
+		return nil // a directory that stands in for a machine runs no services
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	err := wait.Until(ctx, "the executor", startInterval, func(ctx context.Context) (bool, string, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, "unix", executor.DefaultSocket)
 		if err != nil {
-			return false, err.Error(), nil //nolint:nilerr // the reason to wait on
+			return false, err.Error(), nil //nolint:nilerr // the reason to keep waiting
 		}
 		return true, "", c.Close()
 	}, func(string) {})
@@ -180,7 +180,7 @@ func executorAnswers(ctx context.Context, h *host.Host) error {
 	return nil
 }
 
-// undoExecutor takes the service off the machine. Virtual machines that it has started run on.
+// undoExecutor removes the service from the machine. Virtual machines that it started keep running.
 func undoExecutor(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if h.OwnUnit(executor.UnitName) {
 		if vms := virtualMachines(h); len(vms) > 0 {

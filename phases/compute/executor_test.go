@@ -32,7 +32,7 @@ func TestExecutorIsInstalledAndUpgraded(t *testing.T) {
 	if ran, err := m.run(t, executorPhase()); err != nil || len(ran) > 0 {
 		t.Errorf("a second run does %v, %v", ran, err)
 	}
-	// A new release only restarts it: stopping or killing the unit's processes would end virtual machines.
+	// A new release only restarts the unit: stopping it or killing its processes would end virtual machines.
 	m.put(t, "/ocadm", "the next program", 0o755)
 	m.boot(t)
 	m.rec.Reset()
@@ -73,7 +73,7 @@ func TestExecutorOfOthersIsUsedAndLeft(t *testing.T) {
 	}
 }
 
-// An executor of others may lack KillMode=process: its restart would end virtual machines.
+// Someone else's executor may lack KillMode=process: its restart would end virtual machines.
 func TestKillModeOfAnotherExecutor(t *testing.T) {
 	m := newMachine(t)
 	mode, asked := "control-group\n", m.rec.Answer

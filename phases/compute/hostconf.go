@@ -25,9 +25,9 @@ import (
 
 const (
 	hostConf = nodefiles.Dir + "/host.conf"
-	// appliedFile records what ocadm wrote to host.conf last, so that a later run can distinguish its own values from edited ones.
+	// appliedFile records what ocadm last wrote to host.conf, so that a later run can tell its own values from edited ones.
 	appliedFile = host.StateDir + "/host-conf.json"
-	// disks and networks may be named in it, but no secrets: everyone may read it, as before.
+	// The file may name disks and networks but holds no secrets, so everyone may read it, as before.
 	hostConfMode = 0o644
 )
 
@@ -39,10 +39,10 @@ type applied struct {
 	Values map[string]any `json:"values"`
 }
 
-// hostConfValues are the keys of host.conf that the configuration sets. The others are left to the file and to the agent's defaults.
+// hostConfValues returns the host.conf keys that the configuration sets. All others keep the file's values or the agent's defaults.
 func hostConfValues(c *config.Config) map[string]any {
-	// With it, the agent asks the Docker daemon for the node's reserved memory and ends where there is none
-	// (cloudpods, pkg/hostman/hostinfo/hostinfo.go).
+	// Otherwise the agent asks the Docker daemon for the node's reserved memory, and exits if there is no daemon (cloudpods,
+	// pkg/hostman/hostinfo/hostinfo.go).
 	v := map[string]any{"disable_probe_kubelet": true}
 	if n := c.Node.HostNetworks; len(n) > 0 {
 		v["networks"] = list(n)
@@ -59,7 +59,7 @@ func hostConfValues(c *config.Config) map[string]any {
 	return v
 }
 
-// list has the type that a list has after it was read from a file.
+// list converts in to the type that a list read from a file has.
 func list(in []string) []any {
 	out := make([]any, len(in))
 	for i, s := range in {
@@ -68,15 +68,15 @@ func list(in []string) []any {
 	return out
 }
 
-// merged is a host.conf with the values that ocadm wants.
+// merged is a host.conf that contains the values ocadm wants.
 type merged struct {
 	text string
-	// set are the keys that change; kept are those that someone edited, which stay.
+	// set lists the keys that change; kept lists edited keys, which stay.
 	set, kept []string
 }
 
-// merge sets the keys of want in the text of a host.conf. base are the values that ocadm, or the operator's template, put there: a key
-// with another value was edited and stays. Everything else in the text stays, too, with its comments.
+// merge sets the keys of want in the text of a host.conf. base holds the values that ocadm or the operator's template wrote: a key with another value
+// was edited and stays. The rest of the text stays as well, including comments.
 func merge(text string, base, want map[string]any) (merged, error) {
 	out := merged{text: text}
 	var doc yaml.Node
@@ -147,7 +147,7 @@ func lastApplied(h *host.Host) (applied, error) {
 	return a, nil
 }
 
-// wantedHostConf is the host.conf of this node as it should be.
+// wantedHostConf returns the desired host.conf of this node.
 func wantedHostConf(h *host.Host) (merged, error) {
 	a, err := lastApplied(h)
 	if err != nil {
@@ -173,7 +173,7 @@ func wantedHostConf(h *host.Host) (merged, error) {
 	return m, nil
 }
 
-// hostConfPhase writes this node's host.conf. Without one, it starts from the operator's template, so that both agree.
+// hostConfPhase writes this node's host.conf. If there is no file, it starts from the operator's template, so that both agree.
 func hostConfPhase() host.Phase {
 	return host.Phase{
 		Name: "host-conf", Short: "Write this node's host.conf",
@@ -233,7 +233,7 @@ func writeHostConf(_ context.Context, h *host.Host, r workflow.Reporter) error {
 	if err != nil {
 		return fmt.Errorf("recording %s: %w", hostConf, err)
 	}
-	// First the record: after a crash in between, the next run sets the same values again.
+	// Write the record first: after a crash in between, the next run sets the same values again.
 	if err := h.Files.WriteFile(appliedFile, raw, 0o600); err != nil {
 		return err
 	}
@@ -247,7 +247,7 @@ func writeHostConf(_ context.Context, h *host.Host, r workflow.Reporter) error {
 	return nil
 }
 
-// undoHostConf restores what was there before, unless someone has edited the file since: then it stays.
+// undoHostConf restores the previous host.conf, unless the file was edited since.
 func undoHostConf(_ context.Context, h *host.Host, r workflow.Reporter) error {
 	e, ok := h.Ledger.Get(host.KindFile, hostConf)
 	if ok {

@@ -23,9 +23,9 @@ import (
 func TestHostConf(t *testing.T) {
 	const edited = "# my file\nreport_interval: 30 # mine\nnetworks: [bond0/br0/192.0.2.10]\n"
 	tests := map[string]struct {
-		before string // "" is not a file
+		before string // "" means no file
 		set    func(*config.Node)
-		want   string // whole file, when not ""
+		want   string // the whole file, if not ""
 		lines  []string
 		says   string
 	}{
@@ -73,14 +73,14 @@ func TestHostConf(t *testing.T) {
 func TestEditsOfHostConfSurvive(t *testing.T) {
 	m := newMachine(t, func(m *machine) { m.Config.Node.HostNetworks = []string{"eth0/br0/192.0.2.10"} })
 	m.must(t, hostConfPhase())
-	// Other values than at first: ours follow.
+	// With new values, ours follow.
 	m.boot(t)
 	m.Config.Node.HostNetworks, m.Config.Node.Hugepages = []string{"eth0/br1/192.0.2.10"}, "native"
 	m.must(t, hostConfPhase())
 	if got := m.read(t, hostConf); !strings.Contains(got, "eth0/br1/192.0.2.10") || !strings.Contains(got, "native") {
 		t.Errorf("host.conf did not follow:\n%s", got)
 	}
-	// Edited by someone: it stays, the rest follows.
+	// An edited value stays, the rest follows.
 	edited := strings.ReplaceAll(m.read(t, hostConf), "eth0/br1/192.0.2.10", "eth0/br7/192.0.2.10") + "rack: r1\n"
 	m.put(t, hostConf, edited, 0o644)
 	m.boot(t)
@@ -165,7 +165,7 @@ func TestHostNetworks(t *testing.T) {
 	}
 }
 
-// Without --host-networks the host agent takes the interface of the default route, which is judged as one that was named.
+// Without --host-networks, the host agent uses the interface of the default route, which is judged like a named one.
 func TestNetworksThatTheAgentChooses(t *testing.T) {
 	leased := func(m *machine) { m.Facts.Interfaces[0].Leased = []netip.Addr{netip.MustParseAddr("192.0.2.10")} }
 	conf := func(network string) func(*machine) {
@@ -221,7 +221,7 @@ func TestNetworksThatTheAgentChooses(t *testing.T) {
 	}
 }
 
-// "ocadm join phase compute" has no preflight before it.
+// "ocadm join phase compute" runs without preflight.
 func TestPhaseRefusesWhatPreflightRefuses(t *testing.T) {
 	for name, networks := range map[string][]string{"named": {"eth0/br0/192.0.2.10"}, "chosen by the agent": nil} {
 		t.Run(name, func(t *testing.T) {

@@ -18,18 +18,18 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// LabelHost is the label of a compute node, whose value is v1alpha1.Enable: it brings the agents.
+// LabelHost is the label of compute nodes. Its value is v1alpha1.Enable, and it makes the agents run on the node.
 const LabelHost = v1alpha1.NodeRolePrefix + "host"
 
-// LabelPhase labels this machine's node as a compute node. The kubelet gives the role only to a node that it registers, so a node that
-// becomes a compute node later needs this. Its removal is that of the node.
+// LabelPhase labels this machine's node as a compute node. The kubelet sets the role only when it registers a node, so a node that becomes a compute
+// node later needs this phase. The label is removed with the node.
 func LabelPhase() host.Phase {
 	return host.Phase{
 		Name: "compute-labels", Short: "Label the node as a compute node",
 		Skip: Phase().Skip,
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			done, err := labelled(ctx, h)
-			return err == nil && done, nil // no answer: the phase runs, and says why
+			return err == nil && done, nil // without an answer, the phase runs and reports why
 		},
 		Plan: workflow.Says[*host.Host](fmt.Sprintf("label the node %s=%s", LabelHost, v1alpha1.Enable)),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {

@@ -14,14 +14,14 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// discovery is what the API server says of the kinds it has.
+// discovery is the API server's description of its kinds.
 var discovery = map[string]string{
 	"/api":    `{"kind":"APIVersions","versions":["v1"]}`,
 	"/apis":   `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`,
 	"/api/v1": `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[{"name":"nodes","kind":"Node","namespaced":false,"verbs":["get","patch"]}]}`,
 }
 
-// The label starts the host agent: nothing is labelled whose network would be cut off, and what happens is said before.
+// The label starts the host agent: a node that would be cut off is not labelled, and the consequences are reported first.
 func TestLabel(t *testing.T) {
 	m := newMachine(t)
 	have, patches := "{}", []string{}

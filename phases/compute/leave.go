@@ -10,7 +10,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// Leaving says what a machine with virtual machines, or with its address on a switch of the cloud, loses when its pods stop: one line each.
+// Leaving describes what a machine with virtual machines, or with its address on a switch of the cloud, loses when its pods stop, one line each.
 func Leaving(h *host.Host) []string {
 	var out []string
 	for _, i := range h.Facts.Interfaces {
@@ -26,7 +26,7 @@ func Leaving(h *host.Host) []string {
 	return out
 }
 
-// virtualMachines are the process IDs of emulators.
+// virtualMachines returns the process IDs of running emulators.
 func virtualMachines(h *host.Host) []string {
 	found, err := h.Files.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -34,7 +34,7 @@ func virtualMachines(h *host.Host) []string {
 	}
 	var out []string
 	for _, f := range found {
-		raw, _ := h.Files.ReadFile(f) // a process that has ended is none
+		raw, _ := h.Files.ReadFile(f) // a process that has ended does not count
 		program, _, _ := strings.Cut(string(raw), "\x00")
 		if strings.HasPrefix(path.Base(program), "qemu-system-") {
 			out = append(out, path.Base(path.Dir(f)))

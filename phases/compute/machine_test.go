@@ -19,19 +19,19 @@ import (
 
 const kernel = "6.1.0"
 
-// machine is a fake machine and what was said and run on it.
+// machine is a fake machine that records messages and commands.
 type machine struct {
 	*host.Host
 	rec  *host.Recorder
 	root string
-	// fails are the command lines that fail.
+	// fails is the set of command lines that fail.
 	fails map[string]bool
-	// active and enabled are the units of systemd.
+	// active and enabled are sets of systemd units.
 	active, enabled map[string]bool
 	said, changes   []string
 }
 
-// newMachine is a Debian machine with one interface, whose kernel has every module but those that change takes away.
+// newMachine returns a Debian machine with one interface, whose kernel has every module except those that change removes.
 func newMachine(t *testing.T, change ...func(*machine)) *machine {
 	t.Helper()
 	m := &machine{root: t.TempDir(), fails: map[string]bool{}, active: map[string]bool{}, enabled: map[string]bool{}}
@@ -58,7 +58,7 @@ func newMachine(t *testing.T, change ...func(*machine)) *machine {
 	return m
 }
 
-// boot makes the host anew, as another run of the program would.
+// boot creates the host again, as another run of the program would.
 func (m *machine) boot(t *testing.T) {
 	t.Helper()
 	c := &config.Config{}
@@ -118,7 +118,7 @@ func (m *machine) read(t *testing.T, name string) string {
 	return string(raw)
 }
 
-// files are all files and directories, without ocadm's own state.
+// files returns all files and directories, without ocadm's own state.
 func (m *machine) files(t *testing.T) []string {
 	t.Helper()
 	var out []string
@@ -133,7 +133,7 @@ func (m *machine) files(t *testing.T) []string {
 		if !d.IsDir() {
 			name += "=" + m.read(t, name)
 		}
-		if name != "/var" && name != "/var/lib" { // above ocadm's state
+		if name != "/var" && name != "/var/lib" { // parents of ocadm's state
 			out = append(out, name)
 		}
 		return nil
@@ -155,7 +155,7 @@ func (m *machine) Changed(format string, args ...any) {
 	m.changes = append(m.changes, fmt.Sprintf(format, args...))
 }
 
-// run walks the phases as the runner does; ran are those whose work was not done.
+// run walks the phases like the runner; ran lists those whose work was not done.
 func (m *machine) run(t *testing.T, phases ...host.Phase) (ran []string, err error) {
 	t.Helper()
 	for _, p := range phases {

@@ -21,14 +21,14 @@ const (
 // module is a kernel module that the host agent or its virtual machines use.
 type module struct {
 	name, options string
-	// needed modules are those without which the host agent does not start.
+	// needed marks modules without which the host agent does not start.
 	needed bool
-	// without says what does not work without it.
+	// without describes what does not work without the module.
 	without string
 	applies func(*host.Host) bool
 }
 
-// modules is what the agent looks for when it starts (cloudpods, pkg/hostman/hostinfo/hostinfo.go, prepareEnv).
+// modules returns the modules that the agent looks for when it starts (cloudpods, pkg/hostman/hostinfo/hostinfo.go, prepareEnv).
 func modules() []module {
 	cpu := func(vendor string) func(*host.Host) bool {
 		return func(h *host.Host) bool { return strings.Contains(h.Files.Text("/proc/cpuinfo"), vendor) }
@@ -49,7 +49,7 @@ func applicable(h *host.Host) []module {
 	return slices.DeleteFunc(modules(), func(m module) bool { return m.applies != nil && !m.applies(h) })
 }
 
-// Modules are the findings about kernel modules that the kernel of h cannot have.
+// Modules returns findings about kernel modules that are not available to the kernel of h.
 func Modules(h *host.Host) []finding.Finding {
 	kernel := h.Modules()
 	var needed, optional []string
@@ -74,7 +74,7 @@ func Modules(h *host.Host) []finding.Finding {
 	return out
 }
 
-// modulesPhase loads the modules, now and at every boot.
+// modulesPhase loads the modules, both now and at every boot.
 func modulesPhase() host.Phase {
 	return host.Phase{
 		Name: "modules", Short: "Load the kernel modules of virtual machines and their networks",
@@ -95,7 +95,7 @@ func modulesPhase() host.Phase {
 	})
 }
 
-// moduleFiles name the modules that can be loaded: systemd reports a failed unit for any other.
+// moduleFiles returns the files that list the loadable modules: systemd reports a failed unit for any other.
 func moduleFiles(h *host.Host) host.FileSet {
 	kernel := h.Modules()
 	load, options := "# Written by ocadm: modules of a compute node.\n", "# Written by ocadm: modules of a compute node.\n"
@@ -139,7 +139,7 @@ func loadModules(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return nil
 }
 
-// ignored reports whether the user accepts what a check of preflight refuses.
+// ignored reports whether the user accepts what the given preflight check refuses.
 func ignored(h *host.Host, check string) bool {
 	return slices.ContainsFunc(h.Config.Run.IgnorePreflightErrors, func(n string) bool {
 		return strings.EqualFold(n, check) || strings.EqualFold(n, "all")

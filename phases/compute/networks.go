@@ -16,11 +16,10 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// kindSwitch is what the kernel calls the links of Open vSwitch: bridges that the host agent made, and the data path itself.
+// kindSwitch is the kernel's kind of Open vSwitch links: the bridges that the host agent creates, and the data path itself.
 const kindSwitch = "openvswitch"
 
-// networks are those that the host agent will have, and what names them: --host-networks, which Validate has checked, else host.conf, else
-// the default route.
+// networks returns the networks that the host agent will use, and their source: --host-networks (checked by Validate), else host.conf, else the default route.
 func networks(h *host.Host) (list []config.HostNetwork, named string) {
 	if n := h.Config.Node.HostNetworks; len(n) > 0 {
 		return parsed(n), "--host-networks"
@@ -28,7 +27,7 @@ func networks(h *host.Host) (list []config.HostNetwork, named string) {
 	var file struct {
 		Networks []string `yaml:"networks"`
 	}
-	// Of a file that is not valid YAML, the phase that changes it complains.
+	// A file that is not valid YAML is reported by the phase that changes it.
 	if yaml.Unmarshal([]byte(h.Files.Text(hostConf)), &file) == nil && len(file.Networks) > 0 {
 		return parsed(file.Networks), hostConf
 	}
@@ -48,9 +47,8 @@ func parsed(networks []string) []config.HostNetwork {
 	return out
 }
 
-// implied is the network that a host agent without any takes: the interface and the address of the default route, and the first name that
-// is free for a bridge (cloudpods, pkg/hostman/hostinfo). An address that is on a switch already stays there: then NIC and Bridge are the
-// same.
+// implied returns the network that a host agent without configured networks uses: the interface and address of the default route, and the first free
+// name for a bridge (cloudpods, pkg/hostman/hostinfo). An address that is already on a switch stays there: NIC and Bridge are then the same.
 func implied(f host.Facts) config.HostNetwork {
 	n := config.HostNetwork{NIC: f.Interface, Bridge: f.Interface, Address: f.Address}
 	if i, ok := f.Named(f.Interface); ok && i.Kind == kindSwitch {
@@ -64,11 +62,11 @@ func implied(f host.Facts) config.HostNetwork {
 	return n
 }
 
-// HostNetworks are the findings about the networks of the host agent and --listen-interface on this machine: first what cannot work, then
-// what may cut the machine off, which --force accepts.
+// HostNetworks returns findings about the host agent's networks and --listen-interface on this machine: first what cannot work, then what may cut the
+// machine off, which --force accepts.
 func HostNetworks(h *host.Host) []finding.Finding {
 	if len(h.Facts.Interfaces) == 0 {
-		return nil // nothing is known of them
+		return nil // the interfaces are unknown
 	}
 	list, named := networks(h)
 	var wrong, risky []string
@@ -95,8 +93,8 @@ func HostNetworks(h *host.Host) []finding.Finding {
 	return append(out, listenInterface(h, list)...)
 }
 
-// accepted returns what preflight refuses of the networks, for the steps after which the host agent uses them: one that runs alone has no
-// preflight before it.
+// accepted returns the network errors that preflight would report. It is for the steps after which the host agent uses the networks: a step that runs
+// alone has had no preflight.
 func accepted(h *host.Host) error {
 	if ignored(h, CheckNetworks) {
 		return nil
@@ -104,7 +102,7 @@ func accepted(h *host.Host) error {
 	return finding.List(HostNetworks(h)).Err()
 }
 
-// judge compares a network with the machine. own is the address by which the cluster knows this node.
+// judge compares a network with the machine. own is the address under which the cluster knows this node.
 func judge(f host.Facts, own string, n config.HostNetwork) (wrong, risky []string) {
 	if n.NIC == n.Bridge {
 		return nil, nil // the agent keeps it
@@ -155,7 +153,7 @@ func judge(f host.Facts, own string, n config.HostNetwork) (wrong, risky []strin
 	return nil, risky
 }
 
-// listenInterface is a finding when the host agent would listen where there is no address.
+// listenInterface returns a finding if the host agent would listen on an interface without an address.
 func listenInterface(h *host.Host, list []config.HostNetwork) []finding.Finding {
 	name := h.Config.Node.ListenInterface
 	if name == "" {
@@ -166,7 +164,7 @@ func listenInterface(h *host.Host, list []config.HostNetwork) []finding.Finding 
 	for _, n := range list {
 		switch {
 		case n.Bridge == name && n.Wire == "":
-			return nil // it will have the address of its interface
+			return nil // it will get the address of its interface
 		case n.NIC == name:
 			wrong = fmt.Sprintf("the address of %s moves to %s; give --listen-interface %s", name, n.Bridge, n.Bridge)
 		}
@@ -184,7 +182,7 @@ func listenInterface(h *host.Host, list []config.HostNetwork) []finding.Finding 
 		Remedy: "leave --listen-interface out, or name the bridge of --host-networks that has this node's address"}}
 }
 
-// consequences say what the host agent will do to the addresses of this machine.
+// consequences describes what the host agent will do to the addresses of this machine.
 func consequences(h *host.Host) []string {
 	var out []string
 	list, _ := networks(h)
@@ -200,7 +198,7 @@ func consequences(h *host.Host) []string {
 
 var hostName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9-]*$`)
 
-// HostName is a finding when the cloud refuses a host of this name: its rule is narrower than that of Kubernetes.
+// HostName returns a finding if the cloud refuses this host name: its rule is stricter than that of Kubernetes.
 func HostName(h *host.Host) []finding.Finding {
 	name := h.Config.Node.Name
 	switch {
@@ -220,7 +218,7 @@ func short(hostname string) string {
 	return s
 }
 
-// globals are the addresses of an interface that are not of the link alone.
+// globals returns the addresses of an interface that are not link-local.
 func globals(i host.Interface) []netip.Addr {
 	var out []netip.Addr
 	for _, p := range i.Prefixes {
@@ -231,7 +229,7 @@ func globals(i host.Interface) []netip.Addr {
 	return out
 }
 
-// hardware are the names of interfaces that can be given.
+// hardware returns the names of the interfaces that a network can use.
 func hardware(f host.Facts) []string {
 	var out []string
 	for _, i := range f.Interfaces {

@@ -10,16 +10,16 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// program is something that the services of a compute node run on the node itself, through the executor.
+// program is a program that the services of a compute node run on the node itself, through the executor.
 type program struct {
 	name string
-	// needed ones end the host agent, or the start of a virtual machine, where they are missing.
+	// needed marks programs without which the host agent exits or virtual machines do not start.
 	needed bool
 	why    string
 }
 
-// programs are those that a small installation of a distribution may lack, as the services call them by name (cloudpods, pkg/hostman and
-// pkg/util). Programs that only some storage or hardware needs are left out.
+// programs returns the programs, by the names that the services call, which a minimal installation of a distribution may lack (cloudpods, pkg/hostman
+// and pkg/util). It omits programs that only certain storage or hardware needs.
 func programs() []program {
 	return []program{
 		{"python3", true, "the host agent ends without it"},
@@ -46,10 +46,10 @@ func programs() []program {
 	}
 }
 
-// Programs are the findings about programs that the machine lacks, with the command that installs them here.
+// Programs returns findings about missing programs, with the command that installs them on this machine.
 func Programs(h *host.Host) []finding.Finding {
 	needed, optional := lacking(h, true), lacking(h, false)
-	// where the host agent looks for an emulator (cloudpods, pkg/util/qemutils)
+	// These are the places where the host agent looks for an emulator (cloudpods, pkg/util/qemutils).
 	if !h.Files.Any("/usr/local/qemu-*/bin/qemu-system-*", "/usr/local/bin/qemu-system-*", "/usr/bin/qemu-system-*") {
 		optional = append(optional, program{name: emulator(h.Facts.Arch), why: "no virtual machine starts"})
 	}
@@ -63,7 +63,7 @@ func Programs(h *host.Host) []finding.Finding {
 			names, lines = append(names, p.name), append(lines, p.name+": "+p.why)
 		}
 		remedy := h.Facts.OS.Install(names...)
-		// The Red Hat family keeps its emulator where the host agent does not look, under a name without an architecture.
+		// The Red Hat family keeps its emulator where the host agent does not look, under a name without the architecture.
 		if e := emulator(h.Facts.Arch); slices.Contains(names, e) && slices.Contains(h.Facts.OS.Packages(e), "qemu-kvm") {
 			remedy += "; ln -s /usr/libexec/qemu-kvm /usr/bin/" + e
 		}
@@ -74,7 +74,7 @@ func Programs(h *host.Host) []finding.Finding {
 	return out
 }
 
-// emulator is QEMU's name of the program that runs virtual machines of an architecture, which is named as Go names it.
+// emulator returns the name of QEMU's emulator for an architecture, given by its Go name.
 func emulator(arch string) string {
 	if arch == "arm64" {
 		return "qemu-system-aarch64"

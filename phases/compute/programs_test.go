@@ -9,8 +9,8 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// Every program that a compute node may lack has a package on Debian, Rocky Linux, openSUSE and Arch Linux: a program that is new in the list
-// needs a row here, looked up in the distributions.
+// Every program that a compute node may lack has a package on Debian, Rocky Linux, openSUSE and Arch Linux. A new program in the list needs a row
+// here, looked up in the distributions.
 func TestEveryProgramHasAPackage(t *testing.T) {
 	const everywhere = "*"
 	packages := map[string][4]string{

@@ -13,13 +13,13 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// firstWire is the layer-2 network that a new cloud has.
+// firstWire is the layer-2 network of a new cloud.
 const firstWire = "bcast0"
 
-// NetworkCommands are the commands that create the networks in which this machine's host registers, one per subnet. Without such a
-// network the host agent repeats "find_matched == false" (cloudpods, pkg/compute/models/networks.go, PerformTryCreateNetwork): it wants
-// one of type baremetal with the host's mask, and its address or at least its subnet. So one address is enough, and leaves the rest of the
-// subnet to virtual machines; the cloud adds the addresses of further hosts itself.
+// NetworkCommands returns the commands that create the networks in which this machine's host registers, one per subnet. Without one the host agent
+// repeats "find_matched == false" (cloudpods, pkg/compute/models/networks.go, PerformTryCreateNetwork): it wants a network of type baremetal with the
+// host's mask that covers its address, or at least its subnet. One address is enough and leaves the rest of the subnet to virtual machines; the cloud
+// adds the addresses of further hosts itself.
 func NetworkCommands(h *host.Host) []string {
 	if !h.Config.Node.EnableHostAgent {
 		return nil
@@ -36,14 +36,14 @@ func NetworkCommands(h *host.Host) []string {
 		if g := h.Facts.Gateway; g.IsValid() && p.Contains(g) {
 			gateway = "--gateway " + g.String() + " "
 		}
-		name := "hosts-" + strings.ReplaceAll(a.String(), ".", "-") // another host of the subnet may have made one, too
+		name := "hosts-" + strings.ReplaceAll(a.String(), ".", "-") // another host of the subnet may have created one as well
 		out = append(out, fmt.Sprintf("climc network-create --server-type baremetal %s%s %s %s %s %d", gateway, firstWire, name, a, a, p.Bits()))
 	}
 	return out
 }
 
-// Registration is a warning when a host agent is to start here for the first time: its host registers only in a network that the cloud has.
-// Whether it has one cannot be seen without an account of the cloud.
+// Registration returns a warning if a host agent is about to start here for the first time: its host can register only in an existing network of the
+// cloud. Without an account in the cloud, ocadm cannot check that there is one.
 func Registration(h *host.Host) []finding.Finding {
 	commands := NetworkCommands(h)
 	list, _ := networks(h)
@@ -61,7 +61,7 @@ func Registration(h *host.Host) []finding.Finding {
 		Evidence: commands}}
 }
 
-// hostAddresses are the IPv4 addresses with which the host registers.
+// hostAddresses returns the IPv4 addresses with which the host registers.
 func hostAddresses(h *host.Host) []netip.Addr {
 	var out []netip.Addr
 	list, _ := networks(h)

@@ -47,7 +47,7 @@ func TestNetworkCommands(t *testing.T) {
 	}
 }
 
-// The network must be there before the agent is: preflight names it, until the agent has run here.
+// The network must exist before the agent starts: preflight names it until the agent has run here.
 func TestRegistration(t *testing.T) {
 	m := newMachine(t)
 	const command = "climc network-create --server-type baremetal bcast0 hosts-192-0-2-10 192.0.2.10 192.0.2.10 24"

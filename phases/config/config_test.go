@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// Every field has its setting and every setting its field; flags and keys are unique per command.
+// Every field has a setting and every setting a field; flags and keys are unique per command.
 func TestSettingsMatchTheType(t *testing.T) {
 	var fields []string
 	typ := reflect.TypeFor[config.Config]()
@@ -100,7 +100,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// What is reached without proxy is the cluster, this network and what a person named. Without a proxy nothing is.
+// NoProxy contains the cluster, this network and the user's entries. Without a proxy it is empty.
 func TestCompleteNoProxy(t *testing.T) {
 	c := config.Default()
 	c.Node.NoProxy, c.Cluster.ControlPlaneEndpoint, c.Join.Endpoint = []string{"10.0.0.0/8", " .example.org", ".svc"}, "cloud.example.org", "10.0.0.9"
@@ -119,7 +119,7 @@ func TestCompleteNoProxy(t *testing.T) {
 			t.Error(d)
 		}
 	}
-	// A machine that joins learns the networks from its cluster; init has them.
+	// A joining machine learns the networks from its cluster; init knows them.
 	config.OfCluster(&c, "10.1.0.0/16,fd00::/48", "10.2.0.0/16", "example.internal")
 	if d := cmp.Diff(append(want, ".example.internal", "10.1.0.0/16", "fd00::/48", "10.2.0.0/16"), c.Node.NoProxy); d != "" {
 		t.Error(d)
@@ -139,7 +139,7 @@ func TestCompleteNoProxy(t *testing.T) {
 	}
 }
 
-// served are the settings for an install from a server of a bundle, changed.
+// served returns the settings for an install from a bundle server, with a change.
 func served(change func(*config.Node)) func(*config.Config) {
 	return func(c *config.Config) {
 		c.Node.Bundle, c.Node.BundleToken = "https://10.0.0.9:6444", "canary"
@@ -235,7 +235,7 @@ func TestCertificateKey(t *testing.T) {
 	}
 }
 
-// etcd is reached from outside only where other control-plane nodes can come.
+// etcd is reachable from outside only if other control-plane nodes can join.
 func TestPortsOfEtcd(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*config.Config)

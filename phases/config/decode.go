@@ -22,8 +22,8 @@ import (
 	"yunion.io/x/ocadm/internal/nearest"
 )
 
-// Parse reads a configuration file into the values of its settings, by key. What it does not know is an error that names the key and
-// the nearest known one; every such key is reported at once. Values have the types of the fields they are for.
+// Parse reads a configuration file and returns the values of its settings by key, in the types of their fields. Unknown keys are an error that names
+// every such key and the nearest known one.
 func Parse(name string, raw []byte) (map[string]any, error) {
 	doc, err := oneDocument(raw)
 	if err != nil {
@@ -68,7 +68,7 @@ func oneDocument(raw []byte) (map[string]any, error) {
 	}
 }
 
-// retired are keys of earlier files that have no effect any more: they set labels that nothing read.
+// retired lists keys of earlier files that no longer have an effect: they set labels that nothing read.
 var retired = []string{"node.glance", "node.esxi"}
 
 type parsing struct {
@@ -134,7 +134,7 @@ func unknownKey(full, key string, names []string) string {
 	if guess, ok := nearest.To(key, names); ok {
 		return fmt.Sprintf("%s (did you mean %s?)", full, guess)
 	}
-	for _, s := range Settings() { // the right name in the wrong place, or a flag's name
+	for _, s := range Settings() { // the right name in the wrong place, or the name of a flag
 		if s.Key[strings.LastIndex(s.Key, ".")+1:] == key || s.Flag == key {
 			return fmt.Sprintf("%s (did you mean %s?)", full, s.Key)
 		}
@@ -142,7 +142,7 @@ func unknownKey(full, key string, names []string) string {
 	return full
 }
 
-// value turns what the file holds into the field's type.
+// value converts a value of the file to the field's type.
 func value(v any, t reflect.Type) (any, error) {
 	if t == reflect.TypeFor[time.Duration]() {
 		s, ok := v.(string)
@@ -182,7 +182,7 @@ func kindName(t reflect.Type) string {
 	}
 }
 
-// Print is the configuration as a file, with a line for each setting. Secrets are left out.
+// Print returns the configuration as a file, one line per setting. Secrets are left out.
 func Print(c *Config) ([]byte, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\n", APIVersion, Kind)
@@ -215,7 +215,7 @@ func Print(c *Config) ([]byte, error) {
 
 type printedLine struct{ comment, text string }
 
-// printed is a setting's value in YAML; what is empty or secret is shown behind a comment sign.
+// printed returns a setting's value in YAML; empty and secret values are commented out.
 func printed(c *Config, s Setting) (printedLine, error) {
 	if s.Secret {
 		return printedLine{"# ", `""`}, nil

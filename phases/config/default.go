@@ -14,41 +14,41 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 )
 
-// DefaultKubernetesImageRepository is where the images of Kubernetes come from if no registry is set.
+// DefaultKubernetesImageRepository is the source of the Kubernetes images if no registry is set.
 const DefaultKubernetesImageRepository = "registry.k8s.io"
 
-// The modes of kube-proxy. ProxyAuto becomes one of the others in Complete.
+// The modes of kube-proxy. Complete replaces ProxyAuto with one of the others.
 const (
 	ProxyAuto     = "auto"
 	ProxyNFTables = "nftables"
 	ProxyIPTables = "iptables"
 )
 
-// What ocadm does where firewalld runs: open the node's ports, or only check that they are open.
+// The values of Firewall: open the node's ports in firewalld, or only check that they are open.
 const (
 	FirewallAuto   = "auto"
 	FirewallManual = "manual"
 )
 
-// None is the addon that is not installed.
+// None disables an addon.
 const None = "none"
 
-// DefaultStorageClass is the class of volumes when none is chosen: that of the addon for storage.
+// DefaultStorageClass is the default class of volumes: that of the storage addon.
 const DefaultStorageClass = "local-path"
 
 // DefaultPort is the port of the API server.
 const DefaultPort = 6443
 
-// KubeletPort is where the kubelet answers, on every address of a node: the API server reads logs there.
+// KubeletPort is the port of the kubelet on every address of a node, from which the API server reads logs.
 const KubeletPort = 10250
 
-// DepotPort is where control-plane nodes serve images and programs to other nodes.
+// DepotPort is the port on which control-plane nodes serve images and programs to other nodes.
 const DepotPort = 6444
 
-// DefaultCRISocket is where containerd listens.
+// DefaultCRISocket is the socket of containerd.
 const DefaultCRISocket = "unix:///run/containerd/containerd.sock"
 
-// Default is the configuration if nothing is set.
+// Default returns the configuration if nothing is set.
 func Default() Config {
 	return Config{
 		APIVersion: APIVersion,
@@ -77,19 +77,18 @@ func Default() Config {
 	}
 }
 
-// Machine is what the configuration takes from the machine where nothing was set.
+// Machine holds the defaults that the configuration takes from the machine.
 type Machine struct {
 	Hostname string
 	// Address is the source address of the default route.
 	Address string
-	// Network is that of its default route; other nodes may be in it.
+	// Network is the network of the default route; other nodes may be in it.
 	Network string
-	// ProxyMode is the mode of kube-proxy that suits its kernel; empty means nftables.
+	// ProxyMode is the kube-proxy mode that suits the kernel; empty means nftables.
 	ProxyMode string
 }
 
-// Complete fills in what follows from the machine and from other settings, and writes addresses in one way. It is called once, before
-// Validate.
+// Complete fills in values that follow from the machine and other settings, and normalizes addresses. It is called once, before Validate.
 func Complete(c *Config, m Machine) {
 	if c.Node.Name == "" {
 		c.Node.Name, _, _ = strings.Cut(strings.ToLower(m.Hostname), ".")
@@ -132,7 +131,7 @@ func Complete(c *Config, m Machine) {
 	}
 }
 
-// withoutProxy is the list with the addresses of the cluster added to it.
+// withoutProxy returns the NoProxy list with the cluster's addresses added.
 func withoutProxy(c *Config, network string) []string {
 	all := append(slices.Clone(c.Node.NoProxy), "localhost", "127.0.0.1", "::1", c.Node.IP, network)
 	for _, endpoint := range []string{c.Cluster.ControlPlaneEndpoint, c.Join.Endpoint} {
@@ -143,7 +142,7 @@ func withoutProxy(c *Config, network string) []string {
 	return distinct(append(all, ".svc"))
 }
 
-// OfCluster takes the networks of the cluster that a machine joins; what is empty is not known, and stays.
+// OfCluster sets the networks of the cluster that a machine joins. Empty values are unknown and change nothing.
 func OfCluster(c *Config, pods, services, domain string) {
 	c.Cluster.PodNetworkCIDR = cmp.Or(pods, c.Cluster.PodNetworkCIDR)
 	c.Cluster.ServiceCIDR = cmp.Or(services, c.Cluster.ServiceCIDR)
@@ -153,7 +152,7 @@ func OfCluster(c *Config, pods, services, domain string) {
 	}
 }
 
-// exceptNetworks adds the cluster's own networks to what is reached without a proxy.
+// exceptNetworks adds the cluster's own networks to NoProxy.
 func exceptNetworks(c *Config) {
 	all := append(slices.Clone(c.Node.NoProxy), "."+cmp.Or(c.Cluster.ServiceDNSDomain, "cluster.local"))
 	c.Node.NoProxy = distinct(append(all, strings.Split(c.Cluster.PodNetworkCIDR+","+c.Cluster.ServiceCIDR, ",")...))

@@ -10,19 +10,19 @@ import (
 	"strings"
 )
 
-// HostNetwork is one network of a compute node: a network interface, the Open vSwitch bridge that takes it over, and what the bridge
-// has: the node's address there, or the name of a wire. The host agent reads it as NIC/BRIDGE/ADDRESS or NIC/BRIDGE/WIRE.
+// HostNetwork is one network of a compute node: a network interface, the Open vSwitch bridge that it joins, and either the node's address on the
+// bridge or the name of a wire. The host agent reads it as NIC/BRIDGE/ADDRESS or NIC/BRIDGE/WIRE.
 type HostNetwork struct {
 	NIC, Bridge string
-	// Address is invalid when Wire is set. Address6 may stand beside Address.
+	// Address is invalid if Wire is set. Address6 is an optional second address.
 	Address, Address6 netip.Addr
 	Wire              string
 }
 
-// linkName is what Linux accepts as the name of an interface, without the slash that separates the parts here.
+// linkName matches the interface names that Linux accepts, except those with "/", which separates the parts here.
 var linkName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}$`)
 
-// agentBridges are the bridges that the host agent makes for itself.
+// agentBridges are the bridges that the host agent creates for itself.
 var agentBridges = []string{"brvpc", "brmapped", "breip", "brlocal", "brtap"}
 
 // ParseHostNetwork parses NIC/BRIDGE/ADDRESS, NIC/BRIDGE/ADDRESS/ADDRESS6 or NIC/BRIDGE/WIRE.
@@ -63,10 +63,10 @@ func ParseHostNetwork(s string) (HostNetwork, error) {
 	return n, nil
 }
 
-// linkOfCloud is the name of a wire. It starts with a letter, so that a mistyped address is not taken for one.
+// linkOfCloud matches the name of a wire. It starts with a letter, so that a mistyped address is not taken for a wire.
 var linkOfCloud = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]*$`)
 
-// hostAgent checks the settings of host.conf that can be judged without the machine.
+// hostAgent checks the settings of host.conf that do not depend on the machine.
 func (v *validation) hostAgent() {
 	n := v.c.Node
 	nics, bridges := map[string]bool{}, map[string]bool{}
@@ -88,7 +88,7 @@ func (v *validation) hostAgent() {
 	}
 }
 
-// HostAgentOnly are the flags that were given and mean nothing without --enable-host-agent: an earlier ocadm took them on every node.
+// HostAgentOnly returns the flags that were given but have no effect without --enable-host-agent: an earlier ocadm accepted them on every node.
 func HostAgentOnly(c *Config) []string {
 	if c.Node.EnableHostAgent {
 		return nil

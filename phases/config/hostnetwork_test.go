@@ -57,7 +57,7 @@ func FuzzParseHostNetwork(f *testing.F) {
 func TestHostAgentSettings(t *testing.T) {
 	tests := map[string]struct {
 		set  func(*Node)
-		says string // "" is valid
+		says string // "" means valid
 	}{
 		"good":            {func(n *Node) { n.HostNetworks = []string{"eth0/br0/192.0.2.10", "eth1/br1/192.0.2.11"} }, ""},
 		"a bridge twice":  {func(n *Node) { n.HostNetworks = []string{"eth0/br0/192.0.2.10", "eth1/br0/192.0.2.11"} }, "an interface has one bridge"},
@@ -86,7 +86,7 @@ func TestHostAgentSettings(t *testing.T) {
 	}
 }
 
-// Files that an earlier "config print" wrote are still read.
+// Parse still accepts files written by an earlier "config print".
 func TestRetiredKeysAreRead(t *testing.T) {
 	values, err := Parse("f", []byte("apiVersion: ocadm.yunion.io/v1\nkind: Configuration\nnode: {glance: false, esxi: true, name: n1}\n"))
 	if err != nil || len(values) != 1 || values["node.name"] != "n1" {

@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 )
 
-// node checks the settings of this machine.
+// node validates the settings of this machine.
 func (v *validation) node() {
 	n := v.c.Node
 	if n.Name == "" {
@@ -68,11 +68,11 @@ func (v *validation) node() {
 	}
 }
 
-// KubernetesVersion checks that the linked kubeadm installs a version of Kubernetes: its own minor version and the one before.
+// KubernetesVersion checks that the linked kubeadm installs a version of Kubernetes: its own minor version or the one before.
 func KubernetesVersion(v string) error {
 	own, before := semver.MajorMinor(version.Kubernetes), ""
 	if major, minor, ok := strings.Cut(own, "."); ok {
-		n, _ := strconv.Atoi(minor) // it is a constant
+		n, _ := strconv.Atoi(minor) // version.Kubernetes is a constant
 		before = fmt.Sprintf("%s.%d", major, n-1)
 	}
 	if m := semver.MajorMinor(v); semver.Canonical(v) == v && (m == own || m == before) {
@@ -102,7 +102,7 @@ func mirror(s string) error {
 	u, err := url.Parse(s)
 	switch {
 	case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
-		return errors.New("it is not https://HOST[:PORT][/PATH], nor the same with http") // which may hold a password
+		return errors.New("it is not https://HOST[:PORT][/PATH], nor the same with http") // the value may hold a password
 	case u.User != nil:
 		return errors.New("it holds a password, which logs would show; let the mirror serve this machine without one")
 	case u.RawQuery != "" || u.Fragment != "":
@@ -111,7 +111,7 @@ func mirror(s string) error {
 	return nil
 }
 
-// RegistryMirror takes REGISTRY=URL apart. The registry is called as containerd calls it; * is every one without mirrors of its own.
+// RegistryMirror splits REGISTRY=URL. The registry has its containerd name; * means every registry without its own mirrors.
 func RegistryMirror(s string) (registry, address string, err error) {
 	registry, address, ok := strings.Cut(s, "=")
 	if !ok || registry != "*" && !repository.MatchString(registry) || strings.Contains(registry, "/") {
@@ -123,7 +123,7 @@ func RegistryMirror(s string) (registry, address string, err error) {
 	return registry, strings.TrimSuffix(address, "/"), nil
 }
 
-// proxy never repeats the value, which may hold a password.
+// proxy checks a proxy's URL. Its error never repeats the value, which may hold a password.
 func proxy(s string) error {
 	if u, err := url.Parse(s); s != "" && (err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme)) ||
 		strings.ContainsAny(s, "\n\r") {

@@ -23,8 +23,7 @@ var (
 
 const maxDNSName = 253
 
-// SplitEndpoint takes HOST[:PORT] apart. An IPv6 address with a port is in brackets; without a port it may be. An empty endpoint is
-// an empty host.
+// SplitEndpoint splits HOST[:PORT]. An IPv6 address needs brackets if a port follows. An empty endpoint has an empty host.
 func SplitEndpoint(s string, defaultPort int) (host string, port int, err error) {
 	if s == "" {
 		return "", 0, nil
@@ -61,7 +60,7 @@ func SplitEndpoint(s string, defaultPort int) (host string, port int, err error)
 	return host, port, nil
 }
 
-// HostOf is the host of an endpoint that need not be well-formed: "host", "host:port", "[v6]" or "[v6]:port".
+// HostOf returns the host of a possibly malformed endpoint: "host", "host:port", "[v6]" or "[v6]:port".
 func HostOf(endpoint string) string {
 	if h, _, err := net.SplitHostPort(endpoint); err == nil {
 		return h
@@ -78,7 +77,7 @@ func Port(s string) (int, error) {
 	return int(n), nil
 }
 
-// Hostname returns why s is no DNS name.
+// Hostname returns an error if s is not a DNS name.
 func Hostname(s string) error {
 	if s == "" || len(s) > maxDNSName {
 		return errors.New("a host name has 1 to 253 letters")
@@ -96,7 +95,7 @@ func Hostname(s string) error {
 	return nil
 }
 
-// NodeName returns why s cannot be the name of a node: capitals and underscores are what machines have and nodes must not.
+// NodeName returns an error if s cannot be the name of a node. Machine names may have capitals and underscores, node names may not.
 func NodeName(s string) error {
 	if len(s) > maxDNSName {
 		return errors.New("it is longer than 253 letters")
@@ -109,7 +108,7 @@ func NodeName(s string) error {
 	return nil
 }
 
-// CIDR parses an address range; bits below the prefix must not be set.
+// CIDR parses an address range, whose host bits must be zero.
 func CIDR(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
@@ -121,7 +120,7 @@ func CIDR(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// CIDRs parses one range, or two of different families with a comma between.
+// CIDRs parses one range, or two comma-separated ranges of different families.
 func CIDRs(s string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for part := range strings.SplitSeq(s, ",") {
@@ -137,10 +136,10 @@ func CIDRs(s string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// ImageName is the name of an image without registry, path, tag and digest: "keystone" of "registry.example.org:5000/cloud/keystone:v4".
+// ImageName returns the name of an image without registry, path, tag and digest: "keystone" for "registry.example.org:5000/cloud/keystone:v4".
 func ImageName(ref string) string { return path.Base(images.Split(ref).Repository) }
 
-// Label parses key=value of a node's label.
+// Label parses the key=value of a node label.
 func Label(s string) (key, value string, err error) {
 	key, value, ok := strings.Cut(s, "=")
 	if !ok {

@@ -13,13 +13,13 @@ type PortUse struct {
 	First, Last int    // equal for a single port
 	Protocol    string // tcp or udp
 	Of          string // the program
-	// Reached says that other machines connect to it: a firewall must let it through.
+	// Reached means that other machines connect to the port: a firewall must let it through.
 	Reached bool
-	// Listens says that a program of ours listens on it from the start: it must be free before.
+	// Listens means that one of our programs listens on the port from the start: it must be free before.
 	Listens bool
 }
 
-// String is the port as firewall-cmd takes it: 6443/tcp, 30000-32767/tcp.
+// String returns the port in the form of firewall-cmd: 6443/tcp, 30000-32767/tcp.
 func (p PortUse) String() string {
 	if p.First == p.Last {
 		return strconv.Itoa(p.First) + "/" + p.Protocol
@@ -27,8 +27,8 @@ func (p PortUse) String() string {
 	return fmt.Sprintf("%d-%d/%s", p.First, p.Last, p.Protocol)
 }
 
-// Protocols are the protocols of IP beside TCP and UDP that other machines send to a node, as firewalld and ufw name them: VRRP between control-plane
-// nodes that share a virtual address. A node that cannot hear the others takes the address, too. A join does not know yet whether there is one.
+// Protocols returns the IP protocols other than TCP and UDP that nodes receive, by their names in firewalld and ufw: VRRP between control-plane nodes
+// that share a virtual address. A node that cannot hear the others claims the address as well. A joining node does not know yet whether there is one.
 func Protocols(c *Config, controlPlane bool) []string {
 	if controlPlane && c.Cluster.VirtualAddress != "" || c.Join.ControlPlane {
 		return []string{"vrrp"}
@@ -36,7 +36,7 @@ func Protocols(c *Config, controlPlane bool) []string {
 	return nil
 }
 
-// PodInterfaces are the interfaces through which flannel's pods reach their node: all that comes from them must pass a firewall.
+// PodInterfaces returns the interfaces between flannel's pods and their node: a firewall must accept all their traffic.
 func PodInterfaces() []string { return []string{"cni0", "flannel.1"} }
 
 // hasEndpoint reports whether the cluster can have several control-plane nodes: its endpoint is not the address of this one.
@@ -45,7 +45,7 @@ func (c *Config) hasEndpoint() bool {
 	return c.Join.ControlPlane || err == nil && host != "" && host != cmp.Or(c.Node.AdvertiseAddress, c.Node.IP)
 }
 
-// Ports are the ports that a node uses, by its roles. controlPlane is true for init; a configuration of join says it by itself.
+// Ports returns the ports that a node uses, by its roles. controlPlane is true for init; a join configuration already says so.
 func Ports(c *Config, controlPlane bool) []PortUse {
 	controlPlane = controlPlane || c.Join.ControlPlane
 	local := func(n int, of string) PortUse { return PortUse{n, n, "tcp", of, false, true} }
@@ -67,7 +67,7 @@ func Ports(c *Config, controlPlane bool) []PortUse {
 			list = append(list, PortUse{DepotPort, DepotPort, "tcp", "the depot", true, true})
 		}
 		list = append(list,
-			// Where there can be other control-plane nodes, they reach etcd, which lets in whom its own authority has signed.
+			// Other control-plane nodes, if any, connect to etcd, which accepts only clients with a certificate from its own CA.
 			PortUse{2379, 2379, "tcp", "etcd", c.hasEndpoint(), true}, PortUse{2380, 2380, "tcp", "etcd's peers", c.hasEndpoint(), true}, local(2381, "etcd's health check"),
 			local(10257, "the controller manager"), local(10259, "the scheduler"))
 	}
@@ -78,7 +78,7 @@ func Ports(c *Config, controlPlane bool) []PortUse {
 		}
 	}
 	if c.Node.EnableHostAgent {
-		// The agents take the ports of the last three from their first one upwards; how many are opened is our choice.
+		// The agents use the last three ranges from the first port upwards; how many to open is our choice.
 		list = append(list, open(8885, 8885, "tcp", "the host agent"), open(48885, 48885, "tcp", "the image service of hosts"),
 			open(6081, 6081, "udp", "networks between virtual machines"), open(5900, 6899, "tcp", "consoles of virtual machines"),
 			open(4396, 4895, "tcp", "live migration"), open(7777, 8276, "tcp", "disks of virtual machines that are copied"))

@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// For says which commands a setting belongs to.
+// For is a set of commands that a setting belongs to.
 type For uint8
 
 // The commands that take settings.
@@ -20,23 +20,22 @@ const (
 	ForInit For = 1 << iota
 	ForJoin
 	ForReset
-	// ForCloud are the commands that work on a cloud that exists: cluster, component, node.
+	// ForCloud stands for the commands that work on an existing cloud: cluster, component, node.
 	ForCloud
 	// ForOperator is "operator run".
 	ForOperator
-	// ForInstall is "operator install", on a cluster that others built.
+	// ForInstall is "operator install", on an existing cluster.
 	ForInstall
 )
 
-// Setting is one setting: its key in the configuration file, its flag and its help text. The flag also names the environment variable:
-// OCADM_ and the flag in capitals.
+// Setting describes one setting: its key in the configuration file, its flag and its help text. Its environment variable is OCADM_ and the flag in capitals.
 type Setting struct {
 	Key, Flag string
-	// Was is an earlier name of the flag, which is still accepted.
+	// Was is the former name of the flag, which is still accepted.
 	Was   string
 	Usage string
 	For   For
-	// Choices are the accepted values; none stands for any value.
+	// Choices lists the accepted values; an empty list accepts any value.
 	Choices []string
 	// Secret values are kept out of argv, logs, the journal and "config print".
 	Secret bool
@@ -44,10 +43,10 @@ type Setting struct {
 	Advanced bool
 }
 
-// Env is the environment variable that holds the setting.
+// Env returns the name of the setting's environment variable.
 func (s Setting) Env() string { return env(s.Flag) }
 
-// Envs are the environment variables that are read for the setting, the first that is set.
+// Envs returns the environment variables of the setting; the first that is set counts.
 func (s Setting) Envs() []string {
 	if s.Was == "" {
 		return []string{s.Env()}
@@ -59,7 +58,7 @@ func env(flag string) string {
 	return "OCADM_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// Find returns the setting with a key. It panics if there is none.
+// Find returns the setting with the given key. It panics if there is no such setting.
 func Find(key string) Setting {
 	for _, s := range Settings() {
 		if s.Key == key {
@@ -69,7 +68,7 @@ func Find(key string) Setting {
 	panic("config has no setting " + key)
 }
 
-// Settings are all settings, in the order of help. A new one is a field of Config and a line here.
+// Settings returns all settings, in the order of help. A new setting needs a field in Config and a line here.
 func Settings() []Setting {
 	return slices.Concat(databaseSettings(), cloudSettings(), nodeSettings(), clusterSettings(), joinSettings(), operatorSettings())
 }
@@ -230,8 +229,7 @@ func operatorSettings() []Setting {
 	}
 }
 
-// Field returns a pointer to the field of c that holds the setting with the given key. It panics if there is none: the table and the
-// type are compared by a test.
+// Field returns a pointer to the field of c that holds the setting with the given key. It panics if there is no such field: a test compares the table with the type.
 func Field(c *Config, key string) any {
 	v := reflect.ValueOf(c).Elem()
 	for part := range strings.SplitSeq(key, ".") {
@@ -261,7 +259,7 @@ func jsonName(f reflect.StructField) string {
 	return name
 }
 
-// Text is the value of a setting as a flag takes it.
+// Text returns the value of a setting in the form of its flag.
 func Text(c *Config, key string) string {
 	switch v := Field(c, key).(type) {
 	case *string:
@@ -280,8 +278,7 @@ func Text(c *Config, key string) string {
 	}
 }
 
-// Inputs are the settings of a command that differ from the defaults, by flag, for the journal. Of a secret they only say that it
-// was set.
+// Inputs returns the settings of a command that differ from the defaults, by flag, for the journal. For secrets it only records that they were set.
 func Inputs(c *Config, command For) map[string]string {
 	defaults := Default()
 	out := map[string]string{}

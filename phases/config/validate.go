@@ -19,13 +19,14 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// KeepImages lets reset leave the images of containers, for the next init.
+// KeepImages makes reset keep container images for the next init.
 const KeepImages = "images"
 
-// shortestValidity of certificates. The API server reads those that it shows to kubelets every five minutes, and they are renewed after two thirds of their time.
+// shortestValidity is the minimum lifetime of certificates. The API server rereads its kubelet client certificate every five minutes, and
+// certificates are renewed after two thirds of their lifetime.
 const shortestValidity = 15 * time.Minute
 
-// FieldError is a setting that cannot be what it is.
+// FieldError is a setting with an invalid value.
 type FieldError struct {
 	Key, Flag string
 	Problem   string
@@ -38,7 +39,7 @@ func (e FieldError) Error() string {
 	return "--" + e.Flag + " (" + e.Key + "): " + e.Problem
 }
 
-// Validate returns every setting of a command that cannot be what it is, as one finding.
+// Validate returns all invalid settings of a command as one finding.
 func Validate(c *Config, command For) error {
 	errs := Errors(c, command)
 	if len(errs) == 0 {
@@ -54,7 +55,7 @@ func Validate(c *Config, command For) error {
 	return f
 }
 
-// Errors are all field errors of the settings that a command uses.
+// Errors returns all field errors of the settings that a command uses.
 func Errors(c *Config, command For) []FieldError {
 	v := &validation{c: c, command: command}
 	v.choices()
@@ -82,7 +83,7 @@ func Errors(c *Config, command For) []FieldError {
 	return v.errs
 }
 
-// position puts the errors in the order of the settings.
+// position returns the index of a key in Settings; errors are sorted by it.
 func position(key string) int {
 	return slices.IndexFunc(Settings(), func(s Setting) bool { return s.Key == key })
 }
@@ -120,7 +121,7 @@ func (v *validation) oneOf(key, flag, value string, allowed ...string) {
 	}
 }
 
-// choices checks the settings that accept a few values only. Empty is the default of some.
+// choices checks the settings with a fixed set of values. For some of them, empty is the default.
 func (v *validation) choices() {
 	for _, s := range Settings() {
 		if value := Text(v.c, s.Key); s.For&v.command != 0 && len(s.Choices) > 0 && value != "" {
@@ -223,7 +224,7 @@ var token = regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}$`)
 
 var certificateKey = regexp.MustCompile(`^[0-9a-fA-F]{64}$`)
 
-// token never repeats the value: it is a secret.
+// token checks a bootstrap token. Its error never repeats the value, which is secret.
 func (v *validation) token(key, t string) {
 	if t != "" && !token.MatchString(t) {
 		v.add(key, "it is not of the form [a-z0-9]{6}.[a-z0-9]{16}")
@@ -312,7 +313,7 @@ func (v *validation) join() {
 	case j.ControlPlane && j.CertificateKey == "":
 		v.add("join.certificateKey", `it is missing; on a control-plane node: ocadm token create --print-join-command --control-plane`)
 	case j.ControlPlane && !certificateKey.MatchString(j.CertificateKey):
-		v.add("join.certificateKey", "it is not 64 hexadecimal digits") // never the value: it is a secret
+		v.add("join.certificateKey", "it is not 64 hexadecimal digits") // without the value, which is secret
 	}
 	if j.ControlPlane && v.c.Node.BindPort == DepotPort && v.c.Node.Depot != None {
 		v.add("node.bindPort", fmt.Sprintf("%d is the port of the depot; choose another, or give --depot none", DepotPort))

@@ -26,7 +26,7 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// CertificateFile is the certificate of the depot and its key. Package owned removes it.
+// CertificateFile holds the depot's certificate and key. Package owned removes it.
 const CertificateFile = pkiDir + "/ocadm-depot/serving.pem"
 
 func certificatePhase() host.Phase {
@@ -51,7 +51,7 @@ func certificatePhase() host.Phase {
 	})
 }
 
-// Rename gives the depot the names that the API server has in its certificate now: its own certificate, and those that its pod renews. The pod starts anew.
+// Rename gives the depot the names in the API server's current certificate: in its own certificate and in those that its pod renews. The pod restarts.
 func Rename(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if !Has(h) {
 		return nil
@@ -76,7 +76,7 @@ func Rename(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	return awaitDepot(ctx, h, r)
 }
 
-// runsRenamed says why the pod of the depot does not run with the present names, "" if it does.
+// runsRenamed returns why the depot's pod does not run with the current names, or "" if it does.
 func runsRenamed(ctx context.Context, h *host.Host) (string, error) {
 	k, err := h.Kube(ctx)
 	if err != nil {
@@ -97,12 +97,12 @@ func runsRenamed(ctx context.Context, h *host.Host) (string, error) {
 	return "", nil
 }
 
-// renewal are the arguments of the container that renews the certificate.
+// renewal returns the arguments of the container that renews the certificate.
 func renewal(h *host.Host) []string {
 	return append([]string{"depot", "renew"}, certificateNames(h)...)
 }
 
-// Named reports whether that is done.
+// Named reports whether Rename has nothing left to do.
 func Named(ctx context.Context, h *host.Host) (bool, error) {
 	if !Has(h) {
 		return true, nil
@@ -119,7 +119,7 @@ func Named(ctx context.Context, h *host.Host) (bool, error) {
 	return err == nil && why == "", nil
 }
 
-// renamed is the static pod with the present names.
+// renamed returns the static pod with the current names.
 func renamed(h *host.Host) (host.FileSet, error) {
 	var p corev1.Pod
 	if err := yaml.Unmarshal([]byte(h.Files.Text(manifestFile)), &p); err != nil {
@@ -137,8 +137,8 @@ func renamed(h *host.Host) (host.FileSet, error) {
 	return host.FileSet{{Name: manifestFile, Data: raw, Mode: 0o600}}, nil
 }
 
-// Readdressed is the manifest of the depot with another address in place of one. Among the names of its certificate the former stays: the API server keeps it, too,
-// and nodes that have not followed pull there. It reports whether a file is the manifest, and returns the same text if nothing is to change.
+// Readdressed returns the depot's manifest with one address replaced by another. Its certificate keeps the former name: the API server keeps it as
+// well, and nodes that have not followed yet pull there. It reports whether the file is the manifest; the text is the same if nothing changes.
 func Readdressed(file, text string, replace func(string) string) (string, bool) {
 	var p corev1.Pod
 	if file != manifestFile || yaml.Unmarshal([]byte(text), &p) != nil {
@@ -164,7 +164,7 @@ func Readdressed(file, text string, replace func(string) string) (string, bool) 
 	return string(raw), true
 }
 
-// issue gives the depot another certificate if the present one does not fit.
+// issue issues a new certificate if the present one does not fit.
 func issue(h *host.Host, r workflow.Reporter) error {
 	why, err := issuer(h).Renew(time.Now())
 	if why != "" {
@@ -177,8 +177,8 @@ func issuer(h *host.Host) depot.Issuer {
 	return depot.Issuer{CACert: h.Files.Path(authority), CAKey: h.Files.Path(authorityKey), File: h.Files.Path(CertificateFile), Names: certificateNames(h)}
 }
 
-// certificateNames are the names and addresses by which nodes reach this depot: those of the configuration and, because a later run may not be
-// given all of them again, those of the API server's certificate. What only the API server has, its service, is left out.
+// certificateNames returns the names and addresses by which nodes reach this depot: those of the configuration and, because a later run may not get
+// all of them again, those of the API server's certificate. It omits the API server's service.
 func certificateNames(h *host.Host) []string {
 	c := h.Config
 	list := append([]string{c.Node.Name}, strings.Split(c.Node.IP+","+c.Node.AdvertiseAddress, ",")...)
@@ -215,10 +215,10 @@ func within(address string, networks []string) bool {
 	})
 }
 
-// trustFiles are what the containers of the depot read at their start. Those that are mounted as files stay the old ones until then.
+// trustFiles are the files that the depot's containers read at their start. Files mounted one by one keep their old content until a restart.
 var trustFiles = []string{authority, authorityKey, kubernetes.KubeletKubeconfig}
 
-// Trusts reports whether the depot has a certificate of the authority that signs, and its containers have read the present files.
+// Trusts reports whether the signing CA issued the depot's certificate and the containers have read the present files.
 func Trusts(ctx context.Context, h *host.Host) (bool, error) {
 	good, err := issuer(h).Good(time.Now())
 	if err != nil || !good {
@@ -228,7 +228,7 @@ func Trusts(ctx context.Context, h *host.Host) (bool, error) {
 	return len(stale) == 0 && err == nil, err
 }
 
-// Trust lets the depot take over the present certificate authorities.
+// Trust makes the depot use the present certificate authorities.
 func Trust(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err := issue(h, r); err != nil {
 		return err

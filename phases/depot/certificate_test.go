@@ -28,7 +28,7 @@ import (
 	"yunion.io/x/ocadm/phases/node"
 )
 
-// cluster gives a machine a certificate authority, and an API server with names of its own.
+// cluster gives a machine a certificate authority and an API server with its own names.
 func cluster(t *testing.T, h *host.Host) pki.Pair {
 	t.Helper()
 	ca := newCA(t)
@@ -61,7 +61,7 @@ func newCA(t *testing.T) pki.Pair {
 	return ca
 }
 
-// The certificate names what nodes reach the depot by, and not the service of the API server. A depot of an earlier release gets one, too.
+// The certificate has the names by which nodes reach the depot, but not the API server's service. A depot of an earlier release gets one as well.
 func TestCertificate(t *testing.T) {
 	h, _ := machine(t)
 	if plan, err := certificatePhase().Plan(t.Context(), h); err != nil || len(plan) != 1 {
@@ -94,14 +94,14 @@ func TestCertificate(t *testing.T) {
 			t.Errorf("it names %s", n)
 		}
 	}
-	// A later run that is not given the name again keeps it.
+	// A later run without the name keeps it.
 	h.Config.Cluster.APIServerCertExtraSANs = nil
 	if done, err := p.Check(t.Context(), h); !done || err != nil {
 		t.Errorf("issued again: %v", err)
 	}
 }
 
-// A node that has joined shows its certificate. Without a depot at the address the finding comes at once.
+// A joined node authenticates with its certificate. Without a depot at the address, the finding comes immediately.
 func TestConnect(t *testing.T) {
 	h, _ := machine(t)
 	useBundle(t, h)
@@ -152,7 +152,7 @@ func TestConnect(t *testing.T) {
 	if c := h.Source().Contents(); len(c.Files) != 2 || len(c.Images) != 2 {
 		t.Errorf("contents %+v", c)
 	}
-	// A machine with a discovery file shows the certificate in it, and trusts the authority in it.
+	// A machine with a discovery file uses the certificate in it, and trusts the CA in it.
 	joining, _ := machine(t)
 	joining.Config.Join = config.Join{Endpoint: "127.0.0.1:6443", DiscoveryFile: filepath.Join(t.TempDir(), "discovery.conf")}
 	joining.Config.Node.Depot = l.Addr().String()

@@ -18,16 +18,15 @@ import (
 	"yunion.io/x/ocadm/phases/node"
 )
 
-// dialTimeout bounds the first connection, so that a cluster without a depot is noticed soon.
+// dialTimeout limits the first connection, so that a missing depot is noticed soon.
 const dialTimeout = 5 * time.Second
 
-// Wanted reports whether a joining node is to install from the depot.
+// Wanted reports whether a joining node should install from the depot.
 func Wanted(c *config.Config) bool {
 	return c.Node.Bundle == "" && c.Node.Depot != config.None && len(node.DepotAddresses(c)) > 0
 }
 
-// Connect asks the cluster's depot what it has for this machine. A machine that joins shows its token, or what its discovery file has; a node
-// shows its certificate.
+// Connect asks the cluster's depot what it has for this machine. A joining machine authenticates with its token or its discovery file, a node with its certificate.
 func Connect(ctx context.Context, h *host.Host) (*depot.Remote, error) {
 	m, err := kubernetes.MemberOf(ctx, h)
 	if err != nil {
@@ -36,7 +35,7 @@ func Connect(ctx context.Context, h *host.Host) (*depot.Remote, error) {
 	return ConnectAs(ctx, h, m)
 }
 
-// ConnectAs is Connect with what is known of the cluster.
+// ConnectAs is like Connect, with known membership data of the cluster.
 func ConnectAs(ctx context.Context, h *host.Host, m kubernetes.Member) (*depot.Remote, error) {
 	address := node.DepotAddresses(h.Config)[0]
 	c := clientOf(address, m.Token, m.TLS)

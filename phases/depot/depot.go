@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package depot makes a control-plane node the place that the other nodes get images and programs from: it fills the store and writes the
-// static pod that serves it.
+// Package depot makes a control-plane node the source of images and programs for the other nodes: it fills the store and writes the static pod that serves it.
 package depot
 
 import (
@@ -26,14 +25,14 @@ import (
 // PhaseName is the name of Phase.
 const PhaseName = "depot"
 
-// CodeNotServing is the finding of a depot that does not answer on its own node.
+// CodeNotServing is the finding for a depot that does not answer on its own node.
 const CodeNotServing = "OCA-2315"
 
-// Reserve is how many bytes the depot leaves free on its disk.
+// Reserve is the number of bytes that the depot leaves free on its disk.
 const Reserve = 2 << 30
 
-// Phase fills the depot and starts it. own is the image of its pod, which another release has not brought. images names
-// the phases after which the images are on the node, api the one after which the API server answers.
+// Phase fills the depot and starts it. own is its pod's image, which another release has not brought to the node. images names the phases that bring
+// images to the node, api the one after which the API server answers.
 func Phase(api string, own node.ImageGroup, images ...string) host.Phase {
 	return host.Phase{
 		Name: PhaseName, Short: "Keep images and programs for other nodes, and serve them",
@@ -61,7 +60,7 @@ func startPhase(own node.ImageGroup) host.Phase {
 	}, manifest)
 	write := p.Run
 	p.Run = func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-		if _, err := own.Bring(ctx, h, r); err != nil { // the depot cannot serve its own image while it is replaced
+		if _, err := own.Bring(ctx, h, r); err != nil { // the depot cannot serve its own image while it is being replaced
 			return err
 		}
 		return write(ctx, h, r)
@@ -76,14 +75,14 @@ func fillPhase(after []string) host.Phase {
 	}.Todo(Lacking)
 }
 
-// Open opens the depot of this machine, which it creates.
+// Open opens the depot of this machine and creates it if necessary.
 func Open(h *host.Host) (*depot.Store, error) {
 	return depot.Open(h.Files.Path(depot.DefaultDir), Reserve)
 }
 
 const askInterval = 500 * time.Millisecond
 
-// probe returns why the depot of this node does not answer, "" if it does.
+// probe returns why this node's depot does not answer, or "" if it does.
 func probe(ctx context.Context, h *host.Host) string {
 	pool, err := depot.Authorities(h.Files.Path(authority))
 	if err != nil {

@@ -92,7 +92,7 @@ func useBundle(t *testing.T, h *host.Host) {
 	t.Cleanup(func() { _ = b.Close() })
 }
 
-// run runs the phase that fills the depot until nothing is left to do, and returns what the depot has.
+// run runs the phase that fills the depot until nothing is left to do, and returns the depot's content.
 func run(t *testing.T, h *host.Host, want ...string) depot.Root {
 	t.Helper()
 	p := fillPhase(nil)
@@ -134,27 +134,27 @@ func TestFillFromBundle(t *testing.T) {
 			t.Errorf("no %s", f)
 		}
 	}
-	// Another build of this program takes the place of the earlier one, and keeps its names.
+	// Another build of this program replaces the earlier one and keeps its names.
 	put(t, h, h.Self, "a newer program")
 	h.Config.Cluster.ImageRepository = "registry.example.org/cloud"
 	c = run(t, h, "ocadm-")
 	if len(c.Images) != 3 || c.Files["linux/"+runtime.GOARCH+ProgramPath].Size != int64(len("a newer program")) {
 		t.Errorf("contents %v", c)
 	}
-	// A blob that is damaged is noticed when it is read, and stored again.
+	// A damaged blob is noticed when it is read, and stored again.
 	if err := os.Remove(h.Files.Path(depot.DefaultDir + "/blobs/sha256/" + c.Images[busybox].Digest.Hex)); err != nil {
 		t.Fatal(err)
 	}
 	run(t, h, "bundle-")
 }
 
-// A bundle of a newer release is added to the depot of a running cluster: what is there stays.
+// The bundle of a newer release is added to the depot of a running cluster: its content stays.
 func TestFillFromAnotherBundle(t *testing.T) {
 	h, _ := machine(t)
 	useBundle(t, h)
 	run(t, h, "ocadm-", "bundle-")
 	first := bundleName(h)
-	useBundle(t, h) // its image is another one
+	useBundle(t, h) // with another image
 	if bundleName(h) == first {
 		t.Fatal("both bundles have one name")
 	}
@@ -174,7 +174,7 @@ func TestFillFromAnotherBundle(t *testing.T) {
 	}
 }
 
-// Without a bundle the depot has what the node has installed and pulled, but nothing that others brought.
+// Without a bundle, the depot has what the node has installed and pulled, but nothing from other sources.
 func TestFillFromNode(t *testing.T) {
 	h, rec := machine(t)
 	const kubelet = "/usr/local/bin/kubelet"
@@ -198,12 +198,12 @@ func TestFillFromNode(t *testing.T) {
 	if len(c.Files) != 2 || c.Files["linux/"+runtime.GOARCH+kubelet].Size != 7 || c.Images[busybox].Size == 0 || len(c.Images) != 2 {
 		t.Errorf("contents %v", c)
 	}
-	// A program that another release installed is stored, too.
+	// A program installed by another release is stored as well.
 	if err := h.Files.WriteFile(kubelet, []byte("newer kubelet"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	run(t, h, "node")
-	rec.Answer = func(c exec.Command) (exec.Result, error) { // an archive that breaks off
+	rec.Answer = func(c exec.Command) (exec.Result, error) { // a truncated archive
 		return exec.Result{}, tar.NewWriter(c.Stdout).WriteHeader(&tar.Header{Name: "blobs/sha256/x", Typeflag: tar.TypeReg, Size: 5})
 	}
 	if err := node.Export(t.Context(), h, []string{busybox}, func(in io.Reader) error {
@@ -217,7 +217,7 @@ func TestFillFromNode(t *testing.T) {
 	}
 }
 
-// The pod is complete, has no permission that it does not need, and mounts files only.
+// The pod is complete, has only the permissions it needs, and mounts only files.
 func TestManifest(t *testing.T) {
 	h, rec := machine(t)
 	put(t, h, "/usr/local/bin/ctr", "x")
@@ -269,7 +269,7 @@ func TestManifest(t *testing.T) {
 		}
 	}
 	copiesFromRegistries(t, h, &got)
-	// With the authority's key elsewhere, nothing can renew.
+	// If the CA key is elsewhere, nothing can renew the certificate.
 	if err := os.Remove(h.Files.Path(authorityKey)); err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// copiesFromRegistries checks that the depot asks registries as the node does, but no depot, and with --offline nothing. No secret is in the pod.
+// copiesFromRegistries checks that the depot asks the same registries as the node, but no depot, and none with --offline. The pod contains no secret.
 func copiesFromRegistries(t *testing.T, h *host.Host, p *corev1.Pod) {
 	t.Helper()
 	const auth = `{"auths":{"r.example":{"auth":"YTpjYW5hcnk="}}}`

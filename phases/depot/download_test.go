@@ -25,7 +25,7 @@ import (
 
 const joinToken = "abcdef.0123456789abcdef"
 
-// serveDepot serves the depot of a machine with the certificate of its phase, as the static pod does, and returns its address.
+// serveDepot serves a machine's depot with its certificate, as the static pod does, and returns its address.
 func serveDepot(t *testing.T, h *host.Host) string {
 	t.Helper()
 	if err := certificatePhase().Run(t.Context(), h, workflow.Discard{}); err != nil {
@@ -63,8 +63,7 @@ func serveDepot(t *testing.T, h *host.Host) string {
 	return l.Addr().String()
 }
 
-// The line for machines without ocadm, run by a shell: it downloads this program and runs it. A server with another authority gets no token,
-// and what it sends is not run.
+// The command for machines without ocadm, run by a shell, downloads this program and runs it. A server with another CA gets no token, and its response is not run.
 func TestDownloadCommand(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip(err)
@@ -102,7 +101,7 @@ func TestDownloadCommand(t *testing.T) {
 	if err != nil || string(got) != program {
 		t.Errorf("%q, %v", got, err)
 	}
-	// Another token is refused, and another server: first with its own authority, then with that of the cluster in front of its certificate.
+	// Another token is refused, and so is another server: first one with its own CA, then one that serves the cluster's CA but has a certificate of another.
 	if out, err := shell(strings.ReplaceAll(line, joinToken, "abcdef.ffffffffffffffff")); err == nil || strings.Contains(out, "ran") {
 		t.Errorf("with a wrong token: %s", out)
 	}

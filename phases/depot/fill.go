@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/phases/node"
 )
 
-// root is one root that the depot of this node should have.
+// root is a root that the depot of this node should have.
 type root struct {
 	name string
 	done func(context.Context, *depot.Store) (bool, error)
@@ -44,17 +44,17 @@ func roots(ctx context.Context, h *host.Host) []root {
 	return append(list, bundledPrograms(h)...)
 }
 
-// bundleName is the same for bundles of the same content.
+// bundleName returns a name derived from the bundle's content.
 func bundleName(h *host.Host) string {
 	raw, err := json.Marshal(h.Bundle.Contents())
 	if err != nil {
-		panic(err) // plain values
+		panic(err) // plain values cannot fail
 	}
 	sum := sha256.Sum256(raw)
 	return "bundle-" + hex.EncodeToString(sum[:6])
 }
 
-// outstanding are the roots that the depot lacks, or has not in full. Without a depot that is all of them.
+// outstanding returns the roots that are missing or incomplete in the depot. Without a depot, these are all roots.
 func outstanding(ctx context.Context, h *host.Host) (todo []root, err error) {
 	list := roots(ctx, h)
 	if !h.Files.Exists(depot.DefaultDir) {
@@ -82,7 +82,7 @@ func fill(ctx context.Context, h *host.Host, s *depot.Store, r workflow.Reporter
 		return err
 	}
 	for i, root := range todo {
-		if i > 0 { // what was stored before may show that there is nothing to do
+		if i > 0 { // what was stored before may already include this root
 			if done, err := root.done(ctx, s); done || err != nil {
 				if err != nil {
 					return err
@@ -98,7 +98,7 @@ func fill(ctx context.Context, h *host.Host, s *depot.Store, r workflow.Reporter
 	return nil
 }
 
-// store fills a root while no garbage is removed.
+// store fills a root while garbage collection is blocked.
 func store(ctx context.Context, s *depot.Store, r root, p func(done, total int64)) error {
 	return s.Storing(ctx, func() error { return r.fill(ctx, s, p) })
 }
@@ -106,7 +106,7 @@ func store(ctx context.Context, s *depot.Store, r root, p func(done, total int64
 // Has reports whether this machine has a depot.
 func Has(h *host.Host) bool { return h.Files.Exists(manifestFile) }
 
-// nodeRoot is what this node has installed and pulled, where there is no bundle. Each control-plane node has its own.
+// nodeRoot returns the root of what this node has installed and pulled, for installations without a bundle. Each control-plane node has its own.
 func nodeRoot(ctx context.Context, h *host.Host) root {
 	name := depot.NodeRoot + "-" + h.Config.Node.Name
 	want := node.Installed(ctx, h)
@@ -148,12 +148,12 @@ func nodeRoot(ctx context.Context, h *host.Host) root {
 			if err := s.SetRoot(ctx, r); err != nil {
 				return err
 			}
-			return s.Remove(ctx, depot.NodeRoot) // which an earlier release called so on every node
+			return s.Remove(ctx, depot.NodeRoot) // an earlier release used this name on every node
 		},
 	}
 }
 
-// Lacking are the roots that the depot of this machine lacks of what its host was given, as lines of a plan.
+// Lacking returns, as lines of a plan, the roots that this machine's depot lacks.
 func Lacking(ctx context.Context, h *host.Host) ([]string, error) {
 	todo, err := outstanding(ctx, h)
 	var lines []string
@@ -163,7 +163,7 @@ func Lacking(ctx context.Context, h *host.Host) ([]string, error) {
 	return lines, err
 }
 
-// Fill stores them.
+// Fill stores the roots that Lacking returns.
 func Fill(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	s, err := Open(h)
 	if err != nil {

@@ -28,12 +28,11 @@ const (
 	pkiDir       = "/etc/kubernetes/pki"
 	authority    = pkiDir + "/ca.crt"
 	authorityKey = pkiDir + "/ca.key"
-	// nodeCertificates are what the node's kubeconfig refers to. The depot shows them to the depots of other control-plane nodes.
+	// nodeCertificates holds the files that the node's kubeconfig refers to. The depot authenticates with them to the depots of other control-plane nodes.
 	nodeCertificates = "/var/lib/kubelet/pki"
 )
 
-// manifest is the static pod, and before it the credentials with which it asks registries. Where the key of the authority is elsewhere, nothing in
-// it renews the certificate.
+// manifest returns the static pod, preceded by the credentials for registries. If the CA key is not on this machine, no container renews the certificate.
 func manifest(h *host.Host) (files host.FileSet, _ error) {
 	p := pod(h.Config.OperatorImage(), certificateNames(h), h.Files.Exists(authorityKey))
 	if !h.Config.Node.Offline {
@@ -44,19 +43,18 @@ func manifest(h *host.Host) (files host.FileSet, _ error) {
 	return append(files, own...), err
 }
 
-// CredentialsFile are those with which the depot asks registries: a copy, because a file that is replaced would stay the old one in the container.
-// Package owned removes it.
+// CredentialsFile holds the depot's registry credentials. It is a copy in a mounted directory: a file mounted alone would keep its old content in the
+// container after it is replaced. Package owned removes it.
 const CredentialsFile = pkiDir + "/ocadm-depot/registry.json"
 
-// authorityFiles are where distributions have the authorities of the machine in one file, as Go's crypto/x509 looks for them. The directory is
-// mounted, because the file is replaced.
+// authorityFiles are the files in which distributions keep the machine's CA certificates, as in Go's crypto/x509. The directory is mounted, because the file is replaced.
 var authorityFiles = []string{
 	"/etc/ssl/certs/ca-certificates.crt",                // Debian, Ubuntu, Arch
 	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // Red Hat, openEuler
 	"/var/lib/ca-certificates/ca-bundle.pem",            // SUSE
 }
 
-// copies lets the depot copy images from registries, as containerd on this node asks them.
+// copies lets the depot copy images from registries, with the same settings as containerd on this node.
 func copies(h *host.Host, p *corev1.Pod) {
 	c := &p.Spec.Containers[0]
 	c.Args = append(c.Args, "--copy", "--registry-config", CredentialsFile)
@@ -66,22 +64,22 @@ func copies(h *host.Host, p *corev1.Pod) {
 	mounts := []mount{{"containerd", "/etc/containerd", corev1.HostPathDirectoryOrCreate, false}}
 	if i := slices.IndexFunc(authorityFiles, h.Files.Exists); i >= 0 {
 		const inside = "/etc/ocadm/authorities"
-		c.Env = append(c.Env, corev1.EnvVar{Name: "SSL_CERT_DIR", Value: inside}) // beside the file of the image
+		c.Env = append(c.Env, corev1.EnvVar{Name: "SSL_CERT_DIR", Value: inside}) // in addition to the image's own file
 		p.Spec.Volumes = append(p.Spec.Volumes, nodepod.HostPath("authorities", path.Dir(authorityFiles[i]), corev1.HostPathDirectory))
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "authorities", MountPath: inside, ReadOnly: true})
 	}
 	mountInto(p, c, mounts...)
 }
 
-// mount is a file or directory of the node in a container.
+// mount is a file or directory of the node that a container mounts.
 type mount struct {
 	name, path string
 	kind       corev1.HostPathType
 	write      bool
 }
 
-// pod is the static pod. Of memory its containers get what was measured on lab machines: 22 MiB of their own at rest, and 51 MiB of the program, which all its
-// processes on a node share.
+// pod returns the static pod. Its memory settings follow measurements on lab machines: 22 MiB of its own at rest, and 51 MiB of program text, which
+// all its processes on a node share.
 func pod(image string, names []string, renews bool) *corev1.Pod {
 	p := nodepod.Static(podName)
 	serve := nodepod.Container("depot", image, "64Mi", "256Mi", "depot", "serve", "--directory", depot.DefaultDir, "--listen", ":"+strconv.Itoa(config.DepotPort),
@@ -93,7 +91,7 @@ func pod(image string, names []string, renews bool) *corev1.Pod {
 	}}
 	add(p, serve,
 		mount{"depot", depot.DefaultDir, corev1.HostPathDirectoryOrCreate, true},
-		// The directory, because a file that is replaced would stay the old one in the container.
+		// The directory is mounted, because a single file would keep its old content in the container after it is replaced.
 		mount{"certificate", path.Dir(CertificateFile), corev1.HostPathDirectory, false},
 		mount{"authority", authority, corev1.HostPathFile, false},
 		mount{"kubeconfig", kubernetes.KubeletKubeconfig, corev1.HostPathFile, false},

@@ -23,22 +23,22 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// ProgramPath is where ocadm is, on a node, in a bundle and, after the platform, in the depot.
+// ProgramPath is the path of ocadm on a node, in a bundle and, after the platform, in the depot.
 const ProgramPath = "/usr/local/bin/ocadm"
 
 const programMode = 0o755
 
-// program is an ocadm for one architecture.
+// program is an ocadm binary for one architecture.
 type program struct {
 	arch string
-	// digest of the file, as the depot has it.
+	// digest returns the digest of the file as the depot has it.
 	digest func() (string, error)
-	// open opens it, and image packs the file.
+	// open opens the file, and image packs it.
 	open  func(context.Context, *depot.Store) (*os.File, error)
 	image func(file string) (v1.Image, error)
 }
 
-// ownProgram is this program.
+// ownProgram returns this program.
 func ownProgram(h *host.Host) program {
 	return program{h.Facts.Arch,
 		func() (string, error) { return h.Files.Digest(h.Self) },
@@ -47,13 +47,12 @@ func ownProgram(h *host.Host) program {
 	}
 }
 
-// otherProgram is for another architecture.
+// otherProgram returns a program for another architecture.
 func otherProgram(arch, digest string, open func(context.Context, *depot.Store) (*os.File, error)) program {
 	return program{arch, func() (string, error) { return digest, nil }, open, ownimage.Pack}
 }
 
-// bundledPrograms are those that the bundle has for other architectures, and that have the version of this program. They come after the
-// bundle itself.
+// bundledPrograms returns the programs of this version that the bundle has for other architectures. They are stored after the bundle itself.
 func bundledPrograms(h *host.Host) (out []root) {
 	for _, view := range h.Bundle.Views() {
 		c := view.Contents()
@@ -73,8 +72,8 @@ func bundledPrograms(h *host.Host) (out []root) {
 	return out
 }
 
-// servedPrograms are those that the server of the bundle has for other architectures. Which version they have, only they themselves say: one of another
-// version stays a file. They come after all that the server has.
+// servedPrograms returns the programs that the bundle server has for other architectures. Only the programs themselves show their version: one of
+// another version stays a plain file. They are stored after everything else from the server.
 func servedPrograms(h *host.Host) (out []root) {
 	for arch, f := range h.Depot.FileOf(ProgramPath) {
 		if arch == h.Facts.Arch {
@@ -111,7 +110,7 @@ func thisVersion(ctx context.Context, s *depot.Store, digest v1.Hash) (bool, err
 	return err == nil, f.Close()
 }
 
-// programName is the root of this version for an architecture, as this node has it.
+// programName returns the name of this node's root for this version and an architecture.
 func programName(h *host.Host, arch string) string {
 	return strings.Trim("ocadm-"+strings.Trim(strings.Map(func(r rune) rune {
 		if strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-", r) {
@@ -121,7 +120,7 @@ func programName(h *host.Host, arch string) string {
 	}, version.Version), ".-")+"-"+arch+"-"+h.Config.Node.Name, "-")
 }
 
-// programImages are the names under which nodes look for this program as an image.
+// programImages returns the image names under which nodes look for this program.
 func programImages(h *host.Host) []string {
 	if !h.Config.PacksOperator() {
 		return nil
@@ -129,8 +128,7 @@ func programImages(h *host.Host) []string {
 	return []string{h.Config.OperatorImage()}
 }
 
-// root is a program as a file and under the names of images. Programs for several architectures are roots of their own: the depot serves their
-// images as one.
+// root returns the root that stores a program as a file and under the names of images. Each architecture has its own root: the depot serves their images as one.
 func (p program) root(h *host.Host, images []string) root {
 	name, file := programName(h, p.arch), path.Join("linux", p.arch, ProgramPath)
 	return root{name,
@@ -162,7 +160,7 @@ func (p program) root(h *host.Host, images []string) root {
 			}
 			f.Mode = programMode
 			r.Files[file] = f
-			before, err := s.Root(name) // of a build with the same version, which may have more names
+			before, err := s.Root(name) // a build with the same version may have left more names
 			if err != nil {
 				return err
 			}
@@ -184,7 +182,7 @@ func (p program) root(h *host.Host, images []string) root {
 	}
 }
 
-// StoreProgram stores this program under the name of an image, and reports whether this machine has a depot that it is in.
+// StoreProgram stores this program under the name of an image. It reports whether this machine has a depot.
 func StoreProgram(ctx context.Context, h *host.Host, r workflow.Reporter, image string) (bool, error) {
 	if !Has(h) {
 		return false, nil
@@ -208,13 +206,13 @@ func (p program) store(ctx context.Context, h *host.Host, r workflow.Reporter, i
 	return nil
 }
 
-// The findings of a program for another architecture.
+// The findings about a program for another architecture.
 const (
 	CodeOtherProgram = "OCA-2332"
 	CodeLacksProgram = "OCA-2333"
 )
 
-// AddProgram stores a file with the ocadm of another architecture under the name of an image, and returns the architecture.
+// AddProgram stores the ocadm of another architecture, read from a file, under the name of an image. It returns the architecture.
 func AddProgram(ctx context.Context, h *host.Host, r workflow.Reporter, file, image string) (string, error) {
 	arch, digest, err := ownimage.Inspect(file, version.Version)
 	if err != nil {
@@ -224,7 +222,7 @@ func AddProgram(ctx context.Context, h *host.Host, r workflow.Reporter, file, im
 	return arch, p.store(ctx, h, r, image)
 }
 
-// Lacks reports for which architectures of the cluster's nodes the depot has no program with the name of an image.
+// Lacks returns an error that lists the node architectures for which the depot has no program under the name of an image.
 func Lacks(ctx context.Context, h *host.Host, image string, archs []string) error {
 	s, err := Open(h)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// otherMachine is the architecture that this test does not run on.
+// otherMachine returns an architecture other than that of this test.
 func otherMachine() (string, elf.Machine) {
 	if runtime.GOARCH == "arm64" {
 		return "amd64", elf.EM_X86_64
@@ -80,7 +80,7 @@ func architectures(t *testing.T, h *host.Host) []string {
 	return got
 }
 
-// From a bundle for two architectures, the depot has ocadm for both, as a program and as one image.
+// A bundle for two architectures gives the depot ocadm for both, as a program and as one image.
 func TestProgramsOfTheBundle(t *testing.T) {
 	h, _ := machine(t)
 	other, elfMachine := otherMachine()
@@ -94,7 +94,7 @@ func TestProgramsOfTheBundle(t *testing.T) {
 	if got := architectures(t, h); len(got) != 2 || !c.Images[h.Config.OperatorImage()].MediaType.IsIndex() {
 		t.Errorf("the image is for %q", got)
 	}
-	// The ocadm of another version does not get this version's name.
+	// An ocadm of another version does not get this version's name.
 	h, _ = machine(t)
 	useBundleForBoth(t, h, programtest.Program(t, elfMachine, false, "ocadm v9"), "v9")
 	run(t, h, "ocadm-", "bundle-")
@@ -103,8 +103,7 @@ func TestProgramsOfTheBundle(t *testing.T) {
 	}
 }
 
-// From a served bundle for two architectures, the depot has ocadm for both, too. A program of another version stays a file, and a second run has
-// nothing to do.
+// A served bundle for two architectures also gives the depot ocadm for both. A program of another version stays a file, and a second run has nothing to do.
 func TestProgramsOfAServedBundle(t *testing.T) {
 	other, elfMachine := otherMachine()
 	for _, v := range []string{version.Version, "v9"} {
@@ -135,7 +134,7 @@ func TestProgramsOfAServedBundle(t *testing.T) {
 	}
 }
 
-// An operator is not updated to an image that some nodes could not run. A program that is added makes it complete.
+// The operator is not updated to an image that some nodes cannot run. Adding the missing program completes the image.
 func TestAddProgram(t *testing.T) {
 	h, _ := machine(t)
 	useBundle(t, h)
@@ -171,8 +170,8 @@ func TestAddProgram(t *testing.T) {
 	}
 }
 
-// Two control-plane nodes have roots of their own: neither replaces what the other has installed or is. The root of an earlier release, which
-// had one name on all of them, goes.
+// Two control-plane nodes have separate roots: neither replaces the other's software or program. The root of an earlier release, which had the same
+// name on all nodes, is removed.
 func TestRootsOfSeveralNodes(t *testing.T) {
 	h, _ := machine(t)
 	put(t, h, "/usr/local/bin/kubelet", "kubelet")
@@ -194,7 +193,7 @@ func TestRootsOfSeveralNodes(t *testing.T) {
 	if _, ok := c.Files["linux/"+runtime.GOARCH+"/old"]; ok {
 		t.Error("the root of an earlier release is there")
 	}
-	// The other node's, as it comes by synchronisation.
+	// The other node's root, as if synchronized.
 	if err := s.SetRoot(t.Context(), depot.Root{Name: depot.NodeRoot + "-other", Series: depot.NodeSeries("other"), Files: map[string]depot.File{"linux/riscv64/x": f}}); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// ConnectBundle asks the server that --bundle names what it has for this machine. The pin of its authority is what makes it trustworthy.
+// ConnectBundle asks the server that --bundle names what it has for this machine. The server is trusted because of the pinned hash of its CA.
 func ConnectBundle(ctx context.Context, h *host.Host) (*depot.Remote, error) {
 	n := h.Config.Node
 	u, err := url.Parse(n.Bundle)
@@ -30,7 +30,7 @@ func ConnectBundle(ctx context.Context, h *host.Host) (*depot.Remote, error) {
 	address := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), strconv.Itoa(config.DepotPort)))
 	t := kubernetes.PinnedTLS(n.BundleCAHash, u.Hostname())
 	c := clientOf(address, n.BundleToken, t)
-	if err := reach(ctx, address, t); err != nil { // at once, while a download is tried again
+	if err := reach(ctx, address, t); err != nil { // immediate, whereas a download is retried
 		return nil, explainServer(address, c.Unreachable(err))
 	}
 	r, err := c.Remote(ctx, h.Facts.Arch)
@@ -47,7 +47,7 @@ func reach(ctx context.Context, address string, t *tls.Config) error {
 	return conn.Close()
 }
 
-// explainServer gives the findings of a depot the remedies for a server that is none of a cluster.
+// explainServer replaces the remedies in a depot's findings with those for a server outside a cluster.
 func explainServer(address string, err error) error {
 	if errors.Is(err, kubernetes.ErrOtherAuthority) {
 		return finding.Errorf(depot.CodeUnreachable, "The server at "+address+" is not the one that --bundle-ca-hash names",
@@ -68,7 +68,7 @@ func explainServer(address string, err error) error {
 	return found
 }
 
-// servedRoot is all that the server of the bundle has.
+// servedRoot returns the root of everything the bundle server has.
 func servedRoot(r *depot.Remote) root {
 	name := "bundle-" + r.ID()
 	return root{name,

@@ -13,18 +13,18 @@ import (
 	"yunion.io/x/ocadm/phases/vip"
 )
 
-// controlPlane looks at what a control-plane node has more than others.
+// controlPlane adds what only a control-plane node has.
 func controlPlane(ctx context.Context, h *host.Host, m *why.Machine) {
 	if m.APIServer = kubernetes.OwnAPIServer(ctx, h); m.APIServer == "" {
 		m.APIServer = why.Ready
 	} else {
-		m.EtcdDatabase = etcd.Damaged(h) // before its container has logged it
+		m.EtcdDatabase = etcd.Damaged(h) // even before its container has logged it
 	}
 	m.VirtualAddress = virtualAddress(ctx, h)
 	m.EtcdSnapshots = etcd.Kept(h, containerLog(h.Files, etcd.Pod, etcd.Container))
 }
 
-// virtualAddress is nil on a node without keepalived.
+// virtualAddress returns the state of the virtual address, nil on a node without keepalived.
 func virtualAddress(ctx context.Context, h *host.Host) *why.VirtualAddress {
 	s, self, found := vip.Own(h)
 	if !found {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor looks why the agents of a compute node do not work: at the machine below them, and at what they have logged. It changes
-// nothing.
+// Package doctor finds out why the agents of a compute node do not work: it checks the machine below them and their logs. It changes nothing.
 package doctor
 
 import (
@@ -32,7 +31,7 @@ const (
 
 const hostConf = "/etc/yunion/host.conf"
 
-// checks are independent of each other; each returns what it finds wrong.
+// checks are independent of each other; each returns the problems that it finds.
 var checks = []func(context.Context, *host.Host) []finding.Finding{
 	executorUnit, executorAnswers, nodeUnits,
 	func(_ context.Context, h *host.Host) []finding.Finding { return compute.Programs(h) },
@@ -42,13 +41,13 @@ var checks = []func(context.Context, *host.Host) []finding.Finding{
 	func(_ context.Context, h *host.Host) []finding.Finding { return agentlog.Explain(podLogs(h.Files)) },
 }
 
-// Gather runs every check on this machine. A machine that is not a compute node is one finding.
+// Gather runs every check on this machine. A machine that is not a compute node gets a single finding.
 func Gather(ctx context.Context, h *host.Host) finding.List {
 	if !h.Files.Exists(hostConf) && !h.Files.Exists(unitFile) {
 		return finding.List{{Code: CodeNoComputeNode, Severity: finding.Error, What: "This machine is not a compute node",
 			Cause: "it has neither " + hostConf + " nor " + executor.UnitName, Remedy: "ocadm join phase compute --enable-host-agent"}}
 	}
-	// Checks that preflight has, too, look at a node's settings; here they are what the machine is.
+	// The checks shared with preflight read a node's settings; here they get the state of the machine instead.
 	c, node := *h.Config, *h
 	c.Node.EnableHostAgent, c.Node.Name = true, cmp.Or(c.Node.Name, h.Facts.Hostname)
 	node.Config = &c
@@ -68,13 +67,13 @@ const (
 	unitRemedy = "ocadm join phase compute --enable-host-agent; systemctl enable --now " + executor.UnitName
 )
 
-// property asks systemd. An empty answer means that the unit is not known.
+// property reads a unit property from systemd. An empty answer means that the unit is unknown.
 func property(ctx context.Context, h *host.Host, unit, name string) (string, error) {
 	res, err := h.Systemctl(ctx, "show", unit, "--property="+name, "--value")
 	return strings.TrimSpace(res.Stdout), err
 }
 
-// executorUnit looks whether the unit runs, and whether stopping it would end virtual machines.
+// executorUnit checks whether the unit runs and whether stopping it would end virtual machines.
 func executorUnit(ctx context.Context, h *host.Host) []finding.Finding {
 	state, err := property(ctx, h, executor.UnitName, "ActiveState")
 	if err != nil {
@@ -104,7 +103,7 @@ func executorAnswers(ctx context.Context, h *host.Host) []finding.Finding {
 		"ls -l "+executor.DefaultSocket+"; systemctl restart "+executor.UnitName+" (when its KillMode is process)", "%w", err)}
 }
 
-// nodeUnits looks at what runs the agents' pods.
+// nodeUnits checks the services that run the agents' pods.
 func nodeUnits(ctx context.Context, h *host.Host) []finding.Finding {
 	var out []finding.Finding
 	for _, unit := range []string{"containerd.service", "kubelet.service"} {

@@ -28,7 +28,7 @@ import (
 type machine struct {
 	*host.Host
 	root string
-	// answers are what commands print; one that is not here fails.
+	// answers maps commands to their output; unlisted commands fail.
 	answers map[string]string
 }
 
@@ -115,7 +115,7 @@ func (m *machine) serve(t *testing.T) {
 		}
 	})
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		// The file is there before anything listens.
+		// The file exists before the server listens.
 		if c, err := (&net.Dialer{}).DialContext(ctx, "unix", socket); err == nil {
 			_ = c.Close()
 			return
@@ -136,13 +136,13 @@ func TestHealthyNode(t *testing.T) {
 
 const pod = podLogDir + "/onecloud_default-host-x7k2p_1234"
 
-// line is a line of a log as the runtime writes it.
+// line returns a log line in the runtime's format.
 func line(text string) string { return "2026-11-20T08:14:02.123456789Z stderr F " + text + "\n" }
 
 func TestFindings(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*machine)
-		// code, and a part of what, cause or remedy. A leading w means a warning.
+		// The code, and a part of what, cause or remedy. A leading w means a warning.
 		code, want string
 	}{
 		"no compute node": {func(m *machine) { m.remove(t, hostConf) }, "OCA-7100", "neither /etc/yunion/host.conf"},
@@ -218,7 +218,7 @@ func TestExecutorThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// Logs of others are not the agents'; of an agent, only the last two starts count.
+// Other pods' logs are not read; of an agent, only the last two starts count.
 func TestOtherLogsAreNotRead(t *testing.T) {
 	m := newMachine(t)
 	m.serve(t)
@@ -253,7 +253,7 @@ func FuzzHostConf(f *testing.F) {
 	})
 }
 
-// fill has every disk used to a percentage.
+// fill makes every disk used to a percentage.
 func fill(t *testing.T, percent uint64) {
 	t.Helper()
 	original := statfs

@@ -15,8 +15,8 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// ineffective are options that agents in pods take from the cloud's ConfigMap, whatever host.conf says (cloudpods, pkg/hostman/options:
-// Parse replaces every field of SHostBaseOptions).
+// ineffective lists the options that agents in pods take from the cloud's ConfigMap, whatever host.conf says (cloudpods, pkg/hostman/options: Parse
+// replaces every field of SHostBaseOptions).
 var ineffective = []string{
 	"default_qemu_version", "deploy_concurrent", "disable_local_vpc", "enable_remote_executor", "executor_socket_path", "image_deploy_driver",
 	"manage_ntp_configuration",
@@ -52,7 +52,7 @@ func nodeConfiguration(_ context.Context, h *host.Host) []finding.Finding {
 	return append(out, judgeStorage(conf, h)...)
 }
 
-// parse reads YAML, or lines of the form key = value, which the agent takes, too.
+// parse reads YAML, or lines of the form key = value, which the agent accepts as well.
 func parse(text string) (map[string]any, error) {
 	conf := map[string]any{}
 	err := yaml.Unmarshal([]byte(text), &conf)
@@ -74,7 +74,7 @@ func parse(text string) (map[string]any, error) {
 	return conf, nil
 }
 
-// texts is a list of strings, or one string.
+// texts converts a list of strings, or a single string, to a slice.
 func texts(v any) []string {
 	switch v := v.(type) {
 	case string:
@@ -112,7 +112,7 @@ func judgeNetworks(conf map[string]any, facts host.Facts) []finding.Finding {
 	}
 	name, _ := conf["listen_interface"].(string)
 	if _, found := facts.Named(name); name != "" && !found {
-		// Before the first start the bridge is not there; the agent makes it.
+		// Before the first start the bridge does not exist yet; the agent creates it.
 		if !slices.ContainsFunc(texts(conf["networks"]), func(n string) bool { return strings.Contains(n, "/"+name+"/") }) {
 			report("OCA-7138", "The listen interface "+name+" does not exist on the node",
 				"listen_interface of host.conf names neither a NIC nor a bridge of networks")
@@ -145,7 +145,7 @@ func judgeStorage(conf map[string]any, h *host.Host) []finding.Finding {
 		if n, ok := conf["hugepage_size_mb"].(int); ok {
 			size = fmt.Sprint(n * 1024)
 		}
-		raw, _ := h.Files.ReadFile("/sys/kernel/mm/hugepages/hugepages-" + size + "kB/nr_hugepages") // a missing file is no pages
+		raw, _ := h.Files.ReadFile("/sys/kernel/mm/hugepages/hugepages-" + size + "kB/nr_hugepages") // a missing file means no pages
 		if n := strings.TrimSpace(string(raw)); n == "" || n == "0" {
 			out = append(out, finding.New("OCA-7118", "No huge pages are reserved", "host.conf has hugepages_option: native",
 				"boot with default_hugepagesz=1G hugepagesz=1G hugepages=NUMBER, or set hugepages_option: transparent in "+hostConf))

@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// podLogDir is where the kubelet keeps the logs of containers: NAMESPACE_POD_UID/CONTAINER/N.log, N counts restarts.
+	// podLogDir is the kubelet's directory for container logs: NAMESPACE_POD_UID/CONTAINER/N.log, where N counts restarts.
 	podLogDir = "/var/log/pods"
-	// logBytes is how much is read of the end of a file.
+	// logBytes limits how much is read from the end of a file.
 	logBytes = 256 << 10
-	// logFiles are the last starts of a container that are read: the current one and the one before, whose end says why it ended.
+	// logFiles is the number of a container's starts whose logs are read: the current one and the one before, whose last lines show why it ended.
 	logFiles = 2
 )
 
-// agentPod finds the directories of the pods of agents, whose names are CLOUD-COMPONENT-HASH.
+// agentPod matches the directories of agent pods, whose names are CLOUD-COMPONENT-HASH.
 var agentPod = regexp.MustCompile(`^[^_]+_(.+-(?:host|glance|telegraf|lbagent)-[^_]+)_`)
 
-// podLogs reads the logs of the agents on this machine. What cannot be read is left out.
+// podLogs reads the logs of the agents on this machine. It skips unreadable ones.
 func podLogs(files host.Files) []agentlog.Log {
 	var out []agentlog.Log
 	pods, _ := files.ReadDir(podLogDir) // no directory, no pods
@@ -55,7 +55,7 @@ func podLogs(files host.Files) []agentlog.Log {
 	return out
 }
 
-// lastStarts are the files of the last starts of a container, the oldest first.
+// lastStarts returns the log files of a container's last starts, the oldest first.
 func lastStarts(files host.Files, dir string) []string {
 	entries, err := files.ReadDir(dir)
 	if err != nil {
@@ -75,7 +75,7 @@ func lastStarts(files host.Files, dir string) []string {
 	return out
 }
 
-// tail is the end of a file, from the first whole line on.
+// tail returns the end of a file, from the first complete line on.
 func tail(files host.Files, name string) string {
 	f, err := os.Open(files.Path(name))
 	if err != nil {
@@ -99,7 +99,7 @@ func tail(files host.Files, name string) string {
 	return text
 }
 
-// containerLines takes the runtime's frame off: TIME STREAM P|F TEXT. A line that the runtime has cut (P) goes on in the next.
+// containerLines removes the runtime's prefix TIME STREAM P|F from each line. A line marked P continues in the next.
 func containerLines(text string) []string {
 	var out []string
 	part := ""

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// answerTimeout is long for a program that does nothing.
+	// answerTimeout is generous for a program that does nothing.
 	answerTimeout = 10 * time.Second
 	mebibyte      = 1 << 20
-	// imageSpace is what the host agent wants to be free for disks.
+	// imageSpace is the free space that the host agent requires for disks.
 	imageSpace = 128 * mebibyte
 )
 
-// directories are mounted by the agents' pods, which wait until they are there (hostPath volumes of type Directory).
+// directories checks the directories that the agents' pods mount. The pods wait until they exist (hostPath volumes of type Directory).
 func directories(_ context.Context, h *host.Host) []finding.Finding {
 	var missing []string
 	for _, dir := range []string{"/etc/yunion", "/opt/cloud", "/usr/local", "/dev", "/sys", "/tmp"} {
@@ -38,7 +38,7 @@ func directories(_ context.Context, h *host.Host) []finding.Finding {
 		"their pods stay in ContainerCreating", "mkdir -p "+list)}
 }
 
-// disks warns before the kubelet evicts pods, the agents among them.
+// disks warns before the kubelet evicts pods, including the agents.
 func disks(_ context.Context, h *host.Host) []finding.Finding {
 	var out []finding.Finding
 	for _, d := range disksOf(h.Files, "", "/opt/cloud", "/var/lib/kubelet", "/var/lib/containerd", "/var/log") {
@@ -50,10 +50,10 @@ func disks(_ context.Context, h *host.Host) []finding.Finding {
 	return out
 }
 
-// statfs asks the kernel; a variable for tests, which must not depend on the disk that they run on.
+// statfs asks the kernel. It is a variable so that tests do not depend on the disk that they run on.
 var statfs = unix.Statfs
 
-// filesystem is the one that holds a directory, or will hold it.
+// filesystem returns the file system that holds a directory, or will hold it.
 func filesystem(files host.Files, dir string) (unix.Statfs_t, bool) {
 	var fs unix.Statfs_t
 	for {

@@ -20,13 +20,13 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// JournalLines is how much of the end of a unit's journal is kept, staticLines of a log of the control plane.
+// JournalLines is the number of lines kept from the end of a unit's journal, staticLines that of a control-plane log.
 const (
 	JournalLines = "150"
 	staticLines  = 60
 )
 
-// Machine looks at this machine for a snapshot. ok is false if it is no node.
+// Machine collects the state of this machine for a snapshot. ok is false if it is not a node.
 func Machine(ctx context.Context, h *host.Host) (m why.Machine, disks []why.Disk, ok bool) {
 	m = why.Machine{Node: cmp.Or(kubernetes.RegisteredAs(h).Name, h.Facts.Hostname), Stopped: kubernetes.StoppedPods(h)}
 	m.ControlPlane = kubernetes.IsControlPlane(h) || len(m.Stopped) > 0
@@ -63,7 +63,7 @@ func Machine(ctx context.Context, h *host.Host) (m why.Machine, disks []why.Disk
 	return m, machineDisks(h.Files, m.Node), true
 }
 
-// containerLog is the end of the last start of a container of a static pod.
+// containerLog returns the end of the log of a static pod's container since its last start.
 func containerLog(files host.Files, pod, container string) []string {
 	dirs, _ := files.Glob(podLogDir + "/kube-system_" + pod + "-*/" + container) // the pattern is well-formed
 	var lines []string
@@ -76,8 +76,7 @@ func containerLog(files host.Files, pod, container string) []string {
 	return lines[max(0, len(lines)-staticLines):]
 }
 
-// certificates are those that kubeadm made, and the kubelet's own. The files of the kubeconfigs hold theirs in base64; kubeadm renews them
-// together with these.
+// certificates returns the certificates that kubeadm made, and the kubelet's own. Those inside kubeconfig files are left out; kubeadm renews them together with these.
 func certificates(files host.Files) []why.Certificate {
 	var out []why.Certificate
 	for _, pattern := range []string{"/etc/kubernetes/pki/*.crt", "/etc/kubernetes/pki/etcd/*.crt", "/var/lib/kubelet/pki/kubelet-client-current.pem"} {
@@ -96,12 +95,12 @@ func certificates(files host.Files) []why.Certificate {
 	return out
 }
 
-// machineDisks are the file systems that a node writes to, each once.
+// machineDisks returns the file systems that a node writes to, without duplicates.
 func machineDisks(files host.Files, node string) []why.Disk {
 	return disksOf(files, node, "/", "/var/lib/etcd", "/var/lib/containerd", "/var/lib/kubelet", "/opt/cloud", "/opt/local-path-provisioner", "/var/log")
 }
 
-// disksOf are the file systems of dirs, each once, under the limits of this machine's kubelet.
+// disksOf returns the file systems of dirs, without duplicates, with the limits of this machine's kubelet.
 func disksOf(files host.Files, node string, dirs ...string) []why.Disk {
 	var k kubeletv1beta1.KubeletConfiguration
 	if raw, err := files.ReadFile(kubernetes.KubeletConfigFile); err != nil || yaml.Unmarshal(raw, &k) != nil {

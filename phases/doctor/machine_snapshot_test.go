@@ -53,7 +53,7 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// A control-plane node of a virtual address says what it sees of it: here, without the address of the node, nothing, and keepalived has no manifest.
+// A control-plane node with a virtual address reports what it sees of it: here nothing, without the node's address and keepalived's manifest.
 func TestVirtualAddressOfAMachine(t *testing.T) {
 	m := newMachine(t)
 	m.put(t, "/etc/kubernetes/manifests/kube-apiserver.yaml", "")
@@ -69,7 +69,7 @@ func TestVirtualAddressOfAMachine(t *testing.T) {
 	}
 }
 
-// The last snapshot of etcd, and why there is no newer one, as the static pod has logged it.
+// The last etcd snapshot, and why there is no newer one, from the log of the static pod.
 func TestSnapshotsOfAMachine(t *testing.T) {
 	m := newMachine(t)
 	m.put(t, "/etc/kubernetes/manifests/kube-apiserver.yaml", "")

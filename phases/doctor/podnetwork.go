@@ -26,26 +26,26 @@ import (
 )
 
 const (
-	// tunnel is flannel's link for VXLAN.
+	// tunnel is flannel's VXLAN interface.
 	tunnel = "flannel.1"
-	// connectTries are made, because one packet may be lost, each with connectWait; a busy kubelet answers in answerWait.
+	// connectTries connection attempts are made, because one packet may be lost, each with connectWait; a busy kubelet answers in answerWait.
 	connectTries = 2
 	connectWait  = 1500 * time.Millisecond
 	answerWait   = 4 * time.Second
-	// tunnelsTime bounds all of them: what else ocadm why reads is worth more. tunnelsAtOnce bounds what a large cluster costs.
+	// tunnelsTime bounds all tunnel checks: the rest of ocadm why matters more. tunnelsAtOnce limits the load in a large cluster.
 	tunnelsTime   = 8 * time.Second
 	tunnelsAtOnce = 256
-	// routesWithin is how long a node that has just joined may take to start flannel, whose image it has.
+	// routesWithin is how long a newly joined node may take to start flannel, whose image is already there.
 	routesWithin   = 20 * time.Second
 	routesInterval = 250 * time.Millisecond
-	// flannelWithin is how long it may take to get flannel's pod, where another program has a network for containers.
+	// flannelWithin is how long flannel's pod may take to appear if another program has configured a container network.
 	flannelWithin = 5 * time.Second
-	// flannelLogs is the directory that the kubelet makes for the pod. Source: templates/addons/flannel; kubelet kuberuntime BuildPodLogsDirectory.
+	// flannelLogs matches the kubelet's log directory of the pod. Source: templates/addons/flannel; kubelet kuberuntime BuildPodLogsDirectory.
 	flannelLogs = "/var/log/pods/kube-flannel_*"
 )
 
-// podNetwork tries flannel's tunnels to the other nodes from this one. At the other end of each is a kubelet: its certificate comes in packets of full size, which
-// a network with a small MTU drops. Tunnels for which there was no time are left out.
+// podNetwork tests flannel's tunnels from this node to the others. At the far end of each it connects to the kubelet: its certificate arrives in
+// full-size packets, which a network with a small MTU drops. Tunnels not tested within tunnelsTime are left out.
 func podNetwork(ctx context.Context, h *host.Host) []why.Tunnel {
 	ctx, cancel := context.WithTimeout(ctx, tunnelsTime)
 	defer cancel()
@@ -61,12 +61,12 @@ func podNetwork(ctx context.Context, h *host.Host) []why.Tunnel {
 			return nil
 		})
 	}
-	_ = g.Wait() // none fails
+	_ = g.Wait() // the functions return no errors
 	return slices.DeleteFunc(tried, func(t why.Tunnel) bool { return t.To == "" })
 }
 
-// Unreached is a warning if packets of the pod network do not get to other nodes and back, nil if they do, or if flannel makes no routes in 20 seconds or is not
-// the pod network. The cluster is not asked which nodes run. waiting is called if flannel has not made them yet.
+// Unreached returns a warning if packets of the pod network do not reach other nodes and come back. It returns nil if they do, if flannel creates no
+// routes in 20 seconds, or if flannel is not the pod network. It does not ask the cluster which nodes run. It calls waiting while there are no routes yet.
 func Unreached(ctx context.Context, h *host.Host, waiting func(why string)) error {
 	limited, cancel := context.WithTimeout(ctx, routesWithin)
 	defer cancel()
@@ -74,7 +74,7 @@ func Unreached(ctx context.Context, h *host.Host, waiting func(why string)) erro
 	_ = wait.Until(limited, "the pod network", routesInterval, func(context.Context) (bool, string, error) {
 		other := time.Since(began) >= flannelWithin && otherCNI(h.Files)
 		return other || len(tunnelEnds(h.Files.Text("/proc/net/route"))) > 0, "flannel has not made its routes yet", nil
-	}, waiting) // without routes, nothing is tried
+	}, waiting) // without routes, there is nothing to test
 	var evidence []string
 	for _, t := range podNetwork(ctx, h) {
 		if t.Problem != "" {
@@ -89,13 +89,13 @@ func Unreached(ctx context.Context, h *host.Host, waiting func(why string)) erro
 		"let UDP 8472 through between this node and the others, both ways; then: ocadm why").With(evidence...)
 }
 
-// otherCNI reports whether a network for containers is configured here, and flannel does not run: it may be that of the pods, or of a program such as podman.
+// otherCNI reports whether a container network is configured here although flannel does not run: it may be the pod network, or belong to a program such as podman.
 func otherCNI(files host.Files) bool {
 	flannel, err := files.Glob(flannelLogs)
 	return err == nil && len(flannel) == 0 && !files.Exists(owned.Conflist) && len(owned.CNIConfigs(files)) > 0
 }
 
-// through is why no TLS server answers at an address, "" if one does or refuses: then packets went both ways.
+// through returns why no TLS server answers at an address, or "" if one answers or refuses: packets then went both ways.
 func through(ctx context.Context, address string) string {
 	var c net.Conn
 	var err error
@@ -113,14 +113,14 @@ func through(ctx context.Context, address string) string {
 	defer func() { _ = c.Close() }() // nothing was written that could be lost
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
-	t := tls.Client(c, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // only whether packets arrive is asked
+	t := tls.Client(c, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // only checks whether packets arrive
 	if err := t.HandshakeContext(ctx); errors.Is(err, context.DeadlineExceeded) {
 		return "connected to " + address + ", and no certificate in " + answerWait.String() + ": packets of full size do not arrive, or the kubelet is slow"
 	}
 	return ""
 }
 
-// tunnelEnds are the addresses of the other nodes in the pod network, from the kernel's table of routes: proc(5), /proc/net/route.
+// tunnelEnds returns the pod network addresses of the other nodes, from the kernel's routing table: proc(5), /proc/net/route.
 func tunnelEnds(routes string) []string {
 	var out []string
 	for line := range strings.Lines(routes) {
@@ -132,7 +132,7 @@ func tunnelEnds(routes string) []string {
 		if err != nil || len(raw) != 4 {
 			continue
 		}
-		slices.Reverse(raw) // on machines of little-endian order, as all that Kubernetes is built for here
+		slices.Reverse(raw) // little-endian, like every architecture that Kubernetes is built for here
 		if a, ok := netip.AddrFromSlice(raw); ok && !a.IsUnspecified() {
 			out = append(out, a.String())
 		}

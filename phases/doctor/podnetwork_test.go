@@ -29,7 +29,7 @@ func TestTunnelEnds(t *testing.T) {
 	}
 }
 
-// An answer of any kind means that packets go both ways. A server whose answer never comes is one behind a network that drops large packets.
+// Any answer means that packets go both ways. A server that never answers is behind a network that drops large packets.
 func TestThrough(t *testing.T) {
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()
@@ -54,7 +54,7 @@ func TestThrough(t *testing.T) {
 	}
 }
 
-// A join warns of the nodes that it cannot reach, and says nothing of those that answer. It waits for the routes of flannel, and not for another pod network.
+// A join warns about the nodes that it cannot reach, but not about those that answer. It waits for flannel's routes, but not for another pod network.
 func TestUnreached(t *testing.T) {
 	h, err := host.Fake(t.Context(), t.TempDir(), &config.Config{}, &host.Recorder{})
 	if err != nil {
@@ -70,11 +70,11 @@ func TestUnreached(t *testing.T) {
 	if !otherCNI(h.Files) {
 		t.Error("it waits for flannel, which is not there")
 	}
-	put("/var/log/pods/kube-flannel_kube-flannel-ds-x7k2p_1/install/0.log", "") // the other network is that of podman
+	put("/var/log/pods/kube-flannel_kube-flannel-ds-x7k2p_1/install/0.log", "") // the other network is podman's
 	if otherCNI(h.Files) {
 		t.Error("it does not wait for flannel, which starts")
 	}
-	// 127.0.0.1 refuses; 127.0.0.2 accepts and stays silent, as behind a network that drops large packets.
+	// 127.0.0.1 refuses; 127.0.0.2 accepts and stays silent, as if behind a network that drops large packets.
 	silent, err := net.Listen("tcp", "127.0.0.2:10250")
 	if err != nil {
 		t.Fatal(err)

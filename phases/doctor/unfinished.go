@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// stopping are the commands that stop the control plane of a machine, by their names in the journal, and how they are continued and taken back.
+// stopping maps the commands that stop a machine's control plane, by their names in the journal, to the commands that continue and undo them.
 var stopping = map[string]func(inputs map[string]string) (command, back string){
 	"etcd restore": func(in map[string]string) (string, string) {
 		command := "ocadm etcd restore " + cmp.Or(in["file"], "--from-data")
@@ -43,10 +43,10 @@ var stopping = map[string]func(inputs map[string]string) (command, back string){
 	},
 }
 
-// stopStep is the name of the step of each that stops the control plane.
+// stopStep is the name of the step of these commands that stops the control plane.
 const stopStep = "stop"
 
-// unfinished is the last command that stopped the control plane and did not end, as the journal has it: records of such commands are written later.
+// unfinished returns the last command that stopped the control plane and did not finish. It reads the journal, because the commands write their own records later.
 func unfinished(h *host.Host) *why.Unfinished {
 	journal := workflow.NewJournal(h.Files.Path(host.JournalFile))
 	var out *why.Unfinished
@@ -61,7 +61,7 @@ func unfinished(h *host.Host) *why.Unfinished {
 	return out
 }
 
-// atWork is the process of ocadm that holds the lock of this machine. The file names it also when it has ended.
+// atWork returns the process ID of the ocadm that holds this machine's lock, or 0. The file keeps the ID after the process has ended.
 func atWork(h *host.Host) int {
 	pid, err := strconv.Atoi(strings.TrimSpace(h.Files.Text(host.LockFile)))
 	if err != nil || !strings.Contains(h.Files.Text(fmt.Sprintf("/proc/%d/cmdline", pid)), "ocadm") {
@@ -70,7 +70,7 @@ func atWork(h *host.Host) int {
 	return pid
 }
 
-// addresses are that of the node in its settings, and those that the machine has.
+// addresses returns the node's configured address and the addresses of the machine.
 func addresses(h *host.Host) (node string, has []string) {
 	if a := kubernetes.NodeAddress(h); a.IsValid() {
 		node = a.String()

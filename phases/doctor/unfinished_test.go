@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// The journal names the command that has stopped the control plane and did not end. One that ended, or was undone, did not.
+// The journal names the command that stopped the control plane and did not finish. Commands that finished or were undone do not count.
 func TestUnfinished(t *testing.T) {
 	started := time.Date(2026, 11, 26, 1, 0, 0, 0, time.UTC)
 	run := func(plan, phase, event string, inputs map[string]string) workflow.Entry {

@@ -13,11 +13,11 @@ import (
 	"yunion.io/x/ocadm/phases/rotation"
 )
 
-// ForgetRotation is the flag of a restore that gives up the record of a rotation of the certificate authorities.
+// ForgetRotation is the restore flag that discards the record of a CA rotation.
 const ForgetRotation = "--forget-rotation"
 
-// KeepsRotation is a finding if this machine is amid a rotation of the certificate authorities, and what is restored has no record of it. The files of the machine do
-// not go back: it would trust two authorities, which keeps upgrades and joins from running, and nothing could complete or revert that.
+// KeepsRotation returns a finding if this machine is in the middle of a CA rotation of which the restored data has no record. The machine's files are
+// not restored: it would trust two CAs, which blocks upgrades and joins, and no command could complete or revert the rotation.
 func (r *Restore) KeepsRotation(ctx context.Context) error {
 	if r.ForgetRotation || !kubernetes.Rotating(r.Host) {
 		return nil
@@ -29,7 +29,7 @@ func (r *Restore) KeepsRotation(ctx context.Context) error {
 		}
 		return r.keepsRotation(values)
 	}
-	if values, err := r.readOwn(ctx); err == nil { // otherwise it is looked at when etcd has stopped
+	if values, err := r.readOwn(ctx); err == nil { // otherwise this is checked once etcd has stopped
 		return r.keepsRotation(values)
 	}
 	return nil
@@ -41,7 +41,7 @@ func (r *Restore) keepsRotation(values map[string][]byte) error {
 	}
 	lacks := "it has no Secret " + rotation.Secret
 	if raw, there := values[rotation.StoredAt]; there {
-		o, _ := decode(raw) // one that is encrypted cannot be decoded, and is there, at least
+		o, _ := decode(raw) // an encrypted record cannot be decoded, but at least it exists
 		if s, is := o.(*corev1.Secret); !is || rotation.IsOf(r.Host, s.Data) {
 			return nil
 		}

@@ -26,7 +26,7 @@ func authority(t *testing.T, name string) string {
 	return string(ca.CertPEM())
 }
 
-// What has no record of the rotation that this machine is in would leave it with two authorities that nothing can make one again.
+// Restored data without a record of the machine's present rotation would leave it with two CAs permanently.
 func TestKeepsRotation(t *testing.T) {
 	before, after, other := authority(t, "kubernetes"), authority(t, "kubernetes"), authority(t, "kubernetes")
 	secret := func(old, next string) map[string][]byte {
@@ -66,7 +66,7 @@ func TestKeepsRotation(t *testing.T) {
 				t.Errorf("%s, file %q: %+v", name, r.File, found)
 			}
 		}
-		// The preview may not have seen the data of the member, because etcd held it.
+		// The preview may not have seen the member's data, because etcd had the file open.
 		_, err = (&Restore{Host: h, Member: own(t, h), ForgetRotation: c.forget}).settle(h.Files.Path("/var/lib/etcd/member/snap/db"), workflow.Discard{})
 		if (err == nil) != c.fits {
 			t.Errorf("%s: when etcd has stopped: %v", name, err)

@@ -12,22 +12,22 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// Preview is what a snapshot brings back of clouds, beside what there is now.
+// Preview compares the clouds in a snapshot with the present ones.
 type Preview struct {
 	Clouds []CloudChange `json:"clouds,omitempty"`
-	// Operations are those that had not ended. They are paused.
+	// Operations lists the unfinished operations. A restore pauses them.
 	Operations []string `json:"operations,omitempty"`
-	// Misfits are why the databases, which do not go back, do not fit the snapshot.
+	// Misfits lists why the databases, which are not restored, do not fit the snapshot.
 	Misfits []string `json:"misfits,omitempty"`
-	// Unknown is why it is not known what there is now.
+	// Unknown is the reason why the present state is unknown.
 	Unknown string `json:"unknown,omitempty"`
-	// Own is how old the member's own data is, if that is restored. There is nothing to compare it with then.
+	// Own is the age of the member's own data, if that is restored. There is then nothing to compare with.
 	Own *OwnData `json:"ownData,omitempty"`
-	// Unreadable are keys of the snapshot that cannot be read, and so not paused.
+	// Unreadable lists keys of the snapshot that cannot be read, and therefore not paused.
 	Unreadable []string `json:"unreadable,omitempty"`
 }
 
-// CloudChange is a cloud of the snapshot, and what it is now; nil if it does not exist there.
+// CloudChange is a cloud in the snapshot and now. A nil field means that the cloud does not exist there.
 type CloudChange struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -35,7 +35,7 @@ type CloudChange struct {
 	Now       *Cloud `json:"now,omitempty"`
 }
 
-// Preview reads what the snapshot has of clouds, and compares it with the present.
+// Preview reads the clouds in the snapshot and compares them with the present ones.
 func (r *Restore) Preview(ctx context.Context) (Preview, error) {
 	if r.File == "" {
 		return r.previewOwn(ctx)
@@ -48,12 +48,12 @@ func (r *Restore) Preview(ctx context.Context) (Preview, error) {
 	if err != nil {
 		p := compare(then, contents{}, false)
 		p.Unknown = err.Error()
-		return p, nil //nolint:nilerr // the preview says that it is not known
+		return p, nil //nolint:nilerr // the preview reports that it is unknown
 	}
 	return compare(then, now, true), nil
 }
 
-// compare is pure. known is whether the present is.
+// compare has no side effects. known reports whether the present state is known.
 func compare(then, now contents, known bool) Preview {
 	p := Preview{Unreadable: then.unreadable}
 	keys := slices.Sorted(maps.Keys(then.clouds))
@@ -88,13 +88,13 @@ func compare(then, now contents, known bool) Preview {
 	return p
 }
 
-// Holds reports whether there is something that is paused.
+// Holds reports whether the restore pauses anything.
 func (p Preview) Holds() bool {
 	there := len(p.Operations) > 0 || slices.ContainsFunc(p.Clouds, func(c CloudChange) bool { return c.Snapshot != nil })
 	return there && (p.Own == nil || p.Own.Pauses)
 }
 
-// String says of one cloud what becomes of it.
+// String describes what happens to the cloud.
 func (c CloudChange) String() string {
 	out := fmt.Sprintf("cloud %s/%s: ", c.Namespace, c.Name)
 	switch {
@@ -106,13 +106,13 @@ func (c CloudChange) String() string {
 	return out + c.Snapshot.String() + "; now " + c.Now.String()
 }
 
-// Flags of a restore that whoever takes it up again has to give again: its databases are not those of the snapshot; no other control-plane node runs.
+// Flags that must be repeated when a restore is resumed: its databases are not those of the snapshot; no other control-plane node runs.
 const (
 	NewerDatabases = "--newer-databases"
 	Alone          = "--alone"
 )
 
-// Fits is a finding if the databases do not fit what the snapshot brings back. Nothing migrates them back.
+// Fits returns a finding if the databases do not fit the restored clouds. Nothing migrates them back.
 func (p Preview) Fits() error {
 	if len(p.Misfits) == 0 {
 		return nil

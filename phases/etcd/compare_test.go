@@ -62,7 +62,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// What cannot be read is named, and the rest is read.
+// Unreadable keys are listed, and the others are read.
 func TestUnreadable(t *testing.T) {
 	values := snapshotOf(t)
 	maps.Copy(values, map[string][]byte{clouds + "other/cloud": []byte("k8s:enc:aescbc:v1:key1:x"), leases + "other/ocadm-mysql": []byte("k8s\x00rubbish")})

@@ -28,7 +28,7 @@ import (
 	"yunion.io/x/ocadm/phases/rotation"
 )
 
-// Where the API server keeps what a restore looks at.
+// The etcd prefixes of the objects that a restore reads.
 const (
 	registry   = "/registry/"
 	clouds     = registry + "onecloud.yunion.io/onecloudclusters/"
@@ -38,11 +38,11 @@ const (
 	pods       = registry + "pods/"
 )
 
-// Cloud is a cloud as an etcd has it.
+// Cloud is a cloud as stored in etcd.
 type Cloud struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Version and Release are of what runs in it.
+	// Version and Release are those that run.
 	Version string `json:"version,omitempty"`
 	Release int    `json:"release,omitempty"`
 }
@@ -53,18 +53,18 @@ func (c Cloud) String() string {
 	return fmt.Sprintf("version %s, release %d", cmp.Or(c.Version, "unknown"), c.Release)
 }
 
-// contents are what an etcd has of clouds.
+// contents are the cloud-related contents of an etcd.
 type contents struct {
 	clouds map[string]Cloud // by namespace and name
-	// operations are those that have not ended, by key.
+	// operations holds the unfinished operations, by key.
 	operations map[string]v1alpha1.OnecloudOperation
-	// records say who is the primary of an embedded database with a replica, by namespace.
+	// records name the primary of each embedded database with a replica, by namespace.
 	records map[string]dbpair.Record
-	// unreadable are keys that cannot be read: they are encrypted, or of a later ocadm.
+	// unreadable lists keys that cannot be read: they are encrypted, or written by a later ocadm.
 	unreadable []string
 }
 
-// object is the part of a resource that is read. A field of another kind than expected, in an old resource, is no reason not to restore it.
+// object is the part of a resource that a restore reads. An old resource with a field of another type must not prevent the restore.
 type object struct {
 	metav1.ObjectMeta `json:"metadata"`
 
@@ -84,7 +84,7 @@ type cloudObject struct {
 	} `json:"status"`
 }
 
-// contentsOf reads them from values by key.
+// contentsOf reads the contents from values by key.
 func contentsOf(values map[string][]byte) contents {
 	out := contents{clouds: map[string]Cloud{}, operations: map[string]v1alpha1.OnecloudOperation{}, records: map[string]dbpair.Record{}}
 	for _, key := range slices.Sorted(maps.Keys(values)) {
@@ -122,7 +122,7 @@ func (c *contents) add(key string, raw []byte) error {
 	return nil
 }
 
-// isRecord reports whether a key is that of the Lease which says who is the primary of a database.
+// isRecord reports whether a key is that of a Lease that records the primary of a database.
 func isRecord(key string) bool {
 	return strings.HasPrefix(key, leases) && path.Base(key) == dbpair.RecordName
 }
@@ -139,10 +139,10 @@ func leaseOf(raw []byte) (*coordinationv1.Lease, error) {
 	return l, nil
 }
 
-// protobufPrefix begins what the API server stores as protobuf. The rest is JSON.
+// protobufPrefix starts the values that the API server stores as protobuf. All others are JSON.
 var protobufPrefix = []byte("k8s\x00")
 
-// deserializer is made once: a cluster has a Lease of each node.
+// deserializer is created once, because a cluster has one Lease per node.
 var deserializer = sync.OnceValue(func() runtime.Decoder { return serializer.NewCodecFactory(kube.Scheme()).UniversalDeserializer() })
 
 func decode(raw []byte) (runtime.Object, error) {
@@ -150,7 +150,7 @@ func decode(raw []byte) (runtime.Object, error) {
 	return o, err
 }
 
-// encode writes an object as it was stored.
+// encode encodes an object in the format in which it was stored.
 func encode(o runtime.Object, stored []byte) ([]byte, error) {
 	if !bytes.HasPrefix(stored, protobufPrefix) {
 		return json.Marshal(o)
@@ -161,7 +161,7 @@ func encode(o runtime.Object, stored []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// read are the contents of a snapshot, or of the database of a member that does not run.
+// readContents reads the contents of a snapshot, or of the database of a stopped member.
 func readContents(file string) (contents, error) {
 	values, err := snapshot.Values(file, looked()...)
 	if err != nil {
@@ -170,7 +170,7 @@ func readContents(file string) (contents, error) {
 	return contentsOf(values), nil
 }
 
-// present are the contents of the etcd that is to be replaced, of its member here.
+// present returns the contents of the etcd that the restore replaces, read from this machine's member.
 func (r *Restore) present(ctx context.Context) (contents, error) {
 	values, err := r.readOwn(ctx)
 	if err != nil {
@@ -179,10 +179,10 @@ func (r *Restore) present(ctx context.Context) (contents, error) {
 	return contentsOf(values), nil
 }
 
-// looked are the prefixes of the keys that a restore looks at.
+// looked returns the prefixes of the keys that a restore reads.
 func looked() []string { return []string{clouds, operations, leases, rotation.StoredAt} }
 
-// entriesOf are those of an etcd that runs.
+// entriesOf reads them from a running etcd.
 func entriesOf(ctx context.Context, c *etcd.Client) (map[string][]byte, error) {
 	values := map[string][]byte{}
 	for _, prefix := range looked() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package etcd keeps the etcd of a control-plane node through its bad days: it shows how it is, saves snapshots, restores one, and replaces the data of a
-// member. It runs on the machine of the member, and needs no API server.
+// Package etcd maintains the etcd of a control-plane node: it shows its status, saves and restores snapshots, and replaces the data of a member. It
+// runs on the member's machine and needs no API server.
 package etcd
 
 import (
@@ -29,24 +29,24 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// Dir is where a control-plane node keeps snapshots. They contain every Secret of the cluster: mode 0600.
+// Dir is the snapshot directory of a control-plane node. Snapshots contain every Secret of the cluster: mode 0600.
 const Dir = host.StateDir + "/etcd"
 
-// DefaultKeep is what a control-plane node keeps.
+// DefaultKeep is the retention of snapshots on a control-plane node.
 var DefaultKeep = snapshot.Keep{Last: 12, Days: 7}
 
-// Status is how etcd is, seen from one of its members.
+// Status is the state of etcd, seen from one of its members.
 type Status struct {
-	// Member is the one of this machine.
+	// Member is the name of this machine's member.
 	Member  string          `json:"member"`
 	Members []etcd.Observed `json:"members"`
-	// Tolerates is how many more members may be lost.
+	// Tolerates is the number of further members that may be lost.
 	Tolerates int       `json:"tolerates"`
 	Snapshots Snapshots `json:"snapshots"`
 	Problems  []string  `json:"problems,omitempty"`
 }
 
-// Snapshots are those on this machine.
+// Snapshots describes the snapshots on this machine.
 type Snapshots struct {
 	Directory string         `json:"directory"`
 	Count     int            `json:"count"`
@@ -54,7 +54,7 @@ type Snapshots struct {
 	Last      *snapshot.Info `json:"last,omitempty"`
 }
 
-// Look asks the members. An etcd that does not answer is a finding, which says what this machine has to bring it back.
+// Look asks the members for their status. If etcd does not answer, it returns a finding that says what this machine can restore it from.
 func Look(ctx context.Context, h *host.Host) (Status, error) {
 	m, err := kubernetes.OwnEtcd(h)
 	if err != nil {
@@ -93,7 +93,7 @@ func noMajority(all []etcd.Observed) error {
 		"start the machines of the others; if they are lost for good, on this one: ocadm etcd restore --from-data").With(seen(all)...)
 }
 
-// seen says of each member whether it answers.
+// seen returns a line for each member that says whether it answers.
 func seen(all []etcd.Observed) []string {
 	var out []string
 	for _, o := range all {
@@ -102,7 +102,7 @@ func seen(all []etcd.Observed) []string {
 	return out
 }
 
-// cluster asks the members of the cluster, found through the API server of any control-plane node.
+// cluster asks the members of the cluster, which it finds through the API server of any control-plane node.
 func cluster(ctx context.Context, h *host.Host) ([]etcd.Observed, error) {
 	k, err := h.Kube(ctx)
 	if err != nil {
@@ -116,7 +116,7 @@ func cluster(ctx context.Context, h *host.Host) ([]etcd.Observed, error) {
 	return c.Observe(ctx)
 }
 
-// judge says what is wrong.
+// judge fills in Problems.
 func (s *Status) judge(now time.Time) {
 	problem := func(format string, args ...any) { s.Problems = append(s.Problems, fmt.Sprintf(format, args...)) }
 	voters, up := 0, 0
@@ -153,11 +153,11 @@ func (s *Status) judge(now time.Time) {
 	}
 }
 
-// Damaged is what is wrong with the database of the member of this machine, "" if nothing is, or if etcd holds it.
+// Damaged returns what is wrong with the database of this machine's member. It returns "" if nothing is wrong, or if etcd has the file open.
 func Damaged(h *host.Host) string {
 	m, err := kubernetes.OwnEtcd(h)
 	if err != nil {
-		return "" // it is no member
+		return "" // not a member
 	}
 	_, err = snapshot.LastRevision(h.Files.Path(snapshot.Database(m.DataDir)))
 	if err == nil || !etcdlog.Damage.MatchString(err.Error()) {
@@ -166,7 +166,7 @@ func Damaged(h *host.Host) string {
 	return err.Error()
 }
 
-// Diagnose explains why the member of this machine does not answer, and what a restore would lose.
+// Diagnose explains why this machine's member does not answer, and what a restore would lose.
 func Diagnose(h *host.Host, m kubernetes.EtcdMember, cause error) error {
 	lines := logLines(h)
 	var seen []string
@@ -198,19 +198,19 @@ func Diagnose(h *host.Host, m kubernetes.EtcdMember, cause error) error {
 	return f
 }
 
-// Lost says what a restore loses; revision is the last known one, 0 if it is not known.
+// Lost describes what a restore loses; revision is the last known one, 0 if unknown.
 func Lost(s snapshot.Info, revision int64, now time.Time) string {
 	out := "every change since " + s.Time.Format(time.RFC3339)
-	if age := now.Sub(s.Time); age >= 0 { // else a clock was wrong
+	if age := now.Sub(s.Time); age >= 0 { // otherwise a clock was wrong
 		out += fmt.Sprintf(", %s ago", age.Round(time.Second))
 	}
-	if n := revision - s.Revision; n >= 0 && n < snapshot.RevisionBump { // more is not changes: that etcd was restored since
+	if n := revision - s.Revision; n >= 0 && n < snapshot.RevisionBump { // a larger difference does not count changes: that etcd was restored since
 		out += fmt.Sprintf(" (%d revisions)", n)
 	}
 	return out
 }
 
-// logLines are the end of the last log of etcd.
+// logLines returns the end of etcd's last log.
 func logLines(h *host.Host) []string {
 	files, err := h.Files.Glob("/var/log/pods/kube-system_etcd-*/etcd/*.log")
 	if err != nil || len(files) == 0 {
@@ -232,7 +232,7 @@ func logLines(h *host.Host) []string {
 	return lines[max(0, len(lines)-60):]
 }
 
-// Take saves a snapshot of the member of this machine and drops what need not be kept.
+// Take saves a snapshot of this machine's member and deletes those beyond the retention.
 func Take(ctx context.Context, files host.Files, endpoint, dir string, keep snapshot.Keep) (snapshot.Info, error) {
 	tls, err := kubernetes.EtcdTLS(files)
 	if err != nil {
@@ -259,7 +259,7 @@ func Take(ctx context.Context, files host.Files, endpoint, dir string, keep snap
 	return info, err
 }
 
-// otherControlPlanes are the addresses of other control-plane nodes, as far as this machine knows them without an API server.
+// otherControlPlanes returns the addresses of other control-plane nodes that this machine knows without an API server.
 func otherControlPlanes(h *host.Host, m kubernetes.EtcdMember, peers []string) []string {
 	out := m.Others()
 	for _, p := range peers {
@@ -276,22 +276,22 @@ func otherControlPlanes(h *host.Host, m kubernetes.EtcdMember, peers []string) [
 	return slices.DeleteFunc(slices.Compact(out), func(a string) bool { return err == nil && a == own.Hostname() })
 }
 
-// known are the addresses of other control-plane nodes, and whether they are all. The sources are, in this order: the member of this machine; its database,
-// if it does not run; and the cluster, which answers only if another control-plane node runs. Without any of them, a snapshot may name some, and only a
-// cluster that is reached at the address of this machine has no others.
+// known returns the addresses of other control-plane nodes, and whether the list is complete. Its sources are, in this order: this machine's member;
+// its database, if the member does not run; and the cluster, which answers only if another control-plane node runs. Without any of them, a snapshot
+// may name some, and only a cluster whose endpoint is this machine has no others.
 func known(ctx context.Context, h *host.Host, m kubernetes.EtcdMember) (addresses []string, sure bool) {
 	peers, err := kubernetes.EtcdMembers(ctx, h)
 	addresses = otherControlPlanes(h, m, peers)
-	if err == nil || h.Files.Exists(vip.SettingsFile) { // each node of a virtual address knows all
+	if err == nil || h.Files.Exists(vip.SettingsFile) { // each node of a virtual address knows all others
 		return addresses, true
 	}
 	for range endpointTries {
 		if nodes, err := kubernetes.ControlPlaneAddresses(ctx, h); err == nil {
-			own, _ := url.Parse(m.PeerURL) // OwnEtcd has read it
+			own, _ := url.Parse(m.PeerURL) // OwnEtcd has parsed it
 			return append(addresses, slices.DeleteFunc(nodes, func(a string) bool { return a == own.Hostname() })...), true
 		}
 	}
-	if good, _, err := snapshot.LastGood(h.Files.Path(Dir)); err == nil && good != nil { // of a time at which there may have been fewer
+	if good, _, err := snapshot.LastGood(h.Files.Path(Dir)); err == nil && good != nil { // from a time when there may have been fewer
 		if peers, err = snapshot.Peers(good.File); err == nil {
 			addresses = otherControlPlanes(h, m, peers)
 		}
@@ -299,10 +299,10 @@ func known(ctx context.Context, h *host.Host, m kubernetes.EtcdMember) (addresse
 	return addresses, kubernetes.EndpointIsHere(h)
 }
 
-// endpointTries is how often the cluster is asked: a load balancer that looks at ports alone sends one request in three to an API server without etcd.
+// endpointTries is the number of attempts to ask the cluster: a load balancer that only checks ports sends one request in three to an API server without etcd.
 const endpointTries = 3
 
-// running are those of the addresses at which an API server or etcd listens. All API servers of a cluster are taken to have the port of this one.
+// running returns those addresses at which an API server or etcd listens. It assumes that all API servers of a cluster use the same port.
 func running(ctx context.Context, addresses []string, apiPort int) []string {
 	return slices.DeleteFunc(slices.Clone(addresses), func(a string) bool {
 		for _, port := range []string{"2379", strconv.Itoa(apiPort)} {

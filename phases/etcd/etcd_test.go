@@ -24,7 +24,7 @@ const etcdManifest = `{apiVersion: v1, kind: Pod, metadata: {name: etcd}, spec: 
  --advertise-client-urls=https://10.0.0.1:2379, --data-dir=/var/lib/etcd, --initial-advertise-peer-urls=https://10.0.0.1:2380,
  "--initial-cluster=node1=https://10.0.0.1:2380,node2=https://10.0.0.2:2380", --initial-cluster-state=existing, --name=node1]}]}}`
 
-// machine is a control-plane node with data of etcd that is none.
+// machine returns a control-plane node with fake etcd data.
 func machine(t *testing.T) *host.Host {
 	t.Helper()
 	c := config.Default()
@@ -56,7 +56,7 @@ func own(t *testing.T, h *host.Host) kubernetes.EtcdMember {
 	return m
 }
 
-// The data is swapped in two moves. Cut off before, between or after them it continues to the same end, and can be taken back.
+// The data is swapped in two moves. A restore interrupted before, between or after them continues to the same end, and can be undone.
 func TestSwap(t *testing.T) {
 	for _, at := range []string{"before", "between", "after"} {
 		h := machine(t)
@@ -98,7 +98,7 @@ func TestSwap(t *testing.T) {
 	}
 }
 
-// A restore continues from each moment of its way back, too, and the data that etcd starts with is never missing.
+// A restore also continues from any point of its rollback, and never starts etcd without data.
 func TestUnswapCutOff(t *testing.T) {
 	for cut := range 4 {
 		h := machine(t)
@@ -113,7 +113,7 @@ func TestUnswapCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		rec.Swapped = false
-		for i, move := range []func() error{ // those of unswap
+		for i, move := range []func() error{ // the moves of unswap
 			func() error { return rec.save(h, restoreName) },
 			func() error { return moveMember(r.path("member"), r.path(restoredDir)) },
 			func() error { return os.Rename(r.path(rec.Before+"/member"), r.path("member")) },
@@ -139,10 +139,10 @@ func TestUnswapCutOff(t *testing.T) {
 	}
 }
 
-// The record of a restore or a rejoin that was cut off when the control plane ran again does not pass for a part of the next one, weeks later.
+// The record of a restore or rejoin that was interrupted when the control plane was running again does not count for the next one, weeks later.
 func TestRecordIsOver(t *testing.T) {
 	h := machine(t)
-	alone := strings.Replace(etcdManifest, ",node2=https://10.0.0.2:2380", "", 1) // others would be asked
+	alone := strings.Replace(etcdManifest, ",node2=https://10.0.0.2:2380", "", 1) // other members would be queried
 	write(t, h, "/etc/kubernetes/manifests/etcd.yaml", alone)
 	for _, name := range []string{restoreName, rejoinName} {
 		source := map[string]string{restoreName: "data", rejoinName: "after 10.0.0.9"}[name]
@@ -168,7 +168,7 @@ func TestRecordIsOver(t *testing.T) {
 	if rec, err := j.record(); err != nil || rec.Added || rec.Swapped {
 		t.Errorf("%+v, %v", rec, err)
 	}
-	write(t, h, "/etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/etcd.yaml", alone) // one that was cut off before continues
+	write(t, h, "/etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/etcd.yaml", alone) // one that was interrupted earlier continues
 	if err := os.Remove(h.Files.Path("/etc/kubernetes/manifests/etcd.yaml")); err != nil {
 		t.Fatal(err)
 	}
@@ -180,10 +180,10 @@ func TestRecordIsOver(t *testing.T) {
 	}
 }
 
-// A rejoin that was cut off leaves no data. A restore that fails then does not start etcd with nothing: it would be an empty cluster.
+// An interrupted rejoin leaves no data. A restore that then fails must not start an empty etcd: it would be an empty cluster.
 func TestNoEmptyEtcd(t *testing.T) {
 	h := machine(t)
-	alone := strings.Replace(etcdManifest, ",node2=https://10.0.0.2:2380", "", 1) // others would be asked
+	alone := strings.Replace(etcdManifest, ",node2=https://10.0.0.2:2380", "", 1) // other members would be queried
 	write(t, h, "/etc/kubernetes/tmp/kubeadm-stopped-by-ocadm/etcd.yaml", alone)
 	for _, f := range []string{"/etc/kubernetes/manifests/etcd.yaml", "/var/lib/etcd/member"} {
 		if err := os.RemoveAll(h.Files.Path(f)); err != nil {
@@ -199,7 +199,7 @@ func TestNoEmptyEtcd(t *testing.T) {
 	}
 }
 
-// A rejoin gives up no data if the others have lost their majority since it began.
+// A rejoin keeps its data if the others have lost their majority since it started.
 func TestReplaceable(t *testing.T) {
 	own, other, third := etcd.Observed{ID: "1", Peer: "https://10.0.0.1:2380"}, etcd.Observed{ID: "2", Peer: "https://10.0.0.2:2380", Answers: true},
 		etcd.Observed{ID: "3", Peer: "https://10.0.0.3:2380", Answers: true}
@@ -222,7 +222,7 @@ func TestReplaceable(t *testing.T) {
 	}
 }
 
-// A restore that was given up does not pass for a part of another one.
+// The record of an abandoned restore does not count for another one.
 func TestRecordIsOfOneSnapshot(t *testing.T) {
 	h := machine(t)
 	if err := (record{Source: "sha256:a", Prepared: true, Swapped: true}).save(h, restoreName); err != nil {
@@ -236,7 +236,7 @@ func TestRecordIsOfOneSnapshot(t *testing.T) {
 	}
 }
 
-// A rejoin does not clear the data twice: what is there after the first time is the new member's.
+// A rejoin does not clear the data twice: after the first time, it belongs to the new member.
 func TestClearDataOnce(t *testing.T) {
 	h := machine(t)
 	r := &Rejoin{Host: h, Member: own(t, h)}
@@ -318,7 +318,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A clock that was wrong when a snapshot was saved, or is wrong now, delays the next one by an interval at most.
+// A clock that was wrong when a snapshot was saved, or is wrong now, delays the next one by one interval at most.
 func TestUntilNext(t *testing.T) {
 	now := time.Date(2026, 11, 23, 7, 0, 0, 0, time.UTC)
 	for since, want := range map[time.Duration]time.Duration{
@@ -339,7 +339,7 @@ func TestLost(t *testing.T) {
 	if got := Lost(s, 0, now.Add(-24*time.Hour)); got != "every change since 2026-11-23T05:30:00Z" {
 		t.Error(got)
 	}
-	if got := Lost(s, snapshot.RevisionBump+142, now); strings.Contains(got, "revisions") { // it was restored since
+	if got := Lost(s, snapshot.RevisionBump+142, now); strings.Contains(got, "revisions") { // restored since
 		t.Errorf("%q", got)
 	}
 	if got := Lost(s, 0, now); strings.Contains(got, "revisions") {

@@ -20,17 +20,17 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// edit is what becomes of a key: another value, or none; what says so in words, "" if the key stays as it is.
+// edit is the change of a key: a new value, or its removal. what describes it, and is "" if the key stays unchanged.
 type edit struct {
 	value  []byte
 	remove bool
 	what   string
 }
 
-// HoldStep is the name of the step of a restore that pauses what comes back.
+// HoldStep is the name of the restore step that pauses the restored clouds and operations.
 const HoldStep = "clouds"
 
-// holdStep is the step of a restore that does so.
+// holdStep returns that step.
 func holdStep() RestoreStep {
 	return RestoreStep{
 		Name: HoldStep, Short: "Pause the clouds of an earlier time and their operations", Timeout: 5 * time.Minute,
@@ -43,8 +43,8 @@ func holdStep() RestoreStep {
 	}
 }
 
-// hold keeps what the snapshot brings back from acting on databases that did not go back: it pauses the clouds and the operations that had not ended, ends the
-// pods of those, and lets the servers of a database with a replica settle which one was the primary. etcd runs, and the API server does not.
+// hold keeps restored objects from acting on databases that were not restored: it pauses the clouds and the unfinished operations, deletes the pods
+// of those operations, and makes the servers of a database with a replica settle which one was the primary. etcd runs, and the API server does not.
 func hold(ctx context.Context, r *Restore, rep workflow.Reporter) error {
 	c, err := kubernetes.OpenOwnEtcd(ctx, r.Host, false)
 	if err != nil {
@@ -66,7 +66,7 @@ func hold(ctx context.Context, r *Restore, rep workflow.Reporter) error {
 	return rec.save(r.Host, restoreName)
 }
 
-// keys is the part of a client of etcd that hold needs.
+// keys is the part of the etcd client that hold needs.
 type keys interface {
 	Entries(ctx context.Context, prefix string) ([]etcd.Entry, error)
 	Put(ctx context.Context, e etcd.Entry, value []byte) error
@@ -74,7 +74,7 @@ type keys interface {
 }
 
 func holdAll(ctx context.Context, c keys, rep workflow.Reporter) (held int, err error) {
-	running := map[string]bool{} // the operations that had not ended, by namespace and name
+	running := map[string]bool{} // the unfinished operations, by namespace and name
 	for _, of := range []struct {
 		prefix string
 		change func(etcd.Entry) (edit, error)
@@ -94,7 +94,7 @@ func holdAll(ctx context.Context, c keys, rep workflow.Reporter) (held int, err 
 		}
 		for _, e := range entries {
 			d, err := of.change(e)
-			if err != nil { // it is encrypted, or of a later ocadm; the preview has said so
+			if err != nil { // encrypted, or written by a later ocadm; the preview has reported it
 				rep.Info("%s cannot be read, and stays as it is: %v", e.Key, err)
 				continue
 			}
@@ -116,7 +116,7 @@ func holdAll(ctx context.Context, c keys, rep workflow.Reporter) (held int, err 
 	return held, nil
 }
 
-// pauseCloud pauses a cloud as ocadm cluster stop does, so that ocadm cluster start ends that. An operation that an annotation asks for is not begun.
+// pauseCloud pauses a cloud as ocadm cluster stop does, so that ocadm cluster start resumes it. An operation that an annotation requests is not started.
 func pauseCloud(raw []byte) (edit, error) {
 	o, m, err := fields(raw)
 	if err != nil {
@@ -124,7 +124,7 @@ func pauseCloud(raw []byte) (edit, error) {
 	}
 	a := annotations(m)
 	word, _ := a[v1alpha1.AnnotationOperation].(string)
-	asks := word != "" && !strings.HasPrefix(word, "creat") // those words ask for nothing
+	asks := word != "" && !strings.HasPrefix(word, "creat") // those words request nothing
 	if a[v1alpha1.AnnotationPaused] == "true" && !asks {
 		return edit{}, nil
 	}
@@ -140,8 +140,8 @@ func pauseCloud(raw []byte) (edit, error) {
 	return written(o, what)
 }
 
-// holdOperation pauses an operation that had not ended. One that was being cancelled or deleted would take back what it did, in databases of today: it is paused,
-// too, and a user may do that again.
+// holdOperation pauses an unfinished operation. One that was being cancelled or deleted would undo its work in today's databases, so it is paused as
+// well; the user may cancel or delete it again.
 func holdOperation(raw []byte, running map[string]bool) (edit, error) {
 	var is object
 	if err := json.Unmarshal(raw, &is); err != nil {
@@ -170,7 +170,7 @@ func holdOperation(raw []byte, running map[string]bool) (edit, error) {
 	return written(o, what)
 }
 
-// doubtRecord marks the record of who is the primary of a database.
+// doubtRecord marks the record of a database's primary as doubtful.
 func doubtRecord(e etcd.Entry) (edit, error) {
 	if !isRecord(e.Key) {
 		return edit{}, nil
@@ -189,7 +189,7 @@ func doubtRecord(e etcd.Entry) (edit, error) {
 	return edit{value: value, what: "let the servers of the embedded database in namespace " + l.Namespace + " settle which one was the primary last"}, err
 }
 
-// endWork removes the Job of an operation that is paused, and its pods: the kubelet and the controllers would start them at once.
+// endWork removes the Job of a paused operation and its pods, which the kubelet and the controllers would otherwise start immediately.
 func endWork(raw []byte, running map[string]bool) (edit, error) {
 	o, err := decode(raw)
 	if err != nil {
@@ -206,7 +206,7 @@ func endWork(raw []byte, running map[string]bool) (edit, error) {
 	return edit{remove: true, what: fmt.Sprintf("removed %s %s/%s of that operation", strings.ToLower(o.GetObjectKind().GroupVersionKind().Kind), m.GetNamespace(), m.GetName())}, nil
 }
 
-// fields are those of a resource that is stored as JSON, with the numbers as they are, and of its metadata.
+// fields returns the fields of a resource stored as JSON, and those of its metadata. Numbers keep their exact form.
 func fields(raw []byte) (o, metadata map[string]any, err error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()

@@ -26,11 +26,11 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// store is an etcd in memory.
+// store is an in-memory etcd.
 type store struct {
 	values  map[string][]byte
 	writes  int
-	failing int // from which write on it fails; 0 is never
+	failing int // the first write that fails; 0 means none
 }
 
 func (s *store) Entries(_ context.Context, prefix string) ([]etcd.Entry, error) {
@@ -59,7 +59,7 @@ func (s *store) write(do func()) error {
 	return nil
 }
 
-// stored is an object as the API server stores it, as protobuf.
+// stored returns an object in the API server's protobuf format.
 func stored(t *testing.T, gv schema.GroupVersion, kind string, o runtime.Object) []byte {
 	t.Helper()
 	o.GetObjectKind().SetGroupVersionKind(gv.WithKind(kind))
@@ -80,7 +80,7 @@ func operationJSON(name, action, phase, metadata string) []byte {
 		`"spec":{"cloud":"default","action":%q},"status":{"phase":%q}}`, name, metadata, action, phase)
 }
 
-// snapshotOf is an etcd with a cloud that is in the midst of things.
+// snapshotOf returns the values of an etcd with a cloud that has unfinished work.
 func snapshotOf(t *testing.T) map[string][]byte {
 	t.Helper()
 	lease := func(name string, r dbpair.Record) []byte {
@@ -112,7 +112,7 @@ func snapshotOf(t *testing.T) map[string][]byte {
 	}
 }
 
-// What the snapshot brings back acts on nothing: the cloud and the operations that had not ended are paused, and their pods do not start.
+// Restored objects do nothing: the cloud and the unfinished operations are paused, and their pods do not start.
 func TestHold(t *testing.T) {
 	s := &store{values: snapshotOf(t)}
 	if _, err := holdAll(t.Context(), s, workflow.Discard{}); err != nil {
@@ -160,7 +160,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// Cut off after any write, it continues to the same end. Done twice, it changes nothing.
+// Interrupted after any write, it continues to the same end. A second run changes nothing.
 func TestHoldCutOff(t *testing.T) {
 	whole := &store{values: snapshotOf(t)}
 	if _, err := holdAll(t.Context(), whole, workflow.Discard{}); err != nil {
@@ -185,7 +185,7 @@ func TestHoldCutOff(t *testing.T) {
 	}
 }
 
-// A pause that a cloud had comes back when a user ends this one.
+// A cloud's own pause returns when the user ends this one.
 func TestPauseCloud(t *testing.T) {
 	for name, c := range map[string]struct {
 		annotations    string
@@ -224,7 +224,7 @@ func TestPauseCloud(t *testing.T) {
 	}
 }
 
-// The step belongs to a restore of an earlier time, between etcd and the API server, and is not repeated once clouds may have been started again.
+// The step belongs to the restore of an earlier state, between etcd and the API server, and is not repeated once clouds may have been started again.
 func TestHoldStep(t *testing.T) {
 	steps := RestoreSteps()
 	at := slices.IndexFunc(steps, func(s RestoreStep) bool { return s.Name == "clouds" })

@@ -17,17 +17,17 @@ import (
 const (
 	// snapshotTimeout bounds one snapshot.
 	snapshotTimeout = 10 * time.Minute
-	// snapshotRetry is when a snapshot that failed is tried again: etcd may only be starting.
+	// snapshotRetry is the delay after a failed snapshot: etcd may still be starting.
 	snapshotRetry = time.Minute
 )
 
-// What is logged of each snapshot. Kept finds it there.
+// The log messages about each snapshot. Kept looks for them.
 const (
 	saved    = "saved a snapshot"
 	notSaved = "no snapshot was saved"
 )
 
-// KeepSnapshots saves a snapshot after each interval, until ctx ends. A restart does not make it save earlier.
+// KeepSnapshots saves a snapshot after each interval, until ctx ends. A restart does not bring the next one forward.
 func KeepSnapshots(ctx context.Context, files host.Files, endpoint, dir string, every time.Duration, log *slog.Logger) error {
 	wait := time.Duration(0)
 	if list, err := snapshot.List(dir); err == nil && len(list) > 0 {
@@ -53,13 +53,13 @@ func KeepSnapshots(ctx context.Context, files host.Files, endpoint, dir string, 
 	}
 }
 
-// untilNext is how long to wait for the next snapshot after the last one. It is never more than the interval: the clock may have been ahead then, or is
-// behind now, and a timer does not follow it when it is set right.
+// untilNext returns how long to wait after the last snapshot. It never exceeds the interval: the clock may have been ahead then or be behind now, and
+// a timer does not notice when it is corrected.
 func untilNext(last, now time.Time, every time.Duration) time.Duration {
 	return min(every, max(0, every-now.Sub(last)))
 }
 
-// Kept is what a control-plane node has of snapshots; nil if it saves none. log are the last lines of its static pod.
+// Kept describes the snapshots of a control-plane node; nil if it saves none. log holds the last lines of its static pod.
 func Kept(h *host.Host, log []string) *why.EtcdSnapshots {
 	began, err := h.Files.Stat(manifestFile)
 	if err != nil {

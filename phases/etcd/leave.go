@@ -13,15 +13,15 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// leaveTimeout bounds what is asked of each of two sources, of which one or both may be gone.
+// leaveTimeout bounds the query of each of two sources, either of which may be gone.
 const leaveTimeout = 8 * time.Second
 
-// MayLeave is a finding if etcd would have no majority without the member of this machine. The cluster is asked; one that does not answer leaves the
-// view of the member itself. A machine without etcd, and one whose etcd does not answer, may leave.
+// MayLeave returns a finding if etcd would lose its majority without this machine's member. It asks the cluster or, if that does not answer, the
+// member itself. A machine without etcd, or whose etcd does not answer, may leave.
 func MayLeave(ctx context.Context, h *host.Host) error {
 	m, err := kubernetes.OwnEtcd(h)
 	if err != nil {
-		return nil //nolint:nilerr // no control-plane node
+		return nil //nolint:nilerr // not a control-plane node
 	}
 	for _, ask := range []func(context.Context, *host.Host) ([]etcd.Observed, error){cluster, kubernetes.ObserveOwnEtcd} {
 		asking, cancel := context.WithTimeout(ctx, leaveTimeout)
@@ -34,7 +34,7 @@ func MayLeave(ctx context.Context, h *host.Host) error {
 	return nil
 }
 
-// mayLeave is pure. The last member may leave: etcd ends with it, and reset asks about that.
+// mayLeave has no side effects. The last member may leave: etcd ends with it, and reset asks about that.
 func mayLeave(all []etcd.Observed, peer string) error {
 	at := slices.IndexFunc(all, func(o etcd.Observed) bool { return o.Peer == peer })
 	others := slices.ContainsFunc(all, func(o etcd.Observed) bool { return o.Peer != peer && !o.Learner })

@@ -12,7 +12,7 @@ import (
 )
 
 func TestMayLeave(t *testing.T) {
-	for members, want := range map[string]string{ // of which the first one leaves: up, down or a learner
+	for members, want := range map[string]string{ // the first member leaves; each is up, down or a learner
 		"u":   "",
 		"uu":  "",
 		"uuu": "",

@@ -14,22 +14,23 @@ import (
 )
 
 const (
-	// freshFor is how old the newest entry of a member may be, so that its own data passes for the present. Leases are renewed every 2 to 10 seconds while a
-	// cluster works, so it counts from the moment at which this member stopped to get what the others accepted, or the cluster stopped. From the data these two
-	// cannot be told apart. In so few minutes an administrator does not update a cloud and lose two machines, and one who is there needs no more to begin.
+	// freshFor is the greatest age of a member's newest entry at which its own data counts as current. Leases are renewed every 2 to 10 seconds while
+	// a cluster works, so the age counts from the moment when this member stopped receiving what the others accepted, or the cluster stopped. The
+	// data does not show which of the two happened. In these few minutes nobody updates a cloud and loses two machines, but an administrator who is
+	// there can start the restore.
 	freshFor = 5 * time.Minute
-	// askOwn bounds the question to a member without a majority: the preview can do without an answer.
+	// askOwn bounds the query of a member without a majority: the preview can do without an answer.
 	askOwn = 15 * time.Second
 )
 
-// OwnData is what is known of how old the data of this member is. An acknowledged write needs a majority, which may have been the others alone.
+// OwnData describes the age of this member's data. An acknowledged write needs a majority, which may have been the others alone.
 type OwnData struct {
-	// Newest is the time of its newest entry, and Age how long ago that was.
+	// Newest is the time of its newest entry, and Age the time since.
 	Newest *time.Time `json:"newest,omitempty"`
 	Age    string     `json:"age,omitempty"`
-	// Unread is why the data cannot be read yet.
+	// Unread is the reason why the data cannot be read yet.
 	Unread string `json:"unread,omitempty"`
-	// Pauses reports whether the clouds are paused, as after the restore of a snapshot.
+	// Pauses reports whether the clouds are paused, as after a snapshot is restored.
 	Pauses bool `json:"pauses,omitempty"`
 }
 
@@ -50,15 +51,16 @@ func (o OwnData) String() string {
 	return out
 }
 
-// newestLease is when the newest Lease was renewed: nodes and the control plane do that every few seconds. The time of a file of etcd says less, because an etcd that
-// only starts, without a majority, writes its log. Times in the future are those of a node with a wrong clock. It is zero if there is none.
+// newestLease returns when the newest Lease was renewed, zero if there is no Lease. Nodes and the control plane renew theirs every few seconds.
+// etcd's file times are less useful, because an etcd that starts without a majority still writes its log. Times in the future come from a node with a
+// wrong clock and are ignored.
 func newestLease(values map[string][]byte, now time.Time) (newest time.Time) {
 	for key, raw := range values {
 		if !strings.HasPrefix(key, leases) {
 			continue
 		}
 		l, err := leaseOf(raw)
-		if err != nil || l.Spec.RenewTime == nil { // it is encrypted, or never held
+		if err != nil || l.Spec.RenewTime == nil { // encrypted, or never held
 			continue
 		}
 		if at := l.Spec.RenewTime.Time; at.After(newest) && !snapshot.Future(at, now) {
@@ -68,7 +70,7 @@ func newestLease(values map[string][]byte, now time.Time) (newest time.Time) {
 	return newest
 }
 
-// age judges the member's own data.
+// age describes the age of the member's own data, and reports whether it counts as current.
 func (r *Restore) age(values map[string][]byte) (OwnData, bool) {
 	newest := newestLease(values, r.began)
 	if newest.IsZero() {
@@ -79,7 +81,7 @@ func (r *Restore) age(values map[string][]byte) (OwnData, bool) {
 	return OwnData{Newest: &at, Age: age.Round(time.Second).String(), Pauses: !fresh}, fresh
 }
 
-// readOwn are the values of the data of this member. While etcd runs, it holds its file, and is asked instead; it answers without a majority.
+// readOwn returns the values in this member's data. A running etcd locks its file, so it is asked instead; it answers without a majority.
 func (r *Restore) readOwn(ctx context.Context) (map[string][]byte, error) {
 	rec, err := r.record()
 	if err != nil {
@@ -102,7 +104,7 @@ func (r *Restore) readOwn(ctx context.Context) (map[string][]byte, error) {
 	return entriesOf(ctx, c)
 }
 
-// previewOwn says how old the data of this member is, and what it has of clouds. What others had is not known: they are lost.
+// previewOwn describes the age of this member's data and its clouds. What the others had is unknown: they are lost.
 func (r *Restore) previewOwn(ctx context.Context) (Preview, error) {
 	rec, err := r.record()
 	if err != nil {
@@ -114,14 +116,14 @@ func (r *Restore) previewOwn(ctx context.Context) (Preview, error) {
 	}
 	p := compare(contentsOf(values), contents{}, false)
 	own, fresh := r.age(values)
-	if rec.Prepared { // it was decided when etcd had stopped
+	if rec.Prepared { // decided when etcd had stopped
 		fresh, own.Pauses = rec.Fresh, !rec.Fresh
 	}
 	p.Own, r.fresh = &own, fresh
 	return p, nil
 }
 
-// settle decides whether the member's own data passes for the present. etcd has stopped, so the file can be read.
+// settle decides whether the member's own data counts as current. etcd has stopped, so the file can be read.
 func (r *Restore) settle(file string, rep workflow.Reporter) (fresh bool, err error) {
 	values, err := snapshot.Values(file, looked()...)
 	if err != nil {
@@ -135,7 +137,7 @@ func (r *Restore) settle(file string, rep workflow.Reporter) (fresh bool, err er
 	return fresh, nil
 }
 
-// isFresh reports whether the restore is of data that passes for the present.
+// isFresh reports whether the restored data counts as current.
 func (r *Restore) isFresh() bool {
 	if r.File != "" {
 		return false

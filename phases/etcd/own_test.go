@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/test/snapshotfile"
 )
 
-// renewed are Leases of nodes, renewed so long ago.
+// renewed returns Leases of nodes, renewed the given times ago.
 func renewed(t *testing.T, now time.Time, ago ...time.Duration) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
@@ -31,12 +31,12 @@ func renewed(t *testing.T, now time.Time, ago ...time.Duration) map[string][]byt
 	return out
 }
 
-// The data of a member is as old as the Lease that was renewed last. What does not say so is not taken for fresh.
+// The age of a member's data is that of the last Lease renewal. Data without one does not count as current.
 func TestAge(t *testing.T) {
 	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
 		values map[string][]byte
-		age    string // "" if it is not known
+		age    string // "" if unknown
 		fresh  bool
 	}{
 		"a majority that was lost just now": {renewed(t, now, 72*time.Hour, 40*time.Second, time.Minute), "40s", true},
@@ -59,7 +59,7 @@ func TestAge(t *testing.T) {
 	}
 }
 
-// survivor is a machine whose member has a cloud, and nodes that renewed their Leases so long ago.
+// survivor returns a machine whose member has a cloud, and nodes that renewed their Leases the given time ago.
 func survivor(t *testing.T, ago time.Duration) *Restore {
 	t.Helper()
 	h := machine(t)
@@ -78,8 +78,7 @@ func database(t *testing.T, h *host.Host, values map[string][]byte) {
 	snapshotfile.Database(t, file, 100, values)
 }
 
-// A survivor that was down while the others went on brings back an earlier time, as a snapshot does: the clouds are paused. One that was there to the end goes
-// on at once.
+// A survivor that was down while the others continued restores an earlier state, like a snapshot: the clouds are paused. One that was up to the end continues immediately.
 func TestOwnDataOfAnEarlierTime(t *testing.T) {
 	for ago, held := range map[time.Duration]bool{time.Minute: false, 48 * time.Hour: true} {
 		r := survivor(t, ago)
@@ -94,7 +93,7 @@ func TestOwnDataOfAnEarlierTime(t *testing.T) {
 		if err := prepare(t.Context(), r, workflow.Discard{}); err != nil {
 			t.Fatal(err)
 		}
-		later := &Restore{Host: r.Host, Member: r.Member, began: time.Now().Add(time.Hour)} // it was killed, and goes on
+		later := &Restore{Host: r.Host, Member: r.Member, began: time.Now().Add(time.Hour)} // it was killed and continues
 		if skipped := step.Skip(later) != ""; skipped == held {
 			t.Errorf("%s: after an interruption, the step is skipped: %t", ago, skipped)
 		}
@@ -104,7 +103,7 @@ func TestOwnDataOfAnEarlierTime(t *testing.T) {
 	}
 }
 
-// While etcd holds its file and does not answer, the age is not known, and nothing passes for fresh.
+// While etcd has its file open and does not answer, the age is unknown, and the data does not count as current.
 func TestOwnDataUnread(t *testing.T) {
 	r := survivor(t, time.Minute)
 	if err := os.WriteFile(r.Host.Files.Path("/var/lib/etcd/member/snap/db"), []byte("locked"), 0o600); err != nil {

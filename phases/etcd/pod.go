@@ -22,7 +22,7 @@ const (
 	etcdPKI      = "/etc/kubernetes/pki/etcd"
 )
 
-// Phase lets a control-plane node save a snapshot of its etcd every hour.
+// Phase makes a control-plane node save a snapshot of its etcd every hour.
 func Phase(skip func(*host.Host) string, after ...string) host.Phase {
 	return host.Writes(host.Phase{
 		Name: PhaseName, Short: "Save a snapshot of etcd every hour", After: after, Skip: skip,
@@ -35,7 +35,7 @@ func pod(image string) *corev1.Pod {
 	c := nodepod.Container(Container, image, "32Mi", "512Mi", "etcd", "keep")
 	c.VolumeMounts = []corev1.VolumeMount{{Name: "pki", MountPath: etcdPKI, ReadOnly: true}, {Name: "snapshots", MountPath: Dir}}
 	p := nodepod.Static(Pod, c)
-	// Directories, because a certificate that is replaced would stay the old one in the container.
+	// Directories, because a single file would keep its old content in the container after it is replaced.
 	p.Spec.Volumes = []corev1.Volume{nodepod.HostPath("pki", etcdPKI, corev1.HostPathDirectory), nodepod.HostPath("snapshots", Dir, corev1.HostPathDirectoryOrCreate)}
 	return p
 }

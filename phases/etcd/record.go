@@ -14,15 +14,15 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// record is what an unfinished restore or rejoin has done: the files alone do not say which of two directories is the newer.
+// record is the progress of an unfinished restore or rejoin: the files alone do not show which of two directories is newer.
 type record struct {
-	// Source is the digest of the snapshot, or what it is made of.
+	// Source is the digest of the snapshot, or names the source of the data.
 	Source   string `json:"source"`
 	Before   string `json:"before,omitempty"` // the directory of the former data
 	Prepared bool   `json:"prepared,omitempty"`
 	Swapped  bool   `json:"swapped,omitempty"`
-	Held     bool   `json:"held,omitempty"`  // what the snapshot brings back is paused
-	Fresh    bool   `json:"fresh,omitempty"` // the member's own data passes for the present
+	Held     bool   `json:"held,omitempty"`  // the restored clouds and operations are paused
+	Fresh    bool   `json:"fresh,omitempty"` // the member's own data counts as current
 	Added    bool   `json:"added,omitempty"`
 }
 
@@ -34,7 +34,7 @@ func load(h *host.Host, name, source string) (record, error) {
 	if err != nil {
 		return r, fmt.Errorf("reading the record of an unfinished %s: %w", name, err)
 	}
-	if !there || r.Source != source { // another one was begun, and given up
+	if !there || r.Source != source { // another one was started and abandoned
 		return record{Source: source}, nil
 	}
 	return r, nil
@@ -47,7 +47,7 @@ func (r record) save(h *host.Host, name string) error {
 	return h.Files.ReplaceJSON(recordFile(name), r)
 }
 
-// did is a check that asks the record.
+// did returns a check that reads the record.
 func did[R interface{ record() (record, error) }](of func(record) bool) func(context.Context, R) (bool, error) {
 	return func(_ context.Context, r R) (bool, error) {
 		rec, err := r.record()
@@ -62,10 +62,10 @@ func forget(h *host.Host, name string) error {
 	return nil
 }
 
-// earlier is what a restore or a rejoin knows of a run of itself that was cut off.
+// earlier holds what a restore or rejoin knows of its own interrupted run.
 type earlier struct {
-	// over reports that the control plane was started since: it was cut off after its end, or was given up. The present one begins anew. With that record it
-	// would pass for done, or put data of long ago in the place of the present.
+	// over reports that the control plane was started since: the earlier run was interrupted after its end, or abandoned. The present run starts from
+	// the beginning. With the old record it would count as done, or replace the present data with outdated data.
 	over bool
 }
 
@@ -75,7 +75,7 @@ func (e *earlier) look(h *host.Host, name, source string) error {
 	return err
 }
 
-// load reads the record of what goes on.
+// load reads the record, unless the earlier run is over.
 func (e *earlier) load(h *host.Host, name, source string) (record, error) {
 	if e.over {
 		return record{Source: source}, nil
@@ -83,7 +83,7 @@ func (e *earlier) load(h *host.Host, name, source string) (record, error) {
 	return load(h, name, source)
 }
 
-// begin forgets an earlier run that is over.
+// begin removes the record of an earlier run that is over.
 func (e *earlier) begin(h *host.Host, name string) error {
 	if !e.over {
 		return nil
@@ -93,7 +93,7 @@ func (e *earlier) begin(h *host.Host, name string) error {
 	return err
 }
 
-// moveMember moves the data of a member aside. What is there already was moved before.
+// moveMember moves a member's data aside. If the target exists, an earlier run has moved it.
 func moveMember(member, aside string) error {
 	if err := os.MkdirAll(aside, 0o700); err != nil {
 		return fmt.Errorf("keeping the former data of etcd: %w", err)

@@ -26,31 +26,31 @@ import (
 	"yunion.io/x/ocadm/phases/vip"
 )
 
-// Rejoin is what the steps share that make this machine's member a new one of its cluster.
+// Rejoin is the state shared by the steps that make this machine's member a new one of its cluster.
 type Rejoin struct {
 	Host   *host.Host
 	Member kubernetes.EtcdMember
-	// After is the address of the control-plane node that restores a snapshot, which is waited for; "" joins the cluster as it is.
+	// After is the address of the control-plane node whose restore to wait for; "" joins the cluster as it is.
 	After string
-	// others are the members that answer for the cluster.
+	// others are the members to reach the cluster through.
 	others []etcd.Member
 
 	earlier
 }
 
-// record is that of this rejoin.
+// record returns the record of this rejoin.
 func (r *Rejoin) record() (record, error) { return r.load(r.Host, rejoinName, r.source()) }
 
-// RejoinStep is a step of it.
+// RejoinStep is a step of a rejoin.
 type RejoinStep = workflow.Phase[*Rejoin]
 
 const (
 	rejoinName = "rejoin"
-	// restorePatience is how long a restore on another machine may take to begin and end.
+	// restorePatience is how long a restore on another machine may take to start and finish.
 	restorePatience = time.Hour
 )
 
-// ofTwo is the way when the only other member is well, but no majority.
+// ofTwo is the advice for a cluster whose only other member is healthy but has no majority.
 const ofTwo = "if the only other control-plane node is healthy: here ocadm etcd rejoin --after-restore with its address, which waits, then there ocadm etcd restore --from-data"
 
 // PlanRejoin refuses a member that works, and one without which the cluster has no majority.
@@ -87,8 +87,8 @@ func PlanRejoin(ctx context.Context, h *host.Host, after string) (*Rejoin, error
 	return r, nil
 }
 
-// restorable is a finding if no other control-plane node has the address that is to be waited for: no restore could end that wait. A name is taken as it is,
-// and so is any address once the data here is given up, or if the others are not known for certain.
+// restorable returns a finding if no other control-plane node has the address to wait for: no restore could end that wait. It accepts any name, and
+// any address if the data here is already given up or the list of the others is incomplete.
 func (r *Rejoin) restorable(ctx context.Context) error {
 	rec, err := r.record()
 	if err != nil || rec.Swapped {
@@ -110,7 +110,7 @@ func (r *Rejoin) restorable(ctx context.Context) error {
 	return finding.New("OCA-4159", "No other control-plane node has the address "+r.After, cause, remedy)
 }
 
-// Works reports whether the member votes and answers: there is nothing to replace.
+// Works reports whether the member votes and answers, so that there is nothing to replace.
 func (r *Rejoin) Works(ctx context.Context) bool {
 	if r.After != "" || len(kubernetes.StoppedPods(r.Host)) > 0 {
 		return false
@@ -130,18 +130,18 @@ func (r *Rejoin) open(ctx context.Context) (*etcd.Client, error) {
 	return etcd.Open(ctx, etcd.Config{Members: r.others, TLS: t})
 }
 
-// cleared reports whether the data of the former member was moved aside, and is still there: a person may have put it back to restore it.
+// cleared reports whether the former member's data was moved aside and not put back: a person may have done that to restore it.
 func cleared(_ context.Context, r *Rejoin) (bool, error) {
 	rec, err := r.record()
 	return rec.Swapped && (rec.Added || !exists(r.path("member"))), err
 }
 
-// path is a directory beside the data of the member.
+// path returns a path in the data directory of the member.
 func (r *Rejoin) path(name string) string {
 	return r.Host.Files.Path(filepath.Join(r.Member.DataDir, name))
 }
 
-// RejoinSteps stop the control plane, give up the data of the member, and begin anew as a learner.
+// RejoinSteps stop the control plane, move the member's data aside, and start again as a learner.
 func RejoinSteps() []RejoinStep {
 	return []RejoinStep{
 		{
@@ -189,8 +189,8 @@ func RejoinSteps() []RejoinStep {
 	}
 }
 
-// awaitCluster waits for the restored etcd, which knows nothing of this member. One that lists it is the former one. Without a restore, the others have to have a
-// majority before the data here is given up: they may have lost it since the command began.
+// awaitCluster waits for the restored etcd, which does not know this member. An etcd that lists it is the former one. Without a restore, the others
+// must have a majority before the data here is given up: they may have lost it since the command started.
 func awaitCluster(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 	if r.After == "" {
 		c, all, err := kubernetes.ObserveEtcd(ctx, r.open)
@@ -208,7 +208,7 @@ func awaitCluster(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 		defer c.Close()
 		list, err := c.List(ctx)
 		if err != nil {
-			return false, "run ocadm etcd restore at " + r.After, nil // the former etcd has no majority any more
+			return false, "run ocadm etcd restore at " + r.After, nil // the former etcd has lost its majority
 		}
 		if slices.ContainsFunc(list, func(m etcd.Listed) bool { return m.At(r.Member.PeerURL) && m.Started() }) {
 			return false, "the etcd at " + r.After + " is not restored yet", nil
@@ -227,7 +227,7 @@ func clearData(_ context.Context, r *Rejoin, rep workflow.Reporter) error {
 	if err != nil {
 		return err
 	}
-	if rec.Before == "" || exists(r.path("member")) && exists(r.path(rec.Before+"/member")) { // what was copied back is not the same any more
+	if rec.Before == "" || exists(r.path("member")) && exists(r.path(rec.Before+"/member")) { // the data was copied back and may have changed since
 		rec.Before = beforeDir + time.Now().UTC().Format(beforeTime)
 		if err := rec.save(r.Host, rejoinName); err != nil {
 			return err
@@ -241,7 +241,7 @@ func clearData(_ context.Context, r *Rejoin, rep workflow.Reporter) error {
 	return rec.save(r.Host, rejoinName)
 }
 
-// replaceable is a finding if the others have no majority without the member of this machine, which is stopped.
+// replaceable returns a finding if the others have no majority without this machine's stopped member.
 func (r *Rejoin) replaceable(all []etcd.Observed) error {
 	at := slices.IndexFunc(all, func(o etcd.Observed) bool { return o.Peer == r.Member.PeerURL })
 	if at < 0 {
@@ -329,7 +329,7 @@ func promote(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 	return awaitEtcd(ctx, r.Host, rep)
 }
 
-// addLearner adds the member when no other machine joins. Of two that have waited for the same restore, one comes second: it waits again.
+// addLearner adds the member when no other machine is joining. If two have waited for the same restore, the second one waits again.
 func addLearner(ctx context.Context, c *etcd.Client, own etcd.Member, rep workflow.Reporter) error {
 	for {
 		if err := kubernetes.AwaitLearners(ctx, etcd.Member{PeerURL: own.PeerURL}, c, rep); err != nil {
@@ -341,8 +341,8 @@ func addLearner(ctx context.Context, c *etcd.Client, own etcd.Member, rep workfl
 	}
 }
 
-// asControlPlane makes the Node one of the control plane, and the machine one that may hold the virtual address: a snapshot from before its join knows neither. A
-// machine that the others do not know, and that hears none of them, would take an address that another one has.
+// asControlPlane makes the Node a control-plane node, and lets the machine hold the virtual address: a snapshot from before its join has neither. A
+// machine that the others do not know, and that hears none of them, would claim an address that is in use.
 func asControlPlane(ctx context.Context, r *Rejoin, rep workflow.Reporter) error {
 	k, err := kubernetes.AdminClient(r.Host)
 	if err != nil {
@@ -357,7 +357,7 @@ func (r *Rejoin) known(ctx context.Context, k client.Client, rep workflow.Report
 			return false, "", err
 		}
 		err := kubernetes.LabelControlPlane(ctx, k, r.Member.Name)
-		if apierrors.IsNotFound(err) { // the kubelet was restarted, and registers it
+		if apierrors.IsNotFound(err) { // the kubelet was restarted and registers it
 			return false, "the kubelet has not registered Node " + r.Member.Name + " yet", nil
 		}
 		return err == nil, "", err

@@ -23,7 +23,7 @@ import (
 	"yunion.io/x/ocadm/phases/vip"
 )
 
-// A snapshot from before this node joined has neither its Node nor its place in the group of the virtual address.
+// A snapshot from before this node joined has neither its Node nor its place in the VRRP group.
 func TestRejoinAfterAnEarlierSnapshot(t *testing.T) {
 	h := machine(t)
 	r := &Rejoin{Host: h, Member: own(t, h)}
@@ -62,7 +62,7 @@ func TestRejoinAfterAnEarlierSnapshot(t *testing.T) {
 	})
 }
 
-// A wait for a restore at an address that no control-plane node has would never end.
+// Waiting for a restore at an address that no control-plane node has would never end.
 func TestRejoinAfterARestoreNowhere(t *testing.T) {
 	for name, c := range map[string]struct {
 		after, peers string

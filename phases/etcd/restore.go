@@ -22,24 +22,24 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// Restore is what the steps of a restore share.
+// Restore is the state shared by the steps of a restore.
 type Restore struct {
 	Host   *host.Host
 	Member kubernetes.EtcdMember
-	// File is the snapshot; "" restores from the member's own data, and loses nothing of that, but what the others accepted after it.
+	// File is the snapshot; "" restores from the member's own data. That loses only what the others accepted after its newest entry.
 	File string
-	// From is what the user named, if File is only a copy of what is in it.
+	// From is the file that the user named, if File is only a copy of its content.
 	From string
-	// Info is of the snapshot that was verified.
+	// Info describes the verified snapshot.
 	Info snapshot.Info
-	// Silent are the addresses of other control-plane nodes, none of which answers. One that only cannot be reached from here continues with the former etcd.
+	// Silent lists the addresses of other control-plane nodes; none answers. One that is merely unreachable from here continues with the former etcd.
 	Silent []string
-	// ForgetRotation gives up the record of a rotation of the certificate authorities.
+	// ForgetRotation discards the record of a CA rotation.
 	ForgetRotation bool
 
-	// began is when it was planned: the age of data counts until then.
+	// began is the time of planning, at which the age of data is measured.
 	began time.Time
-	// fresh is what the preview found out of the member's own data.
+	// fresh is the preview's verdict on the member's own data.
 	fresh bool
 
 	earlier
@@ -50,7 +50,7 @@ type RestoreStep = workflow.Phase[*Restore]
 
 const (
 	restoreName = "restore"
-	// The directories in etcd's own, so that data is moved and not copied. Package owned knows their names.
+	// The directories inside etcd's own, so that data is moved, not copied. Package owned knows their names.
 	restoredDir = "ocadm-restored"
 	beforeDir   = "ocadm-before-"
 	beforeTime  = "20060102T150405Z"
@@ -58,7 +58,7 @@ const (
 	etcdPatience = 3 * time.Minute
 )
 
-// Named is the snapshot as the user named it.
+// Named returns the snapshot as the user named it.
 func (r *Restore) Named() string { return cmp.Or(r.From, r.File) }
 
 func (r *Restore) source() string {
@@ -68,11 +68,11 @@ func (r *Restore) source() string {
 	return r.Info.Digest
 }
 
-// record is that of this restore.
+// record returns the record of this restore.
 func (r *Restore) record() (record, error) { return r.load(r.Host, restoreName, r.source()) }
 
-// PlanRestore verifies what is to be restored. It refuses while other control-plane nodes run, which would go on as another cluster, and while it is not
-// known whether there are any, unless alone says that there are none.
+// PlanRestore verifies the data to restore. It refuses while other control-plane nodes run, because they would continue as another cluster, and while
+// it is unknown whether there are any, unless alone says that there are none.
 func PlanRestore(ctx context.Context, h *host.Host, file string, own, alone bool) (*Restore, error) {
 	m, err := kubernetes.OwnEtcd(h)
 	if err != nil {
@@ -106,7 +106,7 @@ func PlanRestore(ctx context.Context, h *host.Host, file string, own, alone bool
 		return nil, err
 	}
 	if err := r.hasData(); own && rec.Before == "" && err != nil {
-		if _, others := noneRuns(ctx, h, m, true); others != nil { // they may have what is missing here
+		if _, others := noneRuns(ctx, h, m, true); others != nil { // they may have the data that is missing here
 			return nil, others
 		}
 		return nil, finding.Errorf("OCA-4150", "The data of this member cannot be restored",
@@ -119,7 +119,7 @@ func PlanRestore(ctx context.Context, h *host.Host, file string, own, alone bool
 	return r, nil
 }
 
-// noneRuns are the other control-plane nodes, none of which answers. It is a finding while one does, and without alone also while that is not known.
+// noneRuns returns the other control-plane nodes if none of them answers. It returns a finding if one does and, without alone, if the list is incomplete.
 func noneRuns(ctx context.Context, h *host.Host, m kubernetes.EtcdMember, alone bool) (silent []string, err error) {
 	others, sure := known(ctx, h, m)
 	u, err := url.Parse(m.ClientURL)
@@ -147,7 +147,7 @@ func size(file string) int64 {
 	return st.Size()
 }
 
-// Loses says what the restore loses.
+// Loses describes what the restore loses.
 func (r *Restore) Loses(now time.Time) string {
 	if r.File == "" {
 		return "nothing that this member has, but what the other members accepted after its newest entry"
@@ -159,7 +159,7 @@ func (r *Restore) Loses(now time.Time) string {
 	return Lost(r.Info, revision, now)
 }
 
-// RestoreSteps make a new etcd of one member from the snapshot.
+// RestoreSteps create a new etcd with one member from the snapshot.
 func RestoreSteps() []RestoreStep {
 	return []RestoreStep{
 		{
@@ -183,7 +183,7 @@ func RestoreSteps() []RestoreStep {
 			Name: "prepare", Short: "Make the data of a new etcd from the snapshot", Timeout: 15 * time.Minute,
 			Check: func(_ context.Context, r *Restore) (bool, error) {
 				rec, err := r.record()
-				return rec.Prepared && (rec.Before != "" || exists(r.path(restoredDir+"/member"))), err // it may have been deleted to make room
+				return rec.Prepared && (rec.Before != "" || exists(r.path(restoredDir+"/member"))), err // it may have been deleted to free space
 			},
 			Plan: func(_ context.Context, r *Restore) ([]string, error) {
 				return []string{"make the data of a new etcd in " + r.path(restoredDir)}, nil
@@ -225,7 +225,7 @@ func RestoreSteps() []RestoreStep {
 	}
 }
 
-// hasData is an error while etcd would begin with nothing, and the kubelets would end every pod. A rejoin that was cut off leaves none.
+// hasData returns an error if etcd would start without data, so that the kubelets would end every pod. An interrupted rejoin leaves no data.
 func (r *Restore) hasData() error {
 	if exists(r.path("member")) {
 		return nil
@@ -233,7 +233,7 @@ func (r *Restore) hasData() error {
 	return fmt.Errorf("starting etcd: there is no data in %s; the former data is in %s* there", r.Member.DataDir, beforeDir)
 }
 
-// path is a directory beside the data of the member.
+// path returns a path in the data directory of the member.
 func (r *Restore) path(name string) string {
 	return r.Host.Files.Path(filepath.Join(r.Member.DataDir, name))
 }
@@ -244,7 +244,7 @@ func prepare(_ context.Context, r *Restore, rep workflow.Reporter) error {
 		return err
 	}
 	to := r.path(restoredDir)
-	if err := os.RemoveAll(to); err != nil { // of an attempt that was cut off
+	if err := os.RemoveAll(to); err != nil { // left by an interrupted attempt
 		return fmt.Errorf("removing an unfinished restore: %w", err)
 	}
 	lacking, err := snapshot.Lacking(r.path(""), r.Info.Size)
@@ -284,7 +284,7 @@ func swap(_ context.Context, r *Restore, rep workflow.Reporter) error {
 			return err
 		}
 	}
-	if exists(r.path(restoredDir + "/member")) { // else both moves were done
+	if exists(r.path(restoredDir + "/member")) { // otherwise both moves are done
 		if err := moveMember(r.path("member"), r.path(rec.Before)); err != nil {
 			return err
 		}
@@ -300,7 +300,7 @@ func swap(_ context.Context, r *Restore, rep workflow.Reporter) error {
 	return rec.save(r.Host, restoreName)
 }
 
-// unswap puts the former data back. etcd does not run. It makes the moves of swap in reverse order, so that a restore can go on from each moment of it.
+// unswap restores the former data while etcd is stopped. It makes the moves of swap in reverse order, so that a restore can continue from any point.
 func unswap(_ context.Context, r *Restore, rep workflow.Reporter) error {
 	rec, err := r.record()
 	if err != nil || rec.Before == "" {
@@ -319,7 +319,7 @@ func unswap(_ context.Context, r *Restore, rep workflow.Reporter) error {
 		}
 		rep.Changed("put the former data of etcd back")
 	}
-	if err := forget(r.Host, restoreName); err != nil { // from here on, the next restore begins anew
+	if err := forget(r.Host, restoreName); err != nil { // from here on, the next restore starts from the beginning
 		return err
 	}
 	if err := os.Remove(r.path(rec.Before)); err != nil && !errors.Is(err, fs.ErrNotExist) {

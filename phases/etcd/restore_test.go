@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// Other control-plane nodes that run may be well: what they have is not to be given up for the data of this one.
+// Other running control-plane nodes may be healthy: their data must not be given up for this node's.
 func TestOthersRun(t *testing.T) {
 	h := machine(t)
 	write(t, h, "/etc/kubernetes/manifests/etcd.yaml", strings.Replace(etcdManifest, ",node2=https://10.0.0.2:2380", "", 1))
@@ -34,7 +34,7 @@ func TestOthersRun(t *testing.T) {
 	if r := found[0].Remedy; !strings.HasPrefix(r, "if etcd works there, here instead: ocadm etcd rejoin;") {
 		t.Error(r)
 	}
-	// A rejoin that was cut off has put the data aside: it goes on with that of the others.
+	// An interrupted rejoin has moved the data aside: it continues with the others' data.
 	if err := os.RemoveAll(h.Files.Path("/var/lib/etcd/member")); err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestOthersRun(t *testing.T) {
 	}
 }
 
-// Data that a person has put back after a rejoin was cut off is no data of the new member: etcd would start as the former one, which was removed.
+// Data that a person put back after an interrupted rejoin must not be used for the new member: etcd would start as the former one, which was removed.
 func TestRejoinWithDataPutBack(t *testing.T) {
 	for name, c := range map[string]struct{ put func(old, new string) error }{
 		"moved":  {os.Rename},
@@ -75,10 +75,10 @@ func TestRejoinWithDataPutBack(t *testing.T) {
 	}
 }
 
-// What a restore made that was interrupted before it swapped the data is not put in the place of what etcd has taken since.
+// Data from a restore that was interrupted before the swap must not replace what etcd has accepted since.
 func TestPreparedOfLongAgo(t *testing.T) {
 	h := machine(t)
-	alone := strings.Replace(etcdManifest, ",node2=https://10.0.0.2:2380", "", 1) // others would be asked
+	alone := strings.Replace(etcdManifest, ",node2=https://10.0.0.2:2380", "", 1) // other members would be queried
 	write(t, h, "/etc/kubernetes/manifests/etcd.yaml", alone)
 	write(t, h, "/var/lib/etcd/"+restoredDir+"/member/snap/db", "of long ago")
 	if err := (record{Source: "data", Prepared: true}).save(h, restoreName); err != nil {

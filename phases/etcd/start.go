@@ -13,8 +13,8 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// startAgain starts a control plane that may be stopped by half, after it has ended: a kubelet that starts beside an API server without etcd, which
-// accepts requests and answers none, starts no static pod for two minutes (measured with 1.36.3).
+// startAgain starts a control plane that may be partly stopped, after stopping the rest: a kubelet that starts beside an API server without etcd,
+// which accepts requests but answers none, starts no static pod for two minutes (measured with 1.36.3).
 func startAgain(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
 	ended := kubernetes.StopStaticPods(ctx, h, rep, kubernetes.StaticPods()...)
 	if err := kubernetes.StartStaticPods(h, rep, kubernetes.StoppedPods(h)...); err != nil {
@@ -23,7 +23,7 @@ func startAgain(ctx context.Context, h *host.Host, rep workflow.Reporter) error 
 	return errors.Join(ended, forgetEnded(ctx, h, rep))
 }
 
-// startEtcd starts the member of this machine and waits until it answers.
+// startEtcd starts this machine's member and waits until it answers.
 func startEtcd(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
 	if err := kubernetes.StartStaticPods(h, rep, kubernetes.StaticPods()[0]); err != nil {
 		return err
@@ -34,7 +34,7 @@ func startEtcd(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
 	return awaitEtcd(ctx, h, rep)
 }
 
-// forgetEnded restarts the kubelet: it starts no static pod while it still clears away the former one of that name, and some of those never end.
+// forgetEnded restarts the kubelet: it starts no static pod while it still cleans up the former one of that name, and some of those never end.
 func forgetEnded(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
 	return h.Start(ctx, rep, "kubelet", true)
 }
@@ -66,7 +66,7 @@ func awaitEtcd(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
 	return err
 }
 
-// startRest starts what needs etcd, and lets the kubelet forget what it knows of pods.
+// startRest starts the static pods that need etcd, and restarts the kubelet, which drops its state of pods.
 func startRest(ctx context.Context, h *host.Host, rep workflow.Reporter) error {
 	rest := kubernetes.StaticPods()[1:]
 	if err := kubernetes.StartStaticPods(h, rep, rest...); err != nil {

@@ -25,8 +25,7 @@ import (
 	"yunion.io/x/ocadm/phases/vip"
 )
 
-// BeginEnable finds out what gives the cluster of this machine an endpoint of its own: a virtual address, or the endpoint of a load balancer, or both.
-// It changes nothing.
+// BeginEnable plans how to give this machine's cluster an endpoint of its own: a virtual address, the endpoint of a load balancer, or both. It changes nothing.
 func BeginEnable(ctx context.Context, h *host.Host, address, endpoint string) (*move.Move, error) {
 	if _, err := kubernetes.OwnEtcd(h); err != nil {
 		return nil, err
@@ -59,7 +58,7 @@ func BeginEnable(ctx context.Context, h *host.Host, address, endpoint string) (*
 		if err != nil {
 			return nil, err
 		}
-		if h.Config.Cluster.ImageRepository, err = kubernetes.ClusterImageRepository(ctx, h, c); err != nil { // keepalived comes from there, too
+		if h.Config.Cluster.ImageRepository, err = kubernetes.ClusterImageRepository(ctx, h, c); err != nil { // keepalived comes from there as well
 			return nil, err
 		}
 		if list := preflight.VirtualAddress(ctx, h); len(list) > 0 && !h.Files.Exists(vip.ManifestFile) {
@@ -69,21 +68,21 @@ func BeginEnable(ctx context.Context, h *host.Host, address, endpoint string) (*
 	return move.Endpoint(h, from, to, port), nil
 }
 
-// names are those that the certificate of the API server gets.
+// names returns the names that the API server's certificate gets.
 func names(h *host.Host) []string {
-	endpoint, _, _ := config.SplitEndpoint(h.Config.Cluster.ControlPlaneEndpoint, config.DefaultPort) // BeginEnable has read it
+	endpoint, _, _ := config.SplitEndpoint(h.Config.Cluster.ControlPlaneEndpoint, config.DefaultPort) // BeginEnable has checked it
 	out := slices.DeleteFunc([]string{endpoint, h.Config.Cluster.VirtualAddress}, func(n string) bool { return n == "" })
 	return slices.Compact(out)
 }
 
-// EnableSteps give a cluster with one control-plane node an endpoint that is not the address of that node. What exists goes on at the former address.
+// EnableSteps give a cluster with one control-plane node an endpoint other than the address of that node. Existing clients continue with the former address.
 func EnableSteps() []move.Step {
 	certificates := []string{kubernetes.APIServerCertificate}
 	return []move.Step{
 		move.Step{
 			Name: "certificate", Short: "Add the endpoint to the certificate of the API server", Timeout: time.Minute,
 			Run: func(ctx context.Context, m *move.Move, r workflow.Reporter) error {
-				return kubernetes.AddNames(ctx, m.Host, r, certificates, names(m.Host)...) // the API server notices by itself
+				return kubernetes.AddNames(ctx, m.Host, r, certificates, names(m.Host)...) // the API server reloads it by itself
 			},
 		}.Todo(func(_ context.Context, m *move.Move) ([]string, error) {
 			files, err := kubernetes.CertificatesWithout(m.Host, certificates, names(m.Host)...)
@@ -115,13 +114,13 @@ func EnableSteps() []move.Step {
 	}
 }
 
-// ofHost makes a phase of the installer a step.
+// ofHost converts a phase of the installer to a step.
 func ofHost(p host.Phase) move.Step {
 	p.After = nil
 	return workflow.Over(p, func(m *move.Move) *host.Host { return m.Host })
 }
 
-// virtualAddress can be taken back, as long as no client uses the address.
+// virtualAddress adds the virtual address. It can be undone as long as no client uses the address.
 func virtualAddress() move.Step {
 	s := ofHost(vip.Phase())
 	s.Undo = func(ctx context.Context, m *move.Move, r workflow.Reporter) error {
@@ -134,8 +133,8 @@ func virtualAddress() move.Step {
 	return s
 }
 
-// dissolve takes the virtual address back unless settings of the cluster hold it: kube-proxy, kubeconfigs and machines that join would be sent to an
-// address that nothing has. The next run goes on from there.
+// dissolve removes the virtual address unless the cluster's settings contain it: kube-proxy, kubeconfigs and joining machines would be sent to an
+// address that no machine has. The next run continues from there.
 func dissolve(ctx context.Context, m *move.Move, k client.Client, r workflow.Reporter) error {
 	settled, err := m.Settled(ctx, k)
 	if err != nil {
@@ -148,7 +147,7 @@ func dissolve(ctx context.Context, m *move.Move, k client.Client, r workflow.Rep
 	return vip.Dissolve(ctx, m.Host, k, r)
 }
 
-// namesStep lets kubeadm put the virtual address into the certificates of further nodes, where a name is the endpoint.
+// namesStep makes kubeadm add the virtual address to the certificates of further nodes, if the endpoint is a name.
 func namesStep() move.Step {
 	return move.Step{
 		Name: "names", Short: "Let the certificates of further nodes have the virtual address", Timeout: time.Minute,

@@ -53,7 +53,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// The virtual address is taken back until settings of the cluster hold it: clients may use it from then on.
+// The virtual address can be removed until the cluster's settings contain it: from then on, clients may use it.
 func TestDissolve(t *testing.T) {
 	h, err := host.Fake(t.Context(), t.TempDir(), &config.Config{}, &host.Recorder{})
 	if err != nil {
@@ -77,7 +77,7 @@ func TestDissolve(t *testing.T) {
 	}
 }
 
-// A test that follows a killed one waits until the API server answers. What the API server answers is final.
+// A test after a killed one waits until the API server answers. Any answer is final.
 func TestPatiently(t *testing.T) {
 	silent := errors.New("no answer")
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "kubeadm-config", nil)
@@ -106,7 +106,7 @@ func TestPatiently(t *testing.T) {
 	}
 }
 
-// A write that was acknowledged and is gone is found; one without an answer is not expected.
+// An acknowledged write that is missing is counted; an unanswered one is not expected.
 func TestLostWrites(t *testing.T) {
 	refuse := false
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -148,7 +148,7 @@ func TestGoals(t *testing.T) {
 	}
 }
 
-// Only a control plane that may lose a node now is tested.
+// Only a control plane that can lose a node now is tested.
 func TestSurvives(t *testing.T) {
 	if err := survives(vip.Status{Tolerates: 1}); err != nil {
 		t.Error(err)
@@ -164,7 +164,7 @@ type quiet struct{ workflow.Reporter }
 
 func (quiet) Waiting(string, string) {}
 
-// What a killed test left is deleted.
+// The objects of a killed test are deleted.
 func TestClean(t *testing.T) {
 	object := metav1.ObjectMeta{Namespace: namespace, Name: name}
 	k := fake.NewClientBuilder().WithObjects(&corev1.Pod{ObjectMeta: object}, &corev1.ConfigMap{ObjectMeta: object}).Build()
@@ -183,7 +183,7 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// controlPlane is a machine with a member of etcd, whose cluster is reached at the endpoint.
+// controlPlane returns a machine with an etcd member and the given cluster endpoint.
 func controlPlane(t *testing.T, endpoint string) *host.Host {
 	t.Helper()
 	cfg := config.Default()
@@ -221,7 +221,7 @@ func TestEnableRefusals(t *testing.T) {
 	}
 }
 
-// An administrator's kubeconfig gets the endpoint; the kubelet keeps asking its own API server.
+// An administrator's kubeconfig gets the endpoint; the kubelet keeps using its own API server.
 func TestEnabledFiles(t *testing.T) {
 	h := controlPlane(t, "10.0.0.1:6443")
 	for _, f := range []string{"admin.conf", "super-admin.conf", "kubelet.conf"} {
@@ -245,7 +245,7 @@ func TestEnabledFiles(t *testing.T) {
 	}
 }
 
-// Without internet access, keepalived comes from where every other image of the cluster came from.
+// Without internet access, keepalived comes from the same repository as the cluster's other images.
 func TestEnableTakesImagesOfTheCluster(t *testing.T) {
 	h := controlPlane(t, "10.0.0.1:6443")
 	k, err := h.Kube(t.Context())

@@ -15,12 +15,12 @@ import (
 // cutFault is the fault that cuts a whole node off.
 const cutFault = "node"
 
-// NotCutOff is a control-plane node whose loss a test says nothing about.
+// NotCutOff is a control-plane node whose loss the test did not cover.
 type NotCutOff struct {
 	Node string `json:"node"`
-	// Own is set for the node that the test runs on, which it cannot cut off.
+	// Own is set for the node that runs the test, which it cannot cut off.
 	Own bool `json:"own,omitempty"`
-	// Runs is what of the cluster and its clouds runs there and nowhere else.
+	// Runs lists the parts of the cluster and its clouds that run only there.
 	Runs []string `json:"runsThereAlone,omitempty"`
 }
 
@@ -47,7 +47,7 @@ func (t *Test) CutOff(ctx context.Context, node string) error {
 	return nil
 }
 
-// NotCutOff are the control-plane nodes that the test did not cut off, or in a dry run would not.
+// NotCutOff returns the control-plane nodes that the test did not cut off, or would not in a dry run.
 func (t *Test) NotCutOff(ctx context.Context) ([]NotCutOff, error) {
 	names, err := t.nodes(ctx)
 	if err != nil {
@@ -75,7 +75,7 @@ func (t *Test) NotCutOff(ctx context.Context) ([]NotCutOff, error) {
 	return out, nil
 }
 
-// nodes are the control-plane nodes, by name.
+// nodes returns the names of the control-plane nodes.
 func (t *Test) nodes(ctx context.Context) ([]string, error) {
 	list, err := kubernetes.ControlPlanes(ctx, t.K)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// onThree is a test on node1 of three control-plane nodes. CoreDNS runs on node1.
+// onThree returns a test on node1 of three control-plane nodes. CoreDNS runs on node1.
 func onThree(t *testing.T) *Test {
 	t.Helper()
 	labels := map[string]string{"k8s-app": "kube-dns"}
@@ -58,7 +58,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// A test names the nodes whose loss it says nothing about, and what runs there alone.
+// The result lists the nodes whose loss was not tested, and what runs only there.
 func TestNotCutOff(t *testing.T) {
 	one := NotCutOff{Node: "node1", Own: true, Runs: []string{"all pods of CoreDNS"}}
 	for name, c := range map[string]struct {

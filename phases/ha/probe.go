@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// askEvery is how often a client asks, and so how exact an outage is measured.
+	// askEvery is the interval between requests, and so the precision of a measured outage.
 	askEvery = 250 * time.Millisecond
-	// askTimeout is generous: an answer that is late because the machine is busy is no outage.
+	// askTimeout is generous: a late answer from a busy machine is not an outage.
 	askTimeout = 5 * time.Second
-	// asksAtOnce bounds the requests without an answer.
+	// asksAtOnce limits the number of unanswered requests.
 	asksAtOnce = 40
 )
 
@@ -32,8 +32,8 @@ type ask struct {
 	ok           bool
 }
 
-// outage is the longest time from the beginning of a request that failed to the answer of the next one that did not. A request that hangs until it is given up
-// does not make it longer once a later one was answered: it still waits for a server that is gone.
+// outage returns the longest time from the start of a failed request to the answer of the next successful one. A request that hangs until its timeout
+// does not extend the outage once a later one was answered: it still waits for a server that is gone.
 func outage(asks []ask) time.Duration {
 	var longest time.Duration
 	var since, last time.Time
@@ -54,7 +54,7 @@ func outage(asks []ask) time.Duration {
 	return longest
 }
 
-// asking asks until stop is called, which returns what became of the requests. Each request has a connection of its own, as that of a new client.
+// asking sends requests until stop is called, which returns their results. Each request uses its own connection, like that of a new client.
 func asking(ctx context.Context, request func(ctx context.Context, n int) bool) (stop func() []ask) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
@@ -95,7 +95,7 @@ func asking(ctx context.Context, request func(ctx context.Context, n int) bool) 
 	}
 }
 
-// writer writes one key after the other into a ConfigMap through the endpoint, and remembers those that were acknowledged.
+// writer writes one key after the other into a ConfigMap through the endpoint, and records the acknowledged ones.
 type writer struct {
 	via  *http.Client
 	url  string
@@ -125,7 +125,7 @@ func (w *writer) write(ctx context.Context, n int) bool {
 	return true
 }
 
-// lost are the acknowledged keys that are not there.
+// lost returns the number of acknowledged keys that are missing in data.
 func (w *writer) lost(data map[string]string) (n int) {
 	for _, k := range w.keys {
 		if _, there := data[k]; !there {
@@ -135,7 +135,7 @@ func (w *writer) lost(data map[string]string) (n int) {
 	return n
 }
 
-// console asks for the page of a cloud's console, as a browser does.
+// console requests the page of a cloud's console, as a browser does.
 type console struct {
 	via *http.Client
 	url string
@@ -144,21 +144,21 @@ type console struct {
 func newConsole(address string) *console {
 	return &console{url: "https://" + net.JoinHostPort(strings.Trim(address, "[]"), "443") + "/",
 		via: &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}} //nolint:gosec // only whether it answers is measured, and nothing is sent
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}} //nolint:gosec // measures only whether it answers, and sends nothing
 }
 
 func (c *console) ask(ctx context.Context, _ int) bool {
 	return answered(ctx, c.via, http.MethodGet, c.url, "")
 }
 
-// answers asks once, with patience: a busy machine is slow.
+// answers asks once, with a longer timeout: a busy machine is slow.
 func (c *console) answers(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*askTimeout)
 	defer cancel()
 	return c.ask(ctx, 0)
 }
 
-// answered reports whether a request was answered with 200.
+// answered reports whether the response to a request is 200.
 func answered(ctx context.Context, via *http.Client, method, url, body string) bool {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {

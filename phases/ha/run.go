@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/phases/vip"
 )
 
-// run makes a fault and measures it, until all is whole again. When it is cut off, it ends the fault at once; if it is killed, the node does that.
+// run injects a fault and measures it until everything has recovered. If it is interrupted, it ends the fault immediately; if it is killed, the node does.
 func (t *Test) run(ctx context.Context, r workflow.Reporter, f fault) (err error) {
 	if err := t.settle(ctx, r); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (t *Test) run(ctx context.Context, r workflow.Reporter, f fault) (err error
 	return nil
 }
 
-// measure asks for the API and the console from before the fault until all is whole again.
+// measure polls the API and the console from before the fault until everything has recovered.
 func (t *Test) measure(ctx context.Context, r workflow.Reporter, f fault, node string) (Outcome, error) {
 	o := Outcome{Fault: f.name, Node: node}
 	cfg, err := t.Host.REST(ctx)
@@ -87,7 +87,7 @@ func (t *Test) measure(ctx context.Context, r workflow.Reporter, f fault, node s
 	return o, nil
 }
 
-// fail makes the fault and waits for its end.
+// fail injects the fault and waits for its end.
 func (t *Test) fail(ctx context.Context, r workflow.Reporter, f fault, node string) error {
 	p := nodepod.New(name, t.Host.Config.OperatorImage(), node, f.length+podSpare, "ha", "fault", string(f.kind), "--for", f.length.String())
 	if err := t.K.Create(ctx, p); err != nil {
@@ -112,7 +112,7 @@ func (t *Test) whole(ctx context.Context, r workflow.Reporter) error {
 			return false, "", err
 		}
 		if survives(s) != nil {
-			return false, fmt.Sprint(s.Problems), nil //nolint:nilerr // it is what is waited for
+			return false, fmt.Sprint(s.Problems), nil //nolint:nilerr // the condition to wait for
 		}
 		return t.Console == "" || newConsole(t.Console).answers(ctx), "the console at " + t.Console + " does not answer", nil
 	}, func(why string) { r.Waiting("the control plane", why) })

@@ -17,11 +17,11 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// settleTimeout bounds the wait for pods between two faults: one that never starts holds up no test.
+// settleTimeout bounds the wait for pods between two faults: a pod that never starts must not hold up the test.
 const settleTimeout = 2 * time.Minute
 
-// settle waits before a fault until the pods that the faults before it disturbed are ready again. Otherwise a fault would meet a cluster that is still busy
-// with another one, and the two outages would be measured as one.
+// settle waits before a fault until the pods that earlier faults disturbed are ready again. Otherwise the cluster would still be recovering, and the
+// two outages would be measured as one.
 func (t *Test) settle(ctx context.Context, r workflow.Reporter) error {
 	limited, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
@@ -45,7 +45,7 @@ func (t *Test) settle(ctx context.Context, r workflow.Reporter) error {
 	return nil
 }
 
-// notReady are the pods that should be ready and are not, as NAMESPACE/NAME.
+// notReady returns the pods that should be ready but are not, as NAMESPACE/NAME.
 func notReady(pods []corev1.Pod) []string {
 	var out []string
 	for i := range pods {

@@ -22,11 +22,11 @@ func pod(name string, ready corev1.ConditionStatus) corev1.Pod {
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}}}
 }
 
-// A fault begins when the pods that an earlier one disturbed are ready again. One that was not ready before the test, or never becomes so, does not stop it.
+// A fault starts when the pods that an earlier one disturbed are ready again. Pods that were not ready before the test, or never become ready, do not block it.
 func TestSettle(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		// rounds are the pods that each look sees; the last one is seen from then on.
+		// rounds are the pods that each poll returns; the last round repeats.
 		rounds [][]corev1.Pod
 		took   time.Duration
 	}{

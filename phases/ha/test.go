@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ha makes a control plane of several nodes of one that was made alone, and tests that it survives the loss of any part.
+// Package ha extends a control plane that was created with one node to several, and tests that it survives the loss of any part.
 package ha
 
 import (
@@ -37,59 +37,59 @@ const (
 )
 
 const (
-	// pauseFor is more than the goal for the API, and less than what takes a node for lost, whose pods would move.
+	// pauseFor exceeds the goal for the API, but not the time after which a node counts as lost and its pods move.
 	pauseFor = 15 * time.Second
-	// cutFor is more than the goal for the console.
+	// cutFor exceeds the goal for the console.
 	cutFor = 45 * time.Second
-	// wholeTimeout is how long the control plane may take to be whole again.
+	// wholeTimeout is how long the control plane may take to recover.
 	wholeTimeout = 5 * time.Minute
 	faultTimeout = settleTimeout + cutFor + podSpare + wholeTimeout + 2*time.Minute
 	interval     = time.Second
 	namespace    = nodepod.Namespace
-	// name is that of what a test leaves in the cluster while it runs: the pod that makes a fault, and the ConfigMap that is written to meanwhile.
+	// name is the name of the objects that a test creates in the cluster while it runs: the pod that injects a fault, and the ConfigMap for test writes.
 	name = "ocadm-ha-test"
-	// podSpare is how much longer than its fault the pod may live. A node that is cut off reports its end later.
+	// podSpare is how much longer than its fault the pod may live. A node that is cut off reports its end late.
 	podSpare     = 2 * time.Minute
 	leaveTimeout = 30 * time.Second
-	// answerWithin is how long the API server may take to answer at first: longer than any fault keeps it silent, as clients see it.
+	// answerWithin is how long the API server may take to answer at first: longer than clients see any fault silence it.
 	answerWithin = 2 * pauseFor
 )
 
-// Test is what the steps of a test share.
+// Test is the state shared by the steps of a test.
 type Test struct {
 	Host *host.Host
 	K    client.WithWatch
-	// Console is where the console of a cloud is asked for; "" without one that answers, and Silent is then where one should.
+	// Console is the address of a cloud's console that answers, or "". Silent is then the address of one that should answer.
 	Console, Silent string
-	// Cut is the node that is to be cut off; "" chooses that with the virtual address.
+	// Cut is the node to cut off; "" selects the holder of the virtual address.
 	Cut string
 
 	Outcomes []Outcome
-	// unready are the pods that were not ready before the first fault.
+	// unready lists the pods that were not ready before the first fault.
 	unready []string
 }
 
-// Outcome is what a fault did. Times are in seconds.
+// Outcome is the result of a fault. Times are in seconds.
 type Outcome struct {
 	Fault string `json:"fault"`
 	Node  string `json:"node"`
-	// API and Console are the longest times without an answer; Console is nil if no console was asked.
+	// API and Console are the longest times without an answer; Console is nil if no console was tested.
 	API     float64  `json:"apiOutageSeconds"`
 	Console *float64 `json:"consoleOutageSeconds,omitempty"`
-	// Written counts the writes that were acknowledged, Lost those of them that were gone afterwards.
+	// Written counts the acknowledged writes, Lost those that were missing afterwards.
 	Written int `json:"acknowledgedWrites"`
 	Lost    int `json:"lostWrites"`
-	// Whole is how long it took from the end of the fault until all was well.
+	// Whole is the time from the end of the fault until full recovery.
 	Whole float64 `json:"wholeAfterSeconds"`
 	Met   bool    `json:"met"`
 }
 
-// judge compares with the goals.
+// judge compares the outcome with the goals.
 func (o *Outcome) judge() {
 	o.Met = o.API <= APIGoal.Seconds() && (o.Console == nil || *o.Console <= ConsoleGoal.Seconds()) && o.Lost == 0
 }
 
-// Begin looks at the cluster, and refuses one that could not survive the test. It changes nothing. waiting is called with what it waits for.
+// Begin checks the cluster, and refuses one that could not survive the test. It changes nothing. It calls waiting with what it waits for.
 func Begin(ctx context.Context, h *host.Host, waiting func(why string)) (*Test, error) {
 	k, err := impatient(ctx, h)
 	if err != nil {
@@ -108,7 +108,7 @@ func Begin(ctx context.Context, h *host.Host, waiting func(why string)) (*Test, 
 	if err != nil {
 		return nil, err
 	}
-	if !left { // what an earlier test broke is put right first
+	if !left { // otherwise the damage of an earlier test is repaired first
 		if err := survives(s); err != nil {
 			return nil, err
 		}
@@ -117,7 +117,7 @@ func Begin(ctx context.Context, h *host.Host, waiting func(why string)) (*Test, 
 	return t, err
 }
 
-// patiently asks again while there is no answer: a test that was killed a moment ago may still keep the API server from answering.
+// patiently repeats a query until there is an answer: a test that was just killed may still block the API server.
 func patiently(ctx context.Context, ask func(context.Context) error, waiting func(why string)) (answer error) {
 	limited, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -132,7 +132,7 @@ func patiently(ctx context.Context, ask func(context.Context) error, waiting fun
 	return cmp.Or(answer, err)
 }
 
-// impatient gives a client that goes on when the node behind its connection is lost. HTTP/2 would keep the connection for 45 seconds.
+// impatient returns a client that recovers quickly when the node behind its connection is lost. HTTP/2 would keep the connection for 45 seconds.
 func impatient(ctx context.Context, h *host.Host) (client.WithWatch, error) {
 	cfg, err := h.REST(ctx)
 	if err != nil {
@@ -146,7 +146,7 @@ func impatient(ctx context.Context, h *host.Host) (client.WithWatch, error) {
 	return kube.New(c)
 }
 
-// survives refuses a control plane that is not whole.
+// survives returns a finding for a control plane that is not fully healthy.
 func survives(s vip.Status) error {
 	if s.Tolerates > 0 && len(s.Problems) == 0 {
 		return nil
@@ -155,7 +155,7 @@ func survives(s vip.Status) error {
 		"see ocadm ha status; make it three control-plane nodes that work, then run the same command again").With(s.Problems...)
 }
 
-// console is where the console of a cloud answers now, else where one should.
+// console returns the address of a cloud's console that answers, or else of one that should.
 func (t *Test) console(ctx context.Context) (at, silent string, err error) {
 	list, err := cluster.All(ctx, t.K)
 	if err != nil {
@@ -177,7 +177,7 @@ func (t *Test) console(ctx context.Context) (at, silent string, err error) {
 // Step is a step of a test.
 type Step = workflow.Phase[*Test]
 
-// Steps test a control plane.
+// Steps returns the steps that test a control plane.
 func Steps() []Step {
 	steps := []Step{{
 		Name: "begin", Short: "Check that the control plane is healthy", Timeout: 2*wholeTimeout + podSpare,
@@ -205,12 +205,12 @@ func Steps() []Step {
 	return steps
 }
 
-// fault is one of the test.
+// fault is one fault of the test.
 type fault struct {
 	name, short, plan string
 	kind              nodefault.Kind
 	length            time.Duration
-	// node chooses the node whose loss is the worst.
+	// node selects the node whose loss is the worst.
 	node func(context.Context, *Test) (string, error)
 }
 
@@ -223,7 +223,7 @@ func faults() []fault {
 	}
 }
 
-// holder is the node with the virtual address, or any.
+// holder returns the node with the virtual address, or any other.
 func holder(ctx context.Context, t *Test) (string, error) {
 	s, err := vip.Look(ctx, t.Host, t.K)
 	if err != nil {
@@ -232,7 +232,7 @@ func holder(ctx context.Context, t *Test) (string, error) {
 	return cmp.Or(s.Holder, s.Nodes[0].Name), nil
 }
 
-// leader is the node with the leader of etcd.
+// leader returns the node with the leader of etcd.
 func leader(ctx context.Context, t *Test) (string, error) {
 	list, err := kubernetes.ObserveOwnEtcd(ctx, t.Host)
 	if err != nil {
@@ -244,7 +244,7 @@ func leader(ctx context.Context, t *Test) (string, error) {
 	return "", errors.New("finding the leader of etcd: no member leads")
 }
 
-// other is another node than this one, which measures: the one that was chosen, or that with the virtual address, or with the leader of etcd, or any.
+// other returns a node other than this one, which measures: the chosen one, the holder of the virtual address, the leader of etcd, or any.
 func other(ctx context.Context, t *Test) (string, error) {
 	if t.Cut != "" {
 		return t.Cut, nil
@@ -262,7 +262,7 @@ func other(ctx context.Context, t *Test) (string, error) {
 	return s.Nodes[slices.IndexFunc(s.Nodes, func(n vip.NodeStatus) bool { return n.Name != own })].Name, nil
 }
 
-// left reports whether a test that was killed left something.
+// left reports whether a killed test left a pod.
 func (t *Test) left(ctx context.Context) (bool, error) {
 	err := t.K.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.Pod{})
 	if apierrors.IsNotFound(err) {
@@ -274,7 +274,7 @@ func (t *Test) left(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// clean takes back what is left of a test: the end of its pod ends the fault.
+// clean removes what is left of a test. The fault ends with its pod.
 func (t *Test) clean(ctx context.Context, r workflow.Reporter) error {
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if err := client.IgnoreNotFound(t.K.Delete(ctx, cm)); err != nil {

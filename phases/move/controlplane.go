@@ -20,11 +20,11 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// startTimeout is how long etcd and the API server may take to run with their new manifests, which the kubelet reads.
+// startTimeout is how long etcd and the API server may take to start with their new manifests.
 const startTimeout = 5 * time.Minute
 
-// stopStep stops the control plane. The kubelet ends the containers of a changed manifest only when the API server answers, which waits for the new etcd,
-// which waits for the port of the former one: that took two minutes.
+// stopStep stops the control plane. The kubelet ends the containers of a changed manifest only when the API server answers; that waits for the new
+// etcd, which waits for the former one's port. This took two minutes.
 func stopStep() Step {
 	return Step{
 		Name: "stop", Short: "Stop the control plane on this machine", Timeout: startTimeout, Skip: ownControlPlane,
@@ -42,7 +42,7 @@ func stopStep() Step {
 	}
 }
 
-// startStep starts it with the new address.
+// startStep starts the control plane with the new address.
 func startStep() Step {
 	return Step{
 		Name: "start", Short: "Start the control plane on this machine", Timeout: time.Minute, Skip: ownControlPlane,
@@ -56,7 +56,7 @@ func startStep() Step {
 	}
 }
 
-// etcdStep changes the address in the member list of etcd. A sole member works without it; the next one that joins asks for it.
+// etcdStep changes the address in etcd's member list. A single member works without this, but the next one that joins needs it.
 func etcdStep() Step {
 	return Step{
 		Name: "etcd", Short: "Write the new address into the member list of etcd", Timeout: startTimeout, Skip: ownControlPlane,
@@ -87,7 +87,7 @@ func etcdStep() Step {
 	}
 }
 
-// apiServerStep waits for the API server that runs with the new manifest.
+// apiServerStep waits for the API server with the new manifest.
 func apiServerStep() Step {
 	return Step{
 		Name: "api-server", Short: "Wait until the API server answers at the new address", Timeout: startTimeout, Skip: ownControlPlane,
@@ -113,7 +113,7 @@ func apiServerStep() Step {
 	}
 }
 
-// settings are the ConfigMaps of Kubernetes that hold the former address: of kubeadm, kube-proxy, and of those who join.
+// settings returns the ConfigMaps of Kubernetes with the former address: those of kubeadm, kube-proxy and joining nodes.
 func (m *Move) settings(ctx context.Context) (client.Client, []corev1.ConfigMap, error) {
 	c, err := kubernetes.AdminClient(m.Host)
 	if err != nil {
@@ -124,7 +124,7 @@ func (m *Move) settings(ctx context.Context) (client.Client, []corev1.ConfigMap,
 	return c, out, err
 }
 
-// settingsWith are the ConfigMaps of Kubernetes that hold an address.
+// settingsWith returns the ConfigMaps of Kubernetes that contain an address.
 func settingsWith(ctx context.Context, c client.Reader, address string) ([]corev1.ConfigMap, error) {
 	var out []corev1.ConfigMap
 	for _, namespace := range []string{"kube-system", "kube-public"} {
@@ -144,19 +144,19 @@ func settingsWith(ctx context.Context, c client.Reader, address string) ([]corev
 	return out, nil
 }
 
-// Settled reports whether settings of Kubernetes hold the new address: clients may use it.
+// Settled reports whether settings of Kubernetes contain the new address, so that clients may use it.
 func (m *Move) Settled(ctx context.Context, c client.Reader) (bool, error) {
 	_, to := m.named()
 	list, err := settingsWith(ctx, c, to)
 	return len(list) > 0, err
 }
 
-// proxyAnnotation restarts kube-proxy, once for each move: it reads its ConfigMap when it starts.
+// proxyAnnotation restarts kube-proxy once for each move, because it reads its ConfigMap only when it starts.
 const proxyAnnotation = "ocadm.yunion.io/api-server"
 
 var proxy = client.ObjectKey{Namespace: "kube-system", Name: "kube-proxy"}
 
-// SettingsStep writes it into the settings of Kubernetes.
+// SettingsStep writes the new address into the settings of Kubernetes.
 func SettingsStep() Step {
 	return Step{
 		Name: "settings", Short: "Write the new address into the settings of Kubernetes", Timeout: 2 * time.Minute, Skip: ownControlPlane,
@@ -199,7 +199,7 @@ func SettingsStep() Step {
 	})
 }
 
-// proxyOf is kube-proxy, which a pod network may replace.
+// proxyOf returns kube-proxy, which a pod network may replace.
 func proxyOf(ctx context.Context, c client.Client) (*appsv1.DaemonSet, bool, error) {
 	var d appsv1.DaemonSet
 	err := c.Get(ctx, proxy, &d)
@@ -223,13 +223,13 @@ func (m *Move) restartProxy(ctx context.Context, c client.Client, r workflow.Rep
 	return nil
 }
 
-// clouds are those that are reached at the former address.
+// clouds returns the clouds that are reached at the former address.
 func (m *Move) clouds(ctx context.Context, c client.Client) ([]v1alpha1.OnecloudCluster, error) {
 	list, err := cluster.All(ctx, c)
 	return slices.DeleteFunc(list, func(o v1alpha1.OnecloudCluster) bool { return o.Spec.LoadBalancerEndpoint != m.From }), err
 }
 
-// CloudStep changes where clouds are reached, also those that are created later. Their operators change endpoints and certificates.
+// CloudStep changes the address of clouds, including those created later. Their operators update endpoints and certificates.
 func CloudStep() Step {
 	return Step{
 		Name: "cloud", Short: "Write the new address into the clouds that are reached there", Timeout: 2 * time.Minute, Skip: ownControlPlane,
@@ -286,7 +286,7 @@ func (m *Move) cloudsToMove(ctx context.Context, c client.Client) (out []string,
 	return out, err
 }
 
-// Others are the nodes that have to follow a control plane with a new address.
+// Others returns the nodes that must follow a control plane with a new address.
 func (m *Move) Others(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

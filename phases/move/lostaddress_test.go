@@ -25,7 +25,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// podServer is an API server that has pods alone. One that is deleted is replaced at once, as that of a DaemonSet; the clock of its node was set back.
+// podServer is an API server with nothing but pods. A deleted pod is replaced immediately, like that of a DaemonSet; the clock of its node was set back.
 type podServer struct {
 	mu      sync.Mutex
 	pods    []corev1.Pod
@@ -69,7 +69,7 @@ func (s *podServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ask lets the kubelet of a machine ask a server.
+// ask points the kubelet of a machine to a server.
 func ask(t *testing.T, h *host.Host, server string) {
 	t.Helper()
 	if err := h.Files.WriteFile("/etc/kubernetes/kubelet.conf", []byte(strings.ReplaceAll(kubelet, "https://10.0.0.1:6443", server)), 0o600); err != nil {
@@ -77,8 +77,8 @@ func ask(t *testing.T, h *host.Host, server string) {
 	}
 }
 
-// The API server of the only control-plane node does not answer at an address that the machine has lost. The pods that were started with that address are found
-// once it answers at the new one, also by a command that is repeated; they are restarted once.
+// The API server of the only control-plane node does not answer at an address that the machine has lost. Pods started with that address are found
+// once it answers at the new one, even by a repeated command; they are restarted once.
 func TestPodsOfALostAddress(t *testing.T) {
 	restarted := since.Add(time.Minute)
 	pod := func(name string, started time.Time, hostNetwork bool, annotations map[string]string) corev1.Pod {
@@ -107,7 +107,7 @@ func TestPodsOfALostAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask(t, h, server.URL)
-	m = begun(t, h, "10.0.0.8", false) // it is repeated
+	m = begun(t, h, "10.0.0.8", false) // the command is repeated
 	want := []string{"restart pod kube-system/flannel", "restart pod kube-system/begun-meanwhile"}
 	if todo, err := podsStep().Plan(t.Context(), m); err != nil || !slices.Equal(todo, want) {
 		t.Errorf("to do: %q, %v", todo, err)
@@ -126,7 +126,7 @@ func TestPodsOfALostAddress(t *testing.T) {
 	}
 }
 
-// A control-plane node whose etcd cannot be asked is not moved in place: it gets back the address that it has lost, on the link and in the network of the new one.
+// A control-plane node whose etcd does not answer is not moved in place: it gets its lost address back, on the interface and in the network of the new one.
 func TestLostAddressIsGivenBack(t *testing.T) {
 	const command = "ip address add 10.0.0.7/23 dev eth1"
 	for name, c := range map[string]struct {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package move gives a node another address, or lets it follow a control plane that has another one. Each step looks for what still holds the former
-// address, so that the command can be cut off anywhere and repeated, and moving back is a move, too.
+// Package move gives a node another address, or makes it follow a control plane with a new one. Each step looks for remaining uses of the former
+// address, so that the command can be interrupted anywhere and repeated. Moving back is a move as well.
 package move
 
 import (
@@ -27,29 +27,29 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// recordFile says what an unfinished move is about. Package owned removes it with the rest of the state.
+// recordFile describes an unfinished move. Package owned removes it with the rest of the state.
 const recordFile = host.StateDir + "/move.json"
 
-// Move is what the steps of a move share.
+// Move is the state shared by the steps of a move.
 type Move struct {
 	Host *host.Host
-	// ControlPlane is set on a control-plane node; Follow moves the control plane's address in what a worker has, not the worker's own.
+	// ControlPlane is set on a control-plane node. Follow changes the control plane's address in a worker's files, not the worker's own.
 	ControlPlane, Follow bool
 
-	// port, if not 0, limits the settings of Kubernetes to those that hold the address with it: the endpoint.
+	// port, if not 0, restricts the move to settings of Kubernetes that contain the address with this port: the endpoint.
 	port int
-	// virtual is set when the virtual address of the control plane moves.
+	// virtual is set if the control plane's virtual address moves.
 	virtual *virtual
 
 	record
 }
 
-// Endpoint moves the endpoint of the cluster from the address of its only control-plane node to another address or a name. The node keeps its own.
+// Endpoint returns a move of the cluster's endpoint from the address of its only control-plane node to another address or a name. The node keeps its own.
 func Endpoint(h *host.Host, from, to string, port int) *Move {
 	return &Move{Host: h, ControlPlane: true, port: port, record: record{From: from, To: to}}
 }
 
-// named is what the settings of Kubernetes hold, and shall hold.
+// named returns the former and the new value in the settings of Kubernetes.
 func (m *Move) named() (from, to string) {
 	if m.port == 0 {
 		return m.From, m.To
@@ -58,7 +58,7 @@ func (m *Move) named() (from, to string) {
 	return net.JoinHostPort(m.From, port), net.JoinHostPort(m.To, port)
 }
 
-// Kubeconfigs are those of administrators on this control-plane node, and kubeadm's configuration, that hold the former endpoint, as they should be.
+// Kubeconfigs returns the new content of the files on this control-plane node that hold the former endpoint: administrators' kubeconfigs and kubeadm's configuration.
 func (m *Move) Kubeconfigs() host.FileSet {
 	from, to := m.named()
 	var out host.FileSet
@@ -70,27 +70,27 @@ func (m *Move) Kubeconfigs() host.FileSet {
 	return out
 }
 
-// record is what survives a command that is cut off.
+// record is the state that survives an interrupted command.
 type record struct {
 	// From and To are addresses; To may be the name of the control plane that a worker follows.
 	From, To string
 	Follow   bool `json:"follow,omitempty"`
-	// Endpoint is set when the cluster is reached at the address that moves, so that the other nodes have to follow.
+	// Endpoint is set if the cluster's endpoint has the address that moves, so that the other nodes must follow.
 	Endpoint bool      `json:"endpoint,omitempty"`
 	Since    time.Time `json:"since"`
-	// Restarted is when the kubelet began to run with the new files.
+	// Restarted is when the kubelet started with the new files.
 	Restarted time.Time `json:"restarted,omitzero"`
-	// Pods are those in the host's network from before, by UID: they have the former address. None are noted while the API server does not answer.
+	// Pods lists the UIDs of host-network pods started with the former address. It is empty if the API server did not answer.
 	Pods []types.UID `json:"pods,omitempty"`
 }
 
-// askTimeout bounds a question to an API server that may not be there.
+// askTimeout bounds a request to an API server that may be down.
 const askTimeout = 15 * time.Second
 
-// etcdTimeout bounds a question to etcd.
+// etcdTimeout bounds a request to etcd.
 const etcdTimeout = 8 * time.Second
 
-// Begin finds out what a move is about, and refuses one that cannot work. It changes nothing.
+// Begin plans a move, and refuses one that cannot work. It changes nothing.
 func Begin(ctx context.Context, h *host.Host, to string, follow bool, now time.Time) (*Move, error) {
 	if !h.Files.Exists(kubernetes.KubeletKubeconfig) {
 		return nil, finding.New("OCA-4160", "This machine is not a node of a cluster", "there is no "+kubernetes.KubeletKubeconfig,
@@ -110,14 +110,14 @@ func Begin(ctx context.Context, h *host.Host, to string, follow bool, now time.T
 	return m, m.canMove(ctx)
 }
 
-// otherFamily reports whether one address is of IPv4 and the other of IPv6. A name is of both.
+// otherFamily reports whether one address is IPv4 and the other IPv6. A name fits both.
 func otherFamily(from, to string) bool {
 	a, aerr := netip.ParseAddr(from)
 	b, berr := netip.ParseAddr(to)
 	return aerr == nil && berr == nil && a.Is4() != b.Is4()
 }
 
-// resume continues an unfinished move, turns it round, or begins one.
+// resume continues or reverses an unfinished move, or starts a new one.
 func (m *Move) resume(to string, now time.Time) error {
 	var r record
 	there, err := m.Host.Files.ReadJSON(recordFile, &r)
@@ -137,13 +137,13 @@ func (m *Move) resume(to string, now time.Time) error {
 			fmt.Sprintf("complete it: %s%s; or go back: %s%s", command, r.To, command, r.From))
 	case r.To == to:
 		m.record = r
-	default: // back; what was restarted has to be again
+	default: // reverse; restarts must be repeated
 		m.record = record{From: r.To, To: r.From, Follow: r.Follow, Endpoint: r.Endpoint, Since: now}
 	}
 	return nil
 }
 
-// present is the address that this machine has, or that its control plane has.
+// present returns the current address of this machine or of its control plane.
 func (m *Move) present() (string, error) {
 	if !m.Follow {
 		if a := kubernetes.NodeAddress(m.Host); a.IsValid() {
@@ -167,7 +167,7 @@ func (m *Move) present() (string, error) {
 	return name, nil
 }
 
-// canMove refuses an address that the machine does not have, and a control plane of several nodes.
+// canMove refuses an address that the machine does not have, and a control plane with several nodes.
 func (m *Move) canMove(ctx context.Context) error {
 	var has []string
 	for _, i := range m.Host.Facts.Interfaces {
@@ -182,7 +182,7 @@ func (m *Move) canMove(ctx context.Context) error {
 	if !m.ControlPlane {
 		return nil
 	}
-	if m.Host.Files.Exists(recordFile) { // files and etcd may hold the one address or the other
+	if m.Host.Files.Exists(recordFile) { // files and etcd may contain either address
 		return nil
 	}
 	if _, err := kubernetes.OwnEtcd(m.Host); err != nil {
@@ -198,9 +198,10 @@ func (m *Move) canMove(ctx context.Context) error {
 	return err
 }
 
-// inPlace refuses a node that others know by its address. several is how many members etcd has, 0 if it cannot be asked: then a cluster that is reached at
-// this node has no other. Whoever resets the only control-plane node ends its cluster, so that is advised only where another one is known. giveBack is the command
-// that gives the machine the address that it has lost, "" if it has it: without that, members do not reach each other, and the other commands may fail. It is pure.
+// inPlace refuses a node that others know by its address. several is the number of etcd members, 0 if unknown: then a cluster whose endpoint is this
+// node has no other. Resetting the only control-plane node ends its cluster, so that is suggested only if another one is known. giveBack is the
+// command that restores the machine's lost address, "" if it still has it: without the address, members cannot reach each other, and the other
+// commands may fail. inPlace has no side effects.
 func inPlace(several int, virtual, reachedHere bool, giveBack string) error {
 	if !virtual && (several == 1 || several == 0 && reachedHere) {
 		return nil
@@ -228,7 +229,7 @@ func inPlace(several int, virtual, reachedHere bool, giveBack string) error {
 	return finding.New("OCA-4165", "A control-plane node among several, or with a virtual address, is not moved in place", cause, remedy)
 }
 
-// giveBack is the command that gives this machine its former address again, beside the new one, "" if it has it.
+// giveBack returns the command that adds the former address to this machine again, or "" if it still has it.
 func (m *Move) giveBack() string {
 	var dev string
 	var bits int
@@ -245,7 +246,7 @@ func (m *Move) giveBack() string {
 	return fmt.Sprintf("ip address add %s/%d dev %s", m.From, bits, dev)
 }
 
-// members is how many etcd has, 0 if it cannot be asked.
+// members returns the number of etcd members, 0 if unknown.
 func members(ctx context.Context, h *host.Host) int {
 	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
 	defer cancel()
@@ -284,7 +285,7 @@ func (m *Move) canFollow(ctx context.Context) error {
 	return m.reachedThere(ctx, c)
 }
 
-// reachedThere refuses the address of an API server at which the cluster is not reached, such as that of a node behind a load balancer.
+// reachedThere refuses the address of an API server that is not the cluster's endpoint, such as that of a node behind a load balancer.
 func (m *Move) reachedThere(ctx context.Context, c client.Reader) error {
 	endpoint := config.HostOf(kubernetes.PublishedEndpoint(ctx, c))
 	if endpoint == "" || endpoint == m.To {
@@ -303,7 +304,7 @@ func (m *Move) save() error {
 	return m.Host.Files.WriteFile(recordFile, raw, 0o600)
 }
 
-// Done reports whether there is nothing to do at all.
+// Done reports whether there is nothing left to do.
 func (m *Move) Done(ctx context.Context) bool {
 	if !m.Moved() || !m.Follow {
 		return m.Moved()
@@ -312,11 +313,11 @@ func (m *Move) Done(ctx context.Context) bool {
 	return err == nil && n.Annotations[ofEndpoint] == m.To
 }
 
-// Moved reports whether there is nothing to move.
+// Moved reports whether nothing has to move.
 func (m *Move) Moved() bool { return m.From == m.To }
 
-// Explain makes one finding, with both ways on, of an error that ended a move half-way. A move that has begun nothing or was interrupted, and a finding, which
-// says itself what to do, stay as they are.
+// Explain turns an error that ended a move half-way into a finding that says how to continue and how to go back. It returns the error unchanged if
+// the move has not begun, was interrupted, or the error is a finding, which has its own remedy.
 func (m *Move) Explain(err error) error {
 	begun, flag := m.Host.Files.Exists(recordFile), ""
 	switch {

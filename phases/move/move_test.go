@@ -37,7 +37,7 @@ const (
 
 var since = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// worker is a node at 10.0.0.7 of the control plane at 10.0.0.1, with a second address.
+// worker returns a node at 10.0.0.7, with a second address, whose control plane is at 10.0.0.1.
 func worker(t *testing.T) *host.Host {
 	t.Helper()
 	cfg := config.Default()
@@ -66,7 +66,7 @@ func begun(t *testing.T, h *host.Host, to string, follow bool) *Move {
 	return m
 }
 
-// quiet is for what a step reports.
+// quiet is a reporter for steps.
 type quiet struct{ workflow.Reporter }
 
 func (quiet) Changed(string, ...any) {}
@@ -110,7 +110,7 @@ func TestRefusals(t *testing.T) {
 const etcdPod = "spec: {containers: [{name: etcd, command: [etcd, --name=node1, \"--initial-advertise-peer-urls=https://10.0.0.7:2380\", " +
 	"\"--advertise-client-urls=https://10.0.0.7:2379\", --data-dir=/var/lib/etcd, \"--initial-cluster=node1=https://10.0.0.7:2380\"]}]}"
 
-// The manifest of etcd on the first control-plane node names itself alone, however many there are. Where etcd cannot be asked, the endpoint tells.
+// The etcd manifest on the first control-plane node names only itself, however many there are. If etcd does not answer, the endpoint decides.
 func TestControlPlanesAreSeveral(t *testing.T) {
 	for server, code := range map[string]string{"10.0.0.7": "", "10.0.0.100": "OCA-4165"} {
 		h := worker(t)
@@ -132,12 +132,12 @@ func TestControlPlanesAreSeveral(t *testing.T) {
 	}
 }
 
-// To reset the only control-plane node ends its cluster: that is advised only once there is another.
+// Resetting the only control-plane node ends its cluster: that is suggested only if there is another.
 func TestInPlace(t *testing.T) {
 	for name, c := range map[string]struct {
 		members       int
 		virtual, here bool
-		first         string // how the remedy begins, "" if the node can be moved
+		first         string // the start of the remedy, "" if the node can be moved
 	}{
 		"alone":                             {1, false, true, ""},
 		"alone behind a load balancer":      {1, false, false, ""},
@@ -170,7 +170,7 @@ func TestInPlace(t *testing.T) {
 	}
 }
 
-// An API server that answers is not where the cluster is reached.
+// An API server that answers is not necessarily the cluster's endpoint.
 func TestReachedThere(t *testing.T) {
 	info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"},
 		Data: map[string]string{"kubeconfig": "clusters:\n- name: \"\"\n  cluster: {server: \"https://10.0.0.100:6443\"}\n"}}
@@ -206,7 +206,7 @@ func TestFilesChangeThereAndBack(t *testing.T) {
 	if diff := cmp.Diff(want, files.Todo(h)); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := files[:1].Write(h, quiet{}); err != nil { // and was killed
+	if _, err := files[:1].Write(h, quiet{}); err != nil { // then it was killed
 		t.Fatal(err)
 	}
 	if err := m.save(); err != nil {
@@ -242,7 +242,7 @@ func TestStepsAreAPlan(t *testing.T) {
 	}
 }
 
-// The settings in the cluster say whether a move of the virtual address begins, goes on, or goes back.
+// The cluster's settings determine whether a move of the virtual address starts, continues or is reversed.
 func TestDirection(t *testing.T) {
 	const a, b, c = "10.0.0.100", "10.0.0.200", "10.0.0.300"
 	only := vipgroup.Settings{Address: a, Peers: []string{"10.0.0.1"}}
@@ -274,7 +274,7 @@ func codeOf(err error) string {
 	return ""
 }
 
-// Workers that still look at the former address keep it up. Control-plane nodes are none of them.
+// Workers that still use the former address keep it up. Control-plane nodes do not count.
 func TestLeft(t *testing.T) {
 	node := func(name, at string, labels map[string]string) corev1.Node {
 		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: map[string]string{ofEndpoint: at}}}
@@ -301,7 +301,7 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// A node writes the address into its files, but not into static pods, which would restart.
+// A node updates the address in its files, but not in static pods, which would restart.
 func TestFilesOfAVirtualAddress(t *testing.T) {
 	h := worker(t)
 	for file, text := range map[string]string{kubernetes.AdminKubeconfig: "server: https://10.0.0.100:6443\n", "/etc/kubernetes/manifests/depot.yaml": "10.0.0.100\n"} {
@@ -320,7 +320,7 @@ func TestFilesOfAVirtualAddress(t *testing.T) {
 	}
 }
 
-// Clouds that exist, and the settings for those that are created later, get the new address if they name the former one.
+// Existing clouds, and the settings for later ones, get the new address if they contain the former one.
 func TestMoveClouds(t *testing.T) {
 	const from, to, other = "10.0.0.1", "10.0.0.2", "cloud.example"
 	objects := []client.Object{
@@ -361,8 +361,7 @@ func TestMoveClouds(t *testing.T) {
 	}
 }
 
-// A move that ends half-way says how it goes on and how it goes back. Nothing is said of one that has begun nothing, that a finding explains, or that was
-// interrupted.
+// A move that stops half-way reports how to continue and how to go back. Nothing is added if it has not begun, if a finding explains the error, or if it was interrupted.
 func TestExplain(t *testing.T) {
 	failed := errors.New("giving up after 5m0s, still waiting for etcd")
 	other := finding.New("OCA-3010", "x", "", "y")

@@ -27,7 +27,7 @@ import (
 	"yunion.io/x/ocadm/phases/vip"
 )
 
-// Part is what every control-plane node has to do itself when the virtual address moves.
+// Part is what every control-plane node must do itself when the virtual address moves.
 type Part string
 
 // The parts.
@@ -37,13 +37,13 @@ const (
 )
 
 const (
-	// partLife bounds the pod that does a part on another node.
+	// partLife bounds the life of the pod that does a part on another node.
 	partLife    = 5 * time.Minute
 	dialTimeout = 2 * time.Second
 	partPod     = "ocadm-move"
 )
 
-// PartSteps do a part on the machine of a control-plane node.
+// PartSteps returns the steps that do a part on the machine of a control-plane node.
 func PartSteps(p Part, from, to string) []host.Phase {
 	return []host.Phase{{
 		Name: string(p), Short: "Do the part of this node in a move of the virtual address", Timeout: partLife,
@@ -51,11 +51,11 @@ func PartSteps(p Part, from, to string) []host.Phase {
 	}}
 }
 
-// do does it on this machine.
+// do does the part on this machine.
 func (p Part) do(ctx context.Context, h *host.Host, r workflow.Reporter, from, to string) error {
 	switch p {
 	case Certificates:
-		if err := kubernetes.AddNames(ctx, h, r, []string{kubernetes.APIServerCertificate}, to); err != nil { // the API server notices by itself
+		if err := kubernetes.AddNames(ctx, h, r, []string{kubernetes.APIServerCertificate}, to); err != nil { // the API server reloads it by itself
 			return err
 		}
 		return depot.Rename(ctx, h, r)
@@ -64,7 +64,7 @@ func (p Part) do(ctx context.Context, h *host.Host, r workflow.Reporter, from, t
 		if err != nil {
 			return err
 		}
-		// Static pods have the address among names that stay.
+		// Static pods contain the address among names that stay.
 		files = slices.DeleteFunc(files, func(f host.File) bool { return strings.HasPrefix(f.Name, path.Dir(vip.ManifestFile)+"/") })
 		_, err = files.Write(h, r)
 		return err
@@ -115,7 +115,7 @@ func onNodesStep(p Part, short string, done func(context.Context, *Move, corev1.
 	})
 }
 
-// onNode does a part here, or by a pod that enters the root of another control-plane node. What an earlier one left is done again.
+// onNode does a part here, or through a pod that enters the root of another control-plane node. It repeats a part that an earlier run left unfinished.
 func (m *Move) onNode(ctx context.Context, r workflow.Reporter, p Part, node string) error {
 	if node == m.Host.Config.Node.Name {
 		return p.do(ctx, m.Host, r, m.From, m.To)
@@ -139,7 +139,7 @@ func (m *Move) onNode(ctx context.Context, r workflow.Reporter, p Part, node str
 	return errors.Join(err, nodepod.Delete(context.WithoutCancel(ctx), k, partPod, waiting))
 }
 
-// named reports whether what listens on a port of a node has a certificate with the name. Where nothing listens, no certificate lacks it.
+// named reports whether the server on a port of a node has a certificate with the name. It also returns true if no server listens.
 func named(ctx context.Context, n corev1.Node, port int, name string) bool {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -147,7 +147,7 @@ func named(ctx context.Context, n corev1.Node, port int, name string) bool {
 	if has := kube.InternalIPs(&n); len(has) > 0 {
 		at = net.JoinHostPort(has[0], strconv.Itoa(port))
 	}
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // only the names are wanted; the step that waits for the endpoint verifies it
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // only reads the names; the step that waits for the endpoint verifies it
 	conn, err := d.DialContext(ctx, "tcp", at)
 	if err != nil {
 		return errors.Is(err, syscall.ECONNREFUSED)

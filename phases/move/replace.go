@@ -11,10 +11,10 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// maxText is the size of a file above which it is a program or an image, and holds no address.
+// maxText is the maximum size of a text file. Larger files are programs or images, and contain no address.
 const maxText = 1 << 20
 
-// replaced is a text with an address in the place of another. Longer addresses that contain the former one stay.
+// replaced returns a text in which one address replaces another. Longer addresses that contain the former one stay.
 func replaced(text, from, to string) string {
 	var b strings.Builder
 	for {
@@ -32,7 +32,7 @@ func replaced(text, from, to string) string {
 			b.WriteString(from)
 		}
 		text = text[end:]
-		if !whole && text != "" { // what follows belongs to the same longer address
+		if !whole && text != "" { // the rest belongs to the same longer address
 			b.WriteByte(text[0])
 			text = text[1:]
 		}
@@ -47,7 +47,7 @@ func partOfAddress(c byte, address string) bool {
 	return c == '.' || c >= '0' && c <= '9'
 }
 
-// continues reports whether what follows an address makes it the beginning of a longer one. A period ends a sentence, too.
+// continues reports whether the text after an address makes it the start of a longer one. A period may also end a sentence.
 func continues(rest, address string) bool {
 	if rest == "" {
 		return false
@@ -59,19 +59,19 @@ func continues(rest, address string) bool {
 	return digit(rest[0]) || rest[0] == '.' && len(rest) > 1 && digit(rest[1])
 }
 
-// holds reports whether a text holds an address.
+// holds reports whether a text contains an address.
 func holds(text string, address string) bool {
 	return replaced(text, address, "") != text
 }
 
-// changes are the files of this machine that hold the former address, as they should be: those of kubeadm and those that ocadm wrote.
+// changes returns the new content of the files on this machine with the former address: those of kubeadm and those that ocadm wrote.
 func changes(h *host.Host, from, to string) (host.FileSet, error) {
 	names, err := kubernetes.AddressedFiles(h)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range h.Ledger.Created(host.KindFile) {
-		if !strings.HasPrefix(e.Name, host.StateDir+"/") && !strings.HasSuffix(e.Name, ".crt") { // not our own records
+		if !strings.HasPrefix(e.Name, host.StateDir+"/") && !strings.HasSuffix(e.Name, ".crt") { // except our own records
 			names = append(names, e.Name)
 		}
 	}
@@ -80,7 +80,7 @@ func changes(h *host.Host, from, to string) (host.FileSet, error) {
 	for _, name := range slices.Compact(names) {
 		st, err := h.Files.Stat(name)
 		if err != nil || !st.Mode().IsRegular() || st.Size() > maxText {
-			continue // it is not there any more, or no text
+			continue // it no longer exists, or is not text
 		}
 		text := h.Files.Text(name)
 		now, is := depot.Readdressed(name, text, func(s string) string { return replaced(s, from, to) })

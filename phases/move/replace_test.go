@@ -40,7 +40,7 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// Workers that have not followed pull from the depot at the former address: its certificate keeps it. Once that is written, nothing is left to change.
+// Workers that have not followed pull from the depot at the former address, so its certificate keeps it. After the update, nothing is left to change.
 func TestDepotKeepsBothNames(t *testing.T) {
 	const file = "/etc/kubernetes/manifests/ocadm-depot.yaml"
 	h := worker(t)

@@ -25,10 +25,10 @@ import (
 // Step is a step of a move.
 type Step = workflow.Phase[*Move]
 
-// interval is how often a step looks for what it waits for.
+// interval is the polling interval of steps that wait.
 const interval = time.Second
 
-// Steps move a node.
+// Steps returns the steps that move a node.
 func Steps() []Step {
 	return []Step{
 		{
@@ -87,7 +87,7 @@ func Steps() []Step {
 	}
 }
 
-// markStep notes on the Node that it has followed: a move of the virtual address looks there.
+// markStep records on the Node that it has followed. A move of the virtual address reads the mark.
 func markStep() Step {
 	return Step{
 		Name: "mark", Short: "Record on the node where it looks for the control plane", Timeout: 2 * time.Minute,
@@ -111,14 +111,14 @@ var ownControlPlane = workflow.SkipIf("this machine is no control-plane node", f
 
 var ownAddress = workflow.SkipIf("this machine keeps its address", func(m *Move) bool { return m.Follow })
 
-// noted reports whether the record on the disk is of this move.
+// noted reports whether the record on disk is that of this move.
 func (m *Move) noted() bool {
 	other := Move{Host: m.Host, Follow: m.Follow}
 	return m.Host.Files.Exists(recordFile) && other.resume(m.To, time.Time{}) == nil && !other.Since.IsZero()
 }
 
-// begin notes the move, and which pods have the former address. The API server may not answer, such as that of the only control-plane node, which lost its
-// address while it ran: then the step of the pods notes them.
+// begin records the move, and the pods with the former address. The API server may not answer, for example if the only control-plane node lost its
+// address while it ran; the pods step then records them.
 func begin(ctx context.Context, m *Move, r workflow.Reporter) error {
 	if !m.Follow {
 		pods, err := m.hostPods(ctx)
@@ -137,7 +137,7 @@ func uids(pods []corev1.Pod) (out []types.UID) {
 	return out
 }
 
-// hostPods are the pods in the network of this machine that are no static pods.
+// hostPods returns the pods in this machine's network, except static pods.
 func (m *Move) hostPods(ctx context.Context) ([]corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -156,7 +156,7 @@ func writeFiles(_ context.Context, m *Move, r workflow.Reporter) error {
 	if err != nil {
 		return err
 	}
-	// The kubelet has to be restarted after any of these.
+	// The kubelet must be restarted after any of these changes.
 	if !m.Restarted.IsZero() {
 		m.Restarted = time.Time{}
 		if err := m.save(); err != nil {
@@ -167,7 +167,7 @@ func writeFiles(_ context.Context, m *Move, r workflow.Reporter) error {
 	return err
 }
 
-// nodeStep waits until the cluster hears of this node again: with its new address, or at the new address of the control plane.
+// nodeStep waits until the node reports to the cluster again, with its new address or at the control plane's new address.
 func nodeStep() Step {
 	return Step{
 		Name: "node", Short: "Wait until the node is Ready again", Timeout: 5 * time.Minute,
@@ -210,7 +210,7 @@ func (m *Move) node(ctx context.Context) (*corev1.Node, *coordinationv1.Lease, e
 	return &n, &lease, errors.Join(c.Get(ctx, client.ObjectKey{Name: name}, &n), c.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: name}, &lease))
 }
 
-// podsStep deletes the pods in the network of this machine that are from before: they were started with the former address.
+// podsStep deletes the pods in this machine's network that were started with the former address.
 func podsStep() Step {
 	return Step{
 		Name: "pods", Short: "Restart the pods that use the address of this node", Timeout: 5 * time.Minute, Skip: ownAddress,
@@ -219,7 +219,7 @@ func podsStep() Step {
 			if err != nil {
 				return err
 			}
-			if len(m.Pods) == 0 { // those that come in their place are other ones, whatever the clock says
+			if len(m.Pods) == 0 { // their replacements have other UIDs, whatever the clock says
 				m.Pods = uids(old)
 				if err := m.save(); err != nil {
 					return err
@@ -250,7 +250,7 @@ func podsStep() Step {
 	})
 }
 
-// oldPods are those of the record that are still there; before there is a record, all.
+// oldPods returns the recorded pods that still exist; without a record, it returns all.
 func (m *Move) oldPods(ctx context.Context) ([]corev1.Pod, error) {
 	if m.Moved() {
 		return nil, nil
@@ -262,8 +262,8 @@ func (m *Move) oldPods(ctx context.Context) ([]corev1.Pod, error) {
 	return slices.DeleteFunc(all, func(p corev1.Pod) bool { return !m.isOld(&p) }), err
 }
 
-// isOld reports whether a pod was started with the former address. If begin could not note those pods, they are the ones that a kubelet without the new address
-// has started. Its clock is that of this machine.
+// isOld reports whether a pod was started with the former address. If begin could not record those pods, they are the ones started by a kubelet
+// without the new address. Its clock is this machine's.
 func (m *Move) isOld(p *corev1.Pod) bool {
 	if len(m.Pods) > 0 {
 		return slices.Contains(m.Pods, p.UID)
@@ -271,10 +271,10 @@ func (m *Move) isOld(p *corev1.Pod) bool {
 	return p.Status.StartTime != nil && p.Status.StartTime.Time.Before(cmp.Or(m.Restarted, m.Since))
 }
 
-// flannelAddress is where flannel on other nodes finds this one. Source: flannel-io/flannel pkg/subnet/kube/annotations.go.
+// flannelAddress is the annotation by which flannel on other nodes finds this one. Source: flannel-io/flannel pkg/subnet/kube/annotations.go.
 const flannelAddress = "flannel.alpha.coreos.com/public-ip"
 
-// networkStep waits until the pod network has the new address: flannel writes it when it starts.
+// networkStep waits until the pod network uses the new address, which flannel writes when it starts.
 func networkStep() Step {
 	return Step{
 		Name: "pod-network", Short: "Wait until the pod network has the new address", Timeout: 5 * time.Minute, Skip: ownAddress,

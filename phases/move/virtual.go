@@ -27,22 +27,22 @@ import (
 	"yunion.io/x/ocadm/phases/vip"
 )
 
-// ofEndpoint is the annotation of a Node with the address at which its files look for the control plane. A move of the virtual address writes the former one
-// first, so that it sees who has followed, in both directions.
+// ofEndpoint is the Node annotation with the address at which the node's files look for the control plane. A move of the virtual address first writes
+// the former one, so that it sees which nodes have followed, in both directions.
 const ofEndpoint = "ocadm.yunion.io/control-plane-address"
 
-// virtual is what a move of the virtual address knows more than other moves.
+// virtual is the additional state of a move of the virtual address.
 type virtual struct {
 	settings vipgroup.Settings
-	// byName is the name at which nodes reach the control plane, "" if that is the virtual address.
+	// byName is the name by which nodes reach the control plane, "" if they use the virtual address.
 	byName string
-	// led reports whether that name led to the new address and no longer to the former when the command began.
+	// led reports whether the name resolved to the new address, and no longer to the former one, when the command started.
 	led   bool
 	nodes []corev1.Node
 }
 
-// BeginVirtual finds out what a move of the virtual address is about, and refuses one that cannot work. It changes nothing. The settings in the cluster are its
-// record, so that any control-plane node can end what another one began.
+// BeginVirtual plans a move of the virtual address, and refuses one that cannot work. It changes nothing. The move is recorded in the cluster's
+// settings, so that any control-plane node can finish it.
 func BeginVirtual(ctx context.Context, h *host.Host, to string) (*Move, error) {
 	if !h.Files.Exists(kubernetes.AdminKubeconfig) {
 		return nil, refusedVirtual("this machine is no control-plane node", "run the command on one of the control-plane nodes")
@@ -92,7 +92,7 @@ func refusedVirtual(why, remedy string) error {
 	return finding.New("OCA-4167", "The virtual address cannot be moved", why, remedy)
 }
 
-// direction decides whether a move begins, goes on, or goes back.
+// direction decides whether a move starts, continues or is reversed.
 func direction(s vipgroup.Settings, to string) (record, error) {
 	a, err := netip.ParseAddr(to)
 	switch {
@@ -120,7 +120,7 @@ func (m *Move) look(ctx context.Context, k client.Client) error {
 	return nil
 }
 
-// leads reports whether a name leads to the new address, and no longer to the former.
+// leads reports whether a name resolves to the new address, and no longer to the former one.
 func (m *Move) leads(ctx context.Context, name string) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -143,7 +143,8 @@ func (m *Move) controlPlanes() []corev1.Node {
 	return slices.DeleteFunc(slices.Clone(m.virtual.nodes), func(n corev1.Node) bool { _, is := n.Labels[v1alpha1.LabelControlPlane]; return !is })
 }
 
-// Left are the workers that look for the control plane at the former virtual address. Where that has a name, it is for the name to lead elsewhere.
+// Left returns the workers that still look for the control plane at the former virtual address. If they use a name, it returns that name until it
+// resolves to the new address.
 func (m *Move) Left() []string {
 	switch {
 	case m.virtual.led:
@@ -160,7 +161,7 @@ func (m *Move) Left() []string {
 	return out
 }
 
-// Followers are the commands that are left to a person before the former virtual address can go.
+// Followers returns the commands that the user must run before the former virtual address can be removed.
 func (m *Move) Followers() []string {
 	left := m.Left()
 	if m.Moved() || len(left) == 0 {
@@ -177,7 +178,7 @@ func (m *Move) Followers() []string {
 	return append(out, "then, to give "+m.From+" up: ocadm move --virtual-address "+m.To)
 }
 
-// VirtualSteps move the virtual address. Both addresses are up from the second step to the last, so that nobody is cut off.
+// VirtualSteps move the virtual address. Both addresses are up from the second step to the last, so that no client is cut off.
 func VirtualSteps() []Step {
 	return []Step{
 		onNodesStep(Certificates, "Add the new address to the certificates of every control-plane node", func(ctx context.Context, m *Move, n corev1.Node) bool {
@@ -219,14 +220,14 @@ func EndpointStep() Step {
 	}
 }
 
-// m1 is a plan of one line.
+// m1 returns a function that plans one line.
 func m1(format string, args func(*Move) []any) func(context.Context, *Move) ([]string, error) {
 	return func(_ context.Context, m *Move) ([]string, error) {
 		return []string{fmt.Sprintf(format, args(m)...)}, nil
 	}
 }
 
-// change changes the settings in the cluster.
+// change updates the settings in the cluster.
 func (m *Move) change(ctx context.Context, r workflow.Reporter, did string, to func(vipgroup.Settings) vipgroup.Settings) error {
 	k, err := kubernetes.AdminClient(m.Host)
 	if err != nil {
@@ -239,7 +240,7 @@ func (m *Move) change(ctx context.Context, r workflow.Reporter, did string, to f
 	return nil
 }
 
-// announceStep lets keepalived hold the new address, too. Nodes without a mark are those that look at the former one.
+// announceStep makes keepalived hold the new address as well. Nodes without a mark count as those that use the former one.
 func announceStep() Step {
 	return Step{
 		Name: "announce", Short: "Let the control-plane nodes hold the new address, too", Timeout: 2 * time.Minute,
@@ -277,7 +278,7 @@ func announceStep() Step {
 	}
 }
 
-// formerStep gives the former address up when no node looks there any more.
+// formerStep removes the former address when no node uses it any more.
 func formerStep() Step {
 	return Step{
 		Name: "former", Short: "Give the former address up", Timeout: 2 * time.Minute,
@@ -303,7 +304,7 @@ func formerStep() Step {
 				defer cancel()
 				c, err := (&net.Dialer{}).DialContext(ctx, "tcp", at)
 				if err != nil {
-					return true, "", nil // no answer is what is waited for
+					return true, "", nil // the step waits for no answer
 				}
 				return false, "it is up", c.Close()
 			})
@@ -311,7 +312,7 @@ func formerStep() Step {
 	}
 }
 
-// mark notes at which address a node looks for the control plane.
+// mark records the address at which a node looks for the control plane.
 func mark(ctx context.Context, k client.Client, node, address string) error {
 	n := &corev1.Node{}
 	n.Name = node

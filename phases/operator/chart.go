@@ -21,10 +21,10 @@ import (
 	"yunion.io/x/ocadm/templates"
 )
 
-// Files are the contents of files, by their path below a directory.
+// Files maps paths below a directory to the contents of the files.
 type Files map[string][]byte
 
-// Write writes the files below a directory, which it creates. Other files there stay.
+// Write writes the files below a directory, which it creates. Other files in the directory stay.
 func (f Files) Write(dir string) error {
 	for name, text := range f {
 		file := filepath.Join(dir, filepath.FromSlash(name))
@@ -38,7 +38,7 @@ func (f Files) Write(dir string) error {
 	return nil
 }
 
-// YAML prints objects as documents.
+// YAML returns objects as YAML documents.
 func YAML(objs []*unstructured.Unstructured) ([]byte, error) {
 	var out bytes.Buffer
 	for i, o := range objs {
@@ -54,7 +54,7 @@ func YAML(objs []*unstructured.Unstructured) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// JSON prints objects as one v1 List.
+// JSON returns objects as one v1 List.
 func JSON(objs []*unstructured.Unstructured) ([]byte, error) {
 	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}}
 	for _, o := range objs {
@@ -64,7 +64,7 @@ func JSON(objs []*unstructured.Unstructured) ([]byte, error) {
 	return append(out, '\n'), err
 }
 
-// Kustomization is a directory for "kubectl apply -k": the objects, and the place where an image is replaced. It is pure.
+// Kustomization returns a directory for "kubectl apply -k": the objects, and the place to replace an image. It is pure.
 func Kustomization(image string, namespaces ...string) (Files, error) {
 	objs, err := Objects(image, namespaces...)
 	if err != nil {
@@ -85,7 +85,7 @@ func Kustomization(image string, namespaces ...string) (Files, error) {
 	return Files{"kustomization.yaml": []byte(file), "operator.yaml": text}, nil
 }
 
-// What the templates are filled with to make templates of Helm of them: expressions instead of values.
+// Expressions that replace the values in our templates, to turn them into Helm templates.
 const (
 	helmImage      = "{{ .Values.image }}"
 	helmPullPolicy = "{{ .Values.imagePullPolicy }}"
@@ -93,8 +93,8 @@ const (
 	helmNamespace  = "{{ . }}"
 )
 
-// Chart is a Helm chart with the objects of the operator, made of the same templates. The namespace of the operator is that of the release,
-// and therefore not part of it. It is pure.
+// Chart returns a Helm chart with the objects of the operator, made from the same templates. It leaves out the operator's namespace, which is that of
+// the release. It is pure.
 func Chart(image string, namespaces ...string) (Files, error) {
 	values := map[string]any{"image": image, "imagePullPolicy": images.PullPolicy(image), "namespaces": all(namespaces)[1:]}
 	text, err := yaml.Marshal(values)
@@ -153,7 +153,7 @@ func without(documents []string, kind string) []string {
 	return out
 }
 
-// perNamespace repeats documents for each namespace of clouds. The operator's own namespace is not created.
+// perNamespace repeats documents for each namespace of clouds. It does not create the operator's own namespace.
 func perNamespace(documents []string) string {
 	var out strings.Builder
 	out.WriteString("{{- range splitList `,` (include `ocadm.namespaces` .) }}\n")
@@ -169,7 +169,7 @@ func perNamespace(documents []string) string {
 }
 
 func chartHead() string {
-	v := "0.0.0" // a version of this program need not be one that Helm takes
+	v := "0.0.0" // this program's version need not be one that Helm accepts
 	if parsed, err := semver.ParseSemantic(version.Version); err == nil {
 		v = parsed.String()
 	}

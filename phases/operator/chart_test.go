@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 )
 
-// goldenImage and goldenNamespace are those of testdata. test/charts renders its chart with Helm and compares.
+// goldenImage and goldenNamespace are the values in testdata. test/charts renders its chart with Helm and compares.
 const (
 	goldenImage     = "10.0.0.1:5000/mirror/ocadm:v1"
 	goldenNamespace = "other"
@@ -55,7 +55,7 @@ func TestKustomization(t *testing.T) {
 	}
 }
 
-// golden compares files with those below testdata. The definition is a file as it is.
+// golden compares files with those below testdata, except the definition, an unchanged file.
 func golden(t *testing.T, dir string, files Files) {
 	t.Helper()
 	dir = filepath.Join("testdata", dir)
@@ -84,13 +84,13 @@ func golden(t *testing.T, dir string, files Files) {
 	}
 }
 
-// Whoever applies the objects one after another finds each namespace and kind there.
+// Applied one by one, each object finds its namespace and kind.
 func TestObjectsAreInOrder(t *testing.T) {
 	objs, err := Objects("r/ocadm:v1", "other")
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := map[string]bool{"": true, "kube-system": true, "kube-public": true} // Kubernetes makes these
+	there := map[string]bool{"": true, "kube-system": true, "kube-public": true} // created by Kubernetes
 	for _, o := range objs {
 		if o.GetKind() == "Namespace" {
 			there[o.GetName()] = true

@@ -26,7 +26,7 @@ import (
 	"yunion.io/x/ocadm/templates"
 )
 
-// Rights are what a namespace of clouds needs: the operator's permissions there, and the accounts of services. It is pure.
+// Rights returns the permissions that the operator needs in a namespace of clouds, and the service accounts there. It is pure.
 func Rights(namespace string) ([]*unstructured.Unstructured, error) {
 	text, err := templates.RenderDir("operator/namespace", map[string]any{"Namespace": namespace, "Operator": Namespace})
 	if err != nil {
@@ -39,7 +39,7 @@ func Rights(namespace string) ([]*unstructured.Unstructured, error) {
 	return objs, nil
 }
 
-// Watched are the namespaces that the installed operator watches; none if it is not installed.
+// Watched returns the namespaces that the installed operator watches, nil if it is not installed.
 func Watched(ctx context.Context, c client.Client) ([]string, error) {
 	d, err := installed(ctx, c)
 	if d == nil || err != nil {
@@ -48,7 +48,7 @@ func Watched(ctx context.Context, c client.Client) ([]string, error) {
 	return all(cluster.WatchedBy(d)), nil
 }
 
-// installed returns the Deployment of the operator, nil if there is none.
+// installed returns the Deployment of the operator, nil if it does not exist.
 func installed(ctx context.Context, c client.Client) (*appsv1.Deployment, error) {
 	d := deployment()
 	err := c.Get(ctx, client.ObjectKeyFromObject(d), d)
@@ -61,8 +61,8 @@ func installed(ctx context.Context, c client.Client) (*appsv1.Deployment, error)
 	return d, nil
 }
 
-// Serve lets the installed operator manage the clouds of a namespace: it grants the permissions there and restarts the operator. If there is no
-// operator, or it manages the namespace already, nothing happens.
+// Serve makes the installed operator manage the clouds of a namespace: it grants the permissions there and restarts the operator. It does nothing
+// without an operator, and does not restart one that already manages the namespace.
 func Serve(ctx context.Context, c client.WithWatch, namespace string) (kube.ChangeSet, error) {
 	d, err := installed(ctx, c)
 	if d == nil || err != nil {
@@ -80,8 +80,8 @@ func Serve(ctx context.Context, c client.WithWatch, namespace string) (kube.Chan
 	return append(set, change), err
 }
 
-// Leave makes the installed operator stop managing the clouds of a namespace and takes its permissions there away. The namespace stays. A
-// namespace that holds a cloud is a finding: the operator must finish its deletion first.
+// Leave makes the installed operator stop managing the clouds of a namespace, and removes its permissions there. The namespace stays. If it holds a
+// cloud, Leave returns a finding: the operator must finish deleting the cloud first.
 func Leave(ctx context.Context, c client.WithWatch, namespace string) (kube.ChangeSet, error) {
 	d, err := installed(ctx, c)
 	if d == nil || err != nil {
@@ -145,7 +145,7 @@ func watch(ctx context.Context, c client.Client, d *appsv1.Deployment, namespace
 	return change, nil
 }
 
-// markNamespaces creates the namespaces that do not exist, with a mark. A dry run shows them among the objects.
+// markNamespaces creates missing namespaces with a mark. A dry run shows them among the objects.
 func markNamespaces(ctx context.Context, h *host.Host, c client.WithWatch, look bool) (kube.ChangeSet, error) {
 	if look {
 		return nil, nil
@@ -164,8 +164,8 @@ func markNamespaces(ctx context.Context, h *host.Host, c client.WithWatch, look 
 	return set, nil
 }
 
-// ObjectsFor renders the operator for a cluster that may have one: it watches the given namespaces in addition to those it watches already, and keeps
-// its registry credentials and the number of its copies.
+// ObjectsFor renders the operator for a cluster that may already have one: the operator watches the given namespaces in addition to its present ones,
+// and keeps its registry credentials and number of replicas.
 func ObjectsFor(ctx context.Context, c client.Client, image string, namespaces ...string) ([]*unstructured.Unstructured, error) {
 	d, err := installed(ctx, c)
 	if err != nil {
@@ -200,7 +200,7 @@ func ObjectsFor(ctx context.Context, c client.Client, image string, namespaces .
 	return objs, nil
 }
 
-// all are the namespaces, the operator's own first, each once, in order.
+// all returns the namespaces without duplicates: the operator's own first, the others sorted.
 func all(namespaces []string) []string {
 	rest := slices.DeleteFunc(slices.Clone(namespaces), func(n string) bool { return n == "" || n == Namespace })
 	slices.Sort(rest)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package operator installs the operator into the cluster: definition, permissions, Deployment. It installs by manifest and shares no code
-// with the operator. Applying it again with another version is the upgrade.
+// Package operator installs the operator into the cluster: definition, permissions, Deployment. It installs by manifest and shares no code with the
+// operator. To upgrade, apply it again with another version.
 package operator
 
 import (
@@ -34,14 +34,14 @@ const (
 	Name      = "onecloud-operator"
 )
 
-// rolloutPatience is how long the wait for the operator goes on in which nothing changes.
+// rolloutPatience is how long to wait for the operator while nothing changes.
 const rolloutPatience = 10 * time.Minute
 
-// Objects renders everything the operator needs, for an image and the namespaces of its clouds, its own included. It is pure.
+// Objects renders everything the operator needs, for an image and the namespaces of its clouds, including its own. It is pure.
 func Objects(image string, namespaces ...string) ([]*unstructured.Unstructured, error) {
 	namespaces = all(namespaces)
 	data := map[string]any{"Namespace": Namespace, "Image": image, "PullPolicy": images.PullPolicy(image), "Namespaces": strings.Join(namespaces, ",")}
-	// The definition is taken as it is: its patterns are no templates.
+	// The definition is used unchanged: its patterns are not templates.
 	crds, err := templates.ReadDir("operator/crds")
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func Objects(image string, namespaces ...string) ([]*unstructured.Unstructured, 
 	return inOrder(objs), nil
 }
 
-// inOrder puts first what others need, for those who apply one after another: namespaces, then definitions.
+// inOrder sorts objects for clients that apply them one by one: namespaces first, then definitions.
 func inOrder(objs []*unstructured.Unstructured) []*unstructured.Unstructured {
 	rank := func(o *unstructured.Unstructured) int {
 		if i := slices.Index([]string{"Namespace", "CustomResourceDefinition"}, o.GetKind()); i >= 0 {
@@ -80,11 +80,11 @@ func inOrder(objs []*unstructured.Unstructured) []*unstructured.Unstructured {
 	return objs
 }
 
-// Install applies the operator's definition, permissions and Deployment, and does not wait for its pods; Ready does. In a cluster of ours, the operator looks after the
-// certificates of the control-plane nodes.
+// Install applies the operator's definition, permissions and Deployment, without waiting for its pods; Ready does. In a cluster that ocadm created,
+// the operator looks after the certificates of the control-plane nodes.
 func Install() host.Phase { return install(nil, nodeCertificates) }
 
-// InstallOnCluster is Install for a cluster that others built. It marks the namespaces that it creates, for Remove.
+// InstallOnCluster is like Install, for a cluster that ocadm did not create. It marks the namespaces that it creates, for Remove.
 func InstallOnCluster() host.Phase { return install(markNamespaces) }
 
 func install(before func(context.Context, *host.Host, client.WithWatch, bool) (kube.ChangeSet, error), more ...func(namespace string) *unstructured.Unstructured) host.Phase {
@@ -106,7 +106,7 @@ func install(before func(context.Context, *host.Host, client.WithWatch, bool) (k
 	})
 }
 
-// nodeCertificates is the ConfigMap in which the operator keeps what it knows of the certificates of control-plane nodes. Without it, it leaves them alone.
+// nodeCertificates returns the ConfigMap in which the operator records the certificates of control-plane nodes. Without it, the operator ignores them.
 func nodeCertificates(namespace string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
@@ -114,7 +114,7 @@ func nodeCertificates(namespace string) *unstructured.Unstructured {
 	}}
 }
 
-// Ready waits until the operator of the wanted version runs.
+// Ready waits until the wanted version of the operator runs.
 func Ready() host.Phase {
 	return host.Await(host.Phase{Name: "operator-ready", Short: "Wait until the operator runs", Patience: rolloutPatience},
 		func(ctx context.Context, _ *host.Host, c client.WithWatch) bool {

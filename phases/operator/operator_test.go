@@ -33,7 +33,7 @@ func TestGolden(t *testing.T) {
 	var got bytes.Buffer
 	for _, o := range objs {
 		if o.GetKind() == "CustomResourceDefinition" {
-			continue // it is a file as it is
+			continue // an unchanged file
 		}
 		doc, err := yaml.Marshal(o.Object)
 		if err != nil {
@@ -60,7 +60,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// Every object is one that the Go types know, the definition is among them, and none gives the operator everything.
+// The Go types know every object, the definition is among them, and no object gives the operator all permissions.
 func TestObjects(t *testing.T) {
 	s := kube.Scheme()
 	strict := serializer.NewCodecFactory(s, serializer.EnableStrict).UniversalDeserializer()
@@ -79,7 +79,7 @@ func TestObjects(t *testing.T) {
 			t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
 		}
 		if b, ok := kube.As[rbacv1.ClusterRoleBinding](o); ok && o.GetKind() == "ClusterRoleBinding" && b.RoleRef.Name == "cluster-admin" {
-			// Services that manage the cluster they run in have an account of their own.
+			// Services that manage their own cluster have a separate account.
 			if slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool { return s.Name != "onecloud-cluster-admin" || s.Namespace != "onecloud" }) {
 				t.Error("the operator is bound to cluster-admin")
 			}
@@ -121,7 +121,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// Region may do what it needs on Kubernetes, and no more.
+// Region has the permissions on Kubernetes that it needs, and no more.
 func TestRightsOfRegion(t *testing.T) {
 	objs, err := Objects("r/ocadm:v1", "other")
 	if err != nil {
@@ -167,7 +167,7 @@ func TestRightsOfRegion(t *testing.T) {
 	}
 }
 
-// An update keeps what the installed operator has: its namespaces and its registry credentials.
+// An update keeps the namespaces and the registry credentials of the installed operator.
 func TestObjectsFor(t *testing.T) {
 	live := deployment()
 	live.Spec.Template.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: cluster.PullSecret}}
@@ -193,7 +193,7 @@ func TestObjectsFor(t *testing.T) {
 	}
 }
 
-// A namespace that is gone, or was never made, does not hide the others.
+// A missing namespace does not hide the others.
 func TestNamespacesToRemove(t *testing.T) {
 	ours := &corev1.Namespace{}
 	ours.Name, ours.Annotations = "ours", map[string]string{cluster.AnnotationInstalled: "v1"}

@@ -25,19 +25,19 @@ import (
 	"yunion.io/x/ocadm/phases/addons"
 )
 
-// Removal is what to take out of a cluster, in order, and what stays, one line each.
+// Removal lists the objects to remove from a cluster, in order, and those that stay, one line each.
 type Removal struct {
 	Delete []*unstructured.Unstructured
-	// Nodes lose the role that an installation gave them.
+	// Nodes lists the nodes that lose the role an installation gave them.
 	Nodes []string
 	Keep  []string
 }
 
-// leaseName is the lease by which operators elect a leader.
+// leaseName is the lease of the operator's leader election.
 const leaseName = "ocadm-operator"
 
-// PlanRemoval reads what an installation made and is still there. Data of the embedded database and the settings of clouds are taken out only
-// if data is set. A cluster with a cloud, or with an operator that another tool installed, is a finding.
+// PlanRemoval finds what an installation created and still exists. The embedded database's data and the clouds' settings are removed only if data is
+// set. It returns a finding if the cluster has a cloud, or an operator that another tool installed.
 func PlanRemoval(ctx context.Context, c client.Client, data bool) (Removal, error) {
 	var r Removal
 	if err := removable(ctx, c); err != nil {
@@ -76,7 +76,7 @@ func PlanRemoval(ctx context.Context, c client.Client, data bool) (Removal, erro
 	return r, r.namespaces(ctx, c, namespaces, data)
 }
 
-// removable is a finding if a cloud exists, or the operator is another tool's.
+// removable returns a finding if a cloud exists, or if another tool installed the operator.
 func removable(ctx context.Context, c client.Client) error {
 	const what = "The operator cannot be removed"
 	clouds, err := cluster.All(ctx, c)
@@ -106,7 +106,7 @@ func removable(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// managed are the namespaces in which the operator has permissions. The Deployment that names them may be gone already.
+// managed returns the namespaces in which the operator has permissions. The Deployment that lists them may already be gone.
 func managed(ctx context.Context, c client.Client) ([]string, error) {
 	var list rbacv1.RoleBindingList
 	if err := c.List(ctx, &list, client.MatchingFields{"metadata.name": Name}); err != nil {
@@ -119,8 +119,7 @@ func managed(ctx context.Context, c client.Client) ([]string, error) {
 	return all(out), nil
 }
 
-// candidates are all objects that an installation can have made: the workloads first, the definition last; namespaces not. kept are those
-// that hold data.
+// candidates returns all objects that an installation may have created, except namespaces: workloads first, the definition last. kept are those that hold data.
 func candidates(namespaces []string) (made, kept []*unstructured.Unstructured, err error) {
 	objs, err := Objects("none", namespaces...)
 	if err != nil {
@@ -153,7 +152,7 @@ func object(version, kind, namespace, name string) *unstructured.Unstructured {
 	return u
 }
 
-// others is who made an object if not the installer or the operator; "" if it is not known.
+// others returns the creator of an object if it is neither the installer nor the operator; "" if unknown.
 func others(o *unstructured.Unstructured) string {
 	var managers []string
 	for _, m := range o.GetManagedFields() {
@@ -179,7 +178,7 @@ func markedNodes(ctx context.Context, c client.Client) ([]string, error) {
 	return out, nil
 }
 
-// namespaces adds those that the installation created. Without data, one that holds anything else stays.
+// namespaces adds the namespaces that the installation created. Without data, a namespace that holds anything else stays.
 func (r *Removal) namespaces(ctx context.Context, c client.Client, names []string, data bool) error {
 	for _, name := range names {
 		found, err := addons.Present(ctx, c, []*unstructured.Unstructured{object("v1", "Namespace", "", name)})
@@ -208,7 +207,7 @@ func (r *Removal) namespaces(ctx context.Context, c client.Client, names []strin
 	return nil
 }
 
-// lasting are the kinds of objects that a namespace is kept for.
+// lasting returns the kinds of objects for which a namespace is kept.
 func lasting() map[string][]string {
 	return map[string][]string{
 		"v1":                   {"ConfigMap", "PersistentVolumeClaim", "Pod", "Secret", "Service"},
@@ -218,7 +217,7 @@ func lasting() map[string][]string {
 	}
 }
 
-// rest is what a namespace holds apart from what is deleted.
+// rest returns the objects in a namespace that are not deleted.
 func (r *Removal) rest(ctx context.Context, c client.Client, namespace string) ([]string, error) {
 	going := map[string]bool{"ConfigMap " + namespace + "/kube-root-ca.crt": true} // every namespace has it
 	for _, line := range lines(r.Delete) {
@@ -234,7 +233,7 @@ func (r *Removal) rest(ctx context.Context, c client.Client, namespace string) (
 			}
 			for i := range list.Items {
 				line := kind + " " + namespace + "/" + list.Items[i].Name
-				if owners := list.Items[i].OwnerReferences; !going[line] && len(owners) == 0 { // what has an owner goes with it
+				if owners := list.Items[i].OwnerReferences; !going[line] && len(owners) == 0 { // an object with an owner is deleted with it
 					out = append(out, line)
 				}
 			}
@@ -255,7 +254,7 @@ func change(o *unstructured.Unstructured) kube.Change {
 	return kube.Change{Action: kube.Deleted, Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// Changes are what Apply does.
+// Changes returns the changes that Apply makes.
 func (r Removal) Changes() kube.ChangeSet {
 	var set kube.ChangeSet
 	for _, o := range r.Delete {
@@ -267,8 +266,8 @@ func (r Removal) Changes() kube.ChangeSet {
 	return set
 }
 
-// Apply deletes one object after the other and waits for each end, so that the operator has stopped before its permissions go. It returns what it
-// did, also with an error; a repeated removal goes on from there.
+// Apply deletes the objects one by one and waits for each to disappear, so that the operator has stopped before its permissions go. It returns the
+// changes made, even with an error; a repeated removal continues.
 func (r Removal) Apply(ctx context.Context, c client.WithWatch, report func(what, why string)) (kube.ChangeSet, error) {
 	var set kube.ChangeSet
 	for _, o := range r.Delete {

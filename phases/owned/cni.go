@@ -25,13 +25,13 @@ const (
 	podNamespaceIn = "K8S_POD_NAMESPACE"
 )
 
-// CNIConfigs are the files from which containerd chooses the network of pods, by name. Source: go-cni opts.go, loadFromConfDir.
+// CNIConfigs returns the files from which containerd selects the pod network, by name. Source: go-cni opts.go, loadFromConfDir.
 func CNIConfigs(files host.Files) []string {
 	var out []string
 	for _, extension := range []string{"conf", "conflist", "json"} {
 		found, err := files.Glob(cniConfigDir + "/*." + extension)
 		if err != nil {
-			continue // only a malformed pattern
+			continue // the pattern is malformed
 		}
 		out = append(out, found...)
 	}
@@ -39,14 +39,13 @@ func CNIConfigs(files host.Files) []string {
 	return out
 }
 
-// cniCandidates are the pod network's files whose names alone say whose they are.
+// cniCandidates returns the existing files that belong to the pod network by their names alone.
 func cniCandidates(h *host.Host) []string {
 	return slices.DeleteFunc([]string{path.Join(cniStateDir, "networks", network), Conflist, flannelSubnet, flannelPartial},
 		func(p string) bool { return !h.Files.Exists(p) })
 }
 
-// cached is what libcni keeps of a container's network, in the part that says whose container it is.
-// Source: containernetworking/cni libcni/api.go (cachedInfo).
+// cached is the part of libcni's cache of a container's network that identifies the container. Source: containernetworking/cni libcni/api.go (cachedInfo).
 type cached struct {
 	ContainerID string      `json:"containerId"`
 	Args        [][2]string `json:"cniArgs"`
@@ -61,7 +60,7 @@ func (c cached) ofPod() bool {
 	return slices.ContainsFunc(c.Args, func(a [2]string) bool { return a[0] == podNamespaceIn })
 }
 
-// caches are libcni's files about containers, those of pods apart from everyone else's.
+// caches returns libcni's cache files, those of pods separate from all others.
 func caches(h *host.Host) (pods, others map[string]cached) {
 	pods, others = map[string]cached{}, map[string]cached{}
 	for _, dir := range []string{"results", "cache/results"} {
@@ -78,8 +77,8 @@ func caches(h *host.Host) (pods, others map[string]cached) {
 	return pods, others
 }
 
-// CNIState are the files that the pod network of this node keeps: its addresses, what libcni and flannel remember of its pods, and its
-// configuration. /var/lib/cni is shared with every other user of CNI, such as nerdctl and podman.
+// CNIState returns the files of this node's pod network: its addresses, the caches of libcni and flannel about its pods, and its configuration. Other
+// users of CNI, such as nerdctl and podman, share /var/lib/cni.
 func CNIState(h *host.Host) []string {
 	if !NodeOf(h).Made {
 		return nil
@@ -99,7 +98,7 @@ func CNIState(h *host.Host) []string {
 	return slices.DeleteFunc(out, func(p string) bool { return theirs(h, p) })
 }
 
-// otherCNI reports whether another program uses CNI on this machine: chains that plugins share are then not the node's alone.
+// otherCNI reports whether another program uses CNI on this machine: chains that plugins share then do not belong to the node alone.
 func otherCNI(h *host.Host) bool {
 	for _, f := range Content(h, path.Join(cniStateDir, "networks")) {
 		if path.Base(f) != network {
@@ -117,13 +116,12 @@ func otherCNI(h *host.Host) bool {
 	return false
 }
 
-// hostportTable is the table of the portmap plugin's nftables back end, one for each family. The containers of every CNI network share it.
-// A rule's comment is the ID of its container.
-// Source: containernetworking/plugins plugins/meta/portmap/portmap_nftables.go.
+// hostportTable is the table of the portmap plugin's nftables back end, one per address family. The containers of all CNI networks share it. A rule's
+// comment is the ID of its container. Source: containernetworking/plugins plugins/meta/portmap/portmap_nftables.go.
 const hostportTable = "cni_hostport"
 
-// hostportRules are the rules of this node's pods in such a table, as the arguments of "nft delete rule". They matter where other
-// programs use CNI: elsewhere the table goes as a whole.
+// hostportRules returns the rules of this node's pods in such a table, as arguments of "nft delete rule". They are needed only if other programs use
+// CNI: otherwise the whole table is deleted.
 func hostportRules(ctx context.Context, h *host.Host, table string) ([]string, error) {
 	argv := append([]string{"-j", "list", "table"}, strings.Fields(table)...)
 	res, err := h.Exec.Run(ctx, exec.Command{Path: "nft", Args: argv})
@@ -151,7 +149,7 @@ func hostportRules(ctx context.Context, h *host.Host, table string) ([]string, e
 	return out, nil
 }
 
-// containers are the IDs of the containers that libcni knows.
+// containers returns the container IDs in libcni's cache.
 func containers(pods map[string]cached) []string {
 	var ids []string
 	for _, p := range pods {

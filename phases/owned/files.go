@@ -18,8 +18,8 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// names are the paths that kubeadm and the kubelet write on a node, as patterns of path.Match. Those of a control plane are not looked
-// for on a worker. Everything else in these directories belongs to someone else.
+// names returns the paths that kubeadm and the kubelet write on a node, as patterns of path.Match. On a worker, those of a control plane are left
+// out. Everything else in these directories belongs to others.
 //
 // Sources: kubernetes cmd/kubeadm/app/constants/constants.go and pkg/kubelet/config/defaults.go, pkg/kubelet/kubelet.go at v1.36.
 func names(isControlPlane bool) []string {
@@ -36,7 +36,7 @@ func names(isControlPlane bool) []string {
 			"device-plugins", "checkpoints", "cpu_manager_state", "memory_manager_state", "dra_manager_state", "actuated_pods_state",
 			"allocated_pods_state", "pod_status_manager_state", "image_manager", "pki/kubelet-client-*.pem", "pki/kubelet-server-*.pem",
 			"pki/kubelet.crt", "pki/kubelet.key", "kubelet.sock",
-			".[0-9]*"), // a state file that the kubelet was writing when it was stopped: pkg/kubelet/util/store/filestore.go
+			".[0-9]*"), // a state file that the stopped kubelet was writing: pkg/kubelet/util/store/filestore.go
 		in("/var/lib/ocadm", "upgrade"),
 	)
 	if !isControlPlane {
@@ -55,7 +55,7 @@ func names(isControlPlane bool) []string {
 		in(kubernetesDir, "admin.conf", "super-admin.conf", "controller-manager.conf", "scheduler.conf"))
 }
 
-// directories hold those names; they go when they are empty and were not there before.
+// directories returns the directories of these names. They are removed if they are empty and did not exist before.
 func directories() []string {
 	return []string{
 		manifestsDir, pkiDir + "/etcd", pkiDir + "/ocadm-depot", pkiDir, kubernetesDir + "/tmp", kubernetesDir, kubeletDir + "/pki", kubeletDir, etcdDir,
@@ -64,9 +64,9 @@ func directories() []string {
 	}
 }
 
-// volumeDirectories are those that the kubelet makes for plugins and for volumes of pods, that the container runtime makes in them to mount
-// another volume of the pod there (/etc/yunion/common, /etc/yunion/pki), and that the cloud's agents make in them, the deepest first. They go
-// as directories do. What they hold is listed by Inventory alone: it is data.
+// volumeDirectories returns, the deepest first, the directories that the kubelet creates for plugins and pod volumes, the mount points that the
+// container runtime creates inside those for other volumes of the pod (/etc/yunion/common, /etc/yunion/pki), and the ones that the cloud's agents
+// create. They are removed like directories. Inventory only lists their contents, which are data.
 func volumeDirectories() []string {
 	return []string{
 		ImagesDir + "/images", ImagesDir, ImagesDir + "-mounts", "/opt/cloud/workspace/data", "/opt/cloud/workspace/disks/image_cache",
@@ -76,7 +76,7 @@ func volumeDirectories() []string {
 		"/opt/cloud", "/etc/yunion/common", "/etc/yunion/pki", "/etc/yunion", "/etc/openvswitch", "/etc/telegraf/telegraf.d", "/etc/telegraf",
 		"/usr/libexec/kubernetes/kubelet-plugins/volume/exec", "/usr/libexec/kubernetes/kubelet-plugins/volume",
 		"/usr/libexec/kubernetes/kubelet-plugins", "/usr/libexec/kubernetes", "/lib/modules",
-		"/var/lib/ocadm/etcd", // on a worker, where the pod of a backup has looked for snapshots
+		"/var/lib/ocadm/etcd", // on a worker, where a backup pod has looked for snapshots
 	}
 }
 
@@ -85,14 +85,14 @@ const (
 	containerLogsDir = "/var/log/containers"
 )
 
-// podLogs is NAMESPACE_NAME_UID, as the kubelet names them; a static pod's UID is a hash.
+// podLogs matches the kubelet's names NAMESPACE_NAME_UID; a static pod's UID is a hash.
 var podLogs = regexp.MustCompile(`^[a-z0-9-]+_[a-z0-9.-]+_[0-9a-f-]{32,36}$`)
 
-// candidates are the paths that are there and have the name of one of a node's.
+// candidates returns the existing paths that have a name of a node's files.
 func candidates(h *host.Host, n Node) ([]string, error) {
 	var out []string
 	for _, name := range names(n.ControlPlane) {
-		for _, pattern := range []string{name, host.Unfinished(name)} { // half of a key is one, too
+		for _, pattern := range []string{name, host.Unfinished(name)} { // a half-written key counts as well
 			got, err := h.Files.Glob(pattern)
 			if err != nil {
 				return nil, fmt.Errorf("looking for what Kubernetes has on this machine: %w", err)
@@ -121,8 +121,7 @@ func candidates(h *host.Host, n Node) ([]string, error) {
 	return out, nil
 }
 
-// Files are the paths of this node that go with it. kubeadm's configuration comes last: until the rest is gone it says what the
-// machine is.
+// Files returns the paths that are removed with this node. kubeadm's configuration comes last: until the rest is gone, it shows what the machine is.
 func Files(h *host.Host) ([]string, error) {
 	n := NodeOf(h)
 	if !n.Made {
@@ -140,7 +139,7 @@ func Files(h *host.Host) ([]string, error) {
 	return slices.DeleteFunc(all, func(p string) bool { return theirs(h, p) || emptyDisk(h, p) }), nil
 }
 
-// Beside are the paths in a node's directories that are not the node's and stay.
+// Beside returns the paths in a node's directories that do not belong to the node and stay.
 func Beside(h *host.Host) []string {
 	if !NodeOf(h).Made {
 		return nil
@@ -163,8 +162,8 @@ func Beside(h *host.Host) []string {
 	return out
 }
 
-// Remove unmounts what is mounted below a path and removes it. A disk that is mounted at the path itself, or linked there, stays and is emptied.
-// While a mount is left below it, nothing is removed: that would delete what the mount shows.
+// Remove unmounts everything below a path and removes the path. A disk mounted or linked at the path itself stays and is emptied. While any mount
+// remains below the path, Remove deletes nothing: it would delete the mounted files.
 func Remove(h *host.Host, name string) error {
 	mounts, err := MountPoints(h, name)
 	if err != nil {
@@ -198,10 +197,10 @@ func Remove(h *host.Host, name string) error {
 	return strike(h, name)
 }
 
-// emptyDisk reports whether a path is a mounted disk with nothing on it but what its file system needs: there is nothing to remove.
+// emptyDisk reports whether a path is a mounted disk that contains only its file system's own files, so that there is nothing to remove.
 func emptyDisk(h *host.Host, name string) bool { return Disk(h, name) && len(Content(h, name)) == 0 }
 
-// Disk reports whether a directory is a disk that its owner has mounted there on purpose, or a link by which its owner has put it elsewhere.
+// Disk reports whether a directory is a disk that its owner mounted there on purpose, or a link to elsewhere made by its owner.
 func Disk(h *host.Host, dir string) bool {
 	if strings.HasPrefix(dir, "/run/") {
 		return false
@@ -214,7 +213,7 @@ func Disk(h *host.Host, dir string) bool {
 	return err == nil && slices.Contains(mounts, dir)
 }
 
-// Content is what lies in a directory, apart from a file system's own lost+found.
+// Content returns the entries of a directory, except a file system's own lost+found.
 func Content(h *host.Host, dir string) []string {
 	there, err := h.Files.ReadDir(dir)
 	if err != nil {
@@ -229,7 +228,7 @@ func Content(h *host.Host, dir string) []string {
 	return out
 }
 
-// strike takes a path, and what was below it, off the ledger.
+// strike removes a path, and everything below it, from the ledger.
 func strike(h *host.Host, name string) error {
 	if h.Ledger == nil {
 		return nil
@@ -244,8 +243,8 @@ func strike(h *host.Host, name string) error {
 	return nil
 }
 
-// RemoveEmpty removes those of a node's directories that are empty and were not there before. On a disk that is mounted among
-// those of volumes nothing is removed, and a link to a directory is its owner's.
+// RemoveEmpty removes a node's directories that are empty and did not exist before. It removes nothing on a disk mounted among the volume
+// directories, and no links, which belong to their owners.
 func RemoveEmpty(h *host.Host) {
 	if !NodeOf(h).Made {
 		return
@@ -258,7 +257,7 @@ func RemoveEmpty(h *host.Host) {
 	}
 }
 
-// onDisk reports whether a directory, or one above it, is a disk. Those at the top of the tree, such as /opt, are the machine's own.
+// onDisk reports whether a directory, or one above it, is a disk. Top-level directories such as /opt belong to the machine and do not count.
 func onDisk(h *host.Host, dir string) bool {
 	for ; strings.Count(dir, "/") > 1; dir = path.Dir(dir) {
 		if Disk(h, dir) {
@@ -268,7 +267,7 @@ func onDisk(h *host.Host, dir string) bool {
 	return false
 }
 
-// resolved is where a path leads on the machine: the kernel lists mounts without links. What cannot be followed stays.
+// resolved returns a path with its links resolved, because the kernel lists mounts without links. A path that cannot be resolved stays.
 func resolved(h *host.Host, name string) string {
 	root, err := filepath.EvalSymlinks(h.Files.Path("/"))
 	if err != nil {
@@ -281,11 +280,11 @@ func resolved(h *host.Host, name string) string {
 	return path.Join("/", strings.TrimPrefix(to, root))
 }
 
-// MountPoints are what is mounted at or below a directory, the deepest first, by their names there: the directory, or one above it, may be a link.
+// MountPoints returns the mounts at or below a directory, the deepest first, under that directory's name: it, or one above it, may be a link.
 func MountPoints(h *host.Host, dir string) ([]string, error) {
 	raw, err := h.Files.ReadFile("/proc/self/mounts")
 	if errors.Is(err, fs.ErrNotExist) && h.Files.Root != "" {
-		return nil, nil // a directory that stands for a machine has no kernel
+		return nil, nil // a directory that stands in for a machine has no kernel
 	}
 	if err != nil {
 		return nil, cannotLook("mounts", "cat /proc/self/mounts", "mount -t proc proc /proc", err)
@@ -304,7 +303,7 @@ func MountPoints(h *host.Host, dir string) ([]string, error) {
 	return out, nil
 }
 
-// Mounts are the mounts of this node's pods and plugins.
+// Mounts returns the mounts of this node's pods and plugins.
 func Mounts(h *host.Host) ([]string, error) {
 	if !NodeOf(h).Made {
 		return nil, nil
@@ -321,16 +320,15 @@ func Mounts(h *host.Host) ([]string, error) {
 	return append(out, volumes...), err
 }
 
-// ImagesDir is where the image service's volume is mounted on its node while its pod runs.
+// ImagesDir is the mount point of the image service's volume on its node while its pod runs.
 const ImagesDir = "/opt/cloud/workspace/data/glance"
 
-// volumesOnNode are the mounts at ImagesDir that a pod made, and left when it was killed: those of a directory that a provisioner named
-// after a volume, and those of what the kubelet has mounted for a pod, too, as it does for volumes that are a file system of their own.
-// A disk that a person mounted there is none.
+// volumesOnNode returns the mounts at ImagesDir that a killed pod left behind: mounts of a directory that a provisioner named after a volume, or of
+// anything that the kubelet has also mounted for a pod, as with volumes that are their own file system. A disk that a person mounted there does not count.
 func volumesOnNode(h *host.Host) ([]string, error) {
 	raw, err := h.Files.ReadFile("/proc/self/mountinfo")
 	if errors.Is(err, fs.ErrNotExist) && h.Files.Root != "" {
-		return nil, nil // a directory that stands for a machine has no kernel
+		return nil, nil // a directory that stands in for a machine has no kernel
 	}
 	if err != nil {
 		return nil, cannotLook("mounts", "cat /proc/self/mountinfo", "mount -t proc proc /proc", err)
@@ -353,13 +351,13 @@ func volumesOnNode(h *host.Host) ([]string, error) {
 		if strings.Contains(f[3], "/pvc-") || ofPods[f[2]+f[3]] {
 			out = append(out, ImagesDir)
 		} else {
-			out = nil // unmounting takes what is on top
+			out = nil // unmounting removes the topmost mount
 		}
 	}
 	return out, nil
 }
 
-// Unmount detaches a mount even while something uses it.
+// Unmount detaches a mount even while it is in use.
 func Unmount(h *host.Host, p string) error {
 	if h.Files.DryRun || h.Files.Root != "" {
 		return fmt.Errorf("unmounting %s: %w", p, host.ErrDryRun)

@@ -23,18 +23,18 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// CodeCannotLook is the finding when a program that shows what is left is missing or fails.
+// CodeCannotLook is the finding for a missing or failing program that shows what is left.
 const CodeCannotLook = "OCA-9003"
 
-// bridge is the link of the CNI plugins to which those of pods are attached.
+// bridge is the bridge of the CNI plugins to which the links of pods are attached.
 const bridge = "cni0"
 
-// podLinks are the network links that flannel, kube-proxy and the CNI plugins make.
+// podLinks returns the network links that flannel, kube-proxy and the CNI plugins create.
 func podLinks() []string {
 	return []string{bridge, "flannel.1", "flannel-v6.1", "kube-ipvs0", "nodelocaldns"}
 }
 
-// podTables are the nftables tables of kube-proxy and flannel.
+// podTables returns the nftables tables of kube-proxy and flannel.
 func podTables() []string {
 	return []string{"ip kube-proxy", "ip6 kube-proxy", "ip flannel-ipv4", "ip6 flannel-ipv6"}
 }
@@ -42,19 +42,19 @@ func podTables() []string {
 // Network is the network state of the node's pods on this machine.
 type Network struct {
 	namespaces, links, tables []string
-	// ports are the links of pods on the bridge that the plugins have not removed. The kernel removes them with their name spaces, some time later.
+	// ports are the links of pods on the bridge that the plugins have not removed. The kernel removes them some time after their name spaces.
 	ports     []string
-	hostports []string // rules of pods in a table that others share, as nft names them
+	hostports []string // rules of pods in a shared table, in the syntax of nft
 	rules     []packetRules
 }
 
-// packetRules is what goes from one of the kernel's two packet filters.
+// packetRules is what to remove from one of the kernel's two packet filters.
 type packetRules struct {
 	cleanup
 	program string // iptables-nft, ip6tables-legacy, …
 }
 
-// List names everything of it, one line each.
+// List returns everything in it, one line each.
 func (n Network) List() []string {
 	var out []string
 	add := func(prefix string, names []string) { out = append(out, workflow.Lines(prefix, names)...) }
@@ -70,7 +70,7 @@ func (n Network) List() []string {
 	return out
 }
 
-// Summary is List with one line for all rules of a packet filter: kube-proxy makes thousands.
+// Summary is like List, with one line for all rules of a packet filter: kube-proxy creates thousands.
 func (n Network) Summary() []string {
 	few := n
 	few.rules, few.ports = nil, nil
@@ -87,8 +87,8 @@ func (n Network) Summary() []string {
 	return out
 }
 
-// NetworkOf looks for the network state of this node's pods. Where it cannot look, the error is a list of findings that name the
-// commands, and the result is what was seen all the same.
+// NetworkOf finds the network state of this node's pods. If it cannot look somewhere, the error is a list of findings that name the commands, and the
+// result contains what it found nevertheless.
 func NetworkOf(ctx context.Context, h *host.Host) (Network, error) {
 	var n Network
 	if !NodeOf(h).Made {
@@ -129,7 +129,7 @@ func NetworkOf(ctx context.Context, h *host.Host) (Network, error) {
 	return n, problems.Err()
 }
 
-// lookForTables finds the nftables tables of the node. shared says that another program uses CNI here.
+// lookForTables finds the nftables tables of the node. shared means that another program uses CNI here.
 func (n *Network) lookForTables(ctx context.Context, h *host.Host, shared bool) error {
 	res, err := h.Exec.Run(ctx, exec.Command{Path: "nft", Args: []string{"list", "tables"}})
 	if err != nil {
@@ -158,11 +158,11 @@ func cannotLook(what, command, remedy string, cause error) finding.Finding {
 		Cause: fmt.Sprintf("%s: %v", command, cause), Remedy: remedy + "; then: ocadm reset", Err: cause}
 }
 
-// packetFilter is what one program shows of the kernel's packet rules.
+// packetFilter is the output of one program about the kernel's packet rules.
 type packetFilter struct{ program, save string }
 
-// packetFilters asks for the rules of both back ends of iptables. Distributions ship a program for each, or only one, named iptables,
-// for either. The legacy back end is asked only when the kernel has tables of its kind.
+// packetFilters returns the rules of both back ends of iptables. Distributions ship a program for each, or a single one named iptables for either.
+// The legacy back end is queried only if the kernel has such tables.
 func packetFilters(ctx context.Context, h *host.Host) (seen []packetFilter, unseen finding.List) {
 	for _, f := range []struct{ program, legacyTables string }{
 		{"iptables", "/proc/net/ip_tables_names"}, {"ip6tables", "/proc/net/ip6_tables_names"},
@@ -189,7 +189,7 @@ func packetFilters(ctx context.Context, h *host.Host) (seen []packetFilter, unse
 	return seen, unseen
 }
 
-// rulesOf runs the save program of one back end, or the one without a back end in its name if it is for this one.
+// rulesOf runs the save program of one back end, or the one without a back end in its name if it serves this one.
 func rulesOf(ctx context.Context, h *host.Host, program, backend string) (name, save string, err error) {
 	name = program + "-" + backend
 	res, err := h.Exec.Run(ctx, exec.Command{Path: name + "-save"})
@@ -204,16 +204,16 @@ func rulesOf(ctx context.Context, h *host.Host, program, backend string) (name, 
 	return program, res.Stdout, err
 }
 
-// presentLinks are those of podLinks that are there.
+// presentLinks returns the existing links of podLinks.
 func presentLinks(h *host.Host) []string {
 	return slices.DeleteFunc(podLinks(), func(l string) bool { return !h.Files.Exists("/sys/class/net/" + l) })
 }
 
-// bridgePorts are the links that are attached to the bridge.
+// bridgePorts returns the links attached to the bridge.
 func bridgePorts(h *host.Host) []string {
 	found, err := h.Files.Glob("/sys/class/net/" + bridge + "/brif/*")
 	if err != nil {
-		return nil // only a malformed pattern
+		return nil // the pattern is malformed
 	}
 	for i := range found {
 		found[i] = path.Base(found[i])
@@ -221,8 +221,8 @@ func bridgePorts(h *host.Host) []string {
 	return found
 }
 
-// ownLink reports whether a link with a pod network's name is the node's: it was not there before, and where flannel says which network
-// it serves, its addresses are in it. cni0 is what every bridge of the CNI plugins is called by default.
+// ownLink reports whether a link with a pod network's name belongs to the node: it did not exist before, and its addresses are in the network that
+// flannel serves, if that is known. cni0 is the default name of every bridge of the CNI plugins.
 func ownLink(h *host.Host, name string) (bool, error) {
 	if h.Ledger.Has(host.KindLink, name) {
 		return false, nil
@@ -245,7 +245,7 @@ func ownLink(h *host.Host, name string) (bool, error) {
 	}), nil
 }
 
-// podNetwork is the pod network, as flannel has written it down.
+// podNetwork returns the pod network that flannel has recorded.
 func podNetwork(h *host.Host) (netip.Prefix, bool) {
 	raw, err := h.Files.ReadFile(flannelSubnet)
 	if err != nil {
@@ -260,10 +260,10 @@ func podNetwork(h *host.Host) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// podNamespace is how containerd names the network name spaces of pods. Source: containerd pkg/netns/netns_linux.go.
+// podNamespace matches containerd's names for the network name spaces of pods. Source: containerd pkg/netns/netns_linux.go.
 var podNamespace = regexp.MustCompile(`^cni-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// podNamespaces are the network name spaces that containerd made for pods, apart from those of someone else's containers.
+// podNamespaces returns the network name spaces that containerd made for pods, without those of other containers.
 func podNamespaces(h *host.Host) []string {
 	_, others := caches(h)
 	var out []string
@@ -281,8 +281,8 @@ func podNamespaces(h *host.Host) []string {
 	return out
 }
 
-// RemoveNetwork removes what NetworkOf finds: name spaces, links, tables, and single rules and chains. No other rule is written again.
-// It goes on after an error, and ends with the findings of what it could not look at.
+// RemoveNetwork removes everything that NetworkOf finds: name spaces, links, tables, and single rules and chains. It rewrites no other rule. It
+// continues after an error, and finally reports what it could not look at.
 func RemoveNetwork(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	n, unseen := NetworkOf(ctx, h)
 	var errs []error
@@ -325,7 +325,7 @@ func removeLink(h *host.Host, name string) error {
 	if err == nil {
 		err = netlink.LinkDel(l)
 	}
-	if err == nil || errors.As(err, &netlink.LinkNotFoundError{}) || errors.Is(err, unix.ENODEV) { // the kernel removes that of a pod with its name space
+	if err == nil || errors.As(err, &netlink.LinkNotFoundError{}) || errors.Is(err, unix.ENODEV) { // the kernel removes a pod's link with its name space
 		return nil
 	}
 	return fmt.Errorf("removing the link %s: %w", name, err)

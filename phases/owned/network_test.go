@@ -43,7 +43,7 @@ func TestWhereItCannotLookItSaysSo(t *testing.T) {
 		name   string
 		answer func(exec.Command) (exec.Result, error)
 		legacy string
-		want   string // in the cause; empty is clean
+		want   string // in the cause; "" means no finding
 	}{
 		{name: "all there", answer: missing()},
 		{name: "no nft", answer: missing("nft"), want: "nft list tables"},
@@ -101,7 +101,7 @@ func TestTablesOfTheNodeGo(t *testing.T) {
 	}
 }
 
-// The links of pods that the plugins did not remove go before the bridge, unless others use it, too.
+// Links of pods that the plugins left are removed before the bridge, unless others use it as well.
 func TestLinksOfPodsGo(t *testing.T) {
 	const port = "/sys/class/net/cni0/brif/veth1="
 	for name, c := range map[string]struct {
@@ -123,7 +123,7 @@ func TestLinksOfPodsGo(t *testing.T) {
 	}
 }
 
-// Rules of published ports in nftables: of a table that others share, only those of the node's pods go.
+// Of the rules for published ports in a shared nftables table, only those of the node's pods are removed.
 func TestPublishedPortsInNFTables(t *testing.T) {
 	const rules = `{"nftables": [{"metainfo": {"version": "1.0.6"}}, {"table": {"family": "ip", "name": "cni_hostport", "handle": 1}},
 		{"rule": {"family": "ip", "table": "cni_hostport", "chain": "hostports", "handle": 8, "comment": "def", "expr": []}},

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package owned decides what on this machine belongs to the Kubernetes node that ocadm made of it, and removes it: files, mounts, CNI
-// state, network links and packet filter rules. What was there before, and what another program made, is not touched. Reset and
-// rollback both use it.
+// Package owned decides which things on this machine belong to the Kubernetes node that ocadm made of it, and removes them: files, mounts, CNI state,
+// network links and packet filter rules. It does not touch what existed before or what another program created. Reset and rollback both use it.
 //
-// Two things must come together: the ledger proves that ocadm made the machine a node, and the thing has a name that only this node's
-// kubelet, kubeadm, kube-proxy, flannel or CNI network uses. A thing that the ledger has as found stays.
+// A thing belongs to the node if the ledger proves that ocadm made the machine a node, and if it has a name that only this node's kubelet, kubeadm,
+// kube-proxy, flannel or CNI network uses. Things that the ledger lists as found stay.
 package owned
 
 import (
@@ -38,15 +37,15 @@ const (
 	worker       = "worker"
 )
 
-// Node is what the ledger proves of this machine.
+// Node is what the ledger proves about this machine.
 type Node struct {
-	// Made is whether ocadm made this machine a node and has not taken that back.
+	// Made reports whether ocadm made this machine a node and has not undone that.
 	Made         bool
 	ControlPlane bool
 }
 
-// NodeOf reads the proof. Ledgers written before this release have no entry of kind "node": they prove it by kubeadm's configuration,
-// and the role by the files that only a control plane gets.
+// NodeOf reads the proof. Ledgers of earlier releases have no entry of kind "node": there, kubeadm's configuration is the proof, and files that only
+// a control plane gets show the role.
 func NodeOf(h *host.Host) Node {
 	if h.Ledger == nil {
 		return Node{}
@@ -57,13 +56,13 @@ func NodeOf(h *host.Host) Node {
 	if !h.Ledger.Has(host.KindFile, configFile) {
 		return Node{}
 	}
-	raw, _ := h.Files.ReadFile(configFile) // not there proves nothing
+	raw, _ := h.Files.ReadFile(configFile) // a missing file proves nothing
 	return Node{Made: true, ControlPlane: h.Ledger.Has(host.KindFile, coreDNSPatch) || strings.Contains(string(raw), "kind: InitConfiguration\n")}
 }
 
-// Note records, before the first file of a node is written, that the machine becomes one, and what of a node's names is there already:
-// that is someone else's. On a machine that is a node it changes nothing. Where a reset has removed the node's files and did not end, what it left stays
-// the node's, and the role is that of the new one.
+// Note records, before a node's first file is written, that the machine becomes a node, and which of a node's names already exist: those belong to
+// others. On a machine that is a node it changes nothing. If an unfinished reset has removed the node's files, the rest still belongs to the node,
+// and the role is that of the new node.
 func Note(h *host.Host, isControlPlane bool) error {
 	if h.Ledger == nil {
 		return nil
@@ -72,7 +71,7 @@ func Note(h *host.Host, isControlPlane bool) error {
 		if h.Ledger.Has(host.KindFile, configFile) {
 			return nil
 		}
-		// What kubeadm did for the former node says nothing of this one.
+		// The kubeadm phases done for the former node do not count for this one.
 		if err := h.Ledger.ForgetAll(h.Ledger.Found(host.KindPhase)); err != nil {
 			return fmt.Errorf("striking the work of kubeadm for the former node: %w", err)
 		}
@@ -127,7 +126,7 @@ func record(h *host.Host, isControlPlane bool) error {
 	return nil
 }
 
-// Keep records the proof of an earlier release's ledger as a node entry: the files that prove it are about to be removed.
+// Keep records an earlier release's proof as a node entry, because the files that prove it are about to be removed.
 func Keep(h *host.Host) error {
 	n := NodeOf(h)
 	if !n.Made {
@@ -136,7 +135,7 @@ func Keep(h *host.Host) error {
 	return record(h, n.ControlPlane)
 }
 
-// Forget strikes the node, and what was noted when it was made, from the ledger.
+// Forget removes the node, and everything noted when it was made, from the ledger.
 func Forget(h *host.Host) error {
 	if h.Ledger == nil {
 		return nil
@@ -148,8 +147,8 @@ func Forget(h *host.Host) error {
 	return nil
 }
 
-// theirs reports whether a path is not the node's to remove: it was there before, or undoing the ledger restores it. A file of Kubernetes that the ledger
-// has as changed, and that was not there before the node, was made by kubeadm, which notes nothing: "ocadm move" and "ocadm ha enable" change such files later.
+// theirs reports whether a path must not be removed with the node: it existed before, or undoing the ledger restores it. If the ledger lists a Kubernetes file
+// as changed, and it did not exist before the node, then kubeadm made it, which records nothing: "ocadm move" and "ocadm ha enable" change such files later.
 func theirs(h *host.Host, name string) bool {
 	for _, k := range []host.Kind{host.KindFile, host.KindDir} {
 		e, ok := h.Ledger.Get(k, name)

@@ -30,8 +30,7 @@ func (r *reporter) Changed(format string, args ...any) {
 	r.said = append(r.said, fmt.Sprintf(format, args...))
 }
 
-// machine is a directory that stands for a machine, with these files on it. firstRelease gives it a ledger as ocadm's first release
-// wrote it, without an entry for the node.
+// machine returns a directory that stands in for a machine, with these files. firstRelease gives it a ledger of ocadm's first release, without an entry for the node.
 func machine(t *testing.T, role string, firstRelease bool, files ...string) (*host.Host, *host.Recorder) {
 	t.Helper()
 	root := t.TempDir()
@@ -63,7 +62,7 @@ func machine(t *testing.T, role string, firstRelease bool, files ...string) (*ho
 	return h, rec
 }
 
-// foreign are files of others in a node's directories.
+// foreign returns other programs' files in a node's directories.
 func foreign() []string {
 	return []string{
 		"/var/lib/etcd/default/member/snap/db=a standalone etcd", "/etc/kubernetes/other.conf=x", "/etc/kubernetes/pki/mine.crt=x",
@@ -74,7 +73,7 @@ func foreign() []string {
 	}
 }
 
-// nodes are a node's own files, on a worker and what a control plane has more.
+// nodes returns a node's own files: those of a worker, and the additional ones of a control plane.
 func nodes() (worker, more []string) {
 	worker = []string{
 		"/etc/kubernetes/kubelet.conf=x", "/etc/kubernetes/pki/ca.crt=x", "/var/lib/kubelet/config.yaml=x", "/var/lib/kubelet/pods/1/etc-hosts=x",
@@ -137,7 +136,7 @@ func TestOnlyTheNodesFilesGo(t *testing.T) {
 		{name: "worker of the first release", role: worker, firstRelease: true},
 		{name: "control plane", role: controlPlane, extra: more},
 		{name: "control plane of the first release", role: controlPlane, firstRelease: true, extra: more},
-		// A worker has no etcd: whatever is in its place is someone else's.
+		// A worker has no etcd: data in its place belongs to others.
 		{name: "etcd beside a worker", role: worker, firstRelease: true, stays: []string{"/var/lib/etcd/member/wal/1=theirs", "/etc/kubernetes/pki/ca.key=theirs"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -176,7 +175,7 @@ func TestOnlyTheNodesFilesGo(t *testing.T) {
 	}
 }
 
-// Without a ledger nothing is ocadm's, whatever it is called.
+// Without a ledger, nothing belongs to ocadm, whatever its name.
 func TestWithoutALedgerNothingGoes(t *testing.T) {
 	own, more := nodes()
 	h, rec := machine(t, controlPlane, false, append(own, more...)...)
@@ -193,7 +192,7 @@ func TestWithoutALedgerNothingGoes(t *testing.T) {
 	}
 }
 
-// What has a node's name and was there before stays; what ocadm then changes is kept for the ledger to restore.
+// A file with a node's name that existed before stays; if ocadm then changes it, the ledger restores it.
 func TestWhatWasThereBeforeStays(t *testing.T) {
 	h, _ := machine(t, controlPlane, false, "/etc/kubernetes/pki/ca.crt=a person's", "/etc/kubernetes/pki/ca.key=a person's", "/sys/class/net/cni0/x=",
 		"/var/lib/cni/networks/cbr0/10.4.0.2=theirs", "/etc/kubernetes/admin.conf=theirs")
@@ -225,7 +224,7 @@ func TestWhatWasThereBeforeStays(t *testing.T) {
 	}
 }
 
-// A mount that cannot be let go of keeps what it shows.
+// A mount that cannot be unmounted keeps its contents.
 func TestMountsAreNeverEmptied(t *testing.T) {
 	h, _ := machine(t, worker, true, "/var/lib/kubelet/pods/1/volumes/v/data=of a volume",
 		"/proc/self/mounts=/dev/sdb /var/lib/kubelet/pods/1/volumes/v ext4 rw 0 0\nx /var/lib/kubelet/pods/2/a\\040b tmpfs rw 0 0\n/dev/sdc /var/log/pods ext4 rw 0 0\n")
@@ -238,7 +237,7 @@ func TestMountsAreNeverEmptied(t *testing.T) {
 	}
 }
 
-// A pod that was killed leaves the volume of images mounted on its node. What a person mounted there stays.
+// A killed pod leaves the image volume mounted on its node. A person's own mount there stays.
 func TestVolumeOfImagesIsUnmounted(t *testing.T) {
 	const theirs = "61 1 8:17 / " + ImagesDir + " rw shared:9 - ext4 /dev/sdb1 rw\n"
 	const ours = "62 1 8:1 /opt/local-path-provisioner/pvc-1_onecloud_default-glance " + ImagesDir + " rw shared:1 - ext4 /dev/sda1 rw\n"
@@ -262,7 +261,7 @@ func TestVolumeOfImagesIsUnmounted(t *testing.T) {
 	}
 }
 
-// The kernel lists mounts by their real names. What a pod has mounted is not removed with the kubelet's directories where these are behind a link.
+// The kernel lists mounts by their real names. Contents of a pod's mount are not removed with the kubelet's directories if these are behind a link.
 func TestMountsBehindALinkAreNeverEmptied(t *testing.T) {
 	const volume = "/data/kubelet/pods/1/volumes/v"
 	h, _ := machine(t, worker, true, volume+"/precious=x", "/var/lib/x=", "/proc/self/mounts=/dev/sdb "+volume+" ext4 rw 0 0\n")
@@ -275,13 +274,13 @@ func TestMountsBehindALinkAreNeverEmptied(t *testing.T) {
 	if RemoveEmpty(h); !h.Files.Exists(kubeletDir) {
 		t.Error("the link of a directory that is not empty is gone")
 	}
-	// A directory that stands for a machine cannot unmount anything.
+	// A directory that stands in for a machine cannot unmount anything.
 	if err := Remove(h, kubeletDir+"/pods"); err == nil || !h.Files.Exists(volume+"/precious") {
 		t.Errorf("removed: %v", err)
 	}
 }
 
-// The volume of images is found where the workspace, or the kubelet's directory, is behind a link, too.
+// The image volume is also found if the workspace or the kubelet's directory is behind a link.
 func TestVolumeOfImagesBehindALink(t *testing.T) {
 	const elsewhere = "/data" + ImagesDir
 	h, _ := machine(t, worker, true, elsewhere+"/x=", "/data/kubelet/x=", "/var/lib/x=", "/opt/x=", "/proc/self/mounts=",
@@ -296,7 +295,7 @@ func TestVolumeOfImagesBehindALink(t *testing.T) {
 	}
 }
 
-// A directory that its owner has put elsewhere by a link is emptied there, and the link stays.
+// A directory that its owner has moved behind a link is emptied there, and the link stays.
 func TestLinkedDirectoryIsEmptied(t *testing.T) {
 	const linked = "/var/lib/containerd"
 	h, _ := machine(t, worker, true, "/data/containerd/layers/1=x", "/var/lib/x=", "/proc/self/mounts=")
@@ -311,8 +310,7 @@ func TestLinkedDirectoryIsEmptied(t *testing.T) {
 	}
 }
 
-// After a reset that did not end, the machine may become another kind of node. A control plane that passed for a worker would leave its keys and its etcd
-// at the next reset.
+// After an unfinished reset, the machine may become another kind of node. If a control plane passed for a worker, the next reset would leave its keys and its etcd.
 func TestRoleAfterAResetThatDidNotEnd(t *testing.T) {
 	h, _ := machine(t, worker, false)
 	if err := Note(h, false); err != nil {
@@ -339,7 +337,7 @@ func TestRoleAfterAResetThatDidNotEnd(t *testing.T) {
 	}
 }
 
-// Directories that were there before a node was, and those on a mounted disk, stay, be they empty or not.
+// Directories that existed before the node, and those on a mounted disk, stay, whether empty or not.
 func TestEmptyDirectoriesOfVolumes(t *testing.T) {
 	const before, after, disk = "/etc/openvswitch", "/opt/cloud/workspace/servers", "/opt/cloud/workspace/data"
 	h, _ := machine(t, "", false)

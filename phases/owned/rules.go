@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// kubeChains are the chains of the kubelet and kube-proxy; a name that ends with "-" is a prefix.
-// Source: kubernetes pkg/proxy/{iptables,ipvs}/proxier.go, pkg/kubelet/kubelet_network_linux.go.
+// kubeChains returns the chains of the kubelet and kube-proxy; a name that ends with "-" is a prefix. Source: kubernetes
+// pkg/proxy/{iptables,ipvs}/proxier.go, pkg/kubelet/kubelet_network_linux.go.
 func kubeChains() []string {
 	return []string{
 		"KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-MARK-MASQ", "KUBE-MARK-DROP", "KUBE-FORWARD",
@@ -20,16 +20,16 @@ func kubeChains() []string {
 	}
 }
 
-// flannelChains are flannel's. Source: flannel pkg/trafficmngr/iptables.
+// flannelChains returns flannel's chains. Source: flannel pkg/trafficmngr/iptables.
 func flannelChains() []string { return []string{"FLANNEL-POSTRTG", "FLANNEL-FWD"} }
 
-// flannelComments mark the rules that flannel puts into the chains of the kernel.
+// flannelComments returns the comments that mark flannel's rules in the kernel's own chains.
 func flannelComments() []string {
 	return []string{`--comment "flanneld masq"`, `--comment "flanneld forward"`}
 }
 
-// portmapChains are shared by the containers of every CNI network with published ports.
-// Source: containernetworking/plugins plugins/meta/portmap/portmap_iptables.go.
+// portmapChains returns the chains shared by all CNI networks' containers with published ports. Source: containernetworking/plugins
+// plugins/meta/portmap/portmap_iptables.go.
 func portmapChains() []string {
 	return []string{"CNI-HOSTPORT-DNAT", "CNI-HOSTPORT-SETMARK", "CNI-HOSTPORT-MASQ"}
 }
@@ -40,7 +40,7 @@ func named(chain string, list []string) bool {
 	})
 }
 
-// ofNetwork marks the rules that CNI plugins make for a container of the pod network.
+// ofNetwork matches the rules that CNI plugins create for a container of the pod network.
 var ofNetwork = regexp.MustCompile(`--comment "(dnat )?name: \\"` + regexp.QuoteMeta(network) + `\\" id: \\"[^"\\]+\\"`)
 
 var (
@@ -59,7 +59,7 @@ type table struct {
 	rules   []rule
 }
 
-// parseRules reads what iptables-save printed.
+// parseRules parses the output of iptables-save.
 func parseRules(save string) []table {
 	var out []table
 	for line := range strings.Lines(save) {
@@ -90,20 +90,20 @@ func parseRules(save string) []table {
 
 var quoted = regexp.MustCompile(`"(\\.|[^"\\])*"`)
 
-// unquoted is a rule without its quoted parts: a comment may hold anything, also " -j CHAIN".
+// unquoted returns a rule without its quoted parts: a comment may contain anything, including " -j CHAIN".
 func unquoted(line string) string { return quoted.ReplaceAllString(line, `""`) }
 
-// cleanup is what deletes a node's rules and chains, and nothing else.
+// cleanup deletes a node's rules and chains, and nothing else.
 type cleanup struct {
-	// script is the standard input of iptables-restore --noflush: deletions of single rules and chains. Empty when there are none.
+	// script is the standard input of iptables-restore --noflush: deletions of single rules and chains. It is empty if there are none.
 	script string
-	// what lists the chains and rules that go, for people.
+	// what describes the deleted chains and rules for people.
 	what []string
-	// stuck are chains of the node that a rule of someone else's needs.
+	// stuck lists chains of the node that another program's rule uses.
 	stuck []string
 }
 
-// cleanRules decides, from what iptables-save printed, what belongs to the node. shared says that another program uses CNI here.
+// cleanRules decides, from the output of iptables-save, what belongs to the node. shared means that another program uses CNI here.
 func cleanRules(save string, shared bool) cleanup {
 	var out cleanup
 	var script strings.Builder
@@ -111,7 +111,7 @@ func cleanRules(save string, shared bool) cleanup {
 	for _, t := range tables {
 		own := t.owned(shared)
 		gone, needed := t.split(own)
-		for len(needed) > 0 { // a chain that stays keeps what it jumps to
+		for len(needed) > 0 { // a chain that stays keeps those it jumps to
 			for _, c := range needed {
 				out.stuck = append(out.stuck, fmt.Sprintf("chain %s of table %s, which a rule of another program uses", c, t.name))
 				delete(own, c)
@@ -141,7 +141,7 @@ func cleanRules(save string, shared bool) cleanup {
 	return out
 }
 
-// owned are the chains of a table that belong to the node.
+// owned returns the chains of a table that belong to the node.
 func (t table) owned(shared bool) map[string]bool {
 	own := map[string]bool{}
 	foreign := shared
@@ -171,7 +171,7 @@ func (t table) owned(shared bool) map[string]bool {
 	return own
 }
 
-// split returns the rules that go although their chain stays, and the chains of own that a rule which stays needs.
+// split returns the rules to delete from chains that stay, and the chains of own that a remaining rule needs.
 func (t table) split(own map[string]bool) (gone []rule, needed []string) {
 	for _, r := range t.rules {
 		mine := ofNetwork.MatchString(r.line) || slices.ContainsFunc(flannelComments(), func(c string) bool { return strings.Contains(r.line, c) })

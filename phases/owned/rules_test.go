@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// theirRules are rules of others on a machine: docker, nerdctl with published ports, podman's CNI, a person's own.
+// theirRules are other programs' rules on a machine: docker, nerdctl with published ports, podman's CNI, a person's own.
 const theirRules = `*filter
 :INPUT ACCEPT [0:0]
 :FORWARD ACCEPT [0:0]
@@ -53,7 +53,7 @@ COMMIT
 COMMIT
 `
 
-// ourRules are what kubelet, kube-proxy, flannel and portmap add to them.
+// ourRules are the rules that kubelet, kube-proxy, flannel and portmap add.
 const ourRules = `*filter
 :KUBE-FIREWALL - [0:0]
 :KUBE-FORWARD - [0:0]
@@ -92,7 +92,7 @@ func TestRulesOfOthersHaveNothingToClean(t *testing.T) {
 	}
 }
 
-// The portmap plugin's own chains go only with their last user.
+// The portmap plugin's own chains are removed only with their last user.
 func TestPortmapChains(t *testing.T) {
 	const alone = "*nat\n:PREROUTING ACCEPT [0:0]\n:CNI-HOSTPORT-DNAT - [0:0]\n:CNI-DN-2 - [0:0]\n-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT\n" +
 		`-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"cbr0\" id: \"d\"" -j CNI-DN-2` + "\nCOMMIT\n"
@@ -122,7 +122,7 @@ func TestChainThatOthersNeedStays(t *testing.T) {
 	}
 }
 
-// The kernel itself: after our rules went in and out, it has the others' rules as before, byte for byte.
+// On a real kernel: after our rules were added and removed, the others' rules are the same, byte for byte.
 func TestRulesOnAKernel(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root for a network name space of its own")
@@ -134,7 +134,7 @@ func TestRulesOnAKernel(t *testing.T) {
 					t.Skip(err)
 				}
 			}
-			// One name space for the whole story: a shell that is fed by files.
+			// One name space for the whole test: a shell that reads files.
 			dir := t.TempDir()
 			file := func(name, data string) string {
 				p := dir + "/" + name
@@ -177,7 +177,7 @@ func FuzzRules(f *testing.F) {
 	f.Add(theirRules, true)
 	f.Add(ourRules, false)
 	f.Fuzz(func(t *testing.T, save string, shared bool) {
-		// Whatever it reads, it deletes only what was in it.
+		// Whatever the input, it deletes only rules that it contains.
 		for line := range strings.Lines(cleanRules(save, shared).script) {
 			if rest, ok := strings.CutPrefix(line, "-D"); ok && !strings.Contains(save, "-A"+strings.TrimSuffix(rest, "\n")) {
 				t.Errorf("deletes %q, which was not there", line)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package removal takes a node out of the cluster whose machine is lost, or will be reset later: its member of etcd, its place in the group of the
-// virtual address, its Node and pods and, if asked, the volumes that are lost with it. It runs on another control-plane node.
+// Package removal removes from the cluster a node whose machine is lost or will be reset later: its etcd member, its place in the VRRP group, its
+// Node and pods and, on request, the volumes that are lost with it. It runs on another control-plane node.
 package removal
 
 import (
@@ -34,25 +34,25 @@ import (
 	"yunion.io/x/ocadm/phases/vip"
 )
 
-// Inventory is what the cluster has of a node.
+// Inventory lists what the cluster has of a node.
 type Inventory struct {
 	Node string `json:"node"`
 	// Registered reports whether the Node exists, Alive whether its kubelet answers.
 	Registered bool `json:"registered"`
 	Alive      bool `json:"alive"`
-	// Roles are those of the cloud and "control-plane".
+	// Roles are its roles in the cloud, and "control-plane".
 	Roles     []string `json:"roles,omitempty"`
 	Addresses []string `json:"addresses,omitempty"`
 	// Etcd is "voter", "learner" or "none".
 	Etcd string `json:"etcd"`
-	// Peers are its addresses in the group of the virtual address.
+	// Peers are its addresses in the VRRP group.
 	Peers []string `json:"virtualAddressPeers,omitempty"`
 	Pods  []string `json:"pods,omitempty"`
-	// Volumes are on its disks.
+	// Volumes are the volumes on its disks.
 	Volumes []Volume `json:"volumes,omitempty"`
-	// Machines are the OnecloudMachines of the node, NAMESPACE/NAME.
+	// Machines are the node's OnecloudMachines, as NAMESPACE/NAME.
 	Machines []string `json:"machines,omitempty"`
-	// Nameless are the addresses of other members of etcd that have never started: their nodes are not known.
+	// Nameless lists the addresses of other etcd members that have never started: their nodes are unknown.
 	Nameless []string `json:"namelessMembers,omitempty"`
 
 	uid    types.UID
@@ -63,17 +63,17 @@ type Inventory struct {
 // Volume is a volume on the disks of a node.
 type Volume struct {
 	Name string `json:"name"`
-	// Claim is NAMESPACE/NAME, "" if it is bound to none any more.
+	// Claim is NAMESPACE/NAME, "" if the volume is no longer bound.
 	Claim string `json:"claim,omitempty"`
 	Path  string `json:"path,omitempty"`
 	Size  string `json:"size,omitempty"`
 	// Database reports whether it holds the embedded database of a cloud.
 	Database bool `json:"database,omitempty"`
-	// OtherDatabase is what the server of the database on another node is: "primary" or "replica", "" if there is none.
+	// OtherDatabase is the role of the database server on another node: "primary" or "replica", "" if there is no other.
 	OtherDatabase string `json:"otherDatabase,omitempty"`
 }
 
-// databaseServer is the server of the embedded database whose claim has a name, "" if it is of something else.
+// databaseServer returns the embedded database server with a claim of that name, "" for other claims.
 func databaseServer(claim string) string {
 	for _, server := range dbpair.Servers() {
 		if claim == dbpair.ClaimName(server) {
@@ -83,7 +83,7 @@ func databaseServer(claim string) string {
 	return ""
 }
 
-// otherDatabase is the role of the other server of the embedded database. A database of one copy has no record.
+// otherDatabase returns the role of the other server of the embedded database. A database with one copy has no record.
 func otherDatabase(ctx context.Context, k client.Client, namespace, server string) (role string, err error) {
 	var l coordinationv1.Lease
 	err = k.Get(ctx, client.ObjectKey{Namespace: namespace, Name: dbpair.RecordName}, &l)
@@ -98,13 +98,13 @@ func otherDatabase(ctx context.Context, k client.Client, namespace, server strin
 	return dbpair.RolePrimary, nil
 }
 
-// kubeletPort answers while a node lives.
+// kubeletPort answers as long as a node is alive.
 var kubeletPort = strconv.Itoa(config.KubeletPort)
 
 const dialTimeout = 2 * time.Second
 
-// Look reads what the cluster has of a node. In place of its name, its address can be given: of a machine whose member of etcd has never started, the
-// cluster may know nothing else.
+// Look reads what the cluster has of a node. It accepts the node's address instead of its name: the cluster may know nothing else of a machine whose
+// etcd member never started.
 func Look(ctx context.Context, h *host.Host, k client.Client, name string) (Inventory, error) {
 	all, err := members(ctx, h, k)
 	if err != nil {
@@ -144,12 +144,12 @@ func look(ctx context.Context, k client.Client, name string, all []etcd.Observed
 	return out, out.machines(ctx, k)
 }
 
-// Nothing reports whether the cluster has nothing of the node any more, apart from volumes.
+// Nothing reports whether the cluster has nothing left of the node, apart from volumes.
 func (i *Inventory) Nothing() bool {
 	return !i.Registered && i.member == nil && len(i.Peers) == 0 && len(i.Pods) == 0
 }
 
-// Unknown is a finding if etcd has a member that may be of a node of which the cluster has nothing under its name.
+// Unknown returns a finding if the cluster has nothing under the node's name, but etcd has a member that may be its.
 func (i *Inventory) Unknown() error {
 	if len(i.Nameless) == 0 {
 		return nil
@@ -192,7 +192,7 @@ func (i *Inventory) answers(ctx context.Context) bool {
 	return false
 }
 
-// etcdAnswers reports whether a machine whose kubelet does not answer runs all the same.
+// etcdAnswers reports whether the machine's etcd member answers: it then runs, even if its kubelet does not answer.
 func (i *Inventory) etcdAnswers() bool { return i.member != nil && i.member.Answers }
 
 func (i *Inventory) pods(ctx context.Context, k client.Client) error {
@@ -200,7 +200,7 @@ func (i *Inventory) pods(ctx context.Context, k client.Client) error {
 	for _, p := range list {
 		i.Pods = append(i.Pods, p.Namespace+"/"+p.Name)
 		if p.Spec.HostNetwork {
-			i.address(p.Status.HostIP) // known also when the Node is gone
+			i.address(p.Status.HostIP) // known even after the Node is gone
 		}
 	}
 	slices.Sort(i.Pods)
@@ -244,7 +244,7 @@ func pathOf(v *corev1.PersistentVolume) string {
 	return ""
 }
 
-// onlyOn reports whether a volume can be used on a node and on no other.
+// onlyOn reports whether a volume can be used only on the given node.
 func onlyOn(v *corev1.PersistentVolume, node string) bool {
 	if v.Spec.NodeAffinity == nil || v.Spec.NodeAffinity.Required == nil || len(v.Spec.NodeAffinity.Required.NodeSelectorTerms) == 0 {
 		return false
@@ -260,8 +260,8 @@ func onlyOn(v *corev1.PersistentVolume, node string) bool {
 	return true
 }
 
-// nodeAt is the name of the node that a name or an address means. At an address, that is the name of the Node, or of the member of etcd; a member that has
-// never started has none, and goes by its address.
+// nodeAt returns the name of the node that a name or an address refers to. For an address, it is the name of the Node or of the etcd member there; a
+// member that has never started has no name and is known by its address.
 func nodeAt(name string, nodes []corev1.Node, all []etcd.Observed) string {
 	address, err := netip.ParseAddr(name)
 	if err != nil || slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == name }) {
@@ -280,7 +280,7 @@ func nodeAt(name string, nodes []corev1.Node, all []etcd.Observed) string {
 	return name
 }
 
-// etcd finds the member of the node, by its name or, before it has one, by its address.
+// etcd finds the node's member by its name or, before it has one, by its address.
 func (i *Inventory) etcd(all []etcd.Observed) {
 	i.member = i.memberIn(all)
 	for _, m := range all {
@@ -317,12 +317,12 @@ func members(ctx context.Context, h *host.Host, k client.Client) ([]etcd.Observe
 	return all, nil
 }
 
-// opener opens the etcd of the cluster.
+// opener returns a function that opens the cluster's etcd.
 func opener(h *host.Host, k client.Client) func(context.Context) (*etcd.Client, error) {
 	return func(ctx context.Context) (*etcd.Client, error) { return kubernetes.OpenEtcd(ctx, h, k) }
 }
 
-// machines finds the OnecloudMachine of the node: the operator would keep it.
+// machines finds the node's OnecloudMachine, which the operator would keep.
 func (i *Inventory) machines(ctx context.Context, k client.Client) error {
 	var list v1alpha1.OnecloudMachineList
 	if err := k.List(ctx, &list); err != nil {

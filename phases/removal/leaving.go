@@ -14,15 +14,15 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// VolumesOn are the volumes on the disks of a node, as an administrator sees them.
+// VolumesOn returns the volumes on the disks of a node. It needs the permissions of an administrator.
 func VolumesOn(ctx context.Context, k client.Client, node string) ([]Volume, error) {
 	is := Inventory{Node: node}
 	err := is.volumes(ctx, k)
 	return is.Volumes, err
 }
 
-// VolumesInUse are those of the volumes on the disks of a node that its pods claim. The kubelet of the node may see these: it may list neither volumes nor claims,
-// and does not know what the other server of a database is.
+// VolumesInUse returns the volumes on the disks of a node that its pods claim. The node's kubelet may read these: it may list neither volumes nor
+// claims, and does not know the other server of a database.
 func VolumesInUse(ctx context.Context, k client.Client, node string) ([]Volume, error) {
 	pods, err := kube.PodsOn(ctx, k, node)
 	if err != nil {
@@ -51,7 +51,7 @@ func VolumesInUse(ctx context.Context, k client.Client, node string) ([]Volume, 
 	return out, nil
 }
 
-// claimed is the volume of a claim if it is on the disks of a node, else the zero value.
+// claimed returns a claim's volume if it is on the disks of the node, otherwise the zero value.
 func claimed(ctx context.Context, k client.Client, node string, claim client.ObjectKey) (Volume, error) {
 	var c corev1.PersistentVolumeClaim
 	if err := k.Get(ctx, claim, &c); err != nil {
@@ -70,7 +70,7 @@ func claimed(ctx context.Context, k client.Client, node string, claim client.Obj
 	return describe(&v, claim), nil
 }
 
-// describe is a volume that a claim is bound to; the zero claim is none.
+// describe describes a volume bound to a claim; the zero claim means that it is unbound.
 func describe(v *corev1.PersistentVolume, claim client.ObjectKey) Volume {
 	one := Volume{Name: v.Name, Path: pathOf(v)}
 	if size, ok := v.Spec.Capacity[corev1.ResourceStorage]; ok {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// A kubelet finds the volumes of its pods without what it may not do: it may list only its pods, and get only their claims and volumes.
+// A kubelet finds the volumes of its pods with its own permissions: it may list only its pods, and get only their claims and volumes.
 func TestVolumesInUse(t *testing.T) {
 	k := interceptor.NewClient(cluster(t,
 		pod("one", "node3", "data-ocadm-mysql-0"), pod("two", "node3", "glance", "data-ocadm-mysql-0", "shared", "pending", "lost"), pod("three", "node4", "other"),

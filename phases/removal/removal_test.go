@@ -72,7 +72,7 @@ func lost() *corev1.Node {
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}}}
 }
 
-// run runs the steps, apart from that of etcd, which needs one.
+// run runs the steps except that of etcd, which needs a real one.
 func run(t *testing.T, j *Job) workflow.Result {
 	t.Helper()
 	steps := slices.DeleteFunc(Steps(), func(s Step) bool { return s.Name == "etcd-member" })
@@ -92,7 +92,7 @@ func gone(t *testing.T, k client.Client, o client.Object) bool {
 	return err != nil
 }
 
-// A lost node goes with its pods and its place in the group of the virtual address. Volumes stay until they are given up; others' always do.
+// A lost node is removed with its pods and its place in the VRRP group. Its volumes stay until they are given up; those of others always stay.
 func TestRemove(t *testing.T) {
 	settings := vip.Settings{Address: "10.0.0.100", RouterID: 77, Password: "canary88"}.With("10.0.0.1").With("10.0.0.3")
 	k := cluster(t, lost(), pod("a", "node3", "data-a"), pod("b", "node1", "data-b"), volume("va", "node3", "data-a"), volume("vb", "node1", "data-b"),
@@ -121,7 +121,7 @@ func TestRemove(t *testing.T) {
 			t.Errorf("step %s has something to do the second time: %v", s.Name, s.Changes)
 		}
 	}
-	if err := k.Create(t.Context(), pod("a", "", "data-a")); err != nil { // that of its StatefulSet, which no node can take
+	if err := k.Create(t.Context(), pod("a", "", "data-a")); err != nil { // its StatefulSet's new pod, which fits no node
 		t.Fatal(err)
 	}
 	j.DeleteVolumes = true
@@ -131,7 +131,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// A volume of the embedded database is judged by what the server on the other node is: a backup must not take the place of a primary.
+// A volume of the embedded database is judged by the role of the server on the other node: a replica must not replace a primary.
 func TestDatabaseOnTheNode(t *testing.T) {
 	for name, c := range map[string]struct{ claim, primary, want string }{
 		"one copy":                     {"data-ocadm-mysql-0", "", ""},
@@ -158,11 +158,11 @@ func TestDatabaseOnTheNode(t *testing.T) {
 	}
 }
 
-// An API server that shows no lease for a while is no sign that the machine is lost.
+// An API server that returns no lease for a while does not prove that the machine is lost.
 func TestConfirmLoss(t *testing.T) {
 	began := time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
-		deaf   bool          // the API server answers no list
+		deaf   bool          // the API server answers no list request
 		breaks time.Duration // until then, it ends each watch
 		later  time.Duration // when the kubelet renews its lease
 		want   string
@@ -209,7 +209,7 @@ func TestConfirmLoss(t *testing.T) {
 	}
 }
 
-// A machine whose kubelet has ended, but not its containers, is not lost: its pods would run twice.
+// If a machine's kubelet has ended but its containers run, it is not lost: its pods would run twice.
 func TestEtcdThatAnswersIsNoLoss(t *testing.T) {
 	for answers, code := range map[bool]string{true: "OCA-4142", false: ""} {
 		j := &Job{Is: Inventory{Node: "node3", Registered: true, member: &etcd.Observed{Name: "node3", Answers: answers}}}
@@ -226,7 +226,7 @@ func TestEtcdThatAnswersIsNoLoss(t *testing.T) {
 	}
 }
 
-// A machine of the same name that has joined meanwhile keeps its Node.
+// A machine of the same name that has joined since keeps its Node.
 func TestRemoveKeepsItsSuccessor(t *testing.T) {
 	new := lost()
 	new.UID = "new"
@@ -246,8 +246,8 @@ func TestMemberOfNode(t *testing.T) {
 		want bool
 	}{
 		{etcd.Observed{Name: "node3", Peer: "https://10.0.0.9:2380"}, true},
-		{etcd.Observed{Name: "node1", Peer: "https://10.0.0.3:2380"}, false}, // the address went to another one
-		{etcd.Observed{Peer: "https://10.0.0.3:2380"}, true},                 // a join that did not end
+		{etcd.Observed{Name: "node1", Peer: "https://10.0.0.3:2380"}, false}, // the address now belongs to another one
+		{etcd.Observed{Peer: "https://10.0.0.3:2380"}, true},                 // an unfinished join
 		{etcd.Observed{Peer: "https://10.0.0.33:2380"}, false},
 	} {
 		if got := is.memberIn([]etcd.Observed{c.m}) != nil; got != c.want {
@@ -256,8 +256,8 @@ func TestMemberOfNode(t *testing.T) {
 	}
 }
 
-// A machine died in its join, before its member of etcd had a name, and before there was a Node. Its address removes it; under its name nothing is found, and
-// the finding says what may be of it. An address of a node that has a name means that node.
+// A machine died during its join, before its etcd member had a name and before there was a Node. It can be removed by its address; its name finds
+// nothing, and the finding lists what may belong to it. The address of a named node refers to that node.
 func TestRemoveByAddress(t *testing.T) {
 	all := []etcd.Observed{{ID: "1", Name: "node1", Peer: "https://127.0.0.71:2380", Answers: true},
 		{ID: "3", Name: "node3", Peer: "https://127.0.0.73:2380"}, {ID: "7", Peer: "https://127.0.0.77:2380", Learner: true}}

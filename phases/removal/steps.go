@@ -27,11 +27,11 @@ import (
 	"yunion.io/x/ocadm/phases/vip"
 )
 
-// Job is what the steps share.
+// Job is the state shared by the steps.
 type Job struct {
 	Host *host.Host
 	K    client.WithWatch
-	// Is is what the cluster had of the node when the command began.
+	// Is is what the cluster had of the node when the command started.
 	Is Inventory
 	// DeleteVolumes deletes the claims and volumes that were on the node.
 	DeleteVolumes bool
@@ -41,21 +41,21 @@ type Job struct {
 type Step = workflow.Phase[*Job]
 
 const (
-	// leaseSilence is how long a kubelet that does not answer must not have renewed its lease either: it does so every ten seconds.
+	// leaseSilence is how long a silent kubelet must also have left its lease unrenewed: it renews it every ten seconds.
 	leaseSilence = 15 * time.Second
-	// leaseWaits is how often that is waited for at most, while the API server is away.
+	// leaseWaits limits the number of such waits while the API server is unavailable.
 	leaseWaits   = 3
 	drainTimeout = 5 * time.Minute
 )
 
-// Steps take the node out. Each is done if the cluster says so: a command that was cut off continues where it stopped.
+// Steps remove the node. Each step reads from the cluster whether it is done, so an interrupted command continues where it stopped.
 func Steps() []Step {
 	return []Step{
 		lossStep(), drainStep(), etcdStep(), peerStep(), nodeStep(), podsStep(), volumesStep(),
 	}
 }
 
-// Refuse is a finding if the node cannot be removed at all.
+// Refuse returns a finding if the node cannot be removed at all.
 func (i *Inventory) Refuse(ctx context.Context, h *host.Host, k client.Client) error {
 	if i.Node == h.Config.Node.Name {
 		return finding.New("OCA-4140", "A node cannot remove itself", i.Node+" is this machine",
@@ -84,7 +84,7 @@ func mustStay(all []etcd.Observed, m *etcd.Observed) error {
 	return f
 }
 
-// lossStep makes sure that a machine whose kubelet does not answer is lost: pods of a StatefulSet would run twice otherwise.
+// lossStep makes sure that a machine whose kubelet does not answer is lost: otherwise pods of a StatefulSet might run twice.
 func lossStep() Step {
 	return Step{
 		Name: "confirm-loss", Short: "Make sure that the machine no longer runs", Timeout: time.Minute,
@@ -123,7 +123,7 @@ func confirmLoss(ctx context.Context, j *Job, r workflow.Reporter) error {
 		return was != l.Spec.RenewTime.String(), said
 	}
 	away := ""
-	for range leaseWaits { // an API server that was away for a while has shown nothing, and no kubelet could renew its lease there
+	for range leaseWaits { // an API server that was unavailable proves nothing: no kubelet could renew its lease there
 		away = ""
 		limited, cancel := context.WithTimeout(ctx, leaseSilence)
 		err := kube.WaitFor(limited, j.K, lease.DeepCopy(), renewed, func(why string) {
@@ -155,7 +155,7 @@ func confirmLoss(ctx context.Context, j *Job, r workflow.Reporter) error {
 	return fmt.Errorf("making sure that the machine of node %s is lost: the API server did not show its lease for %s: %s", j.Is.Node, leaseSilence, cmp.Or(away, "no answer"))
 }
 
-// drainStep moves the pods of a machine that runs.
+// drainStep moves the pods of a running machine.
 func drainStep() Step {
 	return Step{
 		Name: "drain", Short: "Move the pods of a machine that runs to other nodes", Timeout: drainTimeout,
@@ -171,7 +171,7 @@ func drainStep() Step {
 	})
 }
 
-// Evictions are the lines of a plan about the pods that Drain moves away from a node.
+// Evictions returns the pods that Drain moves away from a node, as lines of a plan.
 func Evictions(ctx context.Context, k client.Client, node string) (lines []string, _ error) {
 	pods, err := kube.PodsOn(ctx, k, node)
 	for i := range pods {
@@ -182,8 +182,7 @@ func Evictions(ctx context.Context, k client.Client, node string) (lines []strin
 	return lines, err
 }
 
-// Drain keeps new pods from a node and evicts those that can run elsewhere, as far as disruption budgets allow it. otherwise is what else a person can do if
-// they do not.
+// Drain keeps new pods from a node and evicts those that can run elsewhere, as far as disruption budgets allow. otherwise is the alternative to suggest if they do not.
 func Drain(ctx context.Context, k client.Client, node, otherwise string, r workflow.Reporter) error {
 	if err := kube.Cordon(ctx, k, node, kube.FieldManager); err != nil {
 		return err
@@ -254,7 +253,7 @@ func peerStep() Step {
 	})
 }
 
-// gone reports whether the Node that the command began with does not exist any more.
+// gone reports whether the Node from the start of the command no longer exists.
 func (j *Job) gone(ctx context.Context) (bool, error) {
 	var n corev1.Node
 	err := j.K.Get(ctx, client.ObjectKey{Name: j.Is.Node}, &n)
@@ -283,7 +282,7 @@ func nodeStep() Step {
 	})
 }
 
-// podsStep removes what the cluster still lists as running there. It does so after the Node has gone, because daemons would be made again.
+// podsStep removes the pods that the cluster still lists as running there. It runs after the Node is gone, because DaemonSet pods would be created again.
 func podsStep() Step {
 	return Step{
 		Name: "pods", Short: "Remove the records of the pods that were on the node", Timeout: time.Minute,

@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// volumesStep deletes the claims of volumes that are lost with the node, so that their pods get new, empty ones elsewhere.
+// volumesStep deletes the claims of volumes that are lost with the node, so that their pods get new, empty volumes elsewhere.
 func volumesStep() Step {
 	return Step{
 		Name: "volumes", Short: "Delete the claims and volumes that were on the node", Timeout: 2 * time.Minute,
@@ -48,7 +48,7 @@ func volumesStep() Step {
 	})
 }
 
-// deleteVolume deletes the claim, the pods that wait for it, without which it would stay, and the volume, whose provisioner cannot reach the disk.
+// deleteVolume deletes the claim, the pods that wait for it and would keep it in place, and the volume, because its provisioner cannot reach the disk.
 func deleteVolume(ctx context.Context, k client.WithWatch, v Volume, r workflow.Reporter) error {
 	if v.Claim != "" {
 		if err := deleteClaim(ctx, k, v, r); err != nil {
@@ -68,7 +68,7 @@ func deleteClaim(ctx context.Context, k client.WithWatch, v Volume, r workflow.R
 	var claim corev1.PersistentVolumeClaim
 	err := k.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &claim)
 	if apierrors.IsNotFound(err) || err == nil && claim.Spec.VolumeName != v.Name {
-		return nil // it is bound to another volume by now
+		return nil // it is now bound to another volume
 	}
 	if err != nil {
 		return fmt.Errorf("reading claim %s: %w", v.Claim, err)
@@ -93,7 +93,7 @@ func deleteClaim(ctx context.Context, k client.WithWatch, v Volume, r workflow.R
 	return nil
 }
 
-// deleteUsers deletes the pods of a claim: none of them can run.
+// deleteUsers deletes the pods that use a claim: none of them can run.
 func deleteUsers(ctx context.Context, k client.Client, namespace, claim string) error {
 	var pods corev1.PodList
 	if err := k.List(ctx, &pods, client.InNamespace(namespace)); err != nil {

@@ -14,13 +14,13 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// Secret is that with the record of a rotation, and StoredAt its key in etcd.
+// Secret is the Secret with the record of a rotation, and StoredAt its key in etcd.
 const (
 	Secret   = metav1.NamespaceSystem + "/" + secretName
 	StoredAt = "/registry/secrets/" + Secret
 )
 
-// IsOf reports whether the data of a Secret is the record of the rotation that this machine is in: it has all authorities that the machine trusts.
+// IsOf reports whether the data of a Secret is the record of this machine's present rotation: it contains all CAs that the machine trusts.
 func IsOf(h *host.Host, data map[string][]byte) bool {
 	_, m, err := fromData(data)
 	if err != nil {
@@ -34,8 +34,8 @@ func IsOf(h *host.Host, data map[string][]byte) bool {
 	return err == nil && !slices.ContainsFunc(trusted, func(c *x509.Certificate) bool { return !slices.ContainsFunc(recorded, c.Equal) })
 }
 
-// NotUnderway is the finding of a cluster that has no record of a rotation. If its files are of one nevertheless, the record was lost, and with it the key that does
-// not sign. A new rotation needs only the one that signs: it puts its own pair in the place of the two.
+// NotUnderway returns the finding for a cluster without a record of a rotation. If the cluster's files are in a rotation nevertheless, the record was
+// lost, and with it the key that does not sign. A new rotation needs only the CA that signs: its own pair replaces the two.
 func NotUnderway(h *host.Host) error {
 	if !kubernetes.Rotating(h) {
 		return finding.New("OCA-4415", "No rotation of the certificate authorities is underway", "the cluster has no Secret "+Secret,

@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/pki"
 )
 
-// A rotation whose record is lost has a way out: --finish and --revert name it, and do not send the user in a circle with OCA-4409.
+// A rotation without a record can be ended: --finish and --revert say how, instead of sending the user in circles with OCA-4409.
 func TestLostRecord(t *testing.T) {
 	h := controlPlane(t, "key")
 	write := func(name, text string) {

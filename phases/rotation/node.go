@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// Node is a machine that takes a stage over.
+// Node is a machine that applies a stage.
 type Node struct {
 	Host  *host.Host
 	Stage Stage
@@ -23,7 +23,7 @@ type Node struct {
 	going []byte
 }
 
-// ReadNode reads what this machine is to have from the files of a mounted Secret. The keys are decrypted later, with the files of the machine.
+// ReadNode reads this machine's share of the record from the files of a mounted Secret. The keys are decrypted later, with the files of the machine.
 func ReadNode(dir string) (map[string][]byte, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -38,7 +38,7 @@ func ReadNode(dir string) (map[string][]byte, error) {
 	return out, nil
 }
 
-// NewNode is this machine in a stage.
+// NewNode returns this machine in a stage.
 func NewNode(h *host.Host, data map[string][]byte, stage Stage) (*Node, error) {
 	_, m, err := fromData(data)
 	if err != nil {
@@ -52,7 +52,7 @@ func newNode(h *host.Host, m material, stage Stage) (*Node, error) {
 	return &Node{Host: h, Stage: stage, trust: t, going: m.certs[oldPrefix+kubernetes.ClusterAuthority]}, err
 }
 
-// Left are the kubeconfigs of administrators on this machine that stop working when the old authority goes.
+// Left returns the administrators' kubeconfigs on this machine that stop working when the old CA is dropped.
 func (n *Node) Left() ([]string, error) {
 	if n.Stage == Trust {
 		return nil, nil
@@ -63,7 +63,7 @@ func (n *Node) Left() ([]string, error) {
 // NodeStep is a step on one machine.
 type NodeStep = workflow.Phase[*Node]
 
-// NodeSteps take a stage over on this machine. Each is done when its files and processes are as they are to be.
+// NodeSteps apply a stage on this machine. A step is done when its files and processes match the stage.
 func NodeSteps() []NodeStep {
 	return []NodeStep{
 		NodeStep{Name: "authorities", Short: "Write the certificate authorities", Run: func(_ context.Context, n *Node, r workflow.Reporter) error {
@@ -130,7 +130,7 @@ var onWorker = workflow.SkipIf("it is a worker", func(n *Node) bool { return !ku
 
 var withoutDepot = workflow.SkipIf("it has no depot", func(n *Node) bool { return !depot.Has(n.Host) })
 
-// takeUp restarts a static pod that began before its files were written.
+// takeUp restarts a static pod that started before its files were written.
 func takeUp(pod string, files []string) NodeStep {
 	return NodeStep{Name: pod, Short: "Restart " + pod + " and wait until it is healthy", Timeout: podTimeout, Skip: onWorker,
 		Plan: workflow.Says[*Node](),
@@ -142,7 +142,7 @@ func takeUp(pod string, files []string) NodeStep {
 		}}
 }
 
-// withEtcd is for a static pod that reads the authority of etcd. When the new one begins to sign, both are trusted since the stage before.
+// withEtcd adapts a step to a static pod that reads the CA of etcd. When the new CA starts to sign, both have been trusted since the previous stage.
 func withEtcd(s NodeStep, run func(context.Context, *host.Host, workflow.Reporter) error) NodeStep {
 	s.Skip = func(n *Node) string {
 		switch {

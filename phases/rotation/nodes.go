@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// nodePatience is how long a step over all nodes may show nothing new.
+	// nodePatience is how long a step over all nodes may go without progress.
 	nodePatience = 12 * time.Minute
-	// atOnce is how many workers take a stage over at the same time. Control-plane nodes do one after the other.
+	// atOnce is the number of workers that apply a stage concurrently. Control-plane nodes do so one by one.
 	atOnce = 8
 )
 
@@ -35,7 +35,7 @@ type member struct {
 	controlPlane, ready bool
 }
 
-// members are this machine, the other control-plane nodes, and the workers, in this order.
+// members returns this machine, the other control-plane nodes, and the workers, in this order.
 func (n *Rotation) members(ctx context.Context, c client.Reader) ([]member, error) {
 	var nodes corev1.NodeList
 	if err := c.List(ctx, &nodes); err != nil {
@@ -60,7 +60,7 @@ func (n *Rotation) members(ctx context.Context, c client.Reader) ([]member, erro
 	return out, nil
 }
 
-// missing are the nodes that have not taken a stage over.
+// missing returns the nodes that have not applied a stage.
 func (n *Rotation) missing(ctx context.Context, c client.Reader, stage Stage) ([]string, error) {
 	all, err := n.members(ctx, c)
 	var out []string
@@ -78,7 +78,7 @@ func (n *Rotation) has(node string, stage Stage) bool {
 	return n.Record != nil && n.Record.Nodes[node] != "" && reached(n.Record.Nodes[node], stage)
 }
 
-// nodesStep lets every node take a stage over.
+// nodesStep makes every node apply a stage.
 func nodesStep(stage Stage) Step {
 	return Step{Name: "nodes", Short: "Let every node use the authorities", Patience: nodePatience, Skip: beyond(following(stage)),
 		Check: underway(func(ctx context.Context, c client.WithWatch, n *Rotation) (bool, error) {
@@ -101,7 +101,7 @@ func nodesStep(stage Stage) Step {
 		}}
 }
 
-// check lets every node take the present stage over once more, which changes nothing where all is well, and refuses what would be locked out.
+// check makes every node apply the present stage once more, which changes nothing if all is well, and refuses if a kubeconfig would be locked out.
 func check(ctx context.Context, n *Rotation, r workflow.Reporter) error {
 	if err := n.takeOver(ctx, r, Sign, true); err != nil {
 		return err
@@ -117,7 +117,7 @@ func check(ctx context.Context, n *Rotation, r workflow.Reporter) error {
 	return refuseLeft(n.Record.Left, all)
 }
 
-// refuseLeft is a finding if nodes have kubeconfigs of the old authority. A node that was removed since has none that matters.
+// refuseLeft returns a finding if nodes have kubeconfigs of the old CA. Those of nodes removed since do not count.
 func refuseLeft(on map[string][]string, all []member) error {
 	var left []string
 	for _, m := range all {
@@ -134,8 +134,8 @@ func refuseLeft(on map[string][]string, all []member) error {
 			"or remove the file; then run the same command again").With(left...)
 }
 
-// takeOver lets nodes take a stage over: control-plane nodes one after the other, then workers. Those that are not Ready are left out and reported at the end,
-// except this machine, whose kubelet a killed run may have restarted just now.
+// takeOver makes nodes apply a stage: control-plane nodes one by one, then workers. It skips nodes that are not Ready and reports them at the end,
+// except this machine, whose kubelet a killed run may just have restarted.
 func (n *Rotation) takeOver(ctx context.Context, r workflow.Reporter, stage Stage, again bool) error {
 	c, err := n.client()
 	if err != nil {
@@ -174,7 +174,7 @@ func (n *Rotation) takeOver(ctx context.Context, r workflow.Reporter, stage Stag
 	return notReached(stage, away)
 }
 
-// take lets one node take a stage over, and notes it.
+// take makes one node apply a stage, and records it.
 func (n *Rotation) take(ctx context.Context, c client.WithWatch, r workflow.Reporter, m member, stage Stage) error {
 	var left []string
 	var err error
@@ -182,7 +182,7 @@ func (n *Rotation) take(ctx context.Context, c client.WithWatch, r workflow.Repo
 		left, err = n.here(ctx, r, stage)
 		if err == nil {
 			n.Host.Reopen()
-			c, err = n.client() // with the certificate of now
+			c, err = n.client() // with the current certificate
 		}
 	} else {
 		left, err = runPod(ctx, c, r, pod(n.Host.Config.OperatorImage(), m, stage, n.Record.ID))
@@ -207,7 +207,7 @@ func (n *Rotation) take(ctx context.Context, c client.WithWatch, r workflow.Repo
 	})
 }
 
-// here takes a stage over on this machine.
+// here applies a stage on this machine.
 func (n *Rotation) here(ctx context.Context, r workflow.Reporter, stage Stage) ([]string, error) {
 	own, err := newNode(n.Host, n.material, stage)
 	if err != nil {
@@ -220,10 +220,10 @@ func (n *Rotation) here(ctx context.Context, r workflow.Reporter, stage Stage) (
 	return own.Left()
 }
 
-// forward reports what a run within a step does as that of the step.
+// forward reports the events of a run within a step as those of the step.
 type forward struct{ r workflow.Reporter }
 
-// Event takes an event of the inner run.
+// Event forwards an event of the inner run.
 func (f forward) Event(e workflow.Event) {
 	switch e.Type {
 	case workflow.PhaseChanged:
@@ -235,12 +235,12 @@ func (f forward) Event(e workflow.Event) {
 	}
 }
 
-// Taken is what the pod on a node reports.
+// Taken is the report of the pod on a node.
 type Taken struct {
 	Left []string `json:"left,omitempty"`
 }
 
-// parseTaken reads it.
+// parseTaken parses such a report.
 func parseTaken(text string) (Taken, error) {
 	var t Taken
 	if err := json.Unmarshal([]byte(text), &t); err != nil {
@@ -249,7 +249,7 @@ func parseTaken(text string) (Taken, error) {
 	return t, nil
 }
 
-// Row is a node as the status shows it.
+// Row is a node in the status.
 type Row struct {
 	Node         string   `json:"node"`
 	ControlPlane bool     `json:"controlPlane"`
@@ -258,17 +258,17 @@ type Row struct {
 	Left         []string `json:"left,omitempty"`
 }
 
-// Status is how far a rotation is.
+// Status is the progress of a rotation.
 type Status struct {
 	Underway bool    `json:"underway"`
 	Record   *Record `json:"rotation,omitempty"`
 	Nodes    []Row   `json:"nodes"`
 	Next     string  `json:"next"`
-	// TwoAuthorities is set where this machine trusts two without a rotation: its record was deleted.
+	// TwoAuthorities is set if this machine trusts two CAs without a rotation: its record was deleted.
 	TwoAuthorities bool `json:"twoAuthorities,omitempty"`
 }
 
-// Status looks.
+// Status reads the progress of the rotation.
 func (n *Rotation) Status(ctx context.Context) (Status, error) {
 	c, err := n.client()
 	if err != nil {

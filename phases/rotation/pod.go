@@ -24,14 +24,14 @@ import (
 )
 
 const (
-	// recordDir is where the pod on a node finds the Secret.
+	// recordDir is the mount point of the Secret in the pod on a node.
 	recordDir = "/rotation"
 	podName   = "ocadm-ca-rotation"
-	// podDeadline is more than all steps of a node need.
+	// podDeadline exceeds the time that all steps of a node need.
 	podDeadline = 20 * time.Minute
 )
 
-// pod takes a stage over on a node: it writes its files and restarts its kubelet. A worker gets no key.
+// pod returns the pod that applies a stage on a node: it writes the node's files and restarts its kubelet. A worker gets no key.
 func pod(image string, m member, stage Stage, id string) *corev1.Pod {
 	sum := sha256.Sum256([]byte(m.name))
 	source := &corev1.SecretVolumeSource{SecretName: secretName, DefaultMode: new(int32(0o400))}
@@ -49,7 +49,7 @@ func pod(image string, m member, stage Stage, id string) *corev1.Pod {
 	return p
 }
 
-// runPod runs it to its end and returns what it reports. One that a command left that was killed is replaced: it may have an older record.
+// runPod runs the pod to its end and returns its report. It replaces a pod left by a killed command, which may have an older record.
 func runPod(ctx context.Context, c client.WithWatch, r workflow.Reporter, p *corev1.Pod) ([]string, error) {
 	node := "node " + p.Spec.NodeName
 	if err := removePod(ctx, c, r, p); err != nil {
@@ -58,7 +58,7 @@ func runPod(ctx context.Context, c client.WithWatch, r workflow.Reporter, p *cor
 	err := answered(ctx, func(ctx context.Context) error {
 		err := c.Create(ctx, p.DeepCopy(), client.FieldOwner(kube.FieldManager))
 		if apierrors.IsAlreadyExists(err) {
-			return nil // an earlier request made it, whose answer was lost
+			return nil // an earlier request created it, whose answer was lost
 		}
 		return err
 	})

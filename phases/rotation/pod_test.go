@@ -21,7 +21,7 @@ type silent struct{ workflow.Reporter }
 
 func (silent) Waiting(string, string) {}
 
-// A node that does not get the image is no reason to wait for the patience of the step.
+// If a node cannot get the image, the step fails before its patience ends.
 func TestPodWithoutImage(t *testing.T) {
 	k := fake.NewClientBuilder().
 		WithIndex(&corev1.Pod{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
@@ -40,7 +40,7 @@ func TestPodWithoutImage(t *testing.T) {
 	}
 }
 
-// Kubeconfigs on nodes that were removed do not keep a rotation from ending.
+// Kubeconfigs on removed nodes do not block the end of a rotation.
 func TestRefuseLeft(t *testing.T) {
 	left := map[string][]string{"gone": {"/root/.kube/config"}, "node2": {"/home/a/.kube/config"}}
 	if err := refuseLeft(left, []member{{name: "node1"}}); err != nil {

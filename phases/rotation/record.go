@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rotation replaces the certificate authorities of a running cluster in steps: all nodes trust the new ones, then the new ones sign, then the old
-// ones go. Its record is a Secret, so any control-plane node can continue.
+// Package rotation replaces the certificate authorities (CAs) of a running cluster in steps: all nodes trust the new ones, then the new ones sign,
+// then the old ones are dropped. Its record is a Secret, so any control-plane node can continue.
 package rotation
 
 import (
@@ -29,17 +29,17 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// Stage is how far a rotation is.
+// Stage is a stage of a rotation.
 type Stage string
 
-// The stages. In Trust, both authorities are trusted and the old one signs; in Sign, the new one does; in Drop, the new one alone is trusted.
+// The stages. In Trust, both CAs are trusted and the old one signs; in Sign, the new one signs; in Drop, only the new one is trusted.
 const (
 	Trust Stage = "trust"
 	Sign  Stage = "sign"
 	Drop  Stage = "drop"
 )
 
-// order of the stages.
+// order lists the stages in order.
 var order = []Stage{Trust, Sign, Drop}
 
 // reached reports whether a is b or after it.
@@ -52,46 +52,46 @@ const (
 	secretName = "ocadm-ca-rotation"
 	recordKey  = "rotation.json"
 	sealedKey  = "keys"
-	// These begin the names of what is kept of each authority.
+	// Prefixes of the keys that hold the data of each CA.
 	oldPrefix, newPrefix = "old-", "new-"
 	wrapped              = "wrapped-"
-	// answerPatience is how long a request may go unanswered. A virtual address moves in seconds; a sole API server is back within a minute.
+	// answerPatience is how long a request may go unanswered. A virtual address moves in seconds; a single API server is back within a minute.
 	answerPatience = 3 * time.Minute
 )
 
-// Record is what is known of a rotation.
+// Record is the stored state of a rotation.
 type Record struct {
 	ID    string    `json:"id"`
 	Stage Stage     `json:"stage"`
 	Began time.Time `json:"began"`
-	// Authorities are replaced.
+	// Authorities are the CAs that it replaces.
 	Authorities []string `json:"authorities"`
-	// Reverting is set when the authorities were swapped to go back.
+	// Reverting is set if the CAs were swapped to go back to the old ones.
 	Reverting bool `json:"reverting,omitempty"`
-	// Nodes have taken over a stage.
+	// Nodes maps nodes to the stage that they have applied.
 	Nodes map[string]Stage `json:"nodes,omitempty"`
-	// Left are kubeconfigs on nodes that the old authority has signed.
+	// Left lists the kubeconfigs on each node that the old CA has signed.
 	Left map[string][]string `json:"left,omitempty"`
-	// Published is when every namespace had the authorities of a stage; pods that are older trust others.
+	// Published is when every namespace had the CAs of a stage; older pods trust others.
 	Published map[Stage]time.Time `json:"published,omitempty"`
 }
 
-// material is what the Secret holds in addition to the record.
+// material is the content of the Secret apart from the record.
 type material struct {
-	// certs are PEM by "old-ca", "new-ca" and so on.
+	// certs holds PEM certificates by "old-ca", "new-ca" and so on.
 	certs map[string][]byte
-	// sealed are the keys, by the same names, encrypted with a key that is wrapped for those who have the old or the new key of the cluster's authority.
+	// sealed holds the keys, by the same names, encrypted with a key that is wrapped for holders of the cluster CA's old or new key.
 	sealed  []byte
 	wrapped map[string][]byte
 }
 
-// authorities can be replaced. That of etcd is only on request.
+// authorities are the CAs that can be replaced, that of etcd only on request.
 var authorities = []string{kubernetes.ClusterAuthority, kubernetes.FrontProxyAuthority, kubernetes.EtcdAuthority}
 
-// dataKey is the key of an authority's certificate in the Secret, where names have no slash.
+// dataKey returns the key of a CA's certificate in the Secret, whose keys cannot contain a slash.
 func dataKey(prefix, name string) string { return prefix + strings.ReplaceAll(name, "/", "-") }
 
-// bundle is what is trusted of an authority in a stage, first that which signs.
+// bundle returns the trusted certificates of a CA in a stage, the signing one first.
 func (m material) bundle(stage Stage, name string) []byte {
 	before, after := m.certs[oldPrefix+name], m.certs[newPrefix+name]
 	switch stage {
@@ -103,7 +103,7 @@ func (m material) bundle(stage Stage, name string) []byte {
 	return after
 }
 
-// signer is the beginning of the names of what signs in a stage.
+// signer returns the key prefix of the CAs that sign in a stage.
 func signer(stage Stage) string {
 	if stage == Trust {
 		return oldPrefix
@@ -111,7 +111,7 @@ func signer(stage Stage) string {
 	return newPrefix
 }
 
-// swapped is the material of the way back.
+// swapped returns the material for the way back to the old CAs.
 func (m material) swapped(keys map[string][]byte) (map[string][]byte, map[string][]byte) {
 	swap := func(in map[string][]byte) map[string][]byte {
 		out := map[string][]byte{}
@@ -125,7 +125,7 @@ func (m material) swapped(keys map[string][]byte) (map[string][]byte, map[string
 	return swap(m.certs), swap(keys)
 }
 
-// seal encrypts the keys for those who have one of the keys of the cluster's authority.
+// seal encrypts the keys for holders of one of the cluster CA's keys.
 func seal(keys map[string][]byte) (sealed []byte, wraps map[string][]byte, err error) {
 	plain, err := json.Marshal(keys)
 	if err != nil {
@@ -144,7 +144,7 @@ func seal(keys map[string][]byte) (sealed []byte, wraps map[string][]byte, err e
 	return sealed, wraps, nil
 }
 
-// keys decrypts them with the key of this control-plane node.
+// keys decrypts the keys with this control-plane node's own.
 func (m material) keys(h *host.Host) (map[string][]byte, error) {
 	_, own, err := kubernetes.Authority(h, kubernetes.ClusterAuthority)
 	if err != nil {
@@ -153,7 +153,7 @@ func (m material) keys(h *host.Host) (map[string][]byte, error) {
 	for _, prefix := range []string{oldPrefix, newPrefix} {
 		data, err := kubernetes.Unseal(m.wrapped[prefix], own)
 		if err != nil {
-			continue // it is wrapped for the other key
+			continue // wrapped for the other key
 		}
 		plain, err := kubernetes.Unseal(m.sealed, data)
 		if err != nil {
@@ -169,7 +169,7 @@ func (m material) keys(h *host.Host) (map[string][]byte, error) {
 		"copy /etc/kubernetes/pki/ca.key from a control-plane node where ocadm certs rotate-ca works, and run the same command again")
 }
 
-// trust is what this machine is to have in a stage.
+// trust returns the CAs and keys that this machine needs in a stage.
 func (m material) trust(h *host.Host, stage Stage) (kubernetes.Trust, error) {
 	t := kubernetes.Trust{Certs: map[string][]byte{kubernetes.ClusterAuthority: m.bundle(stage, kubernetes.ClusterAuthority)}, Keys: map[string][]byte{}}
 	if !kubernetes.IsControlPlane(h) {
@@ -187,7 +187,7 @@ func (m material) trust(h *host.Host, stage Stage) (kubernetes.Trust, error) {
 	return t, nil
 }
 
-// fromData reads what a Secret or its files hold.
+// fromData decodes the content of a Secret or of its files.
 func fromData(data map[string][]byte) (rec Record, m material, err error) {
 	m = material{certs: map[string][]byte{}, sealed: data[sealedKey], wrapped: map[string][]byte{}}
 	if err := json.Unmarshal(data[recordKey], &rec); err != nil {
@@ -221,7 +221,7 @@ func toData(rec Record, m material) (map[string][]byte, error) {
 	return out, nil
 }
 
-// load reads the record; there is none without a rotation.
+// load reads the record, which is nil without a rotation.
 func load(ctx context.Context, c client.Reader) (*corev1.Secret, *Record, material, error) {
 	s := &corev1.Secret{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: secretName}, s)
@@ -235,7 +235,7 @@ func load(ctx context.Context, c client.Reader) (*corev1.Secret, *Record, materi
 	return s, &rec, m, err
 }
 
-// save writes the record. A conflict means that another command rotates.
+// save writes the record. A conflict means that another command is rotating.
 func save(ctx context.Context, c client.Client, s *corev1.Secret, rec Record, m material) error {
 	data, err := toData(rec, m)
 	if err != nil {
@@ -260,7 +260,7 @@ func save(ctx context.Context, c client.Client, s *corev1.Secret, rec Record, m 
 	return nil
 }
 
-// write creates or updates the Secret. If it has the data already, an earlier request did that whose answer was lost.
+// write creates or updates the Secret. If it already has the data, an earlier request wrote it, whose answer was lost.
 func write(ctx context.Context, c client.Client, next *corev1.Secret) error {
 	do := func(s *corev1.Secret) error { return c.Update(ctx, s, client.FieldOwner(kube.FieldManager)) }
 	if next.ResourceVersion == "" {
@@ -280,7 +280,7 @@ func write(ctx context.Context, c client.Client, next *corev1.Secret) error {
 	return err
 }
 
-// answered makes a request again while it gets no answer: the API server behind the endpoint may be one that a node restarts just now.
+// answered repeats a request until it is answered: the API server behind the endpoint may just be restarting.
 func answered(ctx context.Context, request func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, answerPatience)
 	defer cancel()
@@ -290,5 +290,5 @@ func answered(ctx context.Context, request func(context.Context) error) error {
 		var status apierrors.APIStatus
 		return err == nil || errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError, "", nil
 	}, func(string) {})
-	return err // the last one says more than that time is up
+	return err // the last error says more than the timeout
 }

@@ -41,7 +41,7 @@ func TestReached(t *testing.T) {
 	}
 }
 
-// material with keys of these texts.
+// sealed returns material, and keys with these texts.
 func sealed(t *testing.T) (material, map[string][]byte) {
 	t.Helper()
 	m, keys := material{certs: map[string][]byte{}}, map[string][]byte{}
@@ -57,7 +57,7 @@ func sealed(t *testing.T) (material, map[string][]byte) {
 	return m, keys
 }
 
-// What is trusted in a stage begins with what signs, and the way back is the way on with the two swapped.
+// The trusted CAs of a stage start with the signing one, and a revert is a rotation with the two swapped.
 func TestBundle(t *testing.T) {
 	m, keys := sealed(t)
 	for stage, want := range map[Stage]string{Trust: "old-ca new-ca", Sign: "new-ca old-ca", Drop: "new-ca"} {
@@ -72,7 +72,7 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// Who has the old or the new key reads all of them, and nobody else; the record itself shows none.
+// Holders of the old or the new key can read all keys, others cannot; the record itself contains no key.
 func TestKeys(t *testing.T) {
 	m, keys := sealed(t)
 	data, err := toData(Record{ID: "1", Stage: Sign, Nodes: map[string]Stage{"node1": Trust}, Published: map[Stage]time.Time{Trust: time.Unix(1, 0)}}, m)
@@ -116,7 +116,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// etcd and the API server restart where they are to trust another authority than before, and only in a rotation that replaces it.
+// etcd and the API server restart if their trusted CAs change, and only in a rotation that replaces etcd's CA.
 func TestEtcdSteps(t *testing.T) {
 	with, without := kubernetes.Trust{Certs: map[string][]byte{"etcd/ca": {1}}}, kubernetes.Trust{}
 	for _, c := range []struct {
@@ -136,7 +136,7 @@ func TestEtcdSteps(t *testing.T) {
 	}
 }
 
-// A request that got no answer is made again, and one whose answer was lost counts once.
+// An unanswered request is repeated, and one whose answer was lost counts once.
 func TestLostAnswer(t *testing.T) {
 	lost, requests := 1, 0
 	answer := func(err error) error {
@@ -174,7 +174,7 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// A rotation keeps to the authorities with which it began.
+// A rotation keeps the set of CAs with which it began.
 func TestWithEtcd(t *testing.T) {
 	h := controlPlane(t, "key")
 	if f := finding.Of((&Rotation{Host: h}).WithEtcd()); len(f) != 1 || f[0].Code != "OCA-4146" {
@@ -215,7 +215,7 @@ func controlPlane(t *testing.T, key string) *host.Host {
 	return h
 }
 
-// A worker gets no key of an authority, a control-plane node the sealed ones, and no pod a token.
+// A worker gets no CA key, a control-plane node gets the sealed ones, and no pod gets a token.
 func TestPod(t *testing.T) {
 	worker, plane := pod("image", member{name: "w"}, Sign, "1"), pod("image", member{name: "p", controlPlane: true}, Sign, "1")
 	var items []string
@@ -255,7 +255,7 @@ func TestUsesAPI(t *testing.T) {
 	}
 }
 
-// An API server that does not answer once does not leave the pods of a workload with the authorities of before, and does not keep the next one from it.
+// If the API server fails to answer once, a workload's pods do not keep the old CAs, and the next workload still gets the new ones.
 func TestReplaceTriesAgain(t *testing.T) {
 	yes, patches := true, 0
 	var objects []client.Object
@@ -296,7 +296,7 @@ func TestReplaceTriesAgain(t *testing.T) {
 	}
 }
 
-// Of the servers of a database, one has every row while the other is restarted. Other pods wait for none.
+// One server of a database has every row while the other one restarts. Other pods do not wait.
 func TestServersOfADatabaseInTurn(t *testing.T) {
 	pod := func(name, kind, owner string) corev1.Pod {
 		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: owner, Controller: new(true)}}}}
@@ -337,7 +337,7 @@ func TestServersOfADatabaseInTurn(t *testing.T) {
 	}
 }
 
-// The plan of each part is whole, and each of its steps says what it would do.
+// The plan of each part is complete, and each step reports what it would do.
 func TestPlans(t *testing.T) {
 	for name, steps := range map[string][]Step{"trust": TrustSteps(), "finish": FinishSteps(), "revert": RevertSteps()} {
 		if err := workflow.Validate(steps); err != nil {

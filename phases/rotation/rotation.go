@@ -20,10 +20,10 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// Rotation is what the steps share.
+// Rotation is the state shared by the steps.
 type Rotation struct {
 	Host *host.Host
-	// Etcd begins a rotation of the authority of etcd, too.
+	// Etcd makes a new rotation include the CA of etcd.
 	Etcd bool
 	// Record is nil before the first step and after the last.
 	Record *Record
@@ -36,7 +36,7 @@ type Rotation struct {
 // Step is a step of a rotation.
 type Step = workflow.Phase[*Rotation]
 
-// Begin reads how far a rotation is. It changes nothing.
+// Begin reads the progress of a rotation. It changes nothing.
 func Begin(ctx context.Context, h *host.Host) (*Rotation, error) {
 	if !kubernetes.IsControlPlane(h) {
 		return nil, kubernetes.NoCertificates()
@@ -45,10 +45,10 @@ func Begin(ctx context.Context, h *host.Host) (*Rotation, error) {
 	return n, n.load(ctx)
 }
 
-// client has the permissions of an administrator, with the kubeconfig as it is now: a step may have changed what it trusts.
+// client returns a client with administrator permissions. It reads the kubeconfig again, because a step may have changed the CAs in it.
 func (n *Rotation) client() (client.WithWatch, error) { return kubernetes.AdminClient(n.Host) }
 
-// connected gives the run of a step its client.
+// connected passes a client to the run function of a step.
 func connected(run func(context.Context, client.WithWatch, *Rotation, workflow.Reporter) error) func(context.Context, *Rotation, workflow.Reporter) error {
 	return func(ctx context.Context, n *Rotation, r workflow.Reporter) error {
 		c, err := n.client()
@@ -59,7 +59,7 @@ func connected(run func(context.Context, client.WithWatch, *Rotation, workflow.R
 	}
 }
 
-// underway gives the check of a step its client. Before a rotation has begun, nothing of it is done.
+// underway passes a client to the check of a step. Before a rotation has begun, no step is done.
 func underway(check func(context.Context, client.WithWatch, *Rotation) (bool, error)) func(context.Context, *Rotation) (bool, error) {
 	return func(ctx context.Context, n *Rotation) (bool, error) {
 		c, err := n.client()
@@ -79,7 +79,7 @@ func (n *Rotation) load(ctx context.Context) error {
 	return err
 }
 
-// change changes the record.
+// change updates the record.
 func (n *Rotation) change(ctx context.Context, c client.Client, change func(*Record)) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -87,7 +87,7 @@ func (n *Rotation) change(ctx context.Context, c client.Client, change func(*Rec
 	return save(ctx, c, n.secret, *n.Record, n.material)
 }
 
-// stage is how far it is, "" before its beginning.
+// stage returns the stage of the rotation, "" before it begins.
 func (n *Rotation) stage() Stage {
 	if n.Record == nil {
 		return ""
@@ -95,7 +95,7 @@ func (n *Rotation) stage() Stage {
 	return n.Record.Stage
 }
 
-// TrustSteps let everything trust new authorities and then sign with them. Both ways are open afterwards.
+// TrustSteps make everything trust the new CAs and then sign with them. Afterwards, the rotation can be finished or reverted.
 func TrustSteps() []Step {
 	trust := Step{Name: "trust", Short: "Trust the new authorities beside the old ones", Phases: []Step{
 		{Name: "begin", Short: "Make the new certificate authorities", Timeout: time.Minute, Run: connected(begin),
@@ -108,14 +108,14 @@ func TrustSteps() []Step {
 	return []Step{trust, signPhase()}
 }
 
-// signPhase lets the new authorities sign.
+// signPhase makes the new CAs sign.
 func signPhase() Step {
 	return Step{Name: "sign", Short: "Sign with the new authorities", Phases: []Step{
 		stageStep(Sign, "let the new certificate authorities sign"), infoStep(Sign), nodesStep(Sign),
 	}}
 }
 
-// FinishSteps drop the old authorities. There is no way back from the first of them that changes anything.
+// FinishSteps drop the old CAs. The first of them that changes anything makes this irreversible.
 func FinishSteps() []Step {
 	return []Step{{Name: "drop", Short: "Trust the new authorities alone", Phases: []Step{
 		{Name: "check", Short: "Check that nothing depends on the old authorities", Patience: nodePatience, Skip: noCheck,
@@ -125,7 +125,7 @@ func FinishSteps() []Step {
 	}}}
 }
 
-// RevertSteps go back: the old authorities become the new ones of a rotation that goes on to its end.
+// RevertSteps go back: the old CAs become the new ones of a rotation that continues to its end.
 func RevertSteps() []Step {
 	revert := Step{Name: "revert", Short: "Go back to the old authorities", Timeout: time.Minute, Run: connected(revert),
 		Check: func(_ context.Context, n *Rotation) (bool, error) { return n.Record.Reverting, nil },
@@ -135,7 +135,7 @@ func RevertSteps() []Step {
 	return slices.Concat([]Step{revert, signPhase()}, FinishSteps())
 }
 
-// authorities are those that this rotation replaces.
+// authorities returns the CAs that this rotation replaces.
 func (n *Rotation) authorities() []string {
 	if n.Record != nil {
 		return n.Record.Authorities
@@ -143,7 +143,7 @@ func (n *Rotation) authorities() []string {
 	return slices.DeleteFunc(slices.Clone(authorities), func(name string) bool { return name == kubernetes.EtcdAuthority && !n.Etcd })
 }
 
-// WithEtcd lets a rotation that has not begun replace the authority of etcd, too. One that is underway without it is a finding.
+// WithEtcd makes a rotation that has not begun include the CA of etcd. It returns a finding if one is underway without it.
 func (n *Rotation) WithEtcd() error {
 	n.Etcd = true
 	if n.Record != nil {
@@ -167,7 +167,7 @@ func beyond(stage Stage) func(*Rotation) string {
 	}
 }
 
-// noCheck is why nothing has to be checked. On the way back every node has just taken the old authorities over.
+// noCheck returns why there is nothing to check. During a revert, every node has just applied the old CAs.
 func noCheck(n *Rotation) string {
 	if n.Record != nil && n.Record.Reverting {
 		return "the old authorities stay"
@@ -175,7 +175,7 @@ func noCheck(n *Rotation) string {
 	return beyond(Drop)(n)
 }
 
-// Reversible is a finding when there is nothing to go back from, or no way.
+// Reversible returns a finding if there is no rotation to revert, or if it can no longer be reverted.
 func (n *Rotation) Reversible() error {
 	switch {
 	case n.Record == nil:
@@ -188,7 +188,7 @@ func (n *Rotation) Reversible() error {
 	return nil
 }
 
-// Finishable is a finding when the new authorities do not sign everywhere yet.
+// Finishable returns a finding if the new CAs do not sign everywhere yet.
 func (n *Rotation) Finishable() error {
 	if n.Record == nil {
 		return NotUnderway(n.Host)
@@ -248,7 +248,7 @@ func revert(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Rep
 	return err
 }
 
-// stageStep goes on to a stage when all nodes have taken over the one before it.
+// stageStep advances to a stage when all nodes have applied the previous one.
 func stageStep(stage Stage, what string) Step {
 	return Step{Name: "next", Short: "Go on to the stage", Timeout: time.Minute,
 		Check: func(_ context.Context, n *Rotation) (bool, error) {
@@ -275,7 +275,7 @@ func notReached(stage Stage, missing []string) error {
 		"start the nodes, or remove those that are lost: ocadm node remove NAME; then run the same command again").With(missing...)
 }
 
-// infoStep shows machines that join the authorities of a stage.
+// infoStep publishes the CAs of a stage for joining machines.
 func infoStep(stage Stage) Step {
 	return Step{Name: "join-info", Short: "Publish the authorities for machines that join", Timeout: time.Minute, Skip: beyond(following(stage)),
 		Run: connected(func(ctx context.Context, c client.WithWatch, n *Rotation, r workflow.Reporter) error {
@@ -287,7 +287,7 @@ func infoStep(stage Stage) Step {
 		})}
 }
 
-// following is the stage after another; of the last it is none that is ever reached.
+// following returns the stage after another; after the last, it returns "", which is never reached.
 func following(stage Stage) Stage {
 	if i := slices.Index(order, stage); i+1 < len(order) {
 		return order[i+1]
@@ -295,7 +295,7 @@ func following(stage Stage) Stage {
 	return ""
 }
 
-// proxyStep removes the old authorities from what the API server publishes to aggregated API servers: it only ever adds.
+// proxyStep removes the old CAs from those that the API server publishes for aggregated API servers: it only ever adds.
 func proxyStep() Step {
 	return Step{Name: "aggregation", Short: "Publish the new authorities alone to aggregated API servers", Timeout: 3 * time.Minute,
 		Plan: workflow.Says[*Rotation]("let the API server write ConfigMap kube-system/extension-apiserver-authentication again"),
@@ -307,7 +307,7 @@ func proxyStep() Step {
 		})}
 }
 
-// endStep forgets the rotation, and with it the old keys.
+// endStep deletes the record of the rotation, and with it the old keys.
 func endStep() Step {
 	return Step{Name: "end", Short: "Forget the rotation", Timeout: time.Minute,
 		Plan: workflow.Says[*Rotation]("delete Secret kube-system/" + secretName),

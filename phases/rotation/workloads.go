@@ -26,16 +26,16 @@ import (
 )
 
 const (
-	// rootMap is the ConfigMap of each namespace from which pods read the authorities.
+	// rootMap is the ConfigMap in each namespace from which pods read the CAs.
 	rootMap = "kube-root-ca.crt"
 	// restarted is the annotation of a pod template that was restarted for a stage.
 	restarted   = "ocadm.yunion.io/authorities"
 	askInterval = time.Second
-	// podsPatience is how long the step over all pods may show nothing new.
+	// podsPatience is how long the step over all pods may go without progress.
 	podsPatience = 10 * time.Minute
 )
 
-// accountsStep waits until the controller manager has published the authorities of a stage in every namespace.
+// accountsStep waits until the controller manager has published the CAs of a stage in every namespace.
 func accountsStep(stage Stage) Step {
 	return Step{Name: "accounts", Short: "Wait until every namespace has the authorities", Timeout: 5 * time.Minute, Skip: beyond(following(stage)),
 		Plan: workflow.Says[*Rotation]("wait until ConfigMap " + rootMap + " of every namespace has the authorities of stage " + string(stage)),
@@ -60,7 +60,7 @@ func accountsStep(stage Stage) Step {
 		})}
 }
 
-// unpublished are the namespaces whose pods would get other authorities.
+// unpublished returns the namespaces whose pods would get other CAs.
 func unpublished(ctx context.Context, c client.Reader, want []byte) ([]string, error) {
 	var namespaces corev1.NamespaceList
 	if err := c.List(ctx, &namespaces); err != nil {
@@ -83,7 +83,7 @@ func unpublished(ctx context.Context, c client.Reader, want []byte) ([]string, e
 	return out, nil
 }
 
-// podsStep restarts the pods that use the API and are from before. Programs with an older client library read the authorities at their start only.
+// podsStep restarts older pods that use the API. Programs with an older client library read the CAs only when they start.
 func podsStep(stage Stage) Step {
 	return Step{Name: "pods", Short: "Restart the pods that use the API", Patience: podsPatience, Skip: beyond(following(stage)),
 		Plan: func(ctx context.Context, n *Rotation) ([]string, error) {
@@ -108,7 +108,7 @@ func podsStep(stage Stage) Step {
 		Run: func(ctx context.Context, n *Rotation, r workflow.Reporter) error { return n.restart(ctx, r, stage) }}
 }
 
-// oldPods are those that use the API and were made before every namespace had the authorities of a stage; before that, all.
+// oldPods returns the pods that use the API and were created before every namespace had the CAs of a stage; until then, it returns all that use the API.
 func (n *Rotation) oldPods(ctx context.Context, c client.Reader, stage Stage) ([]corev1.Pod, error) {
 	at := time.Now()
 	if n.Record != nil && !n.Record.Published[stage].IsZero() {
@@ -123,7 +123,7 @@ func (n *Rotation) oldPods(ctx context.Context, c client.Reader, stage Stage) ([
 	}), nil
 }
 
-// usesAPI reports whether a pod has the authorities of the cluster mounted.
+// usesAPI reports whether a pod mounts the CAs of the cluster.
 func usesAPI(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
 		if v.ConfigMap != nil && v.ConfigMap.Name == rootMap {
@@ -135,7 +135,7 @@ func usesAPI(p *corev1.Pod) bool {
 	})
 }
 
-// restart lets the controllers of old pods replace them, and waits until none is left.
+// restart makes the controllers of old pods replace them, and waits until no old pod is left.
 func (n *Rotation) restart(ctx context.Context, r workflow.Reporter, stage Stage) error {
 	c, err := n.client()
 	if err != nil {
@@ -162,17 +162,17 @@ func (n *Rotation) restart(ctx context.Context, r workflow.Reporter, stage Stage
 	return f.With(strings.Split(wait.Why(err), ", ")...)
 }
 
-// turn is which server of a database pair was restarted last, "" at first, and when.
+// turn is the server of a database pair that was restarted last, "" at first, and the time.
 type turn struct {
 	server string
 	at     time.Time
 }
 
-// pairPatience is how long a server of a database pair waits for its turn. A pair that is not redundant by then has been so before, or is broken.
+// pairPatience is how long a server of a database pair waits for its turn. A pair that is still not redundant was not so before, or is broken.
 const pairPatience = 3 * time.Minute
 
-// inTurn are the old pods to restart now, and the names of all with what they wait for. Of a database pair, one server is restarted while the other one has every row:
-// turns has those of each namespace, and whole reports whether they are redundant.
+// inTurn returns the old pods to restart now, and the names of all with what they wait for. Of a database pair, it restarts one server only while the
+// other has every row: turns holds the state by namespace, and whole reports whether a pair is redundant.
 func inTurn(old []corev1.Pod, turns map[string]turn, whole func(namespace string) bool, now time.Time) (restart []corev1.Pod, names []string) {
 	for i := range old {
 		p := &old[i]
@@ -196,7 +196,7 @@ func inTurn(old []corev1.Pod, turns map[string]turn, whole func(namespace string
 	return restart, names
 }
 
-// databaseServer is the server of a database pair to which a pod belongs, "" for other pods.
+// databaseServer returns the server of a database pair that a pod belongs to, "" for other pods.
 func databaseServer(p *corev1.Pod) string {
 	if owner := metav1.GetControllerOf(p); owner != nil && owner.Kind == "StatefulSet" && slices.Contains(dbpair.Servers(), owner.Name) {
 		return owner.Name
@@ -204,13 +204,13 @@ func databaseServer(p *corev1.Pod) string {
 	return ""
 }
 
-// whole reports whether each server of the embedded database of a namespace can be restarted: the other one has every row, or there is none.
+// whole reports whether each server of a namespace's embedded database can be restarted: the other one has every row, or there is no other.
 func whole(ctx context.Context, c client.Reader, namespace string) bool {
 	s, err := cluster.EmbeddedDatabase(ctx, c, namespace)
 	return err == nil && (s.Record == nil || s.Redundant)
 }
 
-// replaceAll restarts what pods belong to. One that is refused, for good perhaps, does not keep the others from it.
+// replaceAll restarts the owners of pods. A refusal, which may be permanent, does not stop it.
 func replaceAll(ctx context.Context, c client.Client, r workflow.Reporter, pods []corev1.Pod, mark string, done map[string]bool) (refused error) {
 	for i := range pods {
 		refused = errors.Join(refused, replace(ctx, c, r, &pods[i], mark, done))
@@ -218,7 +218,7 @@ func replaceAll(ctx context.Context, c client.Client, r workflow.Reporter, pods 
 	return refused
 }
 
-// replace restarts what a pod belongs to, once; one that was refused is tried again. A pod of a Job is left to end, and one of nothing to its owner.
+// replace restarts the owner of a pod once; a refused restart is tried again. It leaves pods of a Job to end, and pods without a controller to the user.
 func replace(ctx context.Context, c client.Client, r workflow.Reporter, p *corev1.Pod, mark string, done map[string]bool) error {
 	owner := metav1.GetControllerOf(p)
 	if p.DeletionTimestamp != nil || owner == nil || owner.Kind == "Job" {

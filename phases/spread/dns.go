@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package spread keeps what a cluster needs from depending on one node: when a control-plane node joins, it moves a pod of the cluster's DNS and adds a copy of the
-// operator. It says what else ends with a node.
+// Package spread keeps a cluster from depending on one node: when a control-plane node joins, it moves a pod of the cluster's DNS and adds a replica
+// of the operator. It also reports what else would be lost with a node.
 package spread
 
 import (
@@ -25,14 +25,14 @@ import (
 
 const dnsName = "coredns"
 
-// dnsLabels are the selector of kubeadm's CoreDNS. That of another installer has more.
+// dnsLabels returns the selector of kubeadm's CoreDNS. Other installers add labels.
 func dnsLabels() map[string]string { return map[string]string{"k8s-app": "kube-dns"} }
 
-// copies are the pods of a Deployment whose copies should not share a node, and the nodes that they can run on.
+// copies holds the pods of a Deployment that should not share a node, and the nodes that they can run on.
 type copies struct {
-	// ours is false if there is no such Deployment, or if it is another installer's.
+	// ours is false if the Deployment does not exist or belongs to another installer.
 	ours bool
-	// replicas is how many pods are wanted, pods are those that are there and are not being deleted, by name.
+	// replicas is the wanted number of pods; pods holds the existing ones that are not being deleted, by name.
 	replicas int32
 	pods     []corev1.Pod
 	nodes    []corev1.Node
@@ -43,7 +43,7 @@ func readDNS(ctx context.Context, k client.Reader) (copies, error) {
 	return read(ctx, k, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: dnsName}, dnsLabels())
 }
 
-// read returns the copies of a Deployment that is ours if its selector is these labels, and nothing else manages it.
+// read returns the copies of a Deployment. It is ours if its selector is exactly these labels, and nothing else manages it.
 func read(ctx context.Context, k client.Reader, key client.ObjectKey, selector map[string]string) (copies, error) {
 	var d appsv1.Deployment
 	err := k.Get(ctx, key, &d)
@@ -73,7 +73,7 @@ func read(ctx context.Context, k client.Reader, key client.ObjectKey, selector m
 	return out, nil
 }
 
-// node is the one that all pods run on, "" if they do not.
+// node returns the node that all pods run on, "" if they do not share one.
 func (d copies) node() string {
 	name := ""
 	for _, p := range d.pods {
@@ -85,17 +85,17 @@ func (d copies) node() string {
 	return name
 }
 
-// others are the control-plane nodes besides that one to which a pod may move, once they are Ready.
+// others returns the control-plane nodes other than that one to which a pod may move once they are Ready.
 func (d copies) others() []corev1.Node {
 	return slices.DeleteFunc(slices.Clone(d.nodes), func(n corev1.Node) bool { return n.Name == d.node() || !takesPods(n) })
 }
 
-// takesPods reports whether a node takes pods, or will once it is Ready.
+// takesPods reports whether a node accepts pods, or will once it is Ready.
 func takesPods(n corev1.Node) bool {
 	return n.DeletionTimestamp == nil && !n.Spec.Unschedulable && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		keeps := t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
 		passes := t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeNetworkUnavailable
-		return keeps && !passes && t.Key != v1alpha1.LabelControlPlane // which CoreDNS and the operator tolerate
+		return keeps && !passes && t.Key != v1alpha1.LabelControlPlane // tolerated by CoreDNS and the operator
 	})
 }
 
@@ -107,13 +107,13 @@ func (d copies) done() bool {
 	switch {
 	case !d.ours || d.replicas < 2:
 		return true
-	case d.node() == "" && len(d.pods) > 0: // a pod that was not scheduled yet may still come to the node of the others
+	case d.node() == "" && len(d.pods) > 0: // a pod that is not scheduled yet may still join the others on their node
 		return !slices.ContainsFunc(d.pods, func(p corev1.Pod) bool { return p.Spec.NodeName == "" })
 	}
 	return len(d.pods) > 0 && len(d.others()) == 0
 }
 
-// unready is why not all pods answer, "" if they do.
+// unready returns why not all pods answer, "" if they do.
 func (d copies) unready() string {
 	for _, p := range d.pods {
 		if !kube.PodReady(&p) {
@@ -126,7 +126,7 @@ func (d copies) unready() string {
 	return ""
 }
 
-// next is the pod to move now, or why none is: one may go only while the others answer.
+// next returns the pod to move now, or why no pod can move: one may be evicted only while the others answer.
 func (d copies) next() (pod *corev1.Pod, why string) {
 	if why := d.unready(); why != "" {
 		return nil, why

@@ -23,7 +23,7 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// Once is what ends with one node in a cluster of several control-plane nodes, one line each, with the command that changes it.
+// Once returns what would be lost with one node in a cluster of several control-plane nodes, one line each, with the command that changes it.
 func Once(ctx context.Context, k client.Client) ([]string, error) {
 	nodes, err := kubernetes.ControlPlanes(ctx, k)
 	if err != nil || len(nodes) < 2 {
@@ -49,13 +49,13 @@ func Once(ctx context.Context, k client.Client) ([]string, error) {
 			return nil, err
 		}
 		for _, l := range append(line, profile(&clouds[i])...) {
-			out = append(out, strings.TrimSpace(l)) // flags that say nothing leave a space
+			out = append(out, strings.TrimSpace(l)) // empty flags leave a trailing space
 		}
 	}
 	return out, nil
 }
 
-// once says that all pods of CoreDNS run on one node.
+// once returns a line if all pods of CoreDNS run on one node.
 func (d copies) once() []string {
 	switch {
 	case !d.onOneNode():
@@ -66,14 +66,14 @@ func (d copies) once() []string {
 	return []string{"CoreDNS runs on one node, " + d.node() + ": kubectl -n kube-system delete pod " + d.pods[0].Name}
 }
 
-// database says that the embedded database of a cloud does not survive the loss of a node.
+// database returns a line if a cloud's embedded database does not survive the loss of a node.
 func database(ctx context.Context, k client.Reader, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
 	if !dbpair.Embedded(cloud.Spec.MySQL.Host) {
 		return nil, nil
 	}
 	s, err := cluster.EmbeddedDatabase(ctx, k, cloud.Namespace)
 	switch {
-	case len(finding.Of(err)) > 0: // there is none: ocadm why says so
+	case len(finding.Of(err)) > 0: // without one: ocadm why reports it
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -88,7 +88,7 @@ func database(ctx context.Context, k client.Reader, cloud *v1alpha1.OnecloudClus
 	return nil, nil
 }
 
-// profile says that the services of a cloud run once. It is pure.
+// profile returns a line if the services of a cloud run only once. It is pure.
 func profile(cloud *v1alpha1.OnecloudCluster) []string {
 	of := strings.TrimSpace(flag("--name ", cloud.Name, cluster.DefaultName) + flag(" -n ", cloud.Namespace, cluster.DefaultNamespace))
 	if p := cloud.Spec.Profile; p != "ha" {
@@ -100,7 +100,7 @@ func profile(cloud *v1alpha1.OnecloudCluster) []string {
 	return nil
 }
 
-// flag of a command, if the value is not the default.
+// flag returns a flag of a command, or "" if the value is the default.
 func flag(name, value, byDefault string) string {
 	if value == byDefault {
 		return ""
@@ -108,7 +108,7 @@ func flag(name, value, byDefault string) string {
 	return name + value
 }
 
-// Runs is what of a cluster and its clouds runs on a node and nowhere else, for people.
+// Runs describes what of a cluster and its clouds runs only on the given node.
 func Runs(ctx context.Context, k client.Reader, node string) ([]string, error) {
 	d, err := readDNS(ctx, k)
 	if err != nil {
@@ -139,7 +139,7 @@ func Runs(ctx context.Context, k client.Reader, node string) ([]string, error) {
 			out = append(out, server(s, cloud.Name, node)...)
 		}
 		var pods corev1.PodList
-		ours := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy} // its instance may be that of an earlier operator
+		ours := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy} // its instance label may be that of an earlier operator
 		if err := k.List(ctx, &pods, client.InNamespace(cloud.Namespace), ours); err != nil {
 			return nil, fmt.Errorf("listing the pods of cloud %s: %w", cloud.Name, err)
 		}
@@ -150,7 +150,7 @@ func Runs(ctx context.Context, k client.Reader, node string) ([]string, error) {
 	return out, nil
 }
 
-// server says which of the database servers of a cloud is on a node, if its loss would be felt.
+// server describes the database server of a cloud on a node, if its loss would be noticed.
 func server(s cluster.DatabaseStatus, cloud, node string) []string {
 	for _, m := range s.Servers {
 		switch {
@@ -164,7 +164,7 @@ func server(s cluster.DatabaseStatus, cloud, node string) []string {
 	return nil
 }
 
-// only are the components all of whose ready pods are on a node. Those of DaemonSets belong to their nodes. It is pure.
+// only returns the components whose ready pods all run on a node. Pods of DaemonSets do not count, because they belong to their nodes. It is pure.
 func only(pods []corev1.Pod, node string) []string {
 	here, elsewhere := map[string]bool{}, map[string]bool{}
 	for _, p := range pods {

@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// operators is how many copies of the operator a cluster of several control-plane nodes has. One holds the lease and works, the other waits for it.
+// operators is the number of replicas of the operator in a cluster with several control-plane nodes. One holds the lease and works, the other waits for it.
 const operators = 2
 
 func operatorKey() client.ObjectKey {
@@ -29,7 +29,7 @@ func readOperator(ctx context.Context, k client.Reader) (copies, error) {
 	return read(ctx, k, operatorKey(), map[string]string{"app": cluster.OperatorName})
 }
 
-// Operator adds a copy of the operator when a second control-plane node joins. It fails no join.
+// Operator adds a replica of the operator when a second control-plane node joins. It never fails a join.
 func Operator(after ...string) host.Phase {
 	return host.Phase{
 		Name: "spread-operator", Short: "Run a second copy of the operator if several control-plane nodes are ready", After: after, Timeout: patience + time.Minute,
@@ -42,10 +42,10 @@ func Operator(after ...string) host.Phase {
 	}
 }
 
-// scaled reports whether the number of operators is not the phase's to change: it did, a user did, or there is none.
+// scaled reports whether the phase must leave the number of operators alone: it or a user has changed it, or there is no operator.
 func (d copies) scaled() bool { return !d.ours || d.replicas != 1 }
 
-// addOperator adds a copy once two control-plane nodes can run one: before that, both would share a node.
+// addOperator adds a replica once two control-plane nodes can run one: before, both would share a node.
 func addOperator(ctx context.Context, k client.Client, every time.Duration, r workflow.Reporter) error {
 	return until(ctx, "a second node for the operator", every, r, func(ctx context.Context) (bool, string, error) {
 		o, err := readOperator(ctx, k)
@@ -70,7 +70,7 @@ func addOperator(ctx context.Context, k client.Client, every time.Duration, r wo
 	})
 }
 
-// operatorOnce says that the operator ends with one node.
+// operatorOnce returns a line if the operator would be lost with one node.
 func (d copies) operatorOnce() []string {
 	on := "kubectl -n " + cluster.DefaultNamespace
 	switch {

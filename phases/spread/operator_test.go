@@ -25,7 +25,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// operator is the Deployment of the operator with a ready pod on each of these nodes.
+// operator returns the Deployment of the operator with a ready pod on each of these nodes.
 func operator(replicas int32, nodes ...string) []client.Object {
 	labels := map[string]string{"app": cluster.OperatorName}
 	out := []client.Object{&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.DefaultNamespace, Name: cluster.OperatorName},
@@ -38,7 +38,7 @@ func operator(replicas int32, nodes ...string) []client.Object {
 	return out
 }
 
-// The operator gets one more copy when there is a node for it, once, and what a user chose stays.
+// The operator gets one more replica, once, if there is a node for it, and a user's choice stays.
 func TestAddOperator(t *testing.T) {
 	cordoned := node("n2", true, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
 	for name, c := range map[string]struct {
@@ -75,7 +75,7 @@ func TestAddOperator(t *testing.T) {
 	}
 }
 
-// No refusal fails a join; its end does. A second run does nothing.
+// Refusals do not fail a join; its cancellation does. A second run does nothing.
 func TestOperatorPhase(t *testing.T) {
 	cfg := config.Default()
 	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})

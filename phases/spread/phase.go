@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// PhaseName is that of the phase.
+	// PhaseName is the name of the phase.
 	PhaseName = "spread-dns"
-	// patience is how long the phase waits for a node to be Ready, and for the pod on it. The join has succeeded without it.
+	// patience is how long the phase waits for a node, and the pod on it, to be Ready. The join has already succeeded.
 	patience = 2 * time.Minute
 	interval = time.Second
 )
 
-// DNS moves a pod of CoreDNS to another control-plane node if all of them share one. kubeadm's rule to keep them apart is a wish, which is granted only when a
-// pod is scheduled: init, which has one node, leaves them there for ever. One pod is evicted, not all restarted: the others answer meanwhile, and the new
-// one comes while they are on their node, so that the rule keeps it away. A restarted rollout may place both on the second of two nodes.
+// DNS moves a pod of CoreDNS to another control-plane node if all of them share one. kubeadm's anti-affinity is only a preference, which counts when
+// a pod is scheduled: init, with its one node, leaves them there permanently. DNS evicts one pod instead of restarting all: the others keep
+// answering, and the new pod avoids their node. A rollout might place both on the second of two nodes.
 func DNS(after ...string) host.Phase {
 	return host.Phase{
 		Name: PhaseName, Short: "Move a pod of cluster DNS to another control-plane node if all share one", After: after, Timeout: patience + time.Minute,
@@ -42,7 +42,7 @@ func DNS(after ...string) host.Phase {
 	}
 }
 
-// check makes a check that a failure to read does not fail: the phase runs then, and says why.
+// check returns a check that does not fail if reading fails: the phase then runs, and reports why.
 func check(read func(context.Context, client.Reader) (copies, error), done func(copies) bool) func(context.Context, *host.Host) (bool, error) {
 	return func(ctx context.Context, h *host.Host) (bool, error) {
 		k, err := h.Kube(ctx)
@@ -54,7 +54,7 @@ func check(read func(context.Context, client.Reader) (copies, error), done func(
 	}
 }
 
-// run makes a phase that fails no join: what it could not do is left, and reported.
+// run returns a phase's function that never fails a join: it reports what it could not do.
 func run(do func(ctx context.Context, k client.Client, every time.Duration, r workflow.Reporter) error, left string) func(context.Context, *host.Host, workflow.Reporter) error {
 	return func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 		k, err := h.Kube(ctx)
@@ -73,7 +73,7 @@ func run(do func(ctx context.Context, k client.Client, every time.Duration, r wo
 	}
 }
 
-// until repeats step until it is done or the API server forbids it. A step that is done may have failed: another try would not help.
+// until repeats step until it is done or the API server forbids it. A step may be done with an error if a retry would not help.
 func until(ctx context.Context, what string, every time.Duration, r workflow.Reporter, step func(context.Context) (bool, string, error)) error {
 	var last error
 	err := wait.Until(ctx, what, every, func(ctx context.Context) (bool, string, error) {
@@ -100,7 +100,7 @@ type mover struct {
 	moved bool
 }
 
-// step does what is next, and reports whether it was the last, or what it waits for.
+// step takes the next step. It reports whether that was the last, or what it waits for.
 func (m *mover) step(ctx context.Context) (bool, string, error) {
 	d, err := readDNS(ctx, m.k)
 	switch {
@@ -124,7 +124,7 @@ func (m *mover) step(ctx context.Context) (bool, string, error) {
 	}
 	err = kube.EvictPod(ctx, m.k, pod)
 	switch {
-	case apierrors.IsTooManyRequests(err): // a budget, which may allow it soon
+	case apierrors.IsTooManyRequests(err): // a disruption budget, which may soon allow it
 		return false, err.Error(), nil
 	case apierrors.IsNotFound(err):
 		return false, "pod " + pod.Name + " is gone", nil

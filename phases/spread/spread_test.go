@@ -50,7 +50,7 @@ func node(name string, is bool, taints ...corev1.Taint) *corev1.Node {
 	return n
 }
 
-// api is an API server. place gives the successor of an evicted pod a node, an error of refuse keeps it from being evicted.
+// api is an API server. place is the node for the successor of an evicted pod; a refuse error prevents the eviction.
 type api struct {
 	place  string
 	refuse error
@@ -162,7 +162,7 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// No refusal fails a join; its end does. A second run does nothing.
+// Refusals do not fail a join; its cancellation does. A second run does nothing.
 func TestPhase(t *testing.T) {
 	cfg := config.Default()
 	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})

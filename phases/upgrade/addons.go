@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/phases/node"
 )
 
-// AddonSteps bring the addons of the cluster to this release, one after the other. A failed one is put back by itself; those before it stay.
+// AddonSteps upgrade the cluster's addons to this release, one by one. A failed one is rolled back; those before it stay upgraded.
 func AddonSteps(all []addons.Installed) []Step {
 	steps := []Step{
 		on(node.Images(node.ImageGroup{Name: "addons", Short: "Import or pull the images of the addons", Need: func(*host.Host) ([]string, error) {
@@ -35,8 +35,8 @@ func AddonSteps(all []addons.Installed) []Step {
 	return steps
 }
 
-// MayUpgradeAddons returns what prevents it: an upgrade of this machine that has not ended, and nodes that are not Ready. On those, pods of the new version would
-// not start, and the addon would be put back.
+// MayUpgradeAddons returns what prevents an upgrade of the addons: an unfinished upgrade of this machine, and nodes that are not Ready. Pods of the
+// new version would not start there, and the addon would be rolled back.
 func MayUpgradeAddons(ctx context.Context, h *host.Host, c client.Client) (finding.List, error) {
 	before, err := Unfinished(h)
 	if err != nil {

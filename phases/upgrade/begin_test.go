@@ -28,7 +28,7 @@ func code(err error) string {
 	return ""
 }
 
-// place writes a static pod whose image has a version, into the directory of the kubelet or below that of the upgrade.
+// place writes a static pod with an image version into the directory of the kubelet or of the upgrade.
 func place(t *testing.T, h *host.Host, dir, name, version string) {
 	t.Helper()
 	file := h.Files.Path(filepath.Join(dir, name+".yaml"))
@@ -44,7 +44,7 @@ const (
 	staged = kubernetes.UpgradeDir + "/manifests"
 )
 
-// A record survives, goes on with its own version or a newer one, and refuses an older one.
+// A record survives, continues with its own version or a newer one, and refuses an older one.
 func TestBegin(t *testing.T) {
 	h := machine(t)
 	if r, err := Unfinished(h); r != nil || err != nil {
@@ -70,7 +70,7 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// One that was killed before it replaced anything is not in the way of another version. One that has replaced a static pod is in the way of an older one.
+// An upgrade that was killed before it replaced anything does not block another version. One that has replaced a static pod blocks older versions.
 func TestBeginAnother(t *testing.T) {
 	h := machine(t)
 	k := fake.NewClientBuilder().WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1"},
@@ -95,12 +95,12 @@ func TestBeginAnother(t *testing.T) {
 	}
 }
 
-// The cluster has moved on while an upgrade had not ended. What was kept stays, the manifests of the earlier version go, and a failure leads back to it.
+// The cluster has moved on while an upgrade was unfinished. The kept files stay, the manifests of the earlier version are removed, and a failure returns to it.
 func TestMoveOn(t *testing.T) {
 	const newer = "v1.36.4"
 	for name, c := range map[string]struct {
 		was  Record
-		back bool // to the earlier version
+		back bool // returns to the earlier version
 	}{
 		"committed":     {Record{From: old, To: target, Committed: true, Cordoned: true}, true},
 		"not committed": {Record{From: old, To: target}, false},
@@ -135,7 +135,7 @@ func TestMoveOn(t *testing.T) {
 		if h.Files.Exists(staged) || h.Files.Exists(before) == c.back {
 			t.Errorf("%s: staged manifests %t, previous ones %t", name, h.Files.Exists(staged), h.Files.Exists(before))
 		}
-		place(t, h, live, "etcd", old) // those before came back
+		place(t, h, live, "etcd", old) // the previous ones were restored
 		if c.back {
 			place(t, h, live, "etcd", target)
 		}
@@ -153,7 +153,7 @@ func TestMoveOn(t *testing.T) {
 	}
 }
 
-// An upgrade that has not ended is no way to an older version than the cluster has by now.
+// An unfinished upgrade does not allow a version older than the cluster's.
 func TestBeginBack(t *testing.T) {
 	h := machine(t)
 	if err := (Record{From: old, To: target, Committed: true}).save(h); err != nil {
@@ -164,7 +164,7 @@ func TestBeginBack(t *testing.T) {
 	}
 }
 
-// A kubelet of a package is asked where it is, is not kept, and is not replaced.
+// A packaged kubelet is found at its own path, is not kept, and is not replaced.
 func TestPackagedKubelet(t *testing.T) {
 	const packaged = "/usr/bin/kubelet"
 	h := machine(t)
@@ -198,7 +198,7 @@ func TestThisOcadm(t *testing.T) {
 	}
 }
 
-// What an earlier upgrade left that was cut off at its end is not taken for what this one keeps.
+// Files left by an upgrade that was interrupted at its end do not count as those that this one keeps.
 func TestBeginAfterLeftovers(t *testing.T) {
 	h := machine(t)
 	place(t, h, before, "etcd", "v1.34.1")

@@ -16,23 +16,23 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// Target is what the cluster is to run, and where it comes from.
+// Target is the version that the cluster should run, and its source.
 type Target struct {
 	Version string `json:"version"`
 	// Source is "bundle", "depot" or "internet"; Name describes it in a sentence.
 	Source string `json:"source"`
 	Name   string `json:"name"`
-	// Versions are those of the other things in a bundle, by name.
+	// Versions holds the versions of the other components in a bundle, by name.
 	Versions map[string]string `json:"versions,omitempty"`
 }
 
-// Work is what is left to do on a node.
+// Work is the work left on a node.
 type Work struct {
 	Node string `json:"node"`
-	// Command is to be run on it.
+	// Command is the command to run on the node.
 	Command string   `json:"command"`
 	Does    []string `json:"does"`
-	// Interrupts is what users notice.
+	// Interrupts describes what users notice.
 	Interrupts string `json:"interrupts"`
 }
 
@@ -51,14 +51,14 @@ func (n Node) podsAt(version string) bool {
 	return true
 }
 
-// proxyBehind reports whether kube-proxy has another version. It follows with CoreDNS, whose versions are others.
+// proxyBehind reports whether kube-proxy has another version. CoreDNS, which has its own versions, is upgraded together with it.
 func proxyBehind(addons []Addon, version string) bool {
 	return slices.ContainsFunc(addons, func(a Addon) bool { return a.Name == proxyName && a.Version != version })
 }
 
-// Left is the work that is left, in the order in which it is done.
+// Left returns the remaining work, in order.
 func Left(i Inventory, t Target) (out []Work) {
-	planes, last := 0, 0 // last is the last control-plane node that has work; without any, the first one does what is left of the addons
+	planes, last := 0, 0 // last is the last control-plane node with work; if no node has any, the first one finishes the addons
 	for n, is := range i.Nodes {
 		if is.ControlPlane {
 			planes++
@@ -107,26 +107,26 @@ func podsLeft(n Node, version string) (lines []string) {
 	return lines
 }
 
-// Facts are what only the machine knows that the command runs on.
+// Facts are known only on the machine that the command runs on.
 type Facts struct {
-	// CutOff is set in the middle of an exchange that was cut off here. Etcd is then without the member of this machine.
+	// CutOff is set if an exchange of static pods was interrupted here. Etcd then lacks this machine's member.
 	CutOff bool
 	Etcd   []etcd.Observed
-	// EtcdProblem is why it cannot be asked.
+	// EtcdProblem is why etcd cannot be queried.
 	EtcdProblem string
-	// Snapshot is when the newest snapshot of etcd was taken; the zero time if there is none.
+	// Snapshot is the time of the newest etcd snapshot; zero if there is none.
 	Snapshot     time.Time
 	Certificates error
-	// Free and Needed are bytes on the disk of /var/lib.
+	// Free and Needed are in bytes, on the disk of /var/lib.
 	Free, Needed int64
-	// ForeignKubelet is the path of a kubelet that another installer brought, "" if it is ocadm's.
+	// ForeignKubelet is the path of a kubelet that ocadm did not install, "" if it did.
 	ForeignKubelet string
 }
 
-// staleSnapshot is how old a snapshot may be before the plan says so. apply takes one anyway.
+// staleSnapshot is the age of a snapshot from which the plan warns. apply takes one anyway.
 const staleSnapshot = 3 * time.Hour
 
-// Judge returns everything that stands against an upgrade, or is worth saying before it.
+// Judge returns everything that prevents an upgrade, or should be known before it.
 func Judge(i Inventory, t Target, f Facts, now time.Time) finding.List {
 	var out finding.List
 	var kubelets []string
@@ -159,7 +159,7 @@ func Judge(i Inventory, t Target, f Facts, now time.Time) finding.List {
 	return append(out, judgeAPIs(i, t)...)
 }
 
-// goesBack is a finding if a version is older than the one that the cluster runs. An upgrade that has not ended is no reason to go there.
+// goesBack returns a finding if a version is older than the one that the cluster runs. This holds for unfinished upgrades as well.
 func goesBack(from, to string) error {
 	if semver.Compare(to, from) >= 0 {
 		return nil
@@ -176,7 +176,7 @@ func skewRemedy(from string) string {
 	return fmt.Sprintf("use the ocadm and a bundle of Kubernetes v1.%d, or of a newer v1.%d", minor+1, minor)
 }
 
-// ForeignKubelet is the finding of a kubelet that a package manager keeps.
+// ForeignKubelet returns the finding for a kubelet that a package manager maintains.
 func ForeignKubelet(file string) finding.Finding {
 	return finding.New("OCA-4513", "The kubelet of this machine is not ocadm's", file+" was there before ocadm, and its unit starts it",
 		"upgrade it with the package manager that brought it, to the new version; then run the same command again").With(file)
@@ -210,7 +210,7 @@ func judgeEtcd(f Facts, now time.Time) (out finding.List) {
 	}
 	for _, m := range f.Etcd {
 		switch {
-		case m.Learner: // also one that does not answer: it may never have started
+		case m.Learner: // even if it does not answer: it may never have started
 			out = append(out, finding.New("OCA-4137", "The join of another control-plane node was not completed", m.Node()+" is a learner of etcd",
 				"complete the join of that machine: run its join command again there; or undo it: ocadm reset; if it is lost, here: ocadm node remove "+m.Node()))
 		case !m.Answers:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package upgrade brings the nodes of a cluster to another version of Kubernetes, one node at a time: the first control-plane node, then the others, then
-// the workers. It plans (what there is, what would be done, what stands against it) and does the part of the machine that it runs on.
+// Package upgrade upgrades the nodes of a cluster to another version of Kubernetes, one node at a time: the first control-plane node, then the
+// others, then the workers. It plans (present state, steps, obstacles) and upgrades the machine that it runs on.
 package upgrade
 
 import (
@@ -24,33 +24,33 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// Inventory is what a cluster runs.
+// Inventory describes what a cluster runs.
 type Inventory struct {
-	// Version is the one that kubeadm's configuration names: it changes with the first control-plane node.
+	// Version is the version in kubeadm's configuration: it changes with the first control-plane node.
 	Version string  `json:"version"`
 	Nodes   []Node  `json:"nodes"`
 	Addons  []Addon `json:"addons"`
-	// Deprecated are the requests to API versions that a later Kubernetes does not serve.
+	// Deprecated lists requests to API versions that a later Kubernetes no longer serves.
 	Deprecated []Deprecated `json:"deprecatedAPIs,omitempty"`
 }
 
-// Node is what a node runs.
+// Node describes what a node runs.
 type Node struct {
 	Name         string `json:"name"`
 	ControlPlane bool   `json:"controlPlane"`
 	Ready        bool   `json:"ready"`
-	// Here is the machine that the command runs on.
+	// Here is set for the machine that the command runs on.
 	Here    bool   `json:"here,omitempty"`
 	Kubelet string `json:"kubelet"`
-	// Runtime is such as "containerd://2.4.2".
+	// Runtime is, for example, "containerd://2.4.2".
 	Runtime string `json:"runtime"`
-	// StaticPods are the versions of the images of the control plane, by name.
+	// StaticPods holds the image versions of the control plane, by name.
 	StaticPods map[string]string `json:"staticPods,omitempty"`
 	// Pods counts the running pods that a drain would move.
 	Pods int `json:"pods"`
 }
 
-// Role is for people.
+// Role returns the node's role for people.
 func (n Node) Role() string {
 	if n.ControlPlane {
 		return "control plane"
@@ -58,26 +58,26 @@ func (n Node) Role() string {
 	return "worker"
 }
 
-// Addon is what runs on the cluster beside its nodes.
+// Addon is a component that runs beside the nodes.
 type Addon struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Image   string `json:"image"`
 }
 
-// Deprecated is an API version that a client has used since the API server started.
+// Deprecated is a deprecated API version that a client has used since the API server started.
 type Deprecated struct {
-	// API is GROUP/VERSION RESOURCE; Removed is the minor version of Kubernetes that does not serve it any more: "1.37".
+	// API is GROUP/VERSION RESOURCE; Removed is the minor version of Kubernetes that no longer serves it: "1.37".
 	API     string `json:"api"`
 	Removed string `json:"removedIn"`
 }
 
 const proxyName = "kube-proxy"
 
-// pod networks, by the names of their DaemonSets.
+// networks lists pod networks, by the names of their DaemonSets.
 var networks = []string{"kube-flannel-ds", "calico-node", "cilium", "kube-ovn-cni", "kube-router"}
 
-// Look reads what the cluster runs, with the permissions of an administrator.
+// Look reads what the cluster runs. It needs the permissions of an administrator.
 func Look(ctx context.Context, k client.Client, server *rest.Config, here string) (Inventory, error) {
 	var out Inventory
 	var err error
@@ -166,7 +166,7 @@ func addonsOf(ctx context.Context, k client.Client) (out []Addon, _ error) {
 // deprecatedMetric is set by the API server for each API version that was used and that a later release does not serve.
 const deprecatedMetric = "apiserver_requested_deprecated_apis{"
 
-// deprecated asks the API server that answers what deprecated APIs were used there. It is cheap, and worth no failure.
+// deprecated asks one API server which deprecated APIs were used there. The request is cheap, and errors are ignored.
 func deprecated(ctx context.Context, server *rest.Config) []Deprecated {
 	d, err := discovery.NewDiscoveryClientForConfig(server)
 	if err != nil {

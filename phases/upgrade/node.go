@@ -28,13 +28,13 @@ import (
 )
 
 const (
-	// kubeletFile is where ocadm installs the kubelet.
+	// kubeletFile is the path where ocadm installs the kubelet.
 	kubeletFile   = "/usr/local/bin/kubelet"
 	kubeletConfig = "/var/lib/kubelet/config.yaml"
 	keptKubelet   = kubernetes.UpgradeDir + "/kubelet"
 	keptConfig    = kubernetes.UpgradeDir + "/kubelet-config.yaml"
 
-	// snapshotDir is apart from the hourly snapshots, which push each other out within a day. The last two stay.
+	// snapshotDir is separate from the hourly snapshots, which replace each other within a day. The last two are kept.
 	snapshotDir = etcd.Dir + "/before-upgrade"
 
 	drainTimeout    = 30 * time.Minute
@@ -96,7 +96,7 @@ func uncordonStep() Step {
 		Skip: workflow.SkipIf("the node was not drained", func(u *Upgrade) bool { return !u.Record.Cordoned && !u.Drain }),
 		Plan: workflow.Says[*Upgrade](),
 		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
-			if !u.Record.Cordoned { // another client had cordoned it
+			if !u.Record.Cordoned { // another client cordoned it
 				return nil
 			}
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: u.Host.Config.Node.Name}}
@@ -126,7 +126,7 @@ func runtimeStep() Step {
 	})
 }
 
-// keepKubelet copies the kubelet and its settings, so that they can be put back. One that a package manager replaces is left to it.
+// keepKubelet copies the kubelet and its settings for a rollback. It skips a kubelet that a package manager replaces.
 func keepKubelet(h *host.Host) error {
 	if !ownKubelet(h) {
 		return nil
@@ -156,7 +156,7 @@ func kubeletStep() Step {
 	}
 }
 
-// kubeletIs returns why the node does not report a version and Ready, "" if it does.
+// kubeletIs returns why the node is not Ready with the given version, "" if it is.
 func kubeletIs(ctx context.Context, u *Upgrade, version string) string {
 	var n corev1.Node
 	if err := u.K.Get(ctx, client.ObjectKey{Name: u.Host.Config.Node.Name}, &n); err != nil {
@@ -171,7 +171,7 @@ func kubeletIs(ctx context.Context, u *Upgrade, version string) string {
 	return ""
 }
 
-// restartKubelet restarts the kubelet with the new program and settings. One that does not make the node Ready is replaced by the previous one.
+// restartKubelet restarts the kubelet with the new program and settings. If the node does not become Ready, it restores the previous kubelet.
 func restartKubelet(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
 	h := u.Host
 	version, err := host.AskVersion(ctx, h.Exec, kubeletPath(h))
@@ -187,7 +187,7 @@ func restartKubelet(ctx context.Context, u *Upgrade, r workflow.Reporter) error 
 	if err := kubernetes.WriteUpgradeConfig(h, u.Record.To); err != nil {
 		return err
 	}
-	if u.ControlPlane { // kubeadm's phase for it cannot be run alone
+	if u.ControlPlane { // kubeadm's phase for this cannot run alone
 		if err := kubernetes.WriteKubeletEndpoint(h, kubernetes.LocalEndpoint(h)); err != nil {
 			return err
 		}
@@ -244,7 +244,7 @@ func putKubeletBack(ctx context.Context, u *Upgrade, r workflow.Reporter) error 
 	return awaitKubelet(ctx, u, u.Record.From, r)
 }
 
-// depotStep lets the depot have what this node was upgraded from, so that the other nodes, and those that join, get it there.
+// depotStep adds the software that this node was upgraded with to the depot, for the other nodes and for joins.
 func depotStep() Step {
 	return Step{
 		Name: "depot", Short: "Store the new software for the other nodes", Timeout: time.Hour,
@@ -263,7 +263,7 @@ func depotStep() Step {
 	}.Todo(func(ctx context.Context, u *Upgrade) ([]string, error) { return depot.Lacking(ctx, u.Host) })
 }
 
-// addonsStep brings CoreDNS and kube-proxy to the version, once the whole control plane has it: kube-proxy must not be newer than an API server.
+// addonsStep upgrades CoreDNS and kube-proxy once the whole control plane has the version: kube-proxy must not be newer than an API server.
 func addonsStep() Step {
 	return Step{
 		Name: "addons", Short: "Upgrade CoreDNS and kube-proxy once all control-plane nodes are upgraded", Timeout: 2 * addonsPatience,
@@ -300,7 +300,7 @@ func addonsStep() Step {
 	}
 }
 
-// planesBehind are the control-plane nodes whose API server has another version. The record of this node's follows its restart a moment later.
+// planesBehind returns the control-plane nodes whose API server has another version. The record of this node's API server follows its restart a moment later.
 func planesBehind(ctx context.Context, u *Upgrade) (behind []string, _ error) {
 	limited, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -324,11 +324,11 @@ func planesBehind(ctx context.Context, u *Upgrade) (behind []string, _ error) {
 	return behind, err
 }
 
-// proxyIs returns why kube-proxy is not at the version everywhere.
+// proxyIs returns why kube-proxy does not have the version everywhere.
 func proxyIs(ctx context.Context, u *Upgrade) string {
 	var d appsv1.DaemonSet
 	if err := u.K.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: proxyName}, &d); err != nil {
-		if client.IgnoreNotFound(err) == nil { // another one serves Services
+		if client.IgnoreNotFound(err) == nil { // another program serves Services
 			return ""
 		}
 		return err.Error()
@@ -343,7 +343,7 @@ func proxyIs(ctx context.Context, u *Upgrade) string {
 	return ""
 }
 
-// awaitAddons waits for kube-proxy. A node that is down keeps it from being everywhere, and is no reason to fail.
+// awaitAddons waits for kube-proxy. A node that is down delays its rollout, but must not fail the upgrade.
 func awaitAddons(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
 	limited, cancel := context.WithTimeout(ctx, addonsPatience)
 	defer cancel()

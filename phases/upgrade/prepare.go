@@ -26,19 +26,19 @@ import (
 )
 
 const (
-	// soon is how long a certificate must still be valid.
+	// soon is the minimum remaining validity of a certificate.
 	soon = 30 * 24 * time.Hour
-	// reserve is what stays free on the disk of /var/lib, and what an upgrade from elsewhere than a bundle needs.
+	// reserve is the space to keep free on the disk of /var/lib, and the space that an upgrade without a bundle needs.
 	reserve = 2 << 30
 )
 
-// NotControlPlane is the finding of a machine on which only "upgrade node" makes sense.
+// NotControlPlane returns the finding for a machine that supports only "upgrade node".
 func NotControlPlane() error {
 	return finding.New("OCA-4512", "This machine is not a control-plane node", "it has no static pods of Kubernetes",
 		"run the command on a control-plane node; on a worker, after them: ocadm upgrade node")
 }
 
-// GatherFacts reads what only this machine knows. It changes nothing.
+// GatherFacts collects what only this machine knows. It changes nothing.
 func GatherFacts(ctx context.Context, h *host.Host, t Target) (Facts, error) {
 	f := Facts{CutOff: cutOff(h)}
 	var err error
@@ -65,7 +65,7 @@ func GatherFacts(ctx context.Context, h *host.Host, t Target) (Facts, error) {
 	return f, err
 }
 
-// needed is about how many bytes an upgrade takes: images packed and unpacked, programs, and the bundle once more in the depot.
+// needed estimates the bytes that an upgrade takes: images packed and unpacked, programs, and the bundle once more in the depot.
 func needed(ctx context.Context, h *host.Host) (int64, error) {
 	if h.Bundle == nil {
 		return reserve, nil
@@ -91,7 +91,7 @@ func needed(ctx context.Context, h *host.Host) (int64, error) {
 	return n, nil
 }
 
-// foreignKubelet is the path of a kubelet that ocadm did not install and that has another version, "" if there is none.
+// foreignKubelet returns the path of a kubelet that ocadm did not install and that has another version, or "".
 func foreignKubelet(h *host.Host, version string) string {
 	if p, ok := h.Facts.Programs["kubelet"]; !ok || p.Version == version || ownKubelet(h) {
 		return ""
@@ -99,7 +99,7 @@ func foreignKubelet(h *host.Host, version string) string {
 	return kubeletPath(h)
 }
 
-// kubeletPath is the kubelet that this machine runs.
+// kubeletPath returns the path of the kubelet that this machine runs.
 func kubeletPath(h *host.Host) string {
 	if p, ok := h.Facts.Programs["kubelet"]; ok {
 		return p.Path
@@ -113,8 +113,8 @@ func ownKubelet(h *host.Host) bool {
 	return !ok || kubeletPath(h) == kubeletFile && h.Ledger.Has(host.KindFile, kubeletFile)
 }
 
-// Begin decides what this machine does for a version: a new upgrade, or the one that it has begun. One that has not ended goes on to a newer version, as the
-// cluster does, and not to an older one, unless it has changed nothing. None goes to an older version than the cluster has.
+// Begin decides what this machine does for a version: start an upgrade, or continue one. An unfinished upgrade may continue to a newer version, as
+// the cluster does, but not to an older one, unless it has changed nothing. A version older than the cluster's is always refused.
 func Begin(ctx context.Context, u *Upgrade, cluster, version string) error {
 	if err := goesBack(cluster, version); err != nil {
 		return err
@@ -163,8 +163,8 @@ func (u *Upgrade) Done(ctx context.Context) bool {
 	return !slices.ContainsFunc(kubernetes.StaticPods()[1:], func(name string) bool { return own[name] != u.Record.To }) && !u.addonsLeft(ctx)
 }
 
-// addonsLeft reports whether CoreDNS and kube-proxy are still to follow the control plane: its last node with the former version may have been replaced. What is
-// not known is not left.
+// addonsLeft reports whether CoreDNS and kube-proxy have yet to follow the control plane: its last node with the former version may have been
+// replaced. If that is unknown, it returns false.
 func (u *Upgrade) addonsLeft(ctx context.Context) bool {
 	list, err := addonsOf(ctx, u.K)
 	if err != nil || !proxyBehind(list, u.Record.To) {
@@ -174,7 +174,7 @@ func (u *Upgrade) addonsLeft(ctx context.Context) bool {
 	return err == nil && len(behind) == 0
 }
 
-// MayFollow returns a finding if it is not this node's turn yet: the first control-plane node comes before the others, and all of them before the workers.
+// MayFollow returns a finding if it is not this node's turn yet: the first control-plane node comes first, then the others, then the workers.
 func MayFollow(ctx context.Context, u *Upgrade) error {
 	if f := foreignKubelet(u.Host, u.Record.To); f != "" {
 		return ForeignKubelet(f)
@@ -200,7 +200,7 @@ func MayFollow(ctx context.Context, u *Upgrade) error {
 		"on those control-plane nodes: ocadm upgrade node; then run the same command again").With(behind...)
 }
 
-// ThisOcadm is a finding if this program does not know a version of Kubernetes.
+// ThisOcadm returns a finding if this program does not support a version of Kubernetes.
 func ThisOcadm(version string) error {
 	if why := kubernetes.Skew(version, version, nil); why != "" {
 		return finding.New("OCA-4501", "This ocadm cannot upgrade a node to Kubernetes "+version, why,

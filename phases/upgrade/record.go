@@ -12,27 +12,26 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// Record is an unfinished upgrade of this machine: what cannot be read from the machine or the cluster.
+// Record is the stored state of an unfinished upgrade of this machine, as far as neither the machine nor the cluster shows it.
 type Record struct {
 	From  string    `json:"from"`
 	To    string    `json:"to"`
 	Begun time.Time `json:"begun"`
-	// Earlier is the version to which this node's control plane had been brought by an upgrade that never ended. One that fails goes back to there.
+	// Earlier is the version that an unfinished upgrade gave to this node's control plane. A failed upgrade returns to it.
 	Earlier string `json:"earlier,omitempty"`
-	// First is set on the control-plane node that changes the cluster's configuration, too.
+	// First is set on the control-plane node that also changes the cluster's configuration.
 	First bool `json:"first,omitempty"`
-	// Snapshot is the file with etcd as it was before.
+	// Snapshot is the file with the etcd snapshot from before.
 	Snapshot string `json:"snapshot,omitempty"`
-	// Committed is set when the whole control plane of this node is new and well, and on a worker before its software is replaced: from then on nothing is put
-	// back.
+	// Committed is set when this node's whole control plane is new and healthy, and on a worker before its software is replaced. From then on there is no rollback.
 	Committed bool `json:"committed,omitempty"`
-	// Cordoned is set when new pods were kept from the node by this command, which lets them in again.
+	// Cordoned is set if this command cordoned the node, and so must uncordon it.
 	Cordoned bool `json:"cordoned,omitempty"`
 }
 
 const recordFile = kubernetes.UpgradeDir + "/record.json"
 
-// Unfinished is the upgrade that was begun on this machine and has not ended, nil if there is none.
+// Unfinished returns the unfinished upgrade of this machine, nil if there is none.
 func Unfinished(h *host.Host) (*Record, error) {
 	var r Record
 	there, err := h.Files.ReadJSON(recordFile, &r)
@@ -45,7 +44,7 @@ func Unfinished(h *host.Host) (*Record, error) {
 	return &r, nil
 }
 
-// save writes the record so that a loss of power leaves the old one or the new one.
+// save writes the record atomically: a power failure leaves either the old or the new one.
 func (r Record) save(h *host.Host) error {
 	if err := os.MkdirAll(h.Files.Path(kubernetes.UpgradeDir), 0o700); err != nil {
 		return fmt.Errorf("writing the record of an upgrade: %w", err)
@@ -53,25 +52,25 @@ func (r Record) save(h *host.Host) error {
 	return h.Files.ReplaceJSON(recordFile, r)
 }
 
-// nothingDone reports whether the upgrade was cut off before it replaced anything.
+// nothingDone reports whether the upgrade was interrupted before it replaced anything.
 func (r Record) nothingDone(h *host.Host) bool {
 	return !r.Committed && r.Earlier == "" && !exchanged(h)
 }
 
-// exchanged reports whether a static pod of this machine has another manifest than before the upgrade.
+// exchanged reports whether a static pod's manifest on this machine differs from that before the upgrade.
 func exchanged(h *host.Host) bool {
 	return slices.ContainsFunc(kubernetes.StaticPods(), func(name string) bool { return !kubernetes.IsBack(h, name) })
 }
 
-// cutOff reports whether an exchange of this machine's static pods was cut off. What is not well then is for the run to go on with, or to put back: neither this
-// node nor its member of etcd stands against that.
+// cutOff reports whether an exchange of this machine's static pods was interrupted. The run then continues or rolls back what is unhealthy, so
+// neither this node nor its etcd member counts as an obstacle.
 func cutOff(h *host.Host) bool {
 	r, err := Unfinished(h)
 	return err == nil && r != nil && !r.Committed && exchanged(h)
 }
 
-// supersede makes the record of an unfinished upgrade one to a newer version. The kubelet that was kept, and who has cordoned the node, stay as they are. If
-// the control plane has the earlier version, that is what an upgrade that fails goes back to, and a snapshot from before it is of no use.
+// supersede changes the record of an unfinished upgrade to a newer version. The kept kubelet and the cordon mark stay. If the control plane has the
+// earlier version, a failed upgrade returns to it, and a snapshot from before it is useless.
 func (r Record) supersede(to string) Record {
 	if r.Committed {
 		r.Earlier, r.Snapshot = r.To, ""
@@ -80,7 +79,7 @@ func (r Record) supersede(to string) Record {
 	return r
 }
 
-// clear removes the manifests of this upgrade before one to another version. Those of before an exchange that has not ended stay: they are what works.
+// clear removes the manifests of this upgrade before one to another version. Those from before an unfinished exchange stay, because they work.
 func (r Record) clear(h *host.Host) error {
 	if r.Committed {
 		return kubernetes.ForgetManifests(h)
@@ -88,7 +87,7 @@ func (r Record) clear(h *host.Host) error {
 	return kubernetes.ForgetStaged(h)
 }
 
-// takeBack notes that this upgrade was taken back: of an earlier one that has not ended, its record is left.
+// takeBack records that this upgrade was undone. The record of an earlier unfinished one remains.
 func (r Record) takeBack(h *host.Host) error {
 	if r.Earlier == "" {
 		return forget(h)
@@ -100,7 +99,7 @@ func (r Record) takeBack(h *host.Host) error {
 	return r.save(h)
 }
 
-// forget removes what an upgrade kept.
+// forget removes the files that an upgrade kept.
 func forget(h *host.Host) error {
 	if err := os.RemoveAll(h.Files.Path(kubernetes.UpgradeDir)); err != nil {
 		return fmt.Errorf("removing what the upgrade kept: %w", err)

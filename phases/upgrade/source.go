@@ -26,11 +26,11 @@ const (
 	SourceInternet = "internet"
 )
 
-// depotPatience is how long a node waits until its depot has what the first node was given: depots follow each other within half a minute.
+// depotPatience is how long a node waits until its depot has what the first node installed: depots synchronize within half a minute.
 const depotPatience = 3 * time.Minute
 
-// NewTarget is what the cluster would run: the version of the bundle of h, else wanted, which is downloaded, else the newest in the depot of this
-// machine. Then h installs from that.
+// NewTarget returns the version that the cluster would run: that of h's bundle, else wanted, which is downloaded, else the newest in this machine's
+// depot. h then installs from that source.
 func NewTarget(ctx context.Context, h *host.Host, cluster, wanted string) (Target, error) {
 	switch {
 	case h.Bundle != nil:
@@ -55,7 +55,7 @@ func NewTarget(ctx context.Context, h *host.Host, cluster, wanted string) (Targe
 	return t, nil
 }
 
-// depotVersions connects to the depot of this machine, if it has one, and returns which versions of Kubernetes it has.
+// depotVersions connects to this machine's depot, if any, and returns its versions of Kubernetes.
 func depotVersions(ctx context.Context, h *host.Host) ([]string, error) {
 	if !depotphase.Has(h) {
 		return nil, nil
@@ -77,8 +77,8 @@ func versionsIn(d *depot.Remote) (out []string) {
 	return out
 }
 
-// Follow connects h to the depot that has a version, which may be a moment behind that of the first node. Without a depot, the version is downloaded. A bundle that
-// h has wins.
+// Follow connects h to the depot that has a version; it may lag a moment behind that of the first node. Without a depot, the version is downloaded. A
+// bundle of h takes precedence.
 func Follow(ctx context.Context, h *host.Host, version string, report func(why string)) (Target, error) {
 	if h.Bundle != nil {
 		t := Target{Version: version, Source: SourceBundle, Name: "the bundle " + h.Bundle.Name(), Versions: h.Bundle.Contents().Info.Versions}

@@ -26,7 +26,7 @@ import (
 
 const (
 	turnLease = "ocadm-upgrade"
-	// A single API server is away for a minute while it is replaced, in which the lease cannot be renewed.
+	// A single API server is down for a minute while it is replaced, and the lease cannot be renewed then.
 	turnDuration = 4 * time.Minute
 	turnRenewal  = 200 * time.Second
 	turnRetry    = 3 * time.Second
@@ -34,8 +34,8 @@ const (
 	turnPatience = 30 * time.Minute
 )
 
-// take waits until no other control-plane node is upgraded, and all are well. Nodes that come later wait until release. A command that was killed
-// leaves the lease, which another node takes over when it has not been renewed for turnDuration.
+// take waits until no other control-plane node is being upgraded and all are healthy. Other nodes then wait until release. A killed command leaves
+// the lease behind; another node takes it over once it has not been renewed for turnDuration.
 func (u *Upgrade) take(ctx context.Context, r workflow.Reporter) error {
 	if u.release != nil {
 		return nil
@@ -71,7 +71,7 @@ func (u *Upgrade) take(ctx context.Context, r workflow.Reporter) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		e.Run(klog.NewContext(background, klog.Logger{})) // what goes wrong is an error of a step, not a line of the library's log
+		e.Run(klog.NewContext(background, klog.Logger{})) // errors are reported by steps, not by the library's log
 	}()
 	u.release = func() {
 		stop()
@@ -109,7 +109,7 @@ func awaitTurn(ctx context.Context, own string, taken <-chan struct{}, holder <-
 	}
 }
 
-// othersWell waits until all other control-plane nodes are Ready and all members of etcd answer: two API servers are never away at once.
+// othersWell waits until all other control-plane nodes are Ready and all etcd members answer: two API servers must never be down together.
 func (u *Upgrade) othersWell(ctx context.Context, r workflow.Reporter) error {
 	err := wait.Until(ctx, "the other control-plane nodes", turnRetry, func(ctx context.Context) (bool, string, error) {
 		nodes, err := kubernetes.ControlPlanes(ctx, u.K)
@@ -141,7 +141,7 @@ func (u *Upgrade) othersWell(ctx context.Context, r workflow.Reporter) error {
 	return finding.Errorf("OCA-4502", "Other control-plane nodes are not healthy", "ocadm ha status; then run the same command again", "%w", err)
 }
 
-// members are those of etcd. After an exchange that was cut off here, they are the others, asked without the one of this machine.
+// members returns the members of etcd. After an interrupted exchange it returns the others, without asking this machine's member.
 func members(ctx context.Context, h *host.Host) ([]etcd.Observed, error) {
 	if !cutOff(h) {
 		return kubernetes.ObserveOwnEtcd(ctx, h)
@@ -166,7 +166,7 @@ func without(all []etcd.Observed, own string) []etcd.Observed {
 	return slices.DeleteFunc(all, func(m etcd.Observed) bool { return m.Name == own })
 }
 
-// Close lets other nodes take their turn.
+// Close gives other nodes their turn.
 func (u *Upgrade) Close() {
 	if u.release != nil {
 		u.release()

@@ -17,18 +17,18 @@ import (
 	"yunion.io/x/ocadm/phases/node"
 )
 
-// Upgrade is what the steps of one machine share.
+// Upgrade is the state shared by the steps on one machine.
 type Upgrade struct {
 	Host *host.Host
-	// K has the permissions of an administrator on a control-plane node, of the kubelet on a worker.
+	// K has administrator permissions on a control-plane node, and the kubelet's on a worker.
 	K      client.WithWatch
 	Record Record
-	// Target is where the software comes from.
+	// Target is the source of the software.
 	Target       Target
 	ControlPlane bool
-	// Alone is set where no other control-plane node is there.
+	// Alone is set if there is no other control-plane node.
 	Alone bool
-	// Drain moves the pods of the node away first.
+	// Drain first moves the pods away from the node.
 	Drain bool
 
 	release func()
@@ -37,12 +37,12 @@ type Upgrade struct {
 // Step is a step of an upgrade.
 type Step = workflow.Phase[*Upgrade]
 
-// on makes a step of a phase of the installer. It is not undone: what it would remove, the node runs with.
+// on converts a phase of the installer to a step. The step is not undone: the node runs with what that would remove.
 func on(p host.Phase) Step {
 	return inOrder(workflow.Over(p, func(u *Upgrade) *host.Host { return u.Host }))
 }
 
-// steps without children follow each other.
+// inOrder makes steps without children follow each other.
 func inOrder(s Step) Step {
 	s.After = nil
 	for i := range s.Phases {
@@ -53,7 +53,7 @@ func inOrder(s Step) Step {
 
 var worker = workflow.SkipIf("this machine is a worker", func(u *Upgrade) bool { return !u.ControlPlane })
 
-// committed is why the steps before the point of no return are over.
+// committed returns why the steps before the point of no return are skipped.
 func committed(u *Upgrade) string {
 	if why := worker(u); why != "" {
 		return why
@@ -66,8 +66,8 @@ func committed(u *Upgrade) string {
 
 var begun = workflow.SkipIf("it was begun before", func(u *Upgrade) bool { return u.Record.Committed })
 
-// OnFailure is what becomes of the steps before one of ControlPlaneSteps that fails. A run that goes on after they have ended once takes nothing back: what
-// the record knows, and the kubelet that is kept, are needed until the end.
+// OnFailure returns what happens to the completed steps if one of ControlPlaneSteps fails. A run that resumes after they have all completed does not
+// undo them: the record and the kept kubelet are needed until the end.
 func (u *Upgrade) OnFailure() workflow.OnFailure {
 	if u.Record.Committed {
 		return workflow.Keep
@@ -77,7 +77,7 @@ func (u *Upgrade) OnFailure() workflow.OnFailure {
 
 var notFirst = workflow.SkipIf("only the first control-plane node does that", func(u *Upgrade) bool { return !u.Record.First })
 
-// ControlPlaneSteps replace the static pods of this node, one by one. If one of them does not come up, all go back. A worker begins with those that it has, too.
+// ControlPlaneSteps replace the static pods of this node, one by one. If one does not start, all are rolled back. A worker starts with the steps that apply to it.
 func ControlPlaneSteps() []Step {
 	steps := []Step{
 		{Name: "turn", Short: "Wait until no other control-plane node is being upgraded and all are healthy", Timeout: turnPatience, Skip: worker,
@@ -99,7 +99,7 @@ func ControlPlaneSteps() []Step {
 	return append(steps, elsewhereStep().Unless(committed), pods, commitStep().Unless(begun))
 }
 
-// controlPlaneImages are those of kubeadm's list and of the new manifests, in which patches may name others.
+// controlPlaneImages returns the images in kubeadm's list and in the new manifests, where patches may name others.
 func controlPlaneImages(h *host.Host) ([]string, error) {
 	if !kubernetes.IsControlPlane(h) {
 		return nil, nil
@@ -117,7 +117,7 @@ func controlPlaneImages(h *host.Host) ([]string, error) {
 	return all, err
 }
 
-// NodeSteps bring the rest of this node, and on the first one the cluster's configuration, to the version. Nothing is put back but a kubelet that does not start.
+// NodeSteps upgrade the rest of this node and, on the first node, the cluster's configuration. Only a kubelet that does not start is rolled back.
 func NodeSteps() []Step {
 	return []Step{
 		configurationStep().Unless(notFirst),
@@ -142,7 +142,7 @@ func beginStep() Step {
 				return err
 			}
 			switch {
-			case before == nil: // what an upgrade left that was cut off while it removed what it had kept is of other versions
+			case before == nil: // files of an upgrade that was interrupted during its cleanup have other versions
 				err = forget(u.Host)
 			case before.To != u.Record.To:
 				err = before.clear(u.Host)
@@ -158,7 +158,7 @@ func beginStep() Step {
 		Undo: func(_ context.Context, u *Upgrade, _ workflow.Reporter) error {
 			for _, name := range kubernetes.StaticPods() {
 				if !kubernetes.IsBack(u.Host, name) {
-					return nil // what was kept is still needed
+					return nil // the kept files are still needed
 				}
 			}
 			return u.Record.takeBack(u.Host)
@@ -176,7 +176,7 @@ func stageStep() Step {
 	}
 }
 
-// elsewhereStep keeps the node Ready while its own API server is away. The step "kubelet" lets it ask that one again.
+// elsewhereStep keeps the node Ready while its own API server is down. The step "kubelet" switches back to it.
 func elsewhereStep() Step {
 	return Step{
 		Name: "kubelet-elsewhere", Short: "Let the kubelet ask the other API servers meanwhile", Timeout: 5 * time.Minute,
@@ -197,7 +197,7 @@ func elsewhereStep() Step {
 	}
 }
 
-// staged are the static pods that have a new manifest of this upgrade. Before its begin, those that are there are of another one.
+// staged returns the static pods with a new manifest of this upgrade. Before it begins, existing ones belong to another upgrade.
 func (u *Upgrade) staged() []string {
 	if before, err := Unfinished(u.Host); err != nil || before == nil || before.To != u.Record.To {
 		return nil
@@ -228,7 +228,7 @@ func podStep(name string) Step {
 			return []string{fmt.Sprintf("replace %s %s with %s", name, kubernetes.StaticVersions(u.Host)[name], u.Record.To)}, nil
 		},
 		Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
-			if !slices.Contains(kubernetes.StagedPods(u.Host), name) { // an etcd elsewhere
+			if !slices.Contains(kubernetes.StagedPods(u.Host), name) { // external etcd
 				return nil
 			}
 			return kubernetes.Exchange(ctx, u.Host, r, name, u.Record.To)
@@ -250,7 +250,7 @@ func commitStep() Step {
 	}
 }
 
-// configurationStep stores the version in the cluster. kubeadm does; other nodes and joins read it.
+// configurationStep stores the version in the cluster through kubeadm. Other nodes and joins read it.
 func configurationStep() Step {
 	run := func(phase ...string) func(context.Context, *Upgrade, workflow.Reporter) error {
 		return func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
@@ -271,7 +271,7 @@ func configurationStep() Step {
 				Plan: func(_ context.Context, u *Upgrade) ([]string, error) {
 					return []string{"store " + u.Record.To + " in ConfigMap kube-system/kubeadm-config"}, nil
 				},
-				// The kubelets' first: the version in kubeadm's shows that both are done.
+				// The kubelet's comes first: the version in kubeadm's configuration shows that both are done.
 				Run: func(ctx context.Context, u *Upgrade, r workflow.Reporter) error {
 					if err := run("upload-config", "kubelet")(ctx, u, r); err != nil {
 						return err
@@ -301,7 +301,7 @@ func finishStep() Step {
 	}
 }
 
-// Recover puts the previous static pods back when the API server does not answer in the middle of an exchange, so that nothing can go on.
+// Recover restores the previous static pods if the API server is down in the middle of an exchange, so that nothing can continue.
 func Recover(ctx context.Context, h *host.Host, r workflow.Reporter) error {
 	if err := kubernetes.PutAllBack(ctx, h, r, kubernetes.StaticPods()...); err != nil {
 		return err

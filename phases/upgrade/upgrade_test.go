@@ -164,7 +164,7 @@ func machine(t *testing.T) *host.Host {
 	return h
 }
 
-// The kubelet is kept as it is, executable, and what was kept before is not replaced by the new one.
+// The kubelet is kept unchanged and executable, and the new one does not replace a kept one.
 func TestKeepKubelet(t *testing.T) {
 	h := machine(t)
 	put := func(name, text string) {
@@ -191,8 +191,7 @@ func TestKeepKubelet(t *testing.T) {
 	}
 }
 
-// A worker that fails after its node was drained keeps its record and the previous kubelet through a run that fails before it gets so far again. One that
-// fails at first leaves nothing.
+// A worker that fails after the drain keeps its record and the previous kubelet, even if the next run fails earlier. One that fails at the start leaves nothing.
 func TestWorkerGoesOn(t *testing.T) {
 	h := machine(t)
 	if err := errors.Join(os.MkdirAll(filepath.Dir(h.Files.Path(kubeletFile)), 0o755), os.WriteFile(h.Files.Path(kubeletFile), []byte("old"), 0o755)); err != nil {
@@ -217,7 +216,7 @@ func TestWorkerGoesOn(t *testing.T) {
 	if err := run(u, nil); err != nil {
 		t.Fatal(err)
 	}
-	u.Record.Cordoned = true // the step drain; then the software is replaced, and containerd does not come back
+	u.Record.Cordoned = true // the drain step; then the software is replaced, and containerd does not restart
 	if err := errors.Join(u.Record.save(h), os.WriteFile(h.Files.Path(kubeletFile), []byte("new"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +249,7 @@ func TestForeignKubelet(t *testing.T) {
 	}
 }
 
-// Where a disruption budget blocks the drain, the upgrade goes on without it: this machine is not to be turned off.
+// If a disruption budget blocks the drain, the upgrade continues without it: this machine will not be turned off.
 func TestDrainBlocked(t *testing.T) {
 	h := machine(t)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "web"}, Spec: corev1.PodSpec{NodeName: "node1"}}
@@ -291,7 +290,7 @@ func TestSnapshotStays(t *testing.T) {
 	}
 }
 
-// A control-plane node on which nothing is left of its own has the addons left, if the last one with the former version was replaced.
+// A control-plane node with no work of its own must still upgrade the addons if the last node with the former version was replaced.
 func TestDoneAddons(t *testing.T) {
 	server := func(node, version string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "kube-apiserver-" + node, Labels: map[string]string{"component": "kube-apiserver"}},
@@ -324,7 +323,7 @@ func TestDoneAddons(t *testing.T) {
 	}
 }
 
-// After an exchange that was cut off, etcd is asked through the cluster, not at the member of this machine: that one may be what has to go back.
+// After an interrupted exchange, etcd is queried through the cluster, not at this machine's member, which may need a rollback.
 func TestMembersAfterCutOff(t *testing.T) {
 	asked := errors.New("the cluster was asked")
 	for name, c := range map[string]struct {

@@ -20,15 +20,15 @@ import (
 
 const (
 	podName = "ocadm-vip"
-	// ManifestFile is keepalived's static pod. Package owned removes it.
+	// ManifestFile is the manifest of keepalived's static pod. Package owned removes it.
 	ManifestFile = nodepod.StaticDir + "/" + podName + ".yaml"
-	// addressFlag is the flag of the agent with the address of the node.
+	// addressFlag is the agent's flag for the node's address.
 	addressFlag = "--address"
-	// memory is what each of the containers gets at least.
+	// memory is the memory request of each container.
 	memory = "24Mi"
 )
 
-// Images are those that a node needs for the virtual address of a configuration, if it has one.
+// Images returns the images that a node needs for the virtual address, if the configuration has one.
 func Images(c *config.Config) ([]string, error) {
 	if c.Cluster.VirtualAddress == "" {
 		return nil, nil
@@ -37,7 +37,7 @@ func Images(c *config.Config) ([]string, error) {
 	return []string{image}, err
 }
 
-// Image is that of keepalived.
+// Image returns the image of keepalived.
 func Image(c *config.Config) (string, error) {
 	table, err := images.Load()
 	if err != nil {
@@ -54,7 +54,7 @@ func manifest(h *host.Host) (host.FileSet, error) {
 	return nodepod.Manifest(pod(h.Config, image))
 }
 
-// selfIn is the address of the node in a manifest.
+// selfIn returns the address of the node in a manifest.
 func selfIn(text string) string {
 	var p corev1.Pod
 	if yaml.Unmarshal([]byte(text), &p) != nil {
@@ -68,8 +68,8 @@ func selfIn(text string) string {
 	return ""
 }
 
-// pod is the static pod: keepalived, and beside it the agent, which checks the API server and writes keepalived's configuration. They share
-// processes, so that the agent can signal keepalived.
+// pod returns the static pod: keepalived, and the agent, which checks the API server and writes keepalived's configuration. They share a process
+// namespace, so that the agent can signal keepalived.
 func pod(c *config.Config, image string) *corev1.Pod {
 	run := corev1.VolumeMount{Name: "run", MountPath: vip.RunDir}
 	settings := corev1.VolumeMount{Name: "settings", MountPath: vip.Dir}
@@ -81,7 +81,7 @@ func pod(c *config.Config, image string) *corev1.Pod {
 	keepalived.VolumeMounts = []corev1.VolumeMount{run, readOnly}
 	agent := nodepod.Container("agent", c.OperatorImage(), memory, "", "ha", "agent", addressFlag, c.Node.AdvertiseAddress, "--port", strconv.Itoa(c.Node.BindPort),
 		"--node", c.Node.Name, "--kubeconfig", kube.AdminKubeconfig)
-	// The directory, because a file that is replaced would stay the old one in the container.
+	// The directory is mounted, because a single file would keep its old content in the container after it is replaced.
 	agent.VolumeMounts = []corev1.VolumeMount{run, settings, {Name: "kubernetes", MountPath: "/etc/kubernetes", ReadOnly: true}}
 	keepalived.SecurityContext.ReadOnlyRootFilesystem, agent.SecurityContext.ReadOnlyRootFilesystem = nil, nil
 	p := nodepod.Static(podName, keepalived, agent)

@@ -15,10 +15,10 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// holders asks the network; a variable for tests, which have none.
+// holders asks the network. It is a variable for tests, which have no network.
 var holders = vip.Holders
 
-// Own is what this control-plane node knows of the virtual address without the cluster; found is false if it has no keepalived.
+// Own returns what this control-plane node knows about the virtual address without the cluster; found is false if it has no keepalived.
 func Own(h *host.Host) (s vip.Settings, self string, found bool) {
 	s, err := kept(h)
 	self, _, ok := kubernetes.OwnEndpoint(h)
@@ -28,7 +28,7 @@ func Own(h *host.Host) (s vip.Settings, self string, found bool) {
 	return s, self, err == nil && s.Address != ""
 }
 
-// See looks who has the virtual address. self is the address of this control-plane node. The MAC addresses of the others say which of them answers.
+// See finds the holder of the virtual address. self is the address of this control-plane node. The MAC addresses of the others show which of them answers.
 func See(ctx context.Context, h *host.Host, s vip.Settings, self string) why.VirtualAddress {
 	out := why.VirtualAddress{Address: s.Address}
 	iface := ""
@@ -62,7 +62,7 @@ func See(ctx context.Context, h *host.Host, s vip.Settings, self string) why.Vir
 	return out
 }
 
-// SeeHolders adds who has the virtual address, which the answer of one API server does not say, and what is wrong with that.
+// SeeHolders adds the holders of the virtual address, which an API server's answer does not show, and related problems.
 func (s *Status) SeeHolders(ctx context.Context, h *host.Host) {
 	if own, self, found := Own(h); found && s.Address != "" {
 		own.Address = s.Address

@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// The MAC address that answers for the virtual address is that of the node which answers for its own address with it.
+// The node that holds the virtual address is the one whose own address has the same MAC address.
 func TestSee(t *testing.T) {
 	h, _ := machine(t)
 	s := vip.Settings{Address: "10.0.0.100", RouterID: 77, Password: "canary88"}.With("10.0.0.1").With("10.0.0.2").With("10.0.0.3")
@@ -52,7 +52,7 @@ func TestSee(t *testing.T) {
 	}
 }
 
-// What "ha status" says of the holders.
+// The holders in "ha status".
 func TestSees(t *testing.T) {
 	for name, c := range map[string]struct {
 		see     why.VirtualAddress

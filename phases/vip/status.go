@@ -25,21 +25,21 @@ import (
 
 const dialTimeout = 2 * time.Second
 
-// Status is the control plane as "ha status" shows it.
+// Status is the state of the control plane in "ha status".
 type Status struct {
 	Endpoint string `json:"endpoint"`
-	// Address is the virtual address, "" without one. Holder is the node whose API server answers there, "" if none does.
+	// Address is the virtual address, or "". Holder is the node whose API server answers there, "" if none does.
 	Address string `json:"virtualAddress,omitempty"`
 	Holder  string `json:"holder,omitempty"`
-	// Nodes are the control-plane nodes by name.
+	// Nodes lists the control-plane nodes by name.
 	Nodes []NodeStatus `json:"nodes"`
-	// Tolerates is how many more members of etcd may be lost before nothing works.
+	// Tolerates is the number of further etcd members that may be lost before nothing works.
 	Tolerates int `json:"tolerates"`
-	// Problems are what makes the control plane less available than it could be.
+	// Problems lists what makes the control plane less available than it could be.
 	Problems []string `json:"problems,omitempty"`
 }
 
-// NodeStatus is one control-plane node.
+// NodeStatus is the state of one control-plane node.
 type NodeStatus struct {
 	Name    string `json:"name"`
 	Address string `json:"address"`
@@ -48,11 +48,11 @@ type NodeStatus struct {
 	APIServer bool `json:"apiServer"`
 	// Etcd is "voter", "learner" or "none".
 	Etcd string `json:"etcd"`
-	// Holds reports whether the node has the virtual address. If several have it, each is told.
+	// Holds reports whether the node has the virtual address. It is set for each node that has it.
 	Holds bool `json:"holdsVirtualAddress"`
 }
 
-// Look reads how the control plane is. It works on a control-plane node, whose certificates etcd accepts.
+// Look reads the state of the control plane. It works on a control-plane node, whose certificates etcd accepts.
 func Look(ctx context.Context, h *host.Host, k client.Client) (Status, error) {
 	endpoint, err := kubernetes.Endpoint(ctx, h)
 	if err != nil {
@@ -76,7 +76,7 @@ func Look(ctx context.Context, h *host.Host, k client.Client) (Status, error) {
 	if err != nil {
 		return out, err
 	}
-	_, port, _ := config.SplitEndpoint(endpoint, config.DefaultPort) // the default is right when it has none
+	_, port, _ := config.SplitEndpoint(endpoint, config.DefaultPort) // the default applies if the endpoint has no port
 	if found {
 		out.Address, out.Holder = s.Address, answering(ctx, s.Address, port)
 	}
@@ -111,11 +111,11 @@ func statusOf(ctx context.Context, n corev1.Node, members []etcd.Listed, holder 
 	return out
 }
 
-// answering is the node whose API server answers at an address: its certificate has the name of the node. Nothing is trusted to it.
+// answering returns the node whose API server answers at an address, by the node name in its certificate. The connection is not trusted with anything.
 func answering(ctx context.Context, address string, port int) string {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // only who answers is wanted, as evidence
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // only reads who answers, as evidence
 	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 	if err != nil {
 		return ""
@@ -129,7 +129,7 @@ func answering(ctx context.Context, address string, port int) string {
 	return ""
 }
 
-// nodeIn is the first name of an API server's certificate that is not one of its service: kubeadm puts the name of the node there.
+// nodeIn returns the first name in an API server's certificate that is not one of its service: kubeadm puts the node's name there.
 func nodeIn(names []string) string {
 	for _, n := range names {
 		if n != "kubernetes" && n != "localhost" && !strings.HasPrefix(n, "kubernetes.default") {
@@ -139,7 +139,7 @@ func nodeIn(names []string) string {
 	return ""
 }
 
-// judge says what is wrong.
+// judge fills in Problems.
 func (s *Status) judge(members []etcd.Listed) {
 	problem := func(format string, args ...any) { s.Problems = append(s.Problems, fmt.Sprintf(format, args...)) }
 	voters, up := 0, 0

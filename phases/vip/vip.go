@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vip gives the control plane a virtual address: keepalived in a static pod on every control-plane node. Package internal/vip is what
-// runs in that pod beside keepalived.
+// Package vip gives the control plane a virtual address: keepalived in a static pod on every control-plane node. Package internal/vip runs in that pod beside keepalived.
 package vip
 
 import (
@@ -37,7 +36,7 @@ const (
 
 var notWanted = workflow.SkipIf("no --high-availability-vip", func(h *host.Host) bool { return h.Config.Cluster.VirtualAddress == "" })
 
-// Phase starts keepalived on the first control-plane node, before the API server is there: everything else reaches it at the virtual address.
+// Phase starts keepalived on the first control-plane node, before the API server runs: everything else reaches it at the virtual address.
 func Phase(after ...string) host.Phase {
 	return host.Phase{
 		Name: PhaseName, Short: "Start keepalived for the virtual address of the control plane", After: after, Skip: notWanted,
@@ -73,7 +72,7 @@ func Phase(after ...string) host.Phase {
 	}
 }
 
-// choose makes the settings of a new cluster.
+// choose generates the settings of a new cluster.
 func choose(ctx context.Context, h *host.Host, r workflow.Reporter) (vip.Settings, error) {
 	iface, err := vip.InterfaceOf(h.Config.Node.AdvertiseAddress)
 	if err != nil {
@@ -92,7 +91,7 @@ func choose(ctx context.Context, h *host.Host, r workflow.Reporter) (vip.Setting
 	return vip.Settings{Address: h.Config.Cluster.VirtualAddress, RouterID: id, Password: password}.With(h.Config.Node.AdvertiseAddress), err
 }
 
-// same refuses another address than the one that the cluster was made with.
+// same refuses an address other than the one that the cluster was created with.
 func same(h *host.Host, s vip.Settings) error {
 	if want := h.Config.Cluster.VirtualAddress; want != "" && want != s.Address {
 		return finding.New("OCA-4138", "The cluster has another virtual address", fmt.Sprintf("it is %s, and --high-availability-vip gives %s", s.Address, want),
@@ -101,7 +100,7 @@ func same(h *host.Host, s vip.Settings) error {
 	return nil
 }
 
-// kept reads the copy of the settings on this node; none has no address.
+// kept reads this node's copy of the settings. Without a copy, the settings have no address.
 func kept(h *host.Host) (vip.Settings, error) {
 	text := h.Files.Text(vip.SettingsFile)
 	if text == "" {
@@ -109,7 +108,7 @@ func kept(h *host.Host) (vip.Settings, error) {
 	}
 	var data map[string]string
 	if yaml.Unmarshal([]byte(text), &data) != nil {
-		return vip.Settings{}, errors.New("reading " + vip.SettingsFile + ": it is not YAML") // the cause would quote it
+		return vip.Settings{}, errors.New("reading " + vip.SettingsFile + ": it is not YAML") // the cause would quote the file
 	}
 	raw := map[string][]byte{}
 	for k, v := range data {
@@ -136,18 +135,18 @@ func install(h *host.Host, s vip.Settings, r workflow.Reporter) error {
 	if err != nil {
 		return err
 	}
-	_, err = slices.Concat(files, pod).Write(h, r) // the pod comes last: it needs the others
+	_, err = slices.Concat(files, pod).Write(h, r) // the pod comes last: it needs the other files
 	return err
 }
 
-// StorePhase stores the settings in the cluster, for the nodes that join.
+// StorePhase stores the settings in the cluster, for joining nodes.
 func StorePhase(after ...string) host.Phase {
 	return host.Phase{
 		Name: storeName, Short: "Store the settings of the virtual address in the cluster", After: after, Skip: notWanted, Timeout: time.Minute,
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			k, err := h.Kube(ctx)
 			if err != nil {
-				return false, nil //nolint:nilerr // the phase runs, and says why
+				return false, nil //nolint:nilerr // the phase runs and reports why
 			}
 			_, found, err := Load(ctx, k)
 			return found && err == nil, nil
@@ -171,7 +170,7 @@ func StorePhase(after ...string) host.Phase {
 	}
 }
 
-// Load reads the settings from the cluster; found is false for one without a virtual address.
+// Load reads the settings from the cluster; found is false if it has no virtual address.
 func Load(ctx context.Context, k client.Client) (s vip.Settings, found bool, err error) {
 	var secret corev1.Secret
 	err = k.Get(ctx, client.ObjectKey{Namespace: vip.SecretNamespace, Name: vip.SecretName}, &secret)
@@ -185,7 +184,7 @@ func Load(ctx context.Context, k client.Client) (s vip.Settings, found bool, err
 	return s, err == nil, err
 }
 
-// Change changes the peers in the cluster. The agents of all nodes follow.
+// Change updates the settings in the cluster. The agents of all nodes follow.
 func Change(ctx context.Context, k client.Client, to func(vip.Settings) vip.Settings) (vip.Settings, error) {
 	for {
 		var secret corev1.Secret
@@ -208,19 +207,19 @@ func Change(ctx context.Context, k client.Client, to func(vip.Settings) vip.Sett
 	}
 }
 
-// AddPeer takes a control-plane node into the group again; a cluster without a virtual address has none.
+// AddPeer adds a control-plane node back to the VRRP group. It does nothing in a cluster without a virtual address.
 func AddPeer(ctx context.Context, k client.Client, address string) error {
 	_, err := Change(ctx, k, func(s vip.Settings) vip.Settings { return s.With(address) })
 	return client.IgnoreNotFound(err)
 }
 
-// RemovePeer takes a control-plane node out of the group; a cluster without a virtual address has none.
+// RemovePeer removes a control-plane node from the VRRP group. It does nothing in a cluster without a virtual address.
 func RemovePeer(ctx context.Context, k client.Client, address string) error {
 	_, err := Change(ctx, k, func(s vip.Settings) vip.Settings { return s.Without(address) })
 	return client.IgnoreNotFound(err)
 }
 
-// JoinPhase makes a further control-plane node one that may hold the address. The others learn of it first.
+// JoinPhase lets a further control-plane node hold the address. The other nodes learn about it first.
 func JoinPhase(after ...string) host.Phase {
 	return host.Phase{
 		Name: PhaseName, Short: "Let this node take over the virtual address of the control plane", After: after, Timeout: time.Minute,
@@ -228,7 +227,7 @@ func JoinPhase(after ...string) host.Phase {
 		Check: func(ctx context.Context, h *host.Host) (bool, error) {
 			k, err := h.Kube(ctx)
 			if err != nil {
-				return false, nil //nolint:nilerr // the phase runs, and says why
+				return false, nil //nolint:nilerr // the phase runs and reports why
 			}
 			s, found, err := Load(ctx, k)
 			if err != nil || !found {
@@ -253,12 +252,12 @@ func JoinPhase(after ...string) host.Phase {
 			return install(h, s, r)
 		},
 		Undo: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-			return leave(ctx, h, h.Config.Node.AdvertiseAddress, r) // its other files go with those of the node
+			return leave(ctx, h, h.Config.Node.AdvertiseAddress, r) // its other files are removed with those of the node
 		},
 	}
 }
 
-// leave takes this machine out of the group, and ends its keepalived at once: within seconds, the others no longer listen to it, and one of them takes the address.
+// leave removes this machine from the group and ends its keepalived immediately: within seconds, the others stop listening to it, and one of them claims the address.
 func leave(ctx context.Context, h *host.Host, self string, r workflow.Reporter) error {
 	kubernetes.AskOwn(ctx, h)
 	leaveGroup(ctx, h, self, r)
@@ -274,7 +273,7 @@ func leave(ctx context.Context, h *host.Host, self string, r workflow.Reporter) 
 	return nil
 }
 
-// leaveGroup lets the others go on without this machine also when the cluster does not answer.
+// leaveGroup removes this machine from the peers. It does not fail if the cluster does not answer.
 func leaveGroup(ctx context.Context, h *host.Host, self string, r workflow.Reporter) {
 	ctx, cancel := context.WithTimeout(ctx, 8*time.Second)
 	defer cancel()
@@ -285,7 +284,7 @@ func leaveGroup(ctx context.Context, h *host.Host, self string, r workflow.Repor
 	}
 }
 
-// Dissolve takes back what Phase and StorePhase did.
+// Dissolve undoes Phase and StorePhase.
 func Dissolve(ctx context.Context, h *host.Host, k client.Client, r workflow.Reporter) error {
 	for _, name := range []string{ManifestFile, vip.ConfigFile, vip.SettingsFile} {
 		if err := h.Files.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -300,7 +299,7 @@ func Dissolve(ctx context.Context, h *host.Host, k client.Client, r workflow.Rep
 	return nil
 }
 
-// LeavePhase takes this machine out of the group, before its node leaves the cluster.
+// LeavePhase removes this machine from the group before its node leaves the cluster.
 func LeavePhase() host.Phase {
 	return host.Phase{
 		Name: "leave-virtual-address", Short: "Remove this machine from the group of the virtual address", Timeout: 90 * time.Second,
@@ -309,7 +308,7 @@ func LeavePhase() host.Phase {
 		}),
 		Plan: workflow.Says[*host.Host]("take this machine out of Secret "+vip.SecretName, "remove "+ManifestFile),
 		Run: func(ctx context.Context, h *host.Host, r workflow.Reporter) error {
-			// Only this machine is sure to know its own address as others do.
+			// Only this machine reliably knows its own address as the others do.
 			return leave(ctx, h, strings.TrimSpace(selfIn(h.Files.Text(ManifestFile))), r)
 		},
 	}

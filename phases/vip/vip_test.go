@@ -30,7 +30,7 @@ type reporter struct {
 
 func (r *reporter) Changed(f string, _ ...any) { r.changed = append(r.changed, f) }
 
-// machine has an address of this machine, so that its interface is found.
+// machine returns a host with an address of this machine, so that its interface is found.
 func machine(t *testing.T, objects ...client.Object) (*host.Host, client.WithWatch) {
 	t.Helper()
 	c := config.Default()
@@ -48,8 +48,8 @@ func settings() vip.Settings {
 	return vip.Settings{Address: "10.0.0.100", RouterID: 77, Password: "canary88"}.With("10.0.0.9")
 }
 
-// A node that joins is made known to the others before its keepalived can start, files with the password are private, and the password is in no
-// manifest. Done again it changes nothing; reset takes the node out.
+// The others learn about a joining node before its keepalived can start, files with the password are private, and no manifest contains the password.
+// A second run changes nothing; reset removes the node.
 func TestJoinAndLeave(t *testing.T) {
 	h, k := machine(t, settings().Secret())
 	h.Config.Join.ControlPlane = true
@@ -146,7 +146,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// The API server of a node is asked at its own port.
+// A node's API server is queried at its own port.
 func TestAPIServerPort(t *testing.T) {
 	server := httptest.NewTLSServer(nil)
 	t.Cleanup(server.Close)
