@@ -31,7 +31,7 @@ const (
 )
 
 // Holders are the machines in the network of an interface that answer for addresses, by their MAC addresses, this machine apart. It asks by ARP as one that has no
-// address (RFC 5227, section 2.1.1), so that it sees several holders, and also those beside this machine. What the kernel remembers is no answer.
+// address (RFC 5227, section 2.1.1), so that it sees several holders, and also those beside this machine. Answers sees neither.
 func Holders(ctx context.Context, iface string, addresses ...string) (map[string][]string, error) {
 	link, err := net.InterfaceByName(iface)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -98,4 +99,56 @@ func routerID(packet []byte) (int, bool) {
 		return 0, false
 	}
 	return int(packet[1]), true
+}
+
+// Answers reports whether a machine in the network has the address: the kernel asks for it by ARP when something is sent there. What the kernel remembers
+// of a machine that had the address a moment ago is no answer, so that is deleted first.
+func Answers(ctx context.Context, address string) (mac string, err error) {
+	ip := net.ParseIP(address)
+	conn, err := (&net.Dialer{}).DialContext(ctx, "udp4", net.JoinHostPort(address, "9"))
+	if err != nil {
+		return "", nil // no way there: no answer
+	}
+	defer func() { _ = conn.Close() }() // nothing depends on it
+	list, err := neighbours(ip)
+	if err != nil {
+		return "", err
+	}
+	for _, n := range list {
+		if n.State&unix.NUD_PERMANENT == 0 {
+			_ = netlink.NeighDel(&n) // one that stays counts as an answer
+		}
+	}
+	for range 30 { // the kernel asks three times, a second apart
+		_, _ = conn.Write([]byte{0}) // a refusal is an answer, too: it shows in the table
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+		if list, err = neighbours(ip); err != nil {
+			return "", err
+		}
+		for _, n := range list {
+			return n.HardwareAddr.String(), nil
+		}
+	}
+	return "", nil
+}
+
+// answered are the states in which the kernel has the MAC address of a neighbour.
+const answered = unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PROBE | unix.NUD_PERMANENT
+
+// neighbours are those with an address that have answered.
+func neighbours(ip net.IP) (out []netlink.Neigh, err error) {
+	list, err := netlink.NeighList(0, netlink.FAMILY_V4)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("reading the neighbours: %w", err)
+	}
+	for _, n := range list {
+		if n.IP.Equal(ip) && n.State&answered != 0 {
+			out = append(out, n)
+		}
+	}
+	return out, nil
 }

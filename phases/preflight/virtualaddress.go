@@ -5,7 +5,6 @@ package preflight
 import (
 	"context"
 	"net/netip"
-	"strings"
 
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/vip"
@@ -44,15 +43,11 @@ func (m *machine) free(ctx context.Context, address, again string) []finding.Fin
 	if m.h.Files.Root != "" {
 		return nil // a test's directory has no network
 	}
-	iface, err := vip.InterfaceOf(m.h.Config.Node.IP)
-	if err != nil {
-		return nil
-	}
-	holders, err := vip.Holders(ctx, iface, address)
-	if err != nil || len(holders[address]) == 0 {
+	mac, err := vip.Answers(ctx, address)
+	if err != nil || mac == "" {
 		return nil // no answer
 	}
-	return []finding.Finding{finding.New("OCA-2011", "Another machine has the virtual address "+address, "the machine with the MAC address "+strings.Join(holders[address], ", ")+" answers",
+	return []finding.Finding{finding.New("OCA-2011", "Another machine has the virtual address "+address, "the machine with the MAC address "+mac+" answers",
 		"give an address that no machine has: "+again)}
 }
 
