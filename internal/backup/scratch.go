@@ -58,6 +58,10 @@ func (s *Scratch) drop(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	_, accounts, err := s.admin.Owned(ctx)
+	if err != nil || !slices.Contains(accounts, s.User()) { // an account of that name may be another cloud's
+		return err
+	}
 	return s.admin.DropAccount(ctx, s.User())
 }
 

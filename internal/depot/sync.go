@@ -51,7 +51,7 @@ func (s *Store) Sync(ctx context.Context, c *Client) (changed []string, err erro
 		if i >= 0 && !r.newer(ours[i]) || i < 0 && r.removed() {
 			continue
 		}
-		if one := s.Storing(ctx, func() error { return s.copyRoot(ctx, c, r, func(int64, int64) {}) }); one != nil {
+		if one := s.Storing(ctx, func() error { return s.copyRoot(ctx, c, r, true, func(int64, int64) {}) }); one != nil {
 			if err = errors.Join(err, fmt.Errorf("taking over the root %s: %w", r.Name, one)); !ofOneRoot(one) {
 				return changed, err
 			}
@@ -68,8 +68,9 @@ func ofOneRoot(err error) bool {
 	return len(l) == 1 && slices.Contains([]string{CodeNoBlob, CodeWrongBlob, CodeNoSpace}, l[0].Code)
 }
 
-// copyRoot copies what a root needs from another depot, and stores the root. progress gets the number of bytes stored so far.
-func (s *Store) copyRoot(ctx context.Context, c *Client, r Root, progress func(done, total int64)) error {
+// copyRoot copies what a root needs from another depot, and stores the root. progress gets the number of bytes stored so far. If partly, images of an
+// index whose layers the other depot lacks are left incomplete: they may be for architectures that no node has.
+func (s *Store) copyRoot(ctx context.Context, c *Client, r Root, partly bool, progress func(done, total int64)) error {
 	blobs, err := needs(r, func(d v1.Descriptor, into any) error {
 		if err := s.copyBlob(ctx, c, d.Digest, d.Size); err != nil {
 			return err
@@ -80,9 +81,9 @@ func (s *Store) copyRoot(ctx context.Context, c *Client, r Root, progress func(d
 		return err
 	}
 	var done, total, absent int64
-	for h, n := range blobs {
-		if total += n; !s.has(h) {
-			absent += n
+	for h, b := range blobs {
+		if total += b.size; !s.has(h) {
+			absent += b.size
 		}
 	}
 	if absent > 0 { // a root that was removed needs no room
@@ -90,24 +91,30 @@ func (s *Store) copyRoot(ctx context.Context, c *Client, r Root, progress func(d
 			return err
 		}
 	}
-	for h, n := range blobs {
-		if err := s.copyBlob(ctx, c, h, n); err != nil {
+	for h, b := range blobs {
+		if err := s.copyBlob(ctx, c, h, b.size); err != nil && !(partly && b.inIndex && lacks(err)) {
 			return err
 		}
-		done += n
+		done += b.size
 		progress(done, total)
 	}
 	return s.SetRoot(ctx, r)
 }
 
+// need is a blob to copy. It is inIndex if only images of an index need it.
+type need struct {
+	size    int64
+	inIndex bool
+}
+
 // needs are the blobs of a root that another depot has, with their sizes. read reads a manifest.
-func needs(r Root, read func(d v1.Descriptor, into any) error) (map[v1.Hash]int64, error) {
-	out := map[v1.Hash]int64{}
+func needs(r Root, read func(d v1.Descriptor, into any) error) (map[v1.Hash]need, error) {
+	out := map[v1.Hash]need{}
 	for _, f := range r.Files {
-		out[f.Digest] = f.Size
+		out[f.Digest] = need{size: f.Size}
 	}
 	for _, d := range r.Images {
-		if err := below(d, read, out); err != nil {
+		if err := below(d, false, read, out); err != nil {
 			return nil, err
 		}
 	}
@@ -115,18 +122,17 @@ func needs(r Root, read func(d v1.Descriptor, into any) error) (map[v1.Hash]int6
 }
 
 // below adds a manifest and what it needs, and of an index what the other depot has.
-func below(d v1.Descriptor, read func(d v1.Descriptor, into any) error, out map[v1.Hash]int64) error {
-	if _, known := out[d.Digest]; known {
+func below(d v1.Descriptor, inIndex bool, read func(d v1.Descriptor, into any) error, out map[v1.Hash]need) error {
+	if n, known := out[d.Digest]; known && (inIndex || !n.inIndex) {
 		return nil
 	}
 	var m manifests
 	if err := read(d, &m); err != nil {
 		return err
 	}
-	out[d.Digest] = d.Size
+	out[d.Digest] = need{d.Size, inIndex}
 	for _, child := range m.Manifests {
-		err := below(child, read, out)
-		if l := finding.Of(err); err != nil && (len(l) != 1 || l[0].Code != CodeNoBlob) {
+		if err := below(child, true, read, out); err != nil && !lacks(err) {
 			return err
 		}
 	}
@@ -134,9 +140,16 @@ func below(d v1.Descriptor, read func(d v1.Descriptor, into any) error, out map[
 		return nil
 	}
 	for _, b := range append(m.Layers, m.Config) {
-		out[b.Digest] = b.Size
+		n, known := out[b.Digest]
+		out[b.Digest] = need{b.Size, inIndex && (!known || n.inIndex)}
 	}
 	return nil
+}
+
+// lacks reports whether an error says that the other depot lacks a blob.
+func lacks(err error) bool {
+	l := finding.Of(err)
+	return len(l) == 1 && l[0].Code == CodeNoBlob
 }
 
 func (s *Store) copyBlob(ctx context.Context, c *Client, h v1.Hash, size int64) error {

@@ -31,8 +31,8 @@ func (r *Remote) ID() string {
 // Size is how many bytes the images and files of every architecture have.
 func (r *Remote) Size(ctx context.Context) (size int64, err error) {
 	blobs, err := needs(r.root, func(d v1.Descriptor, into any) error { return r.client.document(ctx, d, into) })
-	for _, n := range blobs {
-		size += n
+	for _, b := range blobs {
+		size += b.size
 	}
 	return size, err
 }
@@ -41,7 +41,7 @@ func (r *Remote) Size(ctx context.Context) (size int64, err error) {
 // interrupted goes on with the blobs that are missing.
 func (s *Store) Take(ctx context.Context, root string, r *Remote, progress func(done, total int64)) error {
 	return s.Storing(ctx, func() error {
-		return s.copyRoot(ctx, r.client, Root{Name: root, Series: r.series(), Images: r.root.Images, Files: r.root.Files}, progress)
+		return s.copyRoot(ctx, r.client, Root{Name: root, Series: r.series(), Images: r.root.Images, Files: r.root.Files}, false, progress)
 	})
 }
 

@@ -12,9 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Replace gives a file, of mode 0600, another content at once: the new one is on the disk before it takes the place of the old one.
+// Replace atomically replaces a file, of mode 0600: the new content is on disk before it takes the place of the old one. The temporary file FILE.new
+// has a fixed name, so that one which a power cut left is overwritten.
 func Replace(file string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(file), ".new-*")
+	f, err := os.OpenFile(file+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -128,7 +129,7 @@ func (c *Client) list(ctx context.Context) ([]member, error) {
 	for _, l := range all {
 		one := member{Listed: l, name: l.Node()}
 		if at := slices.IndexFunc(c.members, func(o Member) bool { return l.At(o.PeerURL) }); at >= 0 {
-			one.name, one.client = c.members[at].Name, c.members[at].ClientURL
+			one.name, one.client = cmp.Or(c.members[at].Name, one.name), c.members[at].ClientURL
 		}
 		out = append(out, one)
 	}

@@ -25,14 +25,16 @@ type performance[S any] struct {
 	state  S
 	rec    *record
 	result func(*v1alpha1.OnecloudOperationStatus)
+	// signed is the time of the last sign, by the monotonic clock: the one in the status follows a clock that is set back.
+	signed time.Time
 }
 
 // sign gives a sign if the last one is old. The next write has it.
 func (x *performance[S]) sign(context.Context) {
 	x.rec.mu.Lock()
 	defer x.rec.mu.Unlock()
-	if last := &x.rec.op.Status.Runner.Renewed; time.Since(last.Time) >= signInterval {
-		*last = metav1.NowMicro()
+	if time.Since(x.signed) >= signInterval {
+		x.signed, x.rec.op.Status.Runner.Renewed = time.Now(), metav1.NowMicro()
 	}
 }
 

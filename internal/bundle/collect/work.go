@@ -72,8 +72,8 @@ func (w *work) has(h v1.Hash) (bool, error) {
 	switch got, err := fetch.Digest(w.blob(h)); {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
-	case err != nil:
-		return false, notWritten(err)
+	case err != nil: // it cannot be read: downloading it again may help
+		return false, errors.Join(err, os.Remove(w.blob(h)))
 	case got != h.Hex:
 		return false, os.Remove(w.blob(h))
 	}
