@@ -18,6 +18,7 @@ import (
 
 	"yunion.io/x/ocadm/api/v1alpha1"
 	"yunion.io/x/ocadm/internal/finding"
+	"yunion.io/x/ocadm/internal/version"
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
@@ -164,22 +165,19 @@ func way(f facts) finding.List {
 	return path(f.cloud.Status.Release.Version, f.update.Version, f.update.AllowDowngrade)
 }
 
-// minors are the minor releases that exist, in their order. An update goes from one to the next.
-var minors = []string{"3.4", "3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "4.0"}
-
 var numbers = regexp.MustCompile(`^v?([0-9]+\.[0-9]+)\.([0-9]+)`)
 
 // The findings that refuse a version.
 const codeSkipped, codeBack = "OCA-7060", "OCA-7061"
 
-// releaseOf is the place of a version among the minor releases, and its patch. known is false for what is no version of a release, such as the tag of a
-// build of your own.
-func releaseOf(version string) (minor, patch int, known bool) {
-	n := numbers.FindStringSubmatch(version)
+// releaseOf returns the place of a version among the minor releases, and its patch. An update goes from one minor release to the next. known is false
+// for anything but the version of a release, such as the tag of a custom build.
+func releaseOf(tag string) (minor, patch int, known bool) {
+	n := numbers.FindStringSubmatch(tag)
 	if n == nil {
 		return 0, 0, false
 	}
-	minor = slices.Index(minors, n[1])
+	minor = slices.Index(version.CloudReleases(), "v"+n[1])
 	patch, _ = strconv.Atoi(n[2])
 	return minor, patch, minor >= 0
 }
@@ -193,7 +191,7 @@ func path(from, to string, allowDowngrade bool) finding.List {
 		return nil
 	case is > was+1:
 		return finding.List{finding.New(codeSkipped, "The update skips a release", fmt.Sprintf("from %s to %s", from, to),
-			"update to the last release of v"+minors[was+1]+" first")}
+			"update to the last release of "+version.CloudReleases()[was+1]+" first")}
 	case earlier(from, to) && !allowDowngrade:
 		return finding.List{finding.New(codeBack, "The update goes back to an earlier release",
 			fmt.Sprintf("from %s to %s: its services change the databases back, and may lose data", from, to),

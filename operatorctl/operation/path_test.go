@@ -25,6 +25,8 @@ func TestPath(t *testing.T) {
 		{"v3.10.16", "v4.0.2", false, "OCA-7060"},
 		{"v3.4.16", "v3.6.22", false, ""}, // 3.5 was never released
 		{"v3.4.16", "v3.7.10", false, "OCA-7060"},
+		{"v3.1.8", "v4.0.3", false, "OCA-7060"},
+		{"v3.1.8", "v3.4.16", false, ""},
 		{"v4.0.3", "v4.0.2", false, "OCA-7061"}, // it empties columns
 		{"v4.0.3", "v4.0.2", true, "OCA-7062"},
 		{"v4.0.10", "v4.0.9", false, "OCA-7061"},

@@ -121,8 +121,11 @@ func Notices(cr *v1alpha1.OnecloudCluster, f Facts) ([]Notice, error) {
 	}
 	found := map[string]Notice{}
 	walk(nil, v.tree, func(path []string, value any) {
+		if !v.personal(path...) { // most fields are defaults, and Idle is expensive
+			return
+		}
 		field, why, is := Idle(f.Components, path)
-		if !is || why == "" || !v.personal(path...) || field == "etcd.enableTls" && value == true {
+		if !is || why == "" || field == "etcd.enableTls" && value == true {
 			return
 		}
 		found[field] = Notice{Field: field, Why: "accepted, without effect: " + why}
