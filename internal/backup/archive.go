@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package backup writes everything that a cloud is made of into one file, proves that the file can be restored, and restores it.
+// Package backup writes everything that makes up a cloud into one file, proves that the file can be restored, and restores it.
 //
 // The file is a tar archive, compressed with zstd and encrypted with age. "age -d FILE | zstd -d | tar x" unpacks it without this program:
 //
@@ -53,7 +53,7 @@ type Cloud struct {
 	ID string `json:"id"`
 }
 
-// Manifest is the end of a backup.
+// Manifest is the last entry of a backup.
 type Manifest struct {
 	Data dump.Summary `json:"data"`
 	// Images lists the images that the cloud ran.

@@ -72,7 +72,8 @@ func (h History) String() string {
 	return string(text)
 }
 
-// With returns the history with another record, which replaces an earlier one of the same file. It always keeps the latest proven record.
+// With returns the history with another record, which replaces an earlier one of the same file. It always keeps the record that is the latest proven
+// one as of now.
 func (h History) With(r Record, now time.Time) History {
 	out := append(History{r}, slices.DeleteFunc(slices.Clone(h), func(old Record) bool {
 		return old.Name == r.Name && old.Place == r.Place && (r.Name != "" || old.Time.Equal(r.Time))

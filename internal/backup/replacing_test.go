@@ -110,7 +110,7 @@ func TestReplacingEndsWithItsLock(t *testing.T) {
 	if n := strings.TrimSpace(e.run("SELECT COUNT(*) FROM keystone.user")); n != "2" {
 		t.Errorf("something was replaced: %s users", n)
 	}
-	// In the middle of loading: keystone is loaded, report is not.
+	// Half-way through loading: keystone is loaded, report is not.
 	err = v.Restore(t.Context(), upon("database "+set.Copy("report"), overtaken), set, []string{"keystone", "report"})
 	if err == nil || !strings.Contains(err.Error(), lost) {
 		t.Errorf("loading copies: %v", err)

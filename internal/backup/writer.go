@@ -61,7 +61,7 @@ type Writer struct {
 	packer
 	time    time.Time
 	entries []Entry
-	// rows counts the pieces of the current table.
+	// table is the current table, and rows the number of its current piece.
 	table string
 	rows  int
 }

@@ -201,7 +201,7 @@ func TestFailuresAreClassified(t *testing.T) {
 		}
 	}()
 	other := at
-	other.Port = l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // it is one
+	other.Port = l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // a TCP listener has a TCP address
 	try("another server", Unreachable, other)
 	l.Close()
 	try("nobody there", Unreachable, other, "refused")

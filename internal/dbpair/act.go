@@ -97,9 +97,9 @@ func (a *Agent) followPrimary(ctx context.Context, server mysql.Replication) err
 	return nil
 }
 
-// takeOver makes the replica the primary. It first closes the connection to the source, so that no more commits there are acknowledged, and applies what it has received. Only
-// then does it change the record; if that has changed meanwhile, it does nothing. If killed before that, the server is still a replica; if killed after, it starts as the
-// primary. A write without an answer may have succeeded: the replica receives nothing until the record was read, because a start as the primary drops what was received.
+// takeOver makes the replica the primary. It first closes the connection to the source, so that no more commits there are acknowledged, and applies what it
+// has received. Then it writes the record, unless that has changed meanwhile. If killed before that, the server is still a replica; if killed after, it starts
+// as the primary. A write without an answer may have succeeded, so the replica receives nothing until it has read the record: a start as the primary drops it.
 func (a *Agent) takeOver(ctx context.Context, server mysql.Replication, taken Record) error {
 	ctx, cancel := context.WithTimeout(ctx, drainTime)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 
 // certificates holds the CA of the pair, and issues the certificate of one server.
 type certificates struct {
-	name      string // of the server
+	name      string // name of the server
 	names     []string
 	files     Files
 	authority pki.Pair

@@ -37,7 +37,7 @@ func (a api) patch(ctx context.Context, o client.Object, name string, patch []by
 // keeper reads and writes the record, and keeps the latest one on the volume.
 type keeper struct {
 	api
-	file string // of the memory
+	file string // path of the memory
 
 	lease      *coordinationv1.Lease
 	record     Record

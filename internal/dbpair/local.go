@@ -94,7 +94,7 @@ func (l *local) start(mode Mode, semiSync bool) error {
 	if err := l.certs.ensure(); err != nil {
 		return err
 	}
-	//nolint:gosec,noctx // the program is the image's; it outlives the look that starts it, and the agent ends it
+	//nolint:gosec,noctx // the program is from the image; it outlives the look that starts it, and the agent stops it
 	cmd := exec.Command(l.programs.Server[0], l.arguments(mode, semiSync)...)
 	cmd.Stdout, cmd.Stderr = l.programs.Output, l.programs.Output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -133,7 +133,7 @@ func (l *local) stop(kill bool) {
 // shutdownTime limits how long an orderly shutdown may take.
 const shutdownTime = 30 * time.Second
 
-// enter enters a mode. It keeps the count of acknowledgements, because a restarted server counts differently, and the target until the replica follows again.
+// enter enters a mode. It keeps the count of acknowledgements, because that of the next server differs, and the target until the replica follows again.
 func (l *local) enter(mode Mode) {
 	now := time.Now()
 	if l.mode != mode {
@@ -255,7 +255,7 @@ func (l *local) renewCertificate(ctx context.Context) error {
 	}
 	db, err := l.open(ctx)
 	if err != nil {
-		return nil //nolint:nilerr // it does not answer: the decision is about that
+		return nil //nolint:nilerr // the decision covers a server that does not answer
 	}
 	return db.ReloadCertificates(ctx)
 }

@@ -138,7 +138,7 @@ func (p *pair) newNode(name string, programs mariadb.Programs) *node {
 		fmt.Sprintf("--port=%d", n.port), "--skip-name-resolve", "--innodb-buffer-pool-size=64M", "--performance-schema=OFF", "--init-file="+init)
 	install := append(programs.Install, "--user="+me.Username, tmp)
 	if name == dbpair.First {
-		//nolint:gosec // the distribution's program
+		//nolint:gosec // the program is from the distribution
 		if out, err := exec.Command(install[0], append(install[1:], "--datadir="+filepath.Join(dir, "volume", "data"))...).CombinedOutput(); err != nil {
 			p.t.Fatalf("%v: %s", err, out)
 		}
@@ -322,7 +322,7 @@ func (p *pair) must(server, statement string) {
 		if ctx.Err() != nil || !mysql.IsUnavailable(err) {
 			p.t.Fatalf("%s on %s: %v", statement, server, err)
 		}
-		time.Sleep(50 * time.Millisecond) // it is starting
+		time.Sleep(50 * time.Millisecond) // the server is starting
 	}
 }
 

@@ -44,7 +44,7 @@ func Install(to string) error {
 		return fmt.Errorf("reading this program: %w", err)
 	}
 	defer from.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o755) //nolint:gosec // a program
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o755) //nolint:gosec // a program must be executable
 	if err != nil {
 		return fmt.Errorf("copying this program: %w", err)
 	}

@@ -120,7 +120,7 @@ func ReadRecord(l *coordinationv1.Lease) Record {
 
 // Write writes the record to its Lease.
 func (r Record) Write(l *coordinationv1.Lease) {
-	term := int32(r.Term) //nolint:gosec // it counts changes of the roles
+	term := int32(r.Term) //nolint:gosec // a small counter
 	l.Spec.HolderIdentity, l.Spec.LeaseTransitions = &r.Primary, &term
 	if l.Annotations == nil {
 		l.Annotations = map[string]string{}

@@ -17,7 +17,7 @@ const (
 	keyMessage   = "message"
 )
 
-// Redundancy reports whether every acknowledged row survives the loss of any one node.
+// Redundancy describes whether every acknowledged row survives the loss of any one node.
 type Redundancy struct {
 	Redundant bool
 	// Message is the reason, in words that stay the same while the reason does.

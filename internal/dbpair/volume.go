@@ -52,7 +52,7 @@ func (f Files) empty(ctx context.Context, p Programs) error {
 	if err := os.RemoveAll(f.data()); err != nil {
 		return fmt.Errorf("emptying the data directory: %w", err)
 	}
-	//nolint:gosec // the program is the image's
+	//nolint:gosec // the program is from the image
 	cmd := exec.CommandContext(ctx, p.Install[0], append(append([]string{}, p.Install[1:]...), "--datadir="+f.data())...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		_, _ = p.Output.Write(out)

@@ -29,7 +29,7 @@ type Config struct {
 	Members []Member
 	// TLS is nil for an etcd without certificates.
 	TLS *tls.Config
-	// Dial replaces the ordinary dialer.
+	// Dial replaces the default dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 

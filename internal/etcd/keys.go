@@ -24,7 +24,7 @@ var ErrChanged = errors.New("it has changed meanwhile")
 // keysTimeout limits one request for keys: the pods of a large cluster take some hundred MiB.
 const keysTimeout = time.Minute
 
-// Entries returns the keys with a prefix, as this member has them, without a majority.
+// Entries returns the keys with a prefix, as this member has them. It needs no majority.
 func (c *Client) Entries(ctx context.Context, prefix string) ([]Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
 	defer cancel()

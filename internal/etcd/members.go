@@ -31,7 +31,7 @@ func (l Listed) Started() bool { return l.Name != "" }
 // Node returns the name of the member for "ocadm node remove".
 func (l Listed) Node() string { return nodeOf(l.Name, l.PeerURLs...) }
 
-// nodeOf returns the name of a member, which is that of its node, or its address, because a member has no name before its first start.
+// nodeOf returns the name of a member, which is that of its node, or its address before its first start, when it has no name.
 func nodeOf(name string, peers ...string) string {
 	for _, p := range peers {
 		if u, err := url.Parse(p); name == "" && err == nil {

@@ -19,8 +19,7 @@ import (
 const worthwhile = 8 << 20
 
 // Defragment frees the space of deleted keys in the databases, one member after the other, the leader last. It does nothing while a member is
-// unhealthy, and skips members that would free less than a third. It returns how many bytes it freed, and the reason if it stopped early, otherwise
-// "".
+// unhealthy, and skips members that would free less than a third. It returns how many bytes it freed, and why it stopped early, "" if it did not.
 func (c *Client) Defragment(ctx context.Context) (freed int64, stopped string, err error) {
 	all, err := c.look(ctx)
 	if err != nil {

@@ -49,7 +49,7 @@ func get[T any](ctx context.Context, c *Client, base, plural, singular, idOrName
 	var answer map[string]json.RawMessage
 	err := c.do(ctx, r, &answer)
 	if IsNotFound(err) {
-		return nil, nil //nolint:nilnil // documented: absence is no error
+		return nil, nil //nolint:nilnil // documented: a missing record is not an error
 	}
 	if err != nil {
 		return nil, err

@@ -4,7 +4,7 @@ package mysql
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // it is the server's own password scheme
+	"crypto/sha1" //nolint:gosec // the server uses this password scheme
 	"database/sql"
 	"encoding/hex"
 	"errors"

@@ -37,10 +37,10 @@ type Config struct {
 	CA string
 	// Timeout limits connecting and each read and write; 10 s when zero.
 	Timeout time.Duration
-	// Patience replaces Timeout as the limit of each read and write where statements take long, as in dumps and loads.
+	// Patience, if longer than Timeout, limits each read and write instead, where statements take long: dumps, loads.
 	Patience time.Duration
-	// LockIdle is the time without a sign of life from the holder after which the server releases a lock; a minute when zero. Otherwise the server would notice that the
-	// holder's machine is gone only after TCP does, which takes two hours. LockWait is how long to wait for a lock; 90 s when zero.
+	// LockIdle is the time without a sign of life from the holder after which the server releases a lock; a minute when zero. Otherwise the server would
+	// notice that the holder's machine is gone only after TCP does, which takes two hours. LockWait is how long to wait for a lock; 90 s when zero.
 	LockIdle, LockWait time.Duration
 
 	// Owner is the cloud for which databases and accounts are created. Without it nothing is created, changed or dropped.

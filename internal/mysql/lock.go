@@ -169,7 +169,7 @@ func (a *Admin) lock(ctx context.Context, name string, waiting func(string)) (*h
 	}, nil
 }
 
-// take waits for the lock.
+// take takes the lock, and waits for it if necessary.
 func (a *Admin) take(ctx context.Context, h *holder, waiting func(string)) error {
 	idle, wait := cmp.Or(a.cfg.LockIdle, lockIdle), cmp.Or(a.cfg.LockWait, lockWait)
 	op := fmt.Sprintf("taking lock %q", h.name)
