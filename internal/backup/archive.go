@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package backup writes everything that a cloud is made of into one file, proves that the file can be restored, and restores it.
+// Package backup writes everything that makes up a cloud into one file, proves that the file can be restored, and restores it.
 //
 // The file is a tar archive, compressed with zstd and encrypted with age. "age -d FILE | zstd -d | tar x" unpacks it without this program:
 //
@@ -28,15 +28,15 @@ import (
 // Format is the version of the file's layout.
 const Format = 1
 
-// Suffix of a backup's file name.
+// Suffix is the suffix of a backup's file name.
 const Suffix = ".ocadm-backup"
 
-// Header says what a backup is of.
+// Header describes the contents of a backup.
 type Header struct {
 	Format int       `json:"format"`
 	Cloud  Cloud     `json:"cloud"`
 	Time   time.Time `json:"time"`
-	// Version of the cloud, Release the number of the release it ran, Ocadm the version of the program that wrote the file.
+	// Version is the version of the cloud, Release the number of the release it ran, Ocadm the version of the program that wrote the file.
 	Version string `json:"version,omitempty"`
 	Release int    `json:"release,omitempty"`
 	Ocadm   string `json:"ocadm"`
@@ -45,7 +45,7 @@ type Header struct {
 	Databases []string `json:"databases"`
 }
 
-// Cloud names a cloud.
+// Cloud identifies a cloud.
 type Cloud struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -53,10 +53,10 @@ type Cloud struct {
 	ID string `json:"id"`
 }
 
-// Manifest is the end of a backup.
+// Manifest is the last entry of a backup.
 type Manifest struct {
 	Data dump.Summary `json:"data"`
-	// Images that the cloud ran.
+	// Images lists the images that the cloud ran.
 	Images  []string `json:"images"`
 	Entries []Entry  `json:"entries"`
 }
@@ -87,7 +87,7 @@ func objectName(o Object) string {
 	return path.Join(objectsDir, escape(o.Kind), escape(o.Name)+".json")
 }
 
-// pieceName is unique: rows have a number.
+// pieceName returns the unique name of a piece; rows are numbered.
 func pieceName(p dump.Piece, number int) string {
 	name := escape(p.Name)
 	if p.Kind == dump.Rows {
@@ -96,7 +96,7 @@ func pieceName(p dump.Piece, number int) string {
 	return path.Join(databasesDir, escape(p.Database), string(p.Kind), name+".sql")
 }
 
-// parsePiece is the opposite of pieceName.
+// parsePiece is the inverse of pieceName.
 func parsePiece(name string) (p dump.Piece, err error) {
 	parts := strings.Split(name, "/")
 	if len(parts) != 4 || parts[0] != databasesDir {
@@ -116,7 +116,7 @@ func parsePiece(name string) (p dump.Piece, err error) {
 	return p, nil
 }
 
-// escape makes one element of a path of any name.
+// escape turns any name into one path element.
 func escape(s string) string { return strings.ReplaceAll(url.PathEscape(s), ".", "%2E") }
 
 func digest(b []byte) string {

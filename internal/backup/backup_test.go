@@ -56,7 +56,7 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// TestDatabasesThatAreNotInTheBackup: those of the cloud that hold something are named, and emptied without losing their owner.
+// TestDatabasesThatAreNotInTheBackup checks that the cloud's other databases with contents are listed, and emptied without losing their owner.
 func TestDatabasesThatAreNotInTheBackup(t *testing.T) {
 	e := setUp(t)
 	e.make("late", "empty")
@@ -99,7 +99,7 @@ func TestRestoreOnAnotherServer(t *testing.T) {
 	if d := Same(before, after, func(d string) string { return d }); len(d) > 0 {
 		t.Error(d)
 	}
-	// A database there that belongs to nobody is not overwritten.
+	// A database there without an owner is not overwritten.
 	third := open(t, second, Cloud{ID: "id-3", Name: "third", Namespace: "x"})
 	if _, err := RestoreDatabases(t.Context(), workflow.Discard{}, dir, info, third, nil); mysql.ClassOf(err) != mysql.Foreign {
 		t.Errorf("the databases of another cloud are taken: %v", err)

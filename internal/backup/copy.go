@@ -10,18 +10,18 @@ import (
 	"yunion.io/x/ocadm/internal/mysql/dump"
 )
 
-// Copy puts the databases of a cloud from one server into another, and compares every row. What the cloud had there under these names is
-// replaced; the source is only read. Services must not run meanwhile.
+// Copy copies the databases of a cloud from one server to another, and compares every row. It replaces what the cloud had there under these names; it
+// only reads the source. Services must not run meanwhile.
 func Copy(ctx context.Context, w Watcher, from, to *mysql.Admin, databases []string) (dump.Summary, error) {
 	return copyInto(ctx, w, from, to, databases, func(d string) string { return d })
 }
 
-// CopyBeside fills scratch databases with those of a cloud as they are at one moment.
+// CopyBeside fills scratch databases with those of a cloud as of one moment.
 func CopyBeside(ctx context.Context, w Watcher, a *mysql.Admin, s *Scratch) (dump.Summary, error) {
 	return copyPieces(ctx, w, a, a, s.names, s.Name)
 }
 
-// copyInto puts databases in the place of those of a cloud.
+// copyInto replaces databases of a cloud with copies.
 func copyInto(ctx context.Context, w Watcher, from, to *mysql.Admin, databases []string, into func(string) string) (dump.Summary, error) {
 	to, release, err := Replacing(ctx, w, to)
 	if err != nil {
@@ -38,11 +38,11 @@ func copyInto(ctx context.Context, w Watcher, from, to *mysql.Admin, databases [
 	return copyPieces(ctx, w, from, to, databases, into)
 }
 
-// replacingPrefix begins the name of the lock under which the databases of a cloud are replaced.
+// replacingPrefix is the prefix of the name of the lock for replacing the databases of a cloud.
 const replacingPrefix = "ocadm_replace_"
 
-// Replacing takes the lock under which databases that a cloud uses are dropped and filled: one program at a time does that, and none that has lost the lock.
-// The Admin that it returns does everything on the connection that holds it. What is given one that holds it already uses that.
+// Replacing takes the lock for dropping and filling databases that a cloud uses: only one program at a time does that, and none that has lost the
+// lock. The returned Admin does everything on the connection that holds the lock. An Admin that already holds it is reused.
 func Replacing(ctx context.Context, w Watcher, a *mysql.Admin) (held *mysql.Admin, release func(), err error) {
 	return a.Hold(ctx, replacingPrefix+digest([]byte(a.Owner().ID))[:8], func(holder string) {
 		w.Info("waiting: %s replaces databases of this cloud", holder)
@@ -70,7 +70,7 @@ func copyPieces(ctx context.Context, w Watcher, from, to *mysql.Admin, databases
 	return want, l.Finish(ctx)
 }
 
-// matches compares databases that were loaded with what they were made from. Triggers and events do not exist yet: what they change does not count.
+// matches compares databases that were loaded with their originals. It runs before triggers and events exist, so what those change does not count.
 func matches(ctx context.Context, w Watcher, a *mysql.Admin, want dump.Summary, databases []string, into func(string) string) error {
 	names := make([]string, len(databases))
 	for i, d := range databases {

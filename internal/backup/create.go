@@ -20,36 +20,36 @@ import (
 	"yunion.io/x/ocadm/internal/mysql/dump"
 )
 
-// attempts is how often a dump is begun again because a table was changed meanwhile.
+// attempts is the maximum number of attempts at a dump when tables change meanwhile.
 const attempts = 5
 
-// Source is what is backed up.
+// Source is the input of a backup.
 type Source struct {
-	// Header without its databases and server, which are read.
+	// Header is complete except for Databases and Server, which are read from the server.
 	Header  Header
 	Objects []Object
 	Images  []string
-	// Admin has the cloud as its owner.
+	// Admin is an administrator whose owner is the cloud.
 	Admin *mysql.Admin
 }
 
-// Plan is a backup to make.
+// Plan is a plan for a backup.
 type Plan struct {
 	Source
 	Store Store
-	// Recipients can read the file; without any it is not encrypted. Identity reads it back where the recipient is a passphrase.
+	// Recipients can read the file; it is not encrypted if there are none. Identity reads it back if the recipient is a passphrase.
 	Recipients []age.Recipient
 	Identity   age.Identity
-	// Keep is how many backups of this cloud stay; 0 for all.
+	// Keep is how many backups of this cloud to keep; 0 keeps all.
 	Keep int
-	// SkipProof leaves out the restore into scratch databases.
+	// SkipProof skips the restore into scratch databases.
 	SkipProof bool
 
-	// once reads the file back in the proof.
+	// once is the key that reads the file back in the proof.
 	once age.Identity
 }
 
-// SpaceError says that a backup would not fit.
+// SpaceError reports that a backup would not fit.
 type SpaceError struct {
 	Store      string
 	Free, Need int64
@@ -59,15 +59,15 @@ func (e *SpaceError) Error() string {
 	return fmt.Sprintf("%s has %d MiB free, and the backup needs about %d MiB", e.Store, e.Free>>20, e.Need>>20)
 }
 
-// prefix begins the names of the files of a cloud. Clouds that share a place often share their name, too.
+// prefix returns the prefix of a cloud's file names. It includes the ID, because clouds that share a store often share their name, too.
 func prefix(c Cloud) string { return c.Name + "-" + digest([]byte(c.ID))[:8] + "-" }
 
-// FileName of a backup.
+// FileName returns the file name of a backup.
 func FileName(h Header) string {
 	return prefix(h.Cloud) + h.Time.UTC().Format("20060102T150405Z") + Suffix
 }
 
-// Prepare removes what interrupted runs for this cloud left, and makes sure that there is something to back up and room for it.
+// Prepare removes leftovers of interrupted runs for this cloud, and checks that there is something to back up and room for it.
 func (p *Plan) Prepare(ctx context.Context, w Watcher) error {
 	if err := p.Store.Clean(ctx, prefix(p.Header.Cloud)); err != nil {
 		return err
@@ -89,7 +89,7 @@ func freeIn(free int64, s Store) string {
 	return fmt.Sprintf("%s has %s free", s, text(free))
 }
 
-// Write writes the file, so that it can be proven, and begins again while tables change.
+// Write writes a file that can be proven, and starts over if tables change meanwhile.
 func (p *Plan) Write(ctx context.Context, w Watcher) (Info, error) {
 	recipients := p.Recipients
 	p.once = p.Identity
@@ -107,7 +107,7 @@ func (p *Plan) Write(ctx context.Context, w Watcher) (Info, error) {
 	return info, err
 }
 
-// readable adds a recipient, with which a file can be read back here. Its key is never stored.
+// readable adds a temporary recipient so that this process can read the file back. Its key is never stored.
 func readable(recipients []age.Recipient) ([]age.Recipient, age.Identity, error) {
 	once, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -116,7 +116,7 @@ func readable(recipients []age.Recipient) ([]age.Recipient, age.Identity, error)
 	return append(slices.Clone(recipients), once.Recipient()), once, nil
 }
 
-// Prove proves what Write stored, unless it is to be skipped, and notes beside the file what came of it.
+// Prove proves what Write stored, unless SkipProof is set, and notes the result beside the file.
 func (p *Plan) Prove(ctx context.Context, w Watcher, info *Info) error {
 	if p.SkipProof {
 		return nil
@@ -128,17 +128,17 @@ func (p *Plan) Prove(ctx context.Context, w Watcher, info *Info) error {
 	return writeInfo(ctx, p.Store, *info)
 }
 
-// RetentionError says that a backup was made, and that older ones could not be removed.
+// RetentionError reports that a backup was made but older ones could not be removed.
 type RetentionError struct{ Err error }
 
 func (e *RetentionError) Error() string {
 	return "removing backups that are not to be kept: " + e.Err.Error()
 }
 
-// Unwrap returns what the store answered.
+// Unwrap returns the error of the store.
 func (e *RetentionError) Unwrap() error { return e.Err }
 
-// Retain removes older backups that are not to be kept, and returns their names.
+// Retain removes older backups that Keep does not cover, and returns their names.
 func (p *Plan) Retain(ctx context.Context) ([]string, error) {
 	gone, err := Prune(ctx, p.Store, p.Header.Cloud.ID, p.Keep, FileName(p.Header), time.Now())
 	if err != nil {
@@ -147,7 +147,7 @@ func (p *Plan) Retain(ctx context.Context) ([]string, error) {
 	return gone, err
 }
 
-// Stream writes one backup to w. It cannot be proven, and not be begun again.
+// Stream writes one backup to a writer. It can neither be proven nor retried.
 func (p *Plan) Stream(ctx context.Context, w Watcher, to io.Writer) (Info, error) {
 	if err := p.prepare(ctx); err != nil {
 		return Info{}, err
@@ -168,7 +168,7 @@ func (p *Plan) prepare(ctx context.Context) error {
 	return nil
 }
 
-// room makes sure that the file will fit. The next file will be about as large as the last one; the first is smaller than the databases.
+// room checks that the file will fit. It assumes that the file is about as large as the last one; the first is smaller than the databases.
 func (p *Plan) room(ctx context.Context) (need, free int64, err error) {
 	list, err := List(ctx, p.Store)
 	if err != nil {
@@ -186,7 +186,7 @@ func (p *Plan) room(ctx context.Context) (need, free int64, err error) {
 	return need, free, err
 }
 
-// steadily makes something of databases, and begins again while their tables change.
+// steadily runs attempt, and runs it again while tables change.
 func steadily[T any](w Watcher, attempt func() (T, error)) (T, error) {
 	for n := 1; ; n++ {
 		out, err := attempt()
@@ -209,13 +209,13 @@ func (p *Plan) attempt(ctx context.Context, w Watcher, name string, recipients [
 		return Info{}, err
 	}
 	if err := f.Commit(); err != nil {
-		return Info{}, err // there is no file: a store may upload a small one only now
+		return Info{}, err // no file was stored: a store may upload a small one only now
 	}
 	info.Name = name
 	return info, nil
 }
 
-// write makes the archive.
+// write writes the archive.
 func (p *Plan) write(ctx context.Context, watch Watcher, to io.Writer, recipients []age.Recipient) (Info, error) {
 	began := time.Now()
 	counted := &counter{w: to, sum: sha256.New()}
@@ -274,7 +274,7 @@ func (c *counter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// prove reads the file back from where it is stored, restores it and compares.
+// prove reads the file back from its store, restores it and compares.
 func (p *Plan) prove(ctx context.Context, w Watcher, info *Info) error {
 	var ids []age.Identity
 	if p.once != nil {
@@ -289,8 +289,8 @@ func (p *Plan) prove(ctx context.Context, w Watcher, info *Info) error {
 	return nil
 }
 
-// Prune removes all but the newest backups of a cloud. The one that was just made and the newest proven one stay in any case. Those that lie in the future
-// stay, too, and count as neither: a clock was ahead when they were made. It returns the names of those it removed.
+// Prune removes all but the newest backups of a cloud, and returns the names of those it removed. It always keeps the one that was just made and the
+// newest proven one. It also keeps those dated in the future, which count as neither, because a clock was ahead when they were made.
 func Prune(ctx context.Context, s Store, cloudID string, keep int, made string, now time.Time) ([]string, error) {
 	if keep <= 0 {
 		return nil, nil
@@ -314,7 +314,7 @@ func Prune(ctx context.Context, s Store, cloudID string, keep int, made string, 
 	return gone, nil
 }
 
-// Same returns how two sets of databases differ, a line each; into names the database that stands for another one.
+// Same returns the differences between two sets of databases, one per line; into maps the name of a wanted database to the one in have.
 func Same(want, have dump.Summary, into func(string) string) []string {
 	var out []string
 	tables := map[string]dump.TableSummary{}
@@ -351,7 +351,7 @@ func differs(lines []string) error {
 	return errors.New("what was restored differs from what was saved: " + strings.Join(lines, "; ") + more)
 }
 
-// Agrees reports whether a set of databases is another one: not a row more or less.
+// Agrees reports whether two sets of databases have exactly the same rows.
 func Agrees(want, have dump.Summary) bool {
 	same := func(d string) string { return d }
 	return len(Same(want, have, same)) == 0 && len(Same(have, want, same)) == 0

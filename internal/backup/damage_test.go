@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// TestDamage: whatever is cut off or changed is noticed, before a database is touched.
+// TestDamage checks that any truncation or change is detected before a database is touched.
 func TestDamage(t *testing.T) {
 	e := setUp(t)
 	id := key(t)
@@ -41,7 +41,7 @@ func TestDamage(t *testing.T) {
 				b := bytes.Clone(buf.Bytes())
 				b[n] ^= 0x40
 				if _, err := Read(t.Context(), bytes.NewReader(b), []age.Identity{id}, nil); err == nil {
-					wrong++ // the header of a zstd frame has bits that say nothing
+					wrong++ // some bits in the header of a zstd frame have no meaning
 				}
 			}
 			if wrong > 1 || wrong > 0 && name == "encrypted" {
@@ -69,7 +69,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// failing is a store whose files fail after so many bytes.
+// failing is a store whose files fail after a number of bytes.
 type failing struct {
 	Dir
 	after int
@@ -92,7 +92,7 @@ func (f failingFile) Write(b []byte) (int, error) {
 	return f.File.Write(b)
 }
 
-// unstored is a store that refuses some files at their end, as an object store does with one of a single part.
+// unstored is a store that refuses some files on Commit, as an object store does with single-part files.
 type unstored struct {
 	Dir
 	suffix string
@@ -116,7 +116,7 @@ func (f unstoredFile) Commit() error {
 	return f.File.Commit()
 }
 
-// TestFileThatIsNotStored: what the store refused at its end has no name, which callers take for a file that is there. One without its note has.
+// TestFileThatIsNotStored checks that a file that the store refused on Commit has no name, which callers take to mean that it exists. One whose NAME.json failed has.
 func TestFileThatIsNotStored(t *testing.T) {
 	e := setUp(t)
 	for suffix, stored := range map[string]bool{Suffix: false, Suffix + ".json": true} {
@@ -156,9 +156,9 @@ func TestUnfinishedFilesGo(t *testing.T) {
 		t.Errorf("%v are left", got)
 	}
 	twin := cloud
-	twin.ID = "id-9" // its backup runs at this moment
+	twin.ID = "id-9" // its backup is running at this moment
 	running := "." + FileName(Header{Cloud: twin}) + partSuffix
-	for _, name := range []string{"." + FileName(Header{Cloud: cloud}) + partSuffix, running} { // the first is of a run that was killed
+	for _, name := range []string{"." + FileName(Header{Cloud: cloud}) + partSuffix, running} { // the first belongs to a run that was killed
 		if err := os.WriteFile(filepath.Join(string(dir), name), []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +187,7 @@ func TestUnfinishedFilesGo(t *testing.T) {
 	}
 }
 
-// full is a store without space.
+// full is a store without free space.
 type full struct{ Dir }
 
 func (full) Free(context.Context) (int64, error) { return 1 << 10, nil }
@@ -207,7 +207,7 @@ func TestSpaceIsCheckedFirst(t *testing.T) {
 	}
 }
 
-// torn is a directory whose files cannot be read to their end.
+// torn is a directory whose files cannot be read to the end.
 type torn struct{ Dir }
 
 func (t torn) Open(ctx context.Context, name string) (io.ReadCloser, error) {
@@ -218,7 +218,7 @@ func (t torn) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	}{io.MultiReader(io.LimitReader(f, 300), iotest.ErrReader(unix.ECONNRESET)), f}, err
 }
 
-// TestLostConnection: a connection that breaks is no damage of the file: another backup would be of no use.
+// TestLostConnection checks that a broken connection is not reported as damage to the file: another backup would not help.
 func TestLostConnection(t *testing.T) {
 	dir := Dir(t.TempDir())
 	info := Info{Name: "a" + Suffix}

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 
 var cloud = Cloud{Namespace: "onecloud", Name: "default", ID: "id-1"}
 
-// env is a server with two databases of the cloud and one of another.
+// env is a server with two databases of the cloud and one of another cloud.
 type env struct {
 	*testing.T
 	admin *mysql.Admin
@@ -112,7 +112,7 @@ func (e env) scratchLeft() {
 	}
 }
 
-// said watches the story.
+// said is a Watcher that receives the Info lines.
 type said func(line string)
 
 func (f said) Info(format string, args ...any) { f(fmt.Sprintf(format, args...)) }
@@ -127,7 +127,7 @@ func key(t *testing.T) *age.X25519Identity {
 	return id
 }
 
-// Run takes all steps of a backup, as an operation does one by one.
+// Run runs all steps of a backup, as an operation does one by one.
 func (p *Plan) Run(ctx context.Context, w Watcher) (Info, error) {
 	if err := p.Prepare(ctx, w); err != nil {
 		return Info{}, err

@@ -21,30 +21,30 @@ import (
 	"yunion.io/x/ocadm/internal/fetch"
 )
 
-// EtcdSuffix of the name of a snapshot of etcd. It lies beside a backup and has its name otherwise, so it goes when the backup goes. Like a backup it is an
-// archive, compressed and encrypted; the snapshot is its only entry.
+// EtcdSuffix is the suffix of the name of an etcd snapshot. It lies beside a backup, has the same name apart from the suffix, and is removed with it.
+// Like a backup it is an archive, compressed and encrypted; the snapshot is its only entry.
 const EtcdSuffix = ".ocadm-etcd"
 
-// etcdEntry is how the name of that entry ends. No entry of a backup has such a name.
+// etcdEntry is the suffix of the name of that entry. No entry of a backup has it.
 const etcdEntry = ".db"
 
-// ErrEtcd is the error of a snapshot of etcd where a backup of a cloud is wanted, ErrCloud that of the opposite. ErrUnencrypted is that of a snapshot for
-// which there is no recipient: it has the Secrets of the whole cluster, not of one cloud.
+// ErrEtcd is returned for a snapshot of etcd where a backup of a cloud is wanted, ErrCloud for the opposite. ErrUnencrypted is returned for a
+// snapshot without recipients: it has the Secrets of the whole cluster, not of one cloud.
 var (
 	ErrEtcd        = errors.New("the file is a snapshot of etcd, not a backup of a cloud")
 	ErrCloud       = errors.New("the file is a backup of a cloud, not a snapshot of etcd")
 	ErrUnencrypted = errors.New("the backups have no recipient, and a snapshot of etcd is stored encrypted only")
 )
 
-// Etcd is what is known of the snapshot of etcd beside a backup.
+// Etcd describes the snapshot of etcd beside a backup.
 type Etcd struct {
-	// Name of the file, "" if there is none; Problem is why.
+	// Name is the name of the file, "" if there is none; Problem is the reason.
 	Name    string `json:"name,omitempty"`
 	Problem string `json:"problem,omitempty"`
-	// Time and Revision of the snapshot.
+	// Time and Revision are those of the snapshot.
 	Time     time.Time `json:"time,omitzero"`
 	Revision int64     `json:"revision,omitempty"`
-	// Size and SHA256 of the file.
+	// Size and SHA256 are those of the file.
 	Size   int64  `json:"size,omitempty"`
 	SHA256 string `json:"sha256,omitempty"`
 }
@@ -53,12 +53,12 @@ func etcdName(backup string) string { return strings.TrimSuffix(backup, Suffix) 
 
 func isEtcd(entry string) bool { return strings.HasSuffix(entry, etcdEntry) }
 
-// ours reports whether a name is that of a file which may be large.
+// ours reports whether a name is that of a backup or an etcd snapshot, which may be large.
 func ours(name string) bool {
 	return strings.HasSuffix(name, Suffix) || strings.HasSuffix(name, EtcdSuffix)
 }
 
-// StoreEtcd stores a file with a snapshot of etcd beside a backup, and reads it back to its end.
+// StoreEtcd stores a file with a snapshot of etcd beside a backup, and reads it back to the end.
 func (p *Plan) StoreEtcd(ctx context.Context, w Watcher, backup, file string) (Etcd, error) {
 	if len(p.Recipients) == 0 {
 		return Etcd{}, ErrUnencrypted
@@ -117,8 +117,8 @@ func packEtcd(ctx context.Context, w io.Writer, file string, plain io.Writer, re
 	return layers.end()
 }
 
-// ReadEtcd reads a snapshot that was stored beside a backup to its end. into gets its name, which has no directory, and its size, and says where to write
-// it: what is written there is good only without an error. A backup of a cloud is ErrCloud.
+// ReadEtcd reads to its end a snapshot that was stored beside a backup. into receives its name, which has no directory, and its size, and returns the
+// writer for it. What is written is valid only if ReadEtcd returns no error. For a backup of a cloud it returns ErrCloud.
 func ReadEtcd(ctx context.Context, w Watcher, s Store, name string, into func(name string, size int64) (io.Writer, error), ids ...age.Identity) error {
 	f, err := s.Open(ctx, name)
 	if err != nil {
@@ -168,7 +168,7 @@ func unpackEtcd(r io.Reader, into func(string, int64) (io.Writer, error), ids []
 	return nil
 }
 
-// target is what is written to; that it fails is no damage of what is read.
+// target wraps the destination: its write errors do not mean that the file is damaged.
 type target struct {
 	io.Writer
 	failed error
@@ -180,7 +180,7 @@ func (t *target) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// IsPacked reports whether a file begins as a backup does, or as a snapshot that was stored beside one. What etcd writes begins otherwise.
+// IsPacked reports whether a file begins like a backup, or like a snapshot stored beside one. Files written by etcd begin differently.
 func IsPacked(beginning []byte) bool {
 	const zstdMagic = "\x28\xb5\x2f\xfd"
 	return strings.HasPrefix(string(beginning), ageIntro) || strings.HasPrefix(string(beginning), zstdMagic)

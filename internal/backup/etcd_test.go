@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// aSnapshot is a file with the name of a snapshot of etcd.
+// aSnapshot returns a file with the name of an etcd snapshot.
 func aSnapshot(t *testing.T) (file string, content []byte) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "etcd-20261123T060000Z-r2.db")
@@ -41,7 +41,7 @@ func readEtcd(t *testing.T, s Store, name string, ids ...age.Identity) (as strin
 	return as, buf.Bytes(), err
 }
 
-// TestEtcdRoundTrip: a snapshot lies beside its backup, encrypted, and only the secret key of a recipient brings it back.
+// TestEtcdRoundTrip checks that a snapshot is stored beside its backup, encrypted, and that only the secret key of a recipient can read it.
 func TestEtcdRoundTrip(t *testing.T) {
 	dir, id := Dir(t.TempDir()), key(t)
 	file, content := aSnapshot(t)
@@ -81,7 +81,7 @@ func TestEtcdRoundTrip(t *testing.T) {
 	}
 }
 
-// TestEtcdIsNoBackup: a backup is not taken for a snapshot of etcd, with or without encryption.
+// TestEtcdIsNoBackup checks that a backup is not taken for an etcd snapshot, with or without encryption.
 func TestEtcdIsNoBackup(t *testing.T) {
 	dir, id := Dir(t.TempDir()), key(t)
 	for name, recipients := range map[string][]age.Recipient{"encrypted": {id.Recipient()}, "plain": nil} {
@@ -99,7 +99,7 @@ func TestEtcdIsNoBackup(t *testing.T) {
 	}
 }
 
-// TestEtcdIsNotStored: without a recipient nothing is stored, and what a store refuses, or what cannot be read, leaves no file.
+// TestEtcdIsNotStored checks that nothing is stored without a recipient, and that no file remains if the store refuses it or it cannot be read back.
 func TestEtcdIsNotStored(t *testing.T) {
 	dir, id := Dir(t.TempDir()), key(t)
 	file, _ := aSnapshot(t)
@@ -125,7 +125,7 @@ func TestEtcdIsNotStored(t *testing.T) {
 	}
 }
 
-// swapped is a store that keeps something else than it is given.
+// swapped is a store that stores something other than what it is given.
 type swapped struct{ Dir }
 
 func (s swapped) Create(ctx context.Context, name string) (File, error) {

@@ -9,49 +9,49 @@ import (
 	"time"
 )
 
-// HistoryName is the ConfigMap in the namespace of a cloud that holds what became of its backups, HistoryKey its key. A namespace has one cloud.
+// HistoryName is the ConfigMap with the history of backups in the namespace of a cloud, HistoryKey its key. A namespace has one cloud.
 const HistoryName, HistoryKey = "ocadm-backups", "backups.json"
 
-// historyLimit is how many records are kept.
+// historyLimit is the number of records to keep.
 const historyLimit = 20
 
-// Record is what became of one attempt to make a backup.
+// Record is the result of one attempt at a backup.
 type Record struct {
-	// Name of the file, "" if none was written.
+	// Name is the name of the file, "" if none was written.
 	Name string `json:"name,omitempty"`
-	// Place where it lies, as its Store says.
+	// Place is the Store of the file, as its String method returns it.
 	Place string `json:"place,omitempty"`
-	// Time of the attempt, and how many seconds it took, with the proof.
+	// Time is the time of the attempt; Seconds is its duration, including the proof.
 	Time    time.Time `json:"time"`
 	Seconds float64   `json:"seconds,omitempty"`
-	// Size in bytes.
+	// Size is in bytes.
 	Size   int64 `json:"size,omitempty"`
 	Tables int   `json:"tables,omitempty"`
 	Rows   int64 `json:"rows,omitempty"`
-	// Proven is when the file was restored into scratch databases and compared; Problem is why it could not be.
+	// Proven is the time when the file was restored into scratch databases and compared; Problem is the reason why it could not be.
 	Proven  *time.Time `json:"proven,omitempty"`
 	Problem string     `json:"problem,omitempty"`
 	// Etcd is the snapshot of etcd beside the file.
 	Etcd *Etcd `json:"etcd,omitempty"`
-	// Error is why there is no file.
+	// Error is the reason why there is no file.
 	Error string `json:"error,omitempty"`
 }
 
-// History are the attempts of a cloud, the latest first.
+// History lists the attempts of a cloud, the latest first.
 type History []Record
 
-// clockSlack is how far the clocks of machines may differ.
+// clockSlack is the tolerated difference between the clocks of machines.
 const clockSlack = 5 * time.Minute
 
-// ahead reports whether what is of a time was made by a clock that was ahead. Nothing says then how old it is.
+// ahead reports whether a time was set by a clock that was ahead. Its age is unknown then.
 func ahead(t, now time.Time) bool { return t.After(now.Add(clockSlack)) }
 
-// Until is the history without records that a clock made which was ahead.
+// Until returns the history without records from a clock that was ahead.
 func (h History) Until(now time.Time) History {
 	return slices.DeleteFunc(slices.Clone(h), func(r Record) bool { return ahead(r.Time, now) })
 }
 
-// ParseHistory reads what String wrote; "" is an empty history.
+// ParseHistory parses the output of String; "" is an empty history.
 func ParseHistory(text string) (History, error) {
 	var h History
 	if text == "" {
@@ -63,17 +63,17 @@ func ParseHistory(text string) (History, error) {
 	return h, nil
 }
 
-// String is the history in JSON.
+// String returns the history as JSON.
 func (h History) String() string {
 	text, err := json.MarshalIndent(h, "", " ")
 	if err != nil {
-		return "" // a record has nothing that cannot be encoded
+		return "" // every record can be encoded
 	}
 	return string(text)
 }
 
-// With is the history with another record, in place of an earlier one of the same file. The record that is the latest
-// proven one now is always kept.
+// With returns the history with another record, which replaces an earlier one of the same file. It always keeps the record that is the latest proven
+// one as of now.
 func (h History) With(r Record, now time.Time) History {
 	out := append(History{r}, slices.DeleteFunc(slices.Clone(h), func(old Record) bool {
 		return old.Name == r.Name && old.Place == r.Place && (r.Name != "" || old.Time.Equal(r.Time))
@@ -90,7 +90,7 @@ func (h History) With(r Record, now time.Time) History {
 	return kept
 }
 
-// Proven is the latest record of a backup that was proven, nil if there is none.
+// Proven returns the latest record of a proven backup, nil if there is none.
 func (h History) Proven() *Record {
 	for i := range h {
 		if h[i].Proven != nil {

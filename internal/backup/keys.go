@@ -11,7 +11,7 @@ import (
 	"filippo.io/age/agessh"
 )
 
-// Recipients parses public keys: age1… of "age-keygen", or ssh-ed25519 and ssh-rsa. Empty lines and lines with # are left out.
+// Recipients parses public keys: age1… from age-keygen, ssh-ed25519 or ssh-rsa. It skips empty lines and comments (#).
 func Recipients(lines ...string) ([]age.Recipient, error) {
 	var out []age.Recipient
 	for _, line := range strings.Split(strings.Join(lines, "\n"), "\n") {
@@ -40,7 +40,7 @@ func Recipients(lines ...string) ([]age.Recipient, error) {
 	return out, nil
 }
 
-// Passphrase is the recipient and the identity of a passphrase. It must be the only recipient of a file.
+// Passphrase returns the recipient and the identity of a passphrase. It must be the only recipient of a file.
 func Passphrase(secret string) (age.Recipient, age.Identity, error) {
 	r, err := age.NewScryptRecipient(secret)
 	if err != nil {
@@ -53,7 +53,7 @@ func Passphrase(secret string) (age.Recipient, age.Identity, error) {
 	return r, i, nil
 }
 
-// Identities parses secret keys: the file of age-keygen, or an SSH private key without a passphrase.
+// Identities parses secret keys: the output file of age-keygen, or an SSH private key without a passphrase.
 func Identities(file []byte) ([]age.Identity, error) {
 	if strings.HasPrefix(strings.TrimSpace(string(file)), "-----BEGIN") {
 		i, err := agessh.ParseIdentity(file)

@@ -14,10 +14,10 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// killedIn names the directory in which a child process of the test begins a backup. It is killed there.
+// killedIn is the environment variable with the directory in which a child process of the test starts a backup and is killed.
 const killedIn = "OCADM_TEST_KILLED_IN"
 
-// halfway stops with half of a file written, and says so on standard output.
+// halfway stops with half of a file written, and reports that on standard output.
 type halfway struct{ Dir }
 
 type halfwayFile struct{ File }
@@ -37,7 +37,7 @@ func (f halfwayFile) Write(b []byte) (int, error) {
 	select {} // until it is killed
 }
 
-// TestKilled: a process that is killed with half a file written leaves nothing that is listed, and the next run removes what it left.
+// TestKilled checks that a process killed with half a file written leaves nothing that is listed, and that the next run removes the leftovers.
 func TestKilled(t *testing.T) {
 	if dir := os.Getenv(killedIn); dir != "" {
 		_, err := setUp(t).plan(halfway{Dir(dir)}).Run(t.Context(), workflow.Discard{})
@@ -75,7 +75,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestServerWithoutSpace: a restore into a server that has too little is a finding of its own, and succeeds elsewhere.
+// TestServerWithoutSpace checks that a restore into a server with too little space is reported as such, and succeeds elsewhere.
 func TestServerWithoutSpace(t *testing.T) {
 	e := setUp(t)
 	dir := Dir(t.TempDir())
@@ -93,7 +93,7 @@ func TestServerWithoutSpace(t *testing.T) {
 	}
 }
 
-// progress keeps what was reported.
+// progress records the reported progress.
 type progress struct{ done, total []int64 }
 
 func (*progress) Info(string, ...any) {}
@@ -105,7 +105,7 @@ func (p *progress) Progress(done, total int64, unit string) {
 	}
 }
 
-// TestProgress: bytes only grow, and come to their end.
+// TestProgress checks that the bytes only grow, and reach the total.
 func TestProgress(t *testing.T) {
 	e := setUp(t)
 	dir, p := Dir(t.TempDir()), e.plan(nil)

@@ -17,35 +17,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Problem says why a store did not do what was asked of it.
+// Problem is the reason why an operation on a store failed.
 type Problem string
 
 // The problems.
 const (
-	// Unreachable is an object store that does not answer.
+	// Unreachable means that the object store does not answer.
 	Unreachable Problem = "Unreachable"
-	// Refused are keys that the object store does not accept, or that may not do this.
+	// Refused means that the object store does not accept the keys, or that they lack the permission.
 	Refused Problem = "Refused"
-	// NoBucket is a bucket that does not exist.
+	// NoBucket means that the bucket does not exist.
 	NoBucket Problem = "NoBucket"
-	// Untrusted is a certificate that this machine does not trust; NoTLS an object store that talks HTTP.
+	// Untrusted means that this machine does not trust the certificate; NoTLS that the object store speaks HTTP.
 	Untrusted Problem = "Untrusted"
 	NoTLS     Problem = "NoTLS"
-	// Full is a place without room, ReadOnly a directory that cannot be written.
+	// Full means that there is no space left, ReadOnly that the directory is not writable.
 	Full     Problem = "Full"
 	ReadOnly Problem = "ReadOnly"
 )
 
-// errNoBucket is the error of a bucket that does not exist.
+// errNoBucket is returned if the bucket does not exist.
 var errNoBucket = errors.New("it does not exist: create it first")
 
-// Codes of object stores. Source: the error codes of S3, MinIO and Ceph.
+// Error codes of object stores. Source: the error codes of S3, MinIO and Ceph.
 var (
 	refusing = []string{"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "RequestTimeTooSkewed", "AllAccessDisabled"}
 	filling  = []string{"XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "QuotaExceeded", "InsufficientCapacity", "EntityTooLarge"}
 )
 
-// ProblemOf returns what is wrong with a store, "" if the error is another one.
+// ProblemOf returns the problem with a store, "" for any other error.
 func ProblemOf(err error) Problem {
 	if answer, ok := errors.AsType[minio.ErrorResponse](err); ok {
 		return problemOf(answer)
@@ -76,7 +76,7 @@ func problemOf(answer minio.ErrorResponse) Problem {
 	return ""
 }
 
-// networkProblem is what keeps a request from its answer. Errors of databases have a type of their own and do not come here.
+// networkProblem classifies a failure to get an answer. Errors of databases have their own type and do not get here.
 func networkProblem(err error) Problem {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return Untrusted

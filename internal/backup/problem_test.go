@@ -27,7 +27,7 @@ import (
 	"yunion.io/x/ocadm/test/freeport"
 )
 
-// bucket is an object store that answers every request in one way.
+// bucket is an object store that gives every request the same response.
 func bucket(t *testing.T, status int, code string, secure bool) (*httptest.Server, S3Config) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -37,7 +37,7 @@ func bucket(t *testing.T, status int, code string, secure bool) (*httptest.Serve
 			fmt.Fprintf(w, `<Error><Code>%s</Code><Message>as the test wants it</Message></Error>`, code)
 		}
 	}))
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes fail on purpose
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes fail intentionally
 	if secure {
 		s.StartTLS()
 	} else {
@@ -47,7 +47,7 @@ func bucket(t *testing.T, status int, code string, secure bool) (*httptest.Serve
 	return s, S3Config{Endpoint: s.Listener.Addr().String(), Plain: !secure, Region: "r", Bucket: "backups", AccessKey: "a", SecretKey: "Not-To-Be-Seen"}
 }
 
-// TestProblemsOfBuckets: each problem that a user can solve has its own finding, over a real connection. No error has the secret key.
+// TestProblemsOfBuckets checks that each problem that a user can solve is reported as such, over a real connection. No error contains the secret key.
 func TestProblemsOfBuckets(t *testing.T) {
 	port, err := freeport.Take("127.0.0.1")
 	if err != nil {
@@ -111,7 +111,7 @@ func TestProblemOf(t *testing.T) {
 	}
 }
 
-// onto is a directory in which the next file is written to a device without room.
+// onto is a directory where the next file is written to a device without space.
 type onto struct{ Dir }
 
 func (o onto) Create(ctx context.Context, name string) (File, error) {
@@ -121,7 +121,7 @@ func (o onto) Create(ctx context.Context, name string) (File, error) {
 	return o.Dir.Create(ctx, name)
 }
 
-// TestFullDirectory: a disk that is full in the middle leaves nothing.
+// TestFullDirectory checks that a disk that fills up half-way leaves no files.
 func TestFullDirectory(t *testing.T) {
 	e := setUp(t)
 	dir := Dir(t.TempDir())
@@ -134,14 +134,14 @@ func TestFullDirectory(t *testing.T) {
 	}
 }
 
-// keeping is a store that lets nothing be deleted.
+// keeping is a store where nothing can be deleted.
 type keeping struct{ Dir }
 
 func (keeping) Remove(context.Context, string) error {
 	return minio.ErrorResponse{Code: "AccessDenied", StatusCode: http.StatusForbidden, Message: "object is WORM protected"}
 }
 
-// TestRefusedRetention: the new backup is good, and known as proven, where older ones cannot be removed.
+// TestRefusedRetention checks that the new backup is valid and marked as proven even if older ones cannot be removed.
 func TestRefusedRetention(t *testing.T) {
 	e := setUp(t)
 	dir := Dir(t.TempDir())
@@ -159,7 +159,7 @@ func TestRefusedRetention(t *testing.T) {
 	}
 }
 
-// TestUploadsOfOtherClouds: a backup ends what an earlier one of its cloud left in a bucket, and not the upload of another cloud.
+// TestUploadsOfOtherClouds checks that a backup aborts leftover uploads of its own cloud in a bucket, but no upload of another cloud.
 func TestUploadsOfOtherClouds(t *testing.T) {
 	mine, twin := "p/"+FileName(Header{Cloud: cloud}), "p/"+FileName(Header{Cloud: Cloud{Name: cloud.Name, ID: "id-9"}})
 	var ended []string

@@ -21,26 +21,26 @@ import (
 	"yunion.io/x/ocadm/internal/mysql/dump"
 )
 
-// ErrDamaged is the error of a file that is not what was written: cut off, or changed.
+// ErrDamaged is returned for a file that was cut off or changed.
 var ErrDamaged = errors.New("the file is damaged or incomplete")
 
-// ErrEncrypted is the error of an encrypted file for which no key was given, or none that fits.
+// ErrEncrypted is returned for an encrypted file without a matching key.
 var ErrEncrypted = errors.New("the file is encrypted for other keys")
 
-// maxEntry bounds what is held in memory: a row of a table has 1 GiB at most.
+// maxEntry limits what is held in memory: a row of a table has 1 GiB at most.
 const maxEntry = 5 << 28
 
-// Reader reads a backup once, from its beginning to its end.
+// Reader reads a backup once, from beginning to end.
 type Reader struct {
 	Header Header
-	// Manifest is there after Next has returned io.EOF.
+	// Manifest is set once Next has returned io.EOF.
 	Manifest Manifest
 
 	unpacker
 	entries []Entry
 }
 
-// unpacker is the layers of a file: an archive that is compressed, and may be encrypted.
+// unpacker holds the layers of a file: an archive that is compressed, and may be encrypted.
 type unpacker struct {
 	all  io.Reader
 	tar  *tar.Reader
@@ -55,7 +55,7 @@ type Item struct {
 
 const ageIntro = "age-encryption.org/"
 
-// unpack begins to read a file.
+// unpack opens the layers of a file.
 func unpack(r io.Reader, ids ...age.Identity) (unpacker, error) {
 	buffered := bufio.NewReaderSize(r, 1<<20)
 	r = buffered
@@ -79,10 +79,10 @@ func unpack(r io.Reader, ids ...age.Identity) (unpacker, error) {
 	return unpacker{all: r, zstd: z, tar: tar.NewReader(z)}, nil
 }
 
-// Close frees what the layers hold; the underlying file stays open.
+// Close frees the resources of the layers; the underlying file stays open.
 func (u unpacker) Close() { u.zstd.Close() }
 
-// end reads to the last byte, where the encryption proves that nothing is missing. No entry may follow.
+// end reads to the last byte, where the encryption proves that nothing is missing. It returns an error if another entry follows.
 func (u unpacker) end() error {
 	if h, err := u.tar.Next(); err == nil {
 		return fmt.Errorf("entry %q follows the last one", h.Name)
@@ -99,7 +99,7 @@ func (u unpacker) end() error {
 	return nil
 }
 
-// Open reads the header. A snapshot of etcd is ErrEtcd.
+// Open reads the header. It returns ErrEtcd for a snapshot of etcd.
 func Open(r io.Reader, ids ...age.Identity) (*Reader, error) {
 	layers, err := unpack(r, ids...)
 	if err != nil {
@@ -169,7 +169,7 @@ func (r *Reader) Next() (Item, error) {
 	return Item{Piece: &p}, nil
 }
 
-// entry reads one entry whole. The end of the archive is unexpected: the manifest comes before it.
+// entry reads one whole entry. The end of the archive is an error, because the manifest comes before it.
 func (r *Reader) entry() (name string, content []byte, setup int, err error) {
 	h, err := r.tar.Next()
 	if errors.Is(err, io.EOF) {

@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// upon is a Watcher that calls a function with the first line about some words.
+// upon returns a Watcher that calls a function at the first line with the given words.
 func upon(words string, do func()) said {
 	return func(line string) {
 		if strings.Contains(line, words) && do != nil {
@@ -38,7 +38,7 @@ func (e env) saved(databases ...string) (v Vault, dir Dir, info Info, set Saved)
 	return v, dir, info, set
 }
 
-// TestReplacingOneAtATime: a restore, a copy back and a removal wait while another program replaces databases, see which, and touch nothing.
+// TestReplacingOneAtATime checks that a restore, a copy back and a removal wait while another program replaces databases, report which one, and change nothing.
 func TestReplacingOneAtATime(t *testing.T) {
 	e := setUp(t)
 	v, dir, info, set := e.saved("keystone")
@@ -82,12 +82,12 @@ func TestReplacingOneAtATime(t *testing.T) {
 	}
 }
 
-// TestReplacingEndsWithItsLock: a program that has lost the lock in the middle drops and fills nothing any more, whatever it was about to do.
+// TestReplacingEndsWithItsLock checks that a program that loses the lock half-way drops and fills nothing more, at any step.
 func TestReplacingEndsWithItsLock(t *testing.T) {
 	e := setUp(t)
 	v, dir, info, set := e.saved("keystone", "report")
 	const lost = "another run may hold it now"
-	// What the server does to a connection that gave no sign for long. The next program has the databases then.
+	// As the server does with a connection that was silent for too long. The next program has the databases then.
 	overtaken := func() {
 		e.run("KILL IS_USED_LOCK('" + replacingPrefix + digest([]byte(cloud.ID))[:8] + "')")
 	}
@@ -110,7 +110,7 @@ func TestReplacingEndsWithItsLock(t *testing.T) {
 	if n := strings.TrimSpace(e.run("SELECT COUNT(*) FROM keystone.user")); n != "2" {
 		t.Errorf("something was replaced: %s users", n)
 	}
-	// In the middle of loading: keystone is loaded, report is not.
+	// Half-way through loading: keystone is loaded, report is not.
 	err = v.Restore(t.Context(), upon("database "+set.Copy("report"), overtaken), set, []string{"keystone", "report"})
 	if err == nil || !strings.Contains(err.Error(), lost) {
 		t.Errorf("loading copies: %v", err)

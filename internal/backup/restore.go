@@ -17,14 +17,14 @@ import (
 	"yunion.io/x/ocadm/internal/mysql/dump"
 )
 
-// Contents are what a backup holds, without its rows.
+// Contents is the contents of a backup, without its rows.
 type Contents struct {
 	Header   Header
 	Manifest Manifest
 	Objects  []Object
 }
 
-// Read reads a backup from beginning to end, checks it, and calls each with the pieces of its databases; each may be nil.
+// Read reads a backup from beginning to end, checks it, and calls each, which may be nil, with the pieces of its databases.
 func Read(ctx context.Context, r io.Reader, ids []age.Identity, each func(dump.Piece) error) (Contents, error) {
 	in, err := Open(r, ids...)
 	if err != nil {
@@ -89,7 +89,7 @@ func Prove(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, i
 		}
 		databases, info.Cloud = out.Header.Databases, out.Header.Cloud
 	}
-	// A server whose disk is full serves nobody. The databases that are there are about as large as those in the file.
+	// A server whose disk is full serves no requests. The existing databases are about as large as those in the file.
 	size, err := a.CopySize(ctx, databases...)
 	if err == nil {
 		err = a.Fit(ctx, "restoring into scratch databases", size)
@@ -106,7 +106,7 @@ func Prove(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, i
 	return out, err
 }
 
-// load restores the databases of a backup into others, which are empty, and compares.
+// load restores the databases of a backup into others, which must be empty, and compares them.
 func load(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, ids []age.Identity, into func(string) string) (Contents, error) {
 	l, err := dump.NewLoader(ctx, a, into)
 	if err != nil {
@@ -123,9 +123,9 @@ func load(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, id
 	return out, l.Finish(ctx)
 }
 
-// RestoreDatabases puts the databases of a backup in the place of those that the cloud has now. It changes nothing before the whole file was
-// read and checked, which takes long for a large one, and ready has returned. Interrupted, it is repeated. Services must not run meanwhile. The admin's owner is
-// the cloud of the backup.
+// RestoreDatabases replaces the databases of the cloud with those of a backup. It changes nothing until it has read and checked the whole file, which
+// takes long for a large one, and ready has returned. If interrupted, it must be run again. Services must not run meanwhile. The admin's owner must
+// be the cloud of the backup.
 func RestoreDatabases(ctx context.Context, w Watcher, s Store, info Info, a *mysql.Admin, ready func(context.Context) error, ids ...age.Identity) (Contents, error) {
 	out, err := Verify(ctx, w, s, info, ids...)
 	if err == nil && ready != nil {
@@ -145,7 +145,7 @@ func RestoreDatabases(ctx context.Context, w Watcher, s Store, info Info, a *mys
 	return load(ctx, w, s, info, a, ids, func(d string) string { return d })
 }
 
-// Others are the databases of a cloud that hold tables and are not among those of a backup, sorted.
+// Others returns the databases of a cloud that hold tables and are not in a backup, sorted.
 func Others(ctx context.Context, a *mysql.Admin, saved []string) ([]string, error) {
 	all, err := Databases(ctx, a)
 	if err != nil {
@@ -167,7 +167,7 @@ func Others(ctx context.Context, a *mysql.Admin, saved []string) ([]string, erro
 	return out, nil
 }
 
-// Empty removes what databases of the cloud hold. They stay, because the operator has noted that it made them; a component that runs fills its own again.
+// Empty deletes the contents of databases of the cloud. It keeps the databases, because the operator has noted that it created them; a running component fills its own again.
 func Empty(ctx context.Context, w Watcher, a *mysql.Admin, databases []string) error {
 	a, release, err := Replacing(ctx, w, a)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// TestRetention: the newest files stay, and the newest that was proven, the one just made, and what is another cloud's. One of a clock that was ahead stays,
-// and is none of the newest. A snapshot of etcd goes with its backup, and no other file of such a name.
+// TestRetention checks that Prune keeps the newest files, the newest proven one, the one just made, and those of other clouds. It keeps a file from a
+// clock that was ahead, without counting it as new. An etcd snapshot is removed with its backup, but no other file with such a name.
 func TestRetention(t *testing.T) {
 	dir := Dir(t.TempDir())
 	now := time.Date(2026, 11, 22, 2, 0, 0, 0, time.UTC)
@@ -39,7 +39,7 @@ func TestRetention(t *testing.T) {
 	put(0, cloud, true)
 	want := []string{put(400, cloud, true), put(9, cloud, false), put(8, cloud, false), put(1, cloud, true), put(0, Cloud{Name: "other", ID: "2"}, false)}
 	put(7, cloud, false)
-	made := put(-1, cloud, false) // by a clock that is late
+	made := put(-1, cloud, false) // by a clock that is behind
 	want = append(want, made)
 	snapshots := []string{"copied" + EtcdSuffix, cloud.Name + EtcdSuffix}
 	for _, name := range append(slices.Clone(snapshots), "copied"+Suffix) {
@@ -73,11 +73,11 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// TestSchemaChangeBeginsAgain: a table altered during the dump makes it begin again, with one file in the end.
+// TestSchemaChangeBeginsAgain checks that altering a table during the dump restarts it, and that one file remains.
 func TestSchemaChangeBeginsAgain(t *testing.T) {
 	e := setUp(t)
 	e.run("CREATE TABLE keystone.a (id INT AUTO_INCREMENT PRIMARY KEY, b BLOB)", "INSERT INTO keystone.a (b) VALUES (RANDOM_BYTES(1000))")
-	for range 11 { // 2 MB that cannot be compressed, so that bytes arrive before the end
+	for range 11 { // 2 MB of incompressible data, so that bytes arrive before the end
 		e.run("INSERT INTO keystone.a (b) SELECT RANDOM_BYTES(1000) FROM keystone.a")
 	}
 	dir := Dir(t.TempDir())
@@ -95,7 +95,7 @@ func TestSchemaChangeBeginsAgain(t *testing.T) {
 	}
 }
 
-// changing alters a table as the first bytes of a file arrive.
+// changing alters a table when the first bytes of a file arrive.
 type changing struct {
 	Dir
 	t    *testing.T

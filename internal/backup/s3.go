@@ -20,16 +20,16 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// S3Config is a bucket of an object store that speaks S3.
+// S3Config identifies a bucket of an S3-compatible object store.
 type S3Config struct {
-	// Endpoint is host or host:port; Plain talks HTTP instead of HTTPS.
+	// Endpoint is host or host:port; Plain uses HTTP instead of HTTPS.
 	Endpoint string `json:"endpoint"`
 	Plain    bool   `json:"plain,omitempty"`
 	Region   string `json:"region,omitempty"`
 	Bucket   string `json:"bucket"`
 	Prefix   string `json:"prefix,omitempty"`
 
-	// CA are certificates in PEM to trust beside those of this machine.
+	// CA holds PEM-encoded CA certificates to trust besides those of this machine.
 	CA string `json:"ca,omitempty"`
 
 	AccessKey string `json:"accessKey"`
@@ -39,7 +39,7 @@ type S3Config struct {
 	Transport http.RoundTripper `json:"-"`
 }
 
-// s3PartSize is the memory that one upload takes. A file has at most 10,000 parts.
+// s3PartSize is the memory used by one upload. A file has at most 10,000 parts.
 const s3PartSize = 32 << 20
 
 // S3 is a store in a bucket, which must exist.
@@ -48,10 +48,10 @@ type S3 struct {
 	client *minio.Client
 }
 
-// lookTimeout bounds the look for the bucket: the client tries long and often.
+// lookTimeout limits the check for the bucket, because the client retries often and for long.
 const lookTimeout = 45 * time.Second
 
-// NewS3 looks whether the bucket is there.
+// NewS3 returns the store after checking that the bucket exists.
 func NewS3(ctx context.Context, cfg S3Config) (*S3, error) {
 	if err := cfg.trust(); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func NewS3(ctx context.Context, cfg S3Config) (*S3, error) {
 	return s, nil
 }
 
-// trust makes a transport that accepts the certificates of CA.
+// trust sets a transport that trusts the certificates of CA.
 func (cfg *S3Config) trust() error {
 	if cfg.CA == "" || cfg.Transport != nil {
 		return nil
@@ -96,7 +96,7 @@ func (cfg *S3Config) trust() error {
 	return nil
 }
 
-// String is the place without its keys.
+// String returns the location, without the keys.
 func (cfg S3Config) String() string {
 	return "s3://" + path.Join(cfg.Bucket, cfg.Prefix) + " at " + cfg.Endpoint
 }
@@ -105,7 +105,7 @@ func (s *S3) String() string { return s.cfg.String() }
 
 func (s *S3) key(name string) string { return path.Join(s.cfg.Prefix, name) }
 
-// Create implements Store. An upload that is not committed is aborted in the store, too.
+// Create implements Store. An upload that is not committed is also aborted in the store.
 func (s *S3) Create(ctx context.Context, name string) (File, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	r, w := io.Pipe()
@@ -126,7 +126,7 @@ type s3File struct {
 	*io.PipeWriter
 	cancel context.CancelFunc
 	done   chan struct{}
-	err    error // once done is closed
+	err    error // valid once done is closed
 	ended  bool
 }
 

@@ -16,31 +16,31 @@ import (
 	"yunion.io/x/ocadm/internal/mysql/dump"
 )
 
-// savedPrefix begins the names of databases that hold copies which stay.
+// savedPrefix is the prefix of databases that hold permanent copies.
 const savedPrefix = "ocadm_saved_"
 
-// Saved is a set of copies of databases of a cloud, beside them on the same server and marked as the cloud's: docs/decisions/0037.
+// Saved is a set of copies of databases of a cloud, on the same server and marked as the cloud's: docs/decisions/0037.
 type Saved struct {
-	// Set names it, of lower-case letters and digits; By is who made it.
+	// Set is its name, of lower-case letters and digits; By is who made it.
 	Set string `json:"set"`
 	By  string `json:"by"`
-	// Time of the copies.
+	// Time is the time of the copies.
 	Time time.Time `json:"time"`
-	// Definitions of each database, as dump.Definitions returns them.
+	// Definitions has the definitions of each database, as returned by dump.Definitions.
 	Definitions map[string]string `json:"definitions"`
-	// Data is what the copies hold, by the names of the originals.
+	// Data summarises the copies under the names of the originals.
 	Data dump.Summary `json:"-"`
 
 	prefix string
 }
 
-// Prefix of the names of the copies; the name of the database follows.
+// Prefix returns the prefix of the names of the copies; the name of the database follows.
 func (s Saved) Prefix() string { return s.prefix }
 
-// Copy is the name of the database that is the copy of another one.
+// Copy returns the name of the copy of a database.
 func (s Saved) Copy(database string) string { return within(s.prefix, database) }
 
-// within names a database below a prefix; a name that would be too long becomes a digest.
+// within returns the prefixed name of a database; a name that would be too long becomes a digest.
 func within(prefix, database string) string {
 	name := prefix + database
 	if len([]rune(name)) > 64 {
@@ -49,7 +49,7 @@ func within(prefix, database string) string {
 	return name
 }
 
-// Databases that it holds, sorted.
+// Databases returns the names of the saved databases, sorted.
 func (s Saved) Databases() []string {
 	var out []string
 	for _, d := range s.Data.Databases {
@@ -58,20 +58,20 @@ func (s Saved) Databases() []string {
 	return out
 }
 
-// Vault is where a cloud's copies are.
+// Vault holds the copies of a cloud.
 type Vault struct {
 	Admin *mysql.Admin
-	// CloudID is that of Admin's owner.
+	// CloudID is the ID of Admin's owner.
 	CloudID string
 }
 
 func (v Vault) prefix() string { return savedPrefix + digest([]byte(v.CloudID))[:8] + "_" }
 
-// index is the database that says what a set holds. It is made last, so that a set with an index is complete.
+// index returns the name of the database that describes a set. It is created last, so a set with an index is complete.
 func (v Vault) index(set string) string { return v.prefix() + set }
 
-// Save copies databases as they are at one moment, and compares each row. A complete set of the same name and maker stays as it is, another one
-// is replaced.
+// Save copies databases as of one moment, and compares each row. It keeps a complete set of the same name and maker, and replaces any other set of
+// that name.
 func (v Vault) Save(ctx context.Context, set, by string, databases []string, w Watcher) (Saved, error) {
 	release, err := v.Admin.Lock(ctx, v.index(""))
 	if err != nil {
@@ -115,7 +115,7 @@ func (v Vault) save(ctx context.Context, w Watcher, set, by string, databases []
 	return s, v.write(ctx, s)
 }
 
-// write makes the index.
+// write creates the index.
 func (v Vault) write(ctx context.Context, s Saved) error {
 	name := v.index(s.Set)
 	if _, err := v.Admin.EnsureDatabase(ctx, nil, name); err != nil {
@@ -143,7 +143,7 @@ func (v Vault) write(ctx context.Context, s Saved) error {
 	if err != nil {
 		return fail(err)
 	}
-	defer func() { _ = tx.Rollback() }() // after the commit it does nothing
+	defer func() { _ = tx.Rollback() }() // does nothing after the commit
 	for key, value := range rows {
 		text, err := json.Marshal(value)
 		if err != nil {
@@ -159,7 +159,7 @@ func (v Vault) write(ctx context.Context, s Saved) error {
 	return nil
 }
 
-// Read returns a set; there is false if it does not exist, or is not complete.
+// Read returns a set; there is false if the set does not exist, or is incomplete.
 func (v Vault) Read(ctx context.Context, set string) (s Saved, there bool, err error) {
 	name := v.index(set)
 	owned, _, err := v.Admin.Owned(ctx)
@@ -204,7 +204,7 @@ func (v Vault) Read(ctx context.Context, set string) (s Saved, there bool, err e
 	return s, there, rows.Err()
 }
 
-// Try makes a database with a table, alters that, and drops both: a server that refuses one of these is found before something needs it.
+// Try creates a database with a table, alters the table, and drops both, to find out early whether the server refuses any of this.
 func (v Vault) Try(ctx context.Context) error {
 	name := v.index("try")
 	if _, err := v.Admin.EnsureDatabase(ctx, nil, name); err != nil {
@@ -230,17 +230,17 @@ func (v Vault) Try(ctx context.Context) error {
 	return errors.Join(failed, v.Admin.DropDatabase(context.WithoutCancel(ctx), name))
 }
 
-// Drop removes a set; its index goes first.
+// Drop removes a set, its index first.
 func (v Vault) Drop(ctx context.Context, set string) error {
 	return drop(ctx, v.Admin, func(name string) bool { return name == v.index(set) || strings.HasPrefix(name, v.index(set)+"_") })
 }
 
-// Keep removes every set but some.
+// Keep removes all other sets.
 func (v Vault) Keep(ctx context.Context, sets ...string) error {
 	return drop(ctx, v.Admin, v.notOf(sets))
 }
 
-// Frees is the space that Keep would free, in bytes, as the server estimates it.
+// Frees returns the space that Keep would free, in bytes, as the server estimates it.
 func (v Vault) Frees(ctx context.Context, sets ...string) (int64, error) {
 	owned, _, err := v.Admin.Owned(ctx)
 	if err != nil {
@@ -250,7 +250,7 @@ func (v Vault) Frees(ctx context.Context, sets ...string) (int64, error) {
 	return v.Admin.Size(ctx, slices.DeleteFunc(owned, func(name string) bool { return !goes(name) })...)
 }
 
-// notOf says which databases are of other sets than some.
+// notOf returns a function that reports whether a database belongs to a set that is not in sets.
 func (v Vault) notOf(sets []string) func(name string) bool {
 	return func(name string) bool {
 		set, _, _ := strings.Cut(strings.TrimPrefix(name, v.prefix()), "_")
@@ -258,7 +258,7 @@ func (v Vault) notOf(sets []string) func(name string) bool {
 	}
 }
 
-// drop drops some databases of a cloud, in the order of their names: an index comes before what it lists.
+// drop drops some databases of a cloud, in the order of their names, so that an index goes before the copies it lists.
 func drop(ctx context.Context, a *mysql.Admin, which func(name string) bool) error {
 	owned, _, err := a.Owned(ctx)
 	if err != nil {
@@ -274,7 +274,7 @@ func drop(ctx context.Context, a *mysql.Admin, which func(name string) bool) err
 	return nil
 }
 
-// Changed are the databases of a set whose tables are defined otherwise now, or that are gone.
+// Changed returns the databases of a set whose definitions have changed, or that are gone.
 func (v Vault) Changed(ctx context.Context, s Saved) ([]string, error) {
 	there, err := v.Admin.Databases(ctx)
 	if err != nil {
@@ -301,7 +301,7 @@ func (v Vault) Changed(ctx context.Context, s Saved) ([]string, error) {
 	return out, nil
 }
 
-// Since says how the rows of databases differ now from those of a set, a line for each table.
+// Since returns how the rows of databases differ now from those of a set, one line per table.
 func (v Vault) Since(ctx context.Context, s Saved, databases []string) ([]string, error) {
 	there, err := v.Admin.Databases(ctx)
 	if err != nil {
@@ -314,7 +314,7 @@ func (v Vault) Since(ctx context.Context, s Saved, databases []string) ([]string
 	return grown(s.only(databases).Data, now), nil
 }
 
-// grown is pure.
+// grown is a pure function.
 func grown(then, now dump.Summary) []string {
 	was := map[string]dump.TableSummary{}
 	for _, d := range then.Databases {
@@ -340,7 +340,7 @@ func grown(then, now dump.Summary) []string {
 	return out
 }
 
-// Restore puts copies in the place of databases, and compares each row. Interrupted, it is repeated. Services must not run meanwhile.
+// Restore replaces databases with their copies, and compares each row. If interrupted, it must be run again. Services must not run meanwhile.
 func (v Vault) Restore(ctx context.Context, w Watcher, s Saved, databases []string) error {
 	var copies []string
 	back := map[string]string{}
@@ -352,13 +352,13 @@ func (v Vault) Restore(ctx context.Context, w Watcher, s Saved, databases []stri
 	return err
 }
 
-// only is a set without some databases.
+// only returns the set with just these databases.
 func (s Saved) only(databases []string) Saved {
 	s.Data.Databases = slices.DeleteFunc(slices.Clone(s.Data.Databases), func(d dump.DatabaseSummary) bool { return !slices.Contains(databases, d.Name) })
 	return s
 }
 
-// Differs says how the rows of a later set differ from this one, a line for each table.
+// Differs returns how the rows of a later set differ from this one, one line per table.
 func (s Saved) Differs(later Saved) []string {
 	return grown(s.only(later.Databases()).Data, later.Data)
 }

@@ -10,7 +10,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// TestSaved: copies stay until they are dropped, say what has changed since, and take the place of the originals.
+// TestSaved checks that copies stay until they are dropped, show what has changed since, and can replace the originals.
 func TestSaved(t *testing.T) {
 	e := setUp(t)
 	v := Vault{Admin: e.admin, CloudID: cloud.ID}
@@ -31,7 +31,7 @@ func TestSaved(t *testing.T) {
 	if changed, err := v.Changed(t.Context(), read); err != nil || len(changed) > 0 {
 		t.Errorf("%q %v", changed, err)
 	}
-	e.run("INSERT INTO keystone.user VALUES (7, 'new')") // rows change no definition
+	e.run("INSERT INTO keystone.user VALUES (7, 'new')") // rows do not change definitions
 	if again, err := v.Save(t.Context(), "b1", "one", []string{"keystone"}, workflow.Discard{}); err != nil || len(again.Databases()) != 2 {
 		t.Errorf("a complete set was made again: %+v %v", again.Databases(), err)
 	}
@@ -51,7 +51,7 @@ func TestSaved(t *testing.T) {
 	if err != nil || len(read.Differs(later)) != 2 {
 		t.Errorf("%q %v", read.Differs(later), err)
 	}
-	for range 2 { // an interrupted restore is repeated
+	for range 2 { // an interrupted restore is run again
 		if err := v.Restore(t.Context(), workflow.Discard{}, read, changed); err != nil {
 			t.Fatal(err)
 		}

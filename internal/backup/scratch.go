@@ -11,10 +11,10 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// scratchPrefix begins the names of databases that hold a copy for a while.
+// scratchPrefix is the prefix of databases that hold temporary copies.
 const scratchPrefix = "ocadm_scratch_"
 
-// Scratch are databases beside those of a cloud, on the same server and marked as the cloud's, for a copy. There is one set for a cloud at a time.
+// Scratch is a set of databases for a temporary copy, on the server of a cloud's databases and marked as the cloud's. A cloud has one set at a time.
 type Scratch struct {
 	admin   *mysql.Admin
 	owner   string
@@ -22,7 +22,7 @@ type Scratch struct {
 	release func()
 }
 
-// NewScratch makes an empty database for each name. What an interrupted run left is dropped first.
+// NewScratch creates an empty database for each name. It first drops the leftovers of an interrupted run.
 func NewScratch(ctx context.Context, a *mysql.Admin, cloudID string, databases []string) (*Scratch, error) {
 	s := &Scratch{admin: a, owner: digest([]byte(cloudID))[:8]}
 	var err error
@@ -42,12 +42,12 @@ func NewScratch(ctx context.Context, a *mysql.Admin, cloudID string, databases [
 	return s, nil
 }
 
-// Name of the database that stands for another one.
+// Name returns the name of the scratch database for a database.
 func (s *Scratch) Name(database string) string {
 	return within(scratchPrefix+s.owner+"_", database)
 }
 
-// Close drops the databases, even when ctx has ended.
+// Close drops the databases, even if ctx has ended.
 func (s *Scratch) Close(ctx context.Context) error {
 	defer s.release()
 	return s.drop(context.WithoutCancel(ctx))
@@ -65,10 +65,10 @@ func (s *Scratch) drop(ctx context.Context) error {
 	return s.admin.DropAccount(ctx, s.User())
 }
 
-// User is the account that Grant makes.
+// User returns the name of the account that Grant creates.
 func (s *Scratch) User() string { return scratchPrefix + s.owner }
 
-// Grant makes an account that may do everything in these databases, and nothing in any other. Close drops it.
+// Grant creates an account with all privileges on these databases, and none on any other. Close drops it.
 func (s *Scratch) Grant(ctx context.Context, password string) error {
 	for _, d := range s.names {
 		if _, err := s.admin.EnsureAccount(ctx, nil, mysql.Account{User: s.User(), Password: password, Database: s.Name(d)}); err != nil {
@@ -78,7 +78,7 @@ func (s *Scratch) Grant(ctx context.Context, password string) error {
 	return nil
 }
 
-// Databases are those of a cloud that are backed up: all that it owns and that exist, including those of disabled components. Copies are not.
+// Databases returns the databases of a cloud to back up: all existing ones that it owns, including those of disabled components, but no copies.
 func Databases(ctx context.Context, a *mysql.Admin) ([]string, error) {
 	owned, _, err := a.Owned(ctx)
 	if err != nil {

@@ -20,30 +20,30 @@ import (
 	"yunion.io/x/ocadm/internal/disk"
 )
 
-// Store is where backups lie: a directory or a bucket. Names have no slash.
+// Store is a place for backups: a directory or a bucket. Names have no slash.
 type Store interface {
-	// Create begins a file that is not visible before Commit.
+	// Create starts a file that is not visible before Commit.
 	Create(ctx context.Context, name string) (File, error)
-	// Open reads a file. A missing one is fs.ErrNotExist.
+	// Open opens a file for reading. It returns fs.ErrNotExist if the file is missing.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
-	// Names of the complete files, sorted.
+	// Names returns the names of the complete files, sorted.
 	Names(ctx context.Context) ([]string, error)
 	Remove(ctx context.Context, name string) error
-	// Clean removes files that interrupted runs left unfinished and whose names begin with prefix. Others may be written at this moment.
+	// Clean removes unfinished files of interrupted runs whose names begin with prefix. Other files may be in the middle of being written.
 	Clean(ctx context.Context, prefix string) error
-	// Free is the space that is left in bytes, -1 if the store has no such limit.
+	// Free returns the free space in bytes, -1 if the store has no such limit.
 	Free(ctx context.Context) (int64, error)
 	String() string
 }
 
-// File is being written. Either Commit or Abort ends it; Abort after Commit does nothing.
+// File is a file being written. It must end with Commit or Abort; Abort after Commit does nothing.
 type File interface {
 	io.Writer
 	Commit() error
 	Abort()
 }
 
-// Info is what is known of a stored backup without its key. It lies beside the file, in NAME.json.
+// Info is what can be read about a stored backup without its key. It lies beside the file, in NAME.json.
 type Info struct {
 	Name string `json:"name"`
 	Header
@@ -52,20 +52,20 @@ type Info struct {
 	Encrypted bool   `json:"encrypted"`
 	Tables    int    `json:"tables"`
 	Rows      int64  `json:"rows"`
-	// Seconds that writing took.
+	// Seconds is how long writing took.
 	Seconds float64 `json:"seconds"`
-	// Loose are tables, DATABASE.TABLE, whose engine keeps no snapshot.
+	// Loose lists tables, as DATABASE.TABLE, whose engine has no snapshots.
 	Loose []string `json:"loose,omitempty"`
-	// Proven is when the file was read back, restored into scratch databases and compared; Problem is why it could not be.
+	// Proven is the time when the file was read back, restored into scratch databases and compared; Problem is the reason why it could not be.
 	Proven  *time.Time `json:"proven,omitempty"`
 	Problem string     `json:"problem,omitempty"`
-	// Etcd is the snapshot of etcd that lies beside the file; nil if none was asked for.
+	// Etcd is the snapshot of etcd beside the file; nil if none was requested.
 	Etcd *Etcd `json:"etcd,omitempty"`
-	// Unknown is true of a file without information beside it.
+	// Unknown is true for a file without a NAME.json beside it.
 	Unknown bool `json:"unknown,omitempty"`
 }
 
-// List are the backups in a store, the latest first.
+// List returns the backups in a store, the latest first.
 func List(ctx context.Context, s Store) ([]Info, error) {
 	names, err := s.Names(ctx)
 	if err != nil {
@@ -86,7 +86,7 @@ func List(ctx context.Context, s Store) ([]Info, error) {
 	return out, nil
 }
 
-// ReadInfo reads what lies beside a file.
+// ReadInfo reads the NAME.json beside a file.
 func ReadInfo(ctx context.Context, s Store, name string) (Info, error) {
 	r, err := s.Open(ctx, name+".json")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,7 +102,7 @@ func ReadInfo(ctx context.Context, s Store, name string) (Info, error) {
 	}
 	info := Info{}
 	if err := json.Unmarshal(text, &info); err != nil {
-		return Info{Name: name, Unknown: true}, nil // a damaged note is as good as none
+		return Info{Name: name, Unknown: true}, nil // treat a damaged one as missing
 	}
 	info.Name = name
 	return info, nil
@@ -124,8 +124,8 @@ func writeInfo(ctx context.Context, s Store, info Info) error {
 	return f.Commit()
 }
 
-// remove deletes a backup, after the snapshot of etcd beside it: what List shows can be removed again. Its information goes last, so that an interrupted
-// removal is seen.
+// remove deletes the snapshot of etcd beside a backup first, then the backup: whatever List shows can be removed again. NAME.json goes last, so that
+// an interrupted removal is visible.
 func remove(ctx context.Context, s Store, name string) error {
 	for _, n := range []string{etcdName(name), name, name + ".json"} {
 		if err := s.Remove(ctx, n); err != nil {
@@ -157,7 +157,7 @@ type dirFile struct {
 	done  bool
 }
 
-// Commit gives the file its name once its content is on the disk.
+// Commit renames the file once its contents are on the disk.
 func (f *dirFile) Commit() error {
 	err := errors.Join(f.Sync(), f.Close())
 	if err == nil {

@@ -10,17 +10,17 @@ import (
 	"yunion.io/x/ocadm/internal/mysql/dump"
 )
 
-// Watcher sees how far something is. A workflow.Reporter is one.
+// Watcher receives the progress of an operation. A workflow.Reporter is one.
 type Watcher interface {
-	// Info is one line of story.
+	// Info reports one step in a line.
 	Info(format string, args ...any)
-	// Progress is how much is done of a total; unit is "B" for bytes.
+	// Progress reports how much of a total is done; unit is "B" for bytes.
 	Progress(done, total int64, unit string)
 }
 
 const inBytes = "B"
 
-// onTables reports bytes of tables, and each database once.
+// onTables reports the progress in bytes, and each database once.
 func onTables(w Watcher) func(dump.Progress) {
 	nth := 0
 	return func(p dump.Progress) {
@@ -32,12 +32,12 @@ func onTables(w Watcher) func(dump.Progress) {
 	}
 }
 
-// watched is a file that is being read.
+// watched is a file being read, with a Watcher.
 type watched struct {
 	io.Reader
 	watcher     Watcher
 	done, total int64
-	// failed is why it could not be read on: that is no damage of the file.
+	// failed is a read error, which does not mean that the file is damaged.
 	failed error
 }
 
@@ -51,7 +51,7 @@ func (r *watched) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// text is a number of bytes for people.
+// text formats a number of bytes for people.
 func text(n int64) string {
 	if n < 10<<30 {
 		return fmt.Sprintf("%d MiB", (n+1<<20-1)>>20)

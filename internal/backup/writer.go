@@ -18,13 +18,13 @@ import (
 	"yunion.io/x/ocadm/internal/mysql/dump"
 )
 
-// packer is the layers of a file: an archive that is compressed, and encrypted.
+// packer holds the layers of a file: an archive that is compressed, and may be encrypted.
 type packer struct {
 	tar     *tar.Writer
 	closers []io.Closer
 }
 
-// pack begins a file. Without recipients it is not encrypted.
+// pack starts a file. Without recipients it is not encrypted.
 func pack(w io.Writer, recipients ...age.Recipient) (packer, error) {
 	var out packer
 	if len(recipients) > 0 {
@@ -44,7 +44,7 @@ func pack(w io.Writer, recipients ...age.Recipient) (packer, error) {
 	return out, nil
 }
 
-// end writes what the layers still hold.
+// end closes the layers, which writes what they still hold.
 func (p packer) end() error {
 	err := p.tar.Close()
 	for i := len(p.closers) - 1; i >= 0; i-- {
@@ -56,17 +56,17 @@ func (p packer) end() error {
 	return nil
 }
 
-// Writer writes a backup from its header to its manifest.
+// Writer writes a backup, from its header to its manifest.
 type Writer struct {
 	packer
 	time    time.Time
 	entries []Entry
-	// rows counts the pieces of the current table.
+	// table is the current table, and rows the number of its current piece.
 	table string
 	rows  int
 }
 
-// NewWriter begins a backup. Without recipients it is not encrypted.
+// NewWriter starts a backup. Without recipients it is not encrypted.
 func NewWriter(w io.Writer, h Header, recipients ...age.Recipient) (*Writer, error) {
 	layers, err := pack(w, recipients...)
 	if err != nil {
@@ -81,7 +81,7 @@ func NewWriter(w io.Writer, h Header, recipients ...age.Recipient) (*Writer, err
 	return out, out.add(headerName, text, "")
 }
 
-// Object adds an object of Kubernetes.
+// Object adds a Kubernetes object.
 func (w *Writer) Object(o Object) error { return w.add(objectName(o), o.JSON, "") }
 
 // Piece adds a piece of a dump.
@@ -102,7 +102,7 @@ func (w *Writer) Piece(p dump.Piece) error {
 	return w.add(pieceName(p, 0), []byte(text), strconv.Itoa(setup.Len()))
 }
 
-// Close ends the backup with its manifest.
+// Close finishes the backup with its manifest.
 func (w *Writer) Close(m Manifest) error {
 	m.Entries = w.entries
 	text, err := json.MarshalIndent(m, "", "  ")

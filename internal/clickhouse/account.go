@@ -11,25 +11,25 @@ import (
 	"strings"
 )
 
-// Account is a service's user.
+// Account is the database user of a service.
 type Account struct {
 	User     string
 	Password string
-	// Database is what the account may make, fill, read and drop tables in.
+	// Database is the database in which the account may create, fill, read and drop tables.
 	Database string
 }
 
-// fromMySQL lets an account read tables of MySQL: services take over the log of operations that they had there.
+// fromMySQL lets an account read tables of MySQL, from which services migrate their operation logs.
 const fromMySQL = "MYSQL"
 
-// privileges are what a service gets on its database. They are named one by one: ALL holds privileges over accounts and collections too, and
-// an administrator who has not all of those himself cannot give it.
+// privileges lists a service's privileges on its database. They are listed one by one: ALL includes privileges on accounts and collections, and an
+// administrator who lacks any of those cannot grant it.
 var privileges = []string{
 	"SHOW", "SELECT", "INSERT", "ALTER", "CREATE TABLE", "CREATE VIEW", "CREATE DICTIONARY", "DROP TABLE", "DROP VIEW", "DROP DICTIONARY",
 	"TRUNCATE", "OPTIMIZE", "dictGet",
 }
 
-// hash is the form in which the server receives and keeps a password.
+// hash returns the form in which the server receives and stores a password.
 func hash(password string) string {
 	if password == "" {
 		return ""
@@ -38,8 +38,8 @@ func hash(password string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// EnsureAccount makes the user exist, with that password and with a service's privileges on its database. Nothing is ever taken away:
-// a running service keeps its connections.
+// EnsureAccount makes sure that the user exists, with that password and with a service's privileges on its database. It never revokes anything, so a
+// running service keeps its connections.
 func (a *Admin) EnsureAccount(ctx context.Context, snap *Snapshot, acc Account) (changed bool, err error) {
 	op := fmt.Sprintf("creating account %q", acc.User)
 	user, database, err := a.checkAccount(op, acc)
@@ -93,8 +93,7 @@ func (a *Admin) checkAccount(op string, acc Account) (user, database string, err
 
 func (a *Admin) protected(user string) bool { return user == defaultUser || user == a.cfg.user() }
 
-// syncPassword sets the password of an account that existed before, if it differs. The stored password cannot be read, so it logs in to
-// find out.
+// syncPassword sets the password of an existing account if it differs. The stored password cannot be read, so it logs in to find out.
 func (a *Admin) syncPassword(ctx context.Context, acc Account, alter string) (changed bool, err error) {
 	err = a.VerifyAccount(ctx, acc)
 	if ClassOf(err) != AccessDenied {
@@ -118,11 +117,11 @@ func (a *Admin) VerifyAccount(ctx context.Context, acc Account) error {
 	if err != nil {
 		return c.newError(fmt.Sprintf("logging in as %q", acc.User), err)
 	}
-	_ = client.Close() // it has said what we wanted to know
+	_ = client.Close() // the login has succeeded
 	return nil
 }
 
-// DropAccount removes the user, where it exists.
+// DropAccount drops the user if it exists.
 func (a *Admin) DropAccount(ctx context.Context, snap *Snapshot, user string) error {
 	op := fmt.Sprintf("dropping account %q", user)
 	quoted, err := quoteIdent(user)

@@ -18,22 +18,21 @@ import (
 	"yunion.io/x/ocadm/internal/statement"
 )
 
-// Admin is an administrator of a server. It makes a connection when one is needed, keeps it for a minute, and may be used by several at
-// once.
+// Admin is an administrator of a server. It connects when necessary, keeps the connection for a minute, and is safe for concurrent use.
 type Admin struct {
 	cfg Config
 
-	// slot is taken by whoever uses the connection: it takes one statement at a time.
+	// slot is held while the connection is in use: it runs one statement at a time.
 	slot   chan struct{}
 	client *ch.Client
 	idle   *time.Timer
 	once   sync.Once
 }
 
-// Open makes an Admin; nothing is connected yet. Close it afterwards.
+// Open returns an Admin without connecting. The caller must close it.
 func Open(cfg Config) *Admin { return &Admin{cfg: cfg, slot: make(chan struct{}, 1)} }
 
-// Close gives the connection back. The Admin may be used further, and closed again.
+// Close closes the connection. The Admin can still be used, and closed again.
 func (a *Admin) Close() error {
 	a.slot <- struct{}{}
 	defer func() { <-a.slot }()
@@ -55,7 +54,7 @@ func (c Config) connect(ctx context.Context, user, password, database string) (*
 	})
 }
 
-// do sends one statement.
+// do runs one statement.
 func (a *Admin) do(ctx context.Context, op string, q ch.Query, secrets ...string) error {
 	select {
 	case a.slot <- struct{}{}:
@@ -78,7 +77,7 @@ func (a *Admin) do(ctx context.Context, op string, q ch.Query, secrets ...string
 		return nil
 	}
 	if !ch.IsException(err) {
-		_ = a.hangUp() // its state is unknown
+		_ = a.hangUp() // the state of the connection is unknown
 	}
 	return a.cfg.newError(op, err, secrets...)
 }
@@ -87,7 +86,7 @@ func (a *Admin) do(ctx context.Context, op string, q ch.Query, secrets ...string
 func (a *Admin) rest() {
 	select {
 	case a.slot <- struct{}{}:
-		_ = a.hangUp() // nothing depends on it any more
+		_ = a.hangUp() // nothing depends on it any longer
 		<-a.slot
 	default:
 	}
@@ -131,7 +130,7 @@ func (a *Admin) refuse(op, why string) error {
 	return &Error{Class: Refused, Op: op, Server: a.cfg.Addr(), User: a.cfg.user(), Detail: why}
 }
 
-// ours quotes the name of a database that is not the server's own.
+// ours quotes the name of a database, and returns an error if it is one of the server's own.
 func (a *Admin) ours(op, name string) (string, error) {
 	quoted, err := quoteIdent(name)
 	if err != nil {
@@ -143,7 +142,7 @@ func (a *Admin) ours(op, name string) (string, error) {
 	return quoted, nil
 }
 
-// EnsureDatabase creates the database where it does not exist. An existing one is left as it is.
+// EnsureDatabase creates the database if it does not exist. It does not change an existing one.
 func (a *Admin) EnsureDatabase(ctx context.Context, snap *Snapshot, name string) (changed bool, err error) {
 	op := fmt.Sprintf("creating database %q", name)
 	quoted, err := a.ours(op, name)
@@ -157,7 +156,7 @@ func (a *Admin) EnsureDatabase(ctx context.Context, snap *Snapshot, name string)
 	return true, nil
 }
 
-// DropDatabase removes the database and everything in it, where it exists.
+// DropDatabase drops the database and everything in it, if it exists.
 func (a *Admin) DropDatabase(ctx context.Context, snap *Snapshot, name string) error {
 	op := fmt.Sprintf("dropping database %q", name)
 	quoted, err := a.ours(op, name)

@@ -153,7 +153,7 @@ func TestAccountRefuses(t *testing.T) {
 	}
 }
 
-// What cannot be done says what, where, as whom and why, and no secret.
+// An error says what failed, where, with which account and why, and contains no secret.
 func TestFailuresAreClassified(t *testing.T) {
 	s := fakeclickhouse.Start(t)
 	a, _ := open(t, s)
@@ -201,7 +201,7 @@ func TestFailuresAreClassified(t *testing.T) {
 		}
 	}()
 	other := at
-	other.Port = l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // it is one
+	other.Port = l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // a TCP listener has a TCP address
 	try("another server", Unreachable, other)
 	l.Close()
 	try("nobody there", Unreachable, other, "refused")
@@ -214,7 +214,7 @@ func TestFailuresAreClassified(t *testing.T) {
 		t.Errorf("canceled: %v", err)
 	}
 
-	// A server that goes away and comes back is found again, with the connection that was open.
+	// A server that restarts is reached again, with the connection that was open before.
 	snapshot(t, a)
 	s.Pause()
 	if _, err := a.Snapshot(t.Context()); ClassOf(err) != Unreachable {
@@ -241,7 +241,7 @@ func TestAccountOfAFile(t *testing.T) {
 	}
 }
 
-// unquote reads a literal as the server's lexer does: it must end exactly at the last quote.
+// unquote parses a literal as the server's lexer does: it must end exactly at the last quote.
 func unquote(s string, quote byte) (string, bool) {
 	if len(s) < 2 || s[0] != quote {
 		return "", false

@@ -13,7 +13,7 @@ import (
 	fakeclickhouse "yunion.io/x/ocadm/test/fakecloud/clickhouse"
 )
 
-// ask runs queries in ClickHouse's engine and prints the answers, or what it said instead, as a list in JSON.
+// ask runs queries in ClickHouse's engine and prints the answers or error messages as a JSON list.
 const ask = `
 const { Session } = require('chdb');
 const s = new Session();
@@ -23,7 +23,7 @@ const out = JSON.parse(require('fs').readFileSync(0)).map(q => {
 process.stdout.write(JSON.stringify(out));
 `
 
-// engine asks the real engine, if it is installed: see docs/decisions/0011.
+// engine queries the real engine, if it is installed: see docs/decisions/0011.
 func engine(t *testing.T, queries []string) (rows [][][]string, refusals []string) {
 	t.Helper()
 	dir := os.Getenv("OCADM_CHDB")
@@ -56,10 +56,10 @@ func engine(t *testing.T, queries []string) (rows [][][]string, refusals []strin
 	return rows, refusals
 }
 
-// TestEngine puts what we send to the real parser: every statement, every quoted string and name.
+// TestEngine passes what we send to the real parser: every statement, every quoted string and name.
 func TestEngine(t *testing.T) {
 	strange := []string{"plain", "a`b", `a\`, `\n`, "'; DROP DATABASE x; --", "\\'", "`\\`", "näme", "new\nline", "tab\t", "{param:Identifier}", "%_", `\x41`, "--", "/*", "😀"}
-	// Every statement that the administrator sends when it makes, repairs and drops.
+	// Every statement that the administrator sends to create, repair and drop.
 	s := fakeclickhouse.Start(t)
 	a, _ := open(t, s)
 	for _, name := range []string{"glance", "a`b", `c\d'e`} {
@@ -102,7 +102,7 @@ func TestEngine(t *testing.T) {
 	rows, refusals := engine(t, queries)
 	known := false
 	for i, q := range queries {
-		// The engine's one account may not look at accounts: the question was understood.
+		// The engine's only account may not list accounts, but the statement was parsed.
 		if refusals[i] != "" && !strings.Contains(refusals[i], "(ACCESS_DENIED)") {
 			t.Errorf("%s\n\t%s", q, refusals[i])
 		}

@@ -16,20 +16,20 @@ import (
 	"yunion.io/x/ocadm/internal/statement"
 )
 
-// Class says what kind of failure an Error is.
+// Class is the class of an Error.
 type Class string
 
 // The classes.
 const (
-	// Unreachable: no server answers, or not now.
+	// Unreachable means that no server answers, or not now.
 	Unreachable Class = "Unreachable"
-	// AccessDenied: the server does not let the account in.
+	// AccessDenied means that the server refuses the login of the account.
 	AccessDenied Class = "AccessDenied"
-	// NoPrivilege: the account may not do that.
+	// NoPrivilege means that the account lacks a privilege.
 	NoPrivilege Class = "NoPrivilege"
-	// NotWritable: the server keeps the account in a file, or has no place for accounts of its own.
+	// NotWritable means that the server keeps the account in a file, or has no storage for accounts created by SQL.
 	NotWritable Class = "NotWritable"
-	// NotUnderstood: the server is too old for the statement.
+	// NotUnderstood means that the server is too old for the statement.
 	NotUnderstood Class = "NotUnderstood"
 	Refused       Class = "Refused"
 	Canceled      Class = "Canceled"
@@ -39,13 +39,13 @@ const (
 // Error is a failed operation on a server. It never holds a secret.
 type Error struct {
 	Class Class
-	// Op is what was being done, in the gerund: `creating database "glance"`.
+	// Op is the failed operation, in the gerund: `creating database "glance"`.
 	Op string
-	// Server is host:port, User the account that did it.
+	// Server is host:port, User the account used.
 	Server, User string
-	// Code is the server's error number, 0 when it did not come from the server.
+	// Code is the server's error number, 0 if the error is not from the server.
 	Code int
-	// Detail is what the server or the network said, without secrets.
+	// Detail is the message of the server or the network, without secrets.
 	Detail string
 
 	err error
@@ -55,7 +55,7 @@ func (e *Error) Error() string {
 	return e.Op + " on ClickHouse " + e.Server + " as " + quoteString(e.User) + ": " + e.Detail
 }
 
-// Unwrap gives the network's or the context's error; the server's own message is not handed on, it may quote a statement.
+// Unwrap returns the error of the network or the context. It does not return the server's own error, which may quote a statement.
 func (e *Error) Unwrap() error { return e.err }
 
 // ClassOf returns the class of the first Error in err's chain, or "".
@@ -66,19 +66,19 @@ func ClassOf(err error) Class {
 	return ""
 }
 
-// IsUnavailable reports whether a later attempt may succeed without a change of accounts.
+// IsUnavailable reports whether a later attempt may succeed without a change to the accounts.
 func IsUnavailable(err error) bool { return ClassOf(err) == Unreachable }
 
-// IsDenied reports whether the server refuses the administrator's login. Nothing works until the account is changed.
+// IsDenied reports whether the server refuses the administrator's login. Nothing works until the account is fixed.
 func IsDenied(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Op == opConnect && e.Class == AccessDenied
 }
 
-// opConnect is what an Error says of the administrator's own login.
+// opConnect is the Op of an Error about the administrator's own login.
 const opConnect = "connecting"
 
-// codes of ClickHouse that mean something here; all others are Other.
+// codes maps ClickHouse's error codes; all others are Other.
 var codes = map[proto.Error]Class{
 	62:  NotUnderstood, // SYNTAX_ERROR
 	192: AccessDenied,  // UNKNOWN_USER
@@ -86,7 +86,7 @@ var codes = map[proto.Error]Class{
 	194: AccessDenied,  // REQUIRED_PASSWORD
 	195: AccessDenied,  // IP_ADDRESS_NOT_ALLOWED
 	516: AccessDenied,  // AUTHENTICATION_FAILED
-	164: NoPrivilege,   // READONLY: of the account's profile
+	164: NoPrivilege,   // READONLY: set in the account's profile
 	497: NoPrivilege,   // ACCESS_DENIED
 	495: NotWritable,   // ACCESS_STORAGE_READONLY
 	514: NotWritable,   // ACCESS_STORAGE_FOR_INSERTION_NOT_FOUND
@@ -96,7 +96,7 @@ var codes = map[proto.Error]Class{
 	209: Unreachable,   // SOCKET_TIMEOUT
 	210: Unreachable,   // NETWORK_ERROR
 	225: Unreachable,   // NO_ZOOKEEPER
-	236: Unreachable,   // ABORTED: it is stopping
+	236: Unreachable,   // ABORTED: the server is shutting down
 	241: Unreachable,   // MEMORY_LIMIT_EXCEEDED
 	242: Unreachable,   // TABLE_IS_READ_ONLY
 	999: Unreachable,   // KEEPER_EXCEPTION
@@ -105,16 +105,16 @@ var codes = map[proto.Error]Class{
 // codeExists is ACCESS_ENTITY_ALREADY_EXISTS.
 const codeExists = 493
 
-// remedies follow what the server says.
+// remedies are appended to the server's message.
 var remedies = map[Class]string{
 	NoPrivilege: "; the account needs access_management, or SHOW USERS, CREATE USER, ALTER USER, DROP USER, and what it is to grant WITH GRANT OPTION",
 	NotWritable: "; the server needs an access_control_path (or user_directories with local_directory), and no account of this name in users.xml",
 }
 
-// maxDetail bounds what is repeated of a server's message.
+// maxDetail limits how many characters of a server's message are repeated.
 const maxDetail = 300
 
-// newError classifies what the client returned.
+// newError classifies an error of the client.
 func (c Config) newError(op string, err error, secrets ...string) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
@@ -126,7 +126,7 @@ func (c Config) newError(op string, err error, secrets ...string) *Error {
 			e.Class = Other
 		}
 		e.Detail = fmt.Sprintf("%s (%d)", message(x), e.Code) + remedies[e.Class]
-		if e.Class == NotUnderstood { // its message quotes the statement
+		if e.Class == NotUnderstood { // the server's message quotes the statement
 			e.Detail = fmt.Sprintf("the server does not understand the statement (%d); it has to be ClickHouse 20.5 or newer", e.Code)
 		}
 	} else {
@@ -137,7 +137,7 @@ func (c Config) newError(op string, err error, secrets ...string) *Error {
 	return e
 }
 
-// message is what the server says, without its prefixes and hints at how to reset passwords, in one line.
+// message returns the server's message in one line, without its prefix and hints at how to reset passwords.
 func message(x *ch.Exception) string {
 	s := strings.TrimSpace(strings.TrimPrefix(x.Message, x.Name+":"))
 	s, _, _ = strings.Cut(s, "\n")

@@ -4,20 +4,20 @@ package clickhouse
 
 import "context"
 
-// Belonging says whose an account and its database are.
+// Belonging is the ownership of an account and its database.
 type Belonging string
 
 const (
-	// Free: neither exists.
+	// Free means that neither exists.
 	Free Belonging = "free"
-	// Ours: the account takes the cloud's own password, and has been granted its database where that exists. The server keeps no other mark:
-	// not every release has comments that can be set on what exists.
+	// Ours means that the account accepts the cloud's own password, and has privileges on its database if that exists. The server has no other mark:
+	// not every release can set comments on existing objects.
 	Ours Belonging = "ours"
-	// Foreign is anything else.
+	// Foreign means anything else.
 	Foreign Belonging = "foreign"
 )
 
-// Belongs returns the owner of an account and its database. It writes nothing.
+// Belongs returns who owns an account and its database. It writes nothing.
 func (a *Admin) Belongs(ctx context.Context, snap *Snapshot, acc Account) (Belonging, error) {
 	there := snap.has(acc.Database)
 	if !snap.knows(acc.User) {

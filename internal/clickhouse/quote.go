@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxName is ours: a database is a directory of the server, whose name escapes most characters to three, and has at most 255.
+// maxName is our own limit: a database is a directory on the server with at most 255 bytes in its name, where most characters are escaped to three.
 const maxName = 64
 
 // quoteIdent quotes the name of a database or an account.
@@ -31,7 +31,7 @@ func quoteIdent(name string) (string, error) {
 	return "`" + strings.NewReplacer(`\`, `\\`, "`", "\\`").Replace(name) + "`", nil
 }
 
-// quoteString quotes a string literal. Nothing else is special to the server between its quotes.
+// quoteString quotes a string literal. The server treats no other character between the quotes specially.
 func quoteString(s string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(s) + "'"
 }

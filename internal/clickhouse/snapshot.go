@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Snapshot is what databases, accounts and grants a server had at one moment, plus what was made by means of it since: one look for all
-// that is to be made. It only spares statements: a database that others made meanwhile is left as it is, an account is looked at again.
+// Snapshot holds the databases, accounts and grants of a server at one moment, plus what was created with the snapshot since. It only saves
+// statements: a database that others created meanwhile is left alone, and an account is looked at again.
 type Snapshot struct {
 	taken time.Time
 
@@ -17,14 +17,14 @@ type Snapshot struct {
 	databases map[string]bool
 	accounts  map[string]bool
 	grants    map[grant]bool
-	// limited are accounts with a partial revoke: the rows do not show what they have.
+	// limited has the accounts with a partial revoke, whose grants do not show what they may do.
 	limited map[string]bool
 }
 
-// grant is a privilege of an account on a database, "" for all of them.
+// grant is a privilege of an account on a database; database "" means all.
 type grant struct{ account, privilege, database string }
 
-// Snapshot looks which databases, accounts and grants there are.
+// Snapshot lists the existing databases, accounts and grants.
 func (a *Admin) Snapshot(ctx context.Context) (*Snapshot, error) {
 	s := &Snapshot{taken: time.Now(), databases: map[string]bool{}, accounts: map[string]bool{}, grants: map[grant]bool{}, limited: map[string]bool{}}
 	rows, err := a.rows(ctx, "listing databases", "SELECT name FROM system.databases", "name")
@@ -56,7 +56,7 @@ func (a *Admin) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return s, nil
 }
 
-// Age is how long ago the server was looked at.
+// Age returns the age of the snapshot.
 func (s *Snapshot) Age() time.Duration { return time.Since(s.taken) }
 
 func (s *Snapshot) has(database string) bool {
@@ -83,7 +83,7 @@ func (s *Snapshot) made(account string) {
 	s.accounts[account] = true
 }
 
-// groups are the privileges that contain others. The server shows a group if an account has all of it.
+// groups maps a privilege to the group that contains it. The server shows the group if an account has all of it.
 var groups = map[string]string{
 	"CREATE DATABASE": "CREATE", "CREATE TABLE": "CREATE", "CREATE VIEW": "CREATE", "CREATE DICTIONARY": "CREATE",
 	"DROP TABLE": "DROP", "DROP VIEW": "DROP", "DROP DICTIONARY": "DROP", fromMySQL: "SOURCES",
@@ -103,6 +103,6 @@ func (s *Snapshot) may(account, privilege, database string) bool {
 			}
 		}
 	}
-	// Newer servers show it as two.
+	// Newer servers split the privilege in two.
 	return privilege == fromMySQL && s.grants[grant{account, "READ", ""}] && s.grants[grant{account, "WRITE", ""}]
 }

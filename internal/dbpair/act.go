@@ -11,7 +11,7 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// follow does what was decided about a server: the record first.
+// follow carries out a decision about the server. It writes the record first.
 func (a *Agent) follow(ctx context.Context, server mysql.Replication, d Decision) error {
 	if d.Write != nil {
 		limited, cancel := context.WithTimeout(ctx, askTimeout)
@@ -51,7 +51,7 @@ func (a *Agent) follow(ctx context.Context, server mysql.Replication, d Decision
 	return nil
 }
 
-// startPrimary starts the server as the primary. If the record says that a replica is in sync, not even the first commit goes without it.
+// startPrimary starts the server as the primary. If the record says that a replica is in sync, even the first commit waits for it.
 func (a *Agent) startPrimary(ctx context.Context) error {
 	if err := a.local.start(Primary, a.keeper.record.InSync != ""); err != nil {
 		return err
@@ -60,12 +60,12 @@ func (a *Agent) startPrimary(ctx context.Context) error {
 	defer cancel()
 	db, err := a.local.await(ctx)
 	if err != nil {
-		return nil // it recovers; the next look asks it again
+		return nil // the server recovers; the next look asks it again
 	}
 	return db.Unfollow(ctx)
 }
 
-// followPrimary points the replica to the primary, if that has everything the replica has.
+// followPrimary makes the replica follow the primary, if the primary has everything that the replica has.
 func (a *Agent) followPrimary(ctx context.Context, server mysql.Replication) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -89,7 +89,7 @@ func (a *Agent) followPrimary(ctx context.Context, server mysql.Replication) err
 	if mysql.Sequence(server.Binlog) > mysql.Sequence(at) {
 		at = server.Binlog
 	}
-	p.caughtUp, p.target = false, "" // what it had received and not applied is dropped, also if this fails half-way
+	p.caughtUp, p.target = false, "" // events that were received and not applied are dropped, even if this fails half-way
 	if err := db.Follow(ctx, a.remote.source, at); err != nil {
 		return err
 	}
@@ -97,9 +97,9 @@ func (a *Agent) followPrimary(ctx context.Context, server mysql.Replication) err
 	return nil
 }
 
-// takeOver makes the replica the primary. It first ends the connection to its source, so that nothing is acknowledged there any more, and applies what it
-// has received. Only then the record changes, and if it did meanwhile, nothing happens: killed before, the server is a replica as it was; killed after,
-// it starts as the primary. A write without an answer may be done: nothing is received until the record was read, because a start as the primary drops it.
+// takeOver makes the replica the primary. It first closes the connection to the source, so that no more commits there are acknowledged, and applies what it
+// has received. Then it writes the record, unless that has changed meanwhile. If killed before that, the server is still a replica; if killed after, it starts
+// as the primary. A write without an answer may have succeeded, so the replica receives nothing until it has read the record: a start as the primary drops it.
 func (a *Agent) takeOver(ctx context.Context, server mysql.Replication, taken Record) error {
 	ctx, cancel := context.WithTimeout(ctx, drainTime)
 	defer cancel()
@@ -108,7 +108,7 @@ func (a *Agent) takeOver(ctx context.Context, server mysql.Replication, taken Re
 	if err != nil {
 		return err
 	}
-	l.progress.following = false // the next look lets it follow again, unless resume does
+	l.progress.following = false // the next look makes it follow again, unless resume does
 	if err := db.StopReceiving(ctx); err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (a *Agent) takeOver(ctx context.Context, server mysql.Replication, taken Re
 	return a.startPrimary(ctx)
 }
 
-// drainTime bounds how long a replica applies what it has received before it gives up and tries again.
+// drainTime limits how long a replica applies what it has received before it gives up and tries again.
 const drainTime = 10 * time.Minute
 
 // drain waits until everything that was received is applied.
@@ -160,7 +160,7 @@ func (a *Agent) drain(ctx context.Context, db *mysql.Admin) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(50 * time.Millisecond): // a server has no event for this
+		case <-time.After(50 * time.Millisecond): // a server has no event to wait for
 		}
 	}
 }

@@ -17,25 +17,25 @@ import (
 
 const (
 	askTimeout = 3 * time.Second
-	// reportEvery is how often an agent reports though nothing has changed, and silentAfter when a report no longer counts.
+	// reportEvery is the interval at which an agent reports without changes, and silentAfter the age at which a report no longer counts.
 	reportEvery = 10 * time.Second
-	// publishEvery is how often the primary writes whether the database is redundant though nothing has changed.
+	// publishEvery is the interval at which the primary publishes the redundancy without changes.
 	publishEvery = time.Minute
 	silentAfter  = 40 * time.Second
 )
 
-// Config is what an agent is given.
+// Config is the configuration of an agent.
 type Config struct {
 	Me, Node, Namespace string
 	Kube                client.Client
 	Limits              Limits
 	Files               Files
 	Programs            Programs
-	// User administers both servers.
+	// User is the administrator of both servers.
 	User, Password string
-	// Source is the other server as a primary, with the account of the replication. Its authority is the agent's.
+	// Source is the other server as a primary, with the replication account. Its CA is the agent's.
 	Source mysql.Source
-	// Authority signs the certificates of the servers, which have the Names.
+	// Authority is the CA that signs the certificates of the servers. Names are the names in them.
 	Authority pki.Pair
 	Names     []string
 	Log       *slog.Logger
@@ -46,7 +46,7 @@ type Agent struct {
 	me     string
 	limits Limits
 	log    *slog.Logger
-	alive  atomic.Int64 // when it last looked, in nanoseconds
+	alive  atomic.Int64 // time of the last look, in nanoseconds
 
 	local    *local
 	remote   remote
@@ -55,11 +55,11 @@ type Agent struct {
 	other    other
 	reporter reporter
 
-	reached bool // whether the record was read just now
+	reached bool // whether the last look could read the record
 	problem string
 }
 
-// New makes the agent of a server that is stopped.
+// New returns the agent of a server that is stopped.
 func New(c Config) *Agent {
 	certs := &certificates{name: c.Me, names: c.Names, files: c.Files, authority: c.Authority}
 	a := &Agent{me: c.Me, limits: c.Limits, log: c.Log, local: newLocal(c, certs), remote: remote{source: c.Source, user: c.User, password: c.Password, certs: certs}}
@@ -72,7 +72,7 @@ func New(c Config) *Agent {
 	return a
 }
 
-// Run looks and acts until ctx ends. Then a primary hands over to its replica if there is one in sync, and the server is stopped.
+// Run looks and acts until ctx ends. Then a primary hands over to its replica, if that is in sync, and the server is stopped.
 func (a *Agent) Run(ctx context.Context) error {
 	tick := time.NewTicker(a.limits.Every)
 	defer tick.Stop()
@@ -106,7 +106,7 @@ func (a *Agent) Run(ctx context.Context) error {
 // Alive reports whether the agent has looked recently.
 func (a *Agent) Alive() bool { return time.Since(time.Unix(0, a.alive.Load())) < time.Minute }
 
-// look gathers all that a decision needs.
+// look gathers everything that a decision needs.
 func (a *Agent) look(ctx context.Context) View {
 	l, k := a.local, &a.keeper
 	if l.process != nil && l.process.ended() {
@@ -143,7 +143,7 @@ func (a *Agent) look(ctx context.Context) View {
 	return v
 }
 
-// report publishes what the server does.
+// report publishes the state of the server.
 func (a *Agent) report(ctx context.Context, server mysql.Replication, d Decision) {
 	l := a.local
 	m := Member{
@@ -157,7 +157,7 @@ func (a *Agent) report(ctx context.Context, server mysql.Replication, d Decision
 		m.Error = a.problem
 	}
 	a.keeper.confess(&m)
-	if l.progress.lacking != "" { // then the primary goes on alone before the copy is replaced
+	if l.progress.lacking != "" { // so that the primary goes on alone before the copy is replaced
 		m.Applying, m.Error = false, l.progress.lacking
 	}
 	if a.copier.problem != "" && !m.Complete {
@@ -172,7 +172,7 @@ func (a *Agent) report(ctx context.Context, server mysql.Replication, d Decision
 	}
 }
 
-// leave ends the server with the agent.
+// leave stops the server when the agent ends, and first hands over if it can.
 func (a *Agent) leave(ctx context.Context) {
 	r := a.keeper.record
 	handsOver := a.local.mode == Primary && r.Primary == a.me && r.InSync != "" && r.Unsettled == ""

@@ -12,22 +12,22 @@ import (
 	"yunion.io/x/ocadm/internal/pki"
 )
 
-// certificates are the authority of the pair, and the certificate of one server, which it makes.
+// certificates holds the CA of the pair, and issues the certificate of one server.
 type certificates struct {
-	name      string // of the server
+	name      string // name of the server
 	names     []string
 	files     Files
 	authority pki.Pair
 	checked   time.Time
 }
 
-// ensure makes the certificate of the server, if there is none that is good for long enough.
+// ensure issues the certificate of the server unless there is one that is valid for long enough.
 func (c *certificates) ensure() error {
 	if err := c.renewAuthority(time.Now()); err != nil {
 		return err
 	}
-	ca, _ := os.ReadFile(c.files.CA)                                   // there is none before the first start
-	pair, err := tls.LoadX509KeyPair(c.files.Certificate, c.files.Key) // they do not fit if the agent was killed while it wrote them
+	ca, _ := os.ReadFile(c.files.CA)                                   // missing before the first start
+	pair, err := tls.LoadX509KeyPair(c.files.Certificate, c.files.Key) // they do not match if the agent was killed while writing them
 	if err == nil && bytes.Equal(ca, c.authority.CertPEM()) && !pki.NeedsRenewal(pair.Leaf, time.Now()) && pki.SignedBy(pair.Leaf, c.authority.Cert) {
 		return nil
 	}
@@ -48,8 +48,8 @@ func (c *certificates) ensure() error {
 	return nil
 }
 
-// renewAuthority continues the authority with its key, which both agents have: what one signs is valid for the other, whose authority may be the former one.
-// Nothing else makes the Secret anew, and no server starts without a certificate.
+// renewAuthority renews the CA and keeps its key, which both agents have: what one signs is valid for the other, which may still have the former CA.
+// Nothing else renews the Secret, and no server starts without a certificate.
 func (c *certificates) renewAuthority(now time.Time) error {
 	if !pki.NeedsRenewal(c.authority.Cert, now) {
 		return nil

@@ -15,10 +15,10 @@ import (
 	"yunion.io/x/ocadm/internal/mysql/dump"
 )
 
-// copyTime bounds a copy.
+// copyTime limits the duration of a copy.
 const copyTime = 24 * time.Hour
 
-// copyPatience is how long one statement of a copy may take.
+// copyPatience limits the duration of one statement of a copy.
 const copyPatience = time.Hour
 
 // copier fills an emptied server with a copy of the primary.
@@ -27,22 +27,22 @@ type copier struct {
 	remote  remote
 	log     *slog.Logger
 	copying chan error
-	// at is the last event of a copy, and problem why the last one failed.
+	// at is the last event in a copy, and problem the reason why the last one failed.
 	at, problem string
-	failed      time.Time // zero if it did not
+	failed      time.Time // zero if the last copy did not fail
 }
 
-// begin begins a copy, beside the loop of the agent. collect hears of its end.
+// begin starts a copy in the background. collect receives its result.
 func (c *copier) begin(ctx context.Context) error {
 	if c.copying != nil {
-		return nil // the one that was interrupted has not ended yet
+		return nil // the interrupted copy has not ended yet
 	}
 	limited, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if _, err := c.remote.ask(limited); err != nil { // before anything is given up
+	if _, err := c.remote.ask(limited); err != nil { // before anything is deleted
 		return fmt.Errorf("reaching the primary: %w", err)
 	}
-	c.failed = time.Now() // until it has begun
+	c.failed = time.Now() // reset once the copy has started
 	if err := c.local.files.empty(limited, c.local.programs); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (c *copier) begin(ctx context.Context) error {
 		c.local.stop(true)
 		return err
 	}
-	c.local.close() // the copy has a connection of its own
+	c.local.close() // the copy has its own connection
 	c.failed = time.Time{}
 	done := make(chan error, 1)
 	c.copying = done
@@ -67,7 +67,7 @@ func (c *copier) begin(ctx context.Context) error {
 	return nil
 }
 
-// copyAll copies all databases and accounts, with the record of who owns which database, and compares every row. It returns the last event that they hold.
+// copyAll copies all databases and accounts, including the record of owners, and compares every row. It returns the last event that the copy includes.
 func copyAll(ctx context.Context, from, to mysql.Config) (at string, err error) {
 	from.Patience, to.Patience = copyPatience, copyPatience
 	source, err := mysql.Open(ctx, from)
@@ -104,7 +104,7 @@ func copyAll(ctx context.Context, from, to mysql.Config) (at string, err error) 
 	if err != nil {
 		return "", err
 	}
-	if !slices.Equal(databases, now) { // one that was made before the snapshot would be missing
+	if !slices.Equal(databases, now) { // one that was created before the snapshot would be missing
 		return "", errors.New("databases were made or dropped during the copy")
 	}
 	got, err := dump.Examine(ctx, target, databases)
@@ -127,7 +127,7 @@ func copyAll(ctx context.Context, from, to mysql.Config) (at string, err error) 
 	return at, target.MakeAccounts(ctx, accounts)
 }
 
-// sameRows compares the tables that were copied; what depends on them is made afterwards.
+// sameRows compares the tables that were copied; the objects that depend on them are created later.
 func sameRows(want, got dump.Summary) bool {
 	for i := range want.Databases {
 		want.Databases[i].Others = 0
@@ -138,8 +138,8 @@ func sameRows(want, got dump.Summary) bool {
 	return reflect.DeepEqual(want, got)
 }
 
-// collect takes the end of a copy over: the server starts again as a replica whose log begins where the copy ends. The volume is marked as complete
-// last, so whatever is interrupted begins anew.
+// collect handles the end of a copy: the server restarts as a replica whose log begins where the copy ends. The volume is marked as complete last, so
+// an interrupted copy starts over.
 func (c *copier) collect(ctx context.Context) {
 	if c.copying == nil {
 		return
@@ -151,14 +151,14 @@ func (c *copier) collect(ctx context.Context) {
 			c.failed = time.Now()
 		}
 		if c.local.mode != Copying {
-			return // the server was stopped meanwhile
+			return // the server has been stopped meanwhile
 		}
 		c.local.stop(err != nil)
 		if err == nil {
 			err = c.beginLog(ctx)
 		}
 		if err != nil {
-			c.problem, c.failed = err.Error(), time.Now() // beginLog may have failed, too
+			c.problem, c.failed = err.Error(), time.Now() // beginLog may have failed as well
 			c.log.Warn("not copied", "error", err)
 			return
 		}
@@ -168,7 +168,7 @@ func (c *copier) collect(ctx context.Context) {
 	}
 }
 
-// sinceFailed is how long ago the last copy failed, 0 if it did not.
+// sinceFailed returns the time since the last copy failed, 0 if it did not.
 func (c *copier) sinceFailed() time.Duration {
 	if c.failed.IsZero() {
 		return 0
@@ -176,7 +176,7 @@ func (c *copier) sinceFailed() time.Duration {
 	return max(1, time.Since(c.failed))
 }
 
-// beginLog starts a copied server once as a replica and sets where its log begins.
+// beginLog starts a copied server as a replica and sets the start of its log.
 func (c *copier) beginLog(ctx context.Context) error {
 	if err := c.local.start(Replica, false); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// Mode is what a server's process was started as.
+// Mode is the mode that a server's process was started in.
 type Mode string
 
 // The modes. Only a primary listens on the network.
@@ -19,30 +19,30 @@ const (
 	Copying Mode = "copying"
 )
 
-// Limits are how long an agent waits, each measured with its own clock. Those of one agent are never compared with another one's.
+// Limits holds how long an agent waits. Each agent measures with its own clock, and the times of two agents are never compared.
 type Limits struct {
-	// Every is how often an agent looks.
+	// Every is the interval between looks.
 	Every time.Duration
-	// Silence is after how long without an acknowledgement a primary goes on alone.
+	// Silence is the time without an acknowledgement after which a primary goes on alone.
 	Silence time.Duration
-	// Fence and FenceAlone are after how long without the record a primary stops, with a replica in sync and without one. With one, it stops only if
-	// that is not connected either.
+	// Fence and FenceAlone are the times without access to the record after which a primary stops, with and without a replica in sync. With one, it
+	// stops only if the replica is disconnected too.
 	Fence, FenceAlone time.Duration
 	// Takeover is how long the record must not have changed before a replica in sync that lost its source takes over. Connected is the same for one
 	// that still has its source, which then cannot reach the record.
 	Takeover, Connected time.Duration
 	// Forced is the same for a promotion that accepts a loss. It is longer than FenceAlone.
 	Forced time.Duration
-	// Handover is how long a primary that stepped down waits for the replica.
+	// Handover is how long a primary that stepped down waits for the replica to take over.
 	Handover time.Duration
-	// Unresponsive is how long a server may not answer before it is restarted, Recovery the same for one that has not answered since its start: after a
-	// crash it recovers first, and would begin with that again.
+	// Unresponsive is how long a server may fail to answer before it is restarted. Recovery is the same for one that has not answered since its
+	// start: after a crash it recovers first, and a restart would begin that again.
 	Unresponsive, Recovery time.Duration
-	// CopyAgain is how long a replica waits after a copy that failed: one on a disk that is full would keep the primary busy without an end.
+	// CopyAgain is how long a replica waits after a failed copy; without it, one whose disk is full would keep the primary busy endlessly.
 	CopyAgain time.Duration
 }
 
-// DefaultLimits are those of the product.
+// DefaultLimits returns the limits of the product.
 func DefaultLimits() Limits {
 	return Limits{
 		Every: time.Second, Silence: 8 * time.Second, Fence: 10 * time.Second, FenceAlone: 45 * time.Second, Takeover: 15 * time.Second, Connected: time.Minute,
@@ -51,72 +51,72 @@ func DefaultLimits() Limits {
 	}
 }
 
-// View is all that an agent knows when it decides.
+// View is everything that an agent knows when it decides.
 type View struct {
 	Me string
 	Limits
-	// Reached is true if the record was read just now, and is kept on the volume; Unkept is why it is not kept. Record is the last one that was read.
+	// Reached is true if the last look read the record and the volume holds it; Unkept is the reason if the volume does not. Record is the last one read.
 	Reached bool
 	Unkept  string
 	Record  Record
-	// Known is the latest record that is kept on the volume. Heard is true if the other agent has said what it knows, of the record as it is now.
+	// Known is the latest record kept on the volume. Heard is true if the other agent has reported what it knows about the current version of the record.
 	Known Known
 	Heard bool
-	// Renewed is how long ago this server, as the primary, wrote the record; Unchanged for how long it has not changed.
+	// Renewed is the time since this server, as the primary, wrote the record; Unchanged is the time since the record last changed.
 	Renewed, Unchanged time.Duration
 
 	Mode Mode
-	// InMode is for how long it has been in this mode.
+	// InMode is the time since it entered this mode.
 	InMode time.Duration
-	// Complete is true if the volume holds a whole copy.
+	// Complete is true if the volume holds a complete copy.
 	Complete bool
-	// Answers is true if Server was read just now, Answered if it ever was since the server was started. Silent is for how long it does not answer.
+	// Answers is true if the last look read Server, Answered if any look did since the server was started. Silent is the time without an answer.
 	Answers, Answered bool
 	Server            mysql.Replication
 	Silent            time.Duration
-	// Unacknowledged is for how long no replica has acknowledged though one should.
+	// Unacknowledged is the time without an acknowledgement from a replica although one is due.
 	Unacknowledged time.Duration
-	// SemiSyncFrom is the last event in the log when commits began to wait for the replica; "" while they do not.
+	// SemiSyncFrom is the last event in the log at the moment when commits began to wait for the replica; "" while they do not wait.
 	SemiSyncFrom string
-	// CaughtUp is true once a replica has received, since its server started, all that the primary had when it connected. Before, it may have less
-	// than what it once acknowledged: a server that starts drops what it received and did not apply.
+	// CaughtUp is true once a replica has received, since its server started, everything that the primary had when it connected. Before that, it may
+	// have less than it once acknowledged: on start, a server drops what it received and did not apply.
 	CaughtUp bool
-	// Following is true once a replica was pointed to the primary since its server started, and Diverged if it has events that the primary lacks.
+	// Following is true once a replica follows the primary since its server started. Diverged is true if it has events that the primary lacks.
 	Following, Diverged bool
-	// CopyFailed is how long ago the last copy failed, 0 if it did not.
+	// CopyFailed is the time since the last copy failed, 0 if it did not.
 	CopyFailed time.Duration
-	// Lacking is what a replica was copied without; "" if nothing is missing, or that is not known yet.
+	// Lacking names what is missing from the copy of a replica; "" if nothing is, or it is not known yet.
 	Lacking string
-	// Peer is what the other agent reported; the zero value if it is silent.
+	// Peer is the last report of the other agent; the zero value if it is silent.
 	Peer Member
 }
 
-// Act is what an agent does.
+// Act is an action of an agent.
 type Act string
 
-// The acts.
+// The actions.
 const (
 	Wait         Act = "wait"
 	Confirm      Act = "confirm"      // mark the volume as complete
 	StartPrimary Act = "primary"      // start the server as the primary
 	StartReplica Act = "replica"      // start the server as the replica
-	Stop         Act = "stop"         // end the server and all its connections
-	StepDown     Act = "step-down"    // the same, after what commits now
+	Stop         Act = "stop"         // stop the server and close all its connections
+	StepDown     Act = "step-down"    // the same, after the current commits
 	Follow       Act = "follow"       // replicate from the primary
 	Copy         Act = "copy"         // fill the server with a copy of the primary
 	TakeOver     Act = "take-over"    // apply what was received, become the primary in the record, start as the primary
 	WaitForPeer  Act = "semi-sync"    // make commits wait for the replica
-	GoOnAlone    Act = "asynchronous" // make them no longer wait
+	GoOnAlone    Act = "asynchronous" // make commits no longer wait
 )
 
-// Decision is what to do, and why, in words. Write is the record to write before; if that fails, nothing is done. Taken is the one that a takeover writes.
+// Decision is the action to take and its reason. Write is the record to write before; if that fails, nothing is done. Taken is the record that a takeover writes.
 type Decision struct {
 	Act          Act
 	Why          string
 	Write, Taken *Record
 }
 
-// hangs reports whether the server has been silent for so long that it is restarted.
+// hangs reports whether the server has been silent for so long that it must be restarted.
 func (v View) hangs() bool {
 	if !v.Answered {
 		return v.Silent > v.Recovery
@@ -124,7 +124,7 @@ func (v View) hangs() bool {
 	return v.Silent > v.Unresponsive
 }
 
-// Decide is pure. A record with another primary, or another replica in sync, is one of a later term.
+// Decide is a pure function. It gives a record with another primary, or another replica in sync, a later term.
 func Decide(v View) Decision {
 	d := decide(v)
 	if w := d.Write; w != nil && w.Term == v.Record.Term && w.known() != v.Record.known() {
@@ -174,7 +174,7 @@ func asPrimary(v View) Decision {
 	return replicated(v)
 }
 
-// replicated decides whether a primary that serves waits for its replica. Commits wait before the record says so, and as long as it says so.
+// replicated decides whether a primary that serves waits for its replica. Commits wait before the record says so, and as long as it does.
 func replicated(v View) Decision {
 	r := v.Record
 	healthy := v.Peer.Mode == Replica && v.Peer.Applying && v.Peer.Connected && v.Peer.Complete
@@ -202,11 +202,11 @@ func replicated(v View) Decision {
 	return Decision{Act: Wait, Why: "there is no replica in sync", Write: &r}
 }
 
-// nearly is how many events a replica may lack when commits begin to wait for it.
+// nearly is how many events a replica may be behind when commits begin to wait for it.
 const nearly = 1000
 
-// unreached decides for a primary that cannot read the record. As long as its replica acknowledges, no other server has become the primary: one that
-// does ends its connection first.
+// unreached decides for a primary that cannot read the record. As long as its replica acknowledges, no other server has become the primary, because a
+// replica closes the connection before it takes over.
 func unreached(v View) Decision {
 	limit := v.FenceAlone
 	if v.Record.InSync != "" {
@@ -273,10 +273,10 @@ func asReplica(v View) Decision {
 	return Decision{Act: Wait, Why: "it replicates"}
 }
 
-// lostLog is the number of the error of a source that cannot send what a replica asks for.
+// lostLog is the error number of a source that cannot send what a replica requests.
 const lostLog = 1236
 
-// takeOver decides whether a replica takes the place of the primary. Only the first row can lose something, and a user has asked for it.
+// takeOver decides whether a replica replaces the primary. Only the first case can lose data, and only because a user asked for it.
 func takeOver(v View) (Decision, bool) {
 	r := v.Record
 	wanted := r.Promote == v.Me

@@ -15,7 +15,7 @@ const (
 	second = dbpair.Second
 )
 
-// healthy is a pair in sync, as the first server sees it as the primary.
+// healthy returns a pair in sync, as seen by the first server, the primary.
 func healthy() dbpair.View {
 	return dbpair.View{
 		Me: first, Limits: dbpair.DefaultLimits(), Reached: true, Record: dbpair.Record{Primary: first, InSync: second, Term: 1},
@@ -24,7 +24,7 @@ func healthy() dbpair.View {
 	}
 }
 
-// replica is the same pair as the second server sees it.
+// replica returns the same pair as seen by the second server.
 func replica() dbpair.View {
 	v := healthy()
 	v.Me, v.Mode, v.CaughtUp, v.Following = second, dbpair.Replica, true, true
@@ -37,7 +37,7 @@ func TestPrimary(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*dbpair.View)
 		want   dbpair.Act
-		inSync string // in the record that is written
+		inSync string // in the written record
 		writes bool
 	}{
 		"all is well":        {func(*dbpair.View) {}, dbpair.Wait, second, true},
@@ -163,7 +163,7 @@ func TestReplica(t *testing.T) {
 	}
 }
 
-// TestNeverTwo: whatever a primary sees, it does not both go on alone and leave the record saying that the replica may take over.
+// TestNeverTwo checks that a primary, whatever it sees, never goes on alone while the record says that the replica may take over.
 func TestNeverTwo(t *testing.T) {
 	l := dbpair.DefaultLimits()
 	if l.Fence >= l.Takeover || l.FenceAlone >= l.Forced || l.Silence >= l.Takeover {

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// api is the API server, with the namespace of the database.
+// api is a client of the API server for the namespace of the database.
 type api struct {
 	kube      client.Client
 	namespace string
@@ -37,19 +37,19 @@ func (a api) patch(ctx context.Context, o client.Object, name string, patch []by
 // keeper reads and writes the record, and keeps the latest one on the volume.
 type keeper struct {
 	api
-	file string // of the memory
+	file string // path of the memory
 
 	lease      *coordinationv1.Lease
 	record     Record
 	memory     memory
 	recalled   bool      // whether the memory was read
-	unkept     error     // why the record that was read is not kept
-	unanswered string    // the version of the record from which a takeover was last written
-	changed    time.Time // when the record was seen to change
-	renewed    time.Time // when it was written as the primary
+	unkept     error     // why the record was not kept
+	unanswered string    // the version of the record that the last takeover was based on
+	changed    time.Time // when the record was last seen to change
+	renewed    time.Time // when it was last written as the primary
 }
 
-// read reads the record, and notes when it changed.
+// read reads the record, and notes whether it has changed.
 func (k *keeper) read(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -70,7 +70,7 @@ func (k *keeper) take(l *coordinationv1.Lease) {
 	k.unkept = k.remember()
 }
 
-// remember keeps the record that was read on the volume.
+// remember stores the record on the volume.
 func (k *keeper) remember() error {
 	if !k.recalled {
 		m, err := recall(k.file)
@@ -90,7 +90,7 @@ func (k *keeper) remember() error {
 	return nil
 }
 
-// write writes the record, unless it has changed since it was read. One that cannot be kept on the volume is not acted on.
+// write writes the record, unless it has changed since it was read. It returns an error if the record cannot be kept on the volume.
 func (k *keeper) write(ctx context.Context, r Record) error {
 	if k.lease == nil {
 		return fmt.Errorf("the record was never read")
@@ -106,7 +106,7 @@ func (k *keeper) write(ctx context.Context, r Record) error {
 	return k.unkept
 }
 
-// preclude makes sure that a takeover without an answer is not recorded later: it is written only over the version of the record that it was made from.
+// preclude keeps a takeover without an answer from taking effect later, by replacing the only version of the record that it can be written over.
 func (k *keeper) preclude(ctx context.Context) error {
 	if k.unanswered != k.lease.ResourceVersion {
 		return nil
@@ -115,11 +115,11 @@ func (k *keeper) preclude(ctx context.Context) error {
 	if err := k.write(ctx, k.record); err != nil {
 		return fmt.Errorf("writing the record: %w", err)
 	}
-	k.changed = changed // the other agent changed nothing
+	k.changed = changed // not a change by the other agent
 	return nil
 }
 
-// confess says what the server remembers, in answer to a record that is unsettled. An answer that it cannot keep is none.
+// confess reports what the server remembers, in answer to an unsettled record. It does not answer if the record cannot be kept.
 func (k *keeper) confess(m *Member) {
 	if k.unkept != nil {
 		m.Error = k.unkept.Error()
@@ -130,16 +130,16 @@ func (k *keeper) confess(m *Member) {
 	}
 }
 
-// other is what the other agent reports.
+// other is the state of the other agent.
 type other struct {
 	api
-	name    string // of its server
+	name    string // name of its server
 	member  Member
 	version string
 	heard   time.Time
 }
 
-// hear reads what the other agent reports. A report counts while it is renewed, by the clock of this agent.
+// hear reads the report of the other agent. By the clock of this agent, a report counts while it is renewed.
 func (o *other) hear(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -154,7 +154,7 @@ func (o *other) hear(ctx context.Context) {
 	o.member, o.version, o.heard = m, l.ResourceVersion, time.Now()
 }
 
-// reporter publishes the state of the server: in its Lease, in the label of its pod and, as the primary, in the ConfigMap.
+// reporter publishes the state of the server in its Lease, in the label of its pod and, for the primary, in the ConfigMap.
 type reporter struct {
 	api
 	me, node    string
@@ -165,7 +165,7 @@ type reporter struct {
 	publishedAt time.Time
 }
 
-// report writes what the server does, when it has changed and now and then.
+// report writes the state of the server when it has changed, and at intervals.
 func (r *reporter) report(ctx context.Context, m Member, record Record) {
 	if m == r.reported && time.Since(r.reportedAt) < reportEvery {
 		return
@@ -191,13 +191,13 @@ func (r *reporter) report(ctx context.Context, m Member, record Record) {
 	r.label(ctx, record)
 }
 
-// label makes the Service lead to the primary. The pod of the other server loses the label first: its node may be lost.
+// label makes the Service point to the primary. The other pod is relabelled first, because its node may be lost.
 func (r *reporter) label(ctx context.Context, record Record) {
 	want := RoleReplica
 	if record.Primary == r.me {
 		want = RolePrimary
 	}
-	if record.Unsettled != "" { // the labels went back with the record, too
+	if record.Unsettled != "" { // etcd restored the labels together with the record
 		r.labelled = ""
 		return
 	}
@@ -220,7 +220,7 @@ func (r *reporter) labelPod(ctx context.Context, server, role string) error {
 	return r.patch(ctx, &corev1.Pod{}, PodName(server), []byte(`{"metadata":{"labels":{"`+RoleLabel+`":"`+role+`"}}}`))
 }
 
-// publish writes the redundancy when it has changed, and now and then in case that another client changed it. A write without a change costs etcd nothing.
+// publish writes the redundancy when it has changed, and at intervals in case another client changed it. A write without a change costs etcd nothing.
 func (r *reporter) publish(ctx context.Context, record Record, mode Mode, replica Member) {
 	if record.Primary != r.me || mode != Primary {
 		r.published = Redundancy{}

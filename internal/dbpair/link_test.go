@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// link is how others reach a server. It can be cut: then nothing passes, and nothing ends either, as in a network that drops packets.
+// link is the network path to a server. It can be cut: then no data passes, but no connection closes either, as in a network that drops packets.
 type link struct {
 	port, to int
 	listener net.Listener

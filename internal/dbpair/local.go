@@ -18,18 +18,18 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// Programs are mariadbd, and what makes a data directory, with their arguments. Output takes what they print.
+// Programs holds the commands of mariadbd and of the program that creates a data directory. Output receives their output.
 type Programs struct {
 	Server, Install []string
 	Output          io.Writer
 }
 
-// local is the server of an agent: its process, the connection to it, and what was seen of it.
+// local is the server of an agent: its process, the connection to it, and its observed state.
 type local struct {
 	id       int
 	files    Files
 	programs Programs
-	config   mysql.Config // over its socket
+	config   mysql.Config // over the server's socket
 	certs    *certificates
 	log      *slog.Logger
 
@@ -41,10 +41,10 @@ type local struct {
 	progress progress
 }
 
-// health is whether a server answers, and a replica acknowledges what it commits.
+// health records when a server answered, and when a replica acknowledged its commits.
 type health struct {
-	answered     time.Time // when it last answered, or was started
-	everAnswered bool      // whether it did since
+	answered     time.Time // when it last answered or started
+	everAnswered bool      // whether it has answered since its start
 	acknowledged time.Time // when a replica last acknowledged, or nothing waited
 	acks         int64
 	semiSyncFrom string
@@ -56,7 +56,7 @@ type process struct {
 	exited chan struct{}
 }
 
-// neverTimeout in milliseconds: the server itself never gives up waiting for an acknowledgement (49 days). The agent decides.
+// neverTimeout is 49 days in milliseconds: the server itself never stops waiting for an acknowledgement. The agent decides.
 const neverTimeout = 1<<32 - 1
 
 func newLocal(c Config, certs *certificates) *local {
@@ -71,7 +71,7 @@ func newLocal(c Config, certs *certificates) *local {
 	}
 }
 
-// arguments of the server in a mode. semiSync says whether commits of a primary wait for the replica from the first one on.
+// arguments returns the arguments of the server in a mode. With semiSync, commits of a primary wait for the replica from the first one on.
 func (l *local) arguments(mode Mode, semiSync bool) []string {
 	args := append([]string{}, l.programs.Server[1:]...)
 	onOff := map[bool]string{true: "1", false: "0"}
@@ -85,16 +85,16 @@ func (l *local) arguments(mode Mode, semiSync bool) []string {
 	if mode == Primary {
 		return append(args, "--read-only=0", "--rpl-semi-sync-master-enabled="+onOff[semiSync])
 	}
-	// The role makes a crashed primary drop the commits that it had not acknowledged.
+	// The role makes a crashed primary drop the commits that were not acknowledged.
 	return append(args, "--read-only=1", "--skip-networking=1", "--init-rpl-role=SLAVE", "--rpl-semi-sync-slave-enabled=1")
 }
 
-// start starts the server. It does not wait until it answers.
+// start starts the server. It does not wait for an answer.
 func (l *local) start(mode Mode, semiSync bool) error {
 	if err := l.certs.ensure(); err != nil {
 		return err
 	}
-	//nolint:gosec,noctx // the program is the image's; it outlives the look that starts it, and the agent ends it
+	//nolint:gosec,noctx // the program is from the image; it outlives the look that starts it, and the agent stops it
 	cmd := exec.Command(l.programs.Server[0], l.arguments(mode, semiSync)...)
 	cmd.Stdout, cmd.Stderr = l.programs.Output, l.programs.Output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -109,7 +109,7 @@ func (l *local) start(mode Mode, semiSync bool) error {
 	return nil
 }
 
-// stop ends the server. A primary is killed: one that ends in an orderly way would first report commits as done that no replica has received.
+// stop stops the server. kill is for a primary: an orderly shutdown would first report commits as done that no replica has received.
 func (l *local) stop(kill bool) {
 	p := l.process
 	l.close()
@@ -118,7 +118,7 @@ func (l *local) stop(kill bool) {
 		if kill {
 			signal, patience = syscall.SIGKILL, 0
 		}
-		_ = p.cmd.Process.Signal(signal) // it may have ended
+		_ = p.cmd.Process.Signal(signal) // it may have exited already
 		select {
 		case <-p.exited:
 		case <-time.After(patience):
@@ -130,10 +130,10 @@ func (l *local) stop(kill bool) {
 	l.enter(Stopped)
 }
 
-// shutdownTime is how long a replica may take to end.
+// shutdownTime limits how long an orderly shutdown may take.
 const shutdownTime = 30 * time.Second
 
-// enter begins a mode. The acknowledgements that were counted stay, since those of the next server differ, and the target until the replica follows anew.
+// enter enters a mode. It keeps the count of acknowledgements, because that of the next server differs, and the target until the replica follows again.
 func (l *local) enter(mode Mode) {
 	now := time.Now()
 	if l.mode != mode {
@@ -144,7 +144,7 @@ func (l *local) enter(mode Mode) {
 	l.progress = progress{target: l.progress.target}
 }
 
-// open is the connection to the server, which is kept.
+// open returns the connection to the server, and keeps it.
 func (l *local) open(ctx context.Context) (*mysql.Admin, error) {
 	if l.db != nil {
 		return l.db, nil
@@ -179,12 +179,12 @@ func (l *local) await(ctx context.Context) (*mysql.Admin, error) {
 			return nil, errors.Join(ctx.Err(), err)
 		case <-exited:
 			return nil, errors.New("the server ended while it started")
-		case <-time.After(50 * time.Millisecond): // a server has no event for this
+		case <-time.After(50 * time.Millisecond): // a server has no event to wait for
 		}
 	}
 }
 
-// ask asks the server how it replicates, and reports whether it answers.
+// ask reads the replication state of the server, and reports whether the server answers.
 func (l *local) ask(ctx context.Context, primary remote) (r mysql.Replication, answers bool) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -210,7 +210,7 @@ func (l *local) ask(ctx context.Context, primary remote) (r mysql.Replication, a
 	return r, true
 }
 
-// setSemiSync makes commits wait for the replica, or no longer.
+// setSemiSync turns semi-synchronous replication on or off.
 func (l *local) setSemiSync(ctx context.Context, on bool) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -232,10 +232,10 @@ func (l *local) setSemiSync(ctx context.Context, on bool) error {
 	return nil
 }
 
-// noEvent stands for the last event of a log that has none.
+// noEvent stands for the last event of an empty log.
 const noEvent = "0-0-0"
 
-// resume continues a replica that has not taken over. The time for that may be up.
+// resume resumes a replica whose takeover failed. It has its own timeout, because that of the takeover may have expired.
 func (l *local) resume(ctx context.Context, db *mysql.Admin) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer cancel()
@@ -244,7 +244,7 @@ func (l *local) resume(ctx context.Context, db *mysql.Admin) error {
 	return err
 }
 
-// renewCertificate replaces the certificate in time, without a restart.
+// renewCertificate renews the certificate in time, without a restart.
 func (l *local) renewCertificate(ctx context.Context) error {
 	if l.mode != Primary && l.mode != Replica || time.Since(l.certs.checked) < time.Hour {
 		return nil
@@ -255,12 +255,12 @@ func (l *local) renewCertificate(ctx context.Context) error {
 	}
 	db, err := l.open(ctx)
 	if err != nil {
-		return nil //nolint:nilerr // it does not answer: the decision is about that
+		return nil //nolint:nilerr // the decision covers a server that does not answer
 	}
 	return db.ReloadCertificates(ctx)
 }
 
-// remote is the other server, as a primary: only that answers.
+// remote is the other server. It answers only as the primary.
 type remote struct {
 	source         mysql.Source
 	user, password string
@@ -274,7 +274,7 @@ func (r remote) config() mysql.Config {
 	}
 }
 
-// ask asks it how it replicates.
+// ask reads the replication state of the other server.
 func (r remote) ask(ctx context.Context) (mysql.Replication, error) {
 	db, err := mysql.Open(ctx, r.config())
 	if err != nil {

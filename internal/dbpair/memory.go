@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/disk"
 )
 
-// Known is what a record says about who may serve.
+// Known is the part of a record about who may serve.
 type Known struct {
 	Primary string `json:"primary,omitempty"`
 	InSync  string `json:"inSync,omitempty"`
@@ -24,8 +24,8 @@ type Known struct {
 
 func (r Record) known() Known { return Known{Primary: r.Primary, InSync: r.InSync, Term: r.Term} }
 
-// later reports whether a record is known that a record which was read does not follow: etcd went back. Of two records of one term that name two primaries, both
-// may have served.
+// later reports whether the known record is later than one that was read, so that etcd went back. If two records of one term name different
+// primaries, both may have served.
 func (k Known) later(than Known) bool {
 	return k.Term > than.Term || k.forks(than)
 }
@@ -34,16 +34,16 @@ func (k Known) forks(from Known) bool {
 	return k.Term > 0 && k.Term == from.Term && k.Primary != from.Primary
 }
 
-// memory is the latest record that a server has seen, kept on its volume: etcd may go back to a snapshot, and the databases do not go back with it. It is of
-// one Lease: a pair that is made anew has another one. A restored Lease is the same one.
+// memory is the latest record that a server has seen, kept on its volume: etcd may be restored from a snapshot, and the databases are not restored
+// with it. It belongs to one Lease: a new pair has a new Lease, while a restored Lease is the same one.
 //
-// It is written after the Lease, and before anything is done by the record. So if it is later than the record, etcd went back, and not a write was lost.
+// It is written after the Lease, and before the agent acts on the record. So if it is later than the record, etcd went back, and no write was lost.
 type memory struct {
 	Lease types.UID `json:"lease"`
 	Known Known     `json:"known"`
 }
 
-// of is what is known of the record in a Lease.
+// of returns what is known about the record in a Lease.
 func (m memory) of(lease types.UID) Known {
 	if m.Lease != lease {
 		return Known{}
@@ -51,7 +51,7 @@ func (m memory) of(lease types.UID) Known {
 	return m.Known
 }
 
-// after is the memory once a record was read.
+// after returns the memory after a record was read.
 func (m memory) after(lease types.UID, r Record) memory {
 	if r.Term == 0 || r.Unsettled != "" || m.of(lease).later(r.known()) {
 		return m
@@ -59,7 +59,7 @@ func (m memory) after(lease types.UID, r Record) memory {
 	return memory{Lease: lease, Known: r.known()}
 }
 
-// recall reads the memory of a volume. A new one has none.
+// recall reads the memory of a volume. It is empty on a new volume.
 func recall(file string) (memory, error) {
 	var m memory
 	raw, err := os.ReadFile(file)

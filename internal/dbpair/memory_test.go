@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// Only a later record of the same Lease replaces what is remembered, and that of another Lease replaces it in any case: it is of another pair.
+// Only a later record of the same Lease replaces the memory. A record of another Lease always replaces it, because it belongs to another pair.
 func TestMemoryAfter(t *testing.T) {
 	was := memory{Lease: "u", Known: Known{Primary: First, InSync: Second, Term: 4}}
 	for name, c := range map[string]struct {
@@ -55,7 +55,7 @@ func TestMemoryIsKept(t *testing.T) {
 	if err := want.save(file); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file+".new", []byte("{"), 0o600); err != nil { // a later one that was cut off
+	if err := os.WriteFile(file+".new", []byte("{"), 0o600); err != nil { // a later one that was not written completely
 		t.Fatal(err)
 	}
 	if m, err := recall(file); err != nil || m != want {
@@ -71,7 +71,7 @@ func TestMemoryIsKept(t *testing.T) {
 	}
 }
 
-// agentOn is an agent without a server, with a record in its Lease.
+// agentOn returns an agent without a server, with a record in its Lease.
 func agentOn(t *testing.T, r Record, update func() error) (*Agent, *coordinationv1.Lease) {
 	t.Helper()
 	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: RecordName, UID: "u"}}
@@ -87,7 +87,7 @@ func agentOn(t *testing.T, r Record, update func() error) (*Agent, *coordination
 	return New(Config{Me: First, Namespace: "onecloud", Kube: c, Limits: DefaultLimits(), Files: Files{Dir: t.TempDir()}, Log: slog.New(slog.DiscardHandler)}), l
 }
 
-// What is remembered was in the Lease: a write that was lost leaves no memory that is later than the record, which would pass for an etcd that went back.
+// Only what was written to the Lease is remembered. Otherwise a lost write would leave a memory later than the record, as if etcd had gone back.
 func TestNoMemoryOfLostWrites(t *testing.T) {
 	lost := errors.New("lost")
 	a, _ := agentOn(t, Record{Primary: First, InSync: Second, Term: 4}, func() error { return lost })
@@ -110,7 +110,7 @@ func TestNoMemoryOfLostWrites(t *testing.T) {
 	}
 }
 
-// A record that cannot be kept is not acted on, and the other agent gets no answer that a power cut would take back. It is said why.
+// The agent does not act on a record that it cannot keep, gives the other agent no answer that a power failure could undo, and reports why.
 func TestRecordIsNotKept(t *testing.T) {
 	a, l := agentOn(t, Record{Primary: First, InSync: Second, Term: 4}, func() error { return nil })
 	files := &a.local.files

@@ -37,7 +37,7 @@ const (
 	password  = "Root-1"
 )
 
-// quick are limits with the order of the real ones.
+// quick returns short limits in the same order as the real ones.
 func quick() dbpair.Limits {
 	return dbpair.Limits{
 		Every: 100 * time.Millisecond, Silence: 1500 * time.Millisecond, Fence: 1500 * time.Millisecond, FenceAlone: 3 * time.Second,
@@ -52,13 +52,13 @@ type node struct {
 	port      int
 	link      *link
 	unreached atomic.Bool
-	update    atomic.Pointer[func(o client.Object, do func() error) error] // decides what becomes of an update and of its answer
+	update    atomic.Pointer[func(o client.Object, do func() error) error] // decides the result of an update and its answer
 	stop      context.CancelFunc
 	ended     chan struct{}
 	programs  dbpair.Programs
 }
 
-// pair are two nodes, and the API server, for which a fake stands in.
+// pair is two nodes, with a fake API server.
 type pair struct {
 	t     *testing.T
 	kube  client.Client
@@ -105,7 +105,7 @@ func newPair(t *testing.T) *pair {
 
 func (p *pair) newNode(name string, programs mariadb.Programs) *node {
 	p.t.Helper()
-	dir, err := os.MkdirTemp("", "ocadm-db-") // a socket's path is short
+	dir, err := os.MkdirTemp("", "ocadm-db-") // the path of a socket must be short
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func (p *pair) newNode(name string, programs mariadb.Programs) *node {
 		fmt.Sprintf("--port=%d", n.port), "--skip-name-resolve", "--innodb-buffer-pool-size=64M", "--performance-schema=OFF", "--init-file="+init)
 	install := append(programs.Install, "--user="+me.Username, tmp)
 	if name == dbpair.First {
-		//nolint:gosec // the distribution's program
+		//nolint:gosec // the program is from the distribution
 		if out, err := exec.Command(install[0], append(install[1:], "--datadir="+filepath.Join(dir, "volume", "data"))...).CombinedOutput(); err != nil {
 			p.t.Fatalf("%v: %s", err, out)
 		}
@@ -196,7 +196,7 @@ func (p *pair) on(name string) {
 	}()
 }
 
-// off ends a node as a power failure does.
+// off stops a node as a power failure does.
 func (p *pair) off(n *node) {
 	if n.stop == nil {
 		return
@@ -232,7 +232,7 @@ func (p *pair) record() dbpair.Record {
 	return dbpair.ReadRecord(l)
 }
 
-// ask changes the record as a user's command does.
+// ask changes the record as a user's command would.
 func (p *pair) ask(change func(*dbpair.Record)) {
 	p.t.Helper()
 	for {
@@ -262,7 +262,7 @@ func (p *pair) member(server string) dbpair.Member {
 	return m
 }
 
-// await waits for something, and returns how long it took.
+// await waits for a condition, and returns how long it took.
 func (p *pair) await(what string, is func() bool) time.Duration {
 	p.t.Helper()
 	began := time.Now()
@@ -284,7 +284,7 @@ func (p *pair) inSync(primary string) time.Duration {
 	})
 }
 
-// open is a connection to a server past the link, over its socket.
+// open connects to a server over its socket, bypassing the link.
 func (p *pair) open(ctx context.Context, server string) (*mysql.Admin, error) {
 	return mysql.Open(ctx, mysql.Config{
 		Host: "localhost", User: "root", Password: password, TLS: mysql.TLSDisabled, Timeout: 2 * time.Second,
@@ -322,11 +322,11 @@ func (p *pair) must(server, statement string) {
 		if ctx.Err() != nil || !mysql.IsUnavailable(err) {
 			p.t.Fatalf("%s on %s: %v", statement, server, err)
 		}
-		time.Sleep(50 * time.Millisecond) // it is starting
+		time.Sleep(50 * time.Millisecond) // the server is starting
 	}
 }
 
-// numbers are those in table t.n of a server.
+// numbers returns the numbers in table t.n of a server.
 func (p *pair) numbers(server string) map[int]bool {
 	p.t.Helper()
 	db, err := p.open(p.t.Context(), server)

@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/pki"
 )
 
-// What the pod mounts, see templates/addons/database.
+// Paths that the pod mounts, and its ports: see templates/addons/database.
 const (
 	replicationDir = "/etc/mysql-replication"
 	clientFile     = "/etc/mysql-secret/client.cnf"
@@ -33,7 +33,7 @@ const (
 	namespaceFile  = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
 
-// Install copies this program to a file: the image of the database has none.
+// Install copies this program to a file, because the database image does not contain it.
 func Install(to string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -44,7 +44,7 @@ func Install(to string) error {
 		return fmt.Errorf("reading this program: %w", err)
 	}
 	defer from.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o755) //nolint:gosec // a program
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o755) //nolint:gosec // a program must be executable
 	if err != nil {
 		return fmt.Errorf("copying this program: %w", err)
 	}
@@ -107,7 +107,7 @@ func podConfig(server string) (Config, error) {
 	return c, err
 }
 
-// secrets reads the passwords and the authority from the mounted Secrets.
+// secrets reads the passwords and the CA from the mounted Secrets.
 func (c *Config) secrets() error {
 	var password, cert, key []byte
 	for name, into := range map[string]*[]byte{"password": &password, "ca.crt": &cert, "ca.key": &key} {

@@ -4,7 +4,7 @@ package dbpair
 
 import "runtime"
 
-// run starts the program, reports that, and waits for its end. The kernel ties its life to the thread that started it, so that has to stay.
+// run starts the program, reports the result, and waits for its end. The kernel ties the process to the thread that started it, so that thread must stay.
 func (p *process) run(started chan<- error) {
 	defer close(p.exited)
 	runtime.LockOSThread()
@@ -12,7 +12,7 @@ func (p *process) run(started chan<- error) {
 	err := p.cmd.Start()
 	started <- err
 	if err == nil {
-		_ = p.cmd.Wait() // the state says how it ended
+		_ = p.cmd.Wait() // the process state has the result
 	}
 }
 

@@ -9,16 +9,16 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// progress is how far a replica is since its server started.
+// progress is the progress of a replica since its server started.
 type progress struct {
 	following, caughtUp, diverged bool
-	target                        string // what the primary had when the replica connected
-	ownersAt                      string // what the primary had when its owners were looked for
-	ownersSeen                    bool   // whether they were, and nothing is missing
+	target                        string // the last event of the primary when the replica connected
+	ownersAt                      string // the last event of the primary when its owners were checked
+	ownersSeen                    bool   // whether the owners were checked, and nothing is missing
 	lacking                       string
 }
 
-// catchUp notes when a replica has what the primary had when this was first asked, after the replica had connected.
+// catchUp notes when a replica has received everything that the primary had at the first check after the replica connected.
 func (p *progress) catchUp(ctx context.Context, r mysql.Replication, primary remote) {
 	if !p.caughtUp && p.target == "" {
 		source, err := primary.ask(ctx)
@@ -32,8 +32,8 @@ func (p *progress) catchUp(ctx context.Context, r mysql.Replication, primary rem
 
 const lacksOwners = "it has no record of who owns which database"
 
-// lookForOwners finds a replica that was copied without the record of who owns which database, as earlier versions did. Such a replica stops at the next
-// database that is made, and if it became the primary, backups and updates would find no database of any cloud.
+// lookForOwners detects a replica that was copied without the record of owners, as earlier versions did. Such a replica stops at the next database
+// that is created, and if it became the primary, backups and updates would find no database of any cloud.
 func (p *progress) lookForOwners(ctx context.Context, db *mysql.Admin, r mysql.Replication, primary remote) error {
 	if p.ownersSeen || p.lacking != "" {
 		return nil
@@ -57,7 +57,7 @@ func (p *progress) lookForOwners(ctx context.Context, db *mysql.Admin, r mysql.R
 			return err
 		}
 		if !slices.Contains(theirs, mysql.OwnersDatabase) {
-			p.ownersSeen = true // one that is made from now on is replicated
+			p.ownersSeen = true // one that is created from now on is replicated
 			return nil
 		}
 		state, err := source.Replication(ctx)
@@ -66,7 +66,7 @@ func (p *progress) lookForOwners(ctx context.Context, db *mysql.Admin, r mysql.R
 		}
 		p.ownersAt = state.Binlog
 	}
-	// It may still be on its way.
+	// The database may still be on its way.
 	if mysql.Sequence(r.Applied) >= mysql.Sequence(p.ownersAt) || r.Error != "" && !r.Applying {
 		p.lacking = lacksOwners
 	}

@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// StateName is the ConfigMap in which the primary says whether the loss of a node is survived. The operator watches it: unlike the Leases it changes
-// only when that does.
+// StateName is the ConfigMap in which the primary reports whether the database survives the loss of a node. The operator watches it: unlike the
+// Leases it changes only when that changes.
 const StateName = "ocadm-mysql-state"
 
 const (
@@ -17,14 +17,14 @@ const (
 	keyMessage   = "message"
 )
 
-// Redundancy says whether the loss of any one node loses no row that was acknowledged.
+// Redundancy describes whether every acknowledged row survives the loss of any one node.
 type Redundancy struct {
 	Redundant bool
-	// Message is why, in words that stay the same while the reason does.
+	// Message is the reason, in words that stay the same while the reason does.
 	Message string
 }
 
-// RedundancyOf reads it from the ConfigMap. nil stands for a single server, which has none.
+// RedundancyOf reads the redundancy from the ConfigMap. nil stands for a single server, which has no ConfigMap.
 func RedundancyOf(cm *corev1.ConfigMap) Redundancy {
 	if cm == nil {
 		return Redundancy{Message: "there is one copy; if its node is lost, so is everything newer than the last backup; add a replica: ocadm cluster database add-replica"}
@@ -36,7 +36,7 @@ func RedundancyOf(cm *corev1.ConfigMap) Redundancy {
 	return Redundancy{Redundant: err == nil && is, Message: cm.Data[keyMessage]}
 }
 
-// Redundancy is what the primary on a node says of itself and its replica.
+// Redundancy returns what the primary on a node reports about itself and its replica.
 func (r Record) Redundancy(node string, replica Member) Redundancy {
 	if r.InSync != "" {
 		return Redundancy{Redundant: true, Message: "the replica " + PodName(r.InSync) + " has every change that was acknowledged"}

@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/dbpair"
 )
 
-// snapshot is what etcd holds of the pair.
+// snapshot returns the objects of the pair in etcd.
 func (p *pair) snapshot() []client.Object {
 	p.t.Helper()
 	var out []client.Object
@@ -31,7 +31,7 @@ func (p *pair) snapshot() []client.Object {
 	return out
 }
 
-// restore brings it back. mark is whether ocadm does.
+// restore restores the objects. mark is true if ocadm does it.
 func (p *pair) restore(objs []client.Object, mark bool) {
 	p.t.Helper()
 	for _, o := range objs {
@@ -53,7 +53,7 @@ func (p *pair) restore(objs []client.Object, mark bool) {
 	}
 }
 
-// TestPairWhenEtcdGoesBack: etcd is restored to a snapshot of before the replica took over, and of before the primary went on alone. No acknowledged row is lost.
+// TestPairWhenEtcdGoesBack restores etcd to a snapshot from before the replica took over, and from before the primary went on alone. No acknowledged row is lost.
 func TestPairWhenEtcdGoesBack(t *testing.T) {
 	t.Parallel()
 	for name, mark := range map[string]bool{"by ocadm": true, "by another program": false} {
@@ -79,7 +79,7 @@ func (p *pair) goesBack(mark bool) {
 	p.must(dbpair.Second, "INSERT INTO t.n VALUES (1), (2)")
 	p.restore(before, mark)
 	p.await("the record is in doubt", func() bool { return p.record().Unsettled != "" })
-	time.Sleep(quick().Forced) // long enough for a promotion that must not come
+	time.Sleep(quick().Forced) // long enough for a promotion that must not happen
 	if r := p.record(); r.Unsettled == "" {
 		t.Fatalf("one server alone has settled it: %+v", r)
 	}
@@ -87,7 +87,7 @@ func (p *pair) goesBack(mark bool) {
 	p.inSync(dbpair.Second)
 	p.sameRows(2)
 
-	// The first one is lost, the second one goes on alone and is lost, too; etcd goes back, and only the first one comes back.
+	// The first server is lost; the second one goes on alone and is lost, too; etcd goes back, and only the first one returns.
 	before = p.snapshot()
 	p.off(p.nodes[dbpair.First])
 	p.await("the primary goes on alone", func() bool { return p.record().InSync == "" })
@@ -105,7 +105,7 @@ func (p *pair) goesBack(mark bool) {
 	p.inSync(dbpair.Second)
 	p.sameRows(3)
 
-	// Both serve in sync when it goes back: the primary goes on.
+	// Both are in sync when etcd goes back: the primary continues.
 	synced := p.record().Term
 	p.restore(before, mark)
 	p.await("it is settled", func() bool { return p.record().Term > synced })
@@ -120,11 +120,11 @@ func (p *pair) goesBack(mark bool) {
 	p.chosen(before, mark)
 }
 
-// chosen loses the primary for good with an etcd that goes back: a user chooses the other one, whatever the lost one remembers.
+// chosen loses the primary permanently while etcd goes back: a user chooses the other server, whatever the lost one remembers.
 func (p *pair) chosen(before []client.Object, mark bool) {
 	p.off(p.nodes[dbpair.Second])
 	p.restore(before, mark)
-	p.ask(func(r *dbpair.Record) { *r = r.Doubted(dbpair.Restored) }) // the first one may not have marked it yet
+	p.ask(func(r *dbpair.Record) { *r = r.Doubted(dbpair.Restored) }) // the first server may not have marked it yet
 	p.ask(func(r *dbpair.Record) { r.Promote, r.Force = dbpair.First, true })
 	p.await("the chosen one serves", func() bool {
 		r := p.record()
@@ -143,7 +143,7 @@ func (p *pair) sameRows(want int) {
 	})
 }
 
-// count is how many rows a server has in t.n, -1 if it does not answer.
+// count returns the number of rows in t.n of a server, -1 if the server does not answer.
 func (p *pair) count(server string) int {
 	db, err := p.open(p.t.Context(), server)
 	if err != nil {

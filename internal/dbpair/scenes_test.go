@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/dbpair"
 )
 
-// TestPair lives through what two nodes live through, with real servers and the real agents.
+// TestPair plays the events in the life of two nodes, with real servers and agents.
 func TestPair(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -36,7 +36,7 @@ func TestPair(t *testing.T) {
 	t.Run("the primary is lost", func(t *testing.T) {
 		w := p.write(1000)
 		p.await("200 rows", func() bool { return w.count() > 200 })
-		p.inSync(dbpair.First) // on a machine that stood still, the primary may have gone on alone
+		p.inSync(dbpair.First) // on a machine that stalled, the primary may have gone on alone
 		p.off(p.nodes[dbpair.First])
 		lostAt, before := time.Now(), w.count()
 		p.await("writes work again", func() bool { return p.record().Primary == dbpair.Second && w.count() > before+20 })
@@ -54,7 +54,7 @@ func TestPair(t *testing.T) {
 	})
 	t.Run("promotion by command", func(t *testing.T) {
 		w := p.write(2_000_000)
-		p.await("the promotion", func() bool { // it is cleared if no replica is in sync at that moment
+		p.await("the promotion", func() bool { // it is cleared if no replica is in sync at this moment
 			if r := p.record(); r.Primary != dbpair.First && r.Promote == "" {
 				p.ask(func(r *dbpair.Record) { r.Promote = dbpair.First })
 			}
@@ -71,7 +71,7 @@ func TestPair(t *testing.T) {
 	})
 }
 
-// isolated cuts the primary off while it goes on: nothing that is written there is acknowledged any more, and it ends.
+// isolated isolates the running primary: writes there are no longer acknowledged, and it stops.
 func (p *pair) isolated(t *testing.T) {
 	first := p.nodes[dbpair.First]
 	first.isolate()
@@ -99,7 +99,7 @@ func (p *pair) isolated(t *testing.T) {
 	}
 }
 
-// TestPairUnanswered: a replica that took over, and got no answer to that, acknowledges nothing more to the former primary. It would drop that at its start.
+// TestPairUnanswered checks that a replica that took over without an answer acknowledges nothing more to the former primary. It would drop that on its start.
 func TestPairUnanswered(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -138,13 +138,13 @@ func TestPairUnanswered(t *testing.T) {
 	}
 }
 
-// takesOver reports whether an object is the record with the second server as the primary.
+// takesOver reports whether an object is the record that names the second server as the primary.
 func takesOver(o client.Object) bool {
 	l, ok := o.(*coordinationv1.Lease)
 	return ok && l.Name == dbpair.RecordName && dbpair.ReadRecord(l).Primary == dbpair.Second
 }
 
-// TestPairLate: a write of a takeover that is still under way when the replica finds the record as it was is not done any more once it receives again.
+// TestPairLate checks that a pending write of a takeover no longer succeeds once the replica, having found the record unchanged, receives again.
 func TestPairLate(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -162,7 +162,7 @@ func TestPairLate(t *testing.T) {
 		err := do()
 		if l, ok := o.(*coordinationv1.Lease); under != nil && ok && l.Name == dbpair.RecordName && err == nil {
 			late := p.kube.Update(context.WithoutCancel(t.Context()), under)
-			if again { // it may have been connected to the former primary meanwhile
+			if again { // it may have reconnected to the former primary meanwhile
 				late = errors.New("nothing was written before the next takeover")
 			}
 			select {
@@ -185,7 +185,7 @@ func TestPairLate(t *testing.T) {
 	p.await("the replica serves", func() bool { return p.member(dbpair.Second).Mode == dbpair.Primary })
 }
 
-// TestPairTrouble breaks replication and takes over where something is lost.
+// TestPairTrouble breaks replication, and takes over where data is lost.
 func TestPairTrouble(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -197,7 +197,7 @@ func TestPairTrouble(t *testing.T) {
 	p.must(dbpair.First, "INSERT INTO t.n VALUES (1)")
 	p.await("the row is replicated", func() bool { return len(p.numbers(dbpair.Second)) == 1 })
 
-	// A row that the replica has already: it cannot go on, the primary goes on alone.
+	// The replica has this row already: it cannot continue, and the primary goes on alone.
 	p.must(dbpair.Second, "SET STATEMENT sql_log_bin = 0 FOR INSERT INTO t.n VALUES (5)")
 	p.must(dbpair.First, "INSERT INTO t.n VALUES (5)")
 	p.await("the primary goes on alone", func() bool { return p.record().InSync == "" && p.member(dbpair.Second).Error != "" })
@@ -207,14 +207,14 @@ func TestPairTrouble(t *testing.T) {
 	p.inSync(dbpair.First)
 	p.await("the same rows", func() bool { return len(p.numbers(dbpair.Second)) == 3 })
 
-	// The replica is lost, the primary goes on alone and is lost, too; the replica comes back with less than was acknowledged.
+	// The replica is lost; the primary goes on alone and is lost, too; the replica returns without some acknowledged rows.
 	p.off(p.nodes[dbpair.Second])
 	p.await("the primary goes on alone", func() bool { return p.record().InSync == "" })
 	p.must(dbpair.First, "INSERT INTO t.n VALUES (7)")
 	p.off(p.nodes[dbpair.First])
 	p.on(dbpair.Second)
 	p.await("the replica serves its socket", func() bool { return p.member(dbpair.Second).Mode == dbpair.Replica })
-	time.Sleep(quick().Forced) // long enough for a takeover that must not come
+	time.Sleep(quick().Forced) // long enough for a takeover that must not happen
 	if r := p.record(); r.Primary != dbpair.First {
 		t.Fatalf("a replica that is behind took over: %+v", r)
 	}
@@ -224,7 +224,7 @@ func TestPairTrouble(t *testing.T) {
 	})
 	p.must(dbpair.Second, "INSERT INTO t.n VALUES (8)")
 
-	// The former primary has a row that the new one lacks: it keeps what it had and copies.
+	// The former primary has a row that the new one lacks: it keeps its old data and copies.
 	p.on(dbpair.First)
 	p.inSync(dbpair.Second)
 	if n := p.numbers(dbpair.First); n[7] || !n[8] {
@@ -235,7 +235,7 @@ func TestPairTrouble(t *testing.T) {
 	}
 }
 
-// TestPairOwners: the record of who owns which database is copied, and a replica that an earlier version copied without it is copied anew.
+// TestPairOwners checks that the record of owners is copied, and that a replica that an earlier version copied without it is copied again.
 func TestPairOwners(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

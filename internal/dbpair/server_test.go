@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/pki"
 )
 
-// Wherever it is cut off, what a server had is kept, and an empty directory does not pass for a whole copy.
+// Wherever it is interrupted, the data of the server is kept, and an empty directory does not pass for a complete copy.
 func TestEmptyCutOff(t *testing.T) {
 	for name, files := range map[string][]string{
 		"before":                 {"complete", "data/old", "data.kept/older"},
@@ -45,7 +45,7 @@ func TestEmptyCutOff(t *testing.T) {
 	}
 }
 
-// certified is a server that has a certificate of an authority.
+// certified returns the certificates of a server, issued by the CA.
 func certified(t *testing.T, ca pki.Pair) *certificates {
 	t.Helper()
 	dir := t.TempDir()
@@ -57,7 +57,7 @@ func certified(t *testing.T, ca pki.Pair) *certificates {
 	return c
 }
 
-// An authority that has ended, after ten years, is continued: the server starts, and the other one, which has the authority of before, trusts it.
+// A CA that expired after ten years is renewed: the server starts, and the other one, which has the former CA, trusts it.
 func TestAuthorityOfLongAgo(t *testing.T) {
 	now := time.Now()
 	ca, err := pki.NewCA(now.Add(-pki.CALifetime-24*time.Hour), "ocadm-mysql", nil)
@@ -83,7 +83,7 @@ func TestAuthorityOfLongAgo(t *testing.T) {
 	}
 }
 
-// An agent that was killed between the files of a certificate leaves no pair. The server would not start with it.
+// An agent that was killed while writing a certificate leaves files that do not match. The server would not start with them.
 func TestCertificateCutOff(t *testing.T) {
 	ca, err := pki.NewCA(time.Now(), "ocadm-mysql", nil)
 	if err != nil {
@@ -115,7 +115,7 @@ func TestCertificateCutOff(t *testing.T) {
 	}
 }
 
-// A copy that failed does not begin anew at once.
+// A failed copy does not start over immediately.
 func TestCopyFailed(t *testing.T) {
 	a := New(Config{Me: Second, Limits: DefaultLimits(), Files: Files{Dir: t.TempDir()}, Log: slog.New(slog.DiscardHandler)})
 	l, c := a.local, &a.copier

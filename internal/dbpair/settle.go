@@ -4,15 +4,15 @@ package dbpair
 
 import "fmt"
 
-// forcedTerms is how far a promotion that a user forces goes ahead while the record is unsettled: the other server may remember more than this one knows of.
+// forcedTerms is how many terms a forced promotion skips while the record is unsettled, because the other server may remember more terms than this one knows.
 const forcedTerms = 1 << 20
 
-// doubtful reports whether nobody may become the primary by the record: it says so itself, or this server remembers a later one.
+// doubtful reports whether the record must not decide who becomes the primary: it says so itself, or this server remembers a later one.
 func (v View) doubtful() bool {
 	return v.Record.Unsettled != "" || v.Known.later(v.Record.known())
 }
 
-// latest is the latest record that is known, of the Lease, this server and the other one. It is not sure if two of that term name two primaries.
+// latest returns the latest known record of the Lease, this server and the other one. It is not sure if two records of that term name different primaries.
 func (v View) latest() (latest Known, sure bool) {
 	latest, sure = v.Record.known(), true
 	for _, k := range []Known{v.Known, v.Peer.Known} {
@@ -26,7 +26,7 @@ func (v View) latest() (latest Known, sure bool) {
 	return latest, sure
 }
 
-// taken is the record once this server has taken the place of the primary.
+// taken returns the record after this server has replaced the primary.
 func (v View) taken() Record {
 	if !v.doubtful() {
 		return Record{Primary: v.Me, Term: v.Record.Term + 1, Copy: v.Record.Copy}
@@ -35,9 +35,9 @@ func (v View) taken() Record {
 	return Record{Primary: v.Me, Term: latest.Term + forcedTerms}
 }
 
-// settle decides while it is not known which record is the latest: etcd went back to a snapshot, and the databases did not. The record is first marked, which
-// gives it a version that no report of before can name. Then both servers say what they remember, and the primary of the latest record writes it again. If one
-// is silent, or both were the primary, a user decides.
+// settle decides while it is not known which record is the latest: etcd was restored from a snapshot, and the databases were not. The record is
+// marked first, which gives it a version that no earlier report can name. Then both servers report what they remember, and the primary of the latest
+// record writes it again. If one server is silent, or both were the primary, a user decides.
 func settle(v View) Decision {
 	const lost = "; if that server is lost for good: ocadm cluster database promote --force"
 	serves := v.Mode == Primary && v.acknowledged()
@@ -72,13 +72,13 @@ func settle(v View) Decision {
 	return Decision{Act: Wait, Why: fmt.Sprintf("it was the primary last, in term %d", latest.Term), Write: &r}
 }
 
-// acknowledged reports whether this server, as the primary with a replica in sync, is acknowledged by that. Then no other server has become the primary: one that
-// does ends its connection first.
+// acknowledged reports whether the replica in sync acknowledges this server as the primary. Then no other server has become the primary, because a
+// replica closes the connection before it takes over.
 func (v View) acknowledged() bool {
 	return v.Known.Primary == v.Me && v.Known.InSync != "" && v.Answers && v.Server.SemiSync && v.Server.Clients > 0 && v.Unacknowledged < v.Silence
 }
 
-// forced makes this server the primary, as a user wants it whatever the other one remembers.
+// forced makes this server the primary at a user's request, whatever the other one remembers.
 func forced(v View) Decision {
 	const why = "a user accepts the loss of what it does not have"
 	switch {
@@ -93,7 +93,7 @@ func forced(v View) Decision {
 	return Decision{Act: Wait, Why: "the server does not answer yet"}
 }
 
-// unread is why the record is not known now.
+// unread returns the reason why the record is not known now.
 func (v View) unread() string {
 	if v.Unkept != "" {
 		return v.Unkept

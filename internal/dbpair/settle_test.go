@@ -10,7 +10,7 @@ import (
 	"yunion.io/x/ocadm/internal/dbpair"
 )
 
-// old is what the first server finds after etcd went back: it was the primary then, and the second one took over since.
+// old returns what the first server finds after etcd went back to when it was the primary; the second one has taken over since.
 func old() dbpair.View {
 	v := healthy()
 	v.Mode, v.Answers, v.Peer = dbpair.Stopped, false, dbpair.Member{}
@@ -19,7 +19,7 @@ func old() dbpair.View {
 	return v
 }
 
-// unsettled is the same once the record is marked and both have answered.
+// unsettled is like old, once the record is marked and both servers have answered.
 func unsettled() dbpair.View {
 	v := old()
 	v.Record.Unsettled = dbpair.Restored
@@ -27,7 +27,7 @@ func unsettled() dbpair.View {
 	return v
 }
 
-// TestOlderRecord: what a server does that finds a record older than the one that it remembers.
+// TestOlderRecord checks what a server does if the record is older than the one it remembers.
 func TestOlderRecord(t *testing.T) {
 	for name, c := range map[string]struct {
 		known  dbpair.Known
@@ -78,12 +78,12 @@ func TestOlderRecord(t *testing.T) {
 	}
 }
 
-// TestSettle: how the servers find out who was the primary last.
+// TestSettle checks how the servers find out which was the primary last.
 func TestSettle(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*dbpair.View)
 		act    dbpair.Act
-		want   dbpair.Record // that is written
+		want   dbpair.Record // the written record
 		says   string
 	}{
 		"the other one took over since": {func(*dbpair.View) {}, dbpair.Wait, dbpair.Record{}, second + " was the primary last"},
@@ -151,7 +151,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestOneSettles: whatever the two remember, never do both write the record, and never one whose memory is the older.
+// TestOneSettles checks that, whatever the two remember, at most one of them writes the record, and never the one with the older memory.
 func TestOneSettles(t *testing.T) {
 	var all []dbpair.Known
 	for term := range 4 {
@@ -189,7 +189,7 @@ func TestOneSettles(t *testing.T) {
 	}
 }
 
-// TestTermCountsChanges: a record is of a later term if it names another primary or replica in sync, and of the same one while it is only renewed.
+// TestTermCountsChanges checks that a record that names another primary or replica in sync is of a later term, and a renewed one of the same term.
 func TestTermCountsChanges(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*dbpair.View)

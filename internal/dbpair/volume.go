@@ -14,25 +14,25 @@ import (
 	"yunion.io/x/ocadm/internal/disk"
 )
 
-// Files are where a server has its things. Dir is the volume.
+// Files holds the paths of a server's files.
 type Files struct {
-	// Dir holds the data directory, and Socket is where the server answers on its machine.
+	// Dir is the volume, which holds the data directory, and Socket the Unix socket of the server.
 	Dir, Socket string
 	// CA, Certificate and Key are written by the agent.
 	CA, Certificate, Key string
 }
 
-// data is the directory of the databases, complete a file that exists while it is a whole copy, kept what it was before it was copied anew. keeping exists
-// in place of complete while data is to become kept.
+// data is the data directory, complete a file that exists while data is a complete copy, and kept the former data directory of a server that was
+// copied again. keeping exists in place of complete while data is being renamed to kept.
 func (f Files) data() string     { return filepath.Join(f.Dir, "data") }
 func (f Files) complete() string { return filepath.Join(f.Dir, "complete") }
 func (f Files) kept() string     { return filepath.Join(f.Dir, "data.kept") }
 func (f Files) keeping() string  { return filepath.Join(f.Dir, "keeping") }
 
-// memory is the file with the latest record that the server has seen.
+// memory returns the file with the latest record that the server has seen.
 func (f Files) memory() string { return filepath.Join(f.Dir, "primary.json") }
 
-// confirm marks the volume as a whole copy.
+// confirm marks the volume as a complete copy.
 func (f Files) confirm() error {
 	err := os.WriteFile(f.complete(), nil, 0o600)
 	if err == nil {
@@ -44,7 +44,7 @@ func (f Files) confirm() error {
 	return nil
 }
 
-// empty makes a new data directory. What a whole copy held is kept beside it, until the next time.
+// empty creates a new data directory. It keeps a complete copy beside it until the next time.
 func (f Files) empty(ctx context.Context, p Programs) error {
 	if err := f.keep(); err != nil {
 		return fmt.Errorf("keeping what the server had: %w", err)
@@ -52,7 +52,7 @@ func (f Files) empty(ctx context.Context, p Programs) error {
 	if err := os.RemoveAll(f.data()); err != nil {
 		return fmt.Errorf("emptying the data directory: %w", err)
 	}
-	//nolint:gosec // the program is the image's
+	//nolint:gosec // the program is from the image
 	cmd := exec.CommandContext(ctx, p.Install[0], append(append([]string{}, p.Install[1:]...), "--datadir="+f.data())...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		_, _ = p.Output.Write(out)
@@ -61,7 +61,7 @@ func (f Files) empty(ctx context.Context, p Programs) error {
 	return nil
 }
 
-// keep puts a whole copy aside. It begins with its mark: the pod makes an empty data directory where there is none, and that must not pass for a copy.
+// keep moves a complete copy aside. It renames the mark first: the pod creates an empty data directory if there is none, and that must not pass for a copy.
 func (f Files) keep() error {
 	if exists(f.complete()) {
 		if err := os.RemoveAll(f.kept()); err != nil {

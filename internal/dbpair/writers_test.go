@@ -11,7 +11,7 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// writers write numbers to a server through its link, as services do, and remember those that were acknowledged.
+// writers write numbers to a server through its link, as services do, and remember the acknowledged ones.
 type writers struct {
 	mu    sync.Mutex
 	acked []int
@@ -68,7 +68,7 @@ func (w *writers) count() int {
 	return len(w.acked)
 }
 
-// lost are the acknowledged numbers that a server does not have.
+// lost returns the acknowledged numbers that a server does not have.
 func (p *pair) lost(acked []int, server string) (out []int) {
 	p.t.Helper()
 	have := p.numbers(server)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package etcd keeps an etcd in order: it gives back space, lifts the alarm of a full database, and replaces a member that has lost its disk.
+// Package etcd maintains an etcd cluster: it frees space, clears the alarm of a full database, and replaces a member that has lost its disk.
 package etcd
 
 import (
@@ -21,20 +21,20 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Member is one member and where it listens.
+// Member is a member and its addresses.
 type Member struct{ Name, ClientURL, PeerURL string }
 
-// Config is how an etcd is reached.
+// Config describes how to reach an etcd.
 type Config struct {
-	// Members are all that the etcd is meant to have.
+	// Members lists all members that the etcd should have.
 	Members []Member
 	// TLS is nil for an etcd without certificates.
 	TLS *tls.Config
-	// Dial replaces the ordinary dialer.
+	// Dial replaces the default dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Client asks one etcd. Close it.
+// Client is a client of one etcd. The caller must close it.
 type Client struct {
 	members []Member
 	v3      *clientv3.Client
@@ -43,7 +43,7 @@ type Client struct {
 const (
 	connectTimeout = 2 * time.Second
 	askTimeout     = 5 * time.Second
-	// defragTimeout bounds one member, which serves no requests meanwhile.
+	// defragTimeout limits the defragmentation of one member, which serves no requests meanwhile.
 	defragTimeout = time.Minute
 )
 
@@ -56,7 +56,7 @@ func IsUnavailable(err error) bool {
 	return errors.Is(err, ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &answer) && answer.Code() == codes.Unavailable
 }
 
-// Open connects to the members that accept connections. It returns ErrUnreachable, soon, if none does: an RPC would try until its deadline.
+// Open connects to the members that accept connections. It returns ErrUnreachable soon if none does, because an RPC would retry until its deadline.
 func Open(ctx context.Context, c Config) (*Client, error) {
 	if c.Dial == nil {
 		c.Dial = (&net.Dialer{}).DialContext
@@ -108,18 +108,18 @@ func anyOpen(ctx context.Context, c Config) bool {
 }
 
 // Close closes the connections.
-func (c *Client) Close() { _ = c.v3.Close() } // nothing depends on it any more
+func (c *Client) Close() { _ = c.v3.Close() } // nothing depends on it any longer
 
-// member is one that etcd lists, with how it is; status is nil where it does not answer.
+// member is a member that etcd lists, with its status, which is nil if it does not answer.
 type member struct {
 	Listed
-	// name and client are those that it is meant to have.
+	// name and client are its wanted name and client URL.
 	name, client string
 	status       *clientv3.StatusResponse
 	err          error
 }
 
-// list is List, with what the members are meant to be.
+// list is List with the wanted names and client URLs of the members.
 func (c *Client) list(ctx context.Context) ([]member, error) {
 	all, err := c.List(ctx)
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *Client) list(ctx context.Context) ([]member, error) {
 	return out, nil
 }
 
-// look asks each member how it is. The leader comes last.
+// look reads the status of each member. The leader comes last.
 func (c *Client) look(ctx context.Context) ([]member, error) {
 	all, err := c.list(ctx)
 	if err != nil {

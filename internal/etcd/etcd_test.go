@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/test/lab/binaries"
 )
 
-// cluster is an etcd of real processes on loopback.
+// cluster is an etcd of real processes on the loopback interface.
 type cluster struct {
 	t       *testing.T
 	root    string
@@ -38,7 +38,7 @@ func startCluster(t *testing.T, size int, args ...string) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if other := os.Getenv("OCADM_TEST_ETCD"); other != "" { // another version of it
+	if other := os.Getenv("OCADM_TEST_ETCD"); other != "" { // another version of etcd
 		program = other
 	}
 	c := &cluster{t: t, root: t.TempDir(), program: program, args: args, running: map[string]*child.Process{}}
@@ -71,7 +71,7 @@ func (c *cluster) member(name string) Member {
 	return c.config.Members[slices.IndexFunc(c.config.Members, func(m Member) bool { return m.Name == name })]
 }
 
-// start runs a member with the flags that the catalogue gives it; state is what the pods get from the environment.
+// start runs a member with the flags from the catalogue; state is what pods get from the environment.
 func (c *cluster) start(name, state string) {
 	c.t.Helper()
 	m := c.member(name)
@@ -83,7 +83,7 @@ func (c *cluster) start(name, state string) {
 		"--name=" + name, "--data-dir=" + c.dir(name), "--listen-client-urls=" + m.ClientURL, "--advertise-client-urls=" + m.ClientURL,
 		"--listen-peer-urls=" + m.PeerURL, "--initial-advertise-peer-urls=" + m.PeerURL, "--initial-cluster=" + strings.Join(initial, ","),
 		"--initial-cluster-token=test", "--auto-compaction-retention=1", "--max-wals=1",
-		"--heartbeat-interval=500", "--election-timeout=5000", // a loaded machine deposes no leader, see follows
+		"--heartbeat-interval=500", "--election-timeout=5000", // so that a busy machine does not depose a leader, see follows
 	}, c.args...)...)
 	cmd.Env = []string{"ETCD_INITIAL_CLUSTER_STATE=" + state}
 	p, err := child.Start(cmd, filepath.Join(c.t.TempDir(), "log"))
@@ -94,7 +94,7 @@ func (c *cluster) start(name, state string) {
 	c.t.Cleanup(func() { c.stop(name) })
 }
 
-// stop ends a member and returns its log.
+// stop stops a member and returns its log.
 func (c *cluster) stop(name string) string {
 	p := c.running[name]
 	if p == nil {
@@ -105,7 +105,7 @@ func (c *cluster) stop(name string) string {
 	return p.Output()
 }
 
-// ends waits until a member ends by itself and returns its log.
+// ends waits until a member exits by itself and returns its log.
 func (c *cluster) ends(name string) string {
 	c.t.Helper()
 	p := c.running[name]
@@ -162,7 +162,7 @@ func (c *cluster) open() *Client {
 	return e
 }
 
-// follows makes sure that a member does not lead: without a leader the others would have nothing to say for as long as an election takes.
+// follows makes sure that a member is not the leader: without a leader the others could do nothing until the election is over.
 func (c *cluster) follows(e *Client, name string) {
 	c.t.Helper()
 	all, err := e.look(c.t.Context())
@@ -176,7 +176,7 @@ func (c *cluster) follows(e *Client, name string) {
 	}
 }
 
-// sizes are those of the members' databases.
+// sizes returns the sizes of the members' databases.
 func (c *cluster) sizes(e *Client) map[string]int64 {
 	c.t.Helper()
 	all, err := e.look(c.t.Context())
@@ -193,7 +193,7 @@ func (c *cluster) sizes(e *Client) map[string]int64 {
 	return out
 }
 
-// dropped waits until a member has dropped what a compaction lets it drop. It writes meanwhile: pages count as free after the next write.
+// dropped waits until a member has dropped what a compaction allows. It keeps writing, because pages count as free only after the next write.
 func (c *cluster) dropped(e *Client, name string) {
 	c.t.Helper()
 	for range 600 {
@@ -214,7 +214,7 @@ func (c *cluster) dropped(e *Client, name string) {
 
 const mebi = 1 << 20
 
-// fill writes n MiB under one key, until etcd refuses.
+// fill writes n MiB under one key, or until etcd refuses.
 func fill(ctx context.Context, kv *clientv3.Client, n int) error {
 	for range n {
 		if _, err := kv.Put(ctx, "filler", strings.Repeat("x", mebi)); err != nil {
@@ -269,7 +269,7 @@ func TestDefragment(t *testing.T) {
 	}
 }
 
-// Why nothing is defragmented names the member, one without a name by its address.
+// The reason not to defragment names the member, or the address of one without a name.
 func TestUnwell(t *testing.T) {
 	is := func(learner bool, alarms ...string) *clientv3.StatusResponse {
 		return &clientv3.StatusResponse{IsLearner: learner, Errors: alarms}
@@ -306,7 +306,7 @@ func TestLiftNoSpace(t *testing.T) {
 	if err != nil || len(lifted.Members) == 0 || lifted.Before < 15*mebi || lifted.After > 4*mebi {
 		t.Fatalf("%+v, %v", lifted, err)
 	}
-	// A member may raise its alarm at any later time. The operator lifts that one in its next pass.
+	// A member may raise its alarm at any later time. The operator clears that one in its next pass.
 	for range 5 {
 		if err = fill(t.Context(), kv, 1); err == nil {
 			return
@@ -318,7 +318,7 @@ func TestLiftNoSpace(t *testing.T) {
 	t.Errorf("writing afterwards: %v", err)
 }
 
-// A member whose disk is new is removed and added, and joins with the data of the others.
+// A member with a new disk is removed and added, and joins with the data of the others.
 func TestReplace(t *testing.T) {
 	c := startCluster(t, 3)
 	kv, e := c.kv("m-0", "m-1"), c.open()
@@ -339,7 +339,7 @@ func TestReplace(t *testing.T) {
 	if log := c.ends("m-2"); !LostDisk(log) {
 		t.Fatalf("it does not say that it has lost its disk:\n%s", log)
 	}
-	for i, want := range []bool{true, false} { // whoever is stopped in between goes on
+	for i, want := range []bool{true, false} { // an interrupted run continues
 		if replaced, err := e.Replace(t.Context(), "m-2", allow); err != nil || replaced != want || allowed != i+1 {
 			t.Fatalf("%v, %v, allowed %d times", replaced, err, allowed)
 		}
@@ -359,7 +359,7 @@ func TestReplace(t *testing.T) {
 	if log := c.stop("m-2"); LostDisk(log) {
 		t.Error("a member that joins is taken for one that has lost its disk")
 	}
-	c.start("m-2", "") // what the environment says counts only once
+	c.start("m-2", "") // the environment counts only the first time
 	c.ready("m-2")
 }
 

@@ -21,10 +21,10 @@ type Entry struct {
 // ErrChanged means that a key has changed since it was read.
 var ErrChanged = errors.New("it has changed meanwhile")
 
-// keysTimeout bounds one request for keys: the pods of a large cluster are some hundred MiB.
+// keysTimeout limits one request for keys: the pods of a large cluster take some hundred MiB.
 const keysTimeout = time.Minute
 
-// Entries are the keys with a prefix, as this member has them: it needs no majority.
+// Entries returns the keys with a prefix, as this member has them. It needs no majority.
 func (c *Client) Entries(ctx context.Context, prefix string) ([]Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
 	defer cancel()
@@ -39,7 +39,7 @@ func (c *Client) Entries(ctx context.Context, prefix string) ([]Entry, error) {
 	return out, nil
 }
 
-// Put gives a key another value, unless it has changed since it was read. It keeps no lease: what has one is not for this.
+// Put changes the value of a key, unless it has changed since it was read. It drops the key's lease, so it is not for keys that have one.
 func (c *Client) Put(ctx context.Context, e Entry, value []byte) error {
 	return c.change(ctx, e, clientv3.OpPut(e.Key, string(value)))
 }

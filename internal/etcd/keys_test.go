@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A key is changed only as it was read.
+// A key is changed only if it has not changed since it was read.
 func TestChangeKeys(t *testing.T) {
 	cl := startCluster(t, 1)
 	c, err := Open(t.Context(), cl.config)

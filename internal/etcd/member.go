@@ -13,16 +13,16 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// ErrOtherLearner is that a member joins already: etcd takes one at a time.
+// ErrOtherLearner means that another member is joining already: etcd allows one at a time.
 var ErrOtherLearner error = rpctypes.ErrTooManyLearners
 
-// LostDisk reports whether the log of an etcd that ended says that it found no data although it was a member before.
+// LostDisk reports whether, according to its log, an etcd ended because it was a member before but found no data.
 func LostDisk(log string) bool { return strings.Contains(log, "has already been bootstrapped") }
 
-// Replace makes room for the successor of a member that has lost its data: it removes the member, and adds one at the same address. Data
-// under the old identity must not come back, because the others count on what that member had acknowledged. The successor must start with
-// --initial-cluster-state=existing; allow is called to see to that as soon as the old member is removed, and when Replace is repeated.
-// A member that answers is left alone.
+// Replace makes room for the successor of a member that has lost its data: it removes the member, and adds one at the same address. Data under the
+// old identity must not come back, because the others rely on what that member had acknowledged. The successor must start with
+// --initial-cluster-state=existing; allow is called to arrange that as soon as the old member is removed, and when Replace is repeated. Replace does
+// nothing if the member answers.
 func (c *Client) Replace(ctx context.Context, name string, allow func(context.Context) error) (replaced bool, err error) {
 	at := slices.IndexFunc(c.members, func(m Member) bool { return m.Name == name })
 	if at < 0 {
@@ -51,9 +51,9 @@ func (c *Client) Replace(ctx context.Context, name string, allow func(context.Co
 	return true, add(ctx, name, c.members[at].PeerURL, c.v3.MemberAdd)
 }
 
-// whenWell changes the members, and tries again while etcd finds itself not well enough (it wants its other members connected for a few seconds) or does not
-// answer in time: of two changes at once it drops one, and never answers it. A change that was made unanswered is one that was made. Source: etcd,
-// EtcdServer.configure; raft, "ignoring conf change".
+// whenWell changes the members. It retries while etcd considers itself unhealthy (it wants its other members connected for a few seconds) or does not
+// answer in time: of two concurrent changes it drops one, and never answers it. If a retry finds the change already made, an unanswered attempt made
+// it. Source: etcd, EtcdServer.configure; raft, "ignoring conf change".
 func whenWell(ctx context.Context, change func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 6*askTimeout)
 	defer cancel()
@@ -77,7 +77,7 @@ func whenWell(ctx context.Context, change func(context.Context) error) error {
 	}
 }
 
-// Joining are the members that were added and have not started yet.
+// Joining returns the members that were added and have not started yet.
 func (c *Client) Joining(ctx context.Context) ([]string, error) {
 	all, err := c.list(ctx)
 	if err != nil {

@@ -19,19 +19,19 @@ import (
 type Listed struct {
 	ID   uint64
 	Name string // empty until it has started for the first time
-	// PeerURLs are where the other members reach it.
+	// PeerURLs are its addresses for the other members.
 	PeerURLs []string
-	// Learner members do not vote yet. There can be only one at a time.
+	// Learner is true while the member does not vote yet. There can be only one learner at a time.
 	Learner bool
 }
 
 // Started reports whether the member has ever run.
 func (l Listed) Started() bool { return l.Name != "" }
 
-// Node is by what "ocadm node remove" knows the member.
+// Node returns the name of the member for "ocadm node remove".
 func (l Listed) Node() string { return nodeOf(l.Name, l.PeerURLs...) }
 
-// nodeOf is the name of a member, which is that of its node, or its address: a member has no name until it has started for the first time.
+// nodeOf returns the name of a member, which is that of its node, or its address before its first start, when it has no name.
 func nodeOf(name string, peers ...string) string {
 	for _, p := range peers {
 		if u, err := url.Parse(p); name == "" && err == nil {
@@ -41,10 +41,10 @@ func nodeOf(name string, peers ...string) string {
 	return name
 }
 
-// At reports whether others reach the member at a peer URL.
+// At reports whether the member has that peer URL.
 func (l Listed) At(peer string) bool { return slices.Contains(l.PeerURLs, peer) }
 
-// List lists the members, in the order of their IDs. It needs a majority.
+// List returns the members, in the order of their IDs. It needs a majority.
 func (c *Client) List(ctx context.Context) ([]Listed, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -63,7 +63,7 @@ func listed(m *etcdserverpb.Member) Listed {
 	return Listed{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, Learner: m.IsLearner}
 }
 
-// Remove takes a member out of etcd for good: its data must not come back. It needs a majority.
+// Remove removes a member from etcd permanently: its data must not come back. It needs a majority.
 func (c *Client) Remove(ctx context.Context, m Listed) error {
 	err := whenWell(ctx, func(ctx context.Context) error {
 		_, err := c.v3.MemberRemove(ctx, m.ID)
@@ -75,7 +75,7 @@ func (c *Client) Remove(ctx context.Context, m Listed) error {
 	return nil
 }
 
-// AddLearner adds a member that does not vote yet, and retries while etcd finds itself not well enough. It needs a majority.
+// AddLearner adds a member that does not vote yet, and retries while etcd considers itself unhealthy. It needs a majority.
 func (c *Client) AddLearner(ctx context.Context, name, peer string) error {
 	return add(ctx, name, peer, c.v3.MemberAddAsLearner)
 }
@@ -91,7 +91,7 @@ func add(ctx context.Context, name, peer string, how func(context.Context, []str
 	return nil
 }
 
-// Promote lets a learner vote, as soon as it has caught up with the leader.
+// Promote makes a learner a voting member, as soon as it has caught up with the leader.
 func (c *Client) Promote(ctx context.Context, m Listed) error {
 	ctx, cancel := context.WithTimeout(ctx, promoteTimeout)
 	defer cancel()
@@ -111,10 +111,10 @@ func (c *Client) Promote(ctx context.Context, m Listed) error {
 	}
 }
 
-// promoteTimeout bounds how long a learner may take to catch up: as long as kubeadm gives it.
+// promoteTimeout limits how long a learner may take to catch up: the same as in kubeadm.
 const promoteTimeout = 2 * time.Minute
 
-// SetPeerURL changes where others reach a member, and reports whether that was another address before. It needs a majority.
+// SetPeerURL changes the peer URL of a member, and reports whether it was different before. It needs a majority.
 func (c *Client) SetPeerURL(ctx context.Context, name, peer string) (changed bool, err error) {
 	list, err := c.List(ctx)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Observed is a member as etcd lists it, and as it answers itself.
+// Observed is a member as etcd lists it, with its own status.
 type Observed struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
@@ -21,30 +21,30 @@ type Observed struct {
 	Client  string `json:"clientURL,omitempty"`
 	Learner bool   `json:"learner"`
 	Leader  bool   `json:"leader"`
-	// Answers reports whether the member knows a leader; Problem says why not.
+	// Answers reports whether the member knows a leader; Problem is the reason if not.
 	Answers bool   `json:"answers"`
 	Problem string `json:"problem,omitempty"`
 	Version string `json:"version,omitempty"`
-	// Size is what the database takes on the disk, InUse what it would take after a defragmentation, Quota when it refuses writes.
+	// Size is the size of the database on the disk, InUse its size after a defragmentation, Quota the size at which it refuses writes.
 	Size     int64  `json:"sizeBytes"`
 	InUse    int64  `json:"inUseBytes"`
 	Quota    int64  `json:"quotaBytes,omitempty"`
 	Revision int64  `json:"revision"`
 	Term     uint64 `json:"raftTerm"`
 	Index    uint64 `json:"raftIndex"`
-	// Alarms are such as NOSPACE.
+	// Alarms lists its alarms, such as NOSPACE.
 	Alarms []string `json:"alarms,omitempty"`
 
 	listed Listed
 }
 
-// Listed is the member as etcd lists it.
+// Listed returns the member as etcd lists it.
 func (o Observed) Listed() Listed { return o.listed }
 
-// Node is by what "ocadm node remove" knows the member.
+// Node returns the name of the member for "ocadm node remove".
 func (o Observed) Node() string { return nodeOf(o.Name, o.Peer) }
 
-// Observe lists the members and asks each of them. The list needs a majority; without one, it is that of a member that answers at all, and may be old.
+// Observe lists the members and reads the status of each. The list needs a majority; without one, it comes from any member that answers, and may be outdated.
 func (c *Client) Observe(ctx context.Context) ([]Observed, error) {
 	limited, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -94,7 +94,7 @@ func (c *Client) observe(ctx context.Context, m *etcdserverpb.Member) Observed {
 	return o
 }
 
-// MustStay says why a member cannot be removed, "" if it can: of the voters that remain, a majority has to answer.
+// MustStay returns the reason why a member cannot be removed, "" if it can: a majority of the remaining voters must answer.
 func MustStay(all []Observed, id string) string {
 	voters, answer, rest, restAnswer := 0, 0, 0, 0
 	for _, m := range all {
@@ -124,7 +124,7 @@ func MustStay(all []Observed, id string) string {
 	return ""
 }
 
-// Size is how large the database of one member is.
+// Size returns the size of the database of one member.
 func (c *Client) Size(ctx context.Context, endpoint string) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

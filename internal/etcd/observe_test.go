@@ -12,9 +12,9 @@ import (
 func TestMustStay(t *testing.T) {
 	const up, learner = 'u', 'l'
 	for _, c := range []struct {
-		members string // of m0, m1, …
+		members string // states of m0, m1, …
 		remove  string
-		why     string // "" if it can go
+		why     string // "" if it can be removed
 	}{
 		{"u", "m0", "only member"},
 		{"uu", "m1", ""}, // one that answers remains

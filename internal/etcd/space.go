@@ -15,12 +15,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// worthwhile is the least that a defragmentation must free: a member serves no requests meanwhile.
+// worthwhile is the minimum that a defragmentation must free, since a member serves no requests meanwhile.
 const worthwhile = 8 << 20
 
-// Defragment gives space back that deleted keys left in the databases, one member after the other and the leader last. It does nothing
-// while a member is not well, and skips those that would free less than a third. It returns how many bytes it freed, and why it left members out, "" if it did
-// not.
+// Defragment frees the space of deleted keys in the databases, one member after the other, the leader last. It does nothing while a member is
+// unhealthy, and skips members that would free less than a third. It returns how many bytes it freed, and why it stopped early, "" if it did not.
 func (c *Client) Defragment(ctx context.Context) (freed int64, stopped string, err error) {
 	all, err := c.look(ctx)
 	if err != nil {
@@ -52,7 +51,7 @@ func (c *Client) Defragment(ctx context.Context) (freed int64, stopped string, e
 	return freed, "", nil
 }
 
-// unwell is what is wrong with a member, "" if all are there and well.
+// unwell returns what is wrong with a member, "" if all members are present and healthy.
 func (c *Client) unwell(all []member) string {
 	for _, m := range all {
 		switch {
@@ -70,7 +69,7 @@ func (c *Client) unwell(all []member) string {
 	return ""
 }
 
-// defragment returns the size of the database afterwards.
+// defragment defragments a member and returns the size of its database afterwards.
 func (c *Client) defragment(ctx context.Context, m member) (int64, error) {
 	limited, cancel := context.WithTimeout(ctx, defragTimeout)
 	defer cancel()
@@ -84,15 +83,15 @@ func (c *Client) defragment(ctx context.Context, m member) (int64, error) {
 	return s.DbSize, nil
 }
 
-// Lifted is what was done about full databases: their members, and the largest size before and after.
+// Lifted is the result of LiftNoSpace: the members with full databases, and the largest size before and after.
 type Lifted struct {
 	Members       []string
 	Before, After int64
 }
 
-// LiftNoSpace makes room in databases that have reached their quota, so that etcd takes writes again: it drops all old revisions,
-// defragments each member, and disarms the alarm. It does nothing without such an alarm. About any other alarm it returns an error.
-// Members that do not answer keep theirs.
+// LiftNoSpace makes room in databases that have reached their quota, so that etcd accepts writes again: it drops all old revisions, defragments each
+// member, and disarms the alarm. It does nothing without such an alarm, and returns an error for any other alarm. Members that do not answer keep
+// their alarm.
 func (c *Client) LiftNoSpace(ctx context.Context) (Lifted, error) {
 	var out Lifted
 	full, err := c.alarms(ctx)
@@ -121,7 +120,7 @@ func (c *Client) LiftNoSpace(ctx context.Context) (Lifted, error) {
 		out.Before, out.After = max(out.Before, m.status.DbSize), max(out.After, after)
 		squeezed[m.ID] = m.name
 	}
-	// The same write fills each member, but each raises its alarm by itself, some of them only now.
+	// The same write fills each member, but each raises its own alarm, some of them only now.
 	if full, err = c.alarms(ctx); err != nil {
 		return out, errors.Join(append(errs, err)...)
 	}
@@ -140,8 +139,8 @@ func (c *Client) LiftNoSpace(ctx context.Context) (Lifted, error) {
 	return out, errors.Join(errs...)
 }
 
-// squeeze defragments a member until that has freed something and frees no more: each drops old revisions at its own pace after a compaction, and
-// reports no end.
+// squeeze defragments a member until that has freed something and frees no more: after a compaction each member drops old revisions at its own pace,
+// and does not report the end.
 func (c *Client) squeeze(ctx context.Context, m member) (after int64, err error) {
 	last := m.status.DbSize
 	for range 5 {
@@ -159,7 +158,7 @@ func (c *Client) squeeze(ctx context.Context, m member) (after int64, err error)
 	return after, nil
 }
 
-// alarms returns the members that are out of space.
+// alarms returns the members with a NOSPACE alarm.
 func (c *Client) alarms(ctx context.Context) (map[uint64]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -180,7 +179,7 @@ func (c *Client) alarms(ctx context.Context) (map[uint64]bool, error) {
 func (c *Client) compact(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, defragTimeout)
 	defer cancel()
-	now, err := c.v3.Get(ctx, "0", clientv3.WithCountOnly()) // any key: the revision is wanted
+	now, err := c.v3.Get(ctx, "0", clientv3.WithCountOnly()) // any key, as only the revision is wanted
 	if err != nil {
 		return fmt.Errorf("reading the revision of etcd: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// A member that has just come back makes etcd refuse changes for a few seconds, and of two changes at once one is never answered. Any other error ends it at once.
+// A member that has just returned makes etcd refuse changes for a few seconds, and of two concurrent changes one is never answered. Any other error is returned immediately.
 func TestWhenWell(t *testing.T) {
 	silent := errors.New("silence")
 	other := errors.New("no such member")
@@ -50,7 +50,7 @@ func TestWhenWell(t *testing.T) {
 	}
 }
 
-// Two machines that join at once: one is added, the other is refused in time, also when etcd drops its request.
+// If two machines join concurrently, one is added, and the other is refused in time, also when etcd drops its request.
 func TestTwoLearnersAtOnce(t *testing.T) {
 	e := startCluster(t, 1)
 	c := e.open()

@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// EnsureRegion creates the region where it is missing.
+// EnsureRegion creates the region if it is missing.
 func (c *Client) EnsureRegion(ctx context.Context, s *Snapshot, id string) (changed bool, err error) {
 	if s.HasRegion(id) {
 		return false, nil
@@ -23,7 +23,7 @@ func (c *Client) EnsureRegion(ctx context.Context, s *Snapshot, id string) (chan
 	return err == nil, nil
 }
 
-// EnsureService creates the service, or enables it, and returns its id. Its type cannot be changed later.
+// EnsureService creates or enables the service, and returns its id. The type of a service cannot be changed later.
 func (c *Client) EnsureService(ctx context.Context, s *Snapshot, name, serviceType string) (id string, changed bool, err error) {
 	svc, ok := s.Service(name)
 	if !ok {
@@ -50,7 +50,7 @@ func (c *Client) EnsureService(ctx context.Context, s *Snapshot, name, serviceTy
 	return svc.ID, true, nil
 }
 
-// create makes a record of the identity service, or reads the one that it stumbles over: made since the snapshot, or hidden from its list.
+// create creates a record in the identity service. If the name is taken, it reads the existing record: one created since the snapshot, or hidden from its list.
 func create[T any](ctx context.Context, c *Client, k Kind, name string, fields map[string]any, secrets ...string) (r T, made bool, err error) {
 	op := creating(k, name)
 	r, err = write[T](ctx, c, http.MethodPost, op, c.o.AuthURL+"/"+k.Plural, k.Singular, fields, secrets...)
@@ -67,8 +67,8 @@ func create[T any](ctx context.Context, c *Client, k Kind, name string, fields m
 	return *old, false, nil
 }
 
-// EnsureEndpoint makes exactly one endpoint exist for service, region and interface (ServiceID may also be the service's name), with
-// that URL and enabled or not. Further ones for the same three are removed.
+// EnsureEndpoint makes sure that there is exactly one endpoint for a service, region and interface, with this URL and state. ServiceID may also be
+// the service's name. Further endpoints for the same three are removed.
 func (c *Client) EnsureEndpoint(ctx context.Context, s *Snapshot, want Endpoint) (changed bool, err error) {
 	svc, ok := s.Service(want.ServiceID)
 	op := fmt.Sprintf("registering the %s endpoint of %q", want.Interface, cmp.Or(svc.Name, want.ServiceID))
@@ -126,7 +126,7 @@ func (c *Client) updateEndpoint(
 	return true, nil
 }
 
-// removeEndpoint disables first: an enabled endpoint is not deleted.
+// removeEndpoint disables the endpoint first, because an enabled one cannot be deleted.
 func (c *Client) removeEndpoint(ctx context.Context, s *Snapshot, op string, e Endpoint) error {
 	if _, err := c.updateEndpoint(ctx, s, op, e, e.URL, false, e.CertificateID); err != nil {
 		return err
@@ -139,7 +139,7 @@ func (c *Client) removeEndpoint(ctx context.Context, s *Snapshot, op string, e E
 	return nil
 }
 
-// DisableEndpoints takes the endpoints that a service (id or name) has in a region out of the catalogue: all, or those of some interfaces.
+// DisableEndpoints removes the endpoints of a service (id or name) in a region from the catalogue: all, or those of some interfaces.
 func (c *Client) DisableEndpoints(ctx context.Context, s *Snapshot, service, region string, interfaces ...string) (changed bool, err error) {
 	for _, e := range s.Endpoints(service) {
 		if e.RegionID != region || len(interfaces) > 0 && !slices.Contains(interfaces, e.Interface) {

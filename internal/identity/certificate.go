@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// Certificate is what a client of a service shows: PEM texts.
+// Certificate is a client certificate for a service, as PEM texts.
 type Certificate struct {
 	PEM, KeyPEM, CAPEM string
 }
 
-// EnsureCertificate stores a client certificate and returns its id. Its name is the given one and a part of its fingerprint, so that a
-// renewed one stands beside the old until the addresses point to it; what is older than that is removed the next time.
+// EnsureCertificate stores a client certificate and returns its id. The stored name ends in a part of its fingerprint, so that a renewed certificate
+// exists beside the old one until the endpoints refer to it. The next call removes the old one.
 func (c *Client) EnsureCertificate(ctx context.Context, name string, want Certificate) (id string, changed bool, err error) {
 	sum := sha256.Sum256([]byte(want.PEM))
 	current := name + "-" + hex.EncodeToString(sum[:4])
@@ -39,7 +39,7 @@ func (c *Client) EnsureCertificate(ctx context.Context, name string, want Certif
 		}
 		q := request{op: "removing certificate " + old.Name, method: http.MethodDelete, url: join(c.o.AuthURL, certificates.Plural, old.ID)}
 		if err := c.do(ctx, q, nil); err != nil && !IsNotFound(err) && !isStatus(err, http.StatusNotAcceptable) {
-			return id, changed, err // one that is in use stays
+			return id, changed, err // one in use is kept
 		}
 		changed = true
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A renewed certificate stands beside the old one until the addresses point to it; then the old one goes.
+// A renewed certificate exists beside the old one until the endpoints refer to it; then the old one is removed.
 func TestEnsureCertificateIsReplacedWithoutAGap(t *testing.T) {
 	f := newFake(t)
 	c := f.client()

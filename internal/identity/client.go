@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package identity speaks to the cloud's identity service, and to the two services (region, yunionconf) that need a few records
-// after their first start. Ensure calls are idempotent: they look, change only what differs, and report whether they changed anything.
-// It is no general client of the cloud, and it never waits: a caller that meets Forbidden or Unavailable comes back later.
+// Package identity is a client of the cloud's identity service, and of the two services (region, yunionconf) that need a few records after their
+// first start. Ensure calls are idempotent: they look, change only what differs, and report whether they changed anything. It is not a general client
+// of the cloud, and it never waits: a caller that gets Forbidden or Unavailable tries again later.
 package identity
 
 import (
@@ -25,17 +25,17 @@ import (
 const (
 	defaultTimeout   = 30 * time.Second
 	defaultUserAgent = "ocadm (yunioncloud-go/201708)"
-	// renewEarly is how long before its end a token is replaced.
+	// renewEarly is how long before its expiry a token is replaced.
 	renewEarly = 5 * time.Minute
-	// refusedFor is how long a refused login is not tried again: many calls that fail together are one attempt.
+	// refusedFor is how long a refused login is not retried: many calls that fail together count as one attempt.
 	refusedFor = 500 * time.Millisecond
-	// maxParallel is how many requests a client has under way at once; more wait.
+	// maxParallel is the maximum number of concurrent requests of a client; others wait.
 	maxParallel = 8
-	// maxAnswer bounds what is read of an answer.
+	// maxAnswer limits how much of a response is read.
 	maxAnswer = 64 << 20
 )
 
-// Options say where the identity service is and who is asking.
+// Options holds the address of the identity service and the account to use.
 type Options struct {
 	// AuthURL ends in /v3: https://default-keystone:30357/v3.
 	AuthURL  string
@@ -44,15 +44,15 @@ type Options struct {
 	// Domain and Project are Default and system when empty.
 	Domain  string
 	Project string
-	// CAPEM signs the services' certificates; empty means the system's authorities. ServerName, when set, is the name that
-	// every certificate must bear, whatever address is dialled.
+	// CAPEM holds the CA certificates of the services; empty means the system's. ServerName, when set, is the name that every certificate must have,
+	// whatever address is dialled.
 	CAPEM      []byte
 	ServerName string
 	// Transport replaces the one made from CAPEM and ServerName.
 	Transport http.RoundTripper
-	// UserAgent: the services answer /ping only to agents that contain "yunioncloud-go/201708" or "kube-probe".
+	// UserAgent is sent with every request. The services answer /ping only if it contains "yunioncloud-go/201708" or "kube-probe".
 	UserAgent string
-	// Timeout bounds each request; 30 s when zero.
+	// Timeout limits each request; 30 s when zero.
 	Timeout time.Duration
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
@@ -63,17 +63,17 @@ type Client struct {
 	o     Options
 	http  *http.Client
 	slots chan struct{}
-	// configuring is taken while stored options are read and changed.
+	// configuring is held while stored options are read and changed.
 	configuring chan struct{}
 
 	mu    sync.Mutex
 	token *token
-	// refused is why the last login failed; until then it is the answer to everybody who was waiting for one.
+	// refused is the error of the last login; until refusedUntil it is returned to all callers that waited for one.
 	refused      error
 	refusedUntil time.Time
 }
 
-// New makes a client; nothing is sent yet.
+// New returns a client without sending anything.
 func New(o Options) (*Client, error) {
 	u, err := url.Parse(o.AuthURL)
 	if err != nil || u.Host == "" || u.User != nil {
@@ -112,17 +112,17 @@ func newTransport(o Options) (http.RoundTripper, error) {
 		base = &http.Transport{}
 	}
 	t := base.Clone()
-	// The services are in the cluster; a proxy of the environment is not for them.
+	// The services are in the cluster, so a proxy from the environment must not be used.
 	t.Proxy = nil
 	t.TLSClientConfig = cfg
 	t.MaxIdleConnsPerHost = maxParallel
 	return t, nil
 }
 
-// Close gives idle connections back.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// request is one call of an API.
+// request is one API call.
 type request struct {
 	op     string
 	method string
@@ -133,7 +133,7 @@ type request struct {
 	secrets []string
 }
 
-// do sends a request with a token; a token that is no longer taken is replaced once.
+// do sends a request with a token; if the token is no longer accepted, it replaces it once.
 func (c *Client) do(ctx context.Context, r request, out any) error {
 	t, err := c.session(ctx, nil)
 	if err != nil {
@@ -150,8 +150,8 @@ func (c *Client) do(ctx context.Context, r request, out any) error {
 	return err
 }
 
-// send does one round trip. Redirects are not followed with a body, the services make none. The services read a body only with its length
-// and with the type of JSON: http.NewRequest sets the length because it knows how long a bytes.Reader is.
+// send does one round trip. It does not follow redirects with a body; the services send none. They read a body only if it has a length and the JSON
+// content type: http.NewRequest sets the length because it knows the size of a bytes.Reader.
 func (c *Client) send(ctx context.Context, r request, token string, out any) (http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
@@ -202,13 +202,13 @@ func (c *Client) send(ctx context.Context, r request, token string, out any) (ht
 		return resp.Header, nil
 	}
 	if err := json.Unmarshal(data, out); err != nil {
-		// The parser's message may quote the answer.
+		// The parser's message may quote the response.
 		return nil, &Error{Status: resp.StatusCode, Class: ClassMalformed, Op: r.op, URL: r.url, Title: "the answer is not the JSON that was expected"}
 	}
 	return resp.Header, nil
 }
 
-// Ping asks a service whether it serves; url is its base, such as https://default-region:30888.
+// Ping checks that a service responds; baseURL is its base URL, such as https://default-region:30888.
 func (c *Client) Ping(ctx context.Context, baseURL string) error {
 	_, err := c.send(ctx, request{op: "pinging", method: http.MethodGet, url: strings.TrimSuffix(baseURL, "/") + "/ping"}, "", nil)
 	return err

@@ -31,9 +31,9 @@ func TestTokenIsKeptAndRenewed(t *testing.T) {
 	}
 	call(1)
 	call(1)
-	f.token++ // The service forgot the token: refused once, renewed, repeated.
+	f.token++ // The service lost the token: refused once, renewed, repeated.
 	call(2)
-	now = now.Add(24*time.Hour - time.Minute) // It is about to end.
+	now = now.Add(24*time.Hour - time.Minute) // It is about to expire.
 	call(3)
 }
 
@@ -89,7 +89,7 @@ func TestSnapshotWithoutRoleAssignments(t *testing.T) {
 	f.snapshot(f.client())
 }
 
-// A fresh service does not show its role bindings: what the role says decides.
+// A fresh service does not show its role bindings, so the role itself decides.
 func TestBindingsForbidden(t *testing.T) {
 	f := newFake(t)
 	f.intercept = func(w http.ResponseWriter, r *http.Request, _ record) bool {
@@ -228,7 +228,7 @@ func TestNetworkErrors(t *testing.T) {
 		{"unknown authority", f.srv.URL + "/v3", ClassTLS, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			patience := time.Minute // whatever else the machine has to do
+			patience := time.Minute // for a busy machine
 			if tc.name == "no answer" {
 				patience = 300 * time.Millisecond
 			}

@@ -17,27 +17,27 @@ import (
 	"syscall"
 )
 
-// Classes of errors that do not come from a service; a service's own ("ForbiddenError", "WrongPassword") are passed on.
+// Classes of errors that do not come from a service; the service's own ("ForbiddenError", "WrongPassword") are used as they are.
 const (
 	ClassUnavailable = "Unavailable"
 	ClassTLS         = "TLS"
 	ClassCanceled    = "Canceled"
 	ClassMalformed   = "MalformedAnswer"
-	// ClassMismatch: a record exists and cannot be changed into the wanted one.
+	// ClassMismatch means that a record exists and cannot be changed into the wanted one.
 	ClassMismatch = "Mismatch"
 )
 
-// Error is a call that failed. It never holds a secret.
+// Error is a failed call. It never holds a secret.
 type Error struct {
-	// Status is the HTTP status, 0 when no answer came.
+	// Status is the HTTP status, 0 if there was no response.
 	Status int
-	// Class is the service's word for it, or one of the constants above.
+	// Class is the service's error class, or one of the constants above.
 	Class string
-	// Title is one sentence of what it said.
+	// Title is one sentence of the service's message.
 	Title string
-	// Op is what was being done, in the gerund: `creating user "glance"`.
+	// Op is the failed operation, in the gerund: `creating user "glance"`.
 	Op string
-	// URL that was called, without query.
+	// URL is the URL that was called, without the query.
 	URL string
 
 	err error
@@ -60,29 +60,29 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap gives the network's or the context's error, if there is one.
+// Unwrap returns the error of the network or the context, if there is one.
 func (e *Error) Unwrap() error { return e.err }
 
-// IsForbidden: the account may not do that. On a fresh identity service also its administrator, for half a minute after the first
-// policy was bound.
+// IsForbidden reports whether the account lacks the permission. A fresh identity service refuses even its administrator for half a minute after the
+// first policy was bound.
 func IsForbidden(err error) bool { return isStatus(err, http.StatusForbidden) }
 
-// IsUnauthorized: the password is wrong.
+// IsUnauthorized reports whether the password is wrong.
 func IsUnauthorized(err error) bool { return isStatus(err, http.StatusUnauthorized) }
 
-// IsLoginRefused: the service does not let that user in.
+// IsLoginRefused reports whether the service refuses the login of that user.
 func IsLoginRefused(err error, user string) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Op == opLogin(user) && e.Status >= 400 && e.Status < 500
 }
 
-// IsNotFound: no such record; of a login, no such user.
+// IsNotFound reports whether the record does not exist; for a login, the user.
 func IsNotFound(err error) bool { return isStatus(err, http.StatusNotFound) }
 
-// IsConflict: there is such a record already.
+// IsConflict reports whether the record exists already.
 func IsConflict(err error) bool { return isStatus(err, http.StatusConflict) }
 
-// IsUnavailable reports whether the service did not answer or failed. A later attempt may succeed.
+// IsUnavailable reports whether the service did not answer or failed internally. A later attempt may succeed.
 func IsUnavailable(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && (e.Class == ClassUnavailable || e.Status >= http.StatusInternalServerError)
@@ -97,7 +97,7 @@ func opLogin(user string) string { return fmt.Sprintf("logging in as %q", user) 
 
 const maxTitle = 300
 
-// statusError reads the services' error body: {"error":{"code","class","details"}}, or the same without "error".
+// statusError parses the services' error body: {"error":{"code","class","details"}}, or the same without "error".
 func statusError(r request, status int, body []byte, secrets []string) *Error {
 	type details struct {
 		Class   string          `json:"class"`
@@ -131,7 +131,7 @@ func statusError(r request, status int, body []byte, secrets []string) *Error {
 func transportError(r request, err error, secrets []string) *Error {
 	e := &Error{Op: r.op, URL: r.url, err: err}
 	if u, ok := errors.AsType[*url.Error](err); ok {
-		// Its text repeats method and URL.
+		// The text of a url.Error repeats the method and the URL.
 		e.err = u.Err
 	}
 	e.Class = transportClass(err)
@@ -160,8 +160,8 @@ func transportClass(err error) string {
 	return ""
 }
 
-// redact takes secrets out of what a service said, in every form in which one may quote its request: as they were, between the quotes of
-// JSON, with the space between words made one blank, and a part of a key of several lines.
+// redact removes secrets from a service's message, in every form in which it may quote a request: as they are, escaped as in JSON, with whitespace
+// collapsed to one blank, and single lines of a multi-line key.
 func redact(s string, secrets []string) string {
 	for _, secret := range secrets {
 		if secret == "" {
@@ -183,5 +183,5 @@ func redact(s string, secrets []string) string {
 	return s
 }
 
-// minLine is the length from which a line of a secret is one by itself: those of a key in PEM have 64 characters.
+// minLine is the length from which a line of a secret is redacted by itself: the lines of a PEM key have 64 characters.
 const minLine = 16

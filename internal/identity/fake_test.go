@@ -25,8 +25,8 @@ const (
 
 type record = map[string]any
 
-// fake answers like the identity service: 200 everywhere, 403 to everything but policies and roles until the administrator's policy
-// is both bound and read again, lists of twenty where no limit is given, system accounts hidden. It serves region and yunionconf too.
+// fake responds like the identity service: 200 everywhere, 403 to everything but policies and roles until the administrator's policy is both bound
+// and reloaded, lists of twenty without a limit, system accounts hidden. It serves region and yunionconf too.
 type fake struct {
 	t   *testing.T
 	srv *httptest.Server
@@ -36,14 +36,14 @@ type fake struct {
 	password map[string]string
 	configs  map[string]map[string]map[string]any
 	token    int
-	// visible: the policies were read since one was bound.
+	// visible is true if the policies were reloaded since one was bound.
 	visible bool
-	// requests are "METHOD /path" without query, logins apart.
+	// requests are "METHOD /path" without the query; logins are counted separately.
 	requests []string
 	logins   int
 	nextID   int
 	maxPage  int
-	// intercept may answer instead of the fake.
+	// intercept may respond instead of the fake.
 	intercept func(w http.ResponseWriter, r *http.Request, body record) bool
 }
 
@@ -85,7 +85,7 @@ func (f *fake) snapshot(c *Client) *Snapshot {
 	return s
 }
 
-// writes forgets all requests and returns those that changed something.
+// writes returns the requests that changed something, and clears all requests.
 func (f *fake) writes() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -232,7 +232,7 @@ func (f *fake) route(w http.ResponseWriter, r *http.Request, parts []string, bod
 	}
 }
 
-// addPolicy binds by the ids of role, project ("" is all) and policy, whatever they were called; twice is once.
+// addPolicy binds by the ids of role, project ("" is all) and policy, whichever way they were given; binding twice has no further effect.
 func (f *fake) addPolicy(w http.ResponseWriter, role string, body record) {
 	in, _ := body["role"].(record)
 	key, _ := in["policy_id"].(string)
@@ -337,7 +337,7 @@ func (f *fake) one(w http.ResponseWriter, method, table, key string, body record
 	answer(w, record{singulars[table]: r})
 }
 
-// certified: an endpoint takes a certificate in one field and returns it in another.
+// certified renames a field: an endpoint takes a certificate in one and returns it in another.
 func certified(endpoint record) {
 	if id, given := endpoint["service_certificate"]; given {
 		delete(endpoint, "service_certificate")

@@ -14,8 +14,8 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// The same way as with the fake of this package, against the stand-ins of keystone, region and yunionconf, which were written
-// by themselves from what was measured of the real ones.
+// The same steps as with the fake of this package, against the fakes of keystone, region and yunionconf, which were written independently from
+// measurements of the real services.
 func TestAgainstFakeCloud(t *testing.T) {
 	const password = "Admin@123"
 	cloud := fakecloudtest.New(t, mariadb.Require(t, mariadb.Options{}))
@@ -104,7 +104,7 @@ func TestAgainstFakeCloud(t *testing.T) {
 	topology(t, cloud, c, again)
 }
 
-// standardPolicies makes every standard policy and role of a cloud, twice; the second time nothing is made.
+// standardPolicies creates every standard policy and role of a cloud, twice; the second run creates nothing.
 func standardPolicies(t *testing.T, c *identity.Client) {
 	table, err := policy.Standard()
 	if err != nil {
@@ -127,7 +127,7 @@ func standardPolicies(t *testing.T, c *identity.Client) {
 	}
 }
 
-// topology starts region and yunionconf and makes their first records.
+// topology starts region and yunionconf and creates their first records.
 func topology(t *testing.T, cloud *fakecloudtest.Cloud, c *identity.Client, s *identity.Snapshot) {
 	ctx := t.Context()
 	check := func(changed bool, err error) bool {

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// step is one ensure call and the writes that it must have sent.
+// step is one Ensure call and the writes that it must send.
 type step struct {
 	name   string
 	before func(f *fake)
@@ -40,7 +40,7 @@ func runSteps(t *testing.T, f *fake, steps []step) {
 		if changed != (len(st.writes) > 0) {
 			t.Errorf("%s: changed %v after %v", st.name, changed, got)
 		}
-		// The snapshot knows of the change: the same call again sends nothing.
+		// The snapshot includes the change: the same call again sends nothing.
 		if changed, err := st.do(c, s); changed || err != nil {
 			t.Errorf("%s again with the same snapshot: changed %v, %v", st.name, changed, err)
 		}
@@ -196,7 +196,7 @@ func TestEnsureUser(t *testing.T) {
 	if _, _, err := c.EnsureUser(t.Context(), s, Account{Name: "x"}); err == nil {
 		t.Error("an account without a password was made")
 	}
-	// Hidden from the list, or made since.
+	// Hidden from the list, or created since.
 	f.add("users", record{"id": "late", "name": "late", "enabled": true, "is_system_account": true})
 	f.password["late"] = "old"
 	if id, changed, err := c.EnsureUser(t.Context(), s, Account{Name: "late", Password: "new", System: true}); id != "late" || !changed || err != nil {
@@ -312,7 +312,7 @@ func TestRecordsAndParameters(t *testing.T) {
 	}
 }
 
-// The whole way of a fresh identity service, and the price of a cloud of fifty components.
+// All steps with a fresh identity service, and the number of requests for a cloud of fifty components.
 func TestInstallation(t *testing.T) {
 	f := newFake(t)
 	f.visible = false
@@ -339,12 +339,12 @@ func TestInstallation(t *testing.T) {
 		t.Fatalf("the policy cannot be visible yet: %v", err)
 	}
 	f.mu.Lock()
-	f.visible = true // The policies were read again.
+	f.visible = true // The policies were reloaded.
 	f.mu.Unlock()
 	if bootstrap() {
 		t.Error("done twice")
 	}
-	// Of fifty components, 36 are in the catalogue with two addresses each, 25 have an account of their own, 5 only a name.
+	// Of fifty components, 36 are in the catalogue with two addresses each, 25 have their own account, and 5 have only a name.
 	install := func() {
 		t.Helper()
 		s := f.snapshot(c)

@@ -12,7 +12,7 @@ import (
 	"strconv"
 )
 
-// pageLimit is the most that the services give at once; without a limit they give twenty.
+// pageLimit is the maximum page size of the services; without a limit they return twenty records.
 const pageLimit = 2048
 
 // list reads every page of a collection.
@@ -43,13 +43,13 @@ func list[T any](ctx context.Context, c *Client, base, plural string, query url.
 	}
 }
 
-// get reads one record by id or name; nil when there is none.
+// get reads one record by id or name; it returns nil if there is none.
 func get[T any](ctx context.Context, c *Client, base, plural, singular, idOrName string) (*T, error) {
 	r := request{op: fmt.Sprintf("reading %s %q", singular, idOrName), method: http.MethodGet, url: join(base, plural, idOrName)}
 	var answer map[string]json.RawMessage
 	err := c.do(ctx, r, &answer)
 	if IsNotFound(err) {
-		return nil, nil //nolint:nilnil // documented: absence is no error
+		return nil, nil //nolint:nilnil // documented: a missing record is not an error
 	}
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func get[T any](ctx context.Context, c *Client, base, plural, singular, idOrName
 	return &out, decode(r, answer[singular], &out)
 }
 
-// write creates or updates a record and returns it as the service answered.
+// write creates or updates a record and returns the service's response.
 func write[T any](ctx context.Context, c *Client, method, op, target, singular string, fields map[string]any, secrets ...string) (T, error) {
 	var out T
 	r := request{op: op, method: method, url: target, body: map[string]any{singular: fields}, secrets: secrets}

@@ -8,12 +8,12 @@ import (
 	"net/http"
 )
 
-// ServiceConfig is a service's stored options by section; ordinary ones are in "default". What is stored wins over the service's file.
+// ServiceConfig holds a service's stored options by section; ordinary ones are in "default". Stored options override the service's file.
 type ServiceConfig map[string]map[string]any
 
 // GetServiceConfig reads the stored options of a service (id or name).
 func (c *Client) GetServiceConfig(ctx context.Context, service string) (ServiceConfig, error) {
-	// The answer is wrapped in "service" or not, depending on the version.
+	// Depending on the version, the response is wrapped in "service" or not.
 	var answer struct {
 		Config  ServiceConfig `json:"config"`
 		Service struct {
@@ -31,8 +31,7 @@ func (c *Client) GetServiceConfig(ctx context.Context, service string) (ServiceC
 	return answer.Service.Config, nil
 }
 
-// EnsureServiceConfig stores options of a service (id or name). It leaves options that are already stored to whoever set them, unless
-// force is true.
+// EnsureServiceConfig stores options of a service (id or name). It does not change options that are already stored, unless force is true.
 func (c *Client) EnsureServiceConfig(ctx context.Context, service, section string, values map[string]any, force bool) (changed bool, err error) {
 	stored, unlock, err := c.lockServiceConfig(ctx, service)
 	if err != nil {
@@ -48,8 +47,7 @@ func (c *Client) EnsureServiceConfig(ctx context.Context, service, section strin
 	return c.changeServiceConfig(ctx, service, section, "update", missing)
 }
 
-// RemoveServiceConfig removes stored options of a service (id or name). The service then uses its file, or its own defaults, from its
-// next start.
+// RemoveServiceConfig removes stored options of a service (id or name). From its next start the service uses its file, or its own defaults.
 func (c *Client) RemoveServiceConfig(ctx context.Context, service, section string, names ...string) (changed bool, err error) {
 	stored, unlock, err := c.lockServiceConfig(ctx, service)
 	if err != nil {
@@ -65,8 +63,8 @@ func (c *Client) RemoveServiceConfig(ctx context.Context, service, section strin
 	return c.changeServiceConfig(ctx, service, section, "remove", surplus)
 }
 
-// lockServiceConfig reads the stored options and keeps other changes by this client away until unlock: the identity service changes a record in
-// several steps, and one of two changes at the same time could be lost.
+// lockServiceConfig reads the stored options, and blocks other changes by this client until unlock: the identity service changes a record in several
+// steps, so that one of two concurrent changes could be lost.
 func (c *Client) lockServiceConfig(ctx context.Context, service string) (_ ServiceConfig, unlock func(), err error) {
 	select {
 	case c.configuring <- struct{}{}:
@@ -81,7 +79,7 @@ func (c *Client) lockServiceConfig(ctx context.Context, service string) (_ Servi
 	return stored, unlock, err
 }
 
-// changeServiceConfig sends only what changes, which leaves what others store to them.
+// changeServiceConfig sends only the changes, so as not to overwrite options that others store.
 func (c *Client) changeServiceConfig(ctx context.Context, service, section, action string, values map[string]any) (changed bool, err error) {
 	if len(values) == 0 {
 		return false, nil

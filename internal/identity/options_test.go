@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// slowRecord is an identity service that takes its time between reading and writing a record of options.
+// slowRecord is an identity service with a delay between reading and writing a record of options.
 type slowRecord struct{ options map[string]any }
 
 func (s *slowRecord) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -47,7 +47,7 @@ func (s *slowRecord) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer(map[string]any{"config": ServiceConfig{"default": s.options}})
 }
 
-// One edit may set an option and remove another one: neither change undoes the other.
+// One edit may set an option and remove another: neither change undoes the other.
 func TestOptionsSetAndRemovedAtTheSameTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := &slowRecord{options: map[string]any{"old": "1"}}

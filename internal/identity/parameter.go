@@ -11,19 +11,19 @@ import (
 	"strings"
 )
 
-// Parameters is the yunionconf service: named JSON values that belong to a service.
+// Parameters is a client of the yunionconf service: named JSON values that belong to a service.
 type Parameters struct {
 	c    *Client
 	base string
 }
 
-// Parameters speaks to the yunionconf service at the URL, with this client's login.
+// Parameters returns a client of the yunionconf service at the URL, with this client's login.
 func (c *Client) Parameters(baseURL string) Parameters {
 	return Parameters{c, strings.TrimSuffix(baseURL, "/")}
 }
 
 type parameter struct {
-	// ID is a number on the wire, sometimes in quotes.
+	// ID is a number in JSON, sometimes in quotes.
 	ID        json.RawMessage `json:"id"`
 	Name      string          `json:"name"`
 	Namespace string          `json:"namespace"`
@@ -32,8 +32,8 @@ type parameter struct {
 
 func (p parameter) id() string { return strings.Trim(string(p.ID), `"`) }
 
-// Ensure stores the value that want makes of the present one, which is nil where there is none. want must not change its argument;
-// when it returns what it was given, nothing is written.
+// Ensure stores the value that want returns for the current one, which is nil if there is none. want must not change its argument; if it returns an
+// equal value, nothing is written.
 func (p Parameters) Ensure(ctx context.Context, name, service string, want func(old map[string]any) map[string]any) (changed bool, err error) {
 	all, err := list[parameter](ctx, p.c, p.base, "parameters", url.Values{"name": {name}, "scope": {"system"}})
 	if err != nil {

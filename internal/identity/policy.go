@@ -16,19 +16,19 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Policy is a set of permissions. Policies and roles are all that the administrator of a fresh identity service may write.
+// Policy is a set of permissions. The administrator of a fresh identity service may write only policies and roles.
 type Policy struct {
 	Name string
-	// Scope is system, domain or project.
+	// Scope is "system", "domain" or "project".
 	Scope string
-	// Description is the policy's name when empty: the identity service has translations for the descriptions that are names of standard
-	// policies, and for those of roles (Cloudpods, pkg/keystone/locale).
+	// Description defaults to the policy's name: the identity service has translations for descriptions that are names of standard policies, and for
+	// those of roles (Cloudpods, pkg/keystone/locale).
 	Description string
-	// Blob is the rules: {"policy": {"*": "allow"}}.
+	// Blob holds the rules: {"policy": {"*": "allow"}}.
 	Blob map[string]any
 }
 
-// fields of a new policy on the wire.
+// fields returns the JSON fields of a new policy.
 func (p Policy) fields() map[string]any {
 	return map[string]any{
 		"name": p.Name, "type": p.Name, "description": cmp.Or(p.Description, p.Name), "scope": p.Scope,
@@ -44,7 +44,7 @@ type policyRecord struct {
 	Blob    map[string]any `json:"blob"`
 }
 
-// EnsurePolicy creates the policy, or gives an existing one its rules and scope, and enables it.
+// EnsurePolicy creates the policy, or updates the rules and scope of an existing one and enables it.
 func (c *Client) EnsurePolicy(ctx context.Context, p Policy) (changed bool, err error) {
 	old, err := get[policyRecord](ctx, c, c.o.AuthURL, "policies", "policy", p.Name)
 	if err != nil {
@@ -63,13 +63,13 @@ func (c *Client) EnsurePolicy(ctx context.Context, p Policy) (changed bool, err 
 	return err == nil, err
 }
 
-// field is one of a record, as it is and as it should be.
+// field is a field of a record, with its current and wanted values.
 type field struct {
 	name     string
 	is, want any
 }
 
-// changes are the fields to write.
+// changes returns the fields to write.
 func changes(fields ...field) map[string]any {
 	out := map[string]any{}
 	for _, f := range fields {
@@ -80,7 +80,7 @@ func changes(fields ...field) map[string]any {
 	return out
 }
 
-// sameJSON compares values as they look on the wire.
+// sameJSON compares two values by their JSON encoding.
 func sameJSON(a, b any) bool {
 	norm := func(v any) any {
 		data, err := json.Marshal(v)
@@ -110,8 +110,8 @@ type rolePolicy struct {
 	Policy    string `json:"policy"`
 }
 
-// EnsureRolePolicy gives a role its permissions in a project. They take effect when the services read their policies again, half a
-// minute later by default; until then calls are Forbidden.
+// EnsureRolePolicy binds a policy to a role in a project. It takes effect when the services reload their policies, half a minute later by default;
+// until then calls are Forbidden.
 func (c *Client) EnsureRolePolicy(ctx context.Context, role, project, policy string) (changed bool, err error) {
 	op := fmt.Sprintf("giving role %q the policy %q", role, policy)
 	roles, err := list[roleRecord](ctx, c, c.o.AuthURL, "roles", url.Values{"name": {role}})
@@ -131,7 +131,7 @@ func (c *Client) EnsureRolePolicy(ctx context.Context, role, project, policy str
 	return err == nil, err
 }
 
-// bound reports whether the role has the policy: from the bindings if they may be read, else from the role itself.
+// bound reports whether the role has the policy: according to the bindings if they are readable, otherwise to the role itself.
 func (c *Client) bound(ctx context.Context, r roleRecord, project, policy string) (bool, error) {
 	bindings, err := list[rolePolicy](ctx, c, c.o.AuthURL, "rolepolicies", url.Values{"scope": {"system"}})
 	if IsForbidden(err) || IsNotFound(err) {
@@ -154,7 +154,7 @@ func (c *Client) bound(ctx context.Context, r roleRecord, project, policy string
 		return b.RoleID != r.ID || b.ProjectID != projectID && b.Project != project
 	})
 	if len(candidates) > 0 && candidates[0].Policy == "" {
-		// A service that does not return names here.
+		// This service does not return names here.
 		p, err := get[policyRecord](ctx, c, c.o.AuthURL, "policies", "policy", policy)
 		if err != nil {
 			return false, err

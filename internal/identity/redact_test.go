@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A service may quote its request in any way: a key has several lines, which are one in JSON, and which an error joins.
+// A service may quote its request in any way: a key has several lines, which JSON escapes and an error joins.
 func TestSecretsOfSeveralLines(t *testing.T) {
 	first, second := strings.Repeat("Ab1+", 16), strings.Repeat("cD2/", 16)
 	key := "-----BEGIN EC PRIVATE KEY-----\n" + first + "\n" + second + "\n-----END EC PRIVATE KEY-----\n"

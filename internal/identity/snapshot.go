@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Service is a service of the catalogue.
+// Service is a service in the catalogue.
 type Service struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
@@ -27,11 +27,11 @@ type Endpoint struct {
 	Interface string `json:"interface"`
 	URL       string `json:"url"`
 	Enabled   bool   `json:"enabled"`
-	// CertificateID is the client certificate for whoever uses the address, "" for none.
+	// CertificateID is the client certificate for users of the endpoint, "" for none.
 	CertificateID string `json:"service_certificate_id"`
 }
 
-// User is an account.
+// User is a user account.
 type User struct {
 	ID              string `json:"id"`
 	Name            string `json:"name"`
@@ -54,9 +54,9 @@ type assignment struct {
 	} `json:"scope"`
 }
 
-// Snapshot is what the identity service held when it was read, with every change made through the ensure calls since. They look
-// things up in it instead of asking, so that a whole installation takes one list call per kind of record. It is safe for
-// concurrent use; work on the same record belongs in one goroutine.
+// Snapshot holds the records of the identity service at the time it was read, with every change made by Ensure calls since. They look records up in
+// it instead of querying, so that a whole installation takes one list call per kind of record. It is safe for concurrent use, but the same record
+// must not be changed from several goroutines.
 type Snapshot struct {
 	mu          sync.Mutex
 	services    []Service
@@ -79,7 +79,7 @@ func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
 	g.Go(func() (err error) { s.endpoints, err = c.ListEndpoints(ctx); return })
 	g.Go(func() (err error) { s.regions, err = list[Region](ctx, c, c.o.AuthURL, "regions", nil); return })
 	g.Go(func() (err error) {
-		// Service accounts are hidden from a plain list.
+		// A plain list hides service accounts.
 		users, err = list[User](ctx, c, c.o.AuthURL, "users", url.Values{"system": {"true"}, "admin": {"true"}, "scope": {"system"}})
 		return
 	})
@@ -90,7 +90,7 @@ func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
 		}
 		s.assignments, err = list[assignment](ctx, c, c.o.AuthURL, "role_assignments", q)
 		if IsNotFound(err) || IsForbidden(err) {
-			// Only a shortcut: assigning a role again is harmless.
+			// The list only saves calls: assigning a role again is harmless.
 			return nil
 		}
 		return
@@ -106,12 +106,12 @@ func (c *Client) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return s, nil
 }
 
-// ListServices reads the catalogue's services.
+// ListServices returns the services in the catalogue.
 func (c *Client) ListServices(ctx context.Context) ([]Service, error) {
 	return list[Service](ctx, c, c.o.AuthURL, "services", nil)
 }
 
-// ListEndpoints reads the catalogue's endpoints.
+// ListEndpoints returns the endpoints in the catalogue.
 func (c *Client) ListEndpoints(ctx context.Context) ([]Endpoint, error) {
 	return list[Endpoint](ctx, c, c.o.AuthURL, "endpoints", nil)
 }
@@ -123,7 +123,7 @@ func (s *Snapshot) Service(idOrName string) (Service, bool) {
 	return find(s.services, func(x Service) bool { return x.ID == idOrName || x.Name == idOrName })
 }
 
-// Endpoints are those of a service, by id or name.
+// Endpoints returns the endpoints of a service, by id or name.
 func (s *Snapshot) Endpoints(service string) []Endpoint {
 	if svc, ok := s.Service(service); ok {
 		service = svc.ID

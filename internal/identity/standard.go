@@ -15,31 +15,31 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Role is what a user has in a project, and the policies that come with it.
+// Role is a role that users have in projects, with its policies.
 type Role struct {
 	Name, Description string
-	// Public roles are for every domain.
+	// Public roles are visible in every domain.
 	Public bool
-	// Policies are names. They hold in Project only, or in every project where that is "".
+	// Policies lists names of policies. They apply only in Project, or in every project if that is "".
 	Policies []string
 	Project  string
 }
 
-// Standard are policies and roles that a cloud is to have.
+// Standard holds the policies and roles that a cloud should have.
 type Standard struct {
 	Policies []Policy
 	Roles    []Role
 }
 
-// unfinished is the description of a role until it has all its policies. Such a role gets the policies it lacks, every other one keeps
-// exactly those it has: what an administrator took away stays away, also from a cloud that is taken over.
+// unfinished is the description of a role that does not have all its policies yet. Only such a role gets the policies it lacks; all others keep
+// exactly those they have, so that what an administrator removed stays removed, also in a cloud that is adopted.
 const unfinished = "ocadm is giving this role its policies"
 
-// standardParallel is how many requests EnsureStandard has under way at once: half of what a client may have, so that others get on.
+// standardParallel is the maximum number of concurrent requests of EnsureStandard: half of the client's maximum, to leave some for others.
 const standardParallel = maxParallel / 2
 
-// EnsureStandard makes the policies and roles that are missing. What exists is never changed, whoever made it. It takes three lists, one
-// request for each record that it makes, and one more for each role. It may be cut off at any point, and goes on the next time.
+// EnsureStandard creates the missing policies and roles. It never changes existing ones, whoever created them. It takes three lists, one request for
+// each record that it creates, and one more for each role. It may be interrupted at any point, and continues the next time.
 func (c *Client) EnsureStandard(ctx context.Context, want Standard) (changed bool, err error) {
 	t, err := c.session(ctx, nil)
 	if err != nil {
@@ -59,9 +59,9 @@ type standardMaker struct {
 	changed atomic.Bool
 
 	mu sync.Mutex
-	// policies and roles are ids by name.
+	// policies and roles map names to ids.
 	policies, roles map[string]string
-	// partial are the names of the roles that may lack policies.
+	// partial has the names of the roles that may lack policies.
 	partial map[string]bool
 }
 
@@ -78,7 +78,7 @@ func (m *standardMaker) run(ctx context.Context, want Standard) error {
 	return m.finishRoles(ctx, want.Roles)
 }
 
-// everywhere lists records of every domain.
+// everywhere is the query that lists records of every domain.
 var everywhere = url.Values{"scope": {"system"}}
 
 type named struct {
@@ -87,7 +87,7 @@ type named struct {
 	Description string `json:"description"`
 }
 
-// known are the ids of the records in the administrator's domain, by name. It notes which of them are unfinished.
+// known returns the ids of the records in the administrator's domain, by name. It notes which of them are unfinished.
 func (m *standardMaker) known(ctx context.Context, plural string) (map[string]string, error) {
 	all, err := list[named](ctx, m.c, m.c.o.AuthURL, plural, everywhere)
 	ids := map[string]string{}
@@ -100,7 +100,7 @@ func (m *standardMaker) known(ctx context.Context, plural string) (map[string]st
 	return ids, err
 }
 
-// create makes a record, or finds the one that was made meanwhile, and notes its id.
+// create creates a record, or finds one that was created meanwhile, and notes its id.
 func (m *standardMaker) create(ctx context.Context, k Kind, name string, fields map[string]any, ids map[string]string) error {
 	r, made, err := create[named](ctx, m.c, k, name, fields)
 	if err != nil {
@@ -134,7 +134,7 @@ func (m *standardMaker) makeRoles(ctx context.Context, want []Role) (err error) 
 	})
 }
 
-// finishRoles gives the roles that are complete now the description that people see.
+// finishRoles gives the roles that are now complete their final description.
 func (m *standardMaker) finishRoles(ctx context.Context, want []Role) error {
 	partial := slices.DeleteFunc(slices.Clone(want), func(r Role) bool { return !m.partial[r.Name] })
 	return each(ctx, partial, func(ctx context.Context, r Role) error {
@@ -145,7 +145,7 @@ func (m *standardMaker) finishRoles(ctx context.Context, want []Role) error {
 	})
 }
 
-// missing are those of the wanted records that have no id yet.
+// missing returns the wanted records that have no id yet.
 func missing[T any](want []T, ids map[string]string, name func(T) string) []T {
 	var out []T
 	for _, w := range want {
@@ -156,10 +156,10 @@ func missing[T any](want []T, ids map[string]string, name func(T) string) []T {
 	return out
 }
 
-// binding is a policy that a role has in a project, "" being all.
+// binding is a policy of a role in a project; project "" means all.
 type binding struct{ role, project, policy string }
 
-// bind gives the roles their policies.
+// bind binds the policies to the roles.
 func (m *standardMaker) bind(ctx context.Context, want Standard) error {
 	all, err := list[rolePolicy](ctx, m.c, m.c.o.AuthURL, "rolepolicies", everywhere)
 	if err != nil {
@@ -196,7 +196,7 @@ func (m *standardMaker) bind(ctx context.Context, want Standard) error {
 	})
 }
 
-// each does something for every item, a few at once; the first error ends it.
+// each calls do for every item, a few concurrently; it stops at the first error.
 func each[T any](ctx context.Context, items []T, do func(context.Context, T) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(standardParallel)

@@ -59,7 +59,7 @@ func TestEnsureStandard(t *testing.T) {
 	}
 }
 
-// What people changed stays: the rules of a policy, a role's name for people, which policies a role has.
+// Changes by users stay: the rules of a policy, the description of a role, the policies of a role.
 func TestStandardLeavesAloneWhatPeopleChanged(t *testing.T) {
 	f := newFake(t)
 	c := f.client()
@@ -74,7 +74,7 @@ func TestStandardLeavesAloneWhatPeopleChanged(t *testing.T) {
 	if got := ensureStandard(t, c, f); len(got) > 0 {
 		t.Errorf("a later version: %q", got)
 	}
-	// A role without any policy has never had one.
+	// A role without any policy never had one.
 	f.mu.Lock()
 	f.tables["rolepolicies"] = slices.DeleteFunc(f.tables["rolepolicies"], func(b record) bool { return b["role_id"] == r2 })
 	f.mu.Unlock()
@@ -83,7 +83,7 @@ func TestStandardLeavesAloneWhatPeopleChanged(t *testing.T) {
 	}
 }
 
-// A role whose set-up was cut off half-way gets the policies it lacks, and then its description.
+// A role whose set-up was interrupted half-way gets the missing policies, and then its description.
 func TestHalfARoleIsCompleted(t *testing.T) {
 	f := newFake(t)
 	served := 0
@@ -101,7 +101,7 @@ func TestHalfARoleIsCompleted(t *testing.T) {
 	if _, err := first.EnsureStandard(t.Context(), standardOfTest()); !IsUnavailable(err) {
 		t.Fatal(err)
 	}
-	// The first refusal cancels requests that the server may still be about to serve. None of them may reach the second run.
+	// The first refusal cancels requests that the server may still process. None of them may reach the second run.
 	f.srv.CloseClientConnections()
 	f.mu.Lock()
 	f.intercept = nil
@@ -116,12 +116,12 @@ func TestHalfARoleIsCompleted(t *testing.T) {
 	}
 }
 
-// A record of that name in another domain is another record; one that appears meanwhile is taken.
+// A record of that name in another domain is a different record; one that is created meanwhile is used.
 func TestStandardBesideOthers(t *testing.T) {
 	f := newFake(t)
 	c := f.client()
 	f.add("policies", record{"name": "p1", "domain_id": "elsewhere"})
-	// The fake has one domain: it refuses the name, as the real one does when another client has created the policy since the list was read.
+	// The fake has one domain: it refuses the name, as the real service does when another client has created the policy since the list was read.
 	if got := ensureStandard(t, c, f); !slices.Contains(got, "POST /policies") {
 		t.Errorf("%q", got)
 	}
@@ -131,7 +131,7 @@ func TestStandardBesideOthers(t *testing.T) {
 	}
 }
 
-// A failure ends it, is reported, and the next attempt continues where it stopped.
+// A failure stops the run and is reported, and the next run continues from there.
 func TestStandardGoesOn(t *testing.T) {
 	f := newFake(t)
 	c := f.client()
@@ -158,7 +158,7 @@ func TestStandardGoesOn(t *testing.T) {
 	}
 }
 
-// However many ask, no more than maxParallel requests are under way, and EnsureStandard alone has half of them.
+// However many callers there are, at most maxParallel requests run at a time, and EnsureStandard uses half of them.
 func TestParallelRequestsAreBounded(t *testing.T) {
 	var now, most atomic.Int32
 	release := make(chan struct{})
@@ -212,7 +212,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// The services read a body only with its length and its type.
+// The services read a body only with its length and content type.
 func TestBodiesHaveLengthAndType(t *testing.T) {
 	f := newFake(t)
 	c := f.client(func(o *Options) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// ref is a record as others mention it.
+// ref is a reference to a record.
 type ref struct {
 	ID   string `json:"id,omitempty"`
 	Name string `json:"name,omitempty"`
@@ -17,7 +17,7 @@ type ref struct {
 
 func (r ref) is(idOrName string) bool { return r.ID == idOrName || r.Name == idOrName }
 
-// token is a login.
+// token is a login token.
 type token struct {
 	id      string
 	expires time.Time
@@ -39,7 +39,7 @@ type tokenAnswer struct {
 	} `json:"token"`
 }
 
-// session returns the cached token, or a new one when there is none, it ends soon, or it is the refused one.
+// session returns the cached token, or a new one if there is none, if it expires soon, or if it is the refused one.
 func (c *Client) session(ctx context.Context, refused *token) (*token, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,13 +60,13 @@ func (c *Client) session(ctx context.Context, refused *token) (*token, error) {
 	return t, nil
 }
 
-// Login asks for a first token. The calls do it by themselves; it serves to find out whether the account works.
+// Login requests a first token. Other calls do so by themselves; Login is for checking that the account works.
 func (c *Client) Login(ctx context.Context) error {
 	_, err := c.session(ctx, nil)
 	return err
 }
 
-// CheckLogin tries to log in as another user. Without a project the login is without scope, which an account without roles passes too.
+// CheckLogin tries to log in as another user. Without a project the login has no scope, so that an account without roles passes too.
 func (c *Client) CheckLogin(ctx context.Context, user, password, project string) error {
 	_, err := c.login(ctx, user, password, project)
 	return err
@@ -107,7 +107,7 @@ func (c *Client) passwordWorks(ctx context.Context, user, password string) (bool
 	if err == nil {
 		return true, nil
 	}
-	// A disabled user, or one without a project, is refused after its password was taken.
+	// A disabled user, or one without a project, is refused after its password was accepted.
 	e, ok := errors.AsType[*Error](err)
 	switch {
 	case ok && e.Status == http.StatusUnauthorized:

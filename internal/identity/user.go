@@ -8,17 +8,17 @@ import (
 	"net/http"
 )
 
-// Account is a user as it should be. The zero flags are a person's account that may not use the web console.
+// Account is the wanted state of a user. With zero flags it is a person's account that may not use the web console.
 type Account struct {
 	Name     string
 	Password string
-	// System hides the account from people's lists; services' accounts are such.
+	// System hides the account from user lists; service accounts are of this kind.
 	System bool
-	// WebConsole lets it log in at the console.
+	// WebConsole allows logging in at the web console.
 	WebConsole bool
 }
 
-// EnsureUser creates the user, or corrects its flags, enables it, and resets its password where logging in with it fails.
+// EnsureUser creates the user, or corrects its flags, enables it, and resets its password if logging in with it fails.
 func (c *Client) EnsureUser(ctx context.Context, s *Snapshot, want Account) (id string, changed bool, err error) {
 	if want.Password == "" {
 		return "", false, &Error{Class: ClassMismatch, Op: creating(users, want.Name), Title: "an account without a password is not made"}

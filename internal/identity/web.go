@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// WebLogin logs in at the gateway of the web console with this client's account, as a browser does; url is its base, such as
-// https://default-apigateway:30300. It returns what the gateway did: it may refuse the account, which may be kept from the console.
+// WebLogin logs in at the gateway of the web console with this client's account, as a browser does; baseURL is its base URL, such as
+// https://default-apigateway:30300. It returns what the gateway did: it may refuse an account that may not use the console.
 func (c *Client) WebLogin(ctx context.Context, baseURL string) (string, error) {
 	base := strings.TrimSuffix(baseURL, "/") + "/api/v1/auth/"
-	// The gateway takes a longer password for a text in AES-CBC unless it is whole blocks, and breaks off.
+	// The gateway treats a longer password as AES-CBC text, and aborts unless it consists of whole blocks.
 	if n := len(c.o.Password); n > aes.BlockSize && n%aes.BlockSize != 0 {
 		_, err := c.send(ctx, request{op: "asking the gateway for its regions", method: http.MethodGet, url: base + "regions"}, "", nil)
 		return "names its regions", err

@@ -4,7 +4,7 @@ package mysql
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // it is the server's own password scheme
+	"crypto/sha1" //nolint:gosec // the server uses this password scheme
 	"database/sql"
 	"encoding/hex"
 	"errors"
@@ -13,17 +13,17 @@ import (
 	"strings"
 )
 
-// DefaultHosts are the hosts a service's account may come from. The two loopback addresses keep it from being shadowed by an
-// anonymous account of the server's own host.
+// DefaultHosts returns the hosts that a service's account may connect from. The two loopback addresses keep it from being shadowed by an anonymous
+// account of the server's own host.
 func DefaultHosts() []string { return []string{"%", "127.0.0.1", "::1"} }
 
-// Account is a service's user.
+// Account is the database user of a service.
 type Account struct {
 	User     string
 	Password string
-	// Hosts are DefaultHosts when empty.
+	// Hosts is DefaultHosts when empty.
 	Hosts []string
-	// Database is what the account may do everything in.
+	// Database is the database on which the account has all privileges.
 	Database string
 }
 
@@ -57,9 +57,9 @@ func (a *Admin) Accounts(ctx context.Context) ([]UserHost, error) {
 	return out, nil
 }
 
-// EnsureAccount makes the user exist for each of its hosts, with that password and all privileges on its database. Nothing is ever
-// dropped: a running service keeps its connections. An account that is not this cloud's is an error of class Foreign. Without a snapshot it
-// takes one.
+// EnsureAccount makes sure that the user exists for each of its hosts, with the password and all privileges on its database. It never drops anything,
+// so a running service keeps its connections. For an account that belongs to another owner it returns an error of class Foreign. It takes a snapshot
+// if snap is nil.
 func (a *Admin) EnsureAccount(ctx context.Context, snap *Snapshot, acc Account) (changed bool, err error) {
 	if err := a.checkAccount(creating(acc), acc); err != nil {
 		return false, err
@@ -69,7 +69,7 @@ func (a *Admin) EnsureAccount(ctx context.Context, snap *Snapshot, acc Account) 
 		if e, ok := errors.AsType[*Error](err); !ok || e.Number != accountExists {
 			return changed, err
 		}
-		// Another client has created it meanwhile, with an unknown password: look again.
+		// Another client has created the user meanwhile, with an unknown password: look again.
 	}
 	if snap, err = a.Snapshot(ctx); err != nil {
 		return false, err
@@ -77,7 +77,7 @@ func (a *Admin) EnsureAccount(ctx context.Context, snap *Snapshot, acc Account) 
 	return a.ensureAccount(ctx, snap, acc, "CREATE USER IF NOT EXISTS ")
 }
 
-// accountExists is the server's error that a user could not be created (or altered, or dropped).
+// accountExists is the server's error number for a user that could not be created (or altered, or dropped).
 const accountExists = 1396
 
 func creating(acc Account) string { return fmt.Sprintf("creating account %q", acc.User) }
@@ -150,11 +150,11 @@ func protected(user, admin string) bool {
 	return user == admin || user == "root" || user == "mariadb.sys" || strings.HasPrefix(user, "mysql.")
 }
 
-// credential is how the server stores a password.
+// credential is a password as the server stores it.
 type credential struct{ plugin, hash string }
 
-// syncPassword resets the password of hosts that existed before, if it differs. For the host that this connection comes from, a login shows
-// that; for the others the stored hash does, if the scheme has no salt. If in doubt, it resets all, which is harmless.
+// syncPassword resets the password of the existing hosts if it differs. For the host that this connection comes from, it checks by logging in; for
+// the others it compares the stored hash if that has no salt. If the login fails, it resets all of them, which is harmless.
 func (a *Admin) syncPassword(ctx context.Context, acc Account, hosts []string, have map[string]credential) (changed bool, err error) {
 	if len(hosts) == 0 {
 		return false, nil
@@ -182,14 +182,14 @@ func (a *Admin) syncPassword(ctx context.Context, acc Account, hosts []string, h
 	return true, nil
 }
 
-// nativeHash is the unsalted form in which mysql_native_password keeps a password.
+// nativeHash returns the unsalted hash that mysql_native_password stores.
 func nativeHash(password string) string {
 	once := sha1.Sum([]byte(password)) //nolint:gosec // see above
 	twice := sha1.Sum(once[:])         //nolint:gosec // see above
 	return "*" + strings.ToUpper(hex.EncodeToString(twice[:]))
 }
 
-// ensureGrants grants what is missing. An account that was made just now has nothing yet: it is not asked for its grants.
+// ensureGrants grants the missing privileges. It does not query the grants of accounts that were just created, because they have none yet.
 func (a *Admin) ensureGrants(ctx context.Context, snap *Snapshot, acc Account, old, fresh []string) (changed bool, err error) {
 	op := fmt.Sprintf("granting account %q all on database %q", acc.User, acc.Database)
 	plain, err := QuoteIdent(acc.Database)
@@ -225,7 +225,7 @@ func (a *Admin) ensureGrants(ctx context.Context, snap *Snapshot, acc Account, o
 	return true, nil
 }
 
-// hasAll reports whether one of the grants (as SHOW GRANTS prints them) covers all privileges on one of the quoted databases, or on all.
+// hasAll reports whether one of the grants (as SHOW GRANTS prints them) covers all privileges on one of the quoted databases, or on all databases.
 func hasAll(grants []string, databases ...string) bool {
 	for _, g := range grants {
 		rest, ok := strings.CutPrefix(g, "GRANT ALL PRIVILEGES ON ")
@@ -241,12 +241,12 @@ func hasAll(grants []string, databases ...string) bool {
 	return false
 }
 
-// VerifyAccount logs in as the account, and into its database where it names one. It writes nothing.
+// VerifyAccount logs in as the account, and into its database if it names one. It writes nothing.
 func (a *Admin) VerifyAccount(ctx context.Context, acc Account) error {
 	return verifyLogin(ctx, a.cfg, acc.User, acc.Password, acc.Database)
 }
 
-// verifyLogin opens a new connection, so it also finds an anonymous account that shadows this one.
+// verifyLogin opens a new connection, so it also detects an anonymous account that shadows this one.
 func verifyLogin(ctx context.Context, cfg Config, user, password, database string, statements ...string) error {
 	op := fmt.Sprintf("logging in as %q", user)
 	login := cfg.as(user, password, database)
@@ -276,7 +276,7 @@ func verifyLogin(ctx context.Context, cfg Config, user, password, database strin
 	return nil
 }
 
-// dropAccount removes the user for the hosts of services, whoever owns it, and the marker of this cloud.
+// dropAccount drops the user for the default hosts, whoever owns it, and removes this cloud's marker.
 func (a *Admin) dropAccount(ctx context.Context, user string) error {
 	op := fmt.Sprintf("dropping account %q", user)
 	if protected(user, a.cfg.User) {

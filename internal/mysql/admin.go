@@ -12,19 +12,19 @@ import (
 	"yunion.io/x/ocadm/internal/statement"
 )
 
-// opConnect is what an Error says of the administrator's own login.
+// opConnect is the Op of an Error about the administrator's own login.
 const opConnect = "connecting"
 
-// Admin is an open administrator's connection.
+// Admin is an open connection as an administrator.
 type Admin struct {
 	cfg  Config
 	db   *sql.DB
 	info ServerInfo
-	// on is the connection over which statements go; nil for any.
+	// on is the connection that statements go over; nil means any connection of the pool.
 	on *holder
 }
 
-// runs is what runs the statements.
+// runs returns what the statements run on.
 func (a *Admin) runs() runner {
 	if a.on != nil {
 		return a.on
@@ -32,10 +32,10 @@ func (a *Admin) runs() runner {
 	return a.db
 }
 
-// Owner is the cloud that databases and accounts are made for.
+// Owner returns the cloud for which databases and accounts are created.
 func (a *Admin) Owner() Owner { return a.cfg.Owner }
 
-// Open connects, and refuses a server that is too old. Close it afterwards.
+// Open connects to the server, and returns an error if it is too old. The caller must close the Admin.
 func Open(ctx context.Context, cfg Config) (*Admin, error) {
 	a, err := connect(ctx, cfg)
 	if err != nil {
@@ -48,7 +48,7 @@ func Open(ctx context.Context, cfg Config) (*Admin, error) {
 	return a, nil
 }
 
-// connect opens a server of any age.
+// connect opens a server of any version.
 func connect(ctx context.Context, cfg Config) (*Admin, error) {
 	db, err := cfg.open()
 	if err != nil {
@@ -66,10 +66,10 @@ func tooOld(cfg Config, i ServerInfo) *Error {
 	return &Error{Class: TooOld, Op: opConnect, Server: cfg.Addr(), User: cfg.User, Account: i.Account, Detail: i.String() + " is too old"}
 }
 
-// Close gives the connections back.
+// Close closes the connections.
 func (a *Admin) Close() error { return a.db.Close() }
 
-// Conn is a connection of its own, for what depends on the session. Close it afterwards.
+// Conn returns a dedicated connection, for what depends on the session. The caller must close it.
 func (a *Admin) Conn(ctx context.Context) (*sql.Conn, error) {
 	c, err := a.db.Conn(ctx)
 	if err != nil {
@@ -78,10 +78,10 @@ func (a *Admin) Conn(ctx context.Context) (*sql.Conn, error) {
 	return c, nil
 }
 
-// Fail builds the Error of an operation that went over a Conn.
+// Fail builds the Error of an operation on a Conn.
 func (a *Admin) Fail(op string, err error) error { return a.fail(op, err, NoCreate) }
 
-// ServerInfo is what the server said when it was connected.
+// ServerInfo returns what the server reported on connecting.
 func (a *Admin) ServerInfo() ServerInfo { return a.info }
 
 func (a *Admin) readInfo(ctx context.Context) (ServerInfo, error) {
@@ -110,7 +110,7 @@ func (a *Admin) readInfo(ctx context.Context) (ServerInfo, error) {
 	return newServerInfo(version, account, vars), nil
 }
 
-// runner is a pool or one connection of it.
+// runner is a connection pool or one of its connections.
 type runner interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -147,7 +147,7 @@ func query(ctx context.Context, c Config, r runner, statement string, args []any
 	return rows.Err()
 }
 
-// Record is the present row by the names of its columns, in lower case: which there are depends on the server. NULL is "".
+// Record returns the current row as a map from column name, in lower case, to value: the set of columns depends on the server. NULL becomes "".
 func Record(rows *sql.Rows) (map[string]string, error) {
 	names, err := rows.Columns()
 	if err != nil {
@@ -167,7 +167,7 @@ func Record(rows *sql.Rows) (map[string]string, error) {
 	return out, nil
 }
 
-// strings1 runs a query of one text column.
+// strings1 runs a query that returns one text column.
 func strings1(ctx context.Context, c Config, r runner, statement string, args ...any) ([]string, error) {
 	var out []string
 	err := query(ctx, c, r, statement, args, func(rows *sql.Rows) error {
@@ -181,7 +181,7 @@ func strings1(ctx context.Context, c Config, r runner, statement string, args ..
 	return out, err
 }
 
-// fail builds the error of an operation on this server. An error about privileges names the account that lacks them.
+// fail builds the Error of an operation on this server. An error about privileges names the account that lacks them.
 func (a *Admin) fail(op string, err error, denied Class, secrets ...string) error {
 	e := a.cfg.newError(op, err, denied, secrets...)
 	if denied != "" && e.Class == denied {
@@ -190,22 +190,22 @@ func (a *Admin) fail(op string, err error, denied Class, secrets ...string) erro
 	return e
 }
 
-// serverSchemas are the server's own.
+// serverSchemas lists the server's own schemas.
 var serverSchemas = []string{"mysql", "information_schema", "performance_schema", "sys"}
 
-// systemSchemas, and that of the markers, are never granted on or dropped here.
+// systemSchemas also includes the schema of the markers. These are never granted on or dropped here.
 var systemSchemas = append(slices.Clone(serverSchemas), OwnersDatabase)
 
 func (a *Admin) refuse(op, why string) error {
 	return &Error{Class: Refused, Op: op, Server: a.cfg.Addr(), User: a.cfg.User, Detail: why}
 }
 
-// Databases lists the schemas that the account can see, without the server's own and OwnersDatabase, sorted.
+// Databases lists the schemas that the account can see, sorted, without the server's own and OwnersDatabase.
 func (a *Admin) Databases(ctx context.Context) ([]string, error) {
 	return a.schemas(ctx, systemSchemas)
 }
 
-// Schemas is Databases with OwnersDatabase: all that a copy of a whole server holds.
+// Schemas is like Databases but includes OwnersDatabase: everything that a copy of a whole server holds.
 func (a *Admin) Schemas(ctx context.Context) ([]string, error) { return a.schemas(ctx, serverSchemas) }
 
 func (a *Admin) schemas(ctx context.Context, without []string) ([]string, error) {
@@ -218,8 +218,8 @@ func (a *Admin) schemas(ctx context.Context, without []string) ([]string, error)
 	return names, nil
 }
 
-// EnsureDatabase creates the schema with character set utf8mb4 where it does not exist. An existing one of this cloud is left as it is,
-// any other is an error of class Foreign. Without a snapshot it takes one.
+// EnsureDatabase creates the schema with character set utf8mb4 if it does not exist. It leaves an existing one of this cloud alone, and returns an
+// error of class Foreign for any other. It takes a snapshot if snap is nil.
 func (a *Admin) EnsureDatabase(ctx context.Context, snap *Snapshot, name string) (changed bool, err error) {
 	op := fmt.Sprintf("creating database %q", name)
 	quoted, err := a.ours(op, name)
@@ -244,7 +244,7 @@ func (a *Admin) EnsureDatabase(ctx context.Context, snap *Snapshot, name string)
 	return true, nil
 }
 
-// dropDatabase removes the schema and everything in it, whoever owns it, and the marker of this cloud.
+// dropDatabase drops the schema and everything in it, whoever owns it, and removes this cloud's marker.
 func (a *Admin) dropDatabase(ctx context.Context, name string) error {
 	op := fmt.Sprintf("dropping database %q", name)
 	quoted, err := a.ours(op, name)
@@ -257,7 +257,7 @@ func (a *Admin) dropDatabase(ctx context.Context, name string) error {
 	return a.unmark(ctx, thing{kindDatabase, name})
 }
 
-// ours quotes the name of a database that is not the server's own.
+// ours quotes the name of a database, and returns an error if the name is reserved.
 func (a *Admin) ours(op, name string) (quoted string, err error) {
 	if quoted, err = QuoteIdent(name); err != nil {
 		return "", a.refuse(op, err.Error())
@@ -268,12 +268,12 @@ func (a *Admin) ours(op, name string) (quoted string, err error) {
 	return quoted, nil
 }
 
-// DropDatabase removes a database that is this cloud's, with everything in it. One that does not exist is fine.
+// DropDatabase drops a database of this cloud, with everything in it. It does nothing if the database does not exist.
 func (a *Admin) DropDatabase(ctx context.Context, name string) error {
 	return a.drop(ctx, thing{kindDatabase, name})
 }
 
-// DropAccount removes an account that is this cloud's. One that does not exist is fine.
+// DropAccount drops an account of this cloud. It does nothing if the account does not exist.
 func (a *Admin) DropAccount(ctx context.Context, user string) error {
 	return a.drop(ctx, thing{kindAccount, user})
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mysql administers the database server of a cloud: schemas and accounts, each call idempotent, and the preflight probe that
-// really tries what an installation will do. It is the only user of the SQL driver. It neither reads nor writes what services store.
+// Package mysql administers the database server of a cloud: schemas and accounts, with idempotent calls, and a preflight probe that really tries what
+// an installation will do. It is the only user of the SQL driver. It neither reads nor writes the data of services.
 //
 // No secret leaves the package: errors carry the account and the statement to run, never a password, and the driver's own log is off.
 package mysql
@@ -20,56 +20,56 @@ import (
 const (
 	defaultPort    = 3306
 	defaultTimeout = 10 * time.Second
-	// maxConns: the operator's work on a database is short and rare.
+	// maxConns is small because the operator's work on a database is short and rare.
 	maxConns = 4
 )
 
-// Config says how to reach a server as an administrator.
+// Config describes how to reach a server as an administrator.
 type Config struct {
 	Host string
 	// Port is 3306 when zero.
 	Port     int
 	User     string
 	Password string
-	// TLS says how connections are encrypted; TLSPreferred when empty.
+	// TLS is the encryption mode of connections; TLSPreferred when empty.
 	TLS TLSMode
-	// CA are certificates in PEM that TLSVerifyCA and TLSVerifyIdentity trust; those of the system when empty.
+	// CA holds the PEM-encoded CA certificates that TLSVerifyCA and TLSVerifyIdentity trust; the system's when empty.
 	CA string
-	// Timeout bounds connecting, and each read and write; 10 s when zero.
+	// Timeout limits connecting and each read and write; 10 s when zero.
 	Timeout time.Duration
-	// Patience bounds each read and write instead, where statements take long: dumps, loads.
+	// Patience, if longer than Timeout, limits each read and write instead, where statements take long: dumps, loads.
 	Patience time.Duration
-	// LockIdle is after how long without a sign of its holder the server gives a lock up; a minute when zero. The server does not notice by itself that the
-	// machine of a holder is gone: not before TCP does, which takes two hours. LockWait is how long a lock is waited for; 90 s when zero.
+	// LockIdle is the time without a sign of life from the holder after which the server releases a lock; a minute when zero. Otherwise the server would
+	// notice that the holder's machine is gone only after TCP does, which takes two hours. LockWait is how long to wait for a lock; 90 s when zero.
 	LockIdle, LockWait time.Duration
 
-	// Owner is the cloud that databases and accounts are made for. Without it nothing is made, changed or dropped.
+	// Owner is the cloud for which databases and accounts are created. Without it nothing is created, changed or dropped.
 	Owner Owner
-	// Adopt is what it may take over.
+	// Adopt lists what the cloud may adopt.
 	Adopt Adoption
 
-	// Dial replaces the network, e.g. by a port forward.
+	// Dial replaces the network, for example with a port forward.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// OnStatement receives the verb ("CREATE USER", "SELECT") of every statement before it is sent.
 	OnStatement func(verb string)
 
-	// database is the one that connections begin in, "" for none.
+	// database is the initial database of connections; "" for none.
 	database string
 }
 
-// Addr is host:port.
+// Addr returns host:port.
 func (c Config) Addr() string {
 	return net.JoinHostPort(c.Host, strconv.Itoa(cmp.Or(c.Port, defaultPort)))
 }
 
-// as is the same server with another account.
+// as returns the configuration of the same server with another account.
 func (c Config) as(user, password, database string) Config {
 	c.User, c.Password, c.database = user, password, database
 	return c
 }
 
-// open makes a pool; nothing is connected yet. The driver takes its configuration as a value, not as a DSN, so no character of a
-// password needs escaping. Placeholders are interpolated by the driver: statements like CREATE USER cannot be prepared.
+// open returns a pool without connecting. The driver takes its configuration as a value, not as a DSN, so passwords need no escaping. The driver
+// interpolates placeholders, because statements like CREATE USER cannot be prepared.
 func (c Config) open() (*sql.DB, error) {
 	d := driverpkg.NewConfig()
 	d.Net, d.Addr, d.DBName = "tcp", c.Addr(), c.database

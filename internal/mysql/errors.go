@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/internal/statement"
 )
 
-// Class says what kind of failure an Error is.
+// Class is the class of an Error.
 type Class string
 
 // The classes.
@@ -41,11 +41,11 @@ const (
 	NoTable            Class = "NoTable"
 	WeakPassword       Class = "WeakPassword"
 	Refused            Class = "Refused"
-	// Full is a server without space.
+	// Full means that the server has no space left.
 	Full Class = "Full"
-	// Locked is a lock that another run holds.
+	// Locked means that another run holds the lock.
 	Locked Class = "Locked"
-	// Foreign is a database or account that exists and is not the cloud's; the Error wraps a NotOurs.
+	// Foreign means that a database or account exists and is not the cloud's; the Error wraps a NotOurs.
 	Foreign  Class = "Foreign"
 	Canceled Class = "Canceled"
 	Other    Class = "Other"
@@ -54,17 +54,17 @@ const (
 // Error is a failed operation on a server. It never holds a secret.
 type Error struct {
 	Class Class
-	// Op is what was being done, in the gerund: `creating database "glance"`.
+	// Op is the failed operation, in the gerund: `creating database "glance"`.
 	Op string
 	// Server is host:port.
 	Server string
 	// User is the configured user.
 	User string
-	// Account is the account concerned as the server knows it, 'root'@'10.0.0.9', when it said so.
+	// Account is the account as the server knows it, 'root'@'10.0.0.9', if the server named it.
 	Account string
-	// Number is the server's error number, 0 when it did not come from the server.
+	// Number is the server's error number, 0 if the error is not from the server.
 	Number uint16
-	// Detail is what the server or the network said, without secrets.
+	// Detail is the message of the server or the network, without secrets.
 	Detail string
 
 	err error
@@ -78,7 +78,7 @@ func (e *Error) Error() string {
 	return s + ": " + e.Detail
 }
 
-// Unwrap gives the network's or the context's error; the server's own message is not handed on, it may quote a statement.
+// Unwrap returns the error of the network or the context. It does not return the server's own error, which may quote a statement.
 func (e *Error) Unwrap() error { return e.err }
 
 // ClassOf returns the class of the first Error in err's chain, or "".
@@ -89,7 +89,7 @@ func ClassOf(err error) Class {
 	return ""
 }
 
-// IsUnavailable reports whether a later attempt may succeed without a change of accounts.
+// IsUnavailable reports whether a later attempt may succeed without a change to the accounts.
 func IsUnavailable(err error) bool {
 	switch ClassOf(err) {
 	case Unreachable, TooManyConnections, ReadOnly:
@@ -98,7 +98,7 @@ func IsUnavailable(err error) bool {
 	return false
 }
 
-// IsDenied reports whether the server refuses the administrator's login. Nothing works until the account is changed.
+// IsDenied reports whether the server refuses the administrator's login. Nothing works until the account is fixed.
 func IsDenied(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	classes := []Class{AccessDenied, HostNotAllowed, HostBlocked, AccountLocked, PasswordExpired, UnsupportedAuth, TLSFailed, TooOld}
@@ -107,7 +107,7 @@ func IsDenied(err error) bool {
 
 const passwordPlaceholder = "'<password>'"
 
-// Remedy is what to do about it: for privileges the exact statements to run on the server, with a placeholder for the password.
+// Remedy returns what to do about the error: for privileges the exact statements to run on the server, with a placeholder for the password.
 func (e *Error) Remedy() string {
 	account := cmp.Or(e.Account, QuoteString(e.User)+"@'%'")
 	create := "CREATE USER IF NOT EXISTS " + account + " IDENTIFIED BY " + passwordPlaceholder + ";"
@@ -160,10 +160,10 @@ var (
 	deniedHost = regexp.MustCompile(`[Hh]ost '([^']*)'`)
 )
 
-// noSpace is how storage engines quote the operating system: "Got error 28 from storage engine", "Errcode: 28 "No space left on device"".
+// noSpace matches how storage engines quote the operating system: "Got error 28 from storage engine", "Errcode: 28 "No space left on device"".
 var noSpace = regexp.MustCompile(`(?:[Ee]rrcode: |[Ee]rror:? )28\b`)
 
-// newError classifies what the driver returned. denied is the class of a refusal for lack of privileges during this operation.
+// newError classifies an error of the driver. denied is the class to use if this operation failed for lack of privileges.
 func (c Config) newError(op string, err error, denied Class, secrets ...string) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
@@ -187,7 +187,7 @@ func (c Config) newError(op string, err error, denied Class, secrets ...string) 
 	return e
 }
 
-// serverDetail is the server's message; one that quotes the statement is not used.
+// serverDetail returns the server's message, or a fixed text where the message would quote the statement.
 func serverDetail(my *driverpkg.MySQLError) string {
 	switch my.Number {
 	case 1064:
@@ -198,15 +198,15 @@ func serverDetail(my *driverpkg.MySQLError) string {
 	return fmt.Sprintf("%s (%d)", my.Message, my.Number)
 }
 
-// classes of the server's errors; all others are Other.
+// classes maps the server's error numbers; all others are Other.
 var classes = map[uint16]Class{
 	1045: AccessDenied, 1698: AccessDenied, 1130: HostNotAllowed, 1129: HostBlocked, 3118: AccountLocked, 4151: AccountLocked,
 	1820: PasswordExpired, 1862: PasswordExpired, 1040: TooManyConnections, 1203: TooManyConnections, 1226: TooManyConnections,
 	1836: ReadOnly, 1819: WeakPassword, 3159: TLSFailed, 1759: TLSFailed,
-	1021: Full, 1114: Full, // the disk, or the table space
+	1021: Full, 1114: Full, // the disk, or the tablespace
 }
 
-// refusals are the errors for lack of privileges.
+// refusals lists the error numbers for lack of privileges.
 var refusals = []uint16{1044, 1142, 1227, 1370, 1410, 1396, 1221}
 
 func serverClass(my *driverpkg.MySQLError, denied Class) Class {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Flavour is the kind of server.
+// Flavour is the product that a server runs.
 type Flavour string
 
 // The flavours.
@@ -17,16 +17,16 @@ const (
 	MariaDB Flavour = "MariaDB"
 )
 
-// The oldest servers that take the statements used here (ALTER USER, CREATE USER IF NOT EXISTS, utf8mb4 by name).
+// The oldest servers that support the statements used here (ALTER USER, CREATE USER IF NOT EXISTS, utf8mb4 by name).
 const (
 	minMySQL   = "8.0"
 	minMariaDB = "10.3"
 )
 
-// ServerInfo is what a server says about itself.
+// ServerInfo is what a server reports about itself.
 type ServerInfo struct {
 	Flavour Flavour
-	// Version is the whole string, Major and Minor its beginning.
+	// Version is the whole version string, Major and Minor its first two numbers.
 	Version      string
 	Major, Minor int
 	// Account is CURRENT_USER(): the account as the server matched it, quoted.
@@ -40,7 +40,7 @@ type ServerInfo struct {
 
 var infoVariables = []string{"max_allowed_packet", "lower_case_table_names", "read_only", "super_read_only", "partial_revokes"}
 
-// newServerInfo is pure: version string, CURRENT_USER() and variables in, facts out.
+// newServerInfo is a pure function of the version string, CURRENT_USER() and the variables.
 func newServerInfo(version, account string, vars map[string]string) ServerInfo {
 	on := func(name string) bool { v := strings.ToUpper(vars[name]); return v == "ON" || v == "1" }
 	num := func(name string) int64 { n, _ := strconv.ParseInt(vars[name], 10, 64); return n }
@@ -59,7 +59,7 @@ func newServerInfo(version, account string, vars map[string]string) ServerInfo {
 }
 
 func parseVersion(s string) (major, minor int) {
-	_, _ = fmt.Sscanf(s, "%d.%d", &major, &minor) // what is no number stays 0
+	_, _ = fmt.Sscanf(s, "%d.%d", &major, &minor) // anything that is not a number stays 0
 	return major, minor
 }
 

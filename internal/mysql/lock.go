@@ -15,21 +15,21 @@ import (
 	driverpkg "github.com/go-sql-driver/mysql"
 )
 
-// Defaults of Config.LockIdle and Config.LockWait: a lock is waited for longer than it takes to lose a holder that is gone.
+// Defaults of Config.LockIdle and Config.LockWait. The wait is longer than the server takes to drop a holder that is gone.
 const (
 	lockIdle = time.Minute
 	lockWait = 90 * time.Second
 )
 
-// Lock is held by one connection to the server at a time, until it is released or the connection ends. It waits for a while: the holder may be gone.
+// Lock takes a lock that one connection to the server holds at a time, until it is released or the connection ends. It waits for a while, because the holder may be gone.
 func (a *Admin) Lock(ctx context.Context, name string) (release func(), err error) {
 	_, release, err = a.lock(ctx, name, nil)
 	return release, err
 }
 
-// Hold is Lock for work that must end with the lock: what the Admin that it returns makes, changes and drops goes over the connection that holds the lock. A
-// process that sleeps for long, and wakes when another one has the lock, changes nothing any more. waiting gets who holds the lock while it is waited
-// for; nil to do without. An Admin that holds a lock keeps it, and the release that it gets does nothing.
+// Hold is like Lock, for work that must end with the lock: everything that the returned Admin creates, changes or drops goes over the connection that
+// holds the lock. So a process that sleeps for long and wakes when another one has the lock can no longer change anything. waiting, which may be nil,
+// is called with the current holder while Hold waits. If the Admin already holds a lock, Hold returns it with a release that does nothing.
 func (a *Admin) Hold(ctx context.Context, name string, waiting func(holder string)) (held *Admin, release func(), err error) {
 	if a.Holds() {
 		return a, func() {}, nil
@@ -43,7 +43,7 @@ func (a *Admin) Hold(ctx context.Context, name string, waiting func(holder strin
 	return &of, release, nil
 }
 
-// Holds reports whether the statements of this Admin go over the connection that holds a lock.
+// Holds reports whether the statements of this Admin go over a connection that holds a lock.
 func (a *Admin) Holds() bool { return a.on != nil }
 
 // Exec runs a statement on the connection that holds the lock.
@@ -52,7 +52,7 @@ func (a *Admin) Exec(ctx context.Context, statement string) error {
 	return err
 }
 
-// StillHolds asks the server whether the lock is still held.
+// StillHolds returns an error unless the server reports that this connection holds the lock.
 func (a *Admin) StillHolds(ctx context.Context) error {
 	got, err := strings1(ctx, a.cfg, a.on, "SELECT COALESCE(IS_USED_LOCK(?) = CONNECTION_ID(), 0)", a.on.name)
 	if err == nil && (len(got) != 1 || got[0] != "1") {
@@ -64,8 +64,8 @@ func (a *Admin) StillHolds(ctx context.Context) error {
 	return nil
 }
 
-// HoldAgain takes the lock again if it was lost. It is for work that has changed nothing yet: another program may have held the lock meanwhile. lost reports
-// whether it was.
+// HoldAgain takes the lock again if it was lost, and reports whether it was. It is for work that has changed nothing yet, because another program may
+// have held the lock meanwhile.
 func (a *Admin) HoldAgain(ctx context.Context, waiting func(holder string)) (lost bool, err error) {
 	if a.StillHolds(ctx) == nil {
 		return false, nil
@@ -87,7 +87,7 @@ func (a *Admin) HoldAgain(ctx context.Context, waiting func(holder string)) (los
 	return true, nil
 }
 
-// holder is a connection that holds a lock. It sends one statement at a time, and a sign of life is one.
+// holder is a connection that holds a lock. It sends one statement at a time, including the pings that keep it alive.
 type holder struct {
 	name string
 	cfg  Config
@@ -95,7 +95,7 @@ type holder struct {
 	conn *sql.Conn
 }
 
-// lost is the error of a statement whose lock is gone.
+// lost returns the error of a statement whose lock is gone.
 func (h *holder) lost(why string) error {
 	return &Error{Class: Unreachable, Op: fmt.Sprintf("keeping lock %q", h.name), Server: h.cfg.Addr(), User: h.cfg.User,
 		Detail: "it is lost, and another run may hold it now: " + why}
@@ -115,22 +115,22 @@ func (h *holder) ExecContext(ctx context.Context, text string, args ...any) (sql
 	return out, h.judge(err)
 }
 
-// QueryContext is called with the lock of the holder: the rows are read from its connection afterwards.
+// QueryContext must be called with h.mu held, because the rows are read from the connection afterwards.
 func (h *holder) QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
 	rows, err := h.conn.QueryContext(ctx, text, args...)
 	return rows, h.judge(err)
 }
 
-// ping waits for at most so long: what uses the lock waits for it, and the server has given the lock up soon after.
+// ping waits at most for patience: the user of the lock waits for it, and the server releases the lock soon after.
 func (h *holder) ping(ctx context.Context, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_ = h.conn.PingContext(ctx) // a sign for the server; what uses the lock finds a lost server itself
+	_ = h.conn.PingContext(ctx) // a sign of life for the server; the user of the lock notices a lost server itself
 }
 
-// end ends the lock, and the settings of its session, with the connection.
+// end closes the connection, and with it releases the lock and the settings of its session.
 func (h *holder) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -169,7 +169,7 @@ func (a *Admin) lock(ctx context.Context, name string, waiting func(string)) (*h
 	}, nil
 }
 
-// take waits for the lock.
+// take takes the lock, and waits for it if necessary.
 func (a *Admin) take(ctx context.Context, h *holder, waiting func(string)) error {
 	idle, wait := cmp.Or(a.cfg.LockIdle, lockIdle), cmp.Or(a.cfg.LockWait, lockWait)
 	op := fmt.Sprintf("taking lock %q", h.name)
@@ -196,7 +196,7 @@ func (a *Admin) take(ctx context.Context, h *holder, waiting func(string)) error
 	}
 }
 
-// other names who holds the lock.
+// other describes the holder of the lock.
 func (h *holder) other(ctx context.Context) string {
 	var id sql.NullInt64
 	if err := h.conn.QueryRowContext(ctx, "SELECT IS_USED_LOCK(?)", h.name).Scan(&id); err != nil || !id.Valid {

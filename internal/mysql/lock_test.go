@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// gone is a connection from a machine that may lose its power: from then on nothing leaves it, not even the end of the connection.
+// gone is a connection from a machine that may lose power: from then on it sends nothing, not even the end of the connection.
 type gone struct {
 	net.Conn
 	is *atomic.Bool
@@ -32,7 +32,7 @@ func (g gone) Close() error {
 	return g.Conn.Close()
 }
 
-// TestLock: a lock outlives no holder whose machine is gone, and stays with one that does nothing but hold it.
+// TestLock checks that a holder whose machine is gone loses the lock, and that a holder keeps it without doing anything else.
 func TestLock(t *testing.T) {
 	const idle = 5 * time.Second
 	cfg := root(t)
@@ -67,7 +67,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// asleep is a connection of a process that may be suspended: it sends nothing until it goes on.
+// asleep is a connection of a process that may be suspended: it sends nothing until it resumes.
 type asleep struct {
 	net.Conn
 	*sync.RWMutex
@@ -79,7 +79,7 @@ func (a asleep) Write(b []byte) (int, error) {
 	return a.Conn.Write(b)
 }
 
-// TestHold: one that waits learns who holds the lock, and a process that sleeps until another one has the lock changes nothing when it wakes.
+// TestHold checks that a waiting process learns who holds the lock, and that a process that sleeps until another one has the lock can change nothing when it wakes.
 func TestHold(t *testing.T) {
 	const idle = 5 * time.Second
 	cfg := root(t)
@@ -105,7 +105,7 @@ func TestHold(t *testing.T) {
 	if ClassOf(err) != Locked || !strings.Contains(err.Error(), who) || len(heard) != 1 || !strings.HasPrefix(heard[0], who) || !strings.Contains(heard[0], cfg.User+" from ") {
 		t.Fatalf("%q, %v", heard, err)
 	}
-	time.Sleep(2 * idle) // it does nothing but hold it
+	time.Sleep(2 * idle) // only hold the lock
 	if err := held.StillHolds(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestHoldAgain: a lock whose connection has ended is taken again, and what shares it goes on.
+// TestHoldAgain checks that a lock is taken again after its connection ended, also for copies of the Admin.
 func TestHoldAgain(t *testing.T) {
 	cfg := root(t)
 	a, other := open(t, cfg), open(t, cfg)
@@ -145,7 +145,7 @@ func TestHoldAgain(t *testing.T) {
 	if lost, err := held.HoldAgain(t.Context(), nil); lost || err != nil {
 		t.Errorf("lost %t, %v", lost, err)
 	}
-	of := *held // as a loader has it
+	of := *held // as in a loader
 	if _, err := other.db.ExecContext(t.Context(), "EXECUTE IMMEDIATE CONCAT('KILL ', IS_USED_LOCK('ocadm_test'))"); err != nil {
 		t.Fatal(err)
 	}

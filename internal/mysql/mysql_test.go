@@ -35,10 +35,10 @@ func flavour() Flavour {
 	return MariaDB
 }
 
-// user is the test that uses the server now.
+// user is the test that currently uses the server.
 var user string
 
-// root is the server's administrator. Each test begins with an empty server, so that it can be repeated.
+// root returns the server's administrator. It empties the server for each test, so that tests can be repeated.
 func root(t *testing.T) Config {
 	t.Helper()
 	if server == nil {
@@ -175,7 +175,7 @@ func TestAccount(t *testing.T) {
 	}
 	run(t, a, "DROP USER svc_a@`::1`")
 	ensure("a host is missing", other, "CREATE USER 1", "GRANT 1")
-	if !server.MySQL { // whose hashes have a salt: only logging in shows a password to be right
+	if !server.MySQL { // its hashes have a salt, so that only a login can check a password
 		run(t, a, "ALTER USER svc_a@`::1` IDENTIFIED BY 'stale'")
 		ensure("a host that this client does not come from has another password", other, "ALTER USER 1")
 	}
@@ -198,7 +198,7 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-// A refusal says who lacks what, and not which password was to be set.
+// A refusal names the account and what it lacks, but not the password to be set.
 func TestNoSecretInRefusals(t *testing.T) {
 	a := open(t, root(t))
 	run(t, a, "CREATE USER reader@`%` IDENTIFIED BY 'r'", "GRANT SELECT ON *.* TO reader@`%`")
@@ -228,7 +228,7 @@ func TestNoSecretInRefusals(t *testing.T) {
 	noCanary(t, err)
 }
 
-// An account must not see a database whose name its own happens to match as a pattern.
+// An account must not see a database whose name matches the name of its own as a pattern.
 func TestGrantIsNoPattern(t *testing.T) {
 	a := open(t, root(t))
 	run(t, a, "CREATE DATABASE logs_a", "CREATE DATABASE logsXa")
@@ -375,7 +375,7 @@ func TestOneConnection(t *testing.T) {
 	}
 }
 
-// The literal that people are shown means to a real server what was quoted.
+// A real server reads the quoted literal as the original string.
 func TestQuoteStringAgainstServer(t *testing.T) {
 	a := open(t, root(t))
 	for _, s := range []string{"", "o'neill", `\`, `\'`, "'; DROP TABLE x; --", "\x00\n\r\x1a\t", "\"`", "päß 😀", "%_"} {

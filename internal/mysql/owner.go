@@ -13,18 +13,18 @@ import (
 	driverpkg "github.com/go-sql-driver/mysql"
 )
 
-// OwnersDatabase is the schema that records which cloud each database and account belongs to, in table `owners`. It holds nothing else.
+// OwnersDatabase is the schema that records, in its only table `owners`, which cloud each database and account belongs to.
 const OwnersDatabase = "ocadm"
 
 const ownersTable = "`" + OwnersDatabase + "`.`owners`"
 
-// createOwners holds one row for each database and account; the primary key lets exactly one cloud claim a name.
+// createOwners creates a table with one row per database and account; the primary key lets exactly one cloud claim a name.
 const createOwners = "CREATE TABLE IF NOT EXISTS " + ownersTable + ` (
   kind VARCHAR(16) NOT NULL, name VARCHAR(64) NOT NULL, id VARCHAR(64) NOT NULL, namespace VARCHAR(63) NOT NULL, cloud VARCHAR(253) NOT NULL,
   since TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (kind, name)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin`
 
-// Owner is the cloud that databases and accounts belong to. Two owners are the same if their IDs are.
+// Owner is the cloud that databases and accounts belong to. Two owners are the same if their IDs are equal.
 type Owner struct {
 	// ID is unique among all clouds that may ever use the server.
 	ID string
@@ -32,14 +32,14 @@ type Owner struct {
 	Namespace, Name string
 }
 
-// String is the form in which errors name an owner and Adoption.From takes it: namespace/name/id.
+// String returns namespace/name/id, the form used in errors and in Adoption.From.
 func (o Owner) String() string { return o.Namespace + "/" + o.Name + "/" + o.ID }
 
-// Adoption is what a person has allowed a cloud to take over.
+// Adoption lists what a user has allowed a cloud to adopt.
 type Adoption struct {
-	// Names are databases and accounts that exist and belong to no cloud.
+	// Names lists databases and accounts that exist and belong to no cloud.
 	Names []string
-	// From are other owners, as Owner.String gives them.
+	// From lists other owners, in the form of Owner.String.
 	From []string
 }
 
@@ -56,7 +56,7 @@ const (
 	kindAccount  kind = "account"
 )
 
-// thing is what a marker marks.
+// thing is a database or an account that a marker names.
 type thing struct {
 	kind kind
 	name string
@@ -75,17 +75,17 @@ func (w Want) things() []thing {
 	return out
 }
 
-// NotOurs is what an Error of class Foreign wraps.
+// NotOurs is wrapped by an Error of class Foreign.
 type NotOurs struct {
-	// Names are all databases and accounts that the cloud wants and that belong to the same owner, sorted.
+	// Names lists, sorted, all databases and accounts that the cloud wants and that belong to the same owner.
 	Names []string
-	// Owner is the other cloud, zero for none.
+	// Owner is the other cloud; zero if there is none.
 	Owner Owner
 }
 
 func (e *NotOurs) Error() string { return strings.Join(e.Names, ", ") + " are not the cloud's" }
 
-// owners reads the markers. A server on which no cloud was ever made has no table.
+// owners reads the markers. A server that has never had a cloud has no such table.
 func (a *Admin) owners(ctx context.Context) (map[thing]Owner, bool, error) {
 	out := map[thing]Owner{}
 	err := query(ctx, a.cfg, a.runs(), "SELECT kind, name, id, namespace, cloud FROM "+ownersTable, nil, func(r *sql.Rows) error {
@@ -109,9 +109,9 @@ const (
 	noSuchTable    = 1146
 )
 
-// Claim marks what the cloud wants as its own, as far as it may: what does not exist yet, what a person lets it adopt, and an account
-// with its databases that takes the cloud's own password. All else stays as it is; EnsureDatabase and EnsureAccount refuse it.
-// It is one statement for all, so call it with everything the cloud needs.
+// Claim marks what the cloud wants as its own, as far as allowed: what does not exist yet, what a user lets it adopt, and an existing account, with
+// its databases, that accepts the cloud's own password. It leaves everything else alone; EnsureDatabase and EnsureAccount refuse it. It runs one
+// statement for all, so call it with everything that the cloud needs.
 func (a *Admin) Claim(ctx context.Context, snap *Snapshot, wants ...Want) error {
 	var fresh []thing
 	for _, w := range wants {
@@ -131,7 +131,7 @@ func (a *Admin) Claim(ctx context.Context, snap *Snapshot, wants ...Want) error 
 	return a.mark(ctx, snap, fresh)
 }
 
-// claimable are the things of a component that are to be marked: all that are not yet, or none if one of them may not be.
+// claimable returns the things of a component that still have to be marked, or nothing if one of them may not be.
 func (a *Admin) claimable(ctx context.Context, snap *Snapshot, w Want) ([]thing, error) {
 	var fresh, doubtful []thing
 	var why *obstacle
@@ -172,7 +172,7 @@ func (a *Admin) claimable(ctx context.Context, snap *Snapshot, w Want) ([]thing,
 	return nil, nil
 }
 
-// obstacle is what keeps a component from its databases and account: a thing and its owner, zero for none.
+// obstacle is a thing that keeps a component from its databases and account, with its owner; the owner is zero if there is none.
 type obstacle struct {
 	thing thing
 	owner Owner
@@ -185,8 +185,8 @@ func (o obstacle) String() string {
 	return o.thing.String() + " exists, and this cloud did not make it"
 }
 
-// proven reports whether the existing account belongs to this cloud: it logs in, to each of its databases that exist, with the password that
-// only this cloud knows. That is so for what earlier releases made, and for what was taken over with its passwords.
+// proven reports whether the existing account belongs to this cloud: it can log in to each of its existing databases with the password that only this
+// cloud knows. This holds for accounts made by earlier releases, and for those that were adopted with their passwords.
 func (a *Admin) proven(ctx context.Context, snap *Snapshot, w Want) (bool, error) {
 	if w.Account.User == "" || w.Account.Password == "" || !snap.exists(thing{kindAccount, w.Account.User}, w.Account) {
 		return false, nil
@@ -207,7 +207,7 @@ func (a *Admin) proven(ctx context.Context, snap *Snapshot, w Want) (bool, error
 	return true, nil
 }
 
-// mark records the things as this cloud's. Where another cloud is faster, its marker stays.
+// mark records the things as this cloud's. If another cloud was faster, its marker stays.
 func (a *Admin) mark(ctx context.Context, snap *Snapshot, things []thing) error {
 	op := "recording which databases belong to the cloud"
 	if !snap.hasTable() {
@@ -244,7 +244,7 @@ func (a *Admin) mark(ctx context.Context, snap *Snapshot, things []thing) error 
 	return nil
 }
 
-// takeOver makes the marker of another cloud ours.
+// takeOver transfers the marker of another cloud to this one.
 func (a *Admin) takeOver(ctx context.Context, snap *Snapshot, t thing, from Owner) error {
 	err := exec(ctx, a.cfg, a.runs(), "UPDATE "+ownersTable+" SET id = ?, namespace = ?, cloud = ? WHERE kind = ? AND name = ? AND id = ?",
 		a.cfg.Owner.ID, a.cfg.Owner.Namespace, a.cfg.Owner.Name, t.kind, t.name, from.ID)
@@ -255,12 +255,12 @@ func (a *Admin) takeOver(ctx context.Context, snap *Snapshot, t thing, from Owne
 	return nil
 }
 
-// own claims one thing that was not claimed before, and refuses what is not the cloud's.
+// own claims one thing that was not claimed before, and returns an error if it is not the cloud's.
 func (a *Admin) own(ctx context.Context, op string, snap *Snapshot, w Want) error {
 	if a.cfg.Owner.ID == "" {
 		return a.refuse(op, "no owner is given")
 	}
-	// What a Claim of more than this has refused stays refused.
+	// What an earlier Claim has refused stays refused.
 	if why, is := snap.obstacle(w); is {
 		return a.foreign(op, snap, why)
 	}
@@ -271,7 +271,7 @@ func (a *Admin) own(ctx context.Context, op string, snap *Snapshot, w Want) erro
 		return a.foreign(op, snap, why)
 	}
 	for _, t := range w.things() {
-		if owner, _ := snap.owner(snap.normal(t)); owner.ID != a.cfg.Owner.ID { // it was faster
+		if owner, _ := snap.owner(snap.normal(t)); owner.ID != a.cfg.Owner.ID { // the other cloud was faster
 			return a.foreign(op, snap, obstacle{t, owner})
 		}
 	}
@@ -283,7 +283,7 @@ func (a *Admin) foreign(op string, snap *Snapshot, why obstacle) error {
 		err: &NotOurs{Names: snap.blockedBy(why.owner), Owner: why.owner}}
 }
 
-// Owned are the databases and the accounts that carry this cloud's marker, sorted.
+// Owned returns the databases and accounts that carry this cloud's marker, sorted.
 func (a *Admin) Owned(ctx context.Context) (databases, accounts []string, err error) {
 	owners, _, err := a.owners(ctx)
 	for t, o := range owners {

@@ -16,7 +16,7 @@ func owned(t *testing.T, id string, adopt Adoption) *Admin {
 	return open(t, cfg)
 }
 
-// ensureAll does what the operator does: one look, one claim, then each database and account.
+// ensureAll does what the operator does: one snapshot, one claim, then each database and account.
 func ensureAll(t *testing.T, a *Admin, wants ...Want) error {
 	t.Helper()
 	snap, err := a.Snapshot(t.Context())
@@ -44,7 +44,7 @@ func want(name, password string) Want {
 	return Want{Account: Account{User: name, Password: password}, Databases: []string{name}}
 }
 
-// What exists without a marker is not touched: neither used, nor given a password, nor granted on, nor dropped.
+// What exists without a marker is left alone: not used, given a password, granted on, or dropped.
 func TestForeignIsLeftAlone(t *testing.T) {
 	hand := open(t, root(t))
 	run(t, hand, "CREATE DATABASE own_a", "CREATE TABLE own_a.t (id INT)", "CREATE USER own_a@`%` IDENTIFIED BY 'by hand'",
@@ -75,7 +75,7 @@ func TestForeignIsLeftAlone(t *testing.T) {
 	if err != nil || !slices.Contains(names, "own_a") || !slices.Contains(names, "own_b") || slices.Contains(names, "own_new") {
 		t.Errorf("left: %v, %v", names, err)
 	}
-	// Asked to, it takes over what was named, and only that.
+	// On request, it adopts what was named, and nothing else.
 	a = owned(t, "one", Adoption{Names: []string{"own_a"}})
 	if err := ensureAll(t, a, wants[0]); err != nil {
 		t.Fatal(err)
@@ -86,13 +86,13 @@ func TestForeignIsLeftAlone(t *testing.T) {
 	if err := hand.VerifyAccount(t.Context(), Account{User: "own_a", Password: "made", Database: "own_a"}); err != nil {
 		t.Errorf("adopted: %v", err)
 	}
-	// Once marked, nobody needs to be asked.
+	// Once marked, no request is needed.
 	if err := ensureAll(t, owned(t, "one", Adoption{}), wants[0]); err != nil {
 		t.Error(err)
 	}
 }
 
-// Two clouds on one server do not take from each other, whatever they know of each other's passwords.
+// Two clouds on one server do not take each other's databases, even if they know each other's passwords.
 func TestOtherCloudIsRefused(t *testing.T) {
 	w := want("own_a", "same password")
 	first := owned(t, "one", Adoption{})
@@ -110,7 +110,7 @@ func TestOtherCloudIsRefused(t *testing.T) {
 	if err := ensureAll(t, first, w); err != nil {
 		t.Errorf("the first cloud: %v", err)
 	}
-	// A person who knows that the other cloud is gone may say so.
+	// A user who knows that the other cloud is gone may allow it.
 	second = owned(t, "two", Adoption{From: []string{"ns-one/cloud-one/one"}})
 	if err := ensureAll(t, second, w); err != nil {
 		t.Error(err)
@@ -120,13 +120,13 @@ func TestOtherCloudIsRefused(t *testing.T) {
 	}
 }
 
-// What an earlier release made, or was taken over with its password, is the cloud's: its own password opens it.
+// What an earlier release created, or was adopted with its password, belongs to the cloud: its own password works.
 func TestOwnPasswordProves(t *testing.T) {
 	hand := open(t, root(t))
 	run(t, hand, "CREATE DATABASE own_a", "CREATE DATABASE own_more", "CREATE USER own_a@`%` IDENTIFIED BY 'ours'", "GRANT ALL ON `own\\_a`.* TO own_a@`%`")
 	a := owned(t, "one", Adoption{})
 	w := want("own_a", "ours")
-	// A database that this account may not use is not proven by it.
+	// The login does not prove a database that this account may not use.
 	both := w
 	both.Databases = []string{"own_a", "own_more"}
 	if err := ensureAll(t, a, both); ClassOf(err) != Foreign {
@@ -144,7 +144,7 @@ func TestOwnPasswordProves(t *testing.T) {
 	}
 }
 
-// Without an owner nothing is made, changed or dropped.
+// Without an owner nothing is created, changed or dropped.
 func TestNoOwner(t *testing.T) {
 	cfg := root(t)
 	cfg.Owner = Owner{}
@@ -157,7 +157,7 @@ func TestNoOwner(t *testing.T) {
 	}
 }
 
-// All of a cloud are claimed by one statement.
+// One statement claims everything for a cloud.
 func TestClaimIsOneStatement(t *testing.T) {
 	a, verbs := counted(t)
 	snap, err := a.Snapshot(t.Context())

@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// probePrefix begins the names of everything a probe makes. Nothing else may bear it.
+// probePrefix is the prefix of the names of everything that a probe creates. Nothing else may have it.
 const probePrefix = "ocadm_probe_"
 
-// Report is what Probe or Inspect found.
+// Report is the result of Probe or Inspect.
 type Report struct {
-	// Problems are all that was found; the error returned joins them.
+	// Problems lists all findings; the returned error joins them.
 	Problems []*Error
 }
 
@@ -31,8 +31,8 @@ func (r *Report) err() error {
 	return errors.Join(errs...)
 }
 
-// Inspect connects and looks, and changes nothing: version, settings, and the account's own grants. A lack of privileges that it
-// can read from SHOW GRANTS is reported; roles and other subtleties only Probe finds out.
+// Inspect connects and looks at the version, the settings and the account's own grants, without changing anything. It reports a lack of privileges
+// that SHOW GRANTS reveals; roles and other subtleties show only in Probe.
 func Inspect(ctx context.Context, cfg Config) (Report, error) {
 	a, r, err := begin(ctx, cfg)
 	if err != nil {
@@ -53,12 +53,12 @@ func Inspect(ctx context.Context, cfg Config) (Report, error) {
 
 func mayGrant(grants []string) bool {
 	return slices.ContainsFunc(grants, func(g string) bool {
-		role := strings.HasPrefix(g, "GRANT `") && !strings.Contains(g, " ON ") // what a role allows is only known by trying
+		role := strings.HasPrefix(g, "GRANT `") && !strings.Contains(g, " ON ") // the privileges of a role are only known by trying
 		return role || strings.Contains(g, " ON *.* TO ") && strings.Contains(g, "WITH GRANT OPTION")
 	})
 }
 
-// begin connects and reports what is wrong with the server itself.
+// begin connects and reports problems of the server itself.
 func begin(ctx context.Context, cfg Config) (*Admin, Report, error) {
 	var r Report
 	a, err := connect(ctx, cfg)
@@ -86,11 +86,11 @@ func (r *Report) add(err error) {
 	}
 }
 
-// cleanupTimeout bounds the removal of what a probe made, also when the run itself was cancelled.
+// cleanupTimeout limits the removal of what a probe created, also after the run itself was cancelled.
 const cleanupTimeout = 15 * time.Second
 
-// Probe does on a throw-away schema what an installation does on the real ones: creates it and a user, grants the user everything on
-// it, creates, alters and drops a table, logs in as the user, and removes it all again.
+// Probe does on a throw-away schema what an installation does on the real ones: creates it and a user, grants the user all privileges on it, creates,
+// alters and drops a table, logs in as the user, and removes everything again.
 func Probe(ctx context.Context, cfg Config) (Report, error) {
 	a, r, err := begin(ctx, cfg)
 	if err != nil {
@@ -120,7 +120,7 @@ func (p *probe) run(ctx context.Context) {
 	_, _ = rand.Read(id)
 	name := probePrefix + hex.EncodeToString(id)
 	password := "Pr0be-" + rand.Text()
-	// The lock shows other probes that this one is alive; it ends with the connection.
+	// The lock shows other probes that this one is running; it ends with the connection.
 	_, _ = strings1(ctx, p.cfg, p.conn, "SELECT COALESCE(GET_LOCK(?, 0), 0)", name)
 	defer func() {
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
@@ -144,7 +144,7 @@ func (p *probe) try(ctx context.Context, op string, denied Class, secret, statem
 	return true
 }
 
-// schema tries databases and tables. Its name is our own hexadecimal one.
+// schema tries databases and tables. The name needs no quoting: it is our own, in hexadecimal.
 func (p *probe) schema(ctx context.Context, name string) bool {
 	db := "`" + name + "`"
 	return p.try(ctx, "creating a database", NoCreate, "", "CREATE DATABASE "+db+" CHARACTER SET utf8mb4") &&
@@ -172,14 +172,14 @@ func (p *probe) remove(ctx context.Context, name string) {
 	if err != nil || !strings.HasPrefix(name, probePrefix) {
 		return
 	}
-	// Each is tried whatever became of the others. A user that lacks privileges could make nothing and removes nothing.
+	// Try each one regardless of the others. A user that lacks privileges could create nothing and removes nothing.
 	for _, host := range DefaultHosts() {
 		p.leftover(exec(ctx, p.cfg, p.conn, "DROP USER IF EXISTS ?@?", name, host), "user "+name, NoCreateUser)
 	}
 	p.leftover(exec(ctx, p.cfg, p.conn, "DROP DATABASE IF EXISTS "+quoted), "database "+name, NoCreate)
 }
 
-// leftover reports what could not be removed, unless it could not be made either.
+// leftover reports what could not be removed, unless it could not be created either.
 func (p *probe) leftover(err error, what string, denied Class) {
 	if err == nil {
 		return
@@ -190,7 +190,7 @@ func (p *probe) leftover(err error, what string, denied Class) {
 	}
 }
 
-// removeStale removes what interrupted probes left behind: everything with our prefix whose lock is free.
+// removeStale removes what interrupted probes left behind: everything with probePrefix whose lock is free.
 func (p *probe) removeStale(ctx context.Context) {
 	pattern := strings.ReplaceAll(probePrefix, "_", `\_`) + "%"
 	names, err := strings1(ctx, p.cfg, p.conn, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME LIKE ?", pattern)

@@ -25,7 +25,7 @@ func leftovers(t *testing.T, a *Admin) []string {
 
 func TestProbe(t *testing.T) {
 	a := open(t, root(t))
-	// What an interrupted probe left, and what a running one holds.
+	// Leftovers of an interrupted probe, and those of a running one.
 	run(t, a, "CREATE DATABASE ocadm_probe_dead", "CREATE USER ocadm_probe_dead@`%`", "CREATE DATABASE ocadm_probe_live")
 	conn, err := a.db.Conn(t.Context())
 	if err != nil {
@@ -40,7 +40,7 @@ func TestProbe(t *testing.T) {
 	if _, err := Probe(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	if verbs["CREATE DATABASE"] != 1 || verbs["CREATE USER"] == 0 || verbs["CREATE TABLE"] != 2 { // one of them as the new user
+	if verbs["CREATE DATABASE"] != 1 || verbs["CREATE USER"] == 0 || verbs["CREATE TABLE"] != 2 { // one of them is by the new user
 		t.Errorf("sent %v", verbs)
 	}
 	if got := leftovers(t, a); !slices.Equal(got, []string{"ocadm_probe_live"}) {
@@ -95,7 +95,7 @@ func TestProbeFindsMissingPrivileges(t *testing.T) {
 	}
 }
 
-// Inspect writes nothing at all: the server's own log is asked.
+// Inspect writes nothing at all, according to the server's own log.
 func TestInspectWritesNothing(t *testing.T) {
 	cfg := root(t)
 	before := statements(t)
@@ -134,7 +134,7 @@ func statements(t *testing.T) []mariadb.Statement {
 	return s
 }
 
-// A cancelled probe cleans up behind itself all the same.
+// A cancelled probe still cleans up.
 func TestProbeCancelled(t *testing.T) {
 	cfg := root(t)
 	ctx, cancel := context.WithCancel(t.Context())

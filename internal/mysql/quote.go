@@ -16,7 +16,7 @@ const (
 	maxHost = 255
 )
 
-// QuoteIdent quotes the name of a database, table or column. A name that no server can store is refused.
+// QuoteIdent quotes the name of a database, table or column. It returns an error for a name that no server can store.
 func QuoteIdent(name string) (string, error) {
 	if err := checkName(name, maxIdentifier); err != nil {
 		return "", fmt.Errorf("quoting identifier %q: %w", name, err)
@@ -32,8 +32,8 @@ func quotePattern(name string) (string, error) {
 	return "`" + strings.NewReplacer("`", "``", `\`, `\\`, `_`, `\_`, `%`, `\%`).Replace(name) + "`", nil
 }
 
-// QuoteString quotes a string literal for a server whose sql_mode does not hold NO_BACKSLASH_ESCAPES. It serves the statements that
-// are shown to people; those that are sent use placeholders.
+// QuoteString quotes a string literal for a server whose sql_mode does not contain NO_BACKSLASH_ESCAPES. It is for statements that are shown to
+// people; those that are sent use placeholders.
 func QuoteString(s string) string {
 	r := strings.NewReplacer(`\`, `\\`, `'`, `''`, "\x00", `\0`, "\n", `\n`, "\r", `\r`, "\x1a", `\Z`)
 	return "'" + r.Replace(s) + "'"
@@ -70,7 +70,7 @@ func checkUser(user, host string) error {
 	return nil
 }
 
-// quoteAccount turns root@10.% (as CURRENT_USER() says it) into 'root'@'10.%'.
+// quoteAccount turns root@10.%, as CURRENT_USER() returns it, into 'root'@'10.%'.
 func quoteAccount(account string) string {
 	i := strings.LastIndexByte(account, '@')
 	if i < 0 {

@@ -50,7 +50,7 @@ func TestQuoteAccount(t *testing.T) {
 	}
 }
 
-// unquote reads a literal the way the server's lexer does: it must end exactly at the last quote.
+// unquote parses a literal as the server's lexer does: it must end exactly at the last quote.
 func unquote(t *testing.T, s string, q byte, backslash bool) string {
 	t.Helper()
 	if len(s) < 2 || s[0] != q {

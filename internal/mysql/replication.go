@@ -10,27 +10,27 @@ import (
 	"strings"
 )
 
-// Replication is what a MariaDB server says of replication, as a source and as a replica.
+// Replication is the replication state of a MariaDB server, as a source and as a replica.
 type Replication struct {
 	// Binlog is the last event in its binary log, such as 0-1-42; "" if there is none. State has the last event of each server that wrote.
 	Binlog, State string
-	// SemiSync is true while a commit waits until a replica has received it. Clients is how many such replicas are connected, Waiting how many
-	// commits wait, and Acknowledged how many were received so far.
+	// SemiSync is true if a commit waits until a replica has received it. Clients is the number of connected replicas that acknowledge, Waiting the
+	// number of waiting commits, and Acknowledged how many commits were acknowledged so far.
 	SemiSync                       bool
 	Clients, Waiting, Acknowledged int64
 
-	// Source is the host that it replicates from; "" if it is no replica.
+	// Source is the host that it replicates from; "" if it is not a replica.
 	Source string
-	// Connected is true while it is connected to its source, Applying while it applies what it receives.
+	// Connected is true while it is connected to its source, Applying while it applies events.
 	Connected, Applying bool
-	// Received and Applied are the last events that were received and applied.
+	// Received and Applied are the last events that it has received and applied.
 	Received, Applied string
-	// Error is why it does not replicate. Code is the server's number of it.
+	// Error is the reason why it does not replicate. Code is the server's error number.
 	Error string
 	Code  int
 }
 
-// Sequence is the number of an event in its domain: 42 of 0-1-42, and 0 of "". With gtid_strict_mode and one domain it only grows.
+// Sequence returns the sequence number of a GTID: 42 for 0-1-42, and 0 for "". With gtid_strict_mode and one domain it only grows.
 func Sequence(gtid string) int64 {
 	n, err := strconv.ParseInt(gtid[strings.LastIndex(gtid, "-")+1:], 10, 64)
 	if err != nil {
@@ -39,7 +39,7 @@ func Sequence(gtid string) int64 {
 	return n
 }
 
-// Contains reports whether a server whose log has the state has written or received an event.
+// Contains reports whether a server with this state of the binary log has written or received an event.
 func Contains(state, gtid string) bool {
 	if gtid == "" {
 		return true
@@ -53,7 +53,7 @@ func Contains(state, gtid string) bool {
 	return false
 }
 
-// Replication asks a MariaDB server.
+// Replication reads the replication state of a MariaDB server.
 func (a *Admin) Replication(ctx context.Context) (Replication, error) {
 	const op = "reading the state of replication"
 	var r Replication
@@ -96,7 +96,7 @@ func (r *Replication) asReplica(rows *sql.Rows) error {
 	r.Source, r.Received = col["master_host"], col["gtid_io_pos"]
 	r.Connected, r.Applying = col["slave_io_running"] == "Yes", col["slave_sql_running"] == "Yes"
 	for _, thread := range []string{"sql", "io"} {
-		if n, _ := strconv.Atoi(col["last_"+thread+"_errno"]); n != 0 { // the server writes a number
+		if n, _ := strconv.Atoi(col["last_"+thread+"_errno"]); n != 0 { // always a number
 			r.Error, r.Code = oneLine(col["last_"+thread+"_error"]), n
 			break
 		}
@@ -106,16 +106,16 @@ func (r *Replication) asReplica(rows *sql.Rows) error {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// Source is where a replica gets its changes, and how it logs in there. Connections are encrypted, and the name in the certificate is verified.
+// Source is the server that a replica gets its changes from, and the account to log in with. Connections are encrypted, and the name in the certificate is verified.
 type Source struct {
 	Host           string
 	Port           int
 	User, Password string
-	// CAFile holds the authorities that are trusted, on the machine of the replica.
+	// CAFile is the file with the trusted CA certificates on the replica's machine.
 	CAFile string
 }
 
-// Follow makes the server a replica of another one, from the event after at, or after what it has applied if at is "".
+// Follow makes the server a replica of another one, starting after the event at, or after the last event that it has applied if at is "".
 func (a *Admin) Follow(ctx context.Context, s Source, at string) error {
 	statements := []string{"STOP SLAVE"}
 	if at != "" {
@@ -127,7 +127,7 @@ func (a *Admin) Follow(ctx context.Context, s Source, at string) error {
 	return a.each(ctx, fmt.Sprintf("replicating from %s", s.Host), statements, s.Password)
 }
 
-// Begin makes the log of a server that was filled by a copy begin after an event.
+// Begin makes the binary log of a server that was filled by a copy start after the event at.
 func (a *Admin) Begin(ctx context.Context, at string) error {
 	statements := []string{"STOP SLAVE", "RESET SLAVE ALL", "RESET MASTER"}
 	if at != "" {
@@ -136,27 +136,27 @@ func (a *Admin) Begin(ctx context.Context, at string) error {
 	return a.each(ctx, "beginning the binary log", append(statements, "SET GLOBAL gtid_slave_pos = "+QuoteString(at)))
 }
 
-// StopReceiving ends the connection of a replica to its source: no commit there is acknowledged any more.
+// StopReceiving closes the connection of a replica to its source, so that no more commits there are acknowledged.
 func (a *Admin) StopReceiving(ctx context.Context) error {
 	return a.each(ctx, "ending the connection to the source", []string{"STOP SLAVE IO_THREAD"})
 }
 
-// StartReceiving continues a replica.
+// StartReceiving resumes a replica.
 func (a *Admin) StartReceiving(ctx context.Context) error {
 	return a.each(ctx, "continuing to replicate", []string{"START SLAVE"})
 }
 
-// Unfollow makes a server that is no replica, and forgets where it replicated from.
+// Unfollow ends replication, and forgets the source.
 func (a *Admin) Unfollow(ctx context.Context) error {
 	return a.each(ctx, "ending replication", []string{"STOP SLAVE", "RESET SLAVE ALL"})
 }
 
-// SetSemiSync makes commits wait for a replica, or no longer. Commits that wait are released when it is switched off.
+// SetSemiSync turns semi-synchronous replication on or off. Turning it off releases the commits that wait.
 func (a *Admin) SetSemiSync(ctx context.Context, on bool) error {
 	return a.each(ctx, "switching semi-synchronous replication", []string{"SET GLOBAL rpl_semi_sync_master_enabled = " + map[bool]string{true: "ON", false: "OFF"}[on]})
 }
 
-// ReloadCertificates makes the server read its certificate again. LOCAL keeps it out of the binary log.
+// ReloadCertificates makes the server reload its certificate. LOCAL keeps the statement out of the binary log.
 func (a *Admin) ReloadCertificates(ctx context.Context) error {
 	return a.each(ctx, "reading the certificate again", []string{"FLUSH LOCAL SSL"})
 }
@@ -175,7 +175,7 @@ func (a *Admin) MakeDatabases(ctx context.Context, names []string) error {
 	return nil
 }
 
-// AccountStatements returns the statements that make all accounts but the server's own and root, with their privileges. They hold hashes of passwords.
+// AccountStatements returns the statements that create all accounts, except the server's own and root, with their privileges. They contain password hashes.
 func (a *Admin) AccountStatements(ctx context.Context) ([]string, error) {
 	const op = "reading the accounts"
 	accounts, err := a.Accounts(ctx)
@@ -203,7 +203,7 @@ func (a *Admin) AccountStatements(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// MakeAccounts runs what AccountStatements returned.
+// MakeAccounts runs the statements from AccountStatements.
 func (a *Admin) MakeAccounts(ctx context.Context, statements []string) error {
 	return a.each(ctx, "making the accounts", statements, statements...)
 }

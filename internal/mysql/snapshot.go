@@ -12,27 +12,27 @@ import (
 	"time"
 )
 
-// Snapshot is what databases and accounts a server had at one moment, plus what was made by means of it since: one look for all that
-// is to be made. It only spares statements: a database that others made meanwhile is left as it is, an account makes us look again.
+// Snapshot holds the databases and accounts of a server at one moment, plus what was created with the snapshot since. It only saves statements: a
+// database that others created meanwhile is left alone, and such an account makes us look again.
 type Snapshot struct {
 	taken time.Time
-	// lower: the server keeps the names of databases in lower case.
+	// lower is true if the server keeps the names of databases in lower case.
 	lower bool
 
 	mu        sync.Mutex
 	databases map[string]bool
 	accounts  map[string]map[string]credential
-	// passwords are those that accounts were given, or proved to have, since it was taken.
+	// passwords holds those that accounts were given, or proved to have, since the snapshot was taken.
 	passwords map[string]string
-	// owners are the markers; marking is true if their table exists, blocked is what a Claim could not get.
+	// owners holds the markers; marking is true if their table exists; blocked holds what a Claim could not get.
 	owners  map[thing]Owner
 	blocked map[thing]obstacle
 	marking bool
-	// grants are the databases on which an account has everything, as mysql.db names them; nil until they are needed.
+	// grants holds the databases on which an account has all privileges, as mysql.db names them; nil until needed.
 	grants map[UserHost]map[string]bool
 }
 
-// Snapshot looks which databases and accounts there are.
+// Snapshot lists the existing databases and accounts.
 func (a *Admin) Snapshot(ctx context.Context) (*Snapshot, error) {
 	s := &Snapshot{
 		taken: time.Now(), lower: a.info.LowerCaseTableNames != 0,
@@ -65,7 +65,7 @@ func (a *Admin) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return s, nil
 }
 
-// normal is the thing as the server keeps its name.
+// normal returns the thing with its name as the server keeps it.
 func (s *Snapshot) normal(t thing) thing {
 	if t.kind == kindDatabase {
 		t.name = s.key(t.name)
@@ -110,7 +110,7 @@ func (s *Snapshot) block(t thing, why obstacle) {
 	s.blocked[t] = why
 }
 
-// obstacle is what a Claim found in the way of something that is wanted.
+// obstacle returns what a Claim found in the way of w.
 func (s *Snapshot) obstacle(w Want) (obstacle, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *Snapshot) obstacle(w Want) (obstacle, bool) {
 	return obstacle{}, false
 }
 
-// blockedBy are the names of what a Claim could not have because of one owner.
+// blockedBy returns the names that a Claim could not get because of one owner.
 func (s *Snapshot) blockedBy(o Owner) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +136,7 @@ func (s *Snapshot) blockedBy(o Owner) []string {
 	return slices.Compact(out)
 }
 
-// exists reports whether there is such a database, or the account for one of its hosts.
+// exists reports whether the database exists, or the account for one of its hosts.
 func (s *Snapshot) exists(t thing, acc Account) bool {
 	if t.kind == kindDatabase {
 		return s.has(t.name)
@@ -145,7 +145,7 @@ func (s *Snapshot) exists(t thing, acc Account) bool {
 	return slices.ContainsFunc(acc.hosts(), func(h string) bool { _, ok := hosts[h]; return ok })
 }
 
-// Age is how long ago the server was looked at.
+// Age returns the age of the snapshot.
 func (s *Snapshot) Age() time.Duration { return time.Since(s.taken) }
 
 func (s *Snapshot) key(database string) string {
@@ -167,14 +167,14 @@ func (s *Snapshot) created(database string) {
 	s.databases[s.key(database)] = true
 }
 
-// account returns the hosts for which a user exists, and the password it is known to have, "" if it was not tried.
+// account returns the hosts for which a user exists, and its password if that is known, otherwise "".
 func (s *Snapshot) account(user string) (hosts map[string]credential, password string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.accounts[user]), s.passwords[user]
 }
 
-// made: the account exists for all its hosts, with its password.
+// made notes that the account exists for all its hosts, with its password.
 func (s *Snapshot) made(acc Account) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,8 +187,8 @@ func (s *Snapshot) made(acc Account) {
 	s.passwords[acc.User] = acc.Password
 }
 
-// mayAll reports whether an account has all privileges on one of the quoted databases by a grant of its own. If that cannot be seen here
-// (a grant on all databases, a role, a table that may not be read), it returns false, and SHOW GRANTS decides.
+// mayAll reports whether an account has all privileges on one of the quoted databases by a grant of its own. It returns false if that is not visible
+// here (a grant on all databases, a role, an unreadable table); SHOW GRANTS decides then.
 func (s *Snapshot) mayAll(ctx context.Context, a *Admin, u UserHost, databases ...string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,8 +203,8 @@ func (s *Snapshot) mayAll(ctx context.Context, a *Admin, u UserHost, databases .
 	return false
 }
 
-// databaseGrants reads who has everything on which database; databases are quoted. The columns of mysql.db differ between servers: each
-// but GRANT OPTION counts, as in SHOW GRANTS.
+// databaseGrants returns the databases, quoted, on which each account has all privileges. The columns of mysql.db differ between servers: all count
+// except GRANT OPTION, as in SHOW GRANTS.
 func (a *Admin) databaseGrants(ctx context.Context) map[UserHost]map[string]bool {
 	out := map[UserHost]map[string]bool{}
 	err := query(ctx, a.cfg, a.runs(), "SELECT * FROM mysql.db", nil, func(r *sql.Rows) error {
@@ -228,7 +228,7 @@ func (a *Admin) databaseGrants(ctx context.Context) map[UserHost]map[string]bool
 		return nil
 	})
 	if err != nil {
-		return map[UserHost]map[string]bool{} // it only spares other questions
+		return map[UserHost]map[string]bool{} // it only saves other queries
 	}
 	return out
 }

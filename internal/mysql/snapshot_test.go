@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// One look serves everything that is made, and everything that is found to be there.
+// One snapshot is enough for everything that is created or exists already.
 func TestSnapshotServesAll(t *testing.T) {
 	a, verbs := counted(t)
 	var accounts []Account
@@ -39,7 +39,7 @@ func TestSnapshotServesAll(t *testing.T) {
 			if err := a.VerifyAccount(t.Context(), acc); err != nil {
 				t.Error(err)
 			}
-			verbs["SELECT"]-- // that was the test's
+			verbs["SELECT"]-- // that was a query of the test
 		}
 		return changed
 	}
@@ -54,13 +54,13 @@ func TestSnapshotServesAll(t *testing.T) {
 	if n := ensure(); n != 0 || len(writes(verbs)) > 0 {
 		t.Errorf("nothing to do: changed %d, sent %v", n, verbs)
 	}
-	// Each account is logged in to once: no table says whether the server uses it for the login.
+	// It logs in to each account once: no table shows whether the server uses it for the login.
 	if got := slices.Sorted(maps.Keys(verbs)); !slices.Equal(got, []string{"SELECT"}) || verbs["SELECT"] != 4+5 {
 		t.Errorf("looking took %v", verbs)
 	}
 }
 
-// What others have made or taken away since the look is no failure, and found by the next one.
+// Anything that others created or dropped since the snapshot causes no error, and the next snapshot finds it.
 func TestSnapshotIsOld(t *testing.T) {
 	a := open(t, root(t))
 	acc := Account{User: "snap_old", Password: "pw-snap_old", Database: "snap_old"}

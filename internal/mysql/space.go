@@ -13,21 +13,21 @@ import (
 	driverpkg "github.com/go-sql-driver/mysql"
 )
 
-// Size is the space that databases take, in bytes, as the server estimates it.
+// Size returns the space that databases take, in bytes, as the server estimates it.
 func (a *Admin) Size(ctx context.Context, databases ...string) (int64, error) {
 	return a.sum(ctx, "DATA_LENGTH + INDEX_LENGTH", databases)
 }
 
-// smallestFile is what the file of a table takes beyond the one page of which the server speaks while it is empty, in bytes: seven pages in MySQL 8, four in
+// smallestFile is the size of a table's file in bytes beyond the one page that the server reports for an empty table: seven pages in MySQL 8, four in
 // MariaDB.
 const smallestFile = 6 * 16 << 10
 
-// CopySize is the space that a copy of databases takes, in bytes. Small tables take more than Size.
+// CopySize returns the space that a copy of databases takes, in bytes. Small tables count more than in Size.
 func (a *Admin) CopySize(ctx context.Context, databases ...string) (int64, error) {
 	return a.sum(ctx, fmt.Sprintf("DATA_LENGTH + INDEX_LENGTH + %d", smallestFile), databases)
 }
 
-// sum adds up a column of the tables of databases. Those that do not exist count nothing.
+// sum adds up a column over the tables of databases. Databases that do not exist count as 0.
 func (a *Admin) sum(ctx context.Context, column string, databases []string) (int64, error) {
 	var total int64
 	for _, name := range databases {
@@ -45,18 +45,18 @@ func (a *Admin) sum(ctx context.Context, column string, databases []string) (int
 	return total, nil
 }
 
-// Room is the space that is left where a server keeps its databases.
+// Room is the free space where a server keeps its databases.
 type Room struct {
-	// Directory of the databases, as the server names it.
+	// Directory is the data directory, as the server names it.
 	Directory string
-	// Free is what is left there in bytes. Where the server does not say it, Unknown says why.
+	// Free is the free space there in bytes. If the server does not report it, Unknown is the reason.
 	Free    int64
 	Unknown string
-	// Logged: what is written is written to a binary log in the same place, too.
+	// Logged is true if a binary log in the same place also records everything that is written.
 	Logged bool
 }
 
-// Takes is how much of the room is gone when so many bytes have been written.
+// Takes returns how much of the room is used up by writing that many bytes.
 func (r Room) Takes(bytes int64) int64 {
 	if r.Logged {
 		return 2 * bytes
@@ -64,14 +64,14 @@ func (r Room) Takes(bytes int64) int64 {
 	return bytes
 }
 
-// Lacks reports whether so many bytes are known not to fit.
+// Lacks reports whether that many bytes are known not to fit.
 func (r Room) Lacks(bytes int64) bool { return r.Unknown == "" && r.Takes(bytes) > r.Free }
 
-// unknownTable is the server's error for a table of information_schema that no plugin provides.
+// unknownTable is the server's error number for a table of information_schema that no plugin provides.
 const unknownTable = 1109
 
-// Room reads how much space the server has. MariaDB says it where its plugin disks is loaded, to accounts with the privilege FILE; MySQL never does. A data directory
-// that is a symbolic link is taken for a directory.
+// Room reads how much free space the server has. MariaDB reports it if its plugin disks is loaded, to accounts with the FILE privilege; MySQL never
+// does. A data directory that is a symbolic link is treated as a directory.
 func (a *Admin) Room(ctx context.Context) (Room, error) {
 	const op = "reading the free space"
 	r := Room{}
@@ -107,7 +107,7 @@ func (a *Admin) Room(ctx context.Context) (Room, error) {
 	return r, nil
 }
 
-// Fit refuses what the server is known to have no room for; op says what for.
+// Fit returns an error if the server is known to lack room for that many bytes; op is what needs them.
 func (a *Admin) Fit(ctx context.Context, op string, bytes int64) error {
 	r, err := a.Room(ctx)
 	if err != nil || !r.Lacks(bytes) {
@@ -119,7 +119,7 @@ func (a *Admin) Fit(ctx context.Context, op string, bytes int64) error {
 	}
 }
 
-// disk is a file system of the server, with its free space in bytes.
+// disk is a file system on the server, with its free space in bytes.
 type disk struct {
 	path string
 	free int64
@@ -136,7 +136,7 @@ func (a *Admin) disks(ctx context.Context) ([]disk, error) {
 	return out, err
 }
 
-// diskOf is the file system that a file lies on: of those mounted above it, the innermost, and of two at the same place, the later one, which hides the other.
+// diskOf returns the file system that holds a file: the innermost of those mounted above it, and of two at the same mount point, the later one, which hides the other.
 func diskOf(all []disk, file string) (found disk, known bool) {
 	file = path.Clean(file) + "/"
 	for _, d := range all {

@@ -40,7 +40,7 @@ func TestLacks(t *testing.T) {
 	}
 }
 
-// A server says how much space it has, or why that is not known; nothing is read from another file system than its own.
+// Room reports the free space, or why it is unknown; it never reports that of another file system.
 func TestRoom(t *testing.T) {
 	a := open(t, root(t))
 	if a.ServerInfo().Flavour == MySQL {
@@ -103,7 +103,7 @@ func TestRoomWithBinaryLog(t *testing.T) {
 	}
 }
 
-// What the estimate says of a copy is no less than the files of one, for many small tables and for one that is larger.
+// CopySize is at least the size of the copy's files, for many small tables and for a larger one.
 func TestCopySize(t *testing.T) {
 	a := open(t, root(t))
 	if _, err := a.EnsureDatabase(t.Context(), nil, "sized"); err != nil {

@@ -9,35 +9,35 @@ import (
 	"fmt"
 )
 
-// TLSMode says how connections are encrypted. The names are those of --ssl-mode of MySQL's clients, in lower case and with dashes:
+// TLSMode is the encryption mode of connections. The names are those of --ssl-mode of MySQL's clients, in lower case and with dashes:
 // https://dev.mysql.com/doc/refman/8.4/en/connection-options.html
 type TLSMode string
 
 // The modes.
 const (
 	TLSDisabled TLSMode = "disabled"
-	// TLSPreferred encrypts where the server offers it, with any certificate.
+	// TLSPreferred encrypts if the server offers it, and accepts any certificate.
 	TLSPreferred TLSMode = "preferred"
-	// TLSRequired encrypts or fails, with any certificate.
+	// TLSRequired encrypts or fails, and accepts any certificate.
 	TLSRequired TLSMode = "required"
-	// TLSVerifyCA wants a certificate of a known authority, whatever its name: those that MySQL makes itself have no host name.
+	// TLSVerifyCA requires a certificate from a trusted CA, with any name: those that MySQL generates itself have no host name.
 	TLSVerifyCA TLSMode = "verify-ca"
-	// TLSVerifyIdentity wants one with the name of the host as well.
+	// TLSVerifyIdentity also requires the name of the host in the certificate.
 	TLSVerifyIdentity TLSMode = "verify-identity"
 )
 
-// TLSModes are the names of the modes.
+// TLSModes returns the names of the modes.
 func TLSModes() []string {
 	return []string{string(TLSDisabled), string(TLSPreferred), string(TLSRequired), string(TLSVerifyCA), string(TLSVerifyIdentity)}
 }
 
-// CheckTLS returns what is wrong with a mode and its CA certificates.
+// CheckTLS returns an error if a mode and its CA certificates are invalid.
 func CheckTLS(mode TLSMode, ca string) error {
 	_, _, err := Config{TLS: mode, CA: ca}.tls()
 	return err
 }
 
-// tls is the driver's configuration; fallback is true if it may continue unencrypted with a server that has no TLS.
+// tls returns the driver's TLS configuration; fallback is true if it may continue unencrypted with a server that has no TLS.
 func (c Config) tls() (t *tls.Config, fallback bool, err error) {
 	verify := c.TLS == TLSVerifyCA || c.TLS == TLSVerifyIdentity
 	var roots *x509.CertPool
@@ -61,7 +61,7 @@ func (c Config) tls() (t *tls.Config, fallback bool, err error) {
 	case TLSRequired:
 		t.InsecureSkipVerify = true
 	case TLSVerifyCA:
-		t.InsecureSkipVerify = true // the name only: what follows verifies the rest
+		t.InsecureSkipVerify = true // skips the name only: VerifyConnection verifies the rest
 		t.VerifyConnection = func(s tls.ConnectionState) error { return verifyChain(s, roots) }
 	case TLSVerifyIdentity:
 	default:

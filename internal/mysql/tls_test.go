@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// authority is a CA and a certificate of it for a database server.
+// authority returns a CA, and the server arguments for a certificate that it issued.
 func authority(t *testing.T, ip net.IP) (ca string, args []string) {
 	t.Helper()
 	now := time.Now()
@@ -50,8 +50,7 @@ func encrypted(t *testing.T, a *Admin) bool {
 	return cipher != ""
 }
 
-// Each mode does what it says with a server that takes nothing but TLS, with one whose certificate has another name, and with one that has
-// no TLS.
+// Each mode works as documented with a server that requires TLS, with one whose certificate has another name, and with one without TLS.
 func TestTLS(t *testing.T) {
 	ca, args := authority(t, net.IPv4(127, 0, 0, 1))
 	otherCA, otherArgs := authority(t, net.IPv4(192, 0, 2, 1))
@@ -59,7 +58,7 @@ func TestTLS(t *testing.T) {
 	elsewhere := mariadb.Require(t, mariadb.Options{Args: otherArgs})
 	plain, insecureTransport := root(t), AccessDenied // MariaDB 10.11's answer
 	if server.MySQL {
-		without := mariadb.Require(t, mariadb.Options{Args: []string{"--tls-version="}}) // MySQL makes certificates for itself
+		without := mariadb.Require(t, mariadb.Options{Args: []string{"--tls-version="}}) // MySQL generates its own certificates
 		plain.Port, plain.Password, insecureTransport = without.Port, without.RootPassword, TLSFailed
 	}
 	for _, c := range []struct {
@@ -102,7 +101,7 @@ func TestTLS(t *testing.T) {
 			if encrypted(t, a) == c.clear {
 				t.Errorf("in clear: %v", !c.clear)
 			}
-			if _, err := Probe(t.Context(), cfg); err != nil { // logs in again, as another account
+			if _, err := Probe(t.Context(), cfg); err != nil { // logs in again, with another account
 				t.Error(err)
 			}
 		})

@@ -12,10 +12,10 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// revisionLength is that of a key in the database: two revisions of 8 bytes with a separator. A deletion has one byte more.
+// revisionLength is the length of a key in the database: two revisions of 8 bytes with a separator. The key of a deletion is one byte longer.
 const revisionLength = 8 + 1 + 8
 
-// Values are the last values of the keys with one of the prefixes, in a snapshot or in the database of a member that does not run.
+// Values returns the last values of the keys with one of the prefixes, in a snapshot or in the database of a member that does not run.
 func Values(file string, prefixes ...string) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	err := read(file, func(tx *bolt.Tx) error {
@@ -23,7 +23,7 @@ func Values(file string, prefixes ...string) (map[string][]byte, error) {
 		if b == nil {
 			return errors.New("it has no keys")
 		}
-		return b.ForEach(func(revision, raw []byte) error { // in the order of the revisions
+		return b.ForEach(func(revision, raw []byte) error { // in the order of revisions
 			var kv mvccpb.KeyValue
 			if err := kv.Unmarshal(raw); err != nil {
 				return fmt.Errorf("revision %x: %w", revision, err)
@@ -34,7 +34,7 @@ func Values(file string, prefixes ...string) (map[string][]byte, error) {
 			case len(revision) > revisionLength:
 				delete(out, key)
 			default:
-				out[key] = kv.Value // Unmarshal has copied it
+				out[key] = kv.Value // a copy made by Unmarshal
 			}
 			return nil
 		})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package snapshot saves, verifies and restores snapshots of an etcd, and keeps a directory of them.
+// Package snapshot saves, verifies and restores etcd snapshots, and manages a directory of them.
 package snapshot
 
 import (
@@ -32,36 +32,36 @@ import (
 	"yunion.io/x/ocadm/internal/flock"
 )
 
-// Info is a snapshot.
+// Info describes a snapshot.
 type Info struct {
 	File     string    `json:"file"`
 	Time     time.Time `json:"time"`
 	Revision int64     `json:"revision"`
 	Size     int64     `json:"sizeBytes"`
-	// Keys and Digest are known of a snapshot that was verified.
+	// Keys and Digest are set for a verified snapshot.
 	Keys   int    `json:"keys,omitempty"`
 	Digest string `json:"digest,omitempty"`
 }
 
-// name is that of a snapshot in a directory: its time and revision.
+// name matches the file name of a snapshot in a directory: its time and revision.
 var name = regexp.MustCompile(`^etcd-([0-9]{8}T[0-9]{6}Z)-r([0-9]+)\.db$`)
 
 const nameTime = "20060102T150405Z"
 
-// partial is what an interrupted save leaves.
+// partial is the suffix of the file that an interrupted save leaves.
 const partial = ".part"
 
-// Reserve is how much a snapshot leaves free on the disk.
+// Reserve is the space that must stay free on the disk.
 const Reserve = 512 << 20
 
-// ErrNoSpace is the error of a snapshot for which the disk is too small.
+// ErrNoSpace is returned if the disk is too small for a snapshot.
 var ErrNoSpace = errors.New("not enough space on the disk")
 
-// dialTimeout bounds the connection to the member.
+// dialTimeout limits connecting to the member.
 const dialTimeout = 5 * time.Second
 
-// Save takes a snapshot from the member at endpoint into a directory, verifies it, and only then gives it its name. config may be nil, and size is about
-// how large it will be.
+// Save takes a snapshot from the member at endpoint, verifies it, and only then gives it its final name in dir. config may be nil, and size is the
+// expected size.
 func Save(ctx context.Context, endpoint string, config *tls.Config, dir string, size int64, now time.Time) (Info, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Info{}, fmt.Errorf("making the directory of snapshots: %w", err)
@@ -98,8 +98,8 @@ func Save(ctx context.Context, endpoint string, config *tls.Config, dir string, 
 	return info, nil
 }
 
-// lock keeps other saves from a directory, also those of the static pod that saves every hour: all have one temporary name, so that what one that was cut off has
-// left is removed.
+// lock blocks other saves to a directory, including those of the hourly static pod: all use one temporary name, so that leftovers of an interrupted
+// save get removed.
 func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -111,7 +111,7 @@ func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	return func() { _ = d.Close() }, nil
 }
 
-// removePartial removes what a failed save left: the client's own partial file has the suffix twice.
+// removePartial removes what a failed save left behind: the client's own partial file has the suffix twice.
 func removePartial(temp string) error {
 	for _, f := range []string{temp, temp + partial} {
 		if err := os.Remove(f); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -121,7 +121,7 @@ func removePartial(temp string) error {
 	return nil
 }
 
-// Lacking says why the disk of a directory is too small for a number of bytes, "" if it is not.
+// Lacking returns the reason why the disk of a directory is too small for size bytes, "" if it is not.
 func Lacking(dir string, size int64) (why string, err error) {
 	free, err := disk.Free(dir)
 	if need := size + Reserve; err == nil && free < need {
@@ -130,7 +130,7 @@ func Lacking(dir string, size int64) (why string, err error) {
 	return why, err
 }
 
-// Verify reads a whole snapshot: its digest, every page and every key.
+// Verify reads a whole snapshot and checks its digest, every page and every key.
 func Verify(file string) (info Info, err error) {
 	info, err = digest(file)
 	if err != nil {
@@ -144,7 +144,7 @@ func Verify(file string) (info Info, err error) {
 	return info, err
 }
 
-// guarded looks into a database. A damaged one makes its reader panic, or read beyond the end of its file.
+// guarded runs look, which reads a database. A damaged one makes its reader panic, or read beyond the end of its file.
 func guarded(what string, look func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -172,7 +172,7 @@ func digest(file string) (Info, error) {
 	}
 	info.Size, info.Time = st.Size(), st.ModTime().UTC().Truncate(time.Second)
 	if m := name.FindStringSubmatch(filepath.Base(file)); m != nil {
-		info.Time, _ = time.Parse(nameTime, m[1]) // the expression is as strict
+		info.Time, _ = time.Parse(nameTime, m[1]) // the expression is just as strict
 	}
 	if st.Size()%512 != sha256.Size {
 		return info, fmt.Errorf("verifying snapshot %s: its end is missing, or it is no snapshot", file)
@@ -192,8 +192,8 @@ func digest(file string) (Info, error) {
 	return info, nil
 }
 
-// List lists the snapshots of a directory, the newest first, without reading them. No directory has none. The revision says which one is newer, as it only
-// grows, also by a restore: the clock may have been wrong when one was taken.
+// List returns the snapshots in a directory, the newest first, without reading them. There are none if the directory does not exist. The order is by
+// revision, which only grows, also by a restore: the clock may have been wrong when a snapshot was taken.
 func List(dir string) ([]Info, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -216,13 +216,13 @@ func List(dir string) ([]Info, error) {
 	return out, nil
 }
 
-// clockSkew is how far in the future a snapshot may be: clocks are adjusted by less.
+// clockSkew is how far in the future the time of a snapshot may be: clock adjustments are smaller.
 const clockSkew = time.Minute
 
 // Future reports whether the clock was wrong when a snapshot was taken, or is wrong now.
 func Future(taken, now time.Time) bool { return taken.Sub(now) > clockSkew }
 
-// LastGood is the newest snapshot of a directory that is whole. damaged are newer ones that are not.
+// LastGood returns the newest intact snapshot of a directory. damaged lists newer ones that are not intact.
 func LastGood(dir string) (good *Info, damaged []string, err error) {
 	list, err := List(dir)
 	if err != nil {
@@ -238,13 +238,13 @@ func LastGood(dir string) (good *Info, damaged []string, err error) {
 	return nil, damaged, nil
 }
 
-// Keep says which snapshots a directory keeps.
+// Keep is a retention policy for a directory of snapshots.
 type Keep struct {
-	// Last are the newest ones; Days the last of each of so many days.
+	// Last is the number of newest ones to keep; Days is the number of days to keep the last one of.
 	Last, Days int
 }
 
-// Excess are the snapshots, given the newest first, that need not be kept.
+// Excess returns the snapshots that need not be kept, from a list with the newest first.
 func (k Keep) Excess(list []Info) []Info {
 	var out []Info
 	days := map[string]bool{}
@@ -261,7 +261,7 @@ func (k Keep) Excess(list []Info) []Info {
 	return out
 }
 
-// Prune removes what need not be kept and returns it.
+// Prune removes the snapshots that need not be kept, and returns them.
 func (k Keep) Prune(dir string) ([]Info, error) {
 	list, err := List(dir)
 	if err != nil {
@@ -276,18 +276,18 @@ func (k Keep) Prune(dir string) ([]Info, error) {
 	return excess, nil
 }
 
-// Target is a member that begins with the content of a snapshot, alone.
+// Target is a member that starts alone with the contents of a snapshot.
 type Target struct {
 	Name, PeerURL string
 	// Dir is its data directory, which must not exist. It lies in that of the former member, if there is one.
 	Dir string
 }
 
-// RevisionBump is added to the revisions of a restored etcd. Clients that have seen later ones than the snapshot has would miss changes otherwise: a
-// cluster makes fewer in its life.
+// RevisionBump is added to the revisions of a restored etcd. Otherwise clients that have seen revisions later than the snapshot would miss changes. A
+// cluster makes fewer changes than this in its life.
 const RevisionBump = 1_000_000_000
 
-// Restore makes the data of a new etcd from a snapshot, or from the database of a member that does not run (raw), which has no digest.
+// Restore creates the data of a new etcd from a snapshot, or from the database of a member that does not run (raw), which has no digest.
 func Restore(file string, raw bool, t Target) error {
 	return guarded("restoring "+file, func() error {
 		bump, err := bumpOf(file, t)
@@ -301,18 +301,18 @@ func Restore(file string, raw bool, t Target) error {
 	})
 }
 
-// bumpOf is by how much a restore raises revisions. It counts from the highest that is known: if the same snapshot is restored a second time, the revisions
-// after the first time were seen, too.
+// bumpOf returns how much a restore raises the revisions. It counts from the highest known revision: if the same snapshot is restored twice, the
+// revisions after the first restore have been seen, too.
 func bumpOf(file string, t Target) (uint64, error) {
 	own, err := LastRevision(file)
 	if err != nil {
 		return 0, err
 	}
 	seen := own
-	if former, err := LastRevision(Database(filepath.Dir(t.Dir))); err == nil { // else there is none, or it is damaged: the reason for the restore
+	if former, err := LastRevision(Database(filepath.Dir(t.Dir))); err == nil { // otherwise there is none, or it is damaged: the reason for the restore
 		seen = max(seen, former)
 	}
-	for _, dir := range []string{filepath.Dir(file), filepath.Dir(filepath.Dir(file))} { // one from before an upgrade lies in a directory below the others
+	for _, dir := range []string{filepath.Dir(file), filepath.Dir(filepath.Dir(file))} { // a snapshot from before an upgrade lies in a directory below the others
 		list, err := List(dir)
 		if err != nil {
 			return 0, err
@@ -324,13 +324,13 @@ func bumpOf(file string, t Target) (uint64, error) {
 	return uint64(seen - own + RevisionBump), nil //nolint:gosec // seen is not less than own
 }
 
-// lockTimeout bounds the wait for a database that an etcd holds.
+// lockTimeout limits the wait for a database that a running etcd has locked.
 const lockTimeout = 500 * time.Millisecond
 
-// Database is the file of a data directory.
+// Database returns the database file of a data directory.
 func Database(dir string) string { return filepath.Join(dir, "member", "snap", "db") }
 
-// LastRevision is that of the database of a member that does not run.
+// LastRevision returns the last revision in the database of a member that does not run.
 func LastRevision(file string) (revision int64, err error) {
 	err = read(file, func(tx *bolt.Tx) error {
 		b := tx.Bucket([]byte("key"))
@@ -345,7 +345,7 @@ func LastRevision(file string) (revision int64, err error) {
 	return revision, err
 }
 
-// Peers are the peer URLs of the members of a cluster, in the database of a member that does not run.
+// Peers returns the peer URLs of the members of a cluster, from the database of a member that does not run.
 func Peers(file string) (urls []string, err error) {
 	err = read(file, func(tx *bolt.Tx) error {
 		b := tx.Bucket([]byte("members"))
@@ -366,7 +366,7 @@ func Peers(file string) (urls []string, err error) {
 	return urls, err
 }
 
-// read looks into a database that no etcd has open.
+// read opens a database that no etcd has open, and calls look.
 func read(file string, look func(*bolt.Tx) error) error {
 	return guarded("reading "+file, func() error {
 		db, err := bolt.Open(file, 0o400, &bolt.Options{ReadOnly: true, Timeout: lockTimeout})

@@ -23,7 +23,7 @@ import (
 	"yunion.io/x/ocadm/test/lab/binaries"
 )
 
-// member is an etcd of one, as a real process.
+// member is a single-member etcd, as a real process.
 type member struct {
 	*testing.T
 	dir, client, peer string
@@ -100,7 +100,7 @@ func (m *member) keys() (keys string, revision int64) {
 	return keys, revision
 }
 
-// A snapshot is verified, private, and brings its keys back at a revision that no client has seen. The data of a member that was killed brings all of them.
+// A snapshot is verified and private, and restores its keys at a revision that no client has seen. The data of a killed member restores all of them.
 func TestSaveAndRestore(t *testing.T) {
 	m := newMember(t)
 	m.put("a")
@@ -118,7 +118,7 @@ func TestSaveAndRestore(t *testing.T) {
 		t.Errorf("the directory has %v, %v", entries, err)
 	}
 	m.put("b")
-	m.process.Stop(10 * time.Second) // as the kubelet ends it; what a killed one had not written yet is in its log alone
+	m.process.Stop(10 * time.Second) // as the kubelet stops it; a killed one has its latest data only in its log
 	database := Database(m.dir)
 	if r, err := LastRevision(database); err != nil || r != 3 {
 		t.Errorf("the database is at revision %d, %v", r, err)
@@ -152,7 +152,7 @@ func TestSaveAndRestore(t *testing.T) {
 	}
 }
 
-// The values of a database are the last ones, without what was deleted.
+// Values returns the last values in a database, without deleted keys.
 func TestValues(t *testing.T) {
 	m := newMember(t)
 	m.do(func(ctx context.Context, c *clientv3.Client) error {
@@ -176,7 +176,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// A snapshot that is restored a second time gets revisions above those after the first time, known from the data that it replaces, or from later snapshots.
+// A snapshot that is restored a second time gets revisions above those after the first time, known from the replaced data or from later snapshots.
 func TestRestoreTwice(t *testing.T) {
 	m := newMember(t)
 	m.put("a")
@@ -205,7 +205,7 @@ func TestRestoreTwice(t *testing.T) {
 	if twice := restore(filepath.Join(first, "second")); twice < once+RevisionBump {
 		t.Errorf("the second restore has revision %d after %d", twice, once)
 	}
-	for i, where := range []string{dir, filepath.Dir(dir)} { // the second is of the hourly ones, for one from before an upgrade
+	for i, where := range []string{dir, filepath.Dir(dir)} { // the second is the directory of the hourly ones, for a snapshot from before an upgrade
 		later := once + 500*int64(i+1)
 		if err := os.WriteFile(filepath.Join(where, "etcd-20261123T070000Z-r"+strconv.FormatInt(later, 10)+".db"), nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -216,7 +216,7 @@ func TestRestoreTwice(t *testing.T) {
 	}
 }
 
-// Every way in which a file can be damaged is seen before anything is done with it, and the last good one is found behind it.
+// Any damage to a file is detected before it is used, and the last good snapshot is found behind it.
 func TestDamage(t *testing.T) {
 	m := newMember(t)
 	m.put("a")
@@ -246,7 +246,7 @@ func TestDamage(t *testing.T) {
 		if found, damaged, err := LastGood(dir); err != nil || found == nil || found.File != good.File || len(damaged) != 1 {
 			t.Errorf("%s: the last good one is %+v, damaged %v, %v", name, found, damaged, err)
 		}
-		if name != "no digest" && name != "cut" { // where bolt writes the latest page is its own affair: half a file may have it
+		if name != "no digest" && name != "cut" { // bolt decides where it writes the latest page: half a file may contain it
 			if err := os.WriteFile(Database(m.dir), content, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -257,8 +257,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// The clock was a day ahead when one snapshot was saved, and in 1970 for another: the revision orders them, so that neither passes for the newest, and
-// the one that is the newest is not deleted.
+// The clock was a day ahead when one snapshot was saved, and in 1970 for another. The revision orders them, so that neither is taken for the newest,
+// and the newest one is not deleted.
 func TestClockJumps(t *testing.T) {
 	dir := t.TempDir()
 	want := []string{"etcd-19700101T000100Z-r40.db", "etcd-20261123T070000Z-r30.db", "etcd-20261124T060000Z-r20.db", "etcd-20261123T050000Z-r10.db"}
@@ -296,7 +296,7 @@ func TestSaveNeedsSpace(t *testing.T) {
 func TestKeep(t *testing.T) {
 	var list []Info
 	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-	for i := range 60 { // one each hour
+	for i := range 60 { // one per hour
 		list = append(list, Info{Time: at.Add(-time.Duration(i) * time.Hour)})
 	}
 	for _, c := range []struct {
@@ -315,7 +315,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// The hourly snapshot and one that a person asks for do not remove each other's unfinished file.
+// The hourly snapshot and a manual one do not remove each other's unfinished file.
 func TestOneSaveAtATime(t *testing.T) {
 	dir := t.TempDir()
 	unlock, err := lock(t.Context(), dir)

@@ -11,8 +11,8 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// Definitions returns, by database, a SHA-256 of how its tables, views and programs are defined. Rows and the counters for their keys are not in
-// it, nor is the name of the database.
+// Definitions returns, by database, a SHA-256 of the definitions of its tables, views and programs. The hash covers neither rows, nor AUTO_INCREMENT
+// counters, nor the name of the database.
 func Definitions(ctx context.Context, a *mysql.Admin, databases []string) (map[string]string, error) {
 	s, err := newSession(ctx, a, readSession...)
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dump copies databases out of a server and into one: tables, rows, sequences, routines, views, triggers and events, as SQL that other
-// clients understand too. All rows are of one moment. It adds up a checksum of each table's rows on the way, and of those that are there later.
+// Package dump copies databases out of and into a server: tables, rows, sequences, routines, views, triggers and events, as SQL that other clients
+// understand too. All rows are from the same moment. It computes a checksum of each table's rows on the way, and can compute it again later.
 package dump
 
 import (
@@ -17,10 +17,10 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// ErrSchemaChanged is the error of a dump during which a table was made, altered, emptied or dropped. Another attempt may succeed.
+// ErrSchemaChanged is the error of a dump during which a table was created, altered, truncated or dropped. Another attempt may succeed.
 var ErrSchemaChanged = errors.New("a table was changed during the dump")
 
-// Kind is what a Piece makes.
+// Kind is the kind of object that a Piece creates.
 type Kind string
 
 // The kinds, in the order in which they are loaded.
@@ -35,23 +35,23 @@ const (
 	Event    Kind = "event"
 )
 
-// Piece is a part of a dump: one statement, or for Rows an INSERT in each line.
+// Piece is a part of a dump: one statement, or for Rows one INSERT per line.
 type Piece struct {
 	Database string
 	Kind     Kind
-	// Name of what it makes; a procedure and a function of one name are two pieces.
+	// Name is the name of the object; a procedure and a function of the same name are two pieces.
 	Name string
-	// Setup are statements for the session, such as the sql_mode of a routine.
+	// Setup holds statements that prepare the session, such as the sql_mode of a routine.
 	Setup []string
 	SQL   []byte
 }
 
-// Summary is what a dump holds.
+// Summary is a summary of a dump.
 type Summary struct {
 	Databases []DatabaseSummary `json:"databases"`
 }
 
-// DatabaseSummary is what a dump holds of a database.
+// DatabaseSummary is a summary of one database in a dump.
 type DatabaseSummary struct {
 	Name   string         `json:"name"`
 	Tables []TableSummary `json:"tables"`
@@ -59,16 +59,16 @@ type DatabaseSummary struct {
 	Others int `json:"others,omitempty"`
 }
 
-// TableSummary counts a table's rows. Two tables with the same checksum have the same rows, in whatever order.
+// TableSummary counts a table's rows. Two tables with the same checksum have the same rows, in any order.
 type TableSummary struct {
 	Name     string `json:"name"`
 	Rows     int64  `json:"rows"`
 	Checksum string `json:"checksum"`
-	// Loose is true if the engine keeps no snapshot: rows that were written meanwhile may be missing.
+	// Loose is true if the engine has no snapshots: rows that were written meanwhile may be missing.
 	Loose bool `json:"loose,omitempty"`
 }
 
-// Count is the number of all tables and rows.
+// Count returns the total numbers of tables and rows.
 func (s Summary) Count() (tables int, rows int64) {
 	for _, d := range s.Databases {
 		tables += len(d.Tables)
@@ -79,12 +79,12 @@ func (s Summary) Count() (tables int, rows int64) {
 	return tables, rows
 }
 
-// Dump reads databases at one moment, and calls emit with each piece; what the piece holds is valid until emit returns.
+// Dump reads databases as of one moment and calls emit with each piece, whose contents are valid until emit returns.
 func Dump(ctx context.Context, a *mysql.Admin, databases []string, emit func(Piece) error) (Summary, error) {
 	return readAt(ctx, a, databases, emit, nil)
 }
 
-// At dumps databases of a MariaDB server with a binary log, and returns the last event in the log that the dump holds, such as 0-1-42.
+// At dumps databases of a MariaDB server with a binary log, and returns the GTID of the last event that the dump includes, such as 0-1-42.
 func At(ctx context.Context, a *mysql.Admin, databases []string, emit func(Piece) error) (sum Summary, gtid string, err error) {
 	sum, err = readAt(ctx, a, databases, emit, func(s *session) error {
 		status, err := s.record(ctx, "SELECT BINLOG_GTID_POS(f.VARIABLE_VALUE, p.VARIABLE_VALUE) AS gtid FROM information_schema.SESSION_STATUS f, "+
@@ -95,12 +95,12 @@ func At(ctx context.Context, a *mysql.Admin, databases []string, emit func(Piece
 	return sum, gtid, err
 }
 
-// Examine counts and sums up the tables of databases as they are now.
+// Examine computes the summary of databases as they are now.
 func Examine(ctx context.Context, a *mysql.Admin, databases []string) (Summary, error) {
 	return readAt(ctx, a, databases, nil, nil)
 }
 
-// readAt calls began, which may be nil, when the snapshot is taken.
+// readAt calls began, which may be nil, once the snapshot is taken.
 func readAt(ctx context.Context, a *mysql.Admin, databases []string, emit func(Piece) error, began func(*session) error) (Summary, error) {
 	var sum Summary
 	s, err := newSession(ctx, a, readSession...)
@@ -128,7 +128,7 @@ func readAt(ctx context.Context, a *mysql.Admin, databases []string, emit func(P
 		}
 		sum.Databases = append(sum.Databases, one)
 	}
-	if err := s.exec(ctx, "ROLLBACK"); err != nil { // MySQL's own tables of definitions are in the snapshot, too
+	if err := s.exec(ctx, "ROLLBACK"); err != nil { // otherwise MySQL would read the definitions below from the snapshot
 		return sum, a.Fail("ending the snapshot of the databases", err)
 	}
 	after, err := s.schemas(ctx, databases)
@@ -141,15 +141,15 @@ func readAt(ctx context.Context, a *mysql.Admin, databases []string, emit func(P
 	return sum, nil
 }
 
-// readSession: types come back as they are stored, times in UTC, and statements quoted in one way. The tables that a dump has read cannot be dropped before it
-// ends, so the server ends it when its machine is gone.
+// readSession makes types come back as they are stored, times in UTC, and statements quoted in one way. Tables that a dump has read cannot be dropped
+// before it ends, so the timeout makes the server end a dump whose machine is gone.
 var readSession = []string{
 	"SET SESSION wait_timeout = 1800",
 	"SET SESSION sql_mode = ''", "SET SESSION time_zone = '+00:00'", "SET SESSION sql_quote_show_create = 1",
 	"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 }
 
-// session is a connection that keeps its settings. One that only changes something may be that of a lock; conn is nil then.
+// session is a connection that keeps its settings. A session that only writes may use the connection of a lock; conn is nil then.
 type session struct {
 	admin *mysql.Admin
 	conn  *sql.Conn
@@ -164,7 +164,7 @@ func newSession(ctx context.Context, a *mysql.Admin, setup ...string) (*session,
 	return s, s.prepare(ctx, setup)
 }
 
-// loadSession is a session that only changes something.
+// loadSession returns a session that only writes.
 func loadSession(ctx context.Context, a *mysql.Admin, setup ...string) (*session, error) {
 	if !a.Holds() {
 		return newSession(ctx, a, setup...)
@@ -183,7 +183,7 @@ func (s *session) prepare(ctx context.Context, setup []string) error {
 	return nil
 }
 
-// close ends the connection itself: its settings must not reach the next user of the pool. That of a lock ends with the lock.
+// close closes the connection itself, because its settings must not reach the next user of the pool. The connection of a lock is closed with the lock.
 func (s *session) close() {
 	if s.conn == nil {
 		return

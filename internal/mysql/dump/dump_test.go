@@ -71,7 +71,7 @@ func (e env) run(statements ...string) {
 	}
 }
 
-// cell is the first column of a query's first row.
+// cell returns the first column of a query's first row.
 func (e env) cell(query string) string {
 	e.Helper()
 	rows, err := e.db.QueryContext(e.Context(), query)
@@ -98,7 +98,7 @@ func clone(p Piece) Piece {
 	return p
 }
 
-// copied dumps databases and loads them into others of the same names with a prefix.
+// copied dumps databases and loads them into others with a prefix in the name.
 func (e env) copied(prefix string, databases ...string) Summary {
 	e.Helper()
 	var pieces []Piece
@@ -135,7 +135,7 @@ func (e env) load(prefix string, pieces []Piece) {
 	}
 }
 
-// same fails unless the copy of a database has the same rows by our sum and by the server's.
+// same fails unless the copy of a database has the same rows, by our checksum and by the server's.
 func (e env) same(prefix string, sum Summary) {
 	e.Helper()
 	for _, d := range sum.Databases {
@@ -227,7 +227,7 @@ func TestProgramsAndKeys(t *testing.T) {
 	}
 }
 
-// TestRandomRows: whatever the bytes, they come back. The seed is printed.
+// TestRandomRows checks that any bytes survive the copy. It prints the seed.
 func TestRandomRows(t *testing.T) {
 	e := setUp(t)
 	seed := uint64(time.Now().UnixNano())
@@ -253,7 +253,7 @@ func TestRandomRows(t *testing.T) {
 	e.same("copy_", e.copied("copy_", "fuzz"))
 }
 
-// TestBatches: many rows become several statements and pieces, each line one statement.
+// TestBatches checks that many rows become several statements and pieces, with one statement per line.
 func TestBatches(t *testing.T) {
 	e := setUp(t)
 	e.run("CREATE DATABASE many", "CREATE TABLE many.t (id INT PRIMARY KEY, pad VARCHAR(1000))")
@@ -284,7 +284,7 @@ func TestBatches(t *testing.T) {
 	e.same("copy_", sum)
 }
 
-// TestSnapshot: what is written during a dump is not in it, in whichever table.
+// TestSnapshot checks that a dump excludes everything that is written during it, in any table.
 func TestSnapshot(t *testing.T) {
 	e := setUp(t)
 	e.run("CREATE DATABASE s", "CREATE TABLE s.a (id INT PRIMARY KEY)", "CREATE TABLE s.z (id INT PRIMARY KEY)", "INSERT INTO s.a VALUES (1)", "INSERT INTO s.z VALUES (1)")
@@ -329,7 +329,7 @@ func TestSchemaChanges(t *testing.T) {
 	}
 }
 
-// TestNeverBlocked: a table that has been read may be altered at once.
+// TestNeverBlocked checks that a table can be altered as soon as it has been read.
 func TestNeverBlocked(t *testing.T) {
 	e := setUp(t)
 	e.run("CREATE DATABASE s", "CREATE TABLE s.a (id INT PRIMARY KEY)", "INSERT INTO s.a VALUES (1)", "CREATE TABLE s.b (id INT PRIMARY KEY)")

@@ -9,18 +9,18 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// copies begins the names of all databases that hold a copy of another one for a while.
+// copies is the prefix of the names of databases that temporarily hold a copy of another one.
 const copies = mysql.OwnersDatabase + "_"
 
-// eventState is the head of an event up to its state, as SHOW CREATE EVENT writes it.
+// eventState matches the head of an event up to its state, as SHOW CREATE EVENT writes it.
 var eventState = regexp.MustCompile("^(?s)(CREATE (?:DEFINER=.*? )?EVENT `(?:[^`]|``)*` ON SCHEDULE [^`]*? ON COMPLETION (?:NOT )?PRESERVE )" +
 	`(ENABLE|DISABLE ON (?:SLAVE|REPLICA)|DISABLE)\b`)
 
-// asleep is the state of an event in a copy that is enabled in the original. The server that made it does not run it.
+// asleep is the state, in a copy, of an event that is enabled in the original. The server where it was created does not run it.
 const asleep = "DISABLE ON SLAVE"
 
-// placed is an event for the database that it goes into. In a copy no event may run: its body may name the original. Where the copy takes the place of the
-// original, what was enabled there is enabled again. It is pure.
+// placed returns the event with the state it needs in the database it goes into. In a copy no event may run, because its body may name the original.
+// When the copy replaces the original, events that were enabled there are enabled again. placed is a pure function.
 func placed(event []byte, from, into string) []byte {
 	m := eventState.FindSubmatchIndex(event)
 	was, is := strings.HasPrefix(from, copies), strings.HasPrefix(into, copies)

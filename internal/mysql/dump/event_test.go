@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestEventsSleepInCopies: no event runs in a copy, and each is as it was where the copy takes the place of the original.
+// TestEventsSleepInCopies checks that no event runs in a copy, and that each gets its state back when the copy replaces the original.
 func TestEventsSleepInCopies(t *testing.T) {
 	e := setUp(t)
 	const head = "CREATE DEFINER=`root`@`localhost` EVENT s.`a b` ON SCHEDULE EVERY 1 DAY STARTS '2030-01-01 00:00:00' ON COMPLETION "

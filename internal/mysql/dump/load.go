@@ -15,24 +15,24 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// Loader puts the pieces of a dump into databases that exist and are empty.
+// Loader loads the pieces of a dump into databases that exist and are empty.
 type Loader struct {
 	s *session
-	// into names the database that a dumped one goes into.
+	// into maps a dumped database to the one it is loaded into.
 	into    func(database string) string
 	current string
 	later   []Piece
 	limit   int64
 }
 
-// writeSession: nothing is checked while rows and tables come in any order, and values are stored as they are.
+// writeSession turns checks off, since tables and rows come in any order, and stores values as they are.
 var writeSession = []string{
 	"SET NAMES utf8mb4", "SET SESSION time_zone = '+00:00'", "SET SESSION foreign_key_checks = 0", "SET SESSION unique_checks = 0", loadMode,
 }
 
 const loadMode = "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'"
 
-// NewLoader starts a session. Close it afterwards. An Admin that holds a lock loads over the connection that holds it.
+// NewLoader starts a session. The caller must close it. If the Admin holds a lock, it loads over the connection that holds it.
 func NewLoader(ctx context.Context, a *mysql.Admin, into func(database string) string) (*Loader, error) {
 	s, err := loadSession(ctx, a, writeSession...)
 	if err != nil {
@@ -44,7 +44,7 @@ func NewLoader(ctx context.Context, a *mysql.Admin, into func(database string) s
 // Close ends the session.
 func (l *Loader) Close() { l.s.close() }
 
-// Load puts tables and rows in. What depends on them waits for Finish.
+// Load loads tables and rows. The objects that depend on them wait for Finish.
 func (l *Loader) Load(ctx context.Context, p Piece) error {
 	switch p.Kind {
 	case Database:
@@ -76,7 +76,7 @@ func (l *Loader) Load(ctx context.Context, p Piece) error {
 	return nil
 }
 
-// charset is what a database gives its tables. Whoever restores has made the database, and marked it as the cloud's.
+// charset matches the default character set of a database. The caller of the restore has already created the database and marked it as the cloud's.
 var charset = regexp.MustCompile(`DEFAULT (CHARACTER SET [A-Za-z0-9_]+(?: COLLATE [A-Za-z0-9_]+)?)`)
 
 func (l *Loader) database(ctx context.Context, p Piece) error {
@@ -112,7 +112,7 @@ func (l *Loader) run(ctx context.Context, op string, statement []byte) error {
 	return nil
 }
 
-// Finish makes sequences, routines, views, triggers and events. A view that needs another one waits for that.
+// Finish creates sequences, routines, views, triggers and events. A view that needs another view is created after it.
 func (l *Loader) Finish(ctx context.Context) error {
 	for _, kind := range []Kind{Sequence, Routine, View, Trigger, Event} {
 		var left []Piece
@@ -141,7 +141,7 @@ func (l *Loader) Finish(ctx context.Context) error {
 	return nil
 }
 
-// definer is the account that a program runs as. Only an administrator may set another one than itself.
+// definer matches the account that a program runs as. Only an administrator may set one other than itself.
 var definer = regexp.MustCompile("^CREATE ((?:OR REPLACE )?(?:ALGORITHM=[A-Z]+ )?)DEFINER=(?:`(?:[^`]|``)*`(?:@`(?:[^`]|``)*`)?|'(?:[^']|'')*'@'(?:[^']|'')*'|[^ ]+) ")
 
 const needsSuper = 1227

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// statementSize is about how long an INSERT becomes, pieceSize how long the INSERTs of a piece; one row may be longer.
+	// statementSize is the approximate length of an INSERT, pieceSize that of the INSERTs of a piece; a single row may be longer.
 	statementSize = 512 << 10
 	pieceSize     = 4 << 20
 )
 
-// database reads one database; emit is nil if only sums are wanted.
+// database reads one database; emit is nil if only the summary is wanted.
 func (s *session) database(ctx context.Context, d schema, emit func(Piece) error) (DatabaseSummary, error) {
 	out := DatabaseSummary{Name: d.name, Tables: []TableSummary{}, Others: len(d.others)}
 	if emit == nil {
@@ -53,7 +53,7 @@ func (s *session) database(ctx context.Context, d schema, emit func(Piece) error
 	return out, nil
 }
 
-// table reads the rows of a table. The savepoint gives the lock on its definition back, so that services can alter it.
+// table reads the rows of a table. Rolling back to the savepoint releases the metadata lock, so that services can alter the table.
 func (s *session) table(ctx context.Context, database string, t table, emit func(Piece) error) (TableSummary, error) {
 	fail := func(err error) error {
 		if my, ok := errors.AsType[*driver.MySQLError](err); ok && (my.Number == tableChanged || my.Number == noSuchTable || my.Number == noSuchColumn) {
@@ -112,7 +112,7 @@ type writer struct {
 	out   func([]byte) error
 	buf   bytes.Buffer
 	tuple []byte
-	// open is where the current statement begins, -1 between two.
+	// open is the offset of the current statement, or -1 between two.
 	open  int
 	count int64
 	sum   sum
@@ -204,7 +204,7 @@ func appendValue(to []byte, f form, v sql.RawBytes) []byte {
 	return append(to, '\'')
 }
 
-// sum adds up the hashes of rows, so their order does not count.
+// sum adds up the hashes of rows, so that their order does not matter.
 type sum [4]uint64
 
 func (s *sum) add(row []byte) {

@@ -23,7 +23,7 @@ func FuzzLiteral(f *testing.F) {
 	})
 }
 
-// unescape reads a literal as a server does.
+// unescape parses a literal as a server does.
 func unescape(t *testing.T, literal []byte) []byte {
 	if len(literal) < 2 || literal[0] != '\'' || literal[len(literal)-1] != '\'' {
 		t.Fatalf("%q", literal)

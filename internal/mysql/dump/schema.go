@@ -12,15 +12,15 @@ import (
 	"strings"
 )
 
-// schema is what a database consists of, besides its rows.
+// schema holds the definitions of a database, without rows.
 type schema struct {
 	name, create string
-	// tables in the order of their names.
+	// tables are sorted by name.
 	tables []table
 	others []Piece
 }
 
-// same reports whether nothing but rows and counters may differ.
+// same reports whether two schemas are equal apart from rows and counters.
 func (d schema) same(o schema) bool {
 	return d.name == o.name && d.create == o.create &&
 		slices.EqualFunc(d.tables, o.tables, func(a, b table) bool {
@@ -31,7 +31,7 @@ func (d schema) same(o schema) bool {
 		})
 }
 
-// counter is the option that a table's definition shows after its first row.
+// counter matches the table option that appears after the first row.
 var counter = regexp.MustCompile(`(\n\) .*?) AUTO_INCREMENT=[0-9]+`)
 
 func withoutCounter(create string) string { return counter.ReplaceAllString(create, "$1") }
@@ -39,7 +39,7 @@ func withoutCounter(create string) string { return counter.ReplaceAllString(crea
 type table struct {
 	name, create string
 	columns      []column
-	// loose: the engine has no snapshots.
+	// loose is true if the engine has no snapshots.
 	loose bool
 }
 
@@ -48,13 +48,13 @@ type column struct {
 	form form
 }
 
-// form is how a value is written.
+// form is the way a value is written.
 type form int
 
 const (
 	text form = iota
 	number
-	// float: the server shows fewer digits than it stores, unless it is made a double.
+	// The server shows fewer digits of a float than it stores, unless it is converted to a double.
 	float
 	binary
 )
@@ -78,7 +78,7 @@ func (s *session) schemas(ctx context.Context, databases []string) ([]schema, er
 	return out, nil
 }
 
-// schema reads the definitions of a database. The database becomes the current one, so that definitions of views do not name it.
+// schema reads the definitions of a database. It makes the database the current one, so that definitions of views do not name it.
 func (s *session) schema(ctx context.Context, name string) (schema, error) {
 	d := schema{name: name}
 	if err := s.exec(ctx, "USE "+quote(name)); err != nil {
@@ -120,7 +120,7 @@ func (s *session) schema(ctx context.Context, name string) (schema, error) {
 	return d, s.programs(ctx, &d)
 }
 
-// columns are those of each table that hold values of their own.
+// columns returns, by table, the columns that hold values of their own, which excludes generated ones.
 func (s *session) columns(ctx context.Context, database string) (map[string][]column, error) {
 	out := map[string][]column{}
 	err := s.rows(ctx, "SELECT TABLE_NAME, COLUMN_NAME, DATA_TYPE, EXTRA, COALESCE(GENERATION_EXPRESSION, '') FROM information_schema.COLUMNS "+
@@ -159,7 +159,7 @@ func (s *session) sequence(ctx context.Context, d *schema, name string) error {
 	return nil
 }
 
-// programs reads what runs inside the server: procedures, functions, triggers, events.
+// programs reads the stored programs: procedures, functions, triggers and events.
 func (s *session) programs(ctx context.Context, d *schema) error {
 	for _, p := range []struct{ kind, list, column, show string }{
 		{string(Routine), "SELECT ROUTINE_NAME FROM information_schema.ROUTINES WHERE ROUTINE_SCHEMA = ? AND ROUTINE_TYPE = 'PROCEDURE' ORDER BY 1",
@@ -196,22 +196,22 @@ func (s *session) programs(ctx context.Context, d *schema) error {
 	return nil
 }
 
-// trigger is the head of a trigger, which the server keeps as it was typed: with the name of the database, if that was typed.
+// trigger matches the head of a trigger. The server keeps it as it was typed, including the name of the database if that was typed.
 var trigger = func() *regexp.Regexp {
 	const name = "(?:`(?:[^`]|``)*`|[^\\s.`]+)"
 	return regexp.MustCompile(`(?is)^(CREATE\s+(?:OR\s+REPLACE\s+)?(?:DEFINER\s*=\s*\S+\s+)?TRIGGER\s+(?:IF\s+NOT\s+EXISTS\s+)?)(?:` + name + `\s*\.\s*)?(` + name +
 		`\s+(?:BEFORE|AFTER)\s+(?:INSERT|UPDATE|DELETE)\s+ON\s+)(?:` + name + `\s*\.\s*)?`)
 }()
 
-// unqualified takes the database out of the names of a trigger and its table, so that it can be made in another one.
+// unqualified removes the database from the names of a trigger and its table, so that the trigger can be created in another one.
 func unqualified(create string) string { return trigger.ReplaceAllString(create, "$1$2") }
 
-// settings are what a program or a view was made under, by the column that shows it.
+// settings lists the session variables that a program or view was created under, with the column that shows each.
 var settings = []struct{ column, variable string }{
 	{"sql_mode", "sql_mode"}, {"character_set_client", "character_set_client"}, {"collation_connection", "collation_connection"}, {"time_zone", "time_zone"},
 }
 
-// setup are the statements that bring the session to what a program was made under. The text itself comes in utf8mb4.
+// setup returns the statements that restore the settings a program was created under. The text itself is in utf8mb4.
 func setup(record map[string]string) []string {
 	var out []string
 	for _, x := range settings {
@@ -227,5 +227,5 @@ func setup(record map[string]string) []string {
 	return out
 }
 
-// plain are names of collations and time zones.
+// plain matches names of collations and time zones.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_+:/-]+$`)
