@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package disk writes files that a power cut leaves whole, and says how much space is left for them.
+// Package disk writes files that survive a power cut intact, and reports free disk space.
 package disk
 
 import (
@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Replace gives a file, of mode 0600, another content at once: the new one is on the disk before it takes the place of the old one.
+// Replace atomically replaces the content of a file, of mode 0600: the new content is on disk before it replaces the old.
 func Replace(file string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(file), ".new-*")
 	if err != nil {
@@ -37,7 +37,7 @@ func Sync(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Free is how many bytes the disk of a directory has left for this user.
+// Free returns how many bytes of a directory's disk are available to this user.
 func Free(dir string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
