@@ -19,7 +19,7 @@ const ConfigMap = "ocadm-node-certificates"
 const (
 	// Ahead is how long before its expiry a certificate is renewed, unless that is more than a third of its lifetime.
 	Ahead = 30 * 24 * time.Hour
-	// part is the fraction of the lifetime, a third, that remains when a shorter-lived certificate is renewed.
+	// A certificate with a shorter lifetime is renewed when 1/part of it is left.
 	part = 3
 )
 

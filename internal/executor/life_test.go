@@ -148,7 +148,7 @@ func leaveAt(t *testing.T, e apis.ExecutorClient, leave int) error {
 	return err
 }
 
-// A number that nobody uses is forgotten, even while its connection is open.
+// A number that no client uses is forgotten, even while its connection is open.
 func TestNumberNobodyWaitsForIsForgotten(t *testing.T) {
 	e := connect(t, serve(t, Options{AbandonAfter: soon}))
 	registered := register(t, e, "true")

@@ -24,7 +24,7 @@ type server struct {
 	mu       sync.Mutex
 	last     uint32
 	commands map[uint32]*command
-	// emptied is closed when the last command is forgotten; it is nil while nobody waits for that.
+	// emptied is closed when the last command is forgotten; it is nil while nothing waits for that.
 	emptied chan struct{}
 }
 

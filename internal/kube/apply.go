@@ -202,8 +202,8 @@ func Live(ctx context.Context, c client.Reader, o *unstructured.Unstructured) (*
 	return live, nil
 }
 
-// same compares an object before and after an apply, but only the fields sent and those that manager owns. Others may have changed the rest in
-// between: a controller updates its revision annotation, a status changes.
+// same compares an object before and after an apply: the values of the fields sent, and which fields the manager owns. Others may have changed the
+// rest in between: a controller updates its revision annotation, a status changes.
 func same(manager string, sent, before, after *unstructured.Unstructured) bool {
 	return owned(manager, before) == owned(manager, after) &&
 		reflect.DeepEqual(project(sent.Object, before.Object), project(sent.Object, after.Object))
