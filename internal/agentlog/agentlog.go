@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agentlog knows what the lines mean that the agents of a compute node log when they cannot go on. It is pure: who reads the logs,
-// and from where, is no business of it.
+// Package agentlog explains the errors that the agents of a compute node log. It is pure: callers read the logs.
 package agentlog
 
 import (
@@ -14,19 +13,19 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// Log is what one container, or the events of one pod, have to say.
+// Log holds the log lines of one container, or the events of one pod.
 type Log struct {
-	// Source names it for people: "pod default-host-x7k2p, container host".
+	// Source is a readable description: "pod default-host-x7k2p, container host".
 	Source string
-	// Lines are in the order in which they were written.
+	// Lines are in chronological order.
 	Lines []string
 }
 
-// settled is what the host agent logs once it has registered: what went wrong before has been overcome.
+// settled is what the host agent logs once it has registered, so earlier errors no longer matter.
 const settled = "Host registration process success"
 
-// Explain returns a finding for each thing that is wrong, in the order of the codes. A line that recurs is one finding, with the number of
-// times and the last occurrence as evidence. It holds an error only for what stops an agent; the rest are warnings.
+// Explain returns a finding for each problem, sorted by code. A recurring line is one finding, with the count and the last occurrence as evidence.
+// The list holds errors only for what stops an agent; the rest are warnings.
 func Explain(logs []Log) finding.List {
 	type seen struct {
 		finding.Finding
@@ -91,12 +90,12 @@ func explain(line string) (finding.Finding, bool) {
 	return finding.Finding{}, false
 }
 
-// lineBytes is how much of a line is shown: the lines hold whole responses.
+// lineBytes limits how much of a line is shown: lines can hold whole responses.
 const lineBytes = 300
 
 var escape = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
 
-// Printable takes out what a terminal would obey: the texts come from containers.
+// Printable removes control sequences that a terminal would obey: the texts come from containers.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

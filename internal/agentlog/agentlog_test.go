@@ -9,7 +9,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// Each line as an agent logs it, with the code and a part of what is found.
+// Log lines of the agents, each with the code and part of the text of its finding.
 var excerpts = []struct{ line, code, what string }{
 	{`[error 2026-11-20 08:14:02 hostinfo.(*SHostInfo).onFail(hostinfo.go:1309)] register failed: ensureMasterNetworks: getNetworkInfo: try create network: find_matched == false: InvalidStatusError`, "OCA-7130", "no network for the address"},
 	{`[error 2026-11-20 08:14:02 hostinfo.(*SHostInfo).onFail(hostinfo.go:1309)] register failed: find multiple match network (3) for access network: ConflictError`, "OCA-7131", "has 3 networks"},
@@ -39,7 +39,7 @@ var excerpts = []struct{ line, code, what string }{
 	{`[error 2026-11-20 08:14:02 models.(*SImage).OnSaveSuccess(images.go:900)] save: procutils.NewRemoteCommandAsFarAsPossible with stat [-c %s]: exit status 1`, "OCA-7110", "cannot run a program"},
 	{`[fatal 2026-11-20 08:14:02 main.main(main.go:30)] Storage manager init error: Not enough storage space!`, "OCA-7117", "no place for disks"},
 	{`[error 2026-11-20 08:14:02 main.main(main.go:30)] Host instance init error: Prepare environment: hugepage 1024 nr 0, wait 3 minutes to retry`, "OCA-7118", "1024 MB"},
-	{`[error 2026-11-20 08:14:02 hostinfo.(*SHostInfo).probeSyncIsolatedDevices(hostinfo.go:2400)] Sync device 0001:1d6b error: {"error":{"code":400,"details":"dev addr 001:002 registed"}}`, "OCA-7143", "001:002 is registered already"}, //nolint:misspell // as the cloud writes it
+	{`[error 2026-11-20 08:14:02 hostinfo.(*SHostInfo).probeSyncIsolatedDevices(hostinfo.go:2400)] Sync device 0001:1d6b error: {"error":{"code":400,"details":"dev addr 001:002 registed"}}`, "OCA-7143", "001:002 is registered already"}, //nolint:misspell // the cloud's spelling
 	{`2026-11-20T08:14:02Z E! stat /etc/telegraf/telegraf.conf: no such file or directory`, "OCA-7123", "Telegraf waits"},
 	{`sh: line 1: virtlogd: command not found`, "OCA-7123", "virtlogd"},
 	{`Container host failed startup probe, will be restarted`, "OCA-7120", "took too long to start"},

@@ -8,7 +8,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// identityRules are about what the cloud takes the node for.
+// identityRules are about how the cloud identifies the node.
 var identityRules = []Rule{
 	{
 		Code: "OCA-7140", Match: regexp.MustCompile(`duplicate manager_uri (?P<uri>[^\s"]+)`),

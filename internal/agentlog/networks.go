@@ -10,7 +10,7 @@ import (
 
 const networkCreate = "climc network-create --server-type baremetal --gateway GATEWAY bcast0 NAME FIRST-IP LAST-IP MASK-LENGTH"
 
-// networkRules are about the node's addresses and bridges, and the networks that the cloud has for them.
+// networkRules are about the node's addresses and bridges, and the cloud's networks for them.
 var networkRules = []Rule{
 	{
 		Code: "OCA-7130", Match: regexp.MustCompile(`try create network: find_matched == false`),

@@ -8,27 +8,27 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// Rule says what a line means. The lines are those of yunionio/cloudpods (pkg/hostman, pkg/compute/models/hosts.go); what they mean comes from
-// there and from the project's issues.
+// Rule explains a log line. The lines come from yunionio/cloudpods (pkg/hostman, pkg/compute/models/hosts.go), the explanations from there and from
+// the project's issues.
 type Rule struct {
 	Code string
-	// Match finds the line.
+	// Match matches the line.
 	Match *regexp.Regexp
-	// Severity is finding.Error unless the line alone stops nothing.
+	// Severity is finding.Error unless the problem alone stops nothing.
 	Severity finding.Severity
-	// What, Cause and Remedy may name groups of Match: ${ip}.
+	// What, Cause and Remedy may refer to groups of Match: ${ip}.
 	What, Cause, Remedy string
 }
 
-// Rules are in the order in which they are tried: the first that matches a line explains it.
+// Rules returns the rules in order of precedence: the first that matches a line explains it.
 func Rules() []Rule { return rules }
 
 var rules = append(append(append([]Rule{}, nodeRules...), networkRules...), identityRules...)
 
-// nodeRules are about what lies below the agents on the node.
+// nodeRules are about the software on the node that the agents depend on.
 var nodeRules = []Rule{
 	{
-		// First: every other step that goes through the executor fails with this text in its own line.
+		// This comes first: every step that goes through the executor fails with this text in its own line.
 		Code: "OCA-7110", Match: regexp.MustCompile(`grpc dial error`),
 		What:   "The agents do not reach the executor",
 		Cause:  "no executor serves /var/run/onecloud/exec.sock on the node, so no agent can run a program there; each try takes 30 s",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package artifacts has the table of the programs that a node downloads (artifacts.yaml): the address and the SHA-256 of each, by version and
-// architecture. It makes every address, and unpacks what was downloaded. It downloads nothing itself.
+// Package artifacts holds the table of the programs that a node downloads (artifacts.yaml): the address and SHA-256 of each, by version and
+// architecture. It builds addresses and unpacks downloads, but downloads nothing itself.
 package artifacts
 
 import (
@@ -25,7 +25,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// CodeUnpinned is the finding of an artifact whose SHA-256 the table does not have.
+// CodeUnpinned is the finding code of an artifact whose SHA-256 is not in the table.
 const CodeUnpinned = "OCA-2320"
 
 // Embedded is artifacts.yaml.
@@ -33,22 +33,22 @@ const CodeUnpinned = "OCA-2320"
 //go:embed artifacts.yaml
 var Embedded []byte
 
-// Table is every artifact.
+// Table lists all artifacts.
 type Table []row
 
 type row struct {
 	Name string `json:"name"`
-	// Version is empty if it is that of Kubernetes.
+	// Version is empty if the version is that of Kubernetes.
 	Version string `json:"version,omitempty"`
 	URL     string `json:"url"`
-	// Checksum is appended to the address for a file with the digest, where there is such a file of a simple form.
+	// Checksum is the suffix of the address of a digest file. It is empty if there is no such file of a simple form.
 	Checksum string `json:"checksum,omitempty"`
-	// SHA256 are digests in hexadecimal digits, by version and architecture.
+	// SHA256 holds hexadecimal digests by version and architecture.
 	SHA256 map[string]map[string]string `json:"sha256"`
 	content
 }
 
-// content is what an artifact brings: a program by itself (File), or an archive of which some files (Files) or all programs (Dir) are taken.
+// content describes what an artifact contains: a single program (File), or an archive from which some files (Files) or all programs (Dir) are taken.
 type content struct {
 	File  string            `json:"file,omitempty"`
 	Files map[string]string `json:"files,omitempty"`
@@ -58,16 +58,16 @@ type content struct {
 // Artifact is one thing to download.
 type Artifact struct {
 	Name, Version string
-	// URL is where it is downloaded from, and Home where the project publishes it.
+	// URL is the download address, and Home is where the project publishes the artifact.
 	URL, Home string
-	// SHA256 is the digest of what URL gives, in hexadecimal digits; "" if the table does not have it.
+	// SHA256 is the hexadecimal digest of the download; "" if it is not in the table.
 	SHA256 string
 	// Checksum is the address of a file with that digest, "" if there is none.
 	Checksum string
 	content
 }
 
-// Parse reads a table.
+// Parse parses a table.
 func Parse(raw []byte) (Table, error) {
 	var t Table
 	if err := yaml.UnmarshalStrict(raw, &t); err != nil {
@@ -91,7 +91,7 @@ func IsDigest(text string) bool {
 	return err == nil && len(raw) == sha256.Size
 }
 
-// Of are the artifacts of a node of an architecture for a version of Kubernetes, with their addresses on a mirror, which may be empty.
+// Of returns the artifacts that a node of the given architecture and Kubernetes version needs. Their addresses are on the mirror, unless it is empty.
 func (t Table) Of(kubernetes, arch, mirror string) []Artifact {
 	out := make([]Artifact, len(t))
 	for i, r := range t {
@@ -113,7 +113,7 @@ func mirrored(url, mirror string) string {
 	return strings.TrimSuffix(mirror, "/") + "/" + strings.TrimPrefix(url, "https://")
 }
 
-// Kubernetes are the versions of Kubernetes that the table pins for an architecture, the latest first.
+// Kubernetes returns the Kubernetes versions that the table pins for an architecture, the latest first.
 func (t Table) Kubernetes(arch string) []string {
 	count, follow := map[string]int{}, 0
 	for _, r := range t {
@@ -134,7 +134,7 @@ func (t Table) Kubernetes(arch string) []string {
 	return list
 }
 
-// Unpinned is the finding of an artifact without a digest. remedy is what the caller's user can do.
+// Unpinned returns the finding for an artifact without a digest. remedy is what the user can do.
 func (t Table) Unpinned(a Artifact, arch, remedy string) error {
 	pinned := "no program for " + arch
 	if list := t.Kubernetes(arch); len(list) > 0 {
@@ -143,7 +143,7 @@ func (t Table) Unpinned(a Artifact, arch, remedy string) error {
 	return finding.New(CodeUnpinned, fmt.Sprintf("No checksum of %s %s for %s is known", a.Name, a.Version, arch), "this ocadm has the checksums of "+pinned, remedy)
 }
 
-// Extract reads a download and calls put for every file in it that belongs on a node, with its path there.
+// Extract reads a download and calls put for every file in it that a node needs, with its path on the node.
 func (a Artifact) Extract(in io.Reader, put func(to string, in io.Reader) error) error {
 	if a.File != "" {
 		return put(a.File, in)

@@ -28,7 +28,7 @@ func parse(t *testing.T, raw []byte) artifacts.Table {
 	return table
 }
 
-// Every artifact has an address and a digest of its own, for each version of Kubernetes, and the linked version is among them.
+// Every artifact has its own address and digest for each Kubernetes version, and the linked version is included.
 func TestEmbedded(t *testing.T) {
 	table := parse(t, artifacts.Embedded)
 	seen := map[string]string{}
@@ -56,13 +56,13 @@ func TestEmbedded(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 		}
-		if len(minors) != 2 { // kubeadm installs its own minor version and the one before
+		if len(minors) != 2 { // kubeadm installs its own minor version and the previous one
 			t.Errorf("minor versions of Kubernetes for %s: %v", arch, minors)
 		}
 	}
 }
 
-// The page names the versions that are pinned.
+// The documentation names the pinned versions.
 func TestDocumentedVersions(t *testing.T) {
 	page, err := os.ReadFile("../../docs/bundles.md")
 	if err != nil {
@@ -120,7 +120,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Only what belongs on a node is taken out of an archive, and an archive that lacks it is refused.
+// Only files that a node needs are extracted from an archive, and an archive without them is refused.
 func TestExtract(t *testing.T) {
 	pages, raw := artifactstest.Release(t, "v1.36.3", "amd64")
 	got := map[string]string{}

@@ -44,7 +44,7 @@ func platformOf(t *testing.T, arch string) Platform {
 		[]ImageSource{{Name: imageA, Image: imagetest.Image(t, arch, imagetest.Layer(t, 1))}}}
 }
 
-// Each platform has its own files and images; this machine's counts unless another is asked for.
+// Each platform has its own files and images; this machine's is the default.
 func TestPlatforms(t *testing.T) {
 	b := mustBuild(t, filepath.Join(t.TempDir(), "b"), Spec{Platforms: []Platform{platformOf(t, "riscv64"), platformOf(t, runtime.GOARCH)}})
 	if d := cmp.Diff([]string{"linux/riscv64", "linux/" + runtime.GOARCH}, b.Platforms()); d != "" {
@@ -147,7 +147,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A bundle that was made since another lacks what that has, and is whole beside it.
+// A bundle made since another omits the blobs of that one, and is complete together with it.
 func TestSince(t *testing.T) {
 	dir := t.TempDir()
 	origin := &Origin{Name: "kubelet", Version: "v1.36.3", URL: "https://dl.example.org/kubelet", SHA256: "ab"}
@@ -176,10 +176,10 @@ func TestSince(t *testing.T) {
 	if err := b.WriteImages(t.Context(), &images, []string{imageB}); err != nil {
 		t.Error(err)
 	}
-	if a, c := size(t, path), size(t, whole.Name()); a > c-3000 { // a layer of 3000 bytes is in the other
+	if a, c := size(t, path), size(t, whole.Name()); a > c-3000 { // the other bundle has a layer of 3000 bytes
 		t.Errorf("%d bytes, whole %d", a, c)
 	}
-	// A third continues the second, with which it is all there.
+	// A third continues the second, and is complete together with it.
 	third := mustBuild(t, filepath.Join(dir, "third.bundle"), Spec{Platforms: []Platform{first}, Since: b})
 	if err := third.Verify(t.Context(), nil); err != nil || third.Since().ID != b.ID() {
 		t.Errorf("%v, since %+v", err, third.Since())

@@ -2,15 +2,15 @@
 
 // Package bundle writes and reads bundles: one file that holds everything a node needs, its programs and its container images.
 //
-// A bundle is a tar archive of an OCI image layout. Its first entry is index.json, so what it holds is known after reading a few
-// kilobytes; every other content is a blob named by its SHA-256. For each platform the index lists one artifact manifest (the node's files,
-// one zstd-compressed blob each, and Info as its config) and the images under their full names.
+// A bundle is a tar archive of an OCI image layout. Its first entry is index.json, so its contents are known after reading a few kilobytes; all other
+// content is in blobs named by their SHA-256. For each platform the index lists one artifact manifest (the node's files, one zstd-compressed blob
+// each, and Info as its config) and the images under their full names.
 //
-// A bundle that was made since another one lacks the blobs that the other has, and is read together with it. A signature is an Ed25519
-// signature of index.json, in the entry signature: index.json names everything else by its digest.
+// A bundle made since an earlier one omits the blobs of that bundle, and is read together with it. A signature is an Ed25519 signature of index.json,
+// in the entry "signature": index.json names everything else by its digest.
 //
-// The package installs nothing and pulls nothing. Checksums find damage, not malice: a bundle without a verified signature is trusted like
-// the program that installs it.
+// The package installs and pulls nothing. Checksums detect damage, not malice: an unsigned or unverified bundle is trusted as much as the program
+// that installs it.
 package bundle
 
 import (
@@ -28,28 +28,28 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Info is what a bundle was made for.
+// Info describes the target of a bundle.
 type Info struct {
 	OS                string `json:"os"`
 	Arch              string `json:"arch"`
 	KubernetesVersion string `json:"kubernetesVersion"`
-	// Versions are those of the other things in it, by name: "containerd": "v2.4.2".
+	// Versions holds the versions of the other components, by name: "containerd": "v2.4.2".
 	Versions map[string]string `json:"versions,omitempty"`
 }
 
-// FileSource is a file of the node to be put into a bundle. Path is where it belongs on the node.
+// FileSource is a node's file to put into a bundle. Path is its path on the node.
 type FileSource struct {
 	Path string
 	Mode fs.FileMode
 	Open func() (io.ReadCloser, error)
 	// Origin may be nil.
 	Origin *Origin
-	// packed is the file in another bundle, and there is where that has it.
+	// packed describes the file's blob in another bundle.
 	packed *v1.Descriptor
 	there  extent
 }
 
-// Origin is where a file was downloaded from: alone, or in an archive with others.
+// Origin is the download that a file came from, either the file itself or an archive.
 type Origin struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
@@ -58,20 +58,20 @@ type Origin struct {
 	SHA256 string `json:"sha256"`
 }
 
-// ImageSource is an image to be put into a bundle under its full name, registry and tag included.
+// ImageSource is an image to put into a bundle under its full name, including registry and tag.
 type ImageSource struct {
 	Name  string
 	Image v1.Image
 }
 
-// Contents is what a bundle holds: files sorted by path, images by name.
+// Contents lists the contents of a bundle: files sorted by path, images by name.
 type Contents struct {
 	Info   Info        `json:"info"`
 	Files  []FileInfo  `json:"files"`
 	Images []ImageInfo `json:"images"`
 }
 
-// FileInfo is one file; size and digest are those of the file itself, not of its compressed blob.
+// FileInfo describes a file. Size and digest are those of the file itself, not of its compressed blob.
 type FileInfo struct {
 	Path   string      `json:"path"`
 	Mode   fs.FileMode `json:"mode"`
@@ -80,7 +80,7 @@ type FileInfo struct {
 	Origin *Origin     `json:"origin,omitempty"`
 }
 
-// ImageInfo is one image; size is the sum of its blobs, of which some may be shared with other images.
+// ImageInfo describes an image. Size is the sum of its blobs, some of which it may share with other images.
 type ImageInfo struct {
 	Name   string `json:"name"`
 	Digest string `json:"digest"`
@@ -107,14 +107,14 @@ const (
 	blobPrefix    = "blobs/sha256/"
 )
 
-// nodeConfig is the config blob of the artifact. It repeats the images of the index, which no digest covers.
+// nodeConfig is the config blob of the artifact. It repeats the index's list of images, which no digest covers.
 type nodeConfig struct {
 	Info
 	Images map[string]v1.Hash `json:"images"`
 	Since  *Since             `json:"since,omitempty"`
 }
 
-// cleanPath turns the path of a file on a node into its one form, "/usr/local/bin/kubelet", and refuses what leads elsewhere.
+// cleanPath returns the canonical form of a path on a node, "/usr/local/bin/kubelet", and refuses paths that lead elsewhere.
 func cleanPath(p string) (string, error) {
 	rel := strings.TrimPrefix(p, "/")
 	if !fs.ValidPath(rel) || rel == "." || strings.ContainsAny(rel, "\x00\\") {
@@ -163,7 +163,7 @@ func fileInfo(a map[string]string) (FileInfo, error) {
 	return f, nil
 }
 
-// layoutIndex is the index.json of a layout with these manifests.
+// layoutIndex returns the index.json of a layout with these manifests.
 func layoutIndex(manifests []v1.Descriptor) ([]byte, error) {
 	return json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: manifests})
 }
@@ -176,7 +176,7 @@ func imageDescriptor(name string, mediaType types.MediaType, digest v1.Hash, siz
 	}
 }
 
-// Contents returns what the bundle holds for its platform.
+// Contents returns the bundle's contents for its platform.
 func (b *Bundle) Contents() Contents {
 	c := b.contents
 	c.Info.Versions = maps.Clone(c.Info.Versions)
@@ -185,7 +185,7 @@ func (b *Bundle) Contents() Contents {
 	return c
 }
 
-// Require returns which of the images the bundle lacks, sorted.
+// Require returns, sorted, the images that the bundle lacks.
 func (b *Bundle) Require(images []string) (missing []string) {
 	for _, name := range images {
 		if _, ok := b.images[name]; !ok {
@@ -196,7 +196,7 @@ func (b *Bundle) Require(images []string) (missing []string) {
 	return slices.Compact(missing)
 }
 
-// CheckImages is Require as a finding that names what is missing; nil when nothing is.
+// CheckImages returns a finding that names the images that the bundle lacks, nil if there are none.
 func (b *Bundle) CheckImages(images []string) error {
 	if missing := b.Require(images); len(missing) > 0 {
 		return missingImages(b.name, missing)
@@ -204,8 +204,8 @@ func (b *Bundle) CheckImages(images []string) error {
 	return nil
 }
 
-// CheckPlatform returns a finding when the bundle is for another architecture than arch (a GOARCH) or, unless k8sVersion is empty,
-// for another Kubernetes version.
+// CheckPlatform returns a finding if the bundle is for an architecture other than arch (a GOARCH) or, unless k8sVersion is empty, for another
+// Kubernetes version.
 func (b *Bundle) CheckPlatform(arch, k8sVersion string) error {
 	switch info := b.contents.Info; {
 	case info.OS != "linux" || info.Arch != arch:
@@ -216,7 +216,7 @@ func (b *Bundle) CheckPlatform(arch, k8sVersion string) error {
 	return nil
 }
 
-// Platforms are those that the bundle is for, as "linux/amd64".
+// Platforms returns the platforms of the bundle, as "linux/amd64".
 func (b *Bundle) Platforms() []string {
 	var out []string
 	for _, p := range b.platforms {
@@ -225,7 +225,7 @@ func (b *Bundle) Platforms() []string {
 	return out
 }
 
-// On returns the bundle for another architecture (a GOARCH), or a finding. It shares the file, which is closed once.
+// On returns the bundle for another architecture (a GOARCH), or a finding. It shares the underlying file, which must be closed once.
 func (b *Bundle) On(arch string) (*Bundle, error) {
 	for _, p := range b.platforms {
 		if p.contents.Info.Arch == arch {
@@ -237,7 +237,7 @@ func (b *Bundle) On(arch string) (*Bundle, error) {
 	return nil, wrongPlatform(b.name, b.Platforms(), arch)
 }
 
-// Views are the bundle for each of its platforms.
+// Views returns the bundle for each of its platforms.
 func (b *Bundle) Views() []*Bundle {
 	var out []*Bundle
 	for _, p := range b.platforms {
@@ -248,7 +248,7 @@ func (b *Bundle) Views() []*Bundle {
 	return out
 }
 
-// needs are the blobs that the platform uses.
+// needs returns the blobs that the platform uses.
 func (b *Bundle) needs() map[v1.Hash]bool {
 	out := map[v1.Hash]bool{}
 	for _, f := range b.files {
@@ -264,5 +264,5 @@ func (b *Bundle) needs() map[v1.Hash]bool {
 
 func (i Info) platform() string { return i.OS + "/" + i.Arch }
 
-// Name is the path the bundle was opened from.
+// Name returns the path that the bundle was opened from.
 func (b *Bundle) Name() string { return b.name }

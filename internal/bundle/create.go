@@ -33,18 +33,18 @@ import (
 	"yunion.io/x/ocadm/internal/fetch"
 )
 
-// Spec is what a bundle is made of.
+// Spec describes a bundle to build.
 type Spec struct {
 	Platforms []Platform
-	// Since, which may be nil, is a bundle of which the new one takes over what it has, and that must lie beside the new one.
+	// Since, which may be nil, is the bundle that the new one continues: its blobs are omitted, and it must be in the same directory.
 	Since *Bundle
-	// Key, which may be nil, signs.
+	// Key, which may be nil, is the signing key.
 	Key ed25519.PrivateKey
-	// Dir is a directory on the file system of the bundle for what is compressed, and stays; by default one is made for the time.
+	// Dir is where compressed files are kept; it must be on the bundle's file system and is not removed. If empty, a temporary directory is used.
 	Dir string
 }
 
-// Platform is what a bundle holds for one platform.
+// Platform holds the contents of a bundle for one platform.
 type Platform struct {
 	Info   Info
 	Files  []FileSource
@@ -56,7 +56,7 @@ func Create(ctx context.Context, path string, info Info, files []FileSource, ima
 	return Build(ctx, path, Spec{Platforms: []Platform{{info, files, images}}})
 }
 
-// Build writes a bundle to path, replacing what was there only when it is complete. The same input gives the same bytes.
+// Build writes a bundle to path, replacing an existing file only once the new one is complete. The same input gives the same bytes.
 func Build(ctx context.Context, path string, spec Spec) (err error) {
 	if spec.Dir == "" {
 		if spec.Dir, err = os.MkdirTemp(filepath.Dir(path), ".bundle-*"); err != nil {
@@ -107,15 +107,15 @@ func build(ctx context.Context, path string, spec Spec) error {
 	return os.Rename(temp, path)
 }
 
-// source is a blob that will be written.
+// source is a blob to write.
 type source struct {
 	size int64
 	open func() (io.ReadCloser, error)
-	// document is one that Open reads before it knows which bundle this one continues.
+	// document marks blobs that Open reads before it knows which bundle this one continues.
 	document bool
 }
 
-// staged is what a bundle will hold: blobs once each, however often they are used.
+// staged holds the future contents of a bundle: each blob once, however often it is used.
 type staged struct {
 	dir   string
 	since *Since
@@ -252,7 +252,7 @@ func (s *staged) node(ctx context.Context, info Info, files []FileSource, images
 	}, nil
 }
 
-// file compresses one file into temp and describes the blob.
+// file compresses a file into temp and returns the blob's descriptor.
 func (s *staged) file(ctx context.Context, info Info, f FileSource, temp string) (d v1.Descriptor, err error) {
 	path, err := cleanPath(f.Path)
 	if err != nil {
@@ -293,7 +293,7 @@ func (s *staged) file(ctx context.Context, info Info, f FileSource, temp string)
 	}, nil
 }
 
-// checkELF refuses a program that is not for arch. What is no ELF file, or for an arch this table lacks, passes.
+// checkELF refuses programs that are not for arch. Files that are not ELF, and architectures missing from this table, pass.
 func checkELF(r *bufio.Reader, arch string) error {
 	machines := map[string]elf.Machine{
 		"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "riscv64": elf.EM_RISCV, "loong64": elf.EM_LOONGARCH, "ppc64le": elf.EM_PPC64, "s390x": elf.EM_S390,
@@ -320,7 +320,7 @@ func checkELF(r *bufio.Reader, arch string) error {
 	return nil
 }
 
-// write makes the archive: the index first, then the blobs sorted by digest.
+// write writes the archive: the index first, then the blobs sorted by digest.
 func (s *staged) write(ctx context.Context, path string, index []byte, key ed25519.PrivateKey) (err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err != nil {
@@ -363,7 +363,7 @@ func writeBytes(w *tar.Writer, name string, b []byte) error {
 	return err
 }
 
-// writeBlob copies a blob and checks its digest on the way.
+// writeBlob copies a blob and verifies its digest.
 func writeBlob(ctx context.Context, w *tar.Writer, h v1.Hash, src source) (err error) {
 	r, err := src.open()
 	if err != nil {

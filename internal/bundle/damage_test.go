@@ -42,7 +42,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// A changed byte is found, or changes nothing that is used: never is something else installed without a word.
+// A changed byte is either detected or affects nothing that is used: wrong content is never installed silently.
 func TestDamage(t *testing.T) {
 	raw, err := os.ReadFile(create(t))
 	if err != nil {

@@ -7,20 +7,20 @@ import (
 	"slices"
 )
 
-// Change is a file or an image that two bundles do not have in common.
+// Change is a file or image that differs between two bundles.
 type Change struct {
 	// Kind is "file" or "image", Change "added", "removed" or "changed".
 	Kind   string `json:"kind"`
 	Name   string `json:"name"`
 	Change string `json:"change"`
-	// Size is that in the newer bundle, or of what was removed.
+	// Size is the size in the newer bundle, or of the removed item.
 	Size int64 `json:"size"`
 }
 
-// Difference is what distinguishes one bundle from another.
+// Difference lists the differences between two bundles.
 type Difference struct {
 	Changes []Change `json:"changes"`
-	// Size is the number of bytes that a bundle made since the older one would hold of the newer one.
+	// Size is how many bytes of the newer bundle a bundle made since the older one would hold.
 	Size int64 `json:"size"`
 }
 

@@ -9,7 +9,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// The findings of bundles.
+// Finding codes of bundles.
 const (
 	CodeUnreadable    = "OCA-2301"
 	CodeNotABundle    = "OCA-2302"

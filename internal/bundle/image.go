@@ -15,11 +15,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// dockerName is the list that "docker load" reads in place of the index.
+// dockerName is the file that "docker load" reads instead of the index.
 const dockerName = "manifest.json"
 
-// WriteImage writes one image, which is in no bundle, as a tar archive: an OCI image layout as WriteImages writes it, and a docker archive
-// too. The same image gives the same bytes.
+// WriteImage writes a single image, not part of a bundle, as a tar archive that is both an OCI image layout, like that of WriteImages, and a docker
+// archive. The same image gives the same bytes.
 func WriteImage(ctx context.Context, w io.Writer, img ImageSource) error {
 	config, err := img.Image.ConfigFile()
 	if err != nil {
@@ -59,7 +59,7 @@ func dockerManifest(img ImageSource) ([]byte, error) {
 		return nil, err
 	}
 	d := tarball.Descriptor{Config: blobPrefix + m.Config.Digest.Hex, RepoTags: []string{img.Name}}
-	if tag.RegistryStr() == name.DefaultRegistry { // docker knows its own registry's images without its name
+	if tag.RegistryStr() == name.DefaultRegistry { // docker omits the name of its default registry
 		d.RepoTags = []string{tag.RepositoryStr() + ":" + tag.TagStr()}
 	}
 	for _, l := range m.Layers {

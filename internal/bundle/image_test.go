@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
 )
 
-// One archive is read by what reads OCI layouts and by what reads docker archives.
+// The same archive is readable as an OCI layout and as a docker archive.
 func TestWriteImage(t *testing.T) {
 	img := imagetest.Image(t, "arm64", imagetest.Layer(t, 1), imagetest.Layer(t, 2))
 	for full, docker := range map[string]string{imageA: imageA, "docker.io/you/a:v1": "you/a:v1"} {

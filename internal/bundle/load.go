@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// load reads the index and every manifest that it names: those of the platforms first, because they name the bundle that this one continues.
+// load reads the index and every manifest in it: those of the platforms first, because they name the bundle that this one continues.
 func (b *Bundle) load(ctx context.Context) error {
 	var idx v1.IndexManifest
 	if err := decode(b.index, &idx); err != nil {
@@ -62,7 +62,7 @@ func (b *Bundle) load(ctx context.Context) error {
 	return b.choose()
 }
 
-// choose makes this machine's platform the one that methods are about, or the first.
+// choose selects this machine's platform for the methods, or else the first one.
 func (b *Bundle) choose() error {
 	seen := map[string]bool{}
 	b.platform = b.platforms[0]
@@ -84,13 +84,13 @@ func (b *Bundle) manifest(d v1.Descriptor) (v1.Manifest, error) {
 	if err := b.document(d, &m); err != nil {
 		return m, err
 	}
-	if m.MediaType != d.MediaType && m.MediaType != "" { // the specification lets a manifest say nothing
+	if m.MediaType != d.MediaType && m.MediaType != "" { // the specification makes the field optional
 		return m, corrupt(b.name, "the manifest %s is a %q and index.json has it as %q", d.Digest, m.MediaType, d.MediaType)
 	}
 	return m, nil
 }
 
-// presentAll checks that everything that a manifest names is there in its size.
+// presentAll checks that everything that a manifest names is present and has the right size.
 func (b *Bundle) presentAll(m v1.Manifest) error {
 	for _, l := range append([]v1.Descriptor{m.Config}, m.Layers...) {
 		if err := b.present(l); err != nil {
@@ -111,7 +111,7 @@ func (b *Bundle) present(d v1.Descriptor) error {
 	return nil
 }
 
-// document reads a small blob that is JSON, and checks it.
+// document reads and verifies a small JSON blob.
 func (b *Bundle) document(d v1.Descriptor, into any) error {
 	if err := b.present(d); err != nil {
 		return err

@@ -15,29 +15,29 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Bundle is an open bundle. Its methods may be called at the same time.
+// Bundle is an open bundle. Its methods may be called concurrently.
 type Bundle struct {
 	name  string
 	close func() error
 	r     io.ReaderAt
-	// blobs are its own and those of the bundle that it continues.
+	// blobs holds the blobs of this bundle and of the one that it continues.
 	blobs            map[v1.Hash]extent
 	id               v1.Hash
 	index, signature []byte
 	since            *Since
 	platforms        []*platform
-	// platform is the one that methods are about: this machine's if the bundle is for it.
+	// platform is the one that methods work on: this machine's if the bundle is for it.
 	*platform
 }
 
-// platform is what a bundle holds for one platform.
+// platform holds the contents of a bundle for one platform.
 type platform struct {
 	contents Contents
 	files    map[string]file
 	images   map[string]image
 }
 
-// extent is where a blob lies in an archive.
+// extent is the position of a blob in an archive.
 type extent struct {
 	in           io.ReaderAt
 	offset, size int64
@@ -48,25 +48,25 @@ type file struct {
 	blob v1.Descriptor
 }
 
-// image is an image's manifest, as the index describes it, and its config and layers.
+// image holds an image's manifest, as the index describes it, and its config and layers.
 type image struct {
 	manifest v1.Descriptor
 	blobs    []v1.Descriptor
 }
 
-// No index or manifest is larger, and no bundle has more entries: more is an attack on memory or damage.
+// Limits for indexes, manifests and the number of entries: more means damage, or an attempt to exhaust memory.
 const (
 	maxDocument = 8 << 20
 	maxEntries  = 1 << 17
 )
 
-// Open reads what the bundle holds and where. It reads every header of the archive and every manifest, but no content: a cut-off
-// bundle is found here, damage in a blob by Verify or while the blob is used.
+// Open reads the table of contents of a bundle. It reads every header of the archive and every manifest, but no other content: it detects a truncated
+// bundle. Verify, or using a blob, detects damaged blobs.
 //
-// A bundle that continues another one opens that, too: it must lie in the same directory.
+// If the bundle continues another one, Open opens that too: it must be in the same directory.
 func Open(ctx context.Context, path string) (*Bundle, error) { return openAs(ctx, path, v1.Hash{}) }
 
-// openAs opens a bundle that must have an ID, unless that is empty.
+// openAs opens a bundle and checks its ID, unless want is empty.
 func openAs(ctx context.Context, path string, want v1.Hash) (*Bundle, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -107,7 +107,7 @@ func read(ctx context.Context, name string, r io.ReaderAt, size int64, want v1.H
 	return b, nil
 }
 
-// scan makes the table of blobs in one pass over the headers, and reads index.json and the signature.
+// scan indexes the blobs in one pass over the headers, and reads index.json and the signature.
 func (b *Bundle) scan(ctx context.Context, size int64) error {
 	s := io.NewSectionReader(b.r, 0, size)
 	t := tar.NewReader(s)
@@ -155,7 +155,7 @@ func (b *Bundle) scan(ctx context.Context, size int64) error {
 
 const blockSize = 512
 
-// entry notes one entry of the archive; it reads those that are no blobs.
+// entry records one entry of the archive, and reads it if it is not a blob.
 func (b *Bundle) entry(t io.Reader, h *tar.Header, offset int64) error {
 	if digest, ok := strings.CutPrefix(h.Name, blobPrefix); ok {
 		hash, err := v1.NewHash("sha256:" + digest)

@@ -24,7 +24,7 @@ import (
 	"yunion.io/x/ocadm/internal/fetch"
 )
 
-// Verify reads the whole bundle and checks every blob. progress, which may be nil, gets the number of bytes read so far.
+// Verify reads the whole bundle and checks every blob. progress, which may be nil, receives the number of bytes read so far.
 func (b *Bundle) Verify(ctx context.Context, progress func(done, total int64)) error {
 	digests := slices.SortedFunc(maps.Keys(b.blobs), func(x, y v1.Hash) int { return cmp.Compare(b.blobs[x].offset, b.blobs[y].offset) })
 	var done, total int64
@@ -53,7 +53,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// copyBlob copies a blob and says at the end whether it was the right one.
+// copyBlob copies a blob and returns an error at the end if its digest is wrong.
 func (b *Bundle) copyBlob(ctx context.Context, w io.Writer, h v1.Hash) error {
 	sum := sha256.New()
 	const chunk = 1 << 20
@@ -67,8 +67,7 @@ func (b *Bundle) copyBlob(ctx context.Context, w io.Writer, h v1.Hash) error {
 	return nil
 }
 
-// OpenFile opens one of the node's files. Reading to its end fails when the content is not what was put in: use nothing of it
-// before.
+// OpenFile opens one of the node's files. Reading fails at the end if the content is damaged: do not use any of it before then.
 func (b *Bundle) OpenFile(path string) (io.ReadCloser, error) {
 	p, err := cleanPath(path)
 	if err != nil {
@@ -85,7 +84,7 @@ func (b *Bundle) OpenFile(path string) (io.ReadCloser, error) {
 	return &verified{bundle: b.name, file: f.FileInfo, z: z, sum: sha256.New()}, nil
 }
 
-// verified reads a file and compares size and digest at its end.
+// verified reads a file and checks size and digest at its end.
 type verified struct {
 	bundle string
 	file   FileInfo
@@ -116,8 +115,8 @@ func (v *verified) Close() error {
 	return nil
 }
 
-// WriteImages writes an OCI image layout with the named images, as a tar archive that "ctr images import -" takes. It checks every
-// blob while writing: after an error nothing that was written may be used.
+// WriteImages writes the named images as a tar archive of an OCI image layout, as "ctr images import -" accepts it. It verifies every blob while
+// writing: after an error, nothing written may be used.
 func (b *Bundle) WriteImages(ctx context.Context, w io.Writer, names []string) error {
 	if err := b.CheckImages(names); err != nil {
 		return err
@@ -130,7 +129,7 @@ func (b *Bundle) WriteImages(ctx context.Context, w io.Writer, names []string) e
 	return WriteLayout(w, manifests, blobs, func(w io.Writer, h v1.Hash) error { return b.copyBlob(ctx, w, h) })
 }
 
-// WriteLayout writes an OCI image layout as a tar archive: manifests is its index, copyBlob writes one of the blobs.
+// WriteLayout writes an OCI image layout as a tar archive. manifests become its index, and copyBlob writes a single blob.
 func WriteLayout(w io.Writer, manifests, blobs []v1.Descriptor, copyBlob func(io.Writer, v1.Hash) error) error {
 	index, err := layoutIndex(manifests)
 	if err != nil {
@@ -154,13 +153,13 @@ func WriteLayout(w io.Writer, manifests, blobs []v1.Descriptor, copyBlob func(io
 	return nil
 }
 
-// Named is the entry of an image in the index of a layout.
+// Named returns an image's entry in the index of a layout.
 func Named(name string, d v1.Descriptor) v1.Descriptor {
 	d.Annotations = map[string]string{nameAnnotation: name, refAnnotation: name}
 	return d
 }
 
-// ImagesSize is how many bytes of blobs WriteImages will write for these images.
+// ImagesSize returns how many bytes of blobs WriteImages writes for these images.
 func (b *Bundle) ImagesSize(names []string) int64 {
 	var size int64
 	_, digests := b.pick(names)
@@ -170,16 +169,16 @@ func (b *Bundle) ImagesSize(names []string) int64 {
 	return size
 }
 
-// Image returns the manifest of an image, and its config and layers; nothing if the bundle does not have it.
+// Image returns an image's manifest, and its config and layers, or nothing if the bundle does not have it.
 func (b *Bundle) Image(name string) (manifest v1.Descriptor, blobs []v1.Descriptor) {
 	img := b.images[name]
 	return img.manifest, slices.Clone(img.blobs)
 }
 
-// OpenBlob reads a blob of an image. It is not checked: whoever stores it compares it with its digest.
+// OpenBlob opens a blob of an image for reading. The caller must verify its digest.
 func (b *Bundle) OpenBlob(h v1.Hash) io.Reader { return b.section(h) }
 
-// pick returns the index entries and the blobs, once each, of the images that the bundle has.
+// pick returns the index entries and the blobs, without duplicates, of those images that the bundle has.
 func (b *Bundle) pick(names []string) (manifests []v1.Descriptor, digests []v1.Hash) {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	seen := map[v1.Hash]bool{}

@@ -16,8 +16,8 @@ import (
 	"yunion.io/x/ocadm/internal/spdx"
 )
 
-// WriteSBOM writes a bill of materials in SPDX's JSON: every download and every image of every platform. What is inside images is not
-// listed. The bundle alone and the time decide about the bytes.
+// WriteSBOM writes a software bill of materials as SPDX JSON: every download and every image of every platform, but not what is inside images. The
+// output depends only on the bundle and the time.
 func (b *Bundle) WriteSBOM(w io.Writer, created time.Time) error {
 	d := spdx.Document{
 		Namespace: "https://yunion.io/x/ocadm/spdx/bundle/" + b.id.Hex, Tool: "ocadm-bundle", Created: created,
@@ -45,7 +45,7 @@ func (b *Bundle) WriteSBOM(w io.Writer, created time.Time) error {
 	return spdx.Write(w, d)
 }
 
-// filePackage is the download that a file came in, or the file.
+// filePackage returns the download that a file came from, or the file itself.
 func filePackage(f FileInfo) spdx.Package {
 	o := f.Origin
 	if o == nil {

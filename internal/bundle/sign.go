@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// SigningKey reads a private key that signs bundles: Ed25519 in PEM, as "openssl genpkey -algorithm ed25519" writes it.
+// SigningKey parses a private key for signing bundles: Ed25519 in PEM, as "openssl genpkey -algorithm ed25519" writes it.
 func SigningKey(text []byte) (ed25519.PrivateKey, error) {
 	return readKey[ed25519.PrivateKey](text, "PRIVATE KEY", x509.ParsePKCS8PrivateKey)
 }
 
-// PublicKey reads a public key that verifies bundles: Ed25519 in PEM, as "openssl pkey -pubout" writes it.
+// PublicKey parses a public key for verifying bundles: Ed25519 in PEM, as "openssl pkey -pubout" writes it.
 func PublicKey(text []byte) (ed25519.PublicKey, error) {
 	return readKey[ed25519.PublicKey](text, "PUBLIC KEY", x509.ParsePKIXPublicKey)
 }
@@ -37,11 +37,11 @@ func readKey[K any](text []byte, kind string, parse func([]byte) (any, error)) (
 	return key, nil
 }
 
-// Signed reports whether there is a signature, by whomever.
+// Signed reports whether the bundle has a signature, whoever made it.
 func (b *Bundle) Signed() bool { return b.signature != nil }
 
-// CheckSignature returns a finding unless the bundle has a signature by the owner of the key. It does not read the blobs: those are compared
-// with their digests when they are used, or by Verify.
+// CheckSignature returns a finding unless the bundle is signed with the private key of key. It does not read blobs: their digests are checked on use,
+// or by Verify.
 func (b *Bundle) CheckSignature(key ed25519.PublicKey) error {
 	switch {
 	case b.signature == nil:

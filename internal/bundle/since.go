@@ -18,14 +18,14 @@ import (
 type Since struct {
 	// ID is the digest of its index.json.
 	ID v1.Hash `json:"id"`
-	// Name is that of its file, without a directory.
+	// Name is its file name, without directory.
 	Name string `json:"name"`
 }
 
-// ID identifies the bundle with all its content: it is the digest of index.json, which names everything else by its digest.
+// ID identifies the bundle and all its content: it is the digest of index.json, which names everything else by digest.
 func (b *Bundle) ID() v1.Hash { return b.id }
 
-// Since is the bundle that this one continues, nil if it is complete by itself.
+// Since returns the bundle that this one continues, nil if it is complete by itself.
 func (b *Bundle) Since() *Since { return b.since }
 
 // openBase opens the bundle that this one continues, in the same directory, and adds its blobs.
@@ -54,7 +54,7 @@ func (b *Bundle) openBase(ctx context.Context, since *Since) error {
 	return nil
 }
 
-// otherIDError is a bundle that is not the one that another was made since.
+// otherIDError reports that a bundle is not the one that another was made since.
 type otherIDError struct {
 	name string
 	got  v1.Hash
@@ -62,7 +62,7 @@ type otherIDError struct {
 
 func (e *otherIDError) Error() string { return fmt.Sprintf("%s has the ID %s", e.name, e.got) }
 
-// Reuse returns the files that were downloaded as a whole with this SHA-256, in hexadecimal digits, to be put into another bundle.
+// Reuse returns the files of the download with this hexadecimal SHA-256, to put into another bundle.
 func (b *Bundle) Reuse(sha256 string) []FileSource {
 	var out []FileSource
 	for _, p := range slices.Sorted(maps.Keys(b.files)) {
@@ -73,7 +73,7 @@ func (b *Bundle) Reuse(sha256 string) []FileSource {
 	return out
 }
 
-// Has reports whether the bundle, or one that it continues, has a blob.
+// Has reports whether the bundle, or the one that it continues, has a blob.
 func (b *Bundle) Has(h v1.Hash) bool {
 	_, ok := b.blobs[h]
 	return ok

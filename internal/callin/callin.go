@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package callin is what a machine that boots by itself reports of its join. The machine writes it to a ConfigMap with its join token, and the
-// operator reads it. The operator trusts nothing in it: Read bounds every value.
+// Package callin defines the progress report of a machine that joins unattended at boot. The machine writes it to a ConfigMap with its join token,
+// and the operator reads it. The operator trusts nothing in it: Read bounds every value.
 package callin
 
 import (
@@ -14,10 +14,10 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// State is how far the join is.
+// State is the progress of a join.
 type State string
 
-// The states. "" is a machine that has not called in.
+// The states. "" means that the machine has not reported yet.
 const (
 	Called  State = "called"
 	Joining State = "joining"
@@ -25,24 +25,24 @@ const (
 	Failed  State = "failed"
 )
 
-// Tries is how often a machine tries to join after one boot.
+// Tries is how often a machine tries to join after each boot.
 const Tries = 10
 
-// Report is what a machine says.
+// Report is the report of a machine.
 type Report struct {
 	State State
-	// Try is which try of this boot it is, from 1.
+	// Try is the number of the attempt since boot, from 1.
 	Try int
-	// Phase of ocadm join that runs.
+	// Phase is the current phase of ocadm join.
 	Phase string
-	// Exit is the status of a script that failed without a finding, Message the end of what it printed.
+	// Exit is the exit status of a script that failed without a finding, Message the end of its output.
 	Exit    int
 	Message string
-	// Findings say why a try failed.
+	// Findings explain why an attempt failed.
 	Findings finding.List
 }
 
-// Last reports whether the machine does not try again by itself.
+// Last reports whether the machine will not try again by itself.
 func (r Report) Last() bool { return r.Try >= Tries }
 
 // The keys of the ConfigMap. Policy onecloud-machine-call-in allows no others.
@@ -51,7 +51,7 @@ const (
 	keyExit, keyMessage, keyReasons = "exit", "message", "findings"
 )
 
-// The longest values, in bytes, and how many findings are kept.
+// The maximum length of values, in bytes, and the maximum number of findings.
 const (
 	maxText     = 1024
 	maxReasons  = 8
@@ -60,7 +60,7 @@ const (
 	maxExitCode = 255
 )
 
-// Data is a report as the data of the ConfigMap.
+// Data returns the report as the data of the ConfigMap.
 func (r Report) Data() (map[string]string, error) {
 	reasons := r.Findings.Errors()
 	reasons = reasons[:min(len(reasons), maxReasons)]
@@ -83,7 +83,7 @@ var (
 	check = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 )
 
-// Read is the report in the data of a ConfigMap. What cannot be is left out.
+// Read parses the report in the data of a ConfigMap. It drops invalid values.
 func Read(data map[string]string) Report {
 	r := Report{Message: Text(data[keyMessage])}
 	switch s := State(data[keyState]); s {
@@ -104,7 +104,8 @@ func Read(data map[string]string) Report {
 	return r
 }
 
-// Bound takes from findings that a machine sent what can be of ocadm, in texts that a status can hold: the first ones up to most, errors before warnings.
+// Bound filters findings sent by a machine: it keeps those that ocadm can have produced, shortened to fit into a status, at most most of them, errors
+// before warnings.
 func Bound(sent finding.List, most int) finding.List {
 	var out finding.List
 	for _, f := range sent {
@@ -129,7 +130,7 @@ func Bound(sent finding.List, most int) finding.List {
 	return out
 }
 
-// number is a value from 0 to most.
+// number parses a number from 0 to most.
 func number(s string, most int) int {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 {
@@ -138,7 +139,7 @@ func number(s string, most int) int {
 	return min(n, most)
 }
 
-// Text is a line without control characters that is not too long.
+// Text removes control characters from a line and shortens it.
 func Text(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

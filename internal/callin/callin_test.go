@@ -38,7 +38,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// The operator takes nothing from a machine that could not be in a report.
+// The operator accepts nothing from a machine that ocadm could not have reported.
 func TestReadTrustsNothing(t *testing.T) {
 	long := strings.Repeat("x", 1<<16)
 	for name, data := range map[string]map[string]string{
@@ -62,7 +62,7 @@ func TestReadTrustsNothing(t *testing.T) {
 	}
 }
 
-// What is left of many findings begins with errors, and what ocadm reports stays as it is.
+// A shortened list of findings begins with errors, and what ocadm reports is unchanged.
 func TestBound(t *testing.T) {
 	whole := finding.Finding{Code: "OCA-6012", Check: "MySQL-5.7_x", Severity: finding.Error, What: "w", Cause: "c", Remedy: "r", Evidence: []string{"one", "two"}}
 	warning := finding.Warn("OCA-1008", "few", "", "")
@@ -78,7 +78,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// Follow reports phases, and the failure with its code, to a server; its status is that of the command, also if nothing can be reported.
+// Follow reports phases, and the failure with its code, to a server; its status is that of the command, even if reporting fails.
 func TestFollow(t *testing.T) {
 	var mu sync.Mutex
 	var got []callin.Report

@@ -20,21 +20,21 @@ import (
 )
 
 const (
-	// sendTimeout bounds one report. A join goes on without reports.
+	// sendTimeout bounds one report. A join does not depend on its reports.
 	sendTimeout = 10 * time.Second
-	// lastTries is how often the last report is sent if it does not arrive, lastPause how long after each: the API server may be away for a moment.
+	// lastTries is how often the last report is tried, lastPause the pause after each attempt: the API server may be unavailable for a moment.
 	lastTries = 5
 	lastPause = 5 * time.Second
 )
 
 // Client sends reports.
 type Client struct {
-	// URL of the ConfigMap, Token of the machine.
+	// URL is that of the ConfigMap, Token that of the machine.
 	URL, Token string
 	HTTP       *http.Client
 }
 
-// Send brings a report to the cluster.
+// Send sends a report to the cluster.
 func (c Client) Send(ctx context.Context, r Report) error {
 	data, err := r.Data()
 	if err != nil {
@@ -63,14 +63,14 @@ func (c Client) Send(ctx context.Context, r Report) error {
 	return nil
 }
 
-// Follow runs a command that prints events of ocadm, passes its output on, and reports how far it is. It returns the exit status of the command: a
-// report that does not arrive changes nothing. Reports that overtake each other are left out; the last one is not.
+// Follow runs a command that prints ocadm events, passes its output on, and reports its progress. It returns the command's exit status, whether or
+// not reports get through. Only the latest report is sent, and the last one always is.
 func Follow(ctx context.Context, run exec.Runner, c exec.Command, try int, out io.Writer, send func(context.Context, Report) error) (int, error) {
 	latest := make(chan Report, 1)
 	var sender sync.WaitGroup
 	sender.Go(func() {
 		for r := range latest {
-			_ = send(ctx, r) // the next one has it, too
+			_ = send(ctx, r) // the next report supersedes it
 		}
 	})
 	w := &watcher{now: Report{State: Joining, Try: try}, latest: latest}
@@ -126,13 +126,13 @@ func (w *watcher) see(line string) {
 		return
 	}
 	select {
-	case <-w.latest: // it is overtaken
+	case <-w.latest: // superseded
 	default:
 	}
 	w.latest <- w.now
 }
 
-// lastLine is the end of what a program printed.
+// lastLine returns the last line of a program's output.
 func lastLine(s string) string {
 	s = strings.TrimSpace(s)
 	return s[strings.LastIndexByte(s, '\n')+1:]

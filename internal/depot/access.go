@@ -20,41 +20,41 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// ErrNoToken is the error of Tokens for a token that is not valid.
+// ErrNoToken is the error of Tokens for an invalid token.
 var ErrNoToken = errors.New("there is no such token")
 
-// Access decides who may read: a client whose certificate TLS has verified, or one with a bootstrap token, as the Bearer or as the password
-// of the header Authorization. A client that shows wrong tokens may soon show none for a while.
+// Access authorizes readers: clients with a certificate that TLS has verified, and clients with a bootstrap token, as a Bearer token or as the
+// password of the Authorization header. Clients that send wrong tokens are rate-limited.
 type Access struct {
-	// Tokens returns nil for a valid bootstrap token, and ErrNoToken for one that is not. After another error the client may try again soon.
-	// It is called for well-formed tokens only.
+	// Tokens returns nil for a valid bootstrap token and ErrNoToken for an invalid one. After another error the client may soon try again. It is
+	// called for well-formed tokens only.
 	Tokens func(ctx context.Context, token string) error
-	// Groups are those that the certificate of a client must name one of; none stands for every certificate.
+	// Groups lists the groups of which a client's certificate must name one; if empty, any certificate is accepted.
 	Groups []string
-	// Authority is what everybody may read at AuthorityPath: the authority of the server in PEM. Empty, it is not served.
+	// Authority is the server's CA certificate in PEM, which anybody may read at AuthorityPath. It is not served if empty.
 	Authority []byte
 
 	mu       sync.Mutex
 	failures map[string]*rate.Limiter // by address
 }
 
-// A client may show wrongTokens wrong tokens at once, and one more every wrongTokenPause.
+// A client may send wrongTokens wrong tokens in a burst, and one more every wrongTokenPause.
 const (
 	wrongTokens     = 10
 	wrongTokenPause = 6 * time.Second
-	// maxClients bounds the memory that wrong tokens from many addresses take.
+	// maxClients bounds the memory used for wrong tokens from many addresses.
 	maxClients = 4096
 )
 
 var tokenForm = regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}$`)
 
-// allow answers those requests that are not allowed.
+// allow reports whether a request is allowed, and answers it if not.
 func (a *Access) allow(w http.ResponseWriter, r *http.Request) bool {
 	if a.certified(r) {
 		return true
 	}
 	token := tokenOf(r)
-	if token == "" { // registry clients ask without credentials first
+	if token == "" { // registry clients first ask without credentials
 		unauthorized(w)
 		return false
 	}
@@ -100,10 +100,10 @@ func (a *Access) certified(r *http.Request) bool {
 	return len(a.Groups) == 0 || slices.ContainsFunc(a.Groups, func(g string) bool { return slices.Contains(of, g) })
 }
 
-// nodeGroup is what the certificates of kubelets name: https://kubernetes.io/docs/reference/access-authn-authz/node/
+// nodeGroup is the organization in kubelets' certificates: https://kubernetes.io/docs/reference/access-authn-authz/node/
 const nodeGroup = "system:nodes"
 
-// isNode reports whether a client has shown the certificate of a node.
+// isNode reports whether the client has presented a node's certificate.
 func (a *Access) isNode(r *http.Request) bool {
 	return a.certified(r) && slices.Contains(r.TLS.VerifiedChains[0][0].Subject.Organization, nodeGroup)
 }
@@ -115,11 +115,11 @@ func (a *Access) check(ctx context.Context, token string) error {
 	return a.Tokens(ctx, token)
 }
 
-// OneToken is for Access.Tokens: the only valid token is this one.
+// OneToken returns a function for Access.Tokens that accepts a single token.
 func OneToken(valid string) func(context.Context, string) error {
 	want := sha256.Sum256([]byte(valid))
 	return func(_ context.Context, token string) error {
-		// Digests have one length, so the comparison does not reveal how long the token is.
+		// Digests have the same length, so the comparison does not reveal the token's length.
 		if got := sha256.Sum256([]byte(token)); subtle.ConstantTimeCompare(want[:], got[:]) != 1 {
 			return ErrNoToken
 		}
@@ -127,7 +127,7 @@ func OneToken(valid string) func(context.Context, string) error {
 	}
 }
 
-// limit is what a client has left. Where there are too many to remember, all begin anew.
+// limit returns the rate limiter of a client. If there are too many to remember, all are reset.
 func (a *Access) limit(address string) *rate.Limiter {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/fetch"
 )
 
-// What a node has pulled for its architecture never stands in for what a bundle has for several, however late it was stored.
+// Images that a node pulled for its architecture never replace a bundle's for several, however late they were stored.
 func TestNodeRootCountsLast(t *testing.T) {
 	s := newStore(t)
 	ofBundle, ofNode := v1.Descriptor{Digest: s.put(t, "bundle"), Size: 6}, v1.Descriptor{Digest: s.put(t, "node"), Size: 4}
@@ -33,7 +33,7 @@ func TestNodeRootCountsLast(t *testing.T) {
 	}
 }
 
-// A manifest without platform is for the architecture of its config. A lost one is not left out: who needs the image learns why it fails.
+// A manifest without platform has the architecture of its config. A lost one is not omitted: a client that needs the image learns why it fails.
 func TestArchitectureOfTheConfig(t *testing.T) {
 	store := newStore(t)
 	images := map[string]v1.Descriptor{}

@@ -12,10 +12,10 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// nodes is how many machines join at the same time.
+// nodes is the number of machines that join concurrently.
 const nodes = 20
 
-// joinAll lets each node download every image, over a connection of its own, and returns the bytes that each got.
+// joinAll makes each node download every image over its own connection, and returns the bytes per node.
 func joinAll(tb testing.TB, s *site, names []string) (perNode int64) {
 	tb.Helper()
 	got := make([]int64, nodes)
@@ -51,7 +51,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// stocked is a depot with images of so many bytes in all.
+// stocked returns a depot with images of the given total size.
 func stocked(tb testing.TB, images int, size int64) (*Store, []string) {
 	tb.Helper()
 	s, err := Open(tb.TempDir(), 0)
@@ -77,7 +77,7 @@ func stocked(tb testing.TB, images int, size int64) (*Store, []string) {
 	return s, names
 }
 
-// Twenty nodes at once: none fails, and each gets everything.
+// With twenty nodes at once, none fails, and each receives everything.
 func TestManyNodes(t *testing.T) {
 	const size = 1 << 20
 	s, names := stocked(t, 4, size)
@@ -86,7 +86,7 @@ func TestManyNodes(t *testing.T) {
 	}
 }
 
-// What twenty nodes get that join from one depot, on one machine with both ends of TLS.
+// Throughput of twenty nodes that join from one depot, with both ends of TLS on one machine.
 func BenchmarkJoins(b *testing.B) {
 	const size = 64 << 20
 	s, names := stocked(b, 8, size)

@@ -19,26 +19,26 @@ import (
 	"yunion.io/x/ocadm/internal/pki"
 )
 
-// CodeNoIssuer is the finding of a certificate that cannot be issued, because the key of the authority is elsewhere.
+// CodeNoIssuer is the finding code of a certificate that cannot be issued because the CA key is elsewhere.
 const CodeNoIssuer = "OCA-2319"
 
-// Issuer keeps the certificate that the depot shows. The authority is the cluster's.
+// Issuer issues and renews the depot's serving certificate. Its CA is that of the cluster.
 type Issuer struct {
-	// CACert and CAKey are the files of the authority.
+	// CACert and CAKey are the files of the CA.
 	CACert, CAKey string
-	// File is the certificate and then its key, in PEM. One file is replaced at once, so there is never a certificate with another key.
+	// File holds the certificate followed by its key, in PEM. A single file is replaced atomically, so certificate and key always match.
 	File string
-	// Names are the host names and addresses by which clients reach the depot.
+	// Names are the host names and addresses that clients use for the depot.
 	Names []string
 }
 
-// Good reports whether the certificate that is there need not be renewed.
+// Good reports whether the current certificate needs no renewal.
 func (i Issuer) Good(now time.Time) (bool, error) {
 	why, _, err := i.problem(now)
 	return why == "", err
 }
 
-// problem says why there should be a new certificate, "" when the one that is there is good, and whether clients still accept that one.
+// problem returns why a new certificate is needed, "" if the current one is good, and whether clients still accept the current one.
 func (i Issuer) problem(now time.Time) (why string, accepted bool, _ error) {
 	ca, err := i.authority()
 	if err != nil {
@@ -52,7 +52,7 @@ func (i Issuer) problem(now time.Time) (why string, accepted bool, _ error) {
 	}
 	pair, err := pki.ParsePair(raw, raw)
 	if err != nil {
-		return "it is damaged", false, nil //nolint:nilerr // that is what to report
+		return "it is damaged", false, nil //nolint:nilerr // reported as why
 	}
 	switch missing := pki.Covers(pair.Cert, i.Names); {
 	case !pki.SignedBy(pair.Cert, ca):
@@ -67,8 +67,8 @@ func (i Issuer) problem(now time.Time) (why string, accepted bool, _ error) {
 	return "", true, nil
 }
 
-// Renew issues a certificate if there must be a new one, and says why; "" when nothing was changed. Where the key of the authority is
-// elsewhere, a certificate that clients still accept stays.
+// Renew issues a new certificate if needed and returns why, "" if nothing was changed. If the CA key is elsewhere, a certificate that clients still
+// accept is kept.
 func (i Issuer) Renew(now time.Time) (why string, err error) {
 	why, accepted, err := i.problem(now)
 	if why == "" || err != nil {
@@ -98,7 +98,7 @@ func (i Issuer) Renew(now time.Time) (why string, err error) {
 	return why, nil
 }
 
-// Keep renews the certificate in time until ctx ends.
+// Keep renews the certificate in time, until ctx ends.
 func (i Issuer) Keep(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -72,7 +72,7 @@ func TestIssuer(t *testing.T) {
 	if i.serial(t) == first {
 		t.Error("another name, the same certificate")
 	}
-	renewed(now.Add(pki.LeafLifetime/3*2+time.Hour), true) // long before the end
+	renewed(now.Add(pki.LeafLifetime/3*2+time.Hour), true) // long before it expires
 	if err := os.WriteFile(i.File, []byte("damaged"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestIssuer(t *testing.T) {
 	renewed(now, true)
 }
 
-// Where the authority's key is elsewhere, a good certificate is used to its end, and then the finding names what is missing.
+// If the CA key is elsewhere, a good certificate is used until it expires; then the finding names what is missing.
 func TestIssuerWithoutKey(t *testing.T) {
 	now := time.Now()
 	i := issuerIn(t, authority(t), "node1")
@@ -104,7 +104,7 @@ func TestIssuerWithoutKey(t *testing.T) {
 	}
 }
 
-// A server that runs shows the renewed certificate, which clients of the authority accept; clients of another one accept neither.
+// A running server presents the renewed certificate, which clients of the CA accept; clients of another CA accept neither.
 func TestKeep(t *testing.T) {
 	ca := authority(t)
 	i := issuerIn(t, ca, "127.0.0.1")
@@ -116,7 +116,7 @@ func TestKeep(t *testing.T) {
 	}
 	once, done := context.WithCancel(t.Context())
 	done()
-	keep(once) // the first round comes at once
+	keep(once) // the first round runs immediately
 	kept = make(chan struct{})
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -173,7 +173,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// Everybody may read the certificate of the authority where it is given, and nothing more.
+// Anybody may read the CA certificate if it is configured, and nothing else.
 func TestAuthorityPath(t *testing.T) {
 	s := listen(t, filled(t), nil)
 	if res, _ := s.ask(t, s.browser(nil), http.MethodGet, AuthorityPath, ""); res.StatusCode != http.StatusUnauthorized {

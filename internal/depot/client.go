@@ -18,13 +18,13 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// The findings of a client.
+// Finding codes of the client.
 const (
 	CodeRefused     = "OCA-2312"
 	CodeUnreachable = "OCA-2313"
 	CodeWrongBlob   = "OCA-2314"
 	CodeNoBlob      = "OCA-2318"
-	// CodeNoArchitecture is of a depot for other architectures.
+	// CodeNoArchitecture is the code for a depot that has other architectures only.
 	CodeNoArchitecture = "OCA-2334"
 )
 
@@ -34,8 +34,8 @@ type Client struct {
 	fetcher fetch.Fetcher
 }
 
-// NewClient is for the depot at an address such as "https://10.0.0.1:6444". The fetcher's HTTP client has the authorities, and the client
-// certificate if there is one; token, which may be empty, is a bootstrap token.
+// NewClient returns a client for the depot at an address such as "https://10.0.0.1:6444". The fetcher's HTTP client holds the CA certificates, and
+// the client certificate if there is one; token, which may be empty, is a bootstrap token.
 func NewClient(address, token string, f fetch.Fetcher) *Client {
 	if token != "" {
 		f.Header = http.Header{"Authorization": {"Bearer " + token}}
@@ -43,13 +43,13 @@ func NewClient(address, token string, f fetch.Fetcher) *Client {
 	return &Client{strings.TrimSuffix(address, "/"), f}
 }
 
-// Contents are the names that the depot has.
+// Contents returns the names that the depot has.
 func (c *Client) Contents(ctx context.Context) (r Listing, err error) {
 	err = c.list(ctx, contentsPath, "contents", &r)
 	return r, err
 }
 
-// Roots are the roots that the depot has, with those that were removed.
+// Roots returns the roots that the depot has, including removed ones.
 func (c *Client) Roots(ctx context.Context) (list []Root, err error) {
 	err = c.list(ctx, rootsPath, "roots", &list)
 	return list, err
@@ -63,7 +63,7 @@ func (c *Client) list(ctx context.Context, path, what string, into any) error {
 	return c.explain(ctx, "the list of the depot's "+what, err)
 }
 
-// Blob downloads a blob to a writer, and goes on where a connection breaks. count gets the bytes as they come.
+// Blob downloads a blob to a writer, and resumes after a broken connection. count receives the number of bytes as they arrive.
 func (c *Client) Blob(ctx context.Context, h v1.Hash, w io.Writer, count func(int64)) error {
 	err := c.fetcher.Copy(ctx, c.address+blobPrefix+h.String(), w, h.Hex, count)
 	var status *fetch.StatusError
@@ -74,7 +74,7 @@ func (c *Client) Blob(ctx context.Context, h v1.Hash, w io.Writer, count func(in
 	return c.explain(ctx, h.String(), err)
 }
 
-// Open downloads a blob while it is read. Its end is an error if the content was another.
+// Open returns a reader that downloads a blob. Reading fails at the end if the content is wrong.
 func (c *Client) Open(ctx context.Context, h v1.Hash) io.ReadCloser {
 	ctx, cancel := context.WithCancel(ctx)
 	r, w := io.Pipe()
@@ -82,7 +82,7 @@ func (c *Client) Open(ctx context.Context, h v1.Hash) io.ReadCloser {
 	return stream{r, cancel}
 }
 
-// stream ends its download when it is closed.
+// stream cancels its download when it is closed.
 type stream struct {
 	*io.PipeReader
 	cancel context.CancelFunc
@@ -108,7 +108,7 @@ func (c *Client) document(ctx context.Context, d v1.Descriptor, into any) error 
 	return nil
 }
 
-// explain makes a finding of an error.
+// explain converts an error into a finding.
 func (c *Client) explain(ctx context.Context, what string, err error) error {
 	var status *fetch.StatusError
 	var other *fetch.DigestError
@@ -130,7 +130,7 @@ func (c *Client) explain(ctx context.Context, what string, err error) error {
 
 const reach = "see that this machine reaches that address; then run the command again, or give --bundle FILE; --depot none downloads from the internet"
 
-// Unreachable is the finding of a depot that does not answer at all.
+// Unreachable returns the finding for a depot that does not answer at all.
 func (c *Client) Unreachable(err error) error {
 	return finding.Errorf(CodeUnreachable, "The depot at "+c.address+" cannot be reached", reach, "%w", err)
 }

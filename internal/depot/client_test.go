@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// A server that is slow, cuts connections, is busy or sends something else: the client gets the blob or says why not.
+// If a server is slow, cuts connections, is busy or sends wrong content, the client gets the blob or a reason.
 func TestClient(t *testing.T) {
 	store := filled(t)
 	h := hashOf(t, kubeletText)

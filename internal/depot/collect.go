@@ -14,7 +14,7 @@ import (
 // forgotten is how long a removed root is remembered. A control-plane node that was off for longer brings its roots back.
 const forgotten = 30 * 24 * time.Hour
 
-// drop removes the roots that are not among keep, and returns the blobs that the others need.
+// drop removes the roots that are not in keep, and returns the blobs that the others need.
 func (s *Store) drop(ctx context.Context, keep []string) (used map[string]bool, err error) {
 	roots, err := s.allRoots()
 	if err != nil {
@@ -39,16 +39,16 @@ func (s *Store) drop(ctx context.Context, keep []string) (used map[string]bool, 
 	return used, nil
 }
 
-// storedBefore goes by the clock of this node alone: Since may be of another.
+// storedBefore uses only this node's clock: Since may come from another node's.
 func (s *Store) storedBefore(name string, at time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.roots[name].modified.Before(at)
 }
 
-// Prune collects what the cluster does not use, see Unused. While something is stored, it waits, and then is a finding with CodeBusy.
+// Prune removes what the cluster does not use, see Unused. It waits while something is being stored, and after that returns a finding with CodeBusy.
 func (s *Store) Prune(ctx context.Context, c Cluster, grace time.Duration) (removed, kept []string, freed int64, err error) {
-	err = s.alone(ctx, func() error { // what is stored from now on is not among kept
+	err = s.alone(ctx, func() error { // anything stored from now on is not in kept
 		if removed, kept, err = s.Unused(ctx, c); err == nil {
 			freed, err = s.collect(ctx, kept, grace)
 		}
@@ -57,8 +57,8 @@ func (s *Store) Prune(ctx context.Context, c Cluster, grace time.Duration) (remo
 	return removed, kept, freed, err
 }
 
-// collect removes the roots that are not among keep, and then every blob and temporary file that no root needs and that is older than
-// grace, which spares what an interrupted fill has stored so far. It returns the number of bytes that it freed.
+// collect removes the roots that are not in keep, and then all blobs and temporary files that no root needs and that are older than grace, which
+// spares what an interrupted fill has stored so far. It returns the number of bytes freed.
 func (s *Store) collect(ctx context.Context, keep []string, grace time.Duration) (freed int64, err error) {
 	used, err := s.drop(ctx, keep)
 	if err != nil {

@@ -15,18 +15,18 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// joined are the contents of the roots that have a state.
+// joined is the combined contents of all roots in one state.
 type joined struct {
 	state    string
 	contents Root
-	// indexes are those that no root has: of images that come from several roots, each for another architecture.
+	// indexes holds indexes that belong to no root: those of images that come from several roots, each for another architecture.
 	indexes map[v1.Hash][]byte
-	// pulled are the roots of copied images, by the names that no other root has.
+	// pulled holds the roots of copied images, by image name, for names that no other root has.
 	pulled map[string]string
 }
 
-// Contents are all names of all roots. Where roots differ, the first of Roots counts that has the image for an architecture. They must not be
-// changed.
+// Contents returns the names of all roots. If roots differ, the first in the order of Roots that has the image for an architecture wins. Callers must
+// not change the result.
 func (s *Store) Contents(ctx context.Context) (Root, error) {
 	j, err := s.joined(ctx)
 	return j.contents, err
@@ -79,14 +79,14 @@ func (s *Store) join(ctx context.Context, roots []Root) joined {
 	return out
 }
 
-// joinImage is the first of the manifests or indexes that have the name of an image, unless others have it for further architectures: then it
-// stores an index of all.
+// joinImage returns the first of the manifests or indexes of an image, unless others have it for further architectures: then it stores an index of
+// all.
 func (s *Store) joinImage(ctx context.Context, list []v1.Descriptor) (v1.Descriptor, []byte, error) {
 	var all []v1.Descriptor
 	joins := false
 	for i, d := range list {
 		if len(list) == 1 {
-			break // the usual case: nothing is read
+			break // the usual case: there is nothing to read
 		}
 		for _, m := range s.platforms(ctx, d) {
 			if !slices.ContainsFunc(all, func(o v1.Descriptor) bool { return o.Platform.Equals(*m.Platform) }) {
@@ -95,7 +95,7 @@ func (s *Store) joinImage(ctx context.Context, list []v1.Descriptor) (v1.Descrip
 			}
 		}
 		if i == 0 && len(all) == 0 {
-			break // it is not known what it is for
+			break // its platform is unknown
 		}
 	}
 	if !joins {
@@ -105,7 +105,7 @@ func (s *Store) joinImage(ctx context.Context, list []v1.Descriptor) (v1.Descrip
 	return s.putIndex(ctx, all)
 }
 
-// platforms are the manifests below a manifest or an index that the store has, with the platform of each.
+// platforms returns the manifests below a manifest or index that the store has, each with its platform.
 func (s *Store) platforms(ctx context.Context, d v1.Descriptor) (out []v1.Descriptor) {
 	var m manifests
 	if s.read(ctx, d.Digest, &m) != nil {
@@ -115,7 +115,7 @@ func (s *Store) platforms(ctx context.Context, d v1.Descriptor) (out []v1.Descri
 		return slices.DeleteFunc(m.Manifests, func(child v1.Descriptor) bool { return child.Platform == nil || !s.has(child.Digest) })
 	}
 	if d.Platform == nil {
-		var config v1.Platform // the fields of the image's configuration have the same names
+		var config v1.Platform // an image's configuration has the same field names
 		if s.read(ctx, m.Config.Digest, &config) != nil || config.Architecture == "" {
 			return nil
 		}
@@ -124,7 +124,7 @@ func (s *Store) platforms(ctx context.Context, d v1.Descriptor) (out []v1.Descri
 	return []v1.Descriptor{d}
 }
 
-// Architectures are those that the depot has an image for, as Go names them.
+// Architectures returns the architectures, named as in Go, for which the depot has an image.
 func (s *Store) Architectures(ctx context.Context, image string) (out []string, err error) {
 	c, err := s.Contents(ctx)
 	for _, m := range s.platforms(ctx, c.Images[image]) {
@@ -133,7 +133,7 @@ func (s *Store) Architectures(ctx context.Context, image string) (out []string, 
 	return out, err
 }
 
-// FileArchitectures are those that the depot has a file for, as Go names them.
+// FileArchitectures returns the architectures, named as in Go, for which the depot has a file.
 func (s *Store) FileArchitectures(ctx context.Context, file string) ([]string, error) {
 	c, err := s.Contents(ctx)
 	return slices.Sorted(maps.Keys(c.fileOf(file))), err

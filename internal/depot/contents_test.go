@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
 )
 
-// Roots that have an image for different architectures are served as one index. The latest counts for its architecture.
+// Roots that have an image for different architectures are served as one index. The latest wins for its architecture.
 func TestContentsOfSeveralArchitectures(t *testing.T) {
 	const image = "registry.example/ocadm:v1"
 	s := newStore(t)
@@ -63,7 +63,7 @@ func TestContentsOfSeveralArchitectures(t *testing.T) {
 	if len(both) != 2 || both["amd64"] != amd || both["arm64"] != arm {
 		t.Errorf("two architectures: %v", both)
 	}
-	// The index is in no root. When it is gone, it is made again; and it is the same in another process.
+	// The index is in no root. If it is lost, it is made again, and another process makes the same one.
 	if _, err := s.collect(t.Context(), []string{"b", "c"}, -time.Hour); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestContentsOfSeveralArchitectures(t *testing.T) {
 	if c, err := reopen(t, s.dir).Contents(t.Context()); err != nil || c.Images[image].Digest != first.Digest {
 		t.Errorf("in another process: %v, %v", c.Images, err)
 	}
-	// A disk that is full leaves the latest.
+	// With a full disk, the latest is served.
 	full := &Store{dir: s.dir, reserve: 1 << 62, sound: map[v1.Hash]stamp{}, roots: map[string]loaded{}}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)

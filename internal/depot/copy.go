@@ -16,8 +16,8 @@ import (
 	"yunion.io/x/ocadm/internal/registry"
 )
 
-// copy stores an image under a root of its own. Of an index it takes the manifest for the architecture of this node, and those that it has
-// already; a node of another one asks for its manifest next. Nothing keeps a prune from running meanwhile: that spares what is new.
+// copy stores an image under a root of its own. From an index it takes this node's architecture and those that it already has; a node of another
+// architecture then asks for its own manifest. A prune may run meanwhile: it spares new content.
 func (u *Upstream) copy(ctx context.Context, image string) error {
 	name, digest, byDigest := digestOf(image)
 	owner := Root{}
@@ -27,7 +27,7 @@ func (u *Upstream) copy(ctx context.Context, image string) error {
 			return err
 		}
 		if d, known := u.store.manifest(ctx, c, digest); known && u.store.whole(ctx, d) {
-			return nil // it came with its tag
+			return nil // already copied with its tag
 		}
 		if owner, err = u.store.indexWith(ctx, digest); err != nil {
 			return err
@@ -48,20 +48,20 @@ func (u *Upstream) copy(ctx context.Context, image string) error {
 	if err := u.manifest(ctx, from, from.Descriptor, from.Raw); err != nil {
 		return fmt.Errorf("copying %s: %w", name, err)
 	}
-	if owner.Name != "" { // a new version, so that other depots take over the manifest
+	if owner.Name != "" { // a new version makes other depots copy the manifest
 		return u.store.setPulled(ctx, owner.image(), owner.Images[owner.image()])
 	}
 	return u.store.setPulled(ctx, image, v1.Descriptor{MediaType: from.MediaType, Digest: from.Digest, Size: from.Size})
 }
 
-// digestOf takes "NAME@sha256:…" apart.
+// digestOf splits "NAME@sha256:…".
 func digestOf(image string) (name string, digest v1.Hash, ok bool) {
 	name, text, _ := strings.Cut(image, "@")
 	digest, err := v1.NewHash(text)
 	return name, digest, err == nil
 }
 
-// whole reports whether everything of a manifest is here, and of an index at least one manifest.
+// whole reports whether the store has everything below a manifest, or for an index, below at least one of its manifests.
 func (s *Store) whole(ctx context.Context, d v1.Descriptor) bool {
 	need := map[v1.Hash]int64{}
 	s.below(ctx, d, need)
@@ -73,7 +73,7 @@ func (s *Store) whole(ctx context.Context, d v1.Descriptor) bool {
 	return !d.MediaType.IsIndex() || len(need) > 1
 }
 
-// manifest stores what a manifest needs, and then the manifest.
+// manifest stores what a manifest needs, and then the manifest itself.
 func (u *Upstream) manifest(ctx context.Context, from *registry.Image, d v1.Descriptor, raw []byte) error {
 	var m manifests
 	if err := json.Unmarshal(raw, &m); err != nil {
@@ -104,7 +104,7 @@ func (u *Upstream) manifest(ctx context.Context, from *registry.Image, d v1.Desc
 
 func (u *Upstream) blob(ctx context.Context, from *registry.Image, b v1.Descriptor) error {
 	if u.store.has(b.Digest) {
-		return u.store.Put(ctx, b.Digest, b.Size, eof{}) // which makes it new: a prune might remove it before it has a root
+		return u.store.Put(ctx, b.Digest, b.Size, eof{}) // renews it, or a prune might remove it before it has a root
 	}
 	if err := u.store.roomToCopy(b.Size); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (u *Upstream) blob(ctx context.Context, from *registry.Image, b v1.Descript
 	return errors.Join(u.store.Put(ctx, b.Digest, b.Size, r), r.Close())
 }
 
-// eof has no content.
+// eof is an empty reader.
 type eof struct{}
 
 func (eof) Read([]byte) (int, error) { return 0, io.EOF }

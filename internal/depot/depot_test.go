@@ -104,7 +104,7 @@ func (s *Store) text(t *testing.T, h v1.Hash) (string, error) {
 	return string(raw), err
 }
 
-// left are the files in the directories of blobs and of temporary files.
+// left returns the files in the directories of blobs and of temporary files.
 func (s *Store) left(t *testing.T) (blobs, temps []string) {
 	t.Helper()
 	for dir, list := range map[string]*[]string{s.blobDir(): &blobs, s.tempDir(): &temps} {
@@ -148,7 +148,7 @@ func TestPut(t *testing.T) {
 	}
 }
 
-// iotestReader is a connection that breaks at once.
+// iotestReader is a connection that breaks immediately.
 type iotestReader struct{}
 
 func (iotestReader) Read([]byte) (int, error) { return 0, errors.New("broken") }
@@ -172,7 +172,7 @@ func TestNoSpace(t *testing.T) {
 	}
 }
 
-// Nodes that join together get the same blob at the same time; one that gives up takes nothing from the others.
+// Nodes that join together can read the same blob concurrently; if one gives up, the others are not affected.
 func TestManyReaders(t *testing.T) {
 	s := newStore(t)
 	h := s.put(t, kubeletText)
@@ -199,7 +199,7 @@ func TestManyReaders(t *testing.T) {
 	}
 }
 
-// A blob that is damaged on the disk is never served: it is absent, and can be stored again.
+// A blob damaged on disk is never served: it is absent, and can be stored again.
 func TestDamage(t *testing.T) {
 	for _, read := range []bool{false, true} {
 		s := newStore(t)
@@ -258,7 +258,7 @@ func TestFill(t *testing.T) {
 			t.Errorf("%s is %s, want %s", i.Name, got, i.Digest)
 		}
 	}
-	// Manifests and configs of two images, two layers of which one is shared, and a file.
+	// Manifests and configs of two images, their two layers (one of them shared), and a file.
 	if blobs, temps := s.left(t); len(blobs) != 2+2+2+1 || len(temps) > 0 {
 		t.Errorf("%d blobs, temporary files %q", len(blobs), temps)
 	}
@@ -268,7 +268,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// A bundle that is damaged leaves no root that names what is not there.
+// A damaged bundle leaves no root that names missing content.
 func TestFillFromADamagedBundle(t *testing.T) {
 	s, b := newStore(t), testBundle(t)
 	raw, err := os.ReadFile(b.Name())
@@ -298,7 +298,7 @@ func TestRoots(t *testing.T) {
 	if err := s.SetRoot(t.Context(), Root{Name: "v1", Files: map[string]File{"f": {Digest: hashOf(t, "absent")}}}); !errors.Is(err, ErrAbsent) {
 		t.Errorf("a root without its blob: %v", err)
 	}
-	// The later root decides what a name is.
+	// The later root determines the meaning of a name.
 	old, later := File{Digest: s.put(t, "old"), Size: 3}, File{Digest: s.put(t, "later"), Size: 5}
 	for _, r := range []Root{{Name: "b", Since: time.Now().Add(time.Hour), Files: map[string]File{"f": old}}, {Name: "a", Files: map[string]File{"f": later, "only": later}}} {
 		if err := s.SetRoot(t.Context(), r); err != nil {
@@ -343,7 +343,7 @@ func TestCollect(t *testing.T) {
 	if _, err := s.text(t, loose); !errors.Is(err, ErrAbsent) {
 		t.Errorf("garbage was kept: %v", err)
 	}
-	// What the root needs is whole: manifest, config, two layers.
+	// What the root needs is complete: manifest, config, two layers.
 	if blobs, _ := s.left(t); len(blobs) != 4 {
 		t.Errorf("%d blobs are left", len(blobs))
 	}
@@ -357,7 +357,7 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// Using a blob again makes it new, so that it survives until its root is stored.
+// Storing an existing blob renews it, so that it survives until its root is stored.
 func TestPutRenews(t *testing.T) {
 	s := newStore(t)
 	h := s.put(t, "text")

@@ -20,9 +20,9 @@ import (
 	"yunion.io/x/ocadm/internal/fetch"
 )
 
-// Fill stores everything of a bundle, for all its platforms, under a root. An image for several platforms becomes an index. The names of its
-// files begin with the platform: "linux/amd64/usr/local/bin/kubelet". progress, which may be nil, gets the number of bytes stored so far. A
-// fill that was interrupted goes on with the blobs that are missing.
+// Fill stores everything of a bundle, for all its platforms, under a root. An image for several platforms becomes an index. File names begin with the
+// platform: "linux/amd64/usr/local/bin/kubelet". progress, which may be nil, receives the number of bytes stored so far. A repeated Fill skips the
+// blobs that an interrupted one has stored.
 func (s *Store) Fill(ctx context.Context, root string, b *bundle.Bundle, progress func(done, total int64)) error {
 	return s.Storing(ctx, func() error { return s.fill(ctx, root, b, progress) })
 }
@@ -71,7 +71,7 @@ func (s *Store) fill(ctx context.Context, root string, b *bundle.Bundle, progres
 func blobsOf(b *bundle.Bundle, manifests map[string][]v1.Descriptor) (blobs []v1.Descriptor) {
 	for _, i := range b.Contents().Images {
 		manifest, rest := b.Image(i.Name)
-		manifest.Annotations = nil // the name, again
+		manifest.Annotations = nil // they repeat the name
 		manifests[i.Name] = append(manifests[i.Name], manifest)
 		blobs = append(append(blobs, rest...), manifest)
 	}
@@ -116,7 +116,7 @@ func (f *filling) files(ctx context.Context, b *bundle.Bundle, into map[string]F
 	return nil
 }
 
-// absent is how many bytes of these are not in the store.
+// absent returns how many bytes of these are not in the store.
 func (s *Store) absent(blobs []v1.Descriptor, files []bundle.FileInfo) (size int64) {
 	for _, d := range blobs {
 		if !s.has(d.Digest) {
@@ -144,7 +144,7 @@ func (f *filling) put(ctx context.Context, h v1.Hash, size int64, in io.Reader) 
 		f.sofar += n
 		f.report()
 	}))
-	f.sofar = before + size // also of a blob that was there
+	f.sofar = before + size // even for a blob that was already there
 	f.report()
 	return err
 }
@@ -155,7 +155,7 @@ func (f *filling) report() {
 	}
 }
 
-// AddImage stores an image, for a root that the caller makes, and returns the descriptor of its manifest.
+// AddImage stores an image for a root that the caller creates, and returns the descriptor of its manifest.
 func (s *Store) AddImage(ctx context.Context, img v1.Image) (d v1.Descriptor, err error) {
 	layers, err := img.Layers()
 	if err != nil {
@@ -200,7 +200,7 @@ func (s *Store) addLayer(ctx context.Context, l v1.Layer) error {
 	return errors.Join(s.Put(ctx, h, size, in), in.Close())
 }
 
-// AddFile stores a file, for a root that the caller makes.
+// AddFile stores a file for a root that the caller creates.
 func (s *Store) AddFile(ctx context.Context, name string) (f File, err error) {
 	in, err := os.Open(name)
 	if err != nil {
@@ -221,7 +221,8 @@ func (s *Store) AddFile(ctx context.Context, name string) (f File, err error) {
 	return f, s.Put(ctx, f.Digest, f.Size, in)
 }
 
-// AddArchive stores the images of an OCI image layout in a tar archive, for a root that the caller makes: their descriptors by full name.
+// AddArchive stores the images of a tar archive of an OCI image layout, for a root that the caller creates. It returns their descriptors by full
+// name.
 func (s *Store) AddArchive(ctx context.Context, in io.Reader) (map[string]v1.Descriptor, error) {
 	var index v1.IndexManifest
 	for t := tar.NewReader(in); ; {

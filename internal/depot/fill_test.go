@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
 )
 
-// What a killed process has left is removed when the depot is opened again; what another one writes is not.
+// A killed process's leftovers are removed when the depot is opened again; what another process is writing is not.
 func TestLeftovers(t *testing.T) {
 	s := newStore(t)
 	left := filepath.Join(s.tempDir(), "blob-1")
@@ -28,7 +28,7 @@ func TestLeftovers(t *testing.T) {
 	r, w := io.Pipe()
 	stored := make(chan error)
 	go func() { stored <- s.Put(t.Context(), hashOf(t, "whole"), 5, r) }()
-	if _, err := io.WriteString(w, "wh"); err != nil { // from here on its temporary file is there
+	if _, err := io.WriteString(w, "wh"); err != nil { // from here on its temporary file exists
 		t.Fatal(err)
 	}
 	reopen(t, s.dir)
@@ -43,7 +43,7 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// Of a bundle for two platforms, the depot has the files of both, and each image as an index of both.
+// After filling from a bundle for two platforms, the depot has the files of both, and each image as an index of both.
 func TestFillForSeveralPlatforms(t *testing.T) {
 	const image = "registry.example/a:v1"
 	var spec bundle.Spec

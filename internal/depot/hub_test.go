@@ -33,7 +33,7 @@ import (
 	"yunion.io/x/ocadm/internal/registry"
 )
 
-// hub is a registry that wants a login. It counts what it is asked.
+// hub is a registry that requires a login. It counts requests.
 type hub struct {
 	*httptest.Server
 	push name.Registry
@@ -83,7 +83,7 @@ func (h *hub) setDown(down bool) {
 	h.down = down
 }
 
-// asked counts requests that begin so.
+// asked counts requests with this prefix.
 func (h *hub) asked(prefix string) (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -115,7 +115,7 @@ func (h *hub) image(t *testing.T, image string, layer v1.Layer) v1.Hash {
 	return d
 }
 
-// client is what a node's settings make: a mirror for the registry, and a login.
+// client returns the client that a node's settings produce: a mirror for the registry, and a login.
 func (h *hub) client() (registry.Client, error) {
 	hosts := fmt.Sprintf("server = %q\n", h.URL)
 	auth := fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, hubRegistry, base64.StdEncoding.EncodeToString([]byte(hubLogin)))
@@ -128,7 +128,7 @@ func (h *hub) client() (registry.Client, error) {
 	})}, err
 }
 
-// through is a depot that copies from a hub, as nodes see it.
+// through is a depot that copies from a hub, as seen by nodes.
 type through struct {
 	*site
 	hub   *hub
@@ -159,7 +159,7 @@ func (p *through) upstream(t *testing.T) *Upstream {
 	return u
 }
 
-// client shows a certificate of a group.
+// client returns a client with a certificate of a group.
 func (p *through) client(t *testing.T, group string) *http.Client {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -177,14 +177,14 @@ func (p *through) client(t *testing.T, group string) *http.Client {
 	return p.browser(&tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key})
 }
 
-// get asks for a manifest as containerd asks a mirror.
+// get requests a manifest as containerd requests it from a mirror.
 func (p *through) get(t *testing.T, c *http.Client, method, repository, ref string) *http.Response {
 	t.Helper()
 	res, _ := p.ask(t, c, method, "/v2/"+repository+"/manifests/"+ref+"?ns="+hubRegistry, "")
 	return res
 }
 
-// copyAll copies what is wanted now, in turn.
+// copyAll copies the currently wanted images in turn.
 func (p *through) copyAll(t *testing.T) (copied []string) {
 	t.Helper()
 	p.clock = p.clock.Add(headStart)
@@ -201,7 +201,7 @@ func (p *through) copyAll(t *testing.T) (copied []string) {
 	}
 }
 
-// pulled is what containerd needs of an image, from the depot alone.
+// pulled fetches everything containerd needs of an image, from the depot alone.
 func (p *through) pulled(t *testing.T, repository, ref string) error {
 	t.Helper()
 	depot, err := name.NewRegistry(strings.TrimPrefix(p.URL, "https://"))
@@ -230,7 +230,7 @@ func (p *through) pulled(t *testing.T, repository, ref string) error {
 	return err
 }
 
-// withNamespace says which registry is meant, as containerd does.
+// withNamespace names the intended registry, as containerd does.
 type withNamespace struct{ next http.RoundTripper }
 
 func (n withNamespace) RoundTrip(r *http.Request) (*http.Response, error) {

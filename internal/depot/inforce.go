@@ -9,9 +9,9 @@ import (
 	"yunion.io/x/ocadm/internal/images"
 )
 
-// InForce leaves out those images of the depot that only releases have which the cluster does not run: of an image with several tags, those
-// that the pods of the control-plane node use. An image that none of them uses, such as one of compute nodes alone, has the tag that its neighbours in the
-// registry have. What that does not decide stays.
+// InForce returns the depot's images, without versions of releases that the cluster does not run. If an image has several tags, it keeps those used
+// by pods of the control-plane node. If no pod uses the image, as with images of compute nodes only, it keeps the tags used by neighbours in the
+// registry. Without such a hint it keeps all tags.
 func (r *Remote) InForce() []string {
 	var names []string
 	for _, i := range r.contents.Images {

@@ -32,7 +32,7 @@ func TestInForce(t *testing.T) {
 	}
 }
 
-// A machine that joins learns which of several releases the cluster runs.
+// A joining machine learns which of several releases the cluster runs.
 func TestInForceOfAnotherDepot(t *testing.T) {
 	s := newStore(t)
 	images := map[string]v1.Descriptor{}

@@ -16,19 +16,18 @@ import (
 	"yunion.io/x/ocadm/internal/flock"
 )
 
-// CodeBusy is the finding of a depot in which something is stored while its garbage is to be removed.
+// CodeBusy is the finding code for a depot that cannot be pruned because something is being stored.
 const CodeBusy = "OCA-2331"
 
-// prunePatience is how long a prune waits for what is being stored.
+// prunePatience is how long a prune waits for writers.
 const prunePatience = 30 * time.Second
 
-// Storing does what stores blobs and then the root that needs them. Garbage is not removed meanwhile, in no process. Several may store at the
-// same time.
+// Storing calls do, which stores blobs and then the root that needs them. No process removes garbage meanwhile. Several writers may run concurrently.
 func (s *Store) Storing(ctx context.Context, do func() error) error {
 	return s.locked(ctx, unix.LOCK_SH, do)
 }
 
-// alone does something while nothing is stored.
+// alone calls do while nothing is being stored.
 func (s *Store) alone(ctx context.Context, do func() error) error {
 	ran := false
 	waiting, cancel := context.WithTimeoutCause(ctx, s.patience, errStored)
@@ -50,7 +49,7 @@ func (s *Store) locked(ctx context.Context, how int, do func() error) error {
 	if err != nil {
 		return fmt.Errorf("locking the depot: %w", err)
 	}
-	defer func() { _ = f.Close() }() // which unlocks it
+	defer func() { _ = f.Close() }() // this releases the lock
 	if err := flock.Take(ctx, f, how, nil); err != nil {
 		return fmt.Errorf("locking the depot: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// While something is stored, in whatever process, garbage is not removed: neither the blobs, which have no root yet, nor the root that comes.
+// While any process stores something, garbage is not removed: neither the blobs, which have no root yet, nor the new root.
 func TestPruneWhileFilling(t *testing.T) {
 	s := newStore(t)
 	other := reopen(t, s.dir)
@@ -39,7 +39,7 @@ func TestPruneWhileFilling(t *testing.T) {
 	if _, _, _, err := other.Prune(canceled, Cluster{Uses: none}, -time.Hour); !errors.Is(err, context.Canceled) {
 		t.Errorf("a canceled prune: %v", err)
 	}
-	// One that waits long enough begins after the fill, and sees its root.
+	// A prune that waits long enough starts after the fill, and sees its root.
 	other.patience = time.Minute
 	go func() {
 		_, kept, _, err := other.Prune(t.Context(), Cluster{Uses: none}, -time.Hour)
@@ -55,7 +55,7 @@ func TestPruneWhileFilling(t *testing.T) {
 	if got, err := s.text(t, h); got != "text" {
 		t.Errorf("%q, %v", got, err)
 	}
-	// Two may store at the same time.
+	// Two writers may store at the same time.
 	err := s.Storing(t.Context(), func() error {
 		return other.Storing(t.Context(), func() error { return nil })
 	})

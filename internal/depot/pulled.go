@@ -13,20 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PulledRoot begins the names of the roots of images that the depot has copied from their registries, because nodes asked for them. Each has one
-// image. Where another root has an image of the same name, they do not count.
+// PulledRoot is the name prefix of the roots of images that the depot copied from registries because nodes asked for them. Each holds one image. Any
+// other root with an image of the same name takes precedence.
 const PulledRoot = "pulled"
 
 const (
-	// askedEvery is how exactly a root of a copied image notes when a node asked for it last.
+	// askedEvery is the precision with which a copied image's root records the last request of a node.
 	askedEvery = 24 * time.Hour
-	// keptFor is how long an image that nodes ask for stays, also if no workload names it any more. Prune removes it later.
+	// keptFor is how long an image is kept after the last request of a node, even if no workload names it any more. Then Prune removes it.
 	keptFor = 7 * 24 * time.Hour
 )
 
 func (r Root) pulled() bool { return strings.HasPrefix(r.Name, PulledRoot+"-") }
 
-// image is the name of the only image of a root.
+// image returns the name of the root's only image.
 func (r Root) image() string {
 	for name := range r.Images {
 		return name
@@ -34,7 +34,7 @@ func (r Root) image() string {
 	return ""
 }
 
-// pulledName is the root of a copied image: a name that people recognise, and a digest that distinguishes it.
+// pulledName returns the root name for a copied image: a recognisable name and a unique digest.
 func pulledName(image string) string {
 	const recognised, digits = 80, 6
 	clean := strings.Map(func(c rune) rune {
@@ -48,14 +48,14 @@ func pulledName(image string) string {
 	return PulledRoot + "-" + clean + "-" + hex.EncodeToString(sum[:digits])
 }
 
-// setPulled stores the root of a copied image, as one that a node has just asked for.
+// setPulled stores the root of a copied image and sets the time of its last request to now.
 func (s *Store) setPulled(ctx context.Context, image string, d v1.Descriptor) error {
 	return s.Storing(ctx, func() error {
 		return s.SetRoot(ctx, Root{Name: pulledName(image), Images: map[string]v1.Descriptor{image: d}})
 	})
 }
 
-// askedFor notes that a node has asked for a copied image. The depots of other control-plane nodes learn it with the root.
+// askedFor records that a node has asked for a copied image. The root carries this to the depots of other control-plane nodes.
 func (s *Store) askedFor(ctx context.Context, root string, now time.Time) error {
 	r, err := s.Root(root)
 	if err != nil || r.Name == "" || now.Sub(r.Since) < askedEvery {
@@ -64,7 +64,7 @@ func (s *Store) askedFor(ctx context.Context, root string, now time.Time) error 
 	return s.setPulled(ctx, r.image(), r.Images[r.image()])
 }
 
-// indexWith is the root of a copied image whose index names a manifest. Where the index is that of another root, it is empty.
+// indexWith returns the root of a copied image whose index names a manifest, an empty one if there is none.
 func (s *Store) indexWith(ctx context.Context, manifest v1.Hash) (Root, error) {
 	roots, err := s.Roots()
 	if err != nil {
@@ -81,11 +81,11 @@ func (s *Store) indexWith(ctx context.Context, manifest v1.Hash) (Root, error) {
 	return Root{}, nil
 }
 
-// copyShare is the part of a disk, in hundredths, that copies of images leave free: a little more than the 5 at which the kubelet begins to
-// remove images (imageGCHighThresholdPercent, package kubernetes).
+// copyShare is the percentage of a disk that copies of images leave free: slightly above the 5 at which the kubelet starts to remove images
+// (imageGCHighThresholdPercent, package kubernetes).
 const copyShare = 6
 
-// copyFloor is how many bytes copies of images leave free. Bundles may use more of the disk: users asked for those.
+// copyFloor returns how many bytes copies of images leave free. Bundles may use more of the disk, because users asked for them.
 func (s *Store) copyFloor() (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.dir, &st); err != nil {
@@ -94,7 +94,7 @@ func (s *Store) copyFloor() (int64, error) {
 	return max(2*s.reserve, int64(st.Blocks)*st.Bsize/100*copyShare), nil //nolint:gosec // no disk has 2^63 blocks
 }
 
-// roomToCopy fails if a copy of size bytes would leave less free than the floor.
+// roomToCopy returns an error if a copy of size bytes would leave less than the floor free.
 func (s *Store) roomToCopy(size int64) error {
 	free, err := s.Free()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// Remote is what a depot has for one architecture, to install a node from.
+// Remote is the content of a depot for one architecture, from which a node can be installed.
 type Remote struct {
 	client    *Client
 	root      Root // for all architectures
@@ -28,7 +28,7 @@ type Remote struct {
 	manifests map[string]v1.Descriptor
 }
 
-// Remote asks what the depot has for an architecture (a GOARCH).
+// Remote asks for the depot's content for an architecture (a GOARCH).
 func (c *Client) Remote(ctx context.Context, arch string) (*Remote, error) {
 	all, err := c.Contents(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (c *Client) Remote(ctx context.Context, arch string) (*Remote, error) {
 	return r, nil
 }
 
-// FileOf are the files of a path, by architecture (a GOARCH).
+// FileOf returns the files of a path, by architecture (a GOARCH).
 func (r *Remote) FileOf(path string) map[string]File {
 	return r.root.fileOf(path)
 }
@@ -72,7 +72,7 @@ func (r Root) fileOf(path string) map[string]File {
 	return out
 }
 
-// CheckArchitecture returns a finding if a cluster's depot has programs, but none for the architecture.
+// CheckArchitecture returns a finding if the depot has programs, but not for this architecture.
 func (r *Remote) CheckArchitecture() error {
 	if arch := r.contents.Info.Arch; len(r.files) == 0 && len(r.root.Files) > 0 {
 		return finding.New(CodeNoArchitecture, fmt.Sprintf("The depot at %s has no programs for %s", r.client.address, arch),
@@ -94,7 +94,7 @@ func architectures(r Root) []string {
 	return slices.Compact(out)
 }
 
-// forArch is the manifest of an architecture; nothing where an image is for others.
+// forArch returns the manifest of an architecture, or nothing if the image is for others.
 func (c *Client) forArch(ctx context.Context, d v1.Descriptor, arch string) (v1.Descriptor, error) {
 	if !d.MediaType.IsIndex() {
 		has, err := c.archOf(ctx, d)
@@ -115,8 +115,8 @@ func (c *Client) forArch(ctx context.Context, d v1.Descriptor, arch string) (v1.
 	return v1.Descriptor{}, nil
 }
 
-// archOf is the architecture that the descriptor of an image names, or else its config; "" where neither does, and where the depot has lost
-// them: that matters only to who needs the image.
+// archOf returns the architecture in an image's descriptor or, failing that, its config; "" if neither names one, or if the depot has lost them: that
+// matters only to those who need the image.
 func (c *Client) archOf(ctx context.Context, d v1.Descriptor) (string, error) {
 	if d.Platform != nil {
 		return d.Platform.Architecture, nil
@@ -135,17 +135,17 @@ func (c *Client) archOf(ctx context.Context, d v1.Descriptor) (string, error) {
 	return config.Architecture, err
 }
 
-// Name describes the depot in a sentence.
+// Name returns a description of the depot for a sentence.
 func (r *Remote) Name() string { return "the depot at " + r.client.address }
 
-// Contents are the files and images. The sizes of images are not known.
+// Contents returns the files and images. Image sizes are unknown.
 func (r *Remote) Contents() bundle.Contents {
 	c := r.contents
 	c.Files, c.Images = slices.Clone(c.Files), slices.Clone(c.Images)
 	return c
 }
 
-// OpenFile downloads a file while it is read. Its end is an error if the content was another.
+// OpenFile returns a reader that downloads a file. Reading fails at the end if the content is wrong.
 func (r *Remote) OpenFile(ctx context.Context, path string) (io.ReadCloser, error) {
 	f, ok := r.files[path]
 	if !ok {
@@ -154,7 +154,8 @@ func (r *Remote) OpenFile(ctx context.Context, path string) (io.ReadCloser, erro
 	return r.client.Open(ctx, f.Digest), nil
 }
 
-// Archive returns how to write an OCI image layout with the named images, as "ctr images import" takes it, and about how many bytes it has.
+// Archive returns a function that writes the named images as an OCI image layout that "ctr images import" accepts, and the approximate size of the
+// output.
 func (r *Remote) Archive(ctx context.Context, names []string) (size int64, write func(io.Writer) error, err error) {
 	var index, blobs []v1.Descriptor
 	for _, name := range names {
@@ -176,7 +177,7 @@ func (r *Remote) Archive(ctx context.Context, names []string) (size int64, write
 	return size, func(w io.Writer) error {
 		return bundle.WriteLayout(w, index, blobs, func(w io.Writer, h v1.Hash) error {
 			err := r.client.Blob(ctx, h, w, func(int64) {})
-			if errors.Is(err, io.ErrClosedPipe) { // the reader has enough
+			if errors.Is(err, io.ErrClosedPipe) { // the reader stopped early
 				return io.ErrClosedPipe
 			}
 			return err

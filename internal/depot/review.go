@@ -17,27 +17,28 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Bootstrappers is the group of all bootstrap tokens.
+// Bootstrappers is the group of users authenticated with bootstrap tokens.
 const Bootstrappers = "system:bootstrappers"
 
 const (
 	reviewTimeout = 5 * time.Second
-	// reviewedFor is how long the API server is not asked again about a valid token.
+	// reviewedFor is how long a valid token is accepted without asking the API server again.
 	reviewedFor = time.Minute
 	// rememberedFor is how long a valid token is accepted while the API server does not answer: the default lifetime of tokens.
 	rememberedFor = 24 * time.Hour
 	maxRemembered = 1024
 )
 
-// reviewer asks an API server about tokens.
+// reviewer validates tokens with an API server.
 type reviewer struct {
 	server *rest.Config
 	now    func() time.Time
-	valid  *cache.LRUExpireCache // when a token was valid, by its digest
+	valid  *cache.LRUExpireCache // time of the last successful review, by token digest
 }
 
-// Reviewed is for Access.Tokens: it shows a token to an API server and asks who that is. So the depot has no permission to read Secrets. A token
-// that was valid stays so for a minute, and for a day while the API server does not answer. Of server, only address and authority are used.
+// Reviewed returns a function for Access.Tokens that presents the token to an API server and asks for its user, so the depot needs no permission to
+// read Secrets. A valid token is accepted for a minute without asking again, and for a day while the API server does not answer. From server it uses
+// only address and CA.
 func Reviewed(server *rest.Config) func(context.Context, string) error {
 	r := &reviewer{server: rest.AnonymousClientConfig(server), now: time.Now, valid: cache.NewLRUExpireCache(maxRemembered)}
 	r.server.Timeout = reviewTimeout

@@ -23,29 +23,29 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Root is a set of names, such as one release of a cluster. What no root needs is garbage. A root without images and files was removed: it
-// stays for a while, so that the depots of other control-plane nodes remove theirs too.
+// Root is a set of names, such as one release of a cluster. Content that no root needs is garbage. A root without images and files marks a removed
+// one: it stays for a while, so that the depots of other control-plane nodes remove theirs too.
 type Root struct {
-	// Name has letters, digits, and ".", "_" and "-" between them.
+	// Name consists of letters and digits, separated by ".", "_" and "-".
 	Name string `json:"name"`
-	// Version orders roots; SetRoot sets it to more than that of every root it knows. Of two roots with one name, the higher counts. It is no
-	// time, because the clocks of control-plane nodes differ.
+	// Version orders roots of the same name: the highest counts. SetRoot sets it above the version of every root it knows. It is not a time, because
+	// the clocks of control-plane nodes differ.
 	Version int64 `json:"version,omitempty"`
-	// Since is when it was stored; SetRoot sets it.
+	// Since is the time of storage; SetRoot sets it.
 	Since time.Time `json:"since,omitzero"`
-	// Series is what the root is a version of: the latest of a series always stays. Without one, only what is in use stays.
+	// Series groups versions of the same content: the latest of a series is always kept. A root without a series is kept only while it is in use.
 	Series string `json:"series,omitempty"`
-	// Images are manifests by the full name of their image: "registry.k8s.io/pause:3.10.2".
+	// Images holds manifests by full image name: "registry.k8s.io/pause:3.10.2".
 	Images map[string]v1.Descriptor `json:"images,omitempty"`
-	// Files are by slash-separated path.
+	// Files holds files by slash-separated path.
 	Files map[string]File `json:"files,omitempty"`
 }
 
-// NodeRoot begins the names of the roots of what a control-plane node has installed and pulled without a bundle, for its architecture only.
-// Where another root has the same name of an image or file, they do not count.
+// NodeRoot is the name prefix of the roots of what a control-plane node installed and pulled without a bundle, for its architecture only. Any other
+// root with the same image or file name takes precedence.
 const NodeRoot = "node"
 
-// rank is which roots count first where several have the same name of an image or file.
+// rank orders roots that have the same image or file name: the lowest wins.
 func (r Root) rank() int {
 	if r.pulled() {
 		return 2
@@ -56,12 +56,12 @@ func (r Root) rank() int {
 	return 0
 }
 
-// The series of bundles, of ocadm and of what a node has.
+// The series of bundles, of ocadm, and of a node's own content.
 func BundleSeries(platforms ...string) string { return "bundle " + strings.Join(platforms, " ") }
 func ProgramSeries(arch string) string        { return "ocadm " + arch }
 func NodeSeries(node string) string           { return "node " + node }
 
-// series of a root that an earlier release has stored follows from its name: it had one architecture.
+// series derives the series of a root stored by an earlier release from its name: such roots had one architecture.
 func (r Root) series() string {
 	if r.Version > 0 {
 		return r.Series
@@ -76,8 +76,8 @@ func (r Root) series() string {
 	}
 }
 
-// newer reports whether r takes the place of another root of its name. It gives the same on every node, also where two have made
-// different roots at the same time: then content precedes removal.
+// newer reports whether r replaces another root of its name. The result is the same on every node, even if two nodes made different roots at the same
+// time: then content wins over removal.
 func (r Root) newer(than Root) bool {
 	switch {
 	case r.Version != than.Version:
@@ -104,7 +104,7 @@ const maxDocument = 8 << 20
 
 var rootName = regexp.MustCompile(`^[A-Za-z0-9]+([._-]+[A-Za-z0-9]+)*$`)
 
-// loaded is a root as it lies on the disk.
+// loaded is a root as stored on disk.
 type loaded struct {
 	stamp
 	root Root
@@ -112,7 +112,7 @@ type loaded struct {
 
 func (s *Store) rootFile(name string) string { return filepath.Join(s.rootDir(), name+".json") }
 
-// SetRoot stores a root, in place of an older one of its name. All that it needs must be there.
+// SetRoot stores a root, replacing an older one of the same name. Everything that it needs must already be stored.
 func (s *Store) SetRoot(ctx context.Context, r Root) error {
 	if !rootName.MatchString(r.Name) {
 		return fmt.Errorf("storing the root %q: this is no name", r.Name)
@@ -141,7 +141,7 @@ func (s *Store) SetRoot(ctx context.Context, r Root) error {
 
 func (r Root) removed() bool { return len(r.Images)+len(r.Files) == 0 }
 
-// lacks is a blob of a root that the store does not have.
+// lacks returns a blob that the root needs and the store does not have.
 func (s *Store) lacks(ctx context.Context, r Root) (v1.Hash, bool) {
 	for h := range s.reach(ctx, r) {
 		if !s.has(h) {
@@ -151,7 +151,7 @@ func (s *Store) lacks(ctx context.Context, r Root) (v1.Hash, bool) {
 	return v1.Hash{}, false
 }
 
-// Complete reports whether there is a root of this name with everything that it needs.
+// Complete reports whether there is a root of this name and the store has everything that it needs.
 func (s *Store) Complete(ctx context.Context, name string) (bool, error) {
 	r, err := s.Root(name)
 	if err != nil || r.Name == "" {
@@ -161,7 +161,7 @@ func (s *Store) Complete(ctx context.Context, name string) (bool, error) {
 	return !lacks, nil
 }
 
-// reach is every blob that a root needs, with its size. A manifest that cannot be read counts with nothing below it.
+// reach returns every blob that a root needs, with its size. If a manifest cannot be read, it counts without anything below it.
 func (s *Store) reach(ctx context.Context, r Root) map[v1.Hash]int64 {
 	out := map[v1.Hash]int64{}
 	for _, f := range r.Files {
@@ -179,7 +179,7 @@ type manifests struct {
 	Manifests []v1.Descriptor `json:"manifests"`
 }
 
-// below adds a manifest and what it needs. Of an index, the manifests that the store has count: the others are of other architectures.
+// below adds a manifest and what it needs. Of an index, it adds only the manifests that the store has: the others are for other architectures.
 func (s *Store) below(ctx context.Context, d v1.Descriptor, out map[v1.Hash]int64) {
 	out[d.Digest] = d.Size
 	var m manifests
@@ -199,7 +199,7 @@ func (s *Store) below(ctx context.Context, d v1.Descriptor, out map[v1.Hash]int6
 	}
 }
 
-// read reads a small blob that is JSON.
+// read reads a small JSON blob.
 func (s *Store) read(ctx context.Context, h v1.Hash, into any) error {
 	f, err := s.Blob(ctx, h)
 	if err != nil {
@@ -215,14 +215,13 @@ func (s *Store) read(ctx context.Context, h v1.Hash, into any) error {
 	return err
 }
 
-// Roots are the roots in the order in which they count, without those that were removed: the latest first, but those of nodes last. They must
-// not be changed.
+// Roots returns the roots in order of precedence, without removed ones: the latest first, but those of nodes last. Callers must not change them.
 func (s *Store) Roots() ([]Root, error) {
 	list, _, err := s.ranked()
 	return list, err
 }
 
-// Root returns the root of a name, an empty one if there is none.
+// Root returns the root of a name, or an empty one.
 func (s *Store) Root(name string) (Root, error) {
 	all, err := s.Roots()
 	for _, r := range all {
@@ -233,7 +232,7 @@ func (s *Store) Root(name string) (Root, error) {
 	return Root{}, err
 }
 
-// Remove removes a root, if there is one. What it needed is garbage until the next prune.
+// Remove removes a root if it exists. What it needed is garbage until the next prune.
 func (s *Store) Remove(ctx context.Context, name string) error {
 	r, err := s.Root(name)
 	if err != nil || r.Name == "" {
@@ -249,13 +248,13 @@ func (s *Store) ranked() (list []Root, state string, err error) {
 	return list, state, err
 }
 
-// allRoots are also those that were removed.
+// allRoots includes removed roots.
 func (s *Store) allRoots() ([]Root, error) {
 	list, _, err := s.readRoots()
 	return list, err
 }
 
-// readRoots also returns what identifies this state of the roots.
+// readRoots also returns an identifier for this state of the roots.
 func (s *Store) readRoots() (list []Root, state string, err error) {
 	entries, err := os.ReadDir(s.rootDir())
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// The paths beside those of the OCI distribution protocol.
+// Paths outside the OCI distribution protocol.
 const (
 	contentsPath = "/v1/contents"
 	rootsPath    = "/v1/roots"
@@ -29,14 +29,14 @@ const (
 	blobPrefix   = "/v1/blobs/"
 )
 
-// What everybody may read: HealthPath is for probes, AuthorityPath for those that know a digest of the authority.
+// Paths that anybody may read: HealthPath is for probes, AuthorityPath for clients that know a digest of the CA certificate.
 const (
 	HealthPath    = "/healthz"
 	AuthorityPath = "/ca.crt"
 )
 
-// Handler serves a store read-only to those that access lets in. Below /v2/ it is a registry; its name for an image is that of the query
-// "ns", which containerd sends to a mirror, and the path, or else the path alone. It lists neither repositories nor tags.
+// Handler serves a store read-only to clients that access allows. Below /v2/ it is a registry. Its name for an image is the query parameter "ns",
+// which containerd sends to a mirror, followed by the path, or else the path alone. It lists neither repositories nor tags.
 //
 //	/v1/contents     names, digests and sizes, as a Listing in JSON
 //	/v1/roots        the roots, for the depot of another control-plane node
@@ -68,7 +68,7 @@ func Handler(s *Store, a *Access) http.Handler {
 	})
 }
 
-// kind is what a path asks for.
+// kind is the kind of object that a path names.
 type kind int
 
 const (
@@ -80,14 +80,14 @@ const (
 	manifest
 )
 
-// target is what a request asks for.
+// target is the object that a request asks for.
 type target struct {
 	kind kind
-	// name is that of a file, or of an image without tag.
+	// name is the name of a file, or of an image without tag.
 	name string
-	// registry is set if the name begins with the one that the client meant.
+	// registry reports whether the name begins with the registry that the client named.
 	registry bool
-	// tag or digest of a manifest, and digest of a blob.
+	// tag or digest identifies a manifest, digest a blob.
 	tag    string
 	digest v1.Hash
 }
@@ -101,7 +101,7 @@ var (
 
 const maxName = 255
 
-// parse reads a path, and the registry that it is for.
+// parse parses a path, and the registry that it is for.
 func parse(path, registry string) (target, bool) {
 	if name, ok := strings.CutPrefix(path, filePrefix); ok {
 		return target{kind: file, name: name}, fs.ValidPath(name) && name != "."
@@ -186,10 +186,10 @@ func serve(w http.ResponseWriter, r *http.Request, s *Store, t target, node bool
 	}
 }
 
-// Listing is what a depot answers to those that ask for its contents.
+// Listing is the response to a request for the depot's contents.
 type Listing struct {
 	Root
-	// InUse are images of the cluster's pods, as far as the depot knows.
+	// InUse lists images of the cluster's pods, as far as the depot knows them.
 	InUse []string `json:"inUse,omitempty"`
 }
 
@@ -204,7 +204,7 @@ func (s *Store) inUse(ctx context.Context) []string {
 	return list
 }
 
-// serveManifest serves only what is known as a manifest: a client would take any JSON for one.
+// serveManifest serves only known manifests: a client would accept any JSON as one.
 func serveManifest(w http.ResponseWriter, r *http.Request, s *Store, t target, node bool) {
 	c, err := s.joined(r.Context())
 	if err != nil {
@@ -228,7 +228,7 @@ func serveManifest(w http.ResponseWriter, r *http.Request, s *Store, t target, n
 	serveBlob(w, r, s, d.Digest, d.MediaType, "MANIFEST_UNKNOWN")
 }
 
-// manifest finds the manifest with a digest: that of an image, or one of an index.
+// manifest finds a manifest by digest: that of an image, or one that an index names.
 func (s *Store) manifest(ctx context.Context, c Root, digest v1.Hash) (v1.Descriptor, bool) {
 	for _, d := range c.Images {
 		if d.Digest == digest {
@@ -243,7 +243,7 @@ func (s *Store) manifest(ctx context.Context, c Root, digest v1.Hash) (v1.Descri
 	return v1.Descriptor{}, false
 }
 
-// named finds the manifest with a digest that an index names.
+// named finds a manifest by digest in an index.
 func (s *Store) named(ctx context.Context, d v1.Descriptor, digest v1.Hash) (v1.Descriptor, bool) {
 	var index v1.IndexManifest
 	if !d.MediaType.IsIndex() || s.read(ctx, d.Digest, &index) != nil {
@@ -262,14 +262,14 @@ func serveBlob(w http.ResponseWriter, r *http.Request, s *Store, h v1.Hash, medi
 		failed(w, r, err, absent)
 		return
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // opened only for reading
 	w.Header().Set("Content-Type", string(mediaType))
 	w.Header().Set("Docker-Content-Digest", h.String())
 	w.Header().Set("Etag", `"`+h.String()+`"`)
 	http.ServeContent(w, r, "", time.Time{}, f)
 }
 
-// failed answers a request that failed. What is wrong with the store is logged; the client learns only the status.
+// failed answers a failed request. It logs errors of the store; the client receives only the status.
 func failed(w http.ResponseWriter, r *http.Request, err error, absent string) {
 	if errors.Is(err, ErrAbsent) {
 		if !errors.Is(err, context.Canceled) && err.Error() != ErrAbsent.Error() {
@@ -282,25 +282,25 @@ func failed(w http.ResponseWriter, r *http.Request, err error, absent string) {
 	refuse(w, http.StatusInternalServerError, "UNKNOWN")
 }
 
-// refuse answers with an error in the form of the distribution protocol.
+// refuse answers with an error as the distribution protocol defines it.
 func refuse(w http.ResponseWriter, status int, code string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]any{"errors": []any{map[string]string{"code": code, "message": strings.ToLower(http.StatusText(status))}}})
 }
 
-// answer sends a document, unless it could not be made.
+// answer sends a JSON document, or handles the error of making it.
 func answer(w http.ResponseWriter, r *http.Request, v any, err error) {
 	if err != nil {
 		failed(w, r, err, "UNKNOWN")
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // the client has gone
+	_ = json.NewEncoder(w).Encode(v) // fails only if the client is gone
 }
 
-// ServerTLS is for a server that shows a certificate, and takes those of clients that one of the authorities has signed. A client without one
-// may show a token instead.
+// ServerTLS returns the configuration of a server that presents a certificate, and accepts client certificates signed by one of the CAs. A client
+// without one may send a token instead.
 func ServerTLS(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), clients *x509.CertPool) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: clients}
 }

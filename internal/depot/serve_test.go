@@ -38,7 +38,7 @@ const (
 	wrongToken = "abcdef.0123456789abcdee"
 )
 
-// site is a depot that listens, and its authority.
+// site is a listening depot, with its CA.
 type site struct {
 	*httptest.Server
 	ca pki.Pair
@@ -80,7 +80,7 @@ func tokens(ctx context.Context, token string) error {
 	return OneToken(goodToken)(ctx, token)
 }
 
-// listen serves a store as a control-plane node does; wrap, which may be nil, stands before it.
+// listen serves a store as a control-plane node does; wrap, which may be nil, wraps the handler.
 func listen(t testing.TB, s *Store, wrap func(http.Handler) http.Handler) *site {
 	t.Helper()
 	ca := authority(t)
@@ -99,7 +99,7 @@ func listen(t testing.TB, s *Store, wrap func(http.Handler) http.Handler) *site 
 	return &site{server, ca}
 }
 
-// browser is an HTTP client that knows the authority, with or without a certificate.
+// browser returns an HTTP client that trusts the CA, with or without a client certificate.
 func (s *site) browser(cert *tls.Certificate) *http.Client {
 	c := &tls.Config{RootCAs: pool(s.ca), MinVersion: tls.VersionTLS12}
 	if cert != nil {
@@ -178,7 +178,7 @@ func basic(user, password string) string {
 	return r.Header.Get("Authorization")
 }
 
-// An expired certificate, and one of another authority, are refused by TLS; so is a depot whose authority the client does not know.
+// TLS refuses an expired certificate and one of another CA, and a depot whose CA the client does not know.
 func TestCertificatesThatAreRefused(t *testing.T) {
 	s := listen(t, filled(t), nil)
 	now := time.Now()
@@ -246,7 +246,7 @@ func TestServe(t *testing.T) {
 		{"GET", "/v2/lib/a/manifests/v1", 404, ""},
 		{"GET", "/v2/lib/a/manifests/v1?ns=other.example", 404, ""},
 		{"GET", "/v2/lib/a/manifests/v2?ns=registry.example", 404, ""},
-		{"GET", "/v2/lib/a/manifests/" + file.Digest.String(), 404, ""}, // a blob is no manifest
+		{"GET", "/v2/lib/a/manifests/" + file.Digest.String(), 404, ""}, // a blob is not a manifest
 		{"GET", "/v2/lib/a/blobs/sha256:" + strings.Repeat("0", 64), 404, ""},
 		{"GET", "/v2/lib/a/tags/list", 404, ""},
 		{"GET", filePrefix + "linux/amd64/none", 404, ""},
@@ -268,7 +268,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// A client of registries pulls an image.
+// A registry client can pull an image.
 func TestRegistryClientPulls(t *testing.T) {
 	s := listen(t, filled(t), nil)
 	host := strings.TrimPrefix(s.URL, "https://")
@@ -288,7 +288,7 @@ func TestRegistryClientPulls(t *testing.T) {
 	}
 }
 
-// A blob that was damaged on the disk is answered as absent: containerd goes on to the next mirror.
+// A blob damaged on disk is reported as absent: containerd tries the next mirror.
 func TestDamagedBlobIsAbsent(t *testing.T) {
 	store := filled(t)
 	s := listen(t, store, nil)
@@ -305,7 +305,7 @@ func TestDamagedBlobIsAbsent(t *testing.T) {
 	}
 }
 
-// Whatever the path, what comes out of it is a name or digest of the right form, and never leaves the store.
+// Whatever the path, the result is a well-formed name or digest that does not leave the store.
 func FuzzParse(f *testing.F) {
 	digest := "sha256:" + strings.Repeat("0", 64)
 	for _, path := range []string{"/v2/", "/v2/a/b/manifests/v1", "/v2/a/blobs/" + digest, "/v1/files/linux/amd64/x", "/v1/blobs/" + digest,

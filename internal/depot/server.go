@@ -20,9 +20,9 @@ import (
 
 const (
 	headerTimeout = 10 * time.Second
-	// idleTimeout ends connections of clients that are done. A download has no limit: a slow link may take hours.
+	// idleTimeout closes connections of idle clients. A download has no time limit: it may take hours over a slow link.
 	idleTimeout = 2 * time.Minute
-	// drainTimeout is how long downloads that are under way may go on when the depot ends.
+	// drainTimeout is how long running downloads may continue when the depot stops.
 	drainTimeout = 10 * time.Second
 )
 
@@ -37,7 +37,7 @@ func Listen(ctx context.Context, l net.Listener, c *tls.Config, h http.Handler) 
 		defer cancel()
 		drained <- server.Shutdown(ctx)
 	})
-	// Without HTTP/2: its flow control makes large downloads slower.
+	// No HTTP/2: its flow control makes large downloads slower.
 	err := server.Serve(tls.NewListener(l, c))
 	if stop() {
 		return fmt.Errorf("serving the depot: %w", err)
@@ -48,8 +48,8 @@ func Listen(ctx context.Context, l net.Listener, c *tls.Config, h http.Handler) 
 	return nil
 }
 
-// CertificateFiles is for ServerTLS: it reads the files again when they have changed, so a renewed certificate needs no restart. While they
-// cannot be read, the last certificate is used.
+// CertificateFiles returns a function for ServerTLS that reads the files again when they change, so a renewed certificate needs no restart. While
+// they cannot be read, it returns the last certificate.
 func CertificateFiles(cert, key string) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	var mu sync.Mutex
 	var last *tls.Certificate
@@ -88,7 +88,7 @@ func stamps(files ...string) (out [2]stamp, _ error) {
 	return out, nil
 }
 
-// Authorities are the certificates of a PEM file.
+// Authorities returns the certificates of a PEM file.
 func Authorities(file string) (*x509.CertPool, error) {
 	certs, err := authorities(file)
 	pool := x509.NewCertPool()
@@ -98,8 +98,8 @@ func Authorities(file string) (*x509.CertPool, error) {
 	return pool, err
 }
 
-// AuthorityPEM is what Handler serves of a PEM file: its certificates and nothing else, in one form, so that their digest is the same on all
-// control-plane nodes.
+// AuthorityPEM returns the certificates of a PEM file, normalized and without anything else, so that their digest is the same on all control-plane
+// nodes.
 func AuthorityPEM(file string) ([]byte, error) {
 	certs, err := authorities(file)
 	return pki.EncodeCerts(certs...), err

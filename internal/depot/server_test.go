@@ -49,7 +49,7 @@ func writePair(t *testing.T, dir string, cert *tls.Certificate, modified time.Ti
 	return certFile, keyFile
 }
 
-// The server takes a renewed certificate without a restart, keeps the old one while the files are no pair, and ends with its context.
+// The server loads a renewed certificate without a restart, keeps the old one while the files do not match, and ends with its context.
 func TestListen(t *testing.T) {
 	ca := authority(t)
 	dir := t.TempDir()
@@ -114,7 +114,7 @@ func TestCertificateFilesThatAreNone(t *testing.T) {
 	}
 }
 
-// Tokens are reviewed by the API server with themselves. While it is down, those that were valid stay so for a day.
+// The API server reviews tokens, authenticated by the token itself. While it is down, tokens that were valid are accepted for a day.
 func TestReviewed(t *testing.T) {
 	var status, asked int
 	groups := []string{Bootstrappers, "system:authenticated"}
@@ -173,7 +173,7 @@ func TestReviewed(t *testing.T) {
 
 var errAny = errors.New("any")
 
-// A certificate lets in only who is of one of the groups.
+// Only certificates of one of the groups are accepted.
 func TestGroups(t *testing.T) {
 	a := &Access{Groups: []string{"system:nodes"}}
 	for organization, want := range map[string]bool{"system:nodes": true, "developers": false, "": false} {
@@ -187,7 +187,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// What containerd exports is stored; a cut-off archive is not.
+// An archive exported by containerd can be stored; a truncated one is refused.
 func TestAddArchive(t *testing.T) {
 	const name = "registry.example/a:v1"
 	var archive strings.Builder
@@ -207,7 +207,7 @@ func TestAddArchive(t *testing.T) {
 	}
 }
 
-// An index of several architectures of which the store has one: that one is served, and nothing is garbage.
+// If the store has only one architecture of an index, it serves that one, and nothing is garbage.
 func TestIndexOfOneArchitecture(t *testing.T) {
 	s := newStore(t)
 	have, err := s.AddImage(t.Context(), imagetest.Image(t, "amd64", imagetest.Layer(t, 1)))

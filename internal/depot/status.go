@@ -15,19 +15,19 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Status is what a depot holds. Sizes are in bytes.
+// Status describes the content of a depot. Sizes are in bytes.
 type Status struct {
 	Directory string       `json:"directory"`
 	Roots     []RootStatus `json:"roots"`
-	// Used is what the blobs take on the disk, Free what the disk has left, and Reserve how much of it the depot does not use.
+	// Used is the disk space of the blobs, Free the remaining disk space, and Reserve how much of it the depot does not use.
 	Used    int64 `json:"used"`
 	Free    int64 `json:"free"`
 	Reserve int64 `json:"reserve"`
-	// Wanted are the images that are to be copied from their registries.
+	// Wanted lists images still to be copied from their registries.
 	Wanted []Want `json:"wanted"`
 }
 
-// RootStatus is one root. Roots share blobs, so their sizes add up to more than is used.
+// RootStatus describes a root. Roots share blobs, so the sum of their sizes exceeds the space used.
 type RootStatus struct {
 	Name     string    `json:"name"`
 	Since    time.Time `json:"since"`
@@ -35,11 +35,11 @@ type RootStatus struct {
 	Files    int       `json:"files"`
 	Size     int64     `json:"size"`
 	Complete bool      `json:"complete"`
-	// Image is the one that the root was made for, copied from its registry. Since is when a node asked for it last, to a day.
+	// Image is the image copied from its registry for which the root was made. Since is then when a node last asked for it, to the day.
 	Image string `json:"image,omitempty"`
 }
 
-// Status looks at the depot. It reads manifests, but no layers.
+// Status inspects the depot. It reads manifests, but no layers.
 func (s *Store) Status(ctx context.Context) (Status, error) {
 	out := Status{Directory: s.dir, Reserve: s.reserve, Roots: []RootStatus{}, Wanted: []Want{}}
 	roots, err := s.Roots()
@@ -67,7 +67,7 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 		return out, fmt.Errorf("looking at the blobs of the depot: %w", err)
 	}
 	for _, e := range entries {
-		if st, err := e.Info(); err == nil { // else it has gone in the meantime
+		if st, err := e.Info(); err == nil { // otherwise it was removed meanwhile
 			out.Used += st.Size()
 		}
 	}
@@ -75,9 +75,9 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	return out, err
 }
 
-// Unused are the names of the roots that the cluster does not need. It needs the latest root of each series, of each image in use the first
-// root that has it, because later ones do not serve it, and the copied images that nodes have asked for in the last days. Of a control-plane node
-// that has left the cluster it needs what no other root has: programs for an architecture, and images in use.
+// Unused returns the names of the roots that the cluster does not need, and of those that it needs. It needs the latest root of each series; for each
+// image in use, the first root that has it, because later ones do not serve it; and copied images that nodes have asked for in the last days. Of a
+// control-plane node that has left the cluster, it needs only what no other root has: programs for an architecture, and images in use.
 func (s *Store) Unused(ctx context.Context, c Cluster) (unused, kept []string, err error) {
 	roots, err := s.Roots()
 	if err != nil {
@@ -115,11 +115,11 @@ func (s *Store) Unused(ctx context.Context, c Cluster) (unused, kept []string, e
 	return unused, kept, nil
 }
 
-// Cluster is what of a cluster decides which roots it needs.
+// Cluster determines which roots a cluster needs.
 type Cluster struct {
-	// Uses gets full names and digests of images.
+	// Uses reports whether an image is in use, given its full name or a digest.
 	Uses func(image string) bool
-	// Left, which may be nil, reports whether the cluster has no node of this name any more.
+	// Left, which may be nil, reports whether the cluster no longer has a node of this name.
 	Left func(node string) bool
 }
 
@@ -130,14 +130,14 @@ func rankOf(last bool) int {
 	return 0
 }
 
-// references are what a workload may name an image of the root by: its full name, and the digests of its index and manifests.
+// references returns the names that a workload may use for an image of the root: its full name, and the digests of its index and manifests.
 func (s *Store) references(ctx context.Context, r Root) map[string]bool {
 	out := map[string]bool{}
 	for image, d := range r.Images {
 		out[image] = true
 		below := map[v1.Hash]int64{}
 		s.below(ctx, d, below)
-		for h := range below { // also layers, which no workload names
+		for h := range below { // includes layers, which no workload names
 			out[h.String()] = true
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Roots share blobs, so the sizes of roots add up to more than is used.
+// Roots share blobs, so the sum of their sizes exceeds the space used.
 func TestStatus(t *testing.T) {
 	s := filled(t)
 	roots, err := s.Roots()
@@ -50,7 +50,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// Of each series, the latest root stays, and of each image in use the latest root that has it. A root without a series stays while it is used.
+// The latest root of each series is kept, and the latest root with each image in use. A root without a series is kept while it is used.
 func TestUnused(t *testing.T) {
 	s := newStore(t)
 	d := v1.Descriptor{Digest: s.put(t, "manifest"), Size: 8}
@@ -79,7 +79,7 @@ func TestUnused(t *testing.T) {
 	}
 }
 
-// What a control-plane node had that has left goes, unless nothing else has it: an image in use, or programs for an architecture.
+// The content of a control-plane node that has left is removed, unless nothing else has it: an image in use, or programs for an architecture.
 func TestUnusedOfNodesThatLeft(t *testing.T) {
 	s := newStore(t)
 	d := v1.Descriptor{Digest: s.put(t, "manifest"), Size: 8}
@@ -106,7 +106,7 @@ func TestUnusedOfNodesThatLeft(t *testing.T) {
 	}
 }
 
-// What an earlier release has stored has no version: it counts after everything new, and goes as the earlier versions of a series do.
+// Roots stored by an earlier release have no version: newer roots take precedence, and they are removed like earlier versions of a series.
 func TestEarlierRoots(t *testing.T) {
 	s := newStore(t)
 	d := v1.Descriptor{Digest: s.put(t, "manifest"), Size: 8}

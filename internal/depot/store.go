@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package depot keeps what the nodes of a cluster need, images and files, and serves it to them. A control-plane node has a Store on its
-// disk, in which every content lies once, under its SHA-256. Roots name what the contents are: images by their full names, files by paths
-// such as "linux/amd64/usr/local/bin/kubelet". Handler serves a store read-only, images through the OCI distribution protocol; Client
-// downloads from it.
+// Package depot keeps the images and files that a cluster's nodes need, and serves them. A control-plane node has a Store on its disk, which holds
+// all content once, by SHA-256. Roots give the content names: images have full names, files have paths such as "linux/amd64/usr/local/bin/kubelet".
+// Handler serves a store read-only, images through the OCI distribution protocol; Client downloads from it.
 package depot
 
 import (
@@ -30,20 +29,20 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// CodeNoSpace is the finding of a disk that cannot hold what is to be stored.
+// CodeNoSpace is the finding code of a disk that is too full.
 const CodeNoSpace = "OCA-2311"
 
-// DefaultDir is where a control-plane node keeps its depot.
+// DefaultDir is the depot's directory on a control-plane node.
 const DefaultDir = "/var/lib/ocadm/depot"
 
 // ErrAbsent is the error of a blob or name that the store does not have.
 var ErrAbsent = errors.New("the depot does not have it")
 
-// Store is a depot on disk. Several processes may use one directory at the same time.
+// Store is a depot on disk. Several processes may use its directory concurrently.
 type Store struct {
-	// InUse, which may be nil, are the images of the pods on this node, for those that join: several releases may be in the store.
+	// InUse, which may be nil, returns the images of the pods on this node. Joining nodes need it because the store may hold several releases.
 	InUse func(context.Context) ([]string, error)
-	// Upstream, which may be nil, copies what nodes ask for and the store lacks; NewUpstream sets it.
+	// Upstream, which may be nil, copies images that nodes ask for and the store lacks; NewUpstream sets it.
 	Upstream *Upstream
 
 	dir     string
@@ -51,21 +50,22 @@ type Store struct {
 	reading singleflight.Group
 
 	mu sync.Mutex
-	// sound are the blobs that this process has read whole, as they were then.
+	// sound holds the blobs that this process has verified, with their state at that time.
 	sound map[v1.Hash]stamp
 	roots map[string]loaded
 	last  joined
-	// patience is how long alone waits.
+	// patience is how long alone waits for writers.
 	patience time.Duration
 }
 
-// stamp identifies the state in which a file was read: another one means that it was changed since.
+// stamp identifies the state of a file that was read: a different stamp means that the file has changed.
 type stamp struct {
 	size     int64
 	modified time.Time
 }
 
-// Open uses a directory, which it creates, and removes what killed processes have left in it. reserve is how many bytes of its disk are left free.
+// Open opens a depot in a directory, which it creates if necessary, and removes leftovers of killed processes. reserve is how many bytes of its disk
+// to leave free.
 func Open(dir string, reserve int64) (*Store, error) {
 	s := &Store{dir: dir, reserve: reserve, sound: map[v1.Hash]stamp{}, roots: map[string]loaded{}, patience: prunePatience}
 	for _, d := range []string{s.blobDir(), s.rootDir(), s.tempDir()} {
@@ -76,7 +76,7 @@ func Open(dir string, reserve int64) (*Store, error) {
 	return s, s.sweep()
 }
 
-// temp makes a temporary file. Its lock, which ends with the process, keeps sweep from it until the file is closed.
+// temp creates a temporary file. Its lock, which ends with the process, protects it from sweep until it is closed.
 func (s *Store) temp() (*os.File, error) {
 	for {
 		f, err := os.CreateTemp(s.tempDir(), "new-*")
@@ -89,13 +89,13 @@ func (s *Store) temp() (*os.File, error) {
 				return f, nil
 			}
 		}
-		if err = errors.Join(err, f.Close()); !errors.Is(err, fs.ErrNotExist) { // else it was swept before it was locked
+		if err = errors.Join(err, f.Close()); !errors.Is(err, fs.ErrNotExist) { // otherwise it was swept before it was locked
 			return nil, err
 		}
 	}
 }
 
-// sweep removes the temporary files that no process has locked.
+// sweep removes temporary files that no process has locked.
 func (s *Store) sweep() error {
 	entries, err := os.ReadDir(s.tempDir())
 	for _, e := range entries {
@@ -120,7 +120,7 @@ func (s *Store) blobDir() string { return filepath.Join(s.dir, "blobs", "sha256"
 func (s *Store) rootDir() string { return filepath.Join(s.dir, "roots") }
 func (s *Store) tempDir() string { return filepath.Join(s.dir, "tmp") }
 
-// blobFile is where a blob lies. The digest is checked: it becomes part of a path.
+// blobFile returns the file of a blob. It checks the digest, which becomes part of a path.
 func (s *Store) blobFile(h v1.Hash) (string, error) {
 	if raw, err := hex.DecodeString(h.Hex); err != nil || len(raw) != sha256.Size || h.Algorithm != "sha256" || hex.EncodeToString(raw) != h.Hex {
 		return "", fmt.Errorf("using the digest %s: want sha256 and 64 hexadecimal digits", h)
@@ -128,15 +128,15 @@ func (s *Store) blobFile(h v1.Hash) (string, error) {
 	return filepath.Join(s.blobDir(), h.Hex), nil
 }
 
-// Put stores a blob of size bytes. It takes its place only when it is complete, has this digest and is on the disk. A blob that is there
-// already is not read. A full disk is a finding with CodeNoSpace.
+// Put stores a blob of size bytes. The blob appears only once it is complete, has this digest and is on disk. A blob that already exists is not read.
+// A full disk is a finding with CodeNoSpace.
 func (s *Store) Put(ctx context.Context, h v1.Hash, size int64, in io.Reader) error {
 	file, err := s.blobFile(h)
 	if err != nil {
 		return err
 	}
 	if st, err := os.Stat(file); err == nil && st.Size() == size {
-		return s.renew(h, file) // Collect leaves what is new
+		return s.renew(h, file) // collect spares new blobs
 	}
 	if err := s.room(size); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (s *Store) Put(ctx context.Context, h v1.Hash, size int64, in io.Reader) er
 	}))
 }
 
-// place gives a file of the depot another content at once. What was begun of one lies in tempDir, see sweep.
+// place replaces the content of a file atomically. Incomplete files are in tempDir, see sweep.
 func (s *Store) place(file string, write func(io.Writer) error) error {
 	temp, err := s.temp()
 	if err != nil {
@@ -169,7 +169,7 @@ func (s *Store) place(file string, write func(io.Writer) error) error {
 	return errors.Join(temp.Close(), disk.Sync(filepath.Dir(file)))
 }
 
-// placeJSON is place for a document.
+// placeJSON is like place, for a JSON document.
 func (s *Store) placeJSON(file string, v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -181,7 +181,7 @@ func (s *Store) placeJSON(file string, v any) error {
 	})
 }
 
-// renew makes a blob new, and keeps what is known of it.
+// renew marks a blob as new, and keeps its verified state.
 func (s *Store) renew(h v1.Hash, file string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +199,7 @@ func (s *Store) renew(h v1.Hash, file string) error {
 	return nil
 }
 
-// stored explains why a blob was not stored; nil stays nil.
+// stored explains why a blob was not stored; it returns nil for nil.
 func (s *Store) stored(h v1.Hash, err error) error {
 	switch {
 	case err == nil:
@@ -214,7 +214,7 @@ func (s *Store) noSpace(format string, args ...any) error {
 	return finding.Errorf(CodeNoSpace, "The disk of "+s.dir+" is too full for the depot", "free space there: df -h "+s.dir+"; then run the command again", format, args...)
 }
 
-// Free is how many bytes the disk has left for this user.
+// Free returns how many bytes of the disk are available to this user.
 func (s *Store) Free() (int64, error) { return disk.Free(s.dir) }
 
 func (s *Store) has(h v1.Hash) bool {
@@ -225,7 +225,7 @@ func (s *Store) has(h v1.Hash) bool {
 	return err == nil
 }
 
-// room fails if size more bytes would leave less free than the reserve.
+// room returns an error if size more bytes would leave less free than the reserve.
 func (s *Store) room(size int64) error {
 	free, err := s.Free()
 	if err == nil && free-size < s.reserve {
@@ -234,8 +234,8 @@ func (s *Store) room(size int64) error {
 	return err
 }
 
-// Blob opens a blob for reading at any place. A blob that this process has not read yet, or that has changed since, is read and compared
-// with its digest first. A damaged one is removed, and absent from then on: whoever asks gets it elsewhere. The caller closes the file.
+// Blob opens a blob for reading at any offset. If this process has not read the blob yet, or it has changed since, its digest is verified first. A
+// damaged blob is removed and reported as absent, so that the client gets it elsewhere. The caller closes the file.
 func (s *Store) Blob(ctx context.Context, h v1.Hash) (*os.File, error) {
 	name, err := s.blobFile(h)
 	if err != nil {
@@ -265,7 +265,7 @@ func (s *Store) verify(ctx context.Context, h v1.Hash, f *os.File) error {
 	if known {
 		return nil
 	}
-	// Nodes that join together ask for the same blobs: each is read once, even if the first that asked has gone.
+	// Nodes that join together ask for the same blobs: each is read once, even if the client that asked first is gone.
 	read := s.reading.DoChan(h.Hex, func() (any, error) { return nil, s.check(h, f.Name(), now) })
 	select {
 	case <-ctx.Done():
@@ -275,7 +275,7 @@ func (s *Store) verify(ctx context.Context, h v1.Hash, f *os.File) error {
 	}
 }
 
-// check compares a blob with its digest, and notes that it is sound.
+// check verifies a blob's digest, and records it as sound.
 func (s *Store) check(h v1.Hash, file string, now stamp) error {
 	switch got, err := fetch.Digest(file); {
 	case errors.Is(err, fs.ErrNotExist):

@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// Follow takes over what the depots of other control-plane nodes have, again and again until ctx ends. peers finds them.
+// Follow copies the content of other control-plane nodes' depots at an interval, until ctx ends. peers returns their clients.
 func (s *Store) Follow(ctx context.Context, every time.Duration, peers func(context.Context) ([]*Client, error)) {
 	wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) {
 		list, err := peers(ctx)
@@ -35,8 +35,8 @@ func (s *Store) Follow(ctx context.Context, every time.Duration, peers func(cont
 	}, every)
 }
 
-// Sync takes over the roots of which another depot has a newer version than this one, and those that it has removed. It returns their names. What was
-// interrupted goes on with the blobs that are missing. A root that the other depot has not in full, or that does not fit, does not keep it from the rest.
+// Sync copies the roots of which another depot has a newer version, and applies its removals. It returns their names. Blobs stored by an interrupted
+// Sync are not copied again. A root that is incomplete there, or that does not fit here, does not stop the others.
 func (s *Store) Sync(ctx context.Context, c *Client) (changed []string, err error) {
 	theirs, err := c.Roots(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Store) Sync(ctx context.Context, c *Client) (changed []string, err erro
 	return changed, err
 }
 
-// ofOneRoot reports whether an error is of the root that is copied, and not of everything that the other depot is asked for.
+// ofOneRoot reports whether an error concerns only the root being copied, rather than the other depot as a whole.
 func ofOneRoot(err error) bool {
 	l := finding.Of(err)
 	return len(l) == 1 && slices.Contains([]string{CodeNoBlob, CodeWrongBlob, CodeNoSpace}, l[0].Code)
@@ -86,7 +86,7 @@ func (s *Store) copyRoot(ctx context.Context, c *Client, r Root, partly bool, pr
 			absent += b.size
 		}
 	}
-	if absent > 0 { // a root that was removed needs no room
+	if absent > 0 { // a removed root needs no space
 		if err := s.room(absent); err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ type need struct {
 	inIndex bool
 }
 
-// needs are the blobs of a root that another depot has, with their sizes. read reads a manifest.
+// needs returns the blobs of another depot's root. read reads a manifest.
 func needs(r Root, read func(d v1.Descriptor, into any) error) (map[v1.Hash]need, error) {
 	out := map[v1.Hash]need{}
 	for _, f := range r.Files {
@@ -121,7 +121,7 @@ func needs(r Root, read func(d v1.Descriptor, into any) error) (map[v1.Hash]need
 	return out, nil
 }
 
-// below adds a manifest and what it needs, and of an index what the other depot has.
+// below adds a manifest and what it needs; of an index, only what the other depot has.
 func below(d v1.Descriptor, inIndex bool, read func(d v1.Descriptor, into any) error, out map[v1.Hash]need) error {
 	if n, known := out[d.Digest]; known && (inIndex || !n.inIndex) {
 		return nil

@@ -23,7 +23,7 @@ func (s *site) client() *Client {
 	return NewClient(s.URL, goodToken, fetch.Fetcher{Client: s.browser(nil), Pause: time.Millisecond})
 }
 
-// Two depots on two addresses: what one gets or removes, the other follows, in both directions.
+// Two depots at two addresses: each follows what the other adds or removes.
 func TestSync(t *testing.T) {
 	a, b := filled(t), newStore(t)
 	atA, atB := listen(t, a, nil), listen(t, b, nil)
@@ -58,7 +58,7 @@ func TestSync(t *testing.T) {
 	sync(b, atA)
 	sync(a, atB)
 	same()
-	// The other way round.
+	// In the other direction.
 	if err := b.SetRoot(t.Context(), Root{Name: "later", Files: map[string]File{"f": {Digest: b.put(t, "later"), Size: 5}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -77,17 +77,17 @@ func TestSync(t *testing.T) {
 	if got := names(b); !slices.Equal(got, []string{"later"}) {
 		t.Errorf("roots %q", got)
 	}
-	// A depot that has never had it does not learn of it.
+	// A depot that never had it is not affected.
 	sync(newStore(t), atA, "later")
 }
 
-// The clocks of control-plane nodes differ: what was done after what another node did counts, whatever the clocks say.
+// The clocks of control-plane nodes differ: the later change wins if it was made with knowledge of the earlier one, whatever the clocks say.
 func TestSyncWithWrongClocks(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"ahead": 1000 * time.Hour, "behind": -1000 * time.Hour} {
 		a, b := newStore(t), newStore(t)
 		atA, atB := listen(t, a, nil), listen(t, b, nil)
 		f := File{Digest: a.put(t, "text"), Size: 4}
-		// The clock of a is wrong, so that is what the root says.
+		// The clock of a is wrong, so the root has a wrong time.
 		set := func(s *Store, r Root) {
 			t.Helper()
 			if err := s.SetRoot(t.Context(), r); err != nil {
@@ -109,14 +109,14 @@ func TestSyncWithWrongClocks(t *testing.T) {
 		if roots, err := a.Roots(); err != nil || len(roots) > 0 {
 			t.Fatalf("%s: the prune did not reach the other: %v, %v", name, roots, err)
 		}
-		a.put(t, "text") // and back again
+		a.put(t, "text") // stored again
 		set(a, Root{Name: "x", Since: time.Now().Add(ahead), Files: map[string]File{"f": f}})
 		sync(b, atA, 1)
 		sync(a, atB, 0)
 		if roots, err := b.Roots(); err != nil || len(roots) != 1 {
 			t.Errorf("%s: what was filled again did not reach the other: %v, %v", name, roots, err)
 		}
-		// Both at the same time: the content stays on both, not the removal.
+		// Concurrent changes: the content stays on both, rather than the removal.
 		if _, err := b.collect(t.Context(), nil, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestSyncWithWrongClocks(t *testing.T) {
 	}
 }
 
-// A copy that breaks off stores no root, and goes on with what is missing.
+// An interrupted copy stores no root, and the next one copies only missing blobs.
 func TestSyncThatBreaksOff(t *testing.T) {
 	a, b := filled(t), newStore(t)
 	var blobs atomic.Int32
@@ -171,7 +171,7 @@ func TestSyncThatBreaksOff(t *testing.T) {
 	}
 }
 
-// A blob that was damaged on the disk of one depot is in no depot any more. The other roots are taken over all the same.
+// A blob damaged on one depot's disk is no longer in any depot. The other roots are copied nevertheless.
 func TestSyncGoesOnAfterARootThatLacksABlob(t *testing.T) {
 	a, b := newStore(t), newStore(t)
 	site := listen(t, a, nil)
@@ -213,7 +213,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// What a joining node sees: the files and images of its architecture, and an archive that containerd takes.
+// A joining node sees the files and images of its architecture, and an archive that containerd accepts.
 func TestRemote(t *testing.T) {
 	store := filled(t)
 	site := listen(t, store, nil)
@@ -235,7 +235,7 @@ func TestRemote(t *testing.T) {
 	if raw, err := io.ReadAll(f); err != nil || string(raw) != kubeletText || f.Close() != nil {
 		t.Errorf("kubelet has %d bytes, %v", len(raw), err)
 	}
-	if f, err = r.OpenFile(t.Context(), "/usr/local/bin/kubelet"); err != nil || f.Close() != nil { // without reading
+	if f, err = r.OpenFile(t.Context(), "/usr/local/bin/kubelet"); err != nil || f.Close() != nil { // unread
 		t.Error(err)
 	}
 	size, write, err := r.Archive(t.Context(), images)

@@ -18,17 +18,17 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// ID is the same for servers of the same content, and for no others.
+// ID identifies the content: servers have the same ID if and only if their content is the same.
 func (r *Remote) ID() string {
 	raw, err := json.Marshal(Root{Images: r.root.Images, Files: r.root.Files})
 	if err != nil {
-		panic(err) // plain values
+		panic(err) // plain values always marshal
 	}
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:6])
 }
 
-// Size is how many bytes the images and files of every architecture have.
+// Size returns the total size of the images and files of all architectures, in bytes.
 func (r *Remote) Size(ctx context.Context) (size int64, err error) {
 	blobs, err := needs(r.root, func(d v1.Descriptor, into any) error { return r.client.document(ctx, d, into) })
 	for _, b := range blobs {
@@ -37,15 +37,15 @@ func (r *Remote) Size(ctx context.Context) (size int64, err error) {
 	return size, err
 }
 
-// Take stores all that another depot has, for every architecture, under a root. progress gets the number of bytes stored so far. What was
-// interrupted goes on with the blobs that are missing.
+// Take stores everything that another depot has, for all architectures, under a root. progress receives the number of bytes stored so far. Blobs
+// stored by an interrupted Take are not copied again.
 func (s *Store) Take(ctx context.Context, root string, r *Remote, progress func(done, total int64)) error {
 	return s.Storing(ctx, func() error {
 		return s.copyRoot(ctx, r.client, Root{Name: root, Series: r.series(), Images: r.root.Images, Files: r.root.Files}, false, progress)
 	})
 }
 
-// series is that of a bundle for the platforms of the files.
+// series returns the series of a bundle for the platforms of the files.
 func (r *Remote) series() string {
 	var platforms []string
 	for _, arch := range architectures(r.root) {
@@ -54,8 +54,8 @@ func (r *Remote) series() string {
 	return BundleSeries(platforms...)
 }
 
-// CheckPlatform returns a finding if the depot has nothing for an architecture (a GOARCH), or another version of Kubernetes. The images of
-// the control plane show the version.
+// CheckPlatform returns a finding if the depot has nothing for an architecture (a GOARCH), or another Kubernetes version. The tags of the
+// control-plane images give the version.
 func (r *Remote) CheckPlatform(arch, kubernetes string) error {
 	if len(r.contents.Files)+len(r.contents.Images) == 0 || arch != r.contents.Info.Arch {
 		return finding.New(bundle.CodeWrongPlatform, fmt.Sprintf("%s has nothing for linux/%s", r.title(), arch), "",

@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/bundle"
 )
 
-// The first node takes all that a server has. What breaks off stores no root, and goes on with what is missing.
+// The first node copies everything that a server has. An interrupted copy stores no root, and the next one copies only missing blobs.
 func TestTake(t *testing.T) {
 	served, own := filled(t), newStore(t)
 	var blobs atomic.Int32
@@ -33,7 +33,7 @@ func TestTake(t *testing.T) {
 		t.Fatal(err)
 	}
 	quiet := func(int64, int64) {}
-	blobs.Store(-4) // the manifests and configs that tell how much there is
+	blobs.Store(-4) // the manifests and configs, which are read to find the size
 	broken.Store(true)
 	if err := own.Take(t.Context(), "bundle-x", r, quiet); code(err) != CodeNoBlob {
 		t.Fatalf("it did not break off: %v", err)
@@ -69,7 +69,7 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// What an install needs and the server lacks is a finding before anything changes.
+// If the server lacks something that an installation needs, that is a finding before anything changes.
 func TestRemoteChecks(t *testing.T) {
 	store := filled(t)
 	contents, err := store.Contents(t.Context())

@@ -17,12 +17,12 @@ import (
 	"yunion.io/x/ocadm/internal/registry"
 )
 
-// Upstream copies the images that nodes ask for and the depot lacks from their registries, in the background: the node that asks first pulls from
-// the registry, later ones find the image here.
+// Upstream copies images that nodes ask for and the depot lacks from their registries, in the background: the node that asks first pulls from the
+// registry, later ones find the image here.
 type Upstream struct {
-	// Registries asks the registries with the settings of this node, which it reads anew.
+	// Registries returns a client with this node's current registry settings.
 	Registries func() (registry.Client, error)
-	// Fetcher says how patient downloads are.
+	// Fetcher sets retries and timeouts of downloads.
 	Fetcher fetch.Fetcher
 
 	store    *Store
@@ -31,13 +31,13 @@ type Upstream struct {
 	wake     chan struct{}
 	checking singleflight.Group
 
-	checked *cache.LRUExpireCache // a check, by image
+	checked *cache.LRUExpireCache // the last check, by image
 
 	mu    sync.Mutex
 	wants map[string]Want
 }
 
-// check is what a registry answered about a tag.
+// check is the answer of a registry about a tag.
 type check struct {
 	at     time.Time
 	digest v1.Hash
@@ -45,19 +45,19 @@ type check struct {
 }
 
 const (
-	// headStart is what a node has before the depot downloads the same image.
+	// headStart is the time that a node has before the depot starts to download the same image.
 	headStart = 10 * time.Second
-	// copiers is how many images are copied at once.
+	// copiers is the number of images copied concurrently.
 	copiers = 2
-	// checkedFor is how long the answer about a tag counts: nodes that pull together cause one question. After an error the registry is left
-	// alone for longer, because each question may take checkTimeout.
+	// checkedFor is how long the answer about a tag is valid: nodes that pull together cause a single request. After an error the registry is left
+	// alone for longer, because each request may take checkTimeout.
 	checkedFor       = 15 * time.Second
 	checkedForFailed = time.Minute
 	checkTimeout     = 5 * time.Second
 	maxChecks        = 4096
 )
 
-// NewUpstream makes a store copy what it lacks. What an earlier process had not copied yet is copied by Run.
+// NewUpstream makes a store copy what it lacks. Run also copies what an earlier process left.
 func NewUpstream(s *Store, registries func() (registry.Client, error)) (*Upstream, error) {
 	u := &Upstream{
 		Registries: registries, store: s, arch: runtime.GOARCH, now: time.Now, wake: make(chan struct{}, 1), wants: map[string]Want{},
@@ -104,7 +104,7 @@ func (u *Upstream) Run(ctx context.Context) {
 	}
 }
 
-// take is the next image to copy.
+// take returns the next image to copy.
 func (u *Upstream) take() (Want, time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -117,7 +117,7 @@ func (u *Upstream) take() (Want, time.Duration) {
 }
 
 func (u *Upstream) finish(ctx context.Context, w Want, err error) {
-	if ctx.Err() != nil { // the next process goes on
+	if ctx.Err() != nil { // the next process continues
 		return
 	}
 	u.mu.Lock()
@@ -134,7 +134,7 @@ func (u *Upstream) finish(ctx context.Context, w Want, err error) {
 	u.changed()
 }
 
-// changed wakes Run and keeps the list. The caller holds the lock.
+// changed wakes Run and saves the list. The caller holds the lock.
 func (u *Upstream) changed() {
 	if err := u.store.setWants(u.wants); err != nil {
 		slog.Warn("the depot would forget in a restart which images it is to copy", "err", err)
@@ -145,7 +145,7 @@ func (u *Upstream) changed() {
 	}
 }
 
-// want notes an image that a node has asked for and that is not here.
+// want records an image that a node has asked for and that the depot lacks.
 func (u *Upstream) want(image string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -156,8 +156,8 @@ func (u *Upstream) want(image string) {
 	u.changed()
 }
 
-// asked notes what a node asks for, and reports whether it gets it from here. d is what the depot has, if ok. What the depot lacks, and a
-// copy that is no longer what the registry has, the node gets from the registry.
+// asked records a node's request, and reports whether the depot serves it. d is the depot's descriptor, if ok. The node pulls from the registry if
+// the depot lacks the image, or if its copy no longer matches the registry.
 func (u *Upstream) asked(ctx context.Context, t target, c joined, d v1.Descriptor, ok bool) bool {
 	image := t.name + ":" + t.tag
 	if t.tag == "" {
@@ -180,7 +180,7 @@ func (u *Upstream) asked(ctx context.Context, t target, c joined, d v1.Descripto
 	return false
 }
 
-// current reports whether a copied image is still what its registry has under this name. While the registry does not say, it is.
+// current reports whether a copied image still matches its registry. If the registry does not answer, it does.
 func (u *Upstream) current(ctx context.Context, image string, has v1.Hash) bool {
 	c := u.ask(ctx, image)
 	if c.err != nil {
@@ -196,7 +196,7 @@ func (u *Upstream) ask(ctx context.Context, image string) check {
 		return c
 	}
 	v, _, _ := u.checking.Do(image, func() (any, error) {
-		// The first that asked may go; the others wait for the answer.
+		// The first client may leave; the others wait for the answer.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 		defer cancel()
 		var c check

@@ -27,14 +27,14 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 )
 
-// The first node gets an image from its registry. A later one gets it from the depot, also when the registry is gone.
+// The first node gets an image from its registry. Later ones get it from the depot, even if the registry is gone.
 func TestPulledOnce(t *testing.T) {
 	p := pullThrough(t)
 	digest := p.hub.image(t, "lib/app:v1", imagetest.Layer(t, 1))
 	if res := p.get(t, p.nodes, "HEAD", "lib/app", "v1"); res.StatusCode != http.StatusNotFound {
 		t.Fatalf("the first node gets %d", res.StatusCode)
 	}
-	// containerd goes on with the digest, which it knows from the registry.
+	// containerd continues with the digest, which it knows from the registry.
 	p.get(t, p.nodes, "GET", "lib/app", digest.String())
 	p.clock = p.clock.Add(headStart)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -65,7 +65,7 @@ func TestPulledOnce(t *testing.T) {
 	}
 }
 
-// Only nodes make the depot copy: not those that join, and nothing that only the asking machine could mean.
+// The depot copies only for nodes: not for joining machines, nor images that only the requesting machine could identify.
 func TestWhoMakesTheDepotCopy(t *testing.T) {
 	p := pullThrough(t)
 	p.hub.image(t, "lib/app:v1", imagetest.Layer(t, 1))
@@ -83,8 +83,8 @@ func TestWhoMakesTheDepotCopy(t *testing.T) {
 	}
 }
 
-// A tag that has moved is not served any more, and copied again. Many questions in a short time are one to the registry. A registry that does
-// not answer does not keep the depot from serving.
+// A tag that has moved is no longer served, and copied again. Many requests in a short time cause a single request to the registry. If the registry
+// does not answer, the depot still serves.
 func TestTagThatMoves(t *testing.T) {
 	p := pullThrough(t)
 	first := p.hub.image(t, "lib/app:dev", imagetest.Layer(t, 1))
@@ -105,7 +105,7 @@ func TestTagThatMoves(t *testing.T) {
 		t.Errorf("five pulls asked the registry %d times", n)
 	}
 	second := p.hub.image(t, "lib/app:dev", imagetest.Layer(t, 2))
-	serves(http.StatusOK, first) // for some seconds
+	serves(http.StatusOK, first) // for a few seconds
 	p.clock = p.clock.Add(checkedFor)
 	serves(http.StatusNotFound, v1.Hash{})
 	if got := p.copyAll(t); !slices.Equal(got, []string{hubRegistry + "/lib/app:dev"}) {
@@ -123,7 +123,7 @@ func TestTagThatMoves(t *testing.T) {
 	}
 }
 
-// Of an image for several architectures the depot takes what its nodes need.
+// The depot copies only those architectures of an image that its nodes need.
 func TestCopyOfSeveralArchitectures(t *testing.T) {
 	p := pullThrough(t)
 	var index v1.ImageIndex = empty.Index
@@ -152,7 +152,7 @@ func TestCopyOfSeveralArchitectures(t *testing.T) {
 	if err != nil || len(roots) != 1 || roots[0].Version != 2 {
 		t.Errorf("another depot would not learn of the second architecture: %+v, %v", roots, err)
 	}
-	// The depot of another control-plane node takes over both.
+	// The depot of another control-plane node copies both.
 	other := newStore(t)
 	c := NewClient(p.URL, goodToken, fetch.Fetcher{Client: p.browser(nil), Attempts: 1})
 	if _, err := other.Sync(t.Context(), c); err != nil {
@@ -163,7 +163,7 @@ func TestCopyOfSeveralArchitectures(t *testing.T) {
 	}
 }
 
-// An image that a pod names by its digest is copied under it.
+// An image that a pod names by digest is copied under that digest.
 func TestCopyByDigest(t *testing.T) {
 	p := pullThrough(t)
 	digest := p.hub.image(t, "lib/app:v1", imagetest.Layer(t, 1))
@@ -181,7 +181,7 @@ func TestCopyByDigest(t *testing.T) {
 	}
 }
 
-// What was wanted when the depot ended is copied by the next process. What fails is shown, tried again later and at last given up.
+// Images still wanted when the depot ended are copied by the next process. Failures are shown, retried later and finally given up.
 func TestWantsStay(t *testing.T) {
 	p := pullThrough(t)
 	p.hub.setDown(true)
@@ -230,7 +230,7 @@ func TestNoRoomToCopy(t *testing.T) {
 	}
 }
 
-// A prune removes copies that no workload uses and no node has asked for in a week. Who asks keeps it.
+// A prune removes copies that no workload uses and no node has requested for a week. A request keeps them.
 func TestPruneCopies(t *testing.T) {
 	p := pullThrough(t)
 	nobody := func(string) bool { return false }
@@ -259,7 +259,7 @@ func TestPruneCopies(t *testing.T) {
 	age(keptFor + time.Hour)
 	kept(nobody, false)
 	kept(func(image string) bool { return image == hubRegistry+"/lib/app:v1" }, true)
-	p.get(t, p.nodes, "GET", "lib/app", "v1") // a pod has come back
+	p.get(t, p.nodes, "GET", "lib/app", "v1") // a pod has returned
 	kept(nobody, true)
 	version := func() int64 { r, _ := p.store.Root(root); return r.Version }
 	before := version()

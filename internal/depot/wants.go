@@ -20,33 +20,33 @@ import (
 	"yunion.io/x/ocadm/internal/registry"
 )
 
-// Want is an image that a node has asked for and that the depot is to copy.
+// Want is an image that a node has asked for and that the depot will copy.
 type Want struct {
 	// Image is its full name with a tag or a digest.
 	Image string `json:"image"`
-	// Since is when a node asked for it first, Next when it is tried, and Tries how often it failed.
+	// Since is the time of the first request, Next the time of the next try, and Tries the number of failures.
 	Since time.Time `json:"since"`
 	Next  time.Time `json:"next"`
 	Tries int       `json:"tries,omitempty"`
-	// Why is what was wrong the last time.
+	// Why is the last error.
 	Why string `json:"why,omitempty"`
 
 	busy bool
 }
 
 const (
-	// maxWants bounds what is remembered: a node may ask for anything.
+	// maxWants bounds the list: a node may ask for anything.
 	maxWants = 512
-	// copyTries is how often an image is tried; the node that asks again begins anew.
+	// copyTries is how often an image is tried. A new request of a node starts over.
 	copyTries = 8
-	// copyPause is before the second try and doubles up to maxCopyPause.
+	// copyPause is the pause before the second try. It doubles up to maxCopyPause.
 	copyPause    = time.Minute
 	maxCopyPause = time.Hour
-	// fullPause is how long nothing is copied to a disk that is too full.
+	// fullPause is how long copying pauses when the disk is too full.
 	fullPause = 10 * time.Minute
 )
 
-// after is what becomes of a want when a try failed; false means that it is given up.
+// after returns a want as it is after a failed try; false means that it is given up.
 func (w Want) after(err error, now time.Time) (Want, bool) {
 	w.Why, w.busy = err.Error(), false
 	var refused *registry.Error
@@ -64,8 +64,8 @@ func (w Want) after(err error, now time.Time) (Want, bool) {
 	return w, w.Tries < copyTries
 }
 
-// due is the want that has waited longest of those whose time has come, and how long until the next one's comes. Of a repository, one is copied at
-// a time, and tags come first: a pull by tag also asks for the digests that the tag leads to, and these come with the tag.
+// due returns the want that has been due longest, and how long until the next one is. Only one image of a repository is copied at a time, tags first:
+// a pull by tag also asks for the digests that the tag leads to, and these are copied with the tag.
 func due(wants map[string]Want, now time.Time) (Want, time.Duration) {
 	busy, tagged := map[string]bool{}, map[string]bool{}
 	for _, w := range wants {
@@ -98,7 +98,7 @@ func (w Want) repository() (name string, byDigest bool) {
 	return ref.Repository, ref.Digest != ""
 }
 
-// local reports whether an image is of a registry of the machine that asks: that is another one on every machine.
+// local reports whether an image belongs to a registry on the requesting machine itself: that is a different one on every machine.
 func local(image string) bool {
 	host, _, _ := strings.Cut(image, "/")
 	host = strings.TrimPrefix(host, "[")
@@ -107,8 +107,7 @@ func local(image string) bool {
 
 func (s *Store) wantsFile() string { return filepath.Join(s.dir, "wanted.json") }
 
-// Wants are the images that the process which serves this depot is to copy, the first that was asked for first. A depot that copies nothing has
-// none.
+// Wants returns the images that the serving process will copy, oldest request first. It is empty for a depot that copies nothing.
 func (s *Store) Wants() ([]Want, error) {
 	raw, err := os.ReadFile(s.wantsFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -124,7 +123,7 @@ func (s *Store) Wants() ([]Want, error) {
 	return list, nil
 }
 
-// setWants keeps them for a restart and for Status.
+// setWants saves the wants, for a restart and for Status.
 func (s *Store) setWants(wants map[string]Want) error {
 	list := slices.AppendSeq([]Want{}, maps.Values(wants))
 	slices.SortFunc(list, func(a, b Want) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Image, b.Image)) })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package disk writes files that a power cut leaves whole, and says how much space is left for them.
+// Package disk writes files that survive a power cut intact, and reports free disk space.
 package disk
 
 import (
@@ -38,7 +38,7 @@ func Sync(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Free is how many bytes the disk of a directory has left for this user.
+// Free returns how many bytes of a directory's disk are available to this user.
 func Free(dir string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

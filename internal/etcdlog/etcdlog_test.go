@@ -4,7 +4,7 @@ package etcdlog
 
 import "testing"
 
-// The lines are those that etcd, raft and bbolt log, as the files of a pod hold them.
+// Lines as etcd, raft and bbolt log them and the log files of a pod contain them.
 func TestDamage(t *testing.T) {
 	for line, want := range map[string]bool{
 		`{"level":"fatal","caller":"etcdserver/bootstrap.go:631","msg":"failed to read WAL, cannot be repaired","error":"walpb: crc mismatch: expected: 1 computed: 2"}`: true,

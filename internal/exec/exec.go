@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package exec runs other programs: captured, cancellable, replaceable by a fake in tests. It is no shell.
+// Package exec runs other programs, without a shell. It captures output, honours contexts, and can be faked in tests.
 package exec
 
 import (
@@ -23,20 +23,20 @@ import (
 type Command struct {
 	Path string
 	Args []string
-	// Env is added to the environment of this process, of which the settings of this program are left out.
+	// Env is added to this process's environment, from which ocadm's own settings are removed.
 	Env   []string
 	Dir   string
 	Stdin io.Reader
 	// Stdout, when set, receives standard output instead of Result.Stdout.
 	Stdout io.Writer
-	// Bound programs are killed when this process dies, however it dies. It is for those that a repeated run would collide with. Programs that must not
-	// be torn from their work, such as a package manager, go on.
+	// Bound programs are killed when this process dies for any reason. Use it for programs that would collide with a repeated run, but not for those
+	// that must not be interrupted, such as a package manager.
 	Bound bool
-	// OnLine, when set, is called for each line of standard output and standard error as it comes.
+	// OnLine, when set, is called with each line of standard output and standard error as it arrives.
 	OnLine func(line string)
 }
 
-// Result is what a program left behind.
+// Result is the outcome of a program.
 type Result struct {
 	Stdout, Stderr string
 	ExitCode       int
@@ -47,7 +47,7 @@ type Runner interface {
 	Run(ctx context.Context, c Command) (Result, error)
 }
 
-// Error is a program that ended badly: its argv, exit status and the end of what it printed.
+// Error is the error of a failed program: its argv, exit status and the end of its output.
 type Error struct {
 	Argv     []string
 	ExitCode int
@@ -68,11 +68,11 @@ func (e *Error) Unwrap() error { return e.Err }
 // Machine runs programs on this machine.
 type Machine struct{}
 
-// killDelay is how long a program may take to end after it was asked to, once the context is done.
+// killDelay is how long a program may take to exit after SIGTERM, once the context is done.
 const killDelay = 5 * time.Second
 
-// A program that this process has just written may be busy for a moment: a child that is being started beside holds the file open
-// until it has become its own program.
+// A program that this process has just written may be busy (ETXTBSY) for a moment: a concurrently forked child holds the file open until it calls
+// exec.
 const (
 	busyTries = 50
 	busyDelay = 20 * time.Millisecond
@@ -95,14 +95,14 @@ func (m Machine) Run(ctx context.Context, c Command) (Result, error) {
 }
 
 func (Machine) run(ctx context.Context, c Command) (Result, error) {
-	cmd := exec.CommandContext(ctx, c.Path, c.Args...) //nolint:gosec // running what the caller names is this package's purpose
+	cmd := exec.CommandContext(ctx, c.Path, c.Args...) //nolint:gosec // this package runs what the caller names
 	cmd.Env = append(environment(), c.Env...)
 	cmd.Dir = c.Dir
 	cmd.Stdin = c.Stdin
-	// A process group of its own: Ctrl-C in a terminal goes to the whole group, and it is this process that decides what ends.
+	// A separate process group: Ctrl-C in a terminal goes to the whole foreground group, but this process decides what ends.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if c.Bound {
-		// The kernel sends the signal when the thread dies that started the program, so that one has to stay.
+		// The kernel sends the signal when the thread that started the program dies, so that thread must stay.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
@@ -132,13 +132,13 @@ func (Machine) run(ctx context.Context, c Command) (Result, error) {
 	if ctxErr := context.Cause(ctx); ctxErr != nil {
 		err = ctxErr
 		if cmd.Process != nil {
-			_ = signalGroup(cmd.Process.Pid, syscall.SIGKILL) // what it started and did not end
+			_ = signalGroup(cmd.Process.Pid, syscall.SIGKILL) // children that it left running
 		}
 	}
 	return r, &Error{Argv: append([]string{c.Path}, c.Args...), ExitCode: r.ExitCode, Output: tail(out.String()) + errOut.String(), Err: err}
 }
 
-// signalGroup sends a signal to a program and to what it started.
+// signalGroup sends a signal to a program and its children.
 func signalGroup(pid int, sig syscall.Signal) error {
 	err := syscall.Kill(-pid, sig)
 	if errors.Is(err, syscall.ESRCH) {
@@ -147,14 +147,14 @@ func signalGroup(pid int, sig syscall.Signal) error {
 	return err
 }
 
-// ownVariables begins the names of the variables that hold settings of this program, passwords among them: no other program's business.
+// ownVariables is the prefix of ocadm's own settings, including passwords, which other programs must not see.
 const ownVariables = "OCADM_"
 
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, ownVariables) })
 }
 
-// LineWriter calls Emit with each whole line that is written to it, without its end.
+// LineWriter calls Emit with each complete line that is written to it, without the newline.
 type LineWriter struct {
 	Emit func(string)
 	rest []byte
@@ -199,7 +199,7 @@ func lastLine(s string) string {
 	return last
 }
 
-// Output returns what err's program printed, and whether err holds one.
+// Output returns the output of the failed program in err, if there is one.
 func Output(err error) (string, bool) {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Output, true

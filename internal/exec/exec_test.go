@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// parentRole makes this test's own program one that runs a bound program until it is killed.
+// parentRole makes this test binary run a bound program until it is killed.
 const parentRole = "EXEC_TEST_PARENT"
 
 func TestMain(m *testing.M) {
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What kubeadm does must not go on beside the run that follows a killed one.
+// A killed run's kubeadm must not continue while the next run works.
 func TestBoundProgramDiesWithAKilledParent(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -64,7 +64,7 @@ func TestBoundProgramDiesWithAKilledParent(t *testing.T) {
 	t.Error("the program goes on")
 }
 
-// gone is true for a process that has ended, even if nothing has collected its status.
+// gone reports whether a process has ended, even if it was not reaped.
 func gone(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return errors.Is(err, os.ErrNotExist) || strings.Contains(string(stat), ") Z ")
@@ -82,7 +82,7 @@ func TestChildrenDoNotGetOurSettings(t *testing.T) {
 	}
 }
 
-// A program that is still open for writing somewhere, as in a child that has not become another program yet, cannot be run at once.
+// A program that is still open for writing somewhere, as in a forked child that has not called exec yet, cannot be run immediately.
 func TestBusyProgramIsTriedAgain(t *testing.T) {
 	raw, err := os.ReadFile("/bin/true")
 	if err != nil {

@@ -18,24 +18,24 @@ import (
 	"yunion.io/x/ocadm/internal/executor/apis"
 )
 
-// Dial makes a connection to the executor at a socket. It connects with the first call, not before.
+// Dial returns a connection to the executor at a socket. It connects on the first call.
 func Dial(socket string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 }
 
-// Client runs programs through the executor at Socket, in the way of the services: a connection for each.
+// Client runs programs through the executor at Socket. Like the services, it opens a connection for each.
 type Client struct{ Socket string }
 
 var _ exec.Runner = Client{}
 
-// Run starts the program and waits for it. When ctx ends, the program is killed. Command.Env replaces the environment here, it is not added
-// to it; OnLine is not supported. A program that ends badly is an *exec.Error with its exit status, or -1 for a signal.
+// Run starts the program and waits for it. When ctx ends, the program is killed. Command.Env replaces the environment instead of adding to it; OnLine
+// is not supported. If the program fails, the error is an *exec.Error with its exit status, or -1 for a signal.
 func (cl Client) Run(ctx context.Context, c exec.Command) (exec.Result, error) {
 	conn, err := Dial(cl.Socket)
 	if err != nil {
 		return exec.Result{}, fmt.Errorf("connecting to the executor at %s: %w", cl.Socket, err)
 	}
-	defer conn.Close() //nolint:errcheck // the answers are there
+	defer conn.Close() //nolint:errcheck // all answers have been received
 	r, status, err := run(ctx, apis.NewExecutorClient(conn), c)
 	if err != nil {
 		return r, fmt.Errorf("running %s through the executor at %s: %w", c.Path, cl.Socket, err)
@@ -56,8 +56,8 @@ func run(ctx context.Context, e apis.ExecutorClient, c exec.Command) (exec.Resul
 	if err != nil {
 		return r, 0, err
 	}
-	// From here on there may be a process: what follows is done even when ctx ends, so that it is not left behind. A server that does not
-	// answer holds it up for killDelay only.
+	// From here on a process may exist: clean up even if ctx ends, so that it is not left behind. A server that does not answer delays this by
+	// killDelay only.
 	rest, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	over := context.AfterFunc(ctx, func() { time.AfterFunc(killDelay, cancel) })
@@ -70,13 +70,13 @@ func run(ctx context.Context, e apis.ExecutorClient, c exec.Command) (exec.Resul
 		return r, 0, errors.New(string(res.GetError()))
 	}
 	stop := context.AfterFunc(ctx, func() {
-		// The connection may have ended, and the program with it.
+		// The connection may be gone, and the program with it.
 		_, _ = e.Kill(rest, sn)
 	})
 	defer stop()
 	if c.Stdin != nil {
 		go func() {
-			// A program that ends early reads no more; what counts is its exit status.
+			// A program that exits early reads no more input; only its exit status counts.
 			_ = sendInput(rest, e, sn.GetSn(), c.Stdin)
 		}()
 	}
@@ -113,7 +113,7 @@ func run(ctx context.Context, e apis.ExecutorClient, c exec.Command) (exec.Resul
 	return r, syscall.WaitStatus(end.GetExitStatus()), nil
 }
 
-// killDelay is how long a killed program may take to end.
+// killDelay is how long a killed program may take to exit.
 const killDelay = 5 * time.Second
 
 func byteSlices(in []string) [][]byte {
@@ -147,7 +147,7 @@ func sendInput(ctx context.Context, e apis.ExecutorClient, sn uint32, from io.Re
 	}
 }
 
-// receive copies a stream of output until its closing message.
+// receive copies an output stream until its closing message.
 func receive[P any](s grpc.ServerStreamingClient[P], err error, read func(*P) (data []byte, closed bool, failure []byte), to io.Writer) error {
 	for err == nil {
 		var p *P

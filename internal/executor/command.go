@@ -15,26 +15,26 @@ import (
 	"yunion.io/x/ocadm/internal/executor/apis"
 )
 
-// The texts of os/exec, which clients compare.
+// Error messages of os/exec, which clients compare.
 var (
 	errNotStarted = errors.New("exec: not started")
 	errStarted    = errors.New("exec: already started")
 	errWaited     = errors.New("exec: Wait was already called")
 )
 
-// command is one registered command and, once it is started, its process.
+// command is a registered command and, once started, its process.
 type command struct {
 	sn   uint32
 	spec *apis.Command
 
-	// The server's mutex guards these: who attends to the command.
+	// The server's mutex guards these fields, which count the clients of the command.
 	connections map[*connection]struct{}
 	calls       int
 	timer       *time.Timer
 
 	mu      sync.Mutex
 	started bool
-	// failed is why the program could not be started.
+	// failed is the error of starting the program.
 	failed  error
 	waiting bool
 	process *os.Process
@@ -51,10 +51,10 @@ func newCommand(sn uint32, spec *apis.Command) *command {
 	return &command{sn: sn, spec: spec, connections: map[*connection]struct{}{}, ended: make(chan struct{})}
 }
 
-// name is the program without its arguments, which may hold secrets.
+// name returns the program without its arguments, which may hold secrets.
 func (c *command) name() string { return filepath.Base(string(c.spec.GetPath())) }
 
-// running reports whether the program was started and has not ended.
+// running reports whether the program was started and has not exited.
 func (c *command) running() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,10 +69,10 @@ func (c *command) running() bool {
 	}
 }
 
-// attended reports whether a client may still ask for the command, see Options.AbandonAfter. The server's mutex is held.
+// attended reports whether a client may still ask for the command, see Options.AbandonAfter. The caller holds the server's mutex.
 func (c *command) attended() bool { return c.calls > 0 || len(c.connections) > 0 && c.running() }
 
-// start starts the program with the pipes that are asked for. onEnd is called after it has ended.
+// start starts the program with the requested pipes. onEnd is called after it has exited.
 func (c *command) start(in *apis.StartInput, onEnd func()) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,15 +139,15 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// waited is what Wait answers.
+// waited is the result of wait.
 type waited struct {
 	status  uint32
 	failure string
-	// first is false for a second Wait beside one that is not through.
+	// first is false for a second Wait while another one is in progress.
 	first bool
 }
 
-// wait blocks until the output was read and the program has ended. The error is that of ctx.
+// wait blocks until the output has been read and the program has exited. The error is that of ctx.
 func (c *command) wait(ctx context.Context) (waited, error) {
 	c.mu.Lock()
 	if c.waiting {
@@ -180,7 +180,7 @@ func (c *command) wait(ctx context.Context) (waited, error) {
 	return waited{status: uint32(c.status), first: true}, nil
 }
 
-// kill ends the process, not its children.
+// kill kills the process, not its children.
 func (c *command) kill() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,10 +190,10 @@ func (c *command) kill() error {
 	return c.process.Kill()
 }
 
-// abandon ends what is left of a command that no client will ask for again. Only the process itself is killed: what it has started in the
-// background, a virtual machine for instance, goes on, and its output is read so that writing does not end it.
+// abandon cleans up a command that no client will ask for again. It kills only the process itself: background children, such as virtual machines,
+// keep running, and their output is drained so that writing does not kill them.
 func (c *command) abandon() {
-	// A process that has ended already is what is wanted.
+	// The error is ignored: the process may already have exited.
 	_ = c.kill()
 	c.closeStdin()
 	c.mu.Lock()
@@ -206,7 +206,7 @@ func (c *command) abandon() {
 	}
 }
 
-// wantsInput reports whether the program waits for input that no stream brings yet.
+// wantsInput reports whether the program expects input that no stream provides yet.
 func (c *command) wantsInput() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

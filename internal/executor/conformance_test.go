@@ -17,7 +17,7 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// What the protocol says, sentence by sentence.
+// The protocol, sentence by sentence.
 
 func TestExecCommandOnlyRegisters(t *testing.T) {
 	e := connect(t, serve(t, Options{}))
@@ -167,7 +167,7 @@ func TestProgramThatCannotBeStarted(t *testing.T) {
 		if err != nil || res.GetSuccess() || !strings.Contains(string(res.GetError()), c.want) {
 			t.Errorf("%q: %v %v", c.want, res, err)
 		}
-		// Not found is no exit status.
+		// NotFound is not an exit status.
 		w, err := e.Wait(t.Context(), sn)
 		if err != nil || w.GetExitStatus() != 0 || string(w.GetErrContent()) != string(res.GetError()) {
 			t.Errorf("%q: wait: %v %v", c.want, w, err)
@@ -250,7 +250,7 @@ func TestEndOfStreamClosesInput(t *testing.T) {
 	}
 }
 
-// A program need not read all of its input. What counts is its exit status.
+// A program need not read all of its input. Only its exit status counts.
 func TestProgramThatReadsNoInput(t *testing.T) {
 	e := connect(t, serve(t, Options{}))
 	sn := register(t, e, "true")
@@ -272,7 +272,7 @@ func TestProgramThatReadsNoInput(t *testing.T) {
 	}
 }
 
-// The services' client sends input beside Wait. A program that ends at once may be forgotten before its input comes.
+// The services' client sends input concurrently with Wait. A program that exits immediately may be forgotten before its input arrives.
 func TestInputAfterWait(t *testing.T) {
 	e := connect(t, serve(t, Options{}))
 	sn := register(t, e, "true")

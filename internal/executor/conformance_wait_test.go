@@ -104,7 +104,7 @@ func TestSecondWait(t *testing.T) {
 	}
 }
 
-// A client that gave up waiting may wait again.
+// A client whose Wait was canceled may wait again.
 func TestWaitAgainAfterACanceledOne(t *testing.T) {
 	e := connect(t, serve(t, Options{}))
 	sn := register(t, e, "cat")
@@ -140,7 +140,7 @@ func TestKillEndsTheProcessOnly(t *testing.T) {
 	}
 }
 
-// pidIn waits for a file with a number of a process, and ends that process with the test.
+// pidIn waits for a file with a process ID, and kills that process when the test ends.
 func pidIn(t *testing.T, file string) int {
 	t.Helper()
 	var pid int

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package executor runs commands on a node for services that live in containers: host agents, glance and others. It is a gRPC server on a
-// unix socket whose protocol is that of yunion.io/x/executor, which those services have linked in (package apis). There is no
-// authentication: who may open the socket is root on the node.
+// Package executor runs commands on a node for services that run in containers: host agents, glance and others. It is a gRPC server on a Unix socket.
+// Its protocol is that of yunion.io/x/executor, whose client those services link in (package apis). There is no authentication: anyone who can open
+// the socket is root on the node.
 //
-// What a command leaves behind outlives the server: it never signals a process when it stops, and each process has a session of its own.
-// So a virtual machine survives every restart of the executor, provided that systemd spares it too (KillMode=process). The pipes end with
-// the server: a process that writes to standard output or standard error that a client asked for gets SIGPIPE then. An emulator that went
-// into the background has closed them.
+// Processes that a command leaves behind outlive the server: it never signals a process when it stops, and each process has its own session. So a
+// virtual machine survives every restart of the executor, provided that systemd spares it too (KillMode=process). The pipes end with the server: from
+// then on, a process gets SIGPIPE if it writes to standard output or standard error that a client requested. An emulator that daemonized has closed
+// them.
 package executor
 
 import (
@@ -29,36 +29,36 @@ import (
 )
 
 const (
-	// DefaultSocket is where the services of the cloud look (their option executor_socket_path).
+	// DefaultSocket is where the cloud's services expect the socket (their option executor_socket_path).
 	DefaultSocket = "/var/run/onecloud/exec.sock"
-	// DefaultMaxCommands bounds the commands that are registered at one time. A busy host agent has some dozens.
+	// DefaultMaxCommands bounds the registered commands. A busy host agent has a few dozen.
 	DefaultMaxCommands = 4096
-	// DefaultAbandonAfter is long enough for whatever is about to end by itself after its client was restarted.
+	// DefaultAbandonAfter is long enough for anything about to end by itself after a restart of its client.
 	DefaultAbandonAfter = 5 * time.Minute
-	// DefaultStopTimeout is how long running commands may take to end, and their clients to hear of it, when the server stops.
+	// DefaultStopTimeout is how long running commands may take to end, and their clients to receive the result, when the server stops.
 	DefaultStopTimeout = 10 * time.Second
 )
 
-// CodeSocket is the finding of a socket that cannot be served.
+// CodeSocket is the finding code of a socket that cannot be served.
 const CodeSocket = "OCA-7101"
 
 const (
 	socketMode = 0o600
 	dirMode    = 0o755
-	// dialTimeout bounds the look whether another server listens.
+	// dialTimeout bounds the check for another listening server.
 	dialTimeout = time.Second
 )
 
-// Options are what a server can be given. Zero values mean the defaults.
+// Options configure a server. Zero values mean the defaults.
 type Options struct {
 	// Socket is the path of the unix socket.
 	Socket string
-	// MaxCommands bounds the commands that are registered at one time, running or not.
+	// MaxCommands bounds the registered commands, running or not.
 	MaxCommands int
-	// AbandonAfter is how long a command without a client is kept. A program that runs is attended to while a connection is open that
-	// has used its number; any other number is while a call for it lasts.
+	// AbandonAfter is how long a command without a client is kept. A running program has a client while a connection that has used its number is
+	// open; any other command has one only during a call.
 	AbandonAfter time.Duration
-	// StopTimeout bounds the wait for running commands when the server stops. They are left running after it.
+	// StopTimeout bounds the wait for running commands when the server stops. Those that remain keep running.
 	StopTimeout time.Duration
 	Log         *slog.Logger
 }
@@ -72,8 +72,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Run serves until ctx ends. Then it takes no new connection, gives running commands StopTimeout to end and leaves alone those that have
-// not; a write to output that a client asked for ends those.
+// Run serves until ctx ends. Then it accepts no new connections and gives running commands StopTimeout to end. It leaves the rest alone, but they get
+// SIGPIPE if they write to output that a client requested.
 func Run(ctx context.Context, o Options) error {
 	o = o.withDefaults()
 	l, err := listen(ctx, o.Socket)
@@ -91,14 +91,14 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("serving %s: %w", o.Socket, err)
 	case <-ctx.Done():
 	}
-	// Only the listener closes: clients that are connected can still read output and wait.
+	// Close only the listener: connected clients can still read output and wait.
 	l.Close()
 	o.Log.Debug("no new connections", "reason", <-served)
 	t := time.NewTimer(o.StopTimeout)
 	defer t.Stop()
 	select {
 	case <-s.idle():
-		// The last answers are under way.
+		// Let the last answers go out.
 		late := time.AfterFunc(o.StopTimeout, g.Stop)
 		defer late.Stop()
 		g.GracefulStop()
@@ -109,7 +109,7 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// listen makes the directory, removes the socket of a server that is gone, and refuses to take the place of one that is not.
+// listen creates the directory, removes the socket of a dead server, and refuses to replace a live one.
 func listen(ctx context.Context, socket string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), dirMode); err != nil {
 		return nil, unusable(socket, err)

@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/internal/executor/apis"
 )
 
-// Whatever bytes an argument, a variable or a directory has, the program gets just these, or is not started.
+// Whatever bytes an argument, a variable or a directory contains, the program receives exactly these, or is not started.
 func FuzzCommand(f *testing.F) {
 	for _, s := range [][3]string{{"", "A=1", "/"}, {"-n", "=", ""}, {"a\x00b", "A", "."}, {"$(id) `id` ;\n", "A=\xff\n", "/tmp"}, {"%s\\n", "A=\x00", "/no"}} {
 		f.Add([]byte(s[0]), []byte(s[1]), []byte(s[2]))
@@ -49,7 +49,7 @@ func FuzzCommand(f *testing.F) {
 	})
 }
 
-// Calls in any order, on numbers that are there and that are not, neither crash the server nor leave anything in it.
+// Calls in any order, with existing and unknown numbers, neither crash the server nor leave anything in it.
 func FuzzOrder(f *testing.F) {
 	f.Add([]byte{0, 1, 3, 4, 5, 6})
 	f.Add([]byte{0, 0, 1, 6, 6, 5, 1, 2})
@@ -57,7 +57,7 @@ func FuzzOrder(f *testing.F) {
 	socket := serve(f, Options{AbandonAfter: time.Millisecond, MaxCommands: 64})
 	f.Fuzz(func(t *testing.T, calls []byte) {
 		e, conn := connectClosable(t, socket)
-		// Calls that wait for what never comes end here.
+		// Calls that would wait forever end here.
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		var numbers []uint32

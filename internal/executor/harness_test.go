@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/executor/apis"
 )
 
-// serverVariable makes the test's program a server on the socket it names: for what happens to a server that is a process of its own.
+// serverVariable makes the test binary a server on the socket it names, for tests that need the server in a separate process.
 const serverVariable = "TEST_EXECUTOR_SOCKET"
 
 func TestMain(m *testing.M) {
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// tempSocket is a short path: a socket's has at most 107 bytes.
+// tempSocket returns a short path: a socket's path has at most 107 bytes.
 func tempSocket(t testing.TB) string {
 	dir, err := os.MkdirTemp("", "x")
 	if err != nil {
@@ -79,7 +79,7 @@ func waitForSocket(t testing.TB, socket string) {
 	})
 }
 
-// connect is a client with a connection of its own.
+// connect returns a client with its own connection.
 func connect(t testing.TB, socket string) apis.ExecutorClient {
 	t.Helper()
 	e, _ := connectClosable(t, socket)
@@ -98,7 +98,7 @@ func connectClosable(t testing.TB, socket string) (apis.ExecutorClient, *grpc.Cl
 
 const patience = 30 * time.Second
 
-// eventually waits for what is sure to come; how long it takes is no part of the test.
+// eventually waits for something that is certain to happen; the time it takes is not tested.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -125,7 +125,7 @@ func start(t testing.TB, e apis.ExecutorClient, in *apis.StartInput) {
 	}
 }
 
-// messages are all of a stream of standard output.
+// messages returns all messages of a standard output stream.
 func messages(t testing.TB, e apis.ExecutorClient, sn *apis.Sn) []*apis.Stdout {
 	t.Helper()
 	s, err := e.FetchStdout(t.Context(), sn)
@@ -145,7 +145,7 @@ func messages(t testing.TB, e apis.ExecutorClient, sn *apis.Sn) []*apis.Stdout {
 	}
 }
 
-// output checks the frame of a stream and returns what is in it.
+// stdout checks the framing of a stream and returns its content.
 func stdout(t testing.TB, e apis.ExecutorClient, sn *apis.Sn) string {
 	t.Helper()
 	all := messages(t, e, sn)
@@ -182,7 +182,7 @@ func spec(path string, args ...string) *apis.Command {
 	return &apis.Command{Path: []byte(path), Args: byteSlices(args)}
 }
 
-// alive reports whether a process runs; a zombie does not.
+// alive reports whether a process is running; a zombie is not.
 func alive(pid int) bool {
 	raw, err := os.ReadFile(filepath.Join("/proc", itoa(pid), "stat"))
 	if err != nil {

@@ -21,10 +21,10 @@ import (
 	"yunion.io/x/ocadm/internal/executor/apis"
 )
 
-// soon is a time after which commands are abandoned that a test does not want to wait for.
+// soon is a short time after which commands are abandoned.
 const soon = time.Second
 
-// begin registers a command and starts it, and does so again if the number was abandoned in between.
+// begin registers and starts a command, again if the number was abandoned in between.
 func begin(t *testing.T, e apis.ExecutorClient, in *apis.StartInput, path string, args ...string) *apis.Sn {
 	t.Helper()
 	for {
@@ -62,7 +62,7 @@ func fileNames(t testing.TB) (names []string) {
 	return names
 }
 
-// children are the processes, zombies included, that this one has.
+// children returns this process's children, including zombies.
 func children(t testing.TB) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/self/task/*/children")
@@ -79,12 +79,12 @@ func children(t testing.TB) []string {
 	return all
 }
 
-// A thousand commands, of which clients leave most somewhere on the way, leave nothing: no number, file, goroutine or process.
+// A thousand commands, most of which clients abandon at some stage, leave nothing behind: no number, file, goroutine or process.
 func TestNothingLeaks(t *testing.T) {
 	socket := serve(t, Options{AbandonAfter: 50 * time.Millisecond})
 	use := func(leave int) {
 		e, conn := connectClosable(t, socket)
-		defer conn.Close() //nolint:errcheck // leaving is what is tried
+		defer conn.Close() //nolint:errcheck // leaving is what is tested
 		// On a slow machine a number may be abandoned before its next call; that is one more way to leave it.
 		if err := leaveAt(t, e, leave); err != nil && status.Code(err) != codes.NotFound {
 			t.Fatal(err)
@@ -106,7 +106,7 @@ func TestNothingLeaks(t *testing.T) {
 	eventually(t, "the last goroutine's end", func() bool { return runtime.NumGoroutine() <= goroutines })
 }
 
-// leaveAt goes the way of a command as far as leave says.
+// leaveAt takes a command through the stages up to leave.
 func leaveAt(t *testing.T, e apis.ExecutorClient, leave int) error {
 	path := "cat"
 	if leave == 5 {
@@ -148,7 +148,7 @@ func leaveAt(t *testing.T, e apis.ExecutorClient, leave int) error {
 	return err
 }
 
-// A number that nobody uses is forgotten while its connection is open, too.
+// A number that no client uses is forgotten, even while its connection is open.
 func TestNumberNobodyWaitsForIsForgotten(t *testing.T) {
 	e := connect(t, serve(t, Options{AbandonAfter: soon}))
 	registered := register(t, e, "true")
@@ -156,7 +156,7 @@ func TestNumberNobodyWaitsForIsForgotten(t *testing.T) {
 	running := begin(t, e, &apis.StartInput{HasStdin: true}, "cat")
 	time.Sleep(2 * soon)
 	for name, sn := range map[string]*apis.Sn{"registered": registered, "ended": ended} {
-		// Asking is using: each question starts the time anew.
+		// Each query counts as use and restarts the timer.
 		eventually(t, name, func() bool {
 			time.Sleep(2 * soon)
 			_, err := e.Kill(t.Context(), sn)
@@ -168,7 +168,7 @@ func TestNumberNobodyWaitsForIsForgotten(t *testing.T) {
 	}
 }
 
-// The process of a client that went away is killed. A daemon that it has started is not, and can go on writing.
+// The process of a departed client is killed. A daemon that it started is not, and can continue to write.
 func TestProcessOfAClientThatIsGone(t *testing.T) {
 	socket := serve(t, Options{AbandonAfter: soon})
 	dir := t.TempDir()
@@ -189,7 +189,7 @@ func TestProcessOfAClientThatIsGone(t *testing.T) {
 	parent, daemon := pidIn(t, filepath.Join(dir, "parent")), pidIn(t, filepath.Join(dir, "daemon"))
 	_ = conn.Close()
 	eventually(t, "the end of the process", func() bool { return !alive(parent) })
-	// The daemon writes on for a while; a broken pipe would end it.
+	// The daemon keeps writing for a while; a broken pipe would kill it.
 	time.Sleep(2 * soon)
 	if err := os.Remove(filepath.Join(dir, "parent")); err != nil {
 		t.Fatal(err)
@@ -203,7 +203,7 @@ func TestProcessOfAClientThatIsGone(t *testing.T) {
 // A process whose client is connected is left alone, however long it takes.
 func TestProcessOfAConnectedClient(t *testing.T) {
 	e := connect(t, serve(t, Options{AbandonAfter: time.Nanosecond}))
-	sn := register(t, e, "sleep", "2") // longer than Wait may need to come
+	sn := register(t, e, "sleep", "2") // longer than Wait may need to arrive
 	res, err := e.Start(t.Context(), &apis.StartInput{Sn: sn.GetSn()})
 	if status.Code(err) == codes.NotFound {
 		t.Skip("the number was forgotten before the start")
@@ -234,14 +234,14 @@ func TestNumberOfCommandsIsBounded(t *testing.T) {
 	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "5 commands are registered") {
 		t.Error(err)
 	}
-	// A number that is given free can be used again.
+	// A freed number can be used again.
 	if _, err := e.Wait(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
 	register(t, e, "true")
 }
 
-// Stopping lets a command come to its end, and its client hears of it.
+// Stopping lets a running command finish, and its client receives the result.
 func TestStopWaitsForRunningCommands(t *testing.T) {
 	socket := tempSocket(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -292,7 +292,7 @@ func TestClient(t *testing.T) {
 	if _, err = (Client{c.Socket + "2"}).Run(t.Context(), exec.Command{Path: "true"}); status.Code(errors.Unwrap(err)) != codes.Unavailable {
 		t.Error(err)
 	}
-	// A context that ends kills the program.
+	// The end of the context kills the program.
 	ctx, cancel := context.WithCancel(t.Context())
 	file := filepath.Join(t.TempDir(), "pid")
 	done := make(chan error, 1)
@@ -321,7 +321,7 @@ func TestUnit(t *testing.T) {
 			t.Errorf("%q is missing", want)
 		}
 	}
-	// A limit of memory, or a score that children inherit, would be the virtual machines'.
+	// A memory limit, or a score that children inherit, would apply to the virtual machines.
 	for _, never := range []string{"MemoryMax", "MemoryHigh", "OOMScoreAdjust", "UMask", "KillMode=control-group"} {
 		if strings.Contains(string(got), never) {
 			t.Errorf("%q is there", never)
@@ -344,7 +344,7 @@ func TestListen(t *testing.T) {
 	if _, err := listen(t.Context(), socket); err == nil || !strings.Contains(err.Error(), "Another server listens") {
 		t.Errorf("a second server: %v", err)
 	}
-	// A server that was killed leaves its socket.
+	// A killed server leaves its socket behind.
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
 	if l, err = listen(t.Context(), socket); err != nil {

@@ -22,23 +22,23 @@ type piece struct {
 	failure []byte
 }
 
-// output is the reading end of a program's standard output or standard error. It is not closed before every writer has closed its end: a
-// daemon that inherited it would be killed by its next write.
+// output is the read end of a program's standard output or standard error. It stays open until every writer has closed its end: otherwise the next
+// write would kill a daemon that inherited it.
 type output struct {
 	r     *os.File
 	taken atomic.Bool
-	// done is closed once the stream that took the output is through with it.
+	// done is closed once the stream that took the output has finished.
 	done chan struct{}
 }
 
 func newOutput(r *os.File) *output { return &output{r: r, done: make(chan struct{})} }
 
-// take reports whether the caller is the first, and so the reader.
+// take reports whether the caller is the first, and thus the reader.
 func (o *output) take() bool { return o.taken.CompareAndSwap(false, true) }
 
 var always = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// finished is closed once nothing is to be read, at once where there is no pipe.
+// finished returns a channel that is closed once there is nothing left to read, immediately if there is no pipe.
 func (o *output) finished() <-chan struct{} {
 	if o == nil {
 		return always
@@ -46,7 +46,7 @@ func (o *output) finished() <-chan struct{} {
 	return o.done
 }
 
-// copyTo sends the output until its end. When the receiver is gone, the rest is read and dropped.
+// copyTo sends the output until its end. If the receiver is gone, it reads and drops the rest.
 func (o *output) copyTo(ctx context.Context, send func(piece) error) error {
 	defer close(o.done)
 	stop := context.AfterFunc(ctx, func() { _ = o.r.SetReadDeadline(time.Unix(1, 0)) })
@@ -79,10 +79,10 @@ func (o *output) copyTo(ctx context.Context, send func(piece) error) error {
 	}
 }
 
-// drain reads and drops the rest.
+// drain reads and discards the rest.
 func (o *output) drain() {
 	for {
-		// The receiver that went away may set its deadline as late as now.
+		// A departed receiver may set its deadline as late as now.
 		_ = o.r.SetReadDeadline(time.Time{})
 		if _, err := io.Copy(io.Discard, o.r); !errors.Is(err, os.ErrDeadlineExceeded) {
 			o.r.Close()

@@ -12,13 +12,13 @@ import (
 	"yunion.io/x/ocadm/internal/executor/apis"
 )
 
-// basePath comes in front of the server's own PATH: what a node's administrator installed wins.
+// basePath precedes the server's own PATH: programs that the node's administrator installed take precedence.
 const basePath = "/usr/local/sbin:/usr/local/bin:/sbin:/bin:/usr/sbin:/usr/bin"
 
-// ownVariables begins the names of ocadm's settings, passwords among them.
+// ownVariables is the prefix of ocadm's settings, including passwords.
 const ownVariables = "OCADM_"
 
-// program is the process to start: a session of its own, the server's environment where none is given.
+// program returns the process to start: in its own session, with the server's environment if none is given.
 func program(in *apis.Command) (*exec.Cmd, error) {
 	name := string(in.GetPath())
 	search := searchPath(os.Getenv("PATH"))
@@ -49,7 +49,7 @@ func searchPath(own string) string {
 	return basePath + ":" + own
 }
 
-// environment is the server's own for a program, with the PATH that programs are looked up in.
+// environment returns the server's environment for a program, with the PATH in which programs are looked up.
 func environment(own []string, search string) []string {
 	out := make([]string, 0, len(own)+1)
 	for _, v := range own {
@@ -60,7 +60,7 @@ func environment(own []string, search string) []string {
 	return append(out, "PATH="+search)
 }
 
-// lookPath finds a program by name. A name with a slash is a path already. The error has the text of os/exec.
+// lookPath finds a program by name. A name with a slash is already a path. The error message is that of os/exec.
 func lookPath(name, search string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil

@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/executor/apis"
 )
 
-// startServer starts an executor as a process of its own, and waits for its socket.
+// startServer starts an executor in a separate process, and waits for its socket.
 func startServer(t *testing.T, socket string) *exec.Cmd {
 	t.Helper()
 	server := exec.Command("/proc/self/exe")
@@ -27,16 +27,16 @@ func startServer(t *testing.T, socket string) *exec.Cmd {
 	return server
 }
 
-// What the executor has started outlives it, however it ends, and its successor takes the socket.
+// Processes that the executor started outlive it, however it ends, and its successor replaces the socket.
 func TestChildrenSurviveTheServer(t *testing.T) {
 	socket := tempSocket(t)
 	dir := t.TempDir()
 	for i, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, syscall.SIGTERM} {
 		server := startServer(t, socket)
 		e := connect(t, socket)
-		// A name per round: the file of an earlier round would answer for a program that has not started yet.
+		// A new name each round: the file of an earlier round would be mistaken for that of a program not started yet.
 		direct, daemon := filepath.Join(dir, fmt.Sprint("direct", i)), filepath.Join(dir, fmt.Sprint("daemon", i))
-		// A program in the foreground, and one that went into the background as qemu does.
+		// A foreground program, and one that daemonized as qemu does.
 		sn := register(t, e, "sh", "-c", `echo $$ >"$1.new"; mv "$1.new" "$1"; exec sleep 1000`, "sh", direct)
 		start(t, e, &apis.StartInput{Sn: sn.GetSn(), HasStdin: true})
 		back := register(t, e, "sh", "-c", `setsid sh -c 'echo $$ >"$1.new"; mv "$1.new" "$1"; exec sleep 1000' sh "$1" </dev/null >/dev/null 2>&1 &`, "sh", daemon)
@@ -60,7 +60,7 @@ func TestChildrenSurviveTheServer(t *testing.T) {
 	}
 }
 
-// The pipes of captured output end with the server: a program that then writes to them gets SIGPIPE, one that has closed them does not.
+// The pipes of captured output end with the server: a program that then writes to them gets SIGPIPE, one that has closed them is not affected.
 func TestWritersAfterTheServer(t *testing.T) {
 	socket := tempSocket(t)
 	dir := t.TempDir()

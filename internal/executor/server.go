@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/executor/apis"
 )
 
-// server keeps the registered commands by number.
+// server holds the registered commands by number.
 type server struct {
 	apis.UnimplementedExecutorServer
 	options Options
@@ -24,7 +24,7 @@ type server struct {
 	mu       sync.Mutex
 	last     uint32
 	commands map[uint32]*command
-	// emptied is closed when the last command is forgotten; nil while nothing waits for that.
+	// emptied is closed when the last command is forgotten; it is nil while nothing waits for that.
 	emptied chan struct{}
 }
 
@@ -36,7 +36,7 @@ func (s *server) count() int {
 	return len(s.commands)
 }
 
-// idle is closed once no command is registered.
+// idle returns a channel that is closed once no command is registered.
 func (s *server) idle() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,10 +49,10 @@ func (s *server) idle() <-chan struct{} {
 	return s.emptied
 }
 
-// connection is one connection of a client. Its commands are those whose numbers it has used.
+// connection is a client's connection. Its commands are those whose numbers it has used.
 type connection struct {
 	commands map[*command]struct{}
-	// past are numbers of commands that are forgotten, see SendInput.
+	// past holds numbers of forgotten commands, see SendInput.
 	past   map[uint32]struct{}
 	closed bool
 }
@@ -62,7 +62,7 @@ const maxPast = 64
 
 type connectionKey struct{}
 
-// connections follows clients come and go; gRPC calls it.
+// connections tracks clients as they connect and disconnect; gRPC calls it.
 type connections struct{ server *server }
 
 func (*connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
@@ -88,7 +88,7 @@ func (h *connections) HandleConn(ctx context.Context, e stats.ConnStats) {
 	clear(conn.commands)
 }
 
-// link notes that the connection of ctx uses c. s.mu is held.
+// link records that the connection of ctx uses c. The caller holds s.mu.
 func link(ctx context.Context, c *command) {
 	conn, ok := ctx.Value(connectionKey{}).(*connection)
 	if ok && !conn.closed {
@@ -97,7 +97,7 @@ func link(ctx context.Context, c *command) {
 	}
 }
 
-// begin finds the command of a number for the length of one call; the call ends with end.
+// begin looks up a command by number for the duration of a call; the call must end with end.
 func (s *server) begin(ctx context.Context, sn uint32) (*command, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *server) end(c *command) {
 	s.review(c)
 }
 
-// review starts or stops the time after which c counts as abandoned. s.mu is held.
+// review starts or stops the timer after which c counts as abandoned. The caller holds s.mu.
 func (s *server) review(c *command) {
 	if c.timer != nil {
 		c.timer.Stop()
@@ -131,7 +131,7 @@ func (s *server) review(c *command) {
 	t = time.AfterFunc(s.options.AbandonAfter, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		// Another review may have come in between.
+		// Another review may have run in between.
 		if c.timer == t {
 			s.options.Log.Info("ending an abandoned command", "sn", c.sn, "program", c.name(), "running", c.running())
 			s.forget(c)
@@ -141,7 +141,7 @@ func (s *server) review(c *command) {
 	c.timer = t
 }
 
-// forget gives the number free. s.mu is held.
+// forget frees the command's number. The caller holds s.mu.
 func (s *server) forget(c *command) {
 	if s.commands[c.sn] != c {
 		return
@@ -202,12 +202,12 @@ func (s *server) Start(ctx context.Context, in *apis.StartInput) (*apis.StartRes
 	return &apis.StartResponse{Success: true}, nil
 }
 
-// SendInput writes to the program's standard input until the stream ends. A program that ends without reading all of it is no error: the
-// rest is dropped, and Wait returns what became of the program.
+// SendInput writes to the program's standard input until the stream ends. It is no error if the program exits without reading everything: the rest is
+// dropped, and Wait returns the program's result.
 func (s *server) SendInput(stream apis.Executor_SendInputServer) error {
 	in, err := stream.Recv()
 	if errors.Is(err, io.EOF) {
-		// No piece, so no number: the input of the one program of this connection that still waits for some is empty.
+		// No piece means no number: the empty input is for the one program of this connection that still waits for input.
 		if c := s.onlyReader(stream.Context()); c != nil {
 			c.closeStdin()
 		}
@@ -228,7 +228,7 @@ func (s *server) SendInput(stream apis.Executor_SendInputServer) error {
 	if err != nil {
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
-	// A stream that breaks off is no end of the input: the program must not take half of it for the whole.
+	// A broken stream is not the end of the input: the program must not mistake half of it for the whole.
 	stop := context.AfterFunc(stream.Context(), func() { _ = w.SetWriteDeadline(time.Unix(1, 0)) })
 	defer stop()
 	open := true
@@ -250,8 +250,8 @@ func (s *server) SendInput(stream apis.Executor_SendInputServer) error {
 	return stream.SendAndClose(&apis.Error{})
 }
 
-// isPast reports whether the connection has used a number that is forgotten now: a program may have ended, and been waited for, before its
-// input comes. The services' client waits until it got rid of all input, so this must be no error.
+// isPast reports whether the connection has used a number that is forgotten by now: a program may have exited, and been waited for, before its input
+// arrives. The services' client waits until it has sent all input, so this must not be an error.
 func (s *server) isPast(ctx context.Context, sn uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,7 +263,7 @@ func (s *server) isPast(ctx context.Context, sn uint32) bool {
 	return past
 }
 
-// drop reads a stream of input to its end.
+// drop discards an input stream.
 func drop(stream apis.Executor_SendInputServer) error {
 	for {
 		if _, err := stream.Recv(); errors.Is(err, io.EOF) {
@@ -274,7 +274,7 @@ func drop(stream apis.Executor_SendInputServer) error {
 	}
 }
 
-// onlyReader is the single started command of the connection whose standard input has no stream yet.
+// onlyReader returns the only started command of the connection whose standard input has no stream yet.
 func (s *server) onlyReader(ctx context.Context) *command {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -322,7 +322,7 @@ func (s *server) fetch(ctx context.Context, sn uint32, take func(*command) (*out
 	return out.copyTo(ctx, send)
 }
 
-// Wait answers once the output has been read and the program has ended.
+// Wait returns once the output has been read and the program has exited.
 func (s *server) Wait(ctx context.Context, in *apis.Sn) (*apis.WaitResponse, error) {
 	c, err := s.begin(ctx, in.GetSn())
 	if err != nil {

@@ -8,18 +8,18 @@ import (
 	"yunion.io/x/ocadm/templates"
 )
 
-// UnitName is the name that upstream's own executor has: the agents' documentation and people's scripts use it.
+// UnitName is the name of upstream's own executor, which the agents' documentation and users' scripts use.
 const UnitName = "yunion-executor.service"
 
-// Unit is the systemd unit of the executor.
+// Unit describes the systemd unit of the executor.
 type Unit struct {
 	// Program is the absolute path of ocadm on the node.
 	Program string
-	// Socket is DefaultSocket, unless the services are configured for another.
+	// Socket is DefaultSocket, unless the services are configured with another.
 	Socket string
 }
 
-// Render is the text of the unit's file.
+// Render returns the text of the unit file.
 func (u Unit) Render() ([]byte, error) {
 	u.Socket = cmp.Or(u.Socket, DefaultSocket)
 	return templates.Render("units/"+UnitName, u)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fetch downloads files whose SHA-256 is known. It goes on with what an earlier try left, tries again what fails for a moment, and
-// gives up a connection that brings nothing.
+// Package fetch downloads files whose SHA-256 is known. It resumes interrupted downloads, retries temporary failures, and aborts stalled connections.
 package fetch
 
 import (
@@ -22,22 +21,22 @@ import (
 
 // Fetcher downloads files. Its zero value uses the defaults.
 type Fetcher struct {
-	// Client default http.DefaultClient.
+	// Client defaults to http.DefaultClient.
 	Client *http.Client
 	// Header is sent with every request.
 	Header http.Header
-	// Attempts is how often in a row a try may bring nothing; default 5. A try that brings some bytes begins the count anew.
+	// Attempts is the number of consecutive tries without progress before giving up; default 5. Any bytes received reset the count.
 	Attempts int
-	// Pause is before the second try and doubles with every fruitless one; default 2 s. A server that names a longer time gets it, up to a
-	// minute.
+	// Pause is the delay before the second try. It doubles with every try without progress; default 2 s. A longer time requested by the server is
+	// honoured, up to a minute.
 	Pause time.Duration
-	// Stall is how long a connection may bring nothing before it is given up; default 30 s.
+	// Stall is how long a connection may deliver nothing before it is aborted; default 30 s.
 	Stall time.Duration
-	// Again, which may be nil, gets the reason before something is tried again. Several downloads may call it at once.
+	// Again, which may be nil, receives the reason before each retry. Several downloads may call it concurrently.
 	Again func(error)
 }
 
-// maxPause bounds what a server may ask for.
+// maxPause bounds the wait that a server may ask for.
 const maxPause = time.Minute
 
 func (f Fetcher) withDefaults() Fetcher {
@@ -48,18 +47,18 @@ func (f Fetcher) withDefaults() Fetcher {
 	return f
 }
 
-// Progress takes how many bytes were done, and how many more there are to do than was known before.
+// Progress receives how many bytes were downloaded, and how many more than known before remain.
 type Progress struct{ Done, More func(int64) }
 
-// DigestError is a download that is another file than the one wanted. Digests are in hexadecimal digits.
+// DigestError reports that a download is not the file wanted. Digests are hexadecimal.
 type DigestError struct{ Want, Got string }
 
 func (e *DigestError) Error() string { return fmt.Sprintf("its SHA-256 is %s, want %s", e.Got, e.Want) }
 
-// StatusError is an answer that is not the file.
+// StatusError is an unexpected HTTP status.
 type StatusError struct {
 	Code int
-	// After is how long the server asks to wait, 0 if it does not say.
+	// After is the wait that the server asks for, 0 if it does not say.
 	After time.Duration
 }
 
@@ -67,9 +66,9 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("the server answers %d %s", e.Code, http.StatusText(e.Code))
 }
 
-// Fetch downloads a file whose SHA-256 is want, in hexadecimal digits. A part that lies there is gone on with, once: if the result is wrong,
-// all is downloaded. A complete file that is right is not downloaded again. A file with another digest is removed, and the error is a
-// DigestError. After any other error the part stays.
+// Fetch downloads a file whose hexadecimal SHA-256 is want. It resumes a partial file, once: if the result is wrong, it downloads everything. A
+// complete and correct file is not downloaded again. A file with another digest is removed, and the error is a DigestError. After any other error the
+// partial file is kept.
 func (f Fetcher) Fetch(ctx context.Context, url, file, want string, p Progress) error {
 	f = f.withDefaults()
 	left, _ := os.Stat(file)
@@ -82,13 +81,13 @@ func (f Fetcher) Fetch(ctx context.Context, url, file, want string, p Progress) 
 			expected = rest
 		}, p.Done)
 		if errors.Is(err, errRange) {
-			if got, err := Digest(file); err == nil && got == want { // all of it is there
+			if got, err := Digest(file); err == nil && got == want { // the file is complete
 				return 0, nil
 			}
 			whole = true
 		}
 		expected = max(0, expected-n)
-		brought, furthest = size-furthest, max(size, furthest) // what came a second time is nothing new
+		brought, furthest = size-furthest, max(size, furthest) // repeated bytes are no progress
 		return brought, err
 	})
 	if err != nil {
@@ -107,13 +106,13 @@ func (f Fetcher) Fetch(ctx context.Context, url, file, want string, p Progress) 
 	if err := os.Remove(file); err != nil {
 		return fmt.Errorf("removing %s, which has another digest: %w", file, err)
 	}
-	if left != nil && left.Size() > 0 && ctx.Err() == nil { // the part may have been wrong already
+	if left != nil && left.Size() > 0 && ctx.Err() == nil { // the partial file may have been wrong
 		return f.Fetch(ctx, url, file, want, p)
 	}
 	return &DigestError{want, got}
 }
 
-// Document downloads something small of unknown content into memory. More than limit bytes are an error.
+// Document downloads a small document of unknown content into memory. More than limit bytes are an error.
 func (f Fetcher) Document(ctx context.Context, url string, limit int64) (raw []byte, _ error) {
 	f = f.withDefaults()
 	return raw, f.retry(ctx, func() (int64, error) {
@@ -131,12 +130,12 @@ func (f Fetcher) Document(ctx context.Context, url string, limit int64) (raw []b
 	})
 }
 
-// Retry repeats something that is no download of a file, as often and for such errors as Fetch does.
+// Retry calls try under the same retry rules as Fetch, for requests other than file downloads.
 func (f Fetcher) Retry(ctx context.Context, try func() error) error {
 	return f.withDefaults().retry(ctx, func() (int64, error) { return 0, try() })
 }
 
-// retry tries until a try succeeds, cannot get better, or too many in a row brought no bytes.
+// retry calls try until it succeeds, fails permanently, or too many consecutive tries bring no bytes.
 func (f Fetcher) retry(ctx context.Context, try func() (brought int64, err error)) error {
 	for fruitless, pause := 0, f.Pause; ; {
 		n, err := try()
@@ -158,7 +157,7 @@ func (f Fetcher) retry(ctx context.Context, try func() (brought int64, err error
 	}
 }
 
-// Digest is the SHA-256 of a file in hexadecimal digits.
+// Digest returns the hexadecimal SHA-256 of a file.
 func Digest(file string) (string, error) {
 	r, err := os.Open(file)
 	if err != nil {
@@ -178,7 +177,7 @@ func temporary(err error) bool {
 	return !errors.As(err, &local) && !errors.As(err, &untrusted) && !errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// asked is how long the server asks to wait.
+// asked returns how long the server asks to wait.
 func asked(err error) time.Duration {
 	if s, ok := errors.AsType[*StatusError](err); ok {
 		return min(s.After, maxPause)
@@ -205,15 +204,15 @@ func (f Fetcher) get(ctx context.Context, url string, from int64) (*http.Respons
 	case http.StatusOK, http.StatusPartialContent, http.StatusRequestedRangeNotSatisfiable:
 		return res, nil
 	}
-	seconds, _ := strconv.Atoi(res.Header.Get("Retry-After")) // a date, which is rare, counts as nothing
+	seconds, _ := strconv.Atoi(res.Header.Get("Retry-After")) // a date, which is rare, counts as 0
 	return nil, errors.Join(&StatusError{res.StatusCode, time.Duration(seconds) * time.Second}, res.Body.Close())
 }
 
-// errRange is the answer that there is nothing after a part. Some servers give it whenever they are asked for a part.
+// errRange reports that the server has nothing after the part. Some servers answer so to every range request.
 var errRange = errors.New("the server cannot continue a partial download")
 
-// resume downloads what is missing of a file, or with whole all of it: n bytes, after which it has size. rest gets the number of bytes that are still to come, where
-// the server says so.
+// resume downloads the missing part of a file, or everything if whole is set. It returns the number of bytes downloaded and the resulting size. rest
+// receives the number of bytes remaining, if the server says so.
 func (f Fetcher) resume(ctx context.Context, url, file string, whole bool, rest, count func(int64)) (n, size int64, err error) {
 	out, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -242,8 +241,7 @@ func (f Fetcher) resume(ctx context.Context, url, file string, whole bool, rest,
 	return n, have + n, err
 }
 
-// transfer copies what the server has after the first have bytes to the writer that begin returns for the answer. A writer may take its time;
-// a server may not.
+// transfer copies the content after the first have bytes to the writer that begin returns for the response. Writers may be slow, servers may not.
 func (f Fetcher) transfer(ctx context.Context, url string, have int64, begin func(*http.Response) (io.Writer, error), count func(int64)) (n int64, err error) {
 	stalled := fmt.Errorf("the server sent nothing for %s", f.Stall)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -265,7 +263,7 @@ func (f Fetcher) transfer(ctx context.Context, url string, have int64, begin fun
 		return out.Write(p)
 	}), Reader(ctx, res.Body, count))
 	if err == nil {
-		err = context.Cause(ctx) // a server that saw the connection close may have ended its answer as if that were all
+		err = context.Cause(ctx) // a server that saw the connection close may have ended its answer as if complete
 	}
 	return n, becauseOf(ctx, stalled, err)
 }
@@ -282,7 +280,7 @@ func restart(f *os.File) (int64, error) {
 	return f.Seek(0, io.SeekStart)
 }
 
-// becauseOf is cause when ctx ended with it, else err.
+// becauseOf returns cause if it ended ctx, otherwise err.
 func becauseOf(ctx context.Context, cause, err error) error {
 	if err != nil && errors.Is(context.Cause(ctx), cause) {
 		return cause
@@ -290,13 +288,13 @@ func becauseOf(ctx context.Context, cause, err error) error {
 	return err
 }
 
-// Reader reads from r until ctx ends, and counts the bytes; count may be nil.
+// Reader returns a reader of r that ends with ctx and counts bytes; count may be nil.
 func Reader(ctx context.Context, r io.Reader, count func(int64)) io.Reader {
 	return counted{ctx, r, count}
 }
 
 type counted struct {
-	ctx   context.Context // of one copy
+	ctx   context.Context // valid for one copy
 	r     io.Reader
 	count func(int64)
 }

@@ -22,13 +22,13 @@ import (
 	"yunion.io/x/ocadm/internal/fetch"
 )
 
-// pages serves files; the first answer for a name in cut ends halfway, the first for one in stalled stops there and keeps the connection.
+// pages serves files. The first response for a name in cut breaks off halfway; for one in stalled it stops there and keeps the connection.
 type pages struct {
 	mu     sync.Mutex
 	files  map[string][]byte
 	cut    map[string]bool
 	stall  map[string]bool
-	broken map[string]int // how many answers are 503
+	broken map[string]int // number of 503 responses
 	ranges []string
 }
 
@@ -90,7 +90,7 @@ func (c *tally) progress() fetch.Progress {
 
 func quick() fetch.Fetcher { return fetch.Fetcher{Pause: time.Millisecond} }
 
-// A server that cuts the connection, stops sending or is out of service for a moment costs nothing that was there already.
+// If a server cuts the connection, stalls or is briefly unavailable, nothing is downloaded twice.
 func TestFetchGoesOn(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789"), 1000)
 	for name, p := range map[string]*pages{
@@ -121,7 +121,7 @@ func TestFetchGoesOn(t *testing.T) {
 			if count != (tally{10000, 10000}) {
 				t.Errorf("it reported %+v", count)
 			}
-			// Once more: it is there.
+			// Again: the file is complete.
 			count = tally{}
 			if err := quick().Fetch(t.Context(), s.URL+"/f", file, sum(data), count.progress()); err != nil || count.done > 0 {
 				t.Errorf("downloaded %d bytes again, %v", count.done, err)
@@ -130,7 +130,7 @@ func TestFetchGoesOn(t *testing.T) {
 	}
 }
 
-// A server that cannot go on with a part has the file downloaded from the start, and one that always stops halfway is given up.
+// If a server cannot resume, the file is downloaded from the start; one that always stops halfway is given up.
 func TestFetchWithoutRanges(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789"), 1000)
 	for name, ranges := range map[string]http.HandlerFunc{
@@ -165,7 +165,7 @@ func TestFetchWithoutRanges(t *testing.T) {
 	}
 }
 
-// A part that belongs to another file is not gone on with for ever.
+// A partial file that belongs to another file is not resumed forever.
 func TestFetchOverAWrongPart(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789"), 1000)
 	s := httptest.NewServer(&pages{files: map[string][]byte{"/f": data}})
@@ -182,7 +182,7 @@ func TestFetchOverAWrongPart(t *testing.T) {
 	}
 }
 
-// What cannot get better is not tried again, and what can is tried as often as was asked for.
+// Permanent failures are not retried, and temporary ones are retried as often as requested.
 func TestFetchGivesUp(t *testing.T) {
 	data := []byte("data")
 	for _, c := range []struct {
@@ -224,7 +224,7 @@ func TestFetchGivesUp(t *testing.T) {
 	}
 }
 
-// A server that is busy says how long to wait, and gets at most a minute before each further try.
+// A busy server says how long to wait, which is honoured up to a minute before each retry.
 func TestFetchWaitsAsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := quick()

@@ -12,8 +12,8 @@ import (
 	"net/http"
 )
 
-// Copy downloads to a writer what has the SHA-256 want, in hexadecimal digits. A connection that breaks is gone on with from where it broke,
-// so the writer gets each byte once. Another content is a DigestError at the end: use nothing of it before. count gets the bytes as they come.
+// Copy downloads content with the hexadecimal SHA-256 want to a writer. It resumes after a broken connection, so the writer receives each byte once.
+// Wrong content is a DigestError at the end: do not use any of it before then. count receives the number of bytes as they arrive.
 func (f Fetcher) Copy(ctx context.Context, url string, w io.Writer, want string, count func(int64)) error {
 	f = f.withDefaults()
 	out := &sink{w: w, count: count}
@@ -34,7 +34,7 @@ func (f Fetcher) Copy(ctx context.Context, url string, w io.Writer, want string,
 			}
 			return io.MultiWriter(sum, out), nil
 		}, func(int64) {})
-		if errors.Is(err, errRange) || out.err != nil { // nothing is to come; the digest decides
+		if errors.Is(err, errRange) || out.err != nil { // nothing remains; the digest decides
 			err = nil
 		}
 		return out.n - before, err
@@ -50,7 +50,7 @@ func (f Fetcher) Copy(ctx context.Context, url string, w io.Writer, want string,
 	return nil
 }
 
-// sink counts what a writer takes, and keeps its error.
+// sink counts the bytes written to a writer, and keeps its error.
 type sink struct {
 	w     io.Writer
 	count func(int64)

@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/fetch"
 )
 
-// A stream that breaks is gone on with; each byte arrives once, also from a server that knows no ranges.
+// A broken stream is resumed; each byte arrives once, even from a server that does not support ranges.
 func TestCopy(t *testing.T) {
 	const text = "0123456789abcdef"
 	sum := sha256.Sum256([]byte(text))

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// Explanation is what a code means, without the circumstances of one occurrence.
+// Explanation explains a code, independent of any occurrence.
 type Explanation struct {
 	Code string `json:"code"`
 	// Title is the finding in a few words.
 	Title string `json:"title"`
-	// Text says why it happens and what to do.
+	// Text explains the cause and what to do.
 	Text string `json:"text"`
 }
 
@@ -24,7 +24,7 @@ var catalogue string
 
 var heading = regexp.MustCompile(`^## (OCA-[0-9]{4}) (.+)$`)
 
-// Catalogue is every code there is, in the order of their numbers. It is the text of docs/reference/findings.md.
+// Catalogue returns the explanations of all codes, in numerical order. It is the text of docs/reference/findings.md.
 func Catalogue() ([]Explanation, error) {
 	var out []Explanation
 	for line := range strings.Lines(catalogue) {
@@ -46,19 +46,19 @@ func Catalogue() ([]Explanation, error) {
 	return out, nil
 }
 
-// SameCode reports whether a user's text means a code: "oca-6002" and "6002" are OCA-6002.
+// SameCode reports whether what a user typed means a code: "oca-6002" and "6002" are OCA-6002.
 func SameCode(code, typed string) bool {
 	typed = strings.ToUpper(strings.TrimSpace(typed))
 	return typed == code || "OCA-"+typed == code
 }
 
-// Area names what a code is about, by its exit status.
+// Area returns the subject of a code, by its exit status.
 func Area(code string) string {
 	status := ExitCode(code)
 	return cmp.Or(areas[status], areas[status/10*10], "other")
 }
 
-// areas by exit status, and from 10 on by its tens.
+// areas holds subjects by exit status; from 10 on, all of a decade share one.
 var areas = map[int]string{
 	ExitPreflight: "preflight", ExitConfig: "configuration", ExitUsage: "usage",
 	10: "host", 20: "network, registry, bundle", 30: "runtime, kubelet", 40: "etcd, control plane", 50: "pod network, storage", 60: "database",

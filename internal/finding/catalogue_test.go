@@ -17,7 +17,7 @@ import (
 
 const root = "../.."
 
-// Every code that the program can show is explained, and nothing else is.
+// Every code that the program can show is explained, and no other.
 func TestEveryCodeIsExplained(t *testing.T) {
 	all, err := finding.Catalogue()
 	if err != nil {
@@ -77,7 +77,7 @@ func codesInSource(t *testing.T) map[string]string {
 	return used
 }
 
-// docs/reference/findings.md is the catalogue with a head; UPDATE=1 writes it.
+// docs/reference/findings.md is the catalogue with a header; UPDATE=1 writes it.
 func TestDocs(t *testing.T) {
 	all, err := finding.Catalogue()
 	if err != nil {

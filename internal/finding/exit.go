@@ -34,7 +34,7 @@ func ExitCode(code string) int {
 	return n
 }
 
-// ExitStatus is the exit status of a program that ends with err.
+// ExitStatus returns the exit status of a program that ends with err.
 func ExitStatus(err error) int {
 	switch l := Of(err); {
 	case err == nil:

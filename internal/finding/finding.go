@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package finding describes what is wrong, or worth saying, about a machine, a database or a cloud, in a form that preflight,
-// failure diagnosis, exit codes and JSON output share. It only describes: it neither looks nor acts.
+// Package finding describes problems and remarks about a machine, a database or a cloud in a form shared by preflight checks, failure diagnosis, exit
+// codes and JSON output. It only describes: it neither inspects nor acts.
 package finding
 
 import (
@@ -11,36 +11,36 @@ import (
 	"strings"
 )
 
-// Severity says what a finding means for the run that met it.
+// Severity is the effect of a finding on the run.
 type Severity string
 
 const (
 	// Error stops the run before anything is changed.
 	Error Severity = "error"
-	// Warning is printed and the run goes on.
+	// Warning is printed, and the run continues.
 	Warning Severity = "warning"
 )
 
-// Finding is one thing a check or a failed step has to say.
+// Finding is the result of a check or a failed step.
 type Finding struct {
-	// Code is stable for ever and documented in docs/reference/findings.md: "OCA-6012".
+	// Code is stable and documented in docs/reference/findings.md: "OCA-6012".
 	Code string `json:"code"`
-	// Check is the CamelCase name that --ignore-preflight-errors takes: "MySQL". Empty for failures that cannot be ignored.
+	// Check is the CamelCase name for --ignore-preflight-errors: "MySQL". Empty for failures that cannot be ignored.
 	Check    string   `json:"check,omitempty"`
 	Severity Severity `json:"severity"`
-	// What happened, one sentence without a final period.
+	// What is what happened, in one sentence without a final period.
 	What string `json:"what"`
 	// Cause is why, as far as it is known.
 	Cause string `json:"cause,omitempty"`
-	// Remedy is the exact next command, or statement to run, or flag to set.
+	// Remedy is the exact command or statement to run next, or the flag to set.
 	Remedy string `json:"remedy,omitempty"`
-	// Evidence is what was seen: log lines, values. Never a secret.
+	// Evidence is what was observed: log lines, values. It never contains secrets.
 	Evidence []string `json:"evidence,omitempty"`
-	// Err is the underlying error; it is not printed again where What or Cause hold it.
+	// Err is the underlying error; it is not printed again if What or Cause contain it.
 	Err error `json:"-"`
 }
 
-// Error makes a single finding usable as an error.
+// Error lets a single finding be used as an error.
 func (f Finding) Error() string {
 	s := f.What
 	if f.Cause != "" {
@@ -49,19 +49,19 @@ func (f Finding) Error() string {
 	return s
 }
 
-// Unwrap gives errors.Is and errors.As the underlying error.
+// Unwrap returns the underlying error for errors.Is and errors.As.
 func (f Finding) Unwrap() error { return f.Err }
 
-// ExitCode is derived from the code, see ExitCode.
+// ExitCode returns the exit code derived from the code, see ExitCode.
 func (f Finding) ExitCode() int { return ExitCode(f.Code) }
 
-// List is every finding of one run, as an error when one of them is an Error.
+// List holds all findings of a run.
 type List []Finding
 
 // Errors returns the findings that stop a run.
 func (l List) Errors() List { return l.with(Error) }
 
-// Warnings returns the findings that do not.
+// Warnings returns the findings that do not stop a run.
 func (l List) Warnings() List { return l.with(Warning) }
 
 func (l List) with(s Severity) List {
@@ -74,7 +74,7 @@ func (l List) with(s Severity) List {
 	return out
 }
 
-// Err returns the list as an error if it holds one that stops the run, else nil.
+// Err returns the list as an error if it contains one that stops the run, otherwise nil.
 func (l List) Err() error {
 	if e := l.Errors(); len(e) > 0 {
 		return e
@@ -82,7 +82,7 @@ func (l List) Err() error {
 	return nil
 }
 
-// Error joins the findings, one a line.
+// Error returns the findings, one per line.
 func (l List) Error() string {
 	lines := make([]string, len(l))
 	for i, f := range l {
@@ -91,7 +91,7 @@ func (l List) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Ignore turns the errors of the named checks into warnings. "all" names every check. Names are compared without case.
+// Ignore turns the errors of the named checks into warnings. "all" means every check. Names are case-insensitive.
 func (l List) Ignore(names []string) List {
 	out := make(List, len(l))
 	for i, f := range l {
@@ -103,7 +103,7 @@ func (l List) Ignore(names []string) List {
 	return out
 }
 
-// Of returns the findings that err carries, or nil.
+// Of returns the findings in err, or nil.
 func Of(err error) List {
 	if l, ok := errors.AsType[List](err); ok {
 		return l
@@ -114,23 +114,23 @@ func Of(err error) List {
 	return nil
 }
 
-// New makes an error finding.
+// New returns an error finding.
 func New(code, what, cause, remedy string) Finding {
 	return Finding{Code: code, Severity: Error, What: what, Cause: cause, Remedy: remedy}
 }
 
-// Warn makes a warning.
+// Warn returns a warning.
 func Warn(code, what, cause, remedy string) Finding {
 	return Finding{Code: code, Severity: Warning, What: what, Cause: cause, Remedy: remedy}
 }
 
-// With is f with what was seen.
+// With returns f with additional evidence.
 func (f Finding) With(evidence ...string) Finding {
 	f.Evidence = evidence
 	return f
 }
 
-// Errorf makes an error finding whose cause is the formatted error.
+// Errorf returns an error finding whose cause is the formatted error.
 func Errorf(code, what, remedy, format string, args ...any) Finding {
 	err := fmt.Errorf(format, args...)
 	return Finding{Code: code, Severity: Error, What: what, Cause: err.Error(), Remedy: remedy, Err: err}

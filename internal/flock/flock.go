@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flock waits for a lock of a file until a context ends, which flock(2) itself cannot.
+// Package flock waits for a file lock until a context ends, which flock(2) itself cannot.
 package flock
 
 import (
@@ -13,10 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Interval is how often a lock is tried that another process holds.
+// Interval is the interval between attempts to take a lock that another process holds.
 const Interval = 100 * time.Millisecond
 
-// Take locks a file; how is unix.LOCK_EX or unix.LOCK_SH. waiting, if it is not nil, is called once when another process holds the lock. Closing the file releases it.
+// Take locks a file; how is unix.LOCK_EX or unix.LOCK_SH. If another process holds the lock, waiting is called once, unless it is nil. Closing the
+// file releases the lock.
 func Take(ctx context.Context, f *os.File, how int, waiting func()) error {
 	tick := time.NewTicker(Interval)
 	defer tick.Stop()

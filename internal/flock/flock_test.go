@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Readers share a lock; a writer waits for them, says so once, and no longer than it is allowed to.
+// Readers share a lock; a writer waits for them, reports that once, and waits no longer than allowed.
 func TestTake(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lock")
 	open := func() *os.File {

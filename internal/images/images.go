@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package images knows the images that are neither Kubernetes' own nor services of the cloud (templates/images.yaml), and how a
-// reference is rewritten for a private registry. It fetches nothing.
+// Package images holds the table of third-party images that are neither Kubernetes' own nor services of the cloud (templates/images.yaml), and
+// rewrites references for a private registry. It fetches nothing.
 package images
 
 import (
@@ -17,10 +17,10 @@ import (
 	"yunion.io/x/ocadm/templates"
 )
 
-// DefaultRepository is where the images of the cloud's services and of ocadm itself are published.
+// DefaultRepository is where the images of the cloud's services and of ocadm are published.
 const DefaultRepository = "registry.cn-beijing.aliyuncs.com/yunionio"
 
-// Operator is the name of the image that holds this program.
+// Operator is the name of the image that contains this program.
 const Operator = "ocadm"
 
 // Image is one row of the table.
@@ -30,16 +30,16 @@ type Image struct {
 	// Repository is the reference without tag.
 	Repository string `json:"repository"`
 	Tag        string `json:"tag"`
-	// For says what it is needed for.
+	// For is the purpose of the image.
 	For string `json:"for"`
 }
 
-// Ref is the complete reference in the given private repository, or where the image comes from if that is empty.
+// Ref returns the full reference in the given private repository, or at the image's origin if that is empty.
 func (i Image) Ref(imageRepository string) string {
 	return Rewrite(i.Repository+":"+i.Tag, imageRepository)
 }
 
-// RepositoryOf is the private repository from which a reference to the image, of any version, comes: "" if it comes from where the image does by default.
+// RepositoryOf returns the private repository of a reference to any version of the image, "" if the reference is to the image's default origin.
 func (i Image) RepositoryOf(ref string) string {
 	repository := Split(ref).Repository
 	if repository == i.Repository {
@@ -48,7 +48,7 @@ func (i Image) RepositoryOf(ref string) string {
 	return repository[:max(0, strings.LastIndexByte(repository, '/'))]
 }
 
-// Table is every third-party image.
+// Table lists the third-party images.
 type Table []Image
 
 // Load reads the embedded table.
@@ -60,7 +60,7 @@ func Load() (Table, error) {
 	return Parse(raw)
 }
 
-// Parse reads a table and refuses what is incomplete, unknown or double.
+// Parse parses a table and rejects incomplete, unknown and duplicate entries.
 func Parse(raw []byte) (Table, error) {
 	var t Table
 	if err := yaml.UnmarshalStrict(bytes.TrimSpace(raw), &t); err != nil {
@@ -89,7 +89,7 @@ func (t Table) Get(name string) (Image, error) {
 	return Image{}, fmt.Errorf("no image is named %q in templates/images.yaml", name)
 }
 
-// Ref is the complete reference of a named image in the given private repository, or where it comes from if that is empty.
+// Ref returns the full reference of a named image in the given private repository, or at its origin if that is empty.
 func (t Table) Ref(name, imageRepository string) (string, error) {
 	i, err := t.Get(name)
 	if err != nil {
@@ -98,7 +98,7 @@ func (t Table) Ref(name, imageRepository string) (string, error) {
 	return i.Ref(imageRepository), nil
 }
 
-// Refs are the complete references where the images come from by default, by name.
+// Refs returns the full references at the images' default origins, by name.
 func (t Table) Refs() map[string]string {
 	out := make(map[string]string, len(t))
 	for _, i := range t {
@@ -107,18 +107,18 @@ func (t Table) Refs() map[string]string {
 	return out
 }
 
-// OperatorRef is the image of the operator.
+// OperatorRef returns the reference of the operator's image.
 func OperatorRef(imageRepository, version string) string {
 	return Reference{Repository: strings.TrimRight(cmp.Or(imageRepository, DefaultRepository), "/") + "/" + Operator, Tag: version}.String()
 }
 
-// At is an image at another version: the same repository, with the version as its tag.
+// At returns the reference of an image at another version: the same repository, with the version as its tag.
 func At(image, version string) string {
 	return Reference{Repository: Split(image).Repository, Tag: version}.String()
 }
 
-// PullPolicy is Always for a tag that moves ("dev", "latest", "NAME-dev"), so that every new pod pulls what was pushed last, and
-// IfNotPresent for versions and commits. The version of this program never moves: the node has its image, and no registry need have it.
+// PullPolicy returns Always for a moving tag ("dev", "latest", "NAME-dev"), so that every new pod pulls the latest push, and IfNotPresent for
+// versions and commits. The version of this program never counts as moving: the node has its image, which need not be in any registry.
 func PullPolicy(ref string) string {
 	if tag := Split(ref).Tag; tag == version.Version {
 		return "IfNotPresent"
@@ -128,8 +128,8 @@ func PullPolicy(ref string) string {
 	return "IfNotPresent"
 }
 
-// Rewrite moves a reference into a private repository, which holds <imageRepository>/<last path element>. An empty repository
-// leaves it where it is.
+// Rewrite returns a reference moved to a private repository, as <imageRepository>/<last path element>. If the repository is empty, the reference is
+// unchanged.
 func Rewrite(ref, imageRepository string) string {
 	imageRepository = strings.TrimRight(imageRepository, "/")
 	if imageRepository == "" {
@@ -140,16 +140,16 @@ func Rewrite(ref, imageRepository string) string {
 	return r.String()
 }
 
-// Reference is an image reference taken apart.
+// Reference is a parsed image reference.
 type Reference struct {
-	// Repository is the registry, which may have a port, and the path.
+	// Repository is the registry, including any port, and the path.
 	Repository string
 	Tag        string
 	// Digest is "sha256:…".
 	Digest string
 }
 
-// Split takes a reference apart. A colon is a tag's only behind the last slash: before it, it is a port's.
+// Split parses a reference. A colon precedes a tag only after the last slash; before that it precedes a port.
 func Split(ref string) Reference {
 	var r Reference
 	ref, r.Digest, _ = strings.Cut(ref, "@")
@@ -160,7 +160,7 @@ func Split(ref string) Reference {
 	return r
 }
 
-// String puts it together again.
+// String returns the complete reference.
 func (r Reference) String() string {
 	s := r.Repository
 	if r.Tag != "" {

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// activityInterval is how often pulls that go on are reported.
+	// activityInterval is how often pulls in progress are reported.
 	activityInterval = 20 * time.Second
 	pullingReason    = "Pulling"
 )
 
-// Activity follows the events of pods until ctx ends and calls moved for each sign that pods move on: an event that is new and no
-// warning, and as long as an image is being pulled. pulling names the images that are being pulled, "" when there are none. The kubelet
-// ends a pull that makes no progress, and counts up an old event where a container fails again.
+// Activity follows the events of pods until ctx ends and calls moved for each sign of progress: a new event that is not a warning, and repeatedly
+// while an image is being pulled. pulling names the images being pulled, "" if there are none. The kubelet aborts a pull that makes no progress, and
+// counts up an existing event when a container fails again.
 func Activity(ctx context.Context, c client.WithWatch, moved func(pulling string), opts ...client.ListOption) {
 	updates := make(chan contents)
 	go follow(ctx, c, sourceObject, &corev1.Event{}, updates, opts...)
@@ -46,13 +46,13 @@ func Activity(ctx context.Context, c client.WithWatch, moved func(pulling string
 	}
 }
 
-// activity is what the events of pods say.
+// activity is the state derived from the events of pods.
 type activity struct {
 	seen   map[types.UID]bool
 	newest map[string]*corev1.Event // by pod
 }
 
-// take reports whether one of the events is new and no warning.
+// take reports whether one of the events is new and not a warning.
 func (a *activity) take(objects map[types.UID]client.Object) bool {
 	moved, first := false, a.seen == nil
 	if first {
@@ -85,7 +85,7 @@ func (a *activity) pulling() string {
 	return strings.Join(slices.Compact(images), ", ")
 }
 
-// newer reports whether an event was written after another one. Their times are in seconds.
+// newer reports whether an event is more recent than another one. Their times have a precision of a second.
 func newer(e, other *corev1.Event) bool {
 	order, err := resourceversion.CompareResourceVersion(e.ResourceVersion, other.ResourceVersion)
 	return err == nil && order > 0

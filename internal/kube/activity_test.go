@@ -31,12 +31,12 @@ func TestActivityOfPods(t *testing.T) {
 		moved   bool
 		pulling string
 	}{
-		{event(1, "a", corev1.EventTypeNormal, "Scheduled", ""), false, ""}, // it was there before
+		{event(1, "a", corev1.EventTypeNormal, "Scheduled", ""), false, ""}, // it already existed
 		{event(2, "a", corev1.EventTypeNormal, "Pulling", `Pulling image "registry/x:1"`), true, "registry/x:1"},
 		{event(3, "b", corev1.EventTypeNormal, "Pulling", `Pulling image "registry/y:1"`), true, "registry/x:1, registry/y:1"},
 		{event(4, "a", corev1.EventTypeNormal, "Pulled", ""), true, "registry/y:1"},
 		{event(5, "b", corev1.EventTypeWarning, "Failed", "no such image"), false, ""},
-		{event(5, "b", corev1.EventTypeNormal, "BackOff", ""), false, ""}, // counted up
+		{event(5, "b", corev1.EventTypeNormal, "BackOff", ""), false, ""}, // an existing event counted up
 	} {
 		known[step.event.UID] = step.event
 		if moved := a.take(known); moved != step.moved || a.pulling() != step.pulling {

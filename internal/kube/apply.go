@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// workers is how many requests are under way at once.
+// workers is the number of concurrent requests.
 const workers = 8
 
-// Action says what an apply did, or would do, to an object.
+// Action is what an apply did, or would do, to an object.
 type Action string
 
 // The actions.
@@ -34,7 +34,7 @@ const (
 	Deleted    Action = "deleted"
 )
 
-// Change is what happened to one object.
+// Change describes what happened to one object.
 type Change struct {
 	Action    Action
 	Kind      string
@@ -42,10 +42,10 @@ type Change struct {
 	Name      string
 }
 
-// String is "created Deployment onecloud/onecloud-operator".
+// String returns, for example, "created Deployment onecloud/onecloud-operator".
 func (c Change) String() string { return string(c.Action) + " " + c.object() }
 
-// object is "Deployment onecloud/onecloud-operator".
+// object returns, for example, "Deployment onecloud/onecloud-operator".
 func (c Change) object() string {
 	name := c.Name
 	if c.Namespace != "" {
@@ -54,16 +54,16 @@ func (c Change) object() string {
 	return c.Kind + " " + name
 }
 
-// Planned is "create Deployment onecloud/onecloud-operator".
+// Planned returns, for example, "create Deployment onecloud/onecloud-operator".
 func (c Change) Planned() string {
 	verb := map[Action]string{Created: "create", Configured: "configure", Unchanged: "keep", Deleted: "delete"}[c.Action]
 	return strings.Replace(c.String(), string(c.Action), verb, 1)
 }
 
-// ChangeSet is what happened to all of them, in the order they were given.
+// ChangeSet holds the changes of all objects, in the order given.
 type ChangeSet []Change
 
-// Changed are those that are not Unchanged.
+// Changed returns the changes other than Unchanged.
 func (s ChangeSet) Changed() ChangeSet {
 	var out ChangeSet
 	for _, c := range s {
@@ -74,9 +74,9 @@ func (s ChangeSet) Changed() ChangeSet {
 	return out
 }
 
-// Apply brings the objects to the cluster by server-side apply: Namespaces and custom resource definitions first (waiting until the
-// API server serves the latter), then everything else at once. All of a stage are tried; the error joins what was refused.
-// An object that is already as wanted is not written: the API server drops an apply that changes nothing.
+// Apply applies the objects by server-side apply: first Namespaces and custom resource definitions (waiting until the API server serves the latter),
+// then everything else concurrently. It tries all objects of a stage and joins their errors. An object that is already as desired is not written: the
+// API server drops an apply that changes nothing.
 func Apply(ctx context.Context, c client.WithWatch, fieldManager string, objs ...*unstructured.Unstructured) (ChangeSet, error) {
 	set := make(ChangeSet, len(objs))
 	for _, early := range []bool{true, false} {
@@ -100,7 +100,7 @@ func Apply(ctx context.Context, c client.WithWatch, fieldManager string, objs ..
 	return set, nil
 }
 
-// Diff returns what Apply would do, by a dry run.
+// Diff returns what Apply would do, using a dry run.
 func Diff(ctx context.Context, c client.Client, fieldManager string, objs ...*unstructured.Unstructured) (ChangeSet, error) {
 	set := make(ChangeSet, len(objs))
 	err := each(objs, func(i int, o *unstructured.Unstructured) error {
@@ -111,12 +111,12 @@ func Diff(ctx context.Context, c client.Client, fieldManager string, objs ...*un
 	return set, err
 }
 
-// Conflicts returns the fields that Apply would take from another manager, one line each: "DaemonSet kube-flannel/kube-flannel-ds: .spec.replicas is set by kubectl".
-// An object that is not there has none.
+// Conflicts returns the fields that Apply would take from another manager, one line each: "DaemonSet kube-flannel/kube-flannel-ds: .spec.replicas is
+// set by kubectl". An object that does not exist has no conflicts.
 func Conflicts(ctx context.Context, c client.Client, fieldManager string, objs ...*unstructured.Unstructured) ([]string, error) {
 	found := make([][]string, len(objs))
 	err := each(objs, func(i int, o *unstructured.Unstructured) error {
-		//nolint:staticcheck // there are no typed apply configurations for objects that are read from manifests
+		//nolint:staticcheck // objects read from manifests have no typed apply configurations
 		err := c.Patch(ctx, o.DeepCopy(), client.Apply, client.FieldOwner(fieldManager), client.DryRunAll)
 		var status *apierrors.StatusError
 		switch {
@@ -136,7 +136,7 @@ func Conflicts(ctx context.Context, c client.Client, fieldManager string, objs .
 	return slices.Concat(found...), err
 }
 
-// manager is the one that a conflict is with: the API server says `conflict with "kubectl-edit" using apps/v1`.
+// manager returns the manager in a conflict: the API server says `conflict with "kubectl-edit" using apps/v1`.
 func manager(c metav1.StatusCause) string {
 	if c.Type != metav1.CauseTypeFieldManagerConflict {
 		return ""
@@ -170,12 +170,12 @@ func applyOne(ctx context.Context, c client.Client, manager string, o *unstructu
 	if err != nil {
 		return change, err
 	}
-	if live == nil && len(opts) > 0 { // a dry run cannot make what its namespace or definition is not there for
+	if live == nil && len(opts) > 0 { // a dry run cannot create an object whose namespace or definition does not exist yet
 		return change, nil
 	}
 	sent := o.DeepCopy()
 	opts = append(opts, client.FieldOwner(manager), client.ForceOwnership)
-	//nolint:staticcheck // there are no typed apply configurations for objects that are read from manifests
+	//nolint:staticcheck // objects read from manifests have no typed apply configurations
 	if err := c.Patch(ctx, sent, client.Apply, opts...); err != nil {
 		return change, fmt.Errorf("applying %s %s: %w", change.Kind, client.ObjectKeyFromObject(o), err)
 	}
@@ -188,7 +188,7 @@ func applyOne(ctx context.Context, c client.Client, manager string, o *unstructu
 	return change, nil
 }
 
-// Live reads an object as the cluster has it, nil if there is none, or none of its kind.
+// Live returns an object as it is in the cluster, nil if it, or its kind, does not exist.
 func Live(ctx context.Context, c client.Reader, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	live := &unstructured.Unstructured{}
 	live.SetGroupVersionKind(o.GroupVersionKind())
@@ -202,14 +202,14 @@ func Live(ctx context.Context, c client.Reader, o *unstructured.Unstructured) (*
 	return live, nil
 }
 
-// same compares an object before and after an apply, in what was sent and in what we own. Everything else may have been changed by
-// others in between: a controller counts its revision in an annotation, a status moves on.
+// same compares an object before and after an apply: the values of the fields sent, and which fields the manager owns. Others may have changed the
+// rest in between: a controller updates its revision annotation, a status changes.
 func same(manager string, sent, before, after *unstructured.Unstructured) bool {
 	return owned(manager, before) == owned(manager, after) &&
 		reflect.DeepEqual(project(sent.Object, before.Object), project(sent.Object, after.Object))
 }
 
-// owned is what the manager applied, as the API server keeps it.
+// owned returns the fields that the manager applied, as recorded by the API server.
 func owned(manager string, o *unstructured.Unstructured) string {
 	var fields []string
 	for _, f := range o.GetManagedFields() {
@@ -220,7 +220,7 @@ func owned(manager string, o *unstructured.Unstructured) string {
 	return strings.Join(fields, "\n")
 }
 
-// project keeps of v the keys that the mask has. Lists are kept whole: the API server matches their items by keys of its own.
+// project returns the keys of v that are in the mask. Lists are kept whole: the API server matches their items by their own keys.
 func project(mask, v any) any {
 	keys, isMap := mask.(map[string]any)
 	values, both := v.(map[string]any)
@@ -236,7 +236,7 @@ func project(mask, v any) any {
 	return out
 }
 
-// Merge changes some fields of an object by a merge patch. A field that is nil goes. obj is the answer then.
+// Merge changes some fields of an object by a merge patch. A nil value removes a field. obj receives the result.
 func Merge(ctx context.Context, c client.Writer, obj client.Object, owner client.FieldOwner, fields map[string]any, opts ...client.PatchOption) error {
 	patch, err := json.Marshal(fields)
 	if err != nil {

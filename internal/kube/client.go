@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kube is the client of the installer and the commands for the API server: manifests, server-side apply, and waits by watch that
-// report why they still wait. The operator has its own apply, which works from a cache.
+// Package kube is the API server client of the installer and the commands: manifests, server-side apply, and watch-based waits that report why they
+// still wait. The operator has its own apply, which works from a cache.
 package kube
 
 import (
@@ -26,13 +26,13 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// FieldManager owns what the installer and the commands apply.
+// FieldManager is the field manager of the installer and the commands.
 const FieldManager = "ocadm"
 
 // AdminKubeconfig is the kubeconfig that kubeadm creates on a control-plane node.
 const AdminKubeconfig = "/etc/kubernetes/admin.conf"
 
-// Scheme knows the kinds of Kubernetes, custom resource definitions, and clouds.
+// Scheme returns a scheme with the kinds of Kubernetes, custom resource definitions, and clouds.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
@@ -41,8 +41,8 @@ func Scheme() *runtime.Scheme {
 	return s
 }
 
-// Kubeconfig chooses the kubeconfig file: the named one, else KUBECONFIG, else the administrator's of a control-plane node, else the
-// user's. getenv is os.Getenv.
+// Kubeconfig returns the kubeconfig file to use: the named one, else KUBECONFIG, else the administrator's on a control-plane node, else the user's.
+// getenv is os.Getenv.
 func Kubeconfig(named string, getenv func(string) string) (string, error) {
 	if named != "" {
 		return named, nil
@@ -67,7 +67,7 @@ func Kubeconfig(named string, getenv func(string) string) (string, error) {
 		"run the command on a control-plane node, or give --kubeconfig FILE").With(tried...)
 }
 
-// Config reads a kubeconfig file; several, separated as in KUBECONFIG, are merged.
+// Config loads a kubeconfig file, or merges several separated as in KUBECONFIG.
 func Config(kubeconfig string) (*rest.Config, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(kubeconfig)}
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
@@ -77,8 +77,8 @@ func Config(kubeconfig string) (*rest.Config, error) {
 	return Unlimited(cfg), nil
 }
 
-// Unlimited returns a copy of the configuration without a limit on requests: the fairness of the API server is the limit, one here
-// would only slow an installation.
+// Unlimited returns a copy of the configuration without client-side rate limit: the API server's priority and fairness limits requests, and a limit
+// here would only slow an installation.
 func Unlimited(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS, cfg.Burst = -1, 0
@@ -86,10 +86,10 @@ func Unlimited(cfg *rest.Config) *rest.Config {
 	return cfg
 }
 
-// New makes a client. It asks the API server nothing yet.
+// New returns a client. It sends no request yet.
 func New(cfg *rest.Config) (client.WithWatch, error) { return create(cfg, client.Options{}) }
 
-// NewKnowing makes a client for a program that runs a moment and needs few kinds: only for others it asks the API server for those that it serves.
+// NewKnowing returns a client for short-lived programs that use few kinds. It runs API discovery only for other kinds.
 func NewKnowing(cfg *rest.Config, namespaced, global []schema.GroupVersionKind) (client.WithWatch, error) {
 	known := meta.NewDefaultRESTMapper(nil)
 	for _, k := range namespaced {
@@ -109,7 +109,7 @@ func NewKnowing(cfg *rest.Config, namespaced, global []schema.GroupVersionKind) 
 	return create(cfg, client.Options{HTTPClient: web, Mapper: meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{known, others}}})
 }
 
-// NewDryRun makes a client whose writes the API server checks and does not keep.
+// NewDryRun returns a client whose writes the API server validates but does not persist.
 func NewDryRun(cfg *rest.Config) (client.WithWatch, error) {
 	return create(cfg, client.Options{DryRun: new(true)})
 }
@@ -123,7 +123,7 @@ func create(cfg *rest.Config, o client.Options) (client.WithWatch, error) {
 	return c, nil
 }
 
-// Open is Kubeconfig, Config and New in one.
+// Open combines Kubeconfig, Config and New.
 func Open(named string, getenv func(string) string) (client.WithWatch, error) {
 	file, err := Kubeconfig(named, getenv)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Decode reads a stream of YAML documents. Empty documents are passed over; one without apiVersion, kind or name is an error.
+// Decode parses a stream of YAML documents. It skips empty documents; one without apiVersion, kind or name is an error.
 func Decode(data []byte) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	r := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
@@ -28,7 +28,7 @@ func Decode(data []byte) ([]*unstructured.Unstructured, error) {
 			return nil, fmt.Errorf("reading document %d: %w", n, err)
 		}
 		var m map[string]any
-		// Strict: a key that is there twice is an error, and numbers stay what JSON makes of them.
+		// Strict: a duplicate key is an error, and numbers remain as JSON defines them.
 		if err := yaml.UnmarshalStrict(doc, &m); err != nil {
 			return nil, fmt.Errorf("parsing document %d: %w", n, err)
 		}
@@ -51,7 +51,7 @@ func Decode(data []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// plainSecret moves stringData to data, as the API server would: a field manager cannot own stringData.
+// plainSecret moves stringData to data, as the API server does: a field manager cannot own stringData.
 func plainSecret(u *unstructured.Unstructured) {
 	if u.GetKind() != "Secret" || u.GetAPIVersion() != "v1" {
 		return
@@ -71,5 +71,5 @@ func plainSecret(u *unstructured.Unstructured) {
 		data[k] = base64.StdEncoding.EncodeToString([]byte(v))
 	}
 	unstructured.RemoveNestedField(u.Object, "stringData")
-	_ = unstructured.SetNestedStringMap(u.Object, data, "data") // fails only where data is no map, which was ruled out
+	_ = unstructured.SetNestedStringMap(u.Object, data, "data") // fails only if data is no map, which was ruled out
 }

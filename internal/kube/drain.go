@@ -25,7 +25,7 @@ func PodsOn(ctx context.Context, c client.Reader, node string) ([]corev1.Pod, er
 	return list.Items, nil
 }
 
-// Evictable reports whether a pod must be evicted from its node: one that has ended need not, and a daemon or a static pod would come back.
+// Evictable reports whether a pod must be evicted to drain its node: a pod that has ended need not be, and DaemonSet and static pods would come back.
 func Evictable(p *corev1.Pod) bool {
 	if PodEnded(p) || p.Annotations[corev1.MirrorPodAnnotationKey] != "" {
 		return false
@@ -34,7 +34,7 @@ func Evictable(p *corev1.Pod) bool {
 	return owner == nil || owner.Kind != "DaemonSet"
 }
 
-// Cordon keeps new pods from a node.
+// Cordon marks a node as unschedulable.
 func Cordon(ctx context.Context, c client.Client, node, owner string) error {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
 	if err := Merge(ctx, c, n, client.FieldOwner(owner), map[string]any{"spec": map[string]any{"unschedulable": true}}); err != nil {
@@ -43,13 +43,13 @@ func Cordon(ctx context.Context, c client.Client, node, owner string) error {
 	return nil
 }
 
-// EvictPod asks for the eviction of a pod. The answer is TooManyRequests while a disruption budget keeps it.
+// EvictPod requests the eviction of a pod. The error is TooManyRequests while a disruption budget prevents it.
 func EvictPod(ctx context.Context, c client.Client, p *corev1.Pod) error {
 	return c.SubResource("eviction").Create(ctx, p, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}})
 }
 
-// Evict asks for the eviction of the pods of a node, as far as disruption budgets allow it, until none is left, and returns those that have not left. A budget that
-// refuses cannot be watched, so the waits grow from the first to the longest. read may be another client, without a cache.
+// Evict requests the eviction of a node's pods, as far as disruption budgets allow, until none is left, and returns those that remain. A budget
+// cannot be watched, so it polls with pauses that grow from first to longest. read may be another client, without a cache.
 func Evict(ctx context.Context, read client.Reader, c client.Client, node string, first, longest time.Duration, waiting func(what, why string)) (left []string, err error) {
 	pause := wait.Backoff{Duration: first, Factor: 1.5, Steps: 100, Cap: longest}.DelayFunc()
 	err = pause.Until(ctx, true, true, func(ctx context.Context) (bool, error) {

@@ -21,17 +21,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// retryDelay is the pause after a list or watch that the API server refused or cut off at once.
+// retryDelay is the pause after a list or watch that the API server refused or cut off immediately.
 const retryDelay = 500 * time.Millisecond
 
-// contents are the objects of one selection, or why they cannot be had at the moment.
+// contents holds the objects of a selection, or why they are unavailable at the moment.
 type contents struct {
 	source  int
 	objects map[types.UID]client.Object
 	trouble string
 }
 
-// Follow sends what a list selects, whole, at first and after each change until ctx ends.
+// Follow sends the complete set of selected objects, first initially and then after each change, until ctx ends.
 func Follow(ctx context.Context, c client.WithWatch, like client.Object, out chan<- []client.Object, opts ...client.ListOption) {
 	updates := make(chan contents)
 	go follow(ctx, c, 0, like, updates, opts...)
@@ -52,8 +52,8 @@ func Follow(ctx context.Context, c client.WithWatch, like client.Object, out cha
 	}
 }
 
-// follow keeps what a list selects and sends it, whole, after each change until ctx ends. A watch that ends is begun again; while the
-// API server does not answer, trouble says so.
+// follow sends the complete set of selected objects after each change, until ctx ends. It restarts watches that end; while the API server does not
+// answer, it sends the trouble.
 func follow(ctx context.Context, c client.WithWatch, source int, like client.Object, out chan<- contents, opts ...client.ListOption) {
 	for ctx.Err() == nil {
 		err := listAndWatch(ctx, c, source, like, out, opts...)
@@ -129,7 +129,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// listOf makes an empty list of the kind of an object.
+// listOf returns an empty list for the kind of an object.
 func listOf(c client.Client, like client.Object) (client.ObjectList, error) {
 	gvk, err := apiutil.GVKForObject(like, c.Scheme())
 	if err != nil {
@@ -144,7 +144,7 @@ func listOf(c client.Client, like client.Object) (client.ObjectList, error) {
 	return made[client.ObjectList](c, gvk)
 }
 
-// made makes an empty object, or a list, of a kind.
+// made returns an empty object, or list, of a kind.
 func made[T any](c client.Client, kind schema.GroupVersionKind) (out T, err error) {
 	o, err := c.Scheme().New(kind)
 	if err != nil {
@@ -157,7 +157,7 @@ func made[T any](c client.Client, kind schema.GroupVersionKind) (out T, err erro
 	return out, nil
 }
 
-// trouble puts an error of the API server's into one line.
+// trouble formats an API server error in one line.
 func trouble(err error) string {
 	switch {
 	case meta.IsNoMatchError(err):

@@ -8,11 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// CrashLoop is the reason that the kubelet gives for its wait before it starts a container again that keeps ending.
+// CrashLoop is the kubelet's reason for waiting before it restarts a container that keeps ending.
 const CrashLoop = "CrashLoopBackOff"
 
-// A container keeps ending if it was restarted at least loopFrom times and ran less than longRun before it ended last; a kubelet forgets
-// its back-off after as long. It has recovered when it has run twice as long as then, or longerRun more if that is sooner, and no less than shortRun.
+// A container keeps ending if it was restarted at least loopFrom times and its last run was shorter than longRun, after which a kubelet resets its
+// back-off. It has recovered when it has run twice as long as last time, or longerRun more if that is sooner, and no less than shortRun.
 const (
 	loopFrom  = 2
 	longRun   = 10 * time.Minute
@@ -20,8 +20,8 @@ const (
 	shortRun  = 5 * time.Second
 )
 
-// Looping reports whether a container keeps ending. It stays so in all rounds of the loop: while it waits for its next start, and while it runs,
-// ready or not, until it has run for longer than last time. until is when that will be, if it runs.
+// Looping reports whether a container keeps ending. It stays true throughout the loop: while the container waits for its next start, and while it
+// runs, ready or not, until it has run for longer than last time. until is that time, if it runs.
 func Looping(s corev1.ContainerStatus, now time.Time) (yes bool, until time.Time) {
 	last := s.LastTerminationState.Terminated
 	switch {
@@ -34,7 +34,7 @@ func Looping(s corev1.ContainerStatus, now time.Time) (yes bool, until time.Time
 	}
 	ran := last.FinishedAt.Sub(last.StartedAt.Time)
 	if last.StartedAt.IsZero() {
-		ran = 0 // it could not even be started
+		ran = 0 // it did not even start
 	}
 	if ran >= longRun {
 		return false, until
@@ -43,8 +43,8 @@ func Looping(s corev1.ContainerStatus, now time.Time) (yes bool, until time.Time
 	return now.Before(until), until
 }
 
-// lost reports whether a container did not end by itself but with its node: containerd and the kubelet make up an exit for one that they find no more. After two
-// losses of power, a service has not kept ending.
+// lost reports whether a container ended only because its node did: containerd and the kubelet invent an exit for a container that they no longer
+// find. A service does not keep ending just because of two power failures.
 func lost(t *corev1.ContainerStateTerminated) bool {
-	return t.Reason == "Unknown" || t.Reason == "ContainerStatusUnknown" // unknownExitReason of containerd's CRI; convertToAPIContainerStatuses of the kubelet
+	return t.Reason == "Unknown" || t.Reason == "ContainerStatusUnknown" // unknownExitReason in containerd's CRI; convertToAPIContainerStatuses in the kubelet
 }

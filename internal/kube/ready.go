@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Ready reports whether a Deployment, DaemonSet, StatefulSet, Node or CustomResourceDefinition is ready, and if not, why. pods are those
-// of its namespace; of them only those it selects count.
+// Ready reports whether a Deployment, DaemonSet, StatefulSet, Node or CustomResourceDefinition is ready, and if not, why. pods are the pods of its
+// namespace; only those it selects count.
 func Ready(obj client.Object, pods []corev1.Pod) (bool, string) {
 	switch o := obj.(type) {
 	case nil:
@@ -40,7 +40,7 @@ func Ready(obj client.Object, pods []corev1.Pod) (bool, string) {
 	return false, fmt.Sprintf("%T cannot be judged", obj)
 }
 
-// ReadyOn judges the pod of a DaemonSet on one node instead of the whole DaemonSet.
+// ReadyOn returns a function like Ready that considers only the DaemonSet's pod on one node.
 func ReadyOn(node string) func(obj client.Object, pods []corev1.Pod) (bool, string) {
 	return func(obj client.Object, pods []corev1.Pod) (bool, string) {
 		d, ok := obj.(*appsv1.DaemonSet)
@@ -129,7 +129,7 @@ func NodeReady(n *corev1.Node) bool {
 	return ready
 }
 
-// InternalIPs are the addresses of a node within its cluster.
+// InternalIPs returns the addresses of a node within its cluster.
 func InternalIPs(n *corev1.Node) (addresses []string) {
 	for _, a := range n.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {
@@ -152,7 +152,7 @@ func definition(d *apiextensionsv1.CustomResourceDefinition) (bool, string) {
 	return false, why
 }
 
-// because adds to a count what the pods say.
+// because adds the trouble of the pods to a count.
 func because(why string, ready bool, selector *metav1.LabelSelector, pods []corev1.Pod) string {
 	if ready {
 		return ""
@@ -167,7 +167,7 @@ func because(why string, ready bool, selector *metav1.LabelSelector, pods []core
 	return why
 }
 
-// podsTrouble is the first trouble among the selected pods, newest pod first: the old ones of a rollout do not matter.
+// podsTrouble returns the first trouble among the selected pods, newest pod first: the old pods of a rollout do not matter.
 func podsTrouble(sel labels.Selector, pods []corev1.Pod) string {
 	var mine []corev1.Pod
 	for _, p := range pods {
@@ -186,7 +186,7 @@ func podsTrouble(sel labels.Selector, pods []corev1.Pod) string {
 	return ""
 }
 
-// PodEnded reports whether a pod has run to its end, well or not.
+// PodEnded reports whether a pod has run to completion, successfully or not.
 func PodEnded(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
@@ -262,10 +262,10 @@ func message(t *corev1.ContainerStateTerminated) string {
 	return " (" + text + ")"
 }
 
-// longest is how much of a message is kept.
+// longest limits how much of a message is kept.
 const longest = 400
 
-// oneLine keeps the end of a message, where programs put the reason.
+// oneLine keeps the end of a message, where programs state the reason.
 func oneLine(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	if len(s) > longest {

@@ -19,16 +19,16 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 )
 
-// Condition reports whether an object is as wanted, and if not, why. obj is nil while there is none.
+// Condition reports whether an object is as desired, and if not, why. obj is nil while it does not exist.
 type Condition func(obj client.Object) (done bool, why string)
 
-// WaitFor watches one object, named by obj, until cond holds. report gets each new reason why it does not. It ends only with cond or
-// with ctx: a *wait.Error then says what was waited for and the last reason.
+// WaitFor watches one object, named by obj, until cond holds. report receives each new reason why it does not. If ctx ends first, the error is a
+// *wait.Error with the object and the last reason.
 func WaitFor(ctx context.Context, c client.WithWatch, obj client.Object, cond Condition, report func(why string)) error {
 	return waitFor(ctx, c, obj, nil, func(o client.Object, _ []corev1.Pod) (bool, string) { return cond(o) }, report)
 }
 
-// WaitGone watches one object until none of that name exists. why returns what holds it.
+// WaitGone watches one object until it no longer exists. why returns what delays its deletion.
 func WaitGone(ctx context.Context, c client.WithWatch, obj client.Object, why func(client.Object) string, report func(why string)) error {
 	return WaitFor(ctx, c, obj, func(o client.Object) (bool, string) {
 		if o == nil {
@@ -38,8 +38,8 @@ func WaitGone(ctx context.Context, c client.WithWatch, obj client.Object, why fu
 	}, report)
 }
 
-// WaitReady watches a Deployment, DaemonSet, StatefulSet, Node or CustomResourceDefinition, named by obj, until it is ready, and
-// looks at its pods to find out why it is not.
+// WaitReady watches a Deployment, DaemonSet, StatefulSet, Node or CustomResourceDefinition, named by obj, until it is ready, and looks at its pods to
+// find out why it is not.
 func WaitReady(ctx context.Context, c client.WithWatch, obj client.Object, report func(why string)) error {
 	return waitReady(ctx, c, obj, Ready, report)
 }
@@ -66,7 +66,7 @@ func waitReady(ctx context.Context, c client.WithWatch, obj client.Object, judge
 	return waitFor(ctx, c, typed, pods, judge, report)
 }
 
-// typedLike gives an object of the Go type for the kind of obj, with its name.
+// typedLike returns an object of the Go type for obj's kind, with its name.
 func typedLike(c client.Client, obj client.Object) (client.Object, error) {
 	gvk, err := apiutil.GVKForObject(obj, c.Scheme())
 	if err != nil {
@@ -81,7 +81,7 @@ func typedLike(c client.Client, obj client.Object) (client.Object, error) {
 	return typed, nil
 }
 
-// waitFor follows the object, and with pods also those of its namespace, and judges after each change of either.
+// waitFor watches the object and, with pods, those of its namespace, and evaluates the condition after each change of either.
 func waitFor(ctx context.Context, c client.WithWatch, obj client.Object, pods []client.ListOption,
 	judge func(client.Object, []corev1.Pod) (bool, string), report func(string),
 ) error {
@@ -127,7 +127,7 @@ const (
 	sourcePods
 )
 
-// view is what the two sources have reported so far.
+// view holds the latest data from the two sources.
 type view struct {
 	name   string
 	object client.Object
@@ -146,13 +146,13 @@ func (v *view) take(u contents, judge func(client.Object, []corev1.Pod) (bool, s
 			}
 		}
 		if v.object == nil {
-			return false, "" // the object itself was not looked at yet, or is not there
+			return false, "" // the object was not read yet, or does not exist
 		}
 		return judge(v.object, v.pods)
 	}
 	v.object = nil
 	for _, o := range u.objects {
-		if o.GetName() == v.name { // a fake API server does not select by name
+		if o.GetName() == v.name { // a fake API server ignores the field selector
 			v.object = o
 		}
 	}
@@ -163,7 +163,7 @@ func (v *view) take(u contents, judge func(client.Object, []corev1.Pod) (bool, s
 	return done, why
 }
 
-// rawFrom makes a watch begin where a list ended.
+// rawFrom returns options for a watch that starts at the resource version of a list.
 func rawFrom(list client.ObjectList) *metav1.ListOptions {
 	return &metav1.ListOptions{ResourceVersion: list.GetResourceVersion(), AllowWatchBookmarks: true}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package literal reports quickly that a regular expression does not match: logs have tens of megabytes, and few of their lines match anything.
+// Package literal quickly rules out matches of a regular expression: logs have tens of megabytes, and few lines match anything.
 package literal
 
 import (
@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Set are literals in lower case, of which every text that a regular expression matches has one. An empty one says nothing.
+// Set holds lower-case literals; every text that a regular expression matches contains at least one of them. An empty set rules out nothing.
 type Set []string
 
-// Of are the literals of a regular expression.
+// Of returns the literals of a regular expression.
 func Of(re *regexp.Regexp) Set {
 	tree, err := syntax.Parse(re.String(), syntax.Perl)
 	if err != nil {
@@ -22,7 +22,7 @@ func Of(re *regexp.Regexp) Set {
 	return needs(tree.Simplify())
 }
 
-// MayMatch is false if the expression cannot match a text, which is given in lower case.
+// MayMatch returns false if the expression cannot match a text, given in lower case.
 func (s Set) MayMatch(lower string) bool {
 	return len(s) == 0 || slices.ContainsFunc(s, func(l string) bool { return strings.Contains(lower, l) })
 }
@@ -33,7 +33,7 @@ func needs(re *syntax.Regexp) Set {
 		return Set{strings.ToLower(string(re.Rune))}
 	case syntax.OpCapture, syntax.OpPlus:
 		return needs(re.Sub[0])
-	case syntax.OpConcat: // every part is needed: the one that says most
+	case syntax.OpConcat: // every part must match: use the most selective
 		var best Set
 		for _, sub := range re.Sub {
 			if s := needs(sub); s.rarer(best) {
@@ -55,7 +55,7 @@ func needs(re *syntax.Regexp) Set {
 	return nil
 }
 
-// rarer prefers the set whose shortest literal is longer, then that with fewer of them.
+// rarer prefers the set whose shortest literal is longer, then the one with fewer literals.
 func (s Set) rarer(than Set) bool {
 	a, b := s.shortest(), than.shortest()
 	return a > b || a == b && len(s) < len(than)

@@ -5,7 +5,7 @@ package nearest
 
 import "strings"
 
-// To returns the known word that is nearest to word, if one is near enough. It ignores case.
+// To returns the known word nearest to word, if one is near enough. It ignores case.
 func To(word string, known []string) (string, bool) {
 	best, least := "", 1+max(1, len(word)/3)
 	for _, k := range known {
@@ -16,7 +16,7 @@ func To(word string, known []string) (string, bool) {
 	if best != "" {
 		return best, true
 	}
-	for _, k := range known { // the beginning of a word, or the last part of a path
+	for _, k := range known { // a prefix, or the last part of a path
 		if len(word) >= 3 && (strings.HasPrefix(k, word) || strings.HasSuffix(k, "/"+word)) {
 			return k, true
 		}
@@ -24,7 +24,7 @@ func To(word string, known []string) (string, bool) {
 	return "", false
 }
 
-// distance is the number of letters to insert, delete, replace or swap with their neighbour.
+// distance returns the number of letters to insert, delete, replace or swap with a neighbour.
 func distance(a, b string) int {
 	before, last := []int(nil), make([]int, len(b)+1)
 	for j := range last {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodefault breaks something on the control-plane node where it runs, for a while. The fault is a transient unit of the node's systemd, which takes it
-// back when the time is over, also if this process and the container runtime are gone. Nothing on the disk changes, so that a restart of the machine cures it, too.
+// Package nodefault breaks something on the control-plane node where it runs, for a limited time. The fault is a transient systemd unit of the node,
+// which undoes it when the time is over, even if this process and the container runtime are gone. It changes nothing on disk, so that a reboot also
+// undoes it.
 package nodefault
 
 import (
@@ -23,51 +24,52 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 )
 
-// Kind is what a fault breaks.
+// Kind is a kind of fault.
 type Kind string
 
 // The kinds.
 const (
-	// KillKeepalived ends keepalived as a crash does. The kubelet starts it again.
+	// KillKeepalived ends keepalived as a crash would. The kubelet restarts it.
 	KillKeepalived Kind = "kill-keepalived"
-	// PauseAPIServer and PauseEtcd stop a process without ending it: its clients get no answer and no error.
+	// PauseAPIServer and PauseEtcd stop a process without ending it: its clients get neither answers nor errors.
 	PauseAPIServer Kind = "pause-api-server"
 	PauseEtcd      Kind = "pause-etcd"
-	// CutNode lets nothing leave the machine: for the others it is lost.
+	// CutNode blocks everything that the machine sends: to the others it is lost.
 	CutNode Kind = "cut-node"
 )
 
-// Kinds are all.
+// Kinds returns all kinds.
 func Kinds() []Kind { return []Kind{KillKeepalived, PauseAPIServer, PauseEtcd, CutNode} }
 
 const (
 	// Unit is the transient unit. Its name is fixed, so that a node has one fault at a time.
 	Unit = "ocadm-ha-test.service"
-	// Host is the root of the machine for a container that sees its processes.
+	// Host is the machine's root directory, for a container that sees its processes.
 	Host = "/proc/1/root"
 	// grace is how much longer than the fault the unit may live.
 	grace = 10 * time.Second
-	// stopTimeout bounds the end of a fault.
+	// stopTimeout bounds the undoing of a fault.
 	stopTimeout = 20 * time.Second
 
 	arpIgnore = "/proc/sys/net/ipv4/conf/all/arp_ignore"
-	// silent is the value with which the kernel answers no question for its addresses. Source: Documentation/networking/ip-sysctl.rst.
+	// silent is the sysctl value with which the kernel does not answer ARP requests for its addresses. Source:
+	// Documentation/networking/ip-sysctl.rst.
 	silent = "8"
 )
 
-// scripts are what the shell runs to break something, and to take that back. Taking back may be repeated.
+// scripts are the shell scripts that cause a fault and undo it. Undoing it may be repeated.
 type scripts struct{ fault, restore string }
 
-// Fault is one on this machine.
+// Fault is a fault on this machine.
 type Fault struct {
 	Kind Kind
 	For  time.Duration
-	// Root is that of the machine; in it, proc has its processes.
+	// Root is the machine's root directory. Its proc directory shows the machine's processes.
 	Root string
 	Exec exec.Runner
 }
 
-// Enter makes the root of the machine that of this process.
+// Enter makes the machine's root directory that of this process.
 func Enter() error {
 	if err := syscall.Chroot(Host); err != nil {
 		return fmt.Errorf("entering the root of the machine: %w", err)
@@ -75,7 +77,7 @@ func Enter() error {
 	return os.Chdir("/")
 }
 
-// Run makes the fault, and takes it back when its time is over or ctx ends.
+// Run causes the fault, and undoes it when its time is over or ctx ends.
 func (f Fault) Run(ctx context.Context) error {
 	s, err := f.scripts()
 	if err != nil {
@@ -96,9 +98,9 @@ func (f Fault) Run(ctx context.Context) error {
 	return f.stop(ctx)
 }
 
-// stop takes a fault back, also that of a command that was killed.
+// stop undoes a fault, including that of a command that was killed.
 func (f Fault) stop(ctx context.Context) error {
-	const notLoaded = 5 // of systemctl(1): there is no such unit
+	const notLoaded = 5 // systemctl(1): there is no such unit
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	res, err := f.Exec.Run(ctx, exec.Command{Path: "systemctl", Args: []string{"stop", Unit}})
@@ -108,7 +110,7 @@ func (f Fault) stop(ctx context.Context) error {
 	return nil
 }
 
-// arguments are those of systemd-run. The restoring script runs however the unit ends: systemd.service(5), ExecStopPost.
+// arguments returns the arguments of systemd-run. The restore script runs however the unit ends: systemd.service(5), ExecStopPost.
 func arguments(s scripts, length time.Duration) []string {
 	seconds := func(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }
 	return []string{
@@ -118,7 +120,7 @@ func arguments(s scripts, length time.Duration) []string {
 	}
 }
 
-// scripts decides by what is there now. They hold no quotes, percent or dollar signs, which systemd would read.
+// scripts returns the scripts for the machine's current state. They contain no quotes, percent or dollar signs, which systemd would interpret.
 func (f Fault) scripts() (scripts, error) {
 	switch f.Kind {
 	case CutNode:
@@ -137,9 +139,9 @@ func (f Fault) scripts() (scripts, error) {
 	return scripts{}, fmt.Errorf("there is no fault %q", f.Kind)
 }
 
-// cut silences the machine. A rule of routing behind that for the machine's own addresses drops what it sends, its answers included; connections within the machine
-// and bridged virtual machines are not touched. The kernel answers ARP without routing, so that has a setting of its own: otherwise the machine would still
-// claim the virtual address.
+// cut silences the machine. A routing rule after the one for the machine's own addresses drops what it sends, including replies; connections within
+// the machine and bridged virtual machines are not affected. The kernel answers ARP without routing, so that is disabled separately: otherwise the
+// machine would still claim the virtual address.
 func cut(arpBefore string) scripts {
 	const rule = "from all blackhole pref 1"
 	return scripts{
@@ -148,7 +150,7 @@ func cut(arpBefore string) scripts {
 	}
 }
 
-// signal sends signals to the processes of a container of a static pod.
+// signal returns scripts that send signals to the processes of a static pod's container.
 func (f Fault) signal(pod, container, fault, restore string) (scripts, error) {
 	argv, err := commandOf(filepath.Join(f.Root, "/etc/kubernetes/manifests", pod+".yaml"), container)
 	if err != nil {
@@ -169,7 +171,7 @@ func (f Fault) signal(pod, container, fault, restore string) (scripts, error) {
 	return s, nil
 }
 
-// commandOf is the command of a container of a static pod.
+// commandOf returns the command of a static pod's container.
 func commandOf(manifest, container string) ([]string, error) {
 	raw, err := os.ReadFile(manifest)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -190,7 +192,7 @@ func commandOf(manifest, container string) ([]string, error) {
 	return nil, fmt.Errorf("reading the manifest of %s: it has no such container with a command", container)
 }
 
-// processes are those that run a command, by number. A name would not do: a cloud has an etcd, too.
+// processes returns the IDs of the processes that run a command. A name would not do: a cloud has an etcd, too.
 func processes(proc string, argv []string) ([]string, error) {
 	files, err := filepath.Glob(proc + "/[0-9]*/cmdline")
 	if err != nil {
@@ -199,7 +201,7 @@ func processes(proc string, argv []string) ([]string, error) {
 	want := strings.Join(argv, "\x00") + "\x00"
 	var out []string
 	for _, name := range files {
-		if raw, err := os.ReadFile(name); err == nil && string(raw) == want { // a process that has just ended has none
+		if raw, err := os.ReadFile(name); err == nil && string(raw) == want { // this fails for a process that has just ended
 			out = append(out, filepath.Base(filepath.Dir(name)))
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/exec"
 )
 
-// machine notes what is run; stop answers as systemctl does without the unit.
+// machine records commands; stop fails as systemctl does without the unit.
 type machine struct {
 	ran   []string
 	begun error
@@ -33,7 +33,7 @@ func (m *machine) Run(_ context.Context, c exec.Command) (exec.Result, error) {
 	return exec.Result{}, m.begun
 }
 
-// node has the manifest of etcd, its process, and the etcd of a cloud beside it.
+// node returns a root directory with etcd's manifest and process, and the process of a cloud's etcd.
 func node(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -55,7 +55,7 @@ func node(t *testing.T) string {
 	return root
 }
 
-// Only the process of the static pod is paused, the unit continues it however it ends, and a fault from before is ended first.
+// Only the static pod's process is paused, the unit resumes it however it ends, and an earlier fault is ended first.
 func TestPause(t *testing.T) {
 	m := &machine{}
 	if err := (Fault{Kind: PauseEtcd, For: time.Millisecond, Root: node(t), Exec: m}).Run(t.Context()); err != nil {
@@ -71,7 +71,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// The machine answers ARP afterwards as it did before.
+// Afterwards, the machine answers ARP as before.
 func TestCut(t *testing.T) {
 	s, err := Fault{Kind: CutNode, Root: node(t)}.scripts()
 	if err != nil || !strings.HasSuffix(s.restore, "arp_ignore=1") || !strings.Contains(s.restore, "ip rule del from all blackhole pref 1;") {
@@ -84,7 +84,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// A context that ends takes the fault back; one that could not begin is taken back, too.
+// The end of the context undoes the fault; a fault that failed to start is undone, too.
 func TestEarlyEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	m := &machine{began: make(chan struct{})}
@@ -101,7 +101,7 @@ func TestEarlyEnd(t *testing.T) {
 	}
 }
 
-// Without the process there is nothing to break, and nothing is run.
+// Without the process there is nothing to break, and no command is run.
 func TestNothingToBreak(t *testing.T) {
 	m := &machine{}
 	for _, k := range Kinds() {

@@ -14,16 +14,16 @@ import (
 	"yunion.io/x/ocadm/internal/nearest"
 )
 
-// Problem is what is wrong with one option. It never shows the value of an option that may be a secret.
+// Problem describes what is wrong with an option. It never shows the value of an option that may be secret.
 type Problem struct {
-	// Key is the option's name, What what is wrong with it: "must be a whole number, not \"many\"".
+	// Key is the option's name, What the problem: "must be a whole number, not \"many\"".
 	Key, What string
 }
 
 func (p *Problem) Error() string { return fmt.Sprintf("option %q %s", p.Key, p.What) }
 
-// Value reads an option as it stands in a ConfigMap: YAML, or for a text the text itself. The result is a bool, int64, uint64, float64,
-// string, []string, []int64 or map[string]string; nil for an empty value, which leaves the option out. The error is a *Problem.
+// Value parses the value of an option in a ConfigMap: YAML, or for a text option the text itself. The result is a bool, int64, uint64, float64,
+// string, []string, []int64 or map[string]string; nil for an empty value, which omits the option. The error is a *Problem.
 func (t Table) Value(component, key, text string) (any, error) {
 	o, known := t[key]
 	if !known {
@@ -41,7 +41,7 @@ func (t Table) Value(component, key, text string) (any, error) {
 	}
 	if o.Type == Text {
 		if node.Kind == yaml.MappingNode && node.Style&yaml.FlowStyle == 0 {
-			return o.choose(key, strings.TrimSpace(text)) // "user: name" is a text like any other
+			return o.choose(key, strings.TrimSpace(text)) // "user: name" is plain text
 		}
 		if node.Kind != yaml.ScalarNode {
 			return nil, o.wrong(key, given(key, node))
@@ -95,7 +95,7 @@ func empty(n *yaml.Node) bool {
 	return n.Kind == 0 || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
 
-// convert makes the value of the option's type.
+// convert returns the value in the option's type.
 func (o Option) convert(n *yaml.Node) (any, bool) {
 	switch o.Type {
 	case List:
@@ -185,7 +185,7 @@ func (o Option) wrong(key, given string) error {
 	return &Problem{key, "must be " + o.Expected() + ", not " + given}
 }
 
-// Expected describes the values of an option; it completes "must be".
+// Expected describes the valid values of an option; it completes "must be".
 func (o Option) Expected() string {
 	if len(o.Choices) > 0 {
 		return "one of " + strings.Join(o.Choices, ", ")
@@ -219,7 +219,7 @@ func given(key string, n *yaml.Node) string {
 	return shown(key, n.Value)
 }
 
-// shownLength keeps a message short.
+// shownLength limits how much of a value a message shows.
 const shownLength = 24
 
 func shown(key, value string) string {
@@ -232,7 +232,7 @@ func shown(key, value string) string {
 	return strconv.Quote(value)
 }
 
-// Sensitive reports whether an option may hold a secret, by its name. Its value is never shown.
+// Sensitive reports whether an option may hold a secret, judging by its name. Such values are never shown.
 func Sensitive(key string) bool {
 	key = strings.ToLower(key)
 	return slices.ContainsFunc([]string{"password", "passwd", "pwd", "secret", "token", "credential", "access_key", "connection", "clickhouse"},

@@ -149,7 +149,7 @@ func TestValue(t *testing.T) {
 	}
 }
 
-// FuzzValue: whatever stands in a ConfigMap, the answer is a value of the option's type or a problem that can be shown.
+// FuzzValue checks that for any text in a ConfigMap the result is a value of the option's type or a problem that can be shown.
 func FuzzValue(f *testing.F) {
 	for _, s := range []string{"1", "true", `["a"]`, "{a: b}", "", "~", "&a [*a]", "a: b: c", "'", "- 1\n- b", "!!binary aGk=", "\x00", "1\n---\n2", "<<: 1"} {
 		for _, key := range []string{"port", "enable_ssl", "cors_hosts", "platform_names", "log_level", "admin_password", "pwd_expired_notify_days", "nonsense"} {

@@ -4,14 +4,14 @@ package options
 
 import "slices"
 
-// Stored reports whether the identity service stores an option, by its name there. A stored value overrides the file of the service.
+// Stored reports whether the identity service stores an option, given its name there. A stored value overrides the service's file.
 func Stored(name string) bool { return !slices.Contains(fileOnly, name) }
 
 // Shared reports whether an option is stored once for all services, in the record of the service "common".
 func Shared(name string) bool { return slices.Contains(shared, name) }
 
-// shared and fileOnly are the lists in pkg/apis/identity/consts.go of the cloud (2024): what the record "common" takes, and what no
-// record takes, because a service could not start with a wrong one, or could not even ask.
+// shared and fileOnly are the lists in pkg/apis/identity/consts.go of the cloud (2024): the options in the record "common", and those in no record,
+// because a wrong value could keep a service from starting, or even from asking.
 var shared = []string{
 	"enable_quota_check", "default_quota_value", "non_default_domain_projects", "time_zone", "domainized_namespace", "api_server",
 	"customized_private_prefixes", "global_http_proxy", "global_https_proxy", "ignore_nonrunning_guests", "platform_name", "platform_names",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package options has the tables of the options that the services of the cloud accept, with their types. A service itself ignores an unknown
-// option, and crashes with a misleading error on a wrongly typed value, so the operator checks options first. scripts/options makes the
-// tables from the sources of the services. Options of a service without a table are not checked.
+// Package options holds the tables of the options that the cloud's services accept, with their types. A service itself ignores unknown options, and
+// crashes with a misleading error on values of the wrong type, so the operator checks options first. scripts/options generates the tables from the
+// services' sources. Options of a service without a table are not checked.
 package options
 
 import (
@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/templates/services"
 )
 
-// Type of an option's value, as the services read it.
+// Type is the type of an option's value, as the services parse it.
 type Type string
 
 // The types.
@@ -38,19 +38,19 @@ const (
 // Option is one option of a service.
 type Option struct {
 	Type Type `json:"type"`
-	// Choices are the values that the service takes; empty means any.
+	// Choices lists the values that the service accepts; empty means any.
 	Choices []string `json:"choices,omitempty"`
-	// Default is the value that is built into the service, as text; empty if it is the zero value.
+	// Default is the service's built-in value as text; empty if it is the zero value.
 	Default string `json:"default,omitempty"`
-	// Alias is another name that the service takes in its file.
+	// Alias is another name that the service accepts in its file.
 	Alias string `json:"alias,omitempty"`
-	// Stored is the name under which the identity service keeps it, if that is another than the one in the file.
+	// Stored is the option's name in the identity service, if it differs from that in the file.
 	Stored string `json:"stored,omitempty"`
 	// From is the origin of an option that is not in the sources.
 	From string `json:"from,omitempty"`
 }
 
-// UnmarshalJSON also takes the short form, the type alone.
+// UnmarshalJSON also accepts the short form, the type alone.
 func (o *Option) UnmarshalJSON(data []byte) error {
 	type plain Option
 	if len(data) > 0 && data[0] == '"' {
@@ -62,7 +62,7 @@ func (o *Option) UnmarshalJSON(data []byte) error {
 
 // File is one file of the table.
 type File struct {
-	// Source is the struct it was read from, Commits the versions that were; of some that were read the commit is not known.
+	// Source is the struct it was generated from, Commits the versions used, as far as they are known.
 	Source  string            `json:"source,omitempty"`
 	Commits []string          `json:"commits,omitempty"`
 	Include []string          `json:"include,omitempty"`
@@ -70,7 +70,7 @@ type File struct {
 	Extra   map[string]Option `json:"extra,omitempty"`
 }
 
-// ParseFile reads one file of the table.
+// ParseFile parses one file of the table.
 func ParseFile(data []byte) (File, error) {
 	var f File
 	if err := yaml.UnmarshalStrict(data, &f); err != nil {
@@ -86,17 +86,17 @@ func ParseFile(data []byte) (File, error) {
 	return f, nil
 }
 
-// Table is what one service knows: its options by name, aliases among them.
+// Table holds the options of one service by name, including aliases.
 type Table map[string]Option
 
-// Names of the options, sorted.
+// Names returns the names of the options, sorted.
 func (t Table) Names() []string { return slices.Sorted(maps.Keys(t)) }
 
 // Of returns the table of a component; false if there is none.
 func Of(component string) (Table, bool) {
 	all, err := load()
 	if err != nil {
-		return nil, false // TestTables reads them all
+		return nil, false // TestTables checks them all
 	}
 	t, ok := all[component]
 	return t, ok
@@ -106,7 +106,7 @@ const dir = "options"
 
 var load = sync.OnceValues(func() (map[string]Table, error) { return read(services.FS) })
 
-// read makes the tables of all components out of their files.
+// read builds the tables of all components from their files.
 func read(fsys fs.FS) (map[string]Table, error) {
 	names, err := fs.Glob(fsys, dir+"/*.yaml")
 	if err != nil {
@@ -124,7 +124,7 @@ func read(fsys fs.FS) (map[string]Table, error) {
 	return all, nil
 }
 
-// errCircle is a table that includes itself.
+// errCircle reports a table that includes itself.
 var errCircle = errors.New("tables include each other")
 
 func fill(fsys fs.FS, name string, t Table, within []string) error {

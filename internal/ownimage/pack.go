@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ownimage packs this program into a container image, and pushes it. The image is one layer: the program and the certificate
-// authorities that Mozilla trusts. The same program gives the same digest, so a node can tell whether it has the image already.
+// Package ownimage packs this program into a container image, and pushes it. The image has one layer: the program and the CA certificates that
+// Mozilla trusts. The same program gives the same digest, so a node can tell whether it already has the image.
 package ownimage
 
 import (
@@ -27,22 +27,22 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// CodePack is the finding of a program that cannot be packed.
+// CodePack is the finding code of a program that cannot be packed.
 const CodePack = "OCA-2201"
 
 const (
 	programPath = "ocadm"
-	// rootsPath is one of the places where Go looks for the system's certificate authorities.
+	// rootsPath is one of the places where Go looks for the system's CA certificates.
 	rootsPath = "etc/ssl/certs/ca-certificates.crt"
-	// nobody is the numeric user that the image runs as when the pod names no other.
+	// nobody is the numeric user that the image runs as unless the pod sets another.
 	nobody = "65534:65534"
 )
 
-// epoch is the time of everything in the image: a real one would change the digest.
+// epoch is the timestamp of everything in the image: a real one would change the digest.
 var epoch = time.Unix(0, 0).UTC()
 
-// Pack makes the image of a static Linux program for amd64 or arm64. It holds the compressed program in memory. Another kind of file is a
-// finding with CodePack.
+// Pack returns the image of a static Linux program for amd64 or arm64. It holds the compressed program in memory. Any other kind of file is a finding
+// with CodePack.
 func Pack(program string) (v1.Image, error) {
 	data, err := os.ReadFile(program)
 	if err != nil {
@@ -71,7 +71,7 @@ func Pack(program string) (v1.Image, error) {
 	return mutate.ConfigFile(img, cfg)
 }
 
-// Size is how many bytes of blobs an image has.
+// Size returns the total size of an image's blobs in bytes.
 func Size(img v1.Image) (int64, error) {
 	m, err := img.Manifest()
 	if err != nil {
@@ -84,7 +84,7 @@ func Size(img v1.Image) (int64, error) {
 	return size, nil
 }
 
-// architecture is the GOARCH of a program that needs no file besides itself.
+// architecture returns the GOARCH of a static program.
 func architecture(program []byte) (string, error) {
 	f, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {
@@ -105,8 +105,8 @@ func architecture(program []byte) (string, error) {
 	}
 }
 
-// Inspect returns the architecture (a GOARCH) and the digest of a static Linux program. One without the text of a version is an error: the
-// program of another architecture cannot be run to ask it.
+// Inspect returns the architecture (a GOARCH) and the digest of a static Linux program. It is an error if the program does not contain the text of
+// version: a program of another architecture cannot be run to ask for it.
 func Inspect(program, version string) (arch, digest string, err error) {
 	data, err := os.ReadFile(program)
 	if err != nil {
@@ -154,12 +154,12 @@ func add(t *tar.Writer, name string, mode int64, data []byte) error {
 	return err
 }
 
-// roots are the authorities in PEM. Those that Mozilla trusts with conditions only are left out: the file cannot say the conditions.
+// roots returns the CA certificates in PEM. It omits those that Mozilla trusts under conditions, which the file cannot express.
 func roots() []byte {
 	var out bytes.Buffer
 	for r := range bundle.Roots() {
 		if r.Constraint == nil {
-			_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate}) // memory does not fail
+			_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate}) // writing to memory cannot fail
 		}
 	}
 	return out.Bytes()

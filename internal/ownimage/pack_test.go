@@ -95,9 +95,9 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// The digest depends on the program alone: not on its path, its time or the number of processors.
+// The digest depends only on the program: not on its path, its time or the number of processors.
 func TestSameProgramSameDigest(t *testing.T) {
-	text := strings.Repeat("some text of a program. ", 1<<18) // several blocks of the compressor
+	text := strings.Repeat("some text of a program. ", 1<<18) // several compressor blocks
 	first := digest(t, pack(t, programtest.Program(t, elf.EM_X86_64, false, text)))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	if again := digest(t, pack(t, programtest.Program(t, elf.EM_X86_64, false, text))); again != first {
@@ -126,7 +126,7 @@ func TestPackRefuses(t *testing.T) {
 	}
 }
 
-// A program of another architecture cannot be run, so its version is looked for in its text.
+// A program of another architecture cannot be run, so its text is searched for the version.
 func TestInspect(t *testing.T) {
 	file := programtest.Program(t, elf.EM_AARCH64, false, "text v1.2.3 text")
 	arch, got, err := ownimage.Inspect(file, "v1.2.3")

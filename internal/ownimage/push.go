@@ -20,20 +20,20 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// CodePush is the finding of an image that a registry did not take.
+// CodePush is the finding code of an image that a registry did not accept.
 const CodePush = "OCA-2202"
 
-// Options say how an image is pushed.
+// Options configure a push.
 type Options struct {
 	// Insecure allows plain HTTP, and HTTPS with a certificate of an unknown CA.
 	Insecure bool
-	// Keychain has the credentials; nil stands for ~/.docker/config.json, or that of $DOCKER_CONFIG or $REGISTRY_AUTH_FILE.
+	// Keychain holds the credentials; nil means ~/.docker/config.json, or the file of $DOCKER_CONFIG or $REGISTRY_AUTH_FILE.
 	Keychain authn.Keychain
-	// Progress, which may be nil, gets the number of bytes that the registry has, and that it will have.
+	// Progress, which may be nil, receives the number of bytes that the registry has, and the total.
 	Progress func(done, total int64)
 }
 
-// Reference reads the name of an image: HOST/PATH:TAG, without HOST one of Docker Hub, without TAG with the given one.
+// Reference parses an image name: HOST/PATH:TAG. HOST defaults to Docker Hub, TAG to tag.
 func Reference(image, tag string, insecure bool) (name.Tag, error) {
 	if strings.Contains(image, "://") {
 		return name.Tag{}, fmt.Errorf("the name of an image begins with the registry's host, not with a scheme: %s", image)
@@ -45,7 +45,7 @@ func Reference(image, tag string, insecure bool) (name.Tag, error) {
 	return name.NewTag(image, opts...)
 }
 
-// FullName is the name by which containerd and Kubernetes know an image.
+// FullName returns the name by which containerd and Kubernetes know an image.
 func FullName(ref name.Tag) string {
 	if rest, hub := strings.CutPrefix(ref.Name(), name.DefaultRegistry+"/"); hub {
 		return "docker.io/" + rest
@@ -53,7 +53,7 @@ func FullName(ref name.Tag) string {
 	return ref.Name()
 }
 
-// Push pushes an image and tries again what a registry refuses for a moment. A failure is a finding with CodePush.
+// Push pushes an image, retrying temporary failures. A permanent failure is a finding with CodePush.
 func Push(ctx context.Context, ref name.Tag, img v1.Image, o Options) error {
 	if o.Keychain == nil {
 		o.Keychain = authn.DefaultKeychain
@@ -61,7 +61,7 @@ func Push(ctx context.Context, ref name.Tag, img v1.Image, o Options) error {
 	opts := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(o.Keychain), remote.WithUserAgent("ocadm")}
 	if o.Insecure {
 		t := remote.DefaultTransport.(*http.Transport).Clone()
-		t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // that is what --insecure asks for
+		t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // requested by --insecure
 		opts = append(opts, remote.WithTransport(t))
 	}
 	updates := make(chan v1.Update, 1) // Write closes it
@@ -96,7 +96,7 @@ func notPushed(ref name.Tag, err error) error {
 		remedy = fmt.Sprintf("create the project or repository %s in the registry, or push under another name", ref.RepositoryStr())
 	case errors.As(err, &unknown) || errors.As(err, &wrongHost):
 		remedy = "add the registry's CA to the certificates of this machine, or give it alone: SSL_CERT_FILE=ca.crt ocadm image push …; or use --insecure"
-	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"): // the registry client keeps no type
+	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"): // the registry client returns no typed error
 		remedy = "the registry speaks plain HTTP: add --insecure"
 	}
 	return finding.Errorf(CodePush, fmt.Sprintf("The image %s cannot be pushed", FullName(ref)), remedy, "%w", err)

@@ -50,7 +50,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// Pushing the same tag again replaces the image. A registry that fails for a moment is asked again.
+// Pushing the same tag again replaces the image. Temporary registry failures are retried.
 func TestPush(t *testing.T) {
 	var busy atomic.Bool
 	busy.Store(true)
@@ -86,7 +86,7 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// Each cause has a remedy of its own.
+// Each cause has its own remedy.
 func TestPushFails(t *testing.T) {
 	img := pack(t, programtest.Program(t, elf.EM_X86_64, false, "text"))
 	answer := func(code int) http.Handler {
@@ -120,7 +120,7 @@ func TestPushFails(t *testing.T) {
 	}
 }
 
-// --insecure takes a certificate that nobody known has signed, and the credentials of the keychain are sent.
+// --insecure accepts a certificate of an unknown CA, and the keychain's credentials are sent.
 func TestPushInsecureWithPassword(t *testing.T) {
 	store := newRegistry()
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -10,7 +10,7 @@ import (
 
 const clusterDomain = "cluster.local"
 
-// ServiceNames are the names under which pods of any namespace may call a Service.
+// ServiceNames returns the names that pods of any namespace may use for a Service.
 func ServiceNames(name, namespace string) []string {
 	return []string{
 		name,
@@ -20,8 +20,8 @@ func ServiceNames(name, namespace string) []string {
 	}
 }
 
-// SplitNames sorts addresses given by people (a load balancer is an IP address or a DNS name) into the two kinds a certificate knows.
-// Empty entries and repetitions are left out.
+// SplitNames splits user-supplied addresses (such as that of a load balancer) into the DNS names and IP addresses of a certificate. It drops empty
+// entries and duplicates.
 func SplitNames(names []string) (dns []string, ips []net.IP) {
 	for _, n := range unique(names) {
 		if ip := net.ParseIP(strings.Trim(n, "[]")); ip != nil {
@@ -33,14 +33,13 @@ func SplitNames(names []string) (dns []string, ips []net.IP) {
 	return dns, ips
 }
 
-// Etcd are the requests for the three certificates of an etcd cluster.
+// Etcd holds the requests for the three certificates of an etcd cluster.
 type Etcd struct {
 	Server, Peer, Client Request
 }
 
-// EtcdRequests describes the certificates of the etcd behind the given Service (headless or not) in a namespace: members are known by
-// any name below the Service, on loopback, and by the extra names. The server's certificate may act as client too: etcd's own
-// gateway connects with it.
+// EtcdRequests returns requests for the certificates of the etcd behind the given Service (headless or not). Members are reachable by any name below
+// the Service, on loopback, and by the extra names. The server certificate is also valid for clients: etcd's own gateway connects with it.
 func EtcdRequests(service, namespace string, extra []string, notBefore, notAfter time.Time) Etcd {
 	names := ServiceNames(service, namespace)
 	for _, n := range ServiceNames(service, namespace)[1:] {

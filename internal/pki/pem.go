@@ -11,10 +11,10 @@ import (
 	"fmt"
 )
 
-// CertPEM is the certificate as a PEM block.
+// CertPEM returns the certificate as a PEM block.
 func (p Pair) CertPEM() []byte { return EncodeCerts(p.Cert) }
 
-// KeyPEM is the private key as a PEM block: PKCS #1 for RSA, as the files of earlier clouds, else PKCS #8.
+// KeyPEM returns the private key as a PEM block: PKCS #1 for RSA, as in the files of earlier clouds, otherwise PKCS #8.
 func (p Pair) KeyPEM() ([]byte, error) {
 	if k, ok := p.Key.(*rsa.PrivateKey); ok {
 		return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(k)}), nil
@@ -26,7 +26,7 @@ func (p Pair) KeyPEM() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// EncodeCerts is the certificates as PEM blocks, in the order given.
+// EncodeCerts returns the certificates as PEM blocks, in the order given.
 func EncodeCerts(certs ...*x509.Certificate) []byte {
 	var out []byte
 	for _, c := range certs {
@@ -35,7 +35,7 @@ func EncodeCerts(certs ...*x509.Certificate) []byte {
 	return out
 }
 
-// ParseCerts reads every certificate of a PEM file; there must be one at least. Other blocks are passed over.
+// ParseCerts parses all certificates of a PEM file, which must have at least one. It skips other blocks.
 func ParseCerts(data []byte) ([]*x509.Certificate, error) {
 	var out []*x509.Certificate
 	for {
@@ -58,7 +58,7 @@ func ParseCerts(data []byte) ([]*x509.Certificate, error) {
 	return out, nil
 }
 
-// ParseKey reads a private key: PKCS #1, SEC 1 or PKCS #8.
+// ParseKey parses a private key: PKCS #1, SEC 1 or PKCS #8.
 func ParseKey(data []byte) (crypto.Signer, error) {
 	for {
 		var b *pem.Block
@@ -76,7 +76,7 @@ func ParseKey(data []byte) (crypto.Signer, error) {
 	}
 }
 
-// signer never puts the parser's error text into its own: it may quote key material.
+// signer never includes the parser's error text, which may quote key material.
 func signer[K any](k K, err error) (crypto.Signer, error) {
 	if err != nil {
 		return nil, errors.New("parsing the private key: it is malformed")
@@ -88,7 +88,7 @@ func signer[K any](k K, err error) (crypto.Signer, error) {
 	return s, nil
 }
 
-// ParsePair reads a certificate (the first of the file) and its key and makes sure that they belong together.
+// ParsePair parses a certificate (the first of the file) and its key, and verifies that they belong together.
 func ParsePair(certPEM, keyPEM []byte) (Pair, error) {
 	certs, err := ParseCerts(certPEM)
 	if err != nil {

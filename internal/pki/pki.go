@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pki makes and judges the certificates of a cloud: one CA, service certificates with the names clients really use, etcd's
-// three certificates. Time is always a parameter; where certificates are stored and when they are replaced is the caller's business.
-// It is not for Kubernetes' own certificates, which are kubeadm's.
+// Package pki issues and checks the certificates of a cloud: one CA, service certificates with the names clients really use, and etcd's three
+// certificates. Time is always a parameter; callers decide where certificates are stored and when they are replaced. It does not handle Kubernetes'
+// own certificates, which are kubeadm's.
 package pki
 
 import (
@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	// keyBits: RSA 2048 for CA and leaves, as clouds installed earlier have. Everything that reads the files (the services, nginx,
-	// MariaDB, etcd, older installers' tools) takes it, and the cost, some 0.1 s a key, is paid once per certificate.
+	// keyBits is the RSA key size for CA and leaves, as in clouds installed earlier. Everything that reads the files (the services, nginx, MariaDB,
+	// etcd, older installers' tools) accepts it, and the cost, some 0.1 s per key, is paid once per certificate.
 	keyBits = 2048
-	// skew is how far a certificate is dated back, for nodes whose clocks differ.
+	// skew is how far certificates are backdated, for nodes whose clocks differ.
 	skew = time.Hour
-	// CALifetime is how long a new CA is valid.
+	// CALifetime is the validity of a new CA.
 	CALifetime = 10 * 365 * 24 * time.Hour
-	// LeafLifetime is how long a leaf is valid when the request does not say.
+	// LeafLifetime is the default validity of a leaf certificate.
 	LeafLifetime = 800 * 24 * time.Hour
 )
 
@@ -39,7 +39,7 @@ type Pair struct {
 	Key  crypto.Signer
 }
 
-// Usage says which side of a connection a certificate may stand on.
+// Usage is the side of a connection that a certificate is for.
 type Usage int
 
 // The usages; ServerAndClient is what etcd peers need.
@@ -55,16 +55,16 @@ type Request struct {
 	DNSNames   []string
 	IPs        []net.IP
 	Usage      Usage
-	// NotBefore is when the certificate is made; it is dated back by an hour for clocks that differ.
+	// NotBefore is the time of issue; the certificate is backdated by an hour for clocks that differ.
 	NotBefore time.Time
-	// NotAfter is LeafLifetime after NotBefore when zero, and never later than the CA's end.
+	// NotAfter defaults to LeafLifetime after NotBefore, and is never later than the CA's end.
 	NotAfter time.Time
-	// Key is used if it is set; else one is made, a small one if Small says that all its readers take that.
+	// Key is the private key; if nil, one is generated. It is a small one if Small says that all its readers accept that.
 	Key   crypto.Signer
 	Small bool
 }
 
-// NewCA makes a self-signed certificate authority with a key of NewKey, or a new one where key is nil.
+// NewCA returns a self-signed CA with the given key, or with one made by NewKey if key is nil.
 func NewCA(now time.Time, commonName string, key crypto.Signer) (Pair, error) {
 	p, err := sign(authority(now, commonName), nil, key)
 	if err != nil {
@@ -73,8 +73,8 @@ func NewCA(now time.Time, commonName string, key crypto.Signer) (Pair, error) {
 	return p, nil
 }
 
-// ContinueCA makes a certificate authority for the time after an old one, with its name, its key and its key identifier: what one signs is valid for the
-// other. The identifier is taken over, because a later Go may compute another one, and OpenSSL compares it.
+// ContinueCA returns a CA that succeeds an old one, with the same name, key and key identifier: certificates signed by one are valid with the other.
+// The identifier is copied because a later Go may compute it differently, and OpenSSL compares it.
 func ContinueCA(now time.Time, old Pair) (Pair, error) {
 	t := authority(now, old.Cert.Subject.CommonName)
 	t.SubjectKeyId = old.Cert.SubjectKeyId
@@ -96,7 +96,7 @@ func authority(now time.Time, commonName string) *x509.Certificate {
 	}
 }
 
-// Issue makes a leaf certificate signed by ca.
+// Issue issues a leaf certificate signed by ca.
 func Issue(ca Pair, r Request) (Pair, error) {
 	if ca.Cert == nil || ca.Key == nil || !ca.Cert.IsCA {
 		return Pair{}, fmt.Errorf("issuing certificate %q: the signer is not a certificate authority with its key", r.CommonName)
@@ -152,7 +152,7 @@ func extUsages(u Usage) []x509.ExtKeyUsage {
 	}
 }
 
-// NewKey makes a key such as every program of a cloud can read.
+// NewKey generates a key of a type that every program of a cloud can read.
 func NewKey() (crypto.Signer, error) {
 	key, err := rsa.GenerateKey(rand.Reader, keyBits)
 	if err != nil {
@@ -161,7 +161,7 @@ func NewKey() (crypto.Signer, error) {
 	return key, nil
 }
 
-// newSmallKey makes a key on the curve P-256, a thousand times faster.
+// newSmallKey generates a P-256 key, a thousand times faster.
 func newSmallKey() (crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -170,7 +170,7 @@ func newSmallKey() (crypto.Signer, error) {
 	return key, nil
 }
 
-// sign fills in what every certificate needs and signs t with ca, or with its own key when ca is nil. Without a key one is made.
+// sign sets the common fields and signs t with ca, or self-signs it if ca is nil. Without a key one is generated.
 func sign(t *x509.Certificate, ca *Pair, key crypto.Signer) (_ Pair, err error) {
 	if t.Subject.CommonName == "" {
 		return Pair{}, errors.New("no common name")
@@ -201,19 +201,19 @@ func sign(t *x509.Certificate, ca *Pair, key crypto.Signer) (_ Pair, err error) 
 	return Pair{Cert: cert, Key: key}, nil
 }
 
-// NeedsRenewal reports whether two thirds of the certificate's lifetime are over, or it has none.
+// NeedsRenewal reports whether cert is nil or two thirds of its lifetime have passed.
 func NeedsRenewal(cert *x509.Certificate, now time.Time) bool {
 	return cert == nil || !now.Before(RenewAt(cert))
 }
 
-// RenewAt is when two thirds of the certificate's lifetime are over.
+// RenewAt returns the time when two thirds of the certificate's lifetime have passed.
 func RenewAt(cert *x509.Certificate) time.Time {
 	return cert.NotBefore.Add(cert.NotAfter.Sub(cert.NotBefore) / 3 * 2)
 }
 
-// Covers returns those of the names (DNS names or IP addresses) that a client could not reach with this certificate.
+// Covers returns the names (DNS names or IP addresses) that the certificate is not valid for.
 func Covers(cert *x509.Certificate, names []string) (missing []string) {
-	// A cloud has two hundred names: most are in the certificate as they are, and looking there first saves comparing all with all.
+	// A cloud has two hundred names, most of them literally in the certificate: looking there first avoids comparing all with all.
 	named := map[string]bool{}
 	if cert != nil {
 		for _, n := range cert.DNSNames {
@@ -231,7 +231,7 @@ func Covers(cert *x509.Certificate, names []string) (missing []string) {
 	return missing
 }
 
-// SignedBy reports whether ca signed cert. It ignores the dates, see NeedsRenewal.
+// SignedBy reports whether ca signed cert. It ignores the dates; see NeedsRenewal.
 func SignedBy(cert, ca *x509.Certificate) bool {
 	return cert != nil && ca != nil && cert.CheckSignatureFrom(ca) == nil
 }

@@ -114,7 +114,7 @@ func TestIssueRefuses(t *testing.T) {
 	}
 }
 
-// A continued authority has the key identifier of the old one, although another would be computed: OpenSSL finds an issuer by it.
+// A continued CA has the key identifier of the old one, even if a different one would be computed: OpenSSL uses it to find an issuer.
 func TestContinueCA(t *testing.T) {
 	old, err := sign(&x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, SubjectKeyId: []byte{1, 2, 3}, NotBefore: epoch, NotAfter: epoch.Add(day),
 		BasicConstraintsValid: true, IsCA: true}, nil, nil)

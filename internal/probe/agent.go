@@ -23,23 +23,23 @@ import (
 )
 
 const (
-	// lifetime bounds a run: the other end may be gone without the connection being cut.
+	// lifetime bounds a run: the other end may disappear without closing the connection.
 	lifetime = 3 * time.Minute
-	// A connection is tried twice, packets are sent rounds times.
+	// Connections are tried dialTries times, packets are sent rounds times.
 	dialTimeout, dialTries = 3 * time.Second, 2
 	rounds, pause          = 3, 150 * time.Millisecond
-	// atOnce is how many machines are tried at once.
+	// atOnce is the number of machines tried concurrently.
 	atOnce = 16
 	// maxLine bounds a line, in bytes.
 	maxLine = 1 << 20
 )
 
-// Run is the dialogue. It ends with its input, or with ctx.
+// Run conducts the dialogue. It ends with its input, or with ctx.
 func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, lifetime)
 	defer cancel()
 	lines := make(chan []byte)
-	go func() { // it ends with the input, at the latest with the process
+	go func() { // ends with the input, or at the latest with the process
 		defer close(lines)
 		s := bufio.NewScanner(in)
 		s.Buffer(nil, maxLine)
@@ -100,7 +100,7 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	return say.Encode(Arrived{Packets: seen.list()})
 }
 
-// next reads a line. At the end of the input there is none.
+// next reads a line. more is false at the end of the input.
 func next(ctx context.Context, lines <-chan []byte, into any) (more bool, err error) {
 	select {
 	case line, more := <-lines:
@@ -116,7 +116,7 @@ func next(ctx context.Context, lines <-chan []byte, into any) (more bool, err er
 	}
 }
 
-// accept listens on a port, and takes connections until it is closed. The other end closes them.
+// accept listens on a port, and accepts connections until it is closed. The other end closes them.
 func accept(ctx context.Context, port int) (func(), error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+strconv.Itoa(port))
 	if err != nil {
@@ -139,7 +139,7 @@ func accept(ctx context.Context, port int) (func(), error) {
 	return func() { l.Close(); open.Wait() }, nil
 }
 
-// send tries the ways to all targets.
+// send tries the paths to all targets.
 func send(ctx context.Context, l Listen, to []Target) []Sent {
 	out := make([]Sent, len(to))
 	var all errgroup.Group
@@ -154,7 +154,7 @@ func send(ctx context.Context, l Listen, to []Target) []Sent {
 	return out
 }
 
-// one tries the ways to one target.
+// one tries the paths to one target.
 func one(ctx context.Context, l Listen, t Target) Sent {
 	s := Sent{To: t.Name, TCP: map[int]string{}, UDP: map[int]string{}}
 	var mu sync.Mutex
@@ -179,7 +179,7 @@ func one(ctx context.Context, l Listen, t Target) Sent {
 	return s
 }
 
-// connect says what becomes of a connection.
+// connect returns the outcome of a connection.
 func connect(ctx context.Context, address string) string {
 	d := net.Dialer{Timeout: dialTimeout}
 	for try := 1; ; try++ {
@@ -200,7 +200,7 @@ func connect(ctx context.Context, address string) string {
 	}
 }
 
-// cause is what the kernel says.
+// cause returns the kernel's error message.
 func cause(err error) string {
 	if no, ok := errors.AsType[syscall.Errno](err); ok {
 		return no.Error()
@@ -208,7 +208,7 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// packets sends to a port of UDP, of all sizes or a small one. It returns the MTU of the interface.
+// packets sends packets to a UDP port, of all sizes or a small one. It returns the MTU of the interface.
 func packets(ctx context.Context, l Listen, t Target, port int, all bool) (int, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", net.JoinHostPort(t.Address, strconv.Itoa(port)))
 	if err != nil {
@@ -237,7 +237,7 @@ func packets(ctx context.Context, l Listen, t Target, port int, all bool) (int, 
 		for _, size := range tried {
 			p := packet(l.Run, l.Name, t.Name, size, heads)
 			_, err := u.Write(p)
-			if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) { // the answer to an earlier one
+			if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) { // caused by an earlier packet
 				_, err = u.Write(p)
 			}
 			if size == Small && err != nil {
@@ -255,7 +255,7 @@ func packets(ctx context.Context, l Listen, t Target, port int, all bool) (int, 
 	return mtu, failed
 }
 
-// unfragmented forbids fragments, and what the kernel believes to know about the path.
+// unfragmented disables fragmentation, and makes the kernel ignore its cached path MTU.
 func unfragmented(u *net.UDPConn, v4 bool) error {
 	raw, err := u.SyscallConn()
 	if err != nil {
@@ -275,7 +275,7 @@ func unfragmented(u *net.UDPConn, v4 bool) error {
 	return nil
 }
 
-// mtuOf is the MTU of the interface with an address.
+// mtuOf returns the MTU of the interface with an address.
 func mtuOf(ip net.IP) int {
 	all, err := net.Interfaces()
 	if err != nil {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probe tries the ways between machines. It runs on each of them at once: it listens on ports that are free, sees which packets of the others
-// arrive and which pass the firewall of the machine, and sends its own. It speaks JSON, a line at a time, over its standard streams, and leaves nothing.
+// Package probe tests the network paths between machines. It runs on all of them concurrently: it listens on free ports, sees which packets of the
+// others arrive and which pass the machine's firewall, and sends its own. It speaks JSON, one line per message, over its standard streams, and leaves
+// nothing behind.
 //
-// The dialogue: Listen in, Ready out; Targets in, Sent out; the end of the input in, Arrived out.
+// The dialogue: Listen in, Ready out; Targets in, Sent out; end of input, Arrived out.
 package probe
 
 import (
@@ -13,27 +14,27 @@ import (
 	"strings"
 )
 
-// Listen is the first line in.
+// Listen is the first line of input.
 type Listen struct {
-	// Run is the same for all machines of a run, and no other. Name is that of this machine.
+	// Run identifies the run on all machines. Name is this machine's name.
 	Run  string `json:"run"`
 	Name string `json:"name"`
 	// TCP are the ports to listen on.
 	TCP []int `json:"tcp,omitempty"`
 }
 
-// Ready is the first line out.
+// Ready is the first line of output.
 type Ready struct {
-	// Listening are the ports on which it listens, Taken those on which another program does.
+	// Listening lists the ports on which it listens, Taken those on which another program does.
 	Listening []int `json:"listening,omitempty"`
 	Taken     []int `json:"taken,omitempty"`
-	// Wire reports whether it sees packets before the firewall of the machine does.
+	// Wire reports whether it sees packets before the machine's firewall does.
 	Wire bool `json:"wire,omitempty"`
-	// Error is why it cannot see packets of UDP at all.
+	// Error is why it cannot see UDP packets at all.
 	Error string `json:"error,omitempty"`
 }
 
-// Target is a machine to send to. With MTU, packets of all sizes go to the first port of UDP.
+// Target is a machine to send to. With MTU, packets of all sizes go to the first UDP port.
 type Target struct {
 	Name    string `json:"name"`
 	Address string `json:"address"`
@@ -42,34 +43,34 @@ type Target struct {
 	MTU     bool   `json:"mtu,omitempty"`
 }
 
-// Targets is the second line in.
+// Targets is the second line of input.
 type Targets struct {
 	To []Target `json:"to"`
 }
 
-// What became of a connection, beside the text of another error.
+// Outcomes of a connection, besides the text of another error.
 const (
 	Connected = "connected"
 	Refused   = "refused"
 	Silent    = "no answer"
 )
 
-// Sent is what became of what was sent to a machine.
+// Sent describes the outcome of sending to a machine.
 type Sent struct {
 	To string `json:"to"`
-	// TCP is what became of the connection to each port, UDP why nothing could be sent to a port.
+	// TCP holds the outcome of the connection to each port, UDP the error of sending to a port.
 	TCP map[int]string `json:"tcp,omitempty"`
 	UDP map[int]string `json:"udp,omitempty"`
-	// MTU of the interface from which it was sent.
+	// MTU is the MTU of the sending interface.
 	MTU int `json:"mtu,omitempty"`
 }
 
-// Report is the second line out.
+// Report is the second line of output.
 type Report struct {
 	Sent []Sent `json:"sent"`
 }
 
-// Arrival is a packet that has arrived. Passed reports whether the firewall of the machine let it through.
+// Arrival is a packet that arrived. Passed reports whether the machine's firewall let it through.
 type Arrival struct {
 	From   string `json:"from"`
 	Port   int    `json:"port"`
@@ -77,21 +78,21 @@ type Arrival struct {
 	Passed bool   `json:"passed,omitempty"`
 }
 
-// Arrived is the last line out.
+// Arrived is the last line of output.
 type Arrived struct {
 	Packets []Arrival `json:"packets"`
 }
 
 const (
 	headIPv4, headIPv6, headUDP = 20, 40, 8
-	// Small is the size of a packet that passes everywhere.
+	// Small is the size of a packet that fits through any path.
 	Small = 160
 )
 
-// sizes are those of packets that are tried below the MTU: what tunnels and providers leave.
+// sizes are the packet sizes tried below the MTU: what tunnels and providers leave.
 var sizes = []int{1280, 1358, 1380, 1400, 1420, 1430, 1442, 1450, 1472, 1480, 1492, 1500, 4000, 8000, 8500, 8900, 8950, 9000}
 
-// ladder are the sizes to try on an interface. It is pure.
+// ladder returns the sizes to try on an interface. It is pure.
 func ladder(mtu int) []int {
 	out := []int{Small}
 	for _, s := range sizes {
@@ -105,13 +106,13 @@ func ladder(mtu int) []int {
 	return out
 }
 
-// zeros begin a packet: VXLAN and Geneve drop what has no valid header. mark follows.
+// zeros begin a packet: VXLAN and Geneve drop packets without a valid header. mark follows.
 const (
 	zeros = "\x00\x00\x00\x00\x00\x00\x00\x00"
 	mark  = "ocadmway"
 )
 
-// packet is the content of one of a size that counts the headers of IP and UDP. It is pure.
+// packet returns the payload for a packet size, which includes the IP and UDP headers. It is pure.
 func packet(run, from, to string, size, heads int) []byte {
 	out := []byte(zeros + mark + strings.Join([]string{run, from, to, strconv.Itoa(size)}, "|") + "|")
 	if n := size - heads; len(out) < n {
@@ -120,14 +121,14 @@ func packet(run, from, to string, size, heads int) []byte {
 	return out
 }
 
-// read returns what a datagram of UDP says, with its header, if it is one of this run to this machine. It is pure.
+// read parses a UDP datagram with its header, if it belongs to this run and is for this machine. It is pure.
 func read(datagram []byte, run, self string) (Arrival, bool) {
 	if len(datagram) < headUDP {
 		return Arrival{}, false
 	}
-	port := int(datagram[2])<<8 | int(datagram[3]) //nolint:mnd // the port of the receiver
+	port := int(datagram[2])<<8 | int(datagram[3]) //nolint:mnd // the receiver's port
 	text, ours := bytes.CutPrefix(datagram[headUDP:], []byte(zeros+mark))
-	fields := strings.SplitN(string(text[:min(len(text), Small)]), "|", 5) //nolint:mnd // the fields and the rest
+	fields := strings.SplitN(string(text[:min(len(text), Small)]), "|", 5) //nolint:mnd // four fields and the rest
 	if !ours || len(fields) < 5 || fields[0] != run || fields[2] != self {
 		return Arrival{}, false
 	}
@@ -135,23 +136,23 @@ func read(datagram []byte, run, self string) (Arrival, bool) {
 	return Arrival{From: fields[1], Port: port, Size: size}, err == nil
 }
 
-// datagram is what follows the header of a packet of IP. A fragment, or what is not UDP, is nil. It is pure.
+// datagram returns the payload of an IP packet; nil for a fragment and for protocols other than UDP. It is pure.
 func datagram(p []byte) []byte {
 	const udp = 17
 	switch {
 	case len(p) >= headIPv6 && p[0]>>4 == 6 && p[6] == udp: //nolint:mnd // version and next header
 		return p[headIPv6:]
 	case len(p) >= headIPv4 && p[0]>>4 == 4 && p[9] == udp: //nolint:mnd // version and protocol
-		if head := int(p[0]&0xf) * 4; head <= len(p) { //nolint:mnd // words of four bytes
+		if head := int(p[0]&0xf) * 4; head <= len(p) { //nolint:mnd // in 4-byte words
 			return p[head:]
 		}
 	}
 	return nil
 }
 
-// check refuses what a line must not hold.
+// check rejects invalid values.
 func (l Listen) check() error {
-	if l.Run == "" || l.Name == "" || strings.ContainsAny(l.Run+l.Name, "|\x00") || len(l.Run)+2*len(l.Name) > 100 { //nolint:mnd // what a small packet holds
+	if l.Run == "" || l.Name == "" || strings.ContainsAny(l.Run+l.Name, "|\x00") || len(l.Run)+2*len(l.Name) > 100 { //nolint:mnd // the capacity of a small packet
 		return fmt.Errorf("listening: run %q of machine %q cannot be sent", l.Run, l.Name)
 	}
 	return nil

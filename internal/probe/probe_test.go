@@ -46,7 +46,7 @@ func TestPacket(t *testing.T) {
 	}
 }
 
-// dialogue is a probe that runs.
+// dialogue is a running probe.
 type dialogue struct {
 	t    *testing.T
 	in   *io.PipeWriter
@@ -85,7 +85,7 @@ func (d *dialogue) hear(into any) {
 	}
 }
 
-// TestRun lets two probes of one machine send to each other over the loopback interface.
+// TestRun makes two probes on one machine send to each other over the loopback interface.
 func TestRun(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it needs root, as on the machines")
@@ -128,7 +128,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunEnds: a probe ends with its input, whatever it has been asked, and refuses what it does not know.
+// TestRunEnds checks that a probe ends with its input, whatever it was asked, and rejects unknown messages.
 func TestRunEnds(t *testing.T) {
 	d := start(t)
 	_ = d.in.Close()

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// arrivals are the packets that have arrived.
+// arrivals collects the packets that arrived.
 type arrivals struct {
 	run, self string
 
@@ -35,7 +35,7 @@ func (a *arrivals) add(datagram []byte, passed bool) {
 	a.all[one] = true
 }
 
-// list has each packet once.
+// list returns the packets without duplicates.
 func (a *arrivals) list() []Arrival {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -52,7 +52,7 @@ func (a *arrivals) list() []Arrival {
 	return out
 }
 
-// raw sees what the firewall of the machine lets through, whether a program or the kernel listens on the port or not.
+// raw sees packets that the machine's firewall lets through, whether or not a program or the kernel listens on the port.
 func (a *arrivals) raw(ctx context.Context) (stop func(), err error) {
 	var conns []net.PacketConn
 	var errs []error
@@ -64,7 +64,7 @@ func (a *arrivals) raw(ctx context.Context) (stop func(), err error) {
 			continue
 		}
 		conns = append(conns, c)
-		if ip, is := c.(*net.IPConn); is && network == "ip4:udp" { // that of IPv6 has no header of IP
+		if ip, is := c.(*net.IPConn); is && network == "ip4:udp" { // an IPv6 socket omits the IP header
 			errs = append(errs, filterOf(ip))
 		}
 		readers.Go(func() {
@@ -89,10 +89,10 @@ func (a *arrivals) raw(ctx context.Context) (stop func(), err error) {
 	}, nil
 }
 
-// maxPacket is the size of the largest packet of IP.
+// maxPacket is the maximum size of an IP packet.
 const maxPacket = 1 << 16
 
-// wire sees what arrives at the interfaces, before the firewall does. The kernel gives it nothing but packets with our mark.
+// wire sees packets that arrive at the interfaces, before the firewall does. The kernel passes only packets with our mark.
 func (a *arrivals) wire() (stop func(), err error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, int(networkOrder(unix.ETH_P_ALL)))
 	if err != nil {
@@ -142,7 +142,7 @@ func filterOf(c *net.IPConn) error {
 	return cmp.Or(raw.Control(func(fd uintptr) { set = filter(int(fd)) }), set)
 }
 
-// filter lets the kernel drop every packet but those of UDP with our mark: a machine may have much traffic.
+// filter makes the kernel drop everything but UDP packets with our mark: a machine may have much traffic.
 func filter(fd int) error {
 	const udp, inPayload = 17, headUDP + uint32(len(zeros))
 	want := binary.BigEndian.Uint32([]byte(mark))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reaper is the first process of a container. It runs a program, forwards signals to it, and reaps every process that loses its parent. The
-// kernel gives process 1 no default action for signals, and nothing else reaps what is left to it.
+// Package reaper is the first process of a container. It runs a program, forwards signals to it, and reaps orphaned processes. The kernel gives
+// process 1 no default action for signals, and nothing else reaps its orphans.
 package reaper
 
 import (
@@ -15,18 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signalled is what a shell adds to the number of the signal that ended a program, for the exit status.
+// signalled is what a shell adds to the number of a fatal signal to form the exit status.
 const signalled = 128
 
-// Run runs a program with this process's environment, directory and standard files, and returns its exit status when it ends. argv[0] is the path.
-// Orphans become children of this process also when it is not process 1. While it runs, this process must not wait for children elsewhere.
+// Run runs a program with this process's environment, directory and standard files, and returns its exit status. argv[0] is the path. Orphans become
+// children of this process even if it is not process 1. Meanwhile, no other code may wait for children of this process.
 func Run(argv []string) (status int, err error) {
-	runtime.LockOSThread() // the child's death signal belongs to the thread that starts it
+	runtime.LockOSThread() // the parent-death signal is tied to the thread that starts the child
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("adopting orphans: %w", err)
 	}
-	signal.Reset() // what this process did at a signal before, the program does now
+	signal.Reset() // from now on signals are the program's business
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals)
 	defer signal.Stop(signals)
@@ -42,17 +42,17 @@ func Run(argv []string) (status int, err error) {
 			if status, ended, err := reap(child); ended || err != nil {
 				return status, err
 			}
-		case unix.SIGURG: // the Go runtime sends it to itself
+		case unix.SIGURG: // sent by the Go runtime to itself
 		default:
 			if number, ok := s.(syscall.Signal); ok {
-				_ = syscall.Kill(child, number) // one that has just ended needs no signal
+				_ = syscall.Kill(child, number) // fails only if it has just ended
 			}
 		}
 	}
 	return 0, nil
 }
 
-// reap waits for every child that has ended. One SIGCHLD can stand for many.
+// reap reaps all children that have ended. One SIGCHLD can stand for many.
 func reap(child int) (status int, ended bool, err error) {
 	for {
 		var how unix.WaitStatus

@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 )
 
-// role makes the test program the first process of a container.
+// role makes the test binary the first process of a container.
 const role = "OCADM_TEST_REAPER"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// first starts a shell script below a reaper.
+// first starts a shell script under a reaper.
 func first(t *testing.T, script string) (c *exec.Cmd, out *bufio.Reader) {
 	t.Helper()
 	self, err := os.Executable()
@@ -69,7 +69,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// Signals reach the program, which decides what to do.
+// Signals reach the program, which handles them.
 func TestSignals(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1} {
 		name := strings.TrimPrefix(map[syscall.Signal]string{syscall.SIGTERM: "TERM", syscall.SIGINT: "INT", syscall.SIGHUP: "HUP", syscall.SIGUSR1: "USR1"}[s], "SIG")
@@ -88,9 +88,9 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// Orphans come to the reaper, and none of them stays a zombie.
+// Orphans are adopted by the reaper, and none remains a zombie.
 func TestOrphans(t *testing.T) {
-	// Each subshell leaves a child behind, which ends after its parent.
+	// Each subshell leaves behind a child that ends after its parent.
 	c, out := first(t, "for n in 1 2 3 4 5 6 7 8; do (sh -c 'sleep 0.2; exec true' & echo $!); done; (sleep 60 >/dev/null & echo last $!); echo ready; while :; do sleep 0.05; done")
 	var orphans []int
 	for {
@@ -130,7 +130,7 @@ func TestOrphans(t *testing.T) {
 	_ = c.Wait()
 }
 
-// stateOf is the letter of a process's state, "" if there is none.
+// stateOf returns the letter of a process's state, "" if there is no such process.
 func stateOf(pid int) string { return field(pid, "State:") }
 
 func parentOf(pid int) int {

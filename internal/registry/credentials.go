@@ -15,14 +15,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// Credentials are those of a docker config.json, by registry or by a path in one.
+// Credentials holds the credentials of a docker config.json, by registry or by a path in one.
 type Credentials map[string]authn.AuthConfig
 
-// ParseCredentials reads a docker config.json. One that keeps its secrets in another program is an error: only that program could read them.
+// ParseCredentials parses a docker config.json. One that uses a credential helper is an error: only that program could read the secrets.
 func ParseCredentials(raw []byte) (Credentials, error) {
 	file, err := config.LoadFromReader(bytes.NewReader(raw))
 	if err != nil {
-		return nil, errors.New("it is no docker config.json") // the cause may quote a secret
+		return nil, errors.New("it is no docker config.json") // the error may quote a secret
 	}
 	out := Credentials{}
 	for key, a := range file.AuthConfigs {
@@ -37,7 +37,8 @@ func ParseCredentials(raw []byte) (Credentials, error) {
 	return out, nil
 }
 
-// Basic is the header with which a server itself is asked, "" without credentials for it. containerd sends a mirror only those of the registry.
+// Basic returns the Authorization header for a server itself, "" if there are no credentials for it. containerd sends a mirror only those of the
+// registry.
 func (c Credentials) Basic(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -51,7 +52,7 @@ func (c Credentials) Basic(address string) string {
 	return ""
 }
 
-// Resolve makes the credentials a keychain.
+// Resolve implements authn.Keychain.
 func (c Credentials) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	repo, err := name.NewRepository(r.String())
 	if err != nil {
@@ -63,7 +64,7 @@ func (c Credentials) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	return authn.Anonymous, nil
 }
 
-// For returns what an image is pulled with. As for the kubelet, an entry for a path of the registry precedes one for the registry.
+// For returns the credentials for pulling an image. As with the kubelet, an entry for a path takes precedence over one for its registry.
 func (c Credentials) For(ref name.Reference) (authn.AuthConfig, bool) {
 	var keys []string
 	for key := ref.Context().Name(); key != "."; key = path.Dir(key) {

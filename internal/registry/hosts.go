@@ -21,25 +21,24 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// HostsDir is where containerd looks for the servers of registries.
+// HostsDir is where containerd looks for the configuration of registries.
 const HostsDir = "/etc/containerd/certs.d"
 
-// Endpoint is a server that has images of a registry.
+// Endpoint is a server with images of a registry.
 type Endpoint struct {
 	// Root is the address of its API: "https://registry-1.docker.io/v2".
 	Root *url.URL
-	// Mirror is a server other than the registry itself; the request names the registry of the image.
+	// Mirror marks a server other than the registry itself; requests to it name the registry of the image.
 	Mirror bool
-	// CA are the authorities of its certificate, PEM; none means those of the machine.
+	// CA holds CA certificates in PEM; if empty, those of the machine are used.
 	CA []byte
-	// Client are certificates to show, PEM with the key of each.
+	// Client holds client certificates and their keys, in PEM.
 	Client     [][2][]byte
 	SkipVerify bool
 	Header     http.Header
 }
 
-// hostsFile is what of containerd's hosts.toml matters here.
-// Source: the page "Registry Configuration" of https://github.com/containerd/containerd
+// hostsFile holds the relevant part of containerd's hosts.toml. Source: the page "Registry Configuration" of https://github.com/containerd/containerd
 type hostsFile struct {
 	Server string `toml:"server"`
 	hostEntry
@@ -48,14 +47,14 @@ type hostsFile struct {
 
 type hostEntry struct {
 	Capabilities []string       `toml:"capabilities"`
-	CA           any            `toml:"ca"`     // a path, or a list of them
-	Client       any            `toml:"client"` // a path of certificate and key, or a list of such, or of pairs
+	CA           any            `toml:"ca"`     // a path, or a list
+	Client       any            `toml:"client"` // a path of both certificate and key, or a list of such paths, or of pairs
 	SkipVerify   bool           `toml:"skip_verify"`
 	OverridePath bool           `toml:"override_path"`
-	Header       map[string]any `toml:"header"` // a value, or a list of them
+	Header       map[string]any `toml:"header"` // a value, or a list
 }
 
-// Machine returns the endpoints of registries as the hosts.toml files of a machine have them. read reads a file.
+// Machine returns a function that returns a registry's endpoints according to a machine's hosts.toml files. read reads a file.
 func Machine(read func(name string) ([]byte, error)) func(registry string) ([]Endpoint, error) {
 	return func(registry string) ([]Endpoint, error) {
 		for _, dir := range []string{port.ReplaceAllString(registry, "_${1}_"), registry, "_default"} {
@@ -85,7 +84,7 @@ func Machine(read func(name string) ([]byte, error)) func(registry string) ([]En
 
 var port = regexp.MustCompile(`:(\d+)$`)
 
-// parseHosts returns the mirrors that resolve names, then the registry itself.
+// parseHosts returns the mirrors that can resolve tags, then the registry itself.
 func parseHosts(raw []byte, registry string, read func(string) ([]byte, error)) ([]Endpoint, error) {
 	var f hostsFile
 	if err := toml.Unmarshal(raw, &f); err != nil {
@@ -110,7 +109,7 @@ func parseHosts(raw []byte, registry string, read func(string) ([]byte, error)) 
 	return append(out, e), err
 }
 
-// upstream is where a registry is without a mirror.
+// upstream returns the address of a registry without mirror.
 func upstream(registry string) string {
 	if registry == DockerHub {
 		return "https://registry-1.docker.io"
@@ -159,7 +158,7 @@ func endpoint(address, registry string, h hostEntry, read func(string) ([]byte, 
 	return e, nil
 }
 
-// texts are a value that is one text or a list of them.
+// texts converts a string or a list of strings.
 func texts(v any) (out []string) {
 	switch v := v.(type) {
 	case string:
@@ -172,7 +171,7 @@ func texts(v any) (out []string) {
 	return out
 }
 
-// pairs are the files of certificates and their keys.
+// pairs returns the files of certificates and their keys.
 func pairs(v any) (out [][2]string) {
 	list, ok := v.([]any)
 	if !ok {
@@ -186,7 +185,7 @@ func pairs(v any) (out [][2]string) {
 	return out
 }
 
-// transport trusts what the endpoint's certificate must be signed by.
+// transport returns a transport that trusts the endpoint's CAs.
 func (e Endpoint) transport(proxy func(*http.Request) (*url.URL, error)) (http.RoundTripper, error) {
 	if len(e.CA) == 0 && len(e.Client) == 0 && !e.SkipVerify && proxy == nil {
 		return http.DefaultTransport, nil
@@ -198,7 +197,7 @@ func (e Endpoint) transport(proxy func(*http.Request) (*url.URL, error)) (http.R
 	if len(e.CA) == 0 && len(e.Client) == 0 && !e.SkipVerify {
 		return t, nil
 	}
-	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: e.SkipVerify} //nolint:gosec // skip_verify of hosts.toml
+	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: e.SkipVerify} //nolint:gosec // skip_verify in hosts.toml
 	if len(e.CA) > 0 {
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(e.CA) {

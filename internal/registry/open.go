@@ -19,13 +19,13 @@ import (
 // https://github.com/opencontainers/distribution-spec/blob/main/spec.md#pushing-manifests asks for 4 MiB at least.
 const maxManifest = 8 << 20
 
-// Accepted are the kinds of manifests that nodes can use.
+// Accepted lists the media types of manifests that nodes can use.
 const Accepted = "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json, " +
 	"application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
 
 // Image is an image at the first endpoint that has it. The caller closes it.
 type Image struct {
-	// Descriptor is that of its manifest or index, Raw the document itself.
+	// Descriptor describes its manifest or index, and Raw is the document itself.
 	v1.Descriptor
 	Raw []byte
 
@@ -33,7 +33,7 @@ type Image struct {
 	fetcher fetch.Fetcher
 }
 
-// Open asks every endpoint of an image's registry until one has the image. f says how patient downloads are. The error is an *Error.
+// Open asks every endpoint of an image's registry until one has the image. f sets the patience of downloads. The error is an *Error.
 func (c Client) Open(ctx context.Context, image string, f fetch.Fetcher) (*Image, error) {
 	var out *Image
 	err := c.first(image, func(s place) error {
@@ -55,10 +55,10 @@ func (c Client) Open(ctx context.Context, image string, f fetch.Fetcher) (*Image
 	return out, err
 }
 
-// Close ends its connections.
+// Close closes its connections.
 func (i *Image) Close() { i.place.close() }
 
-// Manifest downloads one of the manifests of an index. It is not compared with its digest.
+// Manifest downloads one of the manifests of an index. It does not verify the digest.
 func (i *Image) Manifest(ctx context.Context, h v1.Hash) ([]byte, error) {
 	raw, err := i.fetcher.Document(ctx, i.address("manifests", h), maxManifest)
 	if err != nil {
@@ -67,7 +67,7 @@ func (i *Image) Manifest(ctx context.Context, h v1.Hash) ([]byte, error) {
 	return raw, nil
 }
 
-// Blob downloads a layer or a configuration, and goes on where a connection breaks. Another content is an error at the end.
+// Blob downloads a layer or a configuration, resuming after a broken connection. Wrong content is an error at the end.
 func (i *Image) Blob(ctx context.Context, h v1.Hash, w io.Writer) error {
 	if err := i.fetcher.Copy(ctx, i.address("blobs", h), w, h.Hex, func(int64) {}); err != nil {
 		return fmt.Errorf("downloading %s: %w", h, err)

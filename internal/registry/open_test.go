@@ -19,8 +19,8 @@ import (
 	"yunion.io/x/ocadm/internal/fetch"
 )
 
-// An image is downloaded from the first server that has it: with a login by token, over a redirect to another host that must not get the login, and on from
-// where a connection broke.
+// An image is downloaded from the first server that has it: with a token login, over a redirect to another host that must not receive the
+// credentials, and resuming after a broken connection.
 func TestOpen(t *testing.T) {
 	var bearer *httptest.Server
 	var leaked, broken atomic.Bool

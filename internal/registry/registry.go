@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package registry asks container registries for images, as containerd would: through the mirrors of hosts.toml, with the credentials of a docker
+// Package registry looks up images in container registries as containerd would: through the mirrors of hosts.toml, with the credentials of a docker
 // config.json. It stores nothing.
 package registry
 
@@ -20,30 +20,31 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// Client asks registries.
+// Client looks up images in registries.
 type Client struct {
-	// Endpoints are where the images of a registry are looked for, in order.
+	// Endpoints returns where to look for images of a registry, in order.
 	Endpoints func(registry string) ([]Endpoint, error)
-	// Credentials are those of the registries.
+	// Credentials holds the credentials of registries.
 	Credentials Credentials
-	// Proxy, which may be nil, is as in http.Transport; nil stands for the environment's.
+	// Proxy, which may be nil, is as in http.Transport; nil means the proxy of the environment.
 	Proxy func(*http.Request) (*url.URL, error)
 }
 
-// Kind is why an image cannot be had.
+// Kind is the reason why an image is unavailable.
 type Kind int
 
-// The kinds. If several servers were asked, the last of this order decides: what one of them refuses or cannot say, it may have.
+// The kinds. If several servers were asked, the one latest in this order wins: an image that a server refuses or cannot answer for may still exist
+// there.
 const (
 	Missing     Kind = iota // 404
-	Unreachable             // no answer, or none of a registry
+	Unreachable             // no answer, or not from a registry
 	Busy                    // 429 or 5xx
 	Denied                  // 401 or 403
 )
 
-// Error says why an image cannot be had.
+// Error explains why an image is unavailable.
 type Error struct {
-	// Registry is the one that the image names, Server the one that decided: a mirror, or the same.
+	// Registry is the registry in the image's name, Server the one whose answer decided: a mirror, or the registry.
 	Registry, Server string
 	Kind             Kind
 	Err              error
@@ -53,7 +54,7 @@ func (e *Error) Error() string { return e.Err.Error() }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Name is a registry as people and containerd call it: "docker.io", "10.0.0.1:5000".
+// Name returns the common name of a registry, as containerd uses it: "docker.io", "10.0.0.1:5000".
 func Name(ref name.Reference) string {
 	if r := ref.Context().RegistryStr(); r != name.DefaultRegistry {
 		return r
@@ -61,7 +62,7 @@ func Name(ref name.Reference) string {
 	return DockerHub
 }
 
-// DockerHub is the registry of images that name none.
+// DockerHub is the registry of images that do not name one.
 const DockerHub = "docker.io"
 
 // Find asks every endpoint of an image's registry for its manifest until one has it, and returns its digest. The error is an *Error.
@@ -78,7 +79,7 @@ func (c Client) Find(ctx context.Context, image string) (v1.Hash, error) {
 	return digest, err
 }
 
-// first asks the endpoints of an image's registry one after the other until ask returns nil. The error is an *Error.
+// first asks the endpoints of an image's registry in order until ask returns nil. The error is an *Error.
 func (c Client) first(image string, ask func(place) error) error {
 	ref, err := name.ParseReference(image)
 	if err != nil {
@@ -126,7 +127,7 @@ func kind(err error) Kind {
 	return Unreachable
 }
 
-// brief is an error without the address that was asked, which may be long and may hold a query.
+// brief returns an error without the requested URL, which may be long and have a query.
 func brief(err error) error {
 	if e, ok := errors.AsType[*transport.Error](err); ok {
 		return fmt.Errorf("it answers %d %s", e.StatusCode, http.StatusText(e.StatusCode))
@@ -173,22 +174,22 @@ func (s place) options(ctx context.Context) []remote.Option {
 	return []remote.Option{remote.WithContext(ctx), remote.WithAuth(s.auth), remote.WithTransport(s.way)}
 }
 
-// close ends the connections of a transport that is not shared.
+// close closes the connections of a transport that is not shared.
 func (s place) close() {
 	if t, ok := s.way.next.(*http.Transport); ok && t != http.DefaultTransport {
 		t.CloseIdleConnections()
 	}
 }
 
-// rooted sends what is meant for the API of an endpoint to where that API is, over no other scheme.
+// rooted redirects API requests to the API root of an endpoint, and refuses to use another scheme.
 type rooted struct {
 	Endpoint
 	registry string
 	next     http.RoundTripper
-	failed   error // the last request that got no answer; requests follow each other
+	failed   error // error of the last unanswered request; requests are sequential
 }
 
-// because prefers the cause of a request that got no answer.
+// because prefers the cause of an unanswered request.
 func (r *rooted) because(err error) error {
 	var answer *transport.Error
 	if err != nil && r.failed != nil && !errors.As(err, &answer) {
@@ -200,14 +201,14 @@ func (r *rooted) because(err error) error {
 func (r *rooted) RoundTrip(req *http.Request) (*http.Response, error) {
 	path, api := strings.CutPrefix(req.URL.Path, "/v2")
 	if req.URL.Host != r.Root.Host || !api {
-		return r.next.RoundTrip(req) // a server of tokens
+		return r.next.RoundTrip(req) // a token server
 	}
 	if req.URL.Scheme != r.Root.Scheme {
 		return nil, fmt.Errorf("not asked over %s", req.URL.Scheme)
 	}
 	req = req.Clone(req.Context())
 	if root, _, below := strings.Cut(r.Root.Path, "/v2/"); below && path == "/" {
-		req.URL.Path = root + "/v2/" // only there a registry says how to log in
+		req.URL.Path = root + "/v2/" // registries send the login challenge only there
 	} else {
 		req.URL.Path = strings.TrimSuffix(r.Root.Path, "/") + path
 	}

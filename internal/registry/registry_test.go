@@ -31,7 +31,7 @@ const (
 	password = "canary"
 )
 
-// serve is a registry that has one image. wrap may stand before it.
+// serve starts a registry with one image. wrap may wrap its handler.
 func serve(t *testing.T, repository string, secure bool, wrap func(http.Handler) http.Handler) *httptest.Server {
 	t.Helper()
 	h := server.New(server.Logger(log.New(io.Discard, "", 0)))
@@ -71,7 +71,7 @@ func login(h http.Handler) http.Handler {
 	})
 }
 
-// tokens wants a bearer token, which its own server gives to those who log in.
+// tokens requires a bearer token, which its own server issues to users who log in.
 func tokens(realm func() string) func(http.Handler) http.Handler {
 	return func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -98,7 +98,7 @@ func always(code int) func(http.Handler) http.Handler {
 	}
 }
 
-// files are those of a machine.
+// files holds the files of a machine.
 type files map[string]string
 
 func (f files) read(name string) ([]byte, error) {
@@ -142,7 +142,7 @@ func TestFind(t *testing.T) {
 		machine     files
 		auths       string
 		want        Kind
-		says        string // "" means that the image is found
+		says        string // "" means that the image exists
 	}{
 		{"there", address(open) + "/library/busybox:v1", nil, "", 0, ""},
 		{"another tag", address(open) + "/library/busybox:v2", nil, "", Missing, "it answers 404"},

@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// Package is something that is delivered, or is part of it.
+// Package is a deliverable, or part of one.
 type Package struct {
 	Name, Version string
 	// URL is its package URL (https://github.com/package-url/purl-spec); empty if it has none.
 	URL string
-	// SHA256 is the digest of its file in hexadecimal; empty if it is no file.
+	// SHA256 is the hexadecimal digest of its file; empty if it is not a file.
 	SHA256 string
-	// Home is where its file is published; empty if that is not known.
+	// Home is where its file is published; empty if unknown.
 	Home string
 }
 
-// Document is the bill of one delivery: the packages of Parts are in Whole.
+// Document is the bill of materials of one delivery: the packages of Parts are contained in Whole.
 type Document struct {
-	// Namespace is a URI that no other document has.
+	// Namespace is a URI that is unique to this document.
 	Namespace string
 	Tool      string
 	Created   time.Time

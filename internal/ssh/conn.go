@@ -15,14 +15,14 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// A machine that does not answer within dialTimeout counts as unreachable, one that does not answer two keep-alives as gone.
+// A machine that does not answer within dialTimeout counts as unreachable; one that misses two keep-alives counts as gone.
 const (
 	dialTimeout  = 20 * time.Second
 	aliveEvery   = 15 * time.Second
 	aliveTimeout = 30 * time.Second
 )
 
-// DialFunc opens a connection, as net.Dialer.DialContext.
+// DialFunc opens a connection, like net.Dialer.DialContext.
 type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
 // Conn is a connection to a machine.
@@ -34,13 +34,13 @@ type Conn struct {
 	stop          context.CancelFunc
 }
 
-// HostKey is the key that the machine has shown, as TYPE BASE64. JumpHostKey is that of the jump host.
+// HostKey returns the key that the machine presented, as TYPE BASE64.
 func (c *Conn) HostKey() string { return c.key }
 
-// JumpHostKey is the key that the jump host has shown, "" without one.
+// JumpHostKey returns the key that the jump host presented, "" without one.
 func (c *Conn) JumpHostKey() string { return c.jumpsKey }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *Conn) Close() {
 	c.stop()
 	_ = c.client.Close()
@@ -49,7 +49,7 @@ func (c *Conn) Close() {
 	}
 }
 
-// DialContext opens a connection that begins on the machine, as net.Dialer.DialContext does here.
+// DialContext opens a connection from the machine, as net.Dialer.DialContext does from here.
 func (c *Conn) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := c.client.DialContext(ctx, network, address)
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *Conn) DialContext(ctx context.Context, network, address string) (net.Co
 	return conn, nil
 }
 
-// Dial connects to a machine and logs in. With dial nil it uses TCP.
+// Dial connects to a machine and logs in. If dial is nil, it uses TCP.
 func Dial(ctx context.Context, t Target, dial DialFunc) (*Conn, error) {
 	if dial == nil {
 		dial = (&net.Dialer{}).DialContext
@@ -98,7 +98,7 @@ func login(ctx context.Context, t Target, dial DialFunc, shown *string) (*ssh.Cl
 	if err != nil {
 		return nil, explain(ctx, t, err)
 	}
-	// The handshake knows no context: the end of it closes the connection.
+	// The handshake takes no context: closing the connection cancels it.
 	unhook := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	sc, chans, reqs, err := ssh.NewClientConn(conn, t.hostPort(), cfg)
 	if !unhook() && err == nil {
@@ -112,7 +112,7 @@ func login(ctx context.Context, t Target, dial DialFunc, shown *string) (*ssh.Cl
 	return ssh.NewClient(sc, chans, reqs), nil
 }
 
-// explain makes a finding of why there is no connection.
+// explain converts a connection error into a finding.
 func explain(ctx context.Context, t Target, err error) error {
 	var other *errHostKey
 	switch {
@@ -135,7 +135,7 @@ func explain(ctx context.Context, t Target, err error) error {
 		"check that the machine runs, its address and port, and that no firewall is between", "%w", err)
 }
 
-// keepAlive ends a connection whose other end is gone.
+// keepAlive closes a connection whose other end is gone.
 func keepAlive(ctx context.Context, c *ssh.Client) {
 	tick := time.NewTicker(aliveEvery)
 	defer tick.Stop()

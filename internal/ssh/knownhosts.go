@@ -18,10 +18,11 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 )
 
-// KnownHosts is a file of host keys in the form of OpenSSH's known_hosts. A file that is not there knows none.
+// KnownHosts is the path of a file of host keys in the format of OpenSSH's known_hosts. A missing file has no keys.
 type KnownHosts string
 
-// Key is the key that the file has for a machine, as TYPE BASE64; "" if it has none. Of several types it is the one that most machines show.
+// Key returns the key that the file has for a machine, as TYPE BASE64; "" if it has none. Of several types it returns the one that machines most
+// commonly present.
 func (k KnownHosts) Key(t Target) (string, error) {
 	if _, err := os.Stat(string(k)); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -30,7 +31,7 @@ func (k KnownHosts) Key(t Target) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading the host keys in %s: %w", string(k), err)
 	}
-	// A key that no machine has makes the library name those that it knows; only the library can read hashed names.
+	// With a key that no machine has, the library returns an error that lists the known keys; only the library can read hashed names.
 	other, err := ssh.NewPublicKey(ed25519.PublicKey(make([]byte, ed25519.PublicKeySize)))
 	if err != nil {
 		return "", err
@@ -46,7 +47,7 @@ func (k KnownHosts) Key(t Target) (string, error) {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(best.Key))), nil
 }
 
-// Add writes the key that a machine has shown to the file, mode 0600, unless it has one for it.
+// Add appends a machine's key to the file, mode 0600, unless the file already has one for it.
 func (k KnownHosts) Add(t Target, hostKey string) error {
 	if have, err := k.Key(t); err != nil || have != "" {
 		return err

@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
-// TestKnownHosts: the key of the first contact is kept, and another one is refused from then on.
+// TestKnownHosts checks that the key of the first contact is kept, and any other is refused from then on.
 func TestKnownHosts(t *testing.T) {
 	s, target := machine(t, nil)
 	file := KnownHosts(filepath.Join(t.TempDir(), "made", "known_hosts"))
@@ -46,7 +46,7 @@ func TestKnownHosts(t *testing.T) {
 	wantCode(t, err, "OCA-7602", "another host key")
 }
 
-// TestHashedHost: OpenSSH of some distributions hides the names of machines.
+// TestHashedHost checks hashed host names, which OpenSSH uses in some distributions.
 func TestHashedHost(t *testing.T) {
 	s, target := machine(t, nil)
 	file := filepath.Join(t.TempDir(), "known_hosts")
@@ -65,7 +65,7 @@ func TestHashedHost(t *testing.T) {
 	}
 }
 
-// TestFeed: the data follow the password that sudo asks for, and nothing of them is lost.
+// TestFeed checks that the data follow the password for sudo, and that nothing is lost.
 func TestFeed(t *testing.T) {
 	data := strings.Repeat("0123456789\n", 1<<16)
 	for _, user := range []string{"root", "debian"} {

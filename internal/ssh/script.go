@@ -18,10 +18,10 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// stopTimeout is how long a script that was asked to end may take.
+// stopTimeout is how long a script may take to end after SIGTERM.
 const stopTimeout = 15 * time.Second
 
-// Result of a script.
+// Result is the outcome of a script.
 type Result struct {
 	// Exit is the exit status.
 	Exit int
@@ -29,14 +29,14 @@ type Result struct {
 	Stderr string
 }
 
-// Script runs a script of sh as root with arguments. onLine gets each line of its standard output, nil drops them. A script that ends with another
-// status than 0 is no error. The text of the script may hold secrets: it goes over standard input. When ctx ends, the script gets SIGTERM.
+// Script runs an sh script as root with arguments. onLine receives each line of its standard output; nil drops them. A non-zero exit status is no
+// error. The text of the script may hold secrets: it is passed on standard input. When ctx ends, the script gets SIGTERM.
 func (c *Conn) Script(ctx context.Context, script string, args []string, onLine func(string)) (Result, error) {
 	return c.asRoot(ctx, "sh -s --", args, strings.NewReader(script), onLine)
 }
 
-// Feed runs a script of sh as root with arguments, and gives it data on standard input. The text of the script is visible to other users of the
-// machine: it must hold no secrets. What else is true of Script is true of it.
+// Feed is like Script, but passes data to the script on standard input. The text of the script is visible to other users of the machine, so it must
+// not hold secrets.
 func (c *Conn) Feed(ctx context.Context, script string, args []string, data io.Reader, onLine func(string)) (Result, error) {
 	return c.asRoot(ctx, "sh -c "+quote(script)+" sh", args, data, onLine)
 }
@@ -53,10 +53,10 @@ func (c *Conn) asRoot(ctx context.Context, command string, args []string, stdin 
 	return c.run(ctx, line, io.MultiReader(strings.NewReader(first), stdin), onLine)
 }
 
-// quote makes one word of a text for a shell.
+// quote quotes a string as one word for a shell.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// root returns how to begin a command that root is to run, and what it must read first.
+// root returns a command prefix for running as root, and what that command must read first.
 func (c *Conn) root(ctx context.Context) (prefix, first string, err error) {
 	if c.target.user() == "root" {
 		return "", "", nil
@@ -69,7 +69,7 @@ func (c *Conn) root(ctx context.Context) (prefix, first string, err error) {
 	if password == "" {
 		return "", "", noSudo(c.target, "sudo: "+orNothing(r.Stderr), "let the user run sudo without a password, or put sudo-password in the Secret")
 	}
-	// Tried first with nothing else on standard input: sudo would take the lines of a script for further passwords.
+	// Try it first with nothing else on standard input: sudo would read the lines of a script as further passwords.
 	const sudo = "sudo -k -S -p '' "
 	if r, err = c.run(ctx, sudo+"true", strings.NewReader(password+"\n"), nil); err != nil {
 		return "", "", err
@@ -88,13 +88,13 @@ func orNothing(s string) string {
 	return cmp.Or(strings.Join(strings.Fields(s), " "), "it gave no reason")
 }
 
-// run runs a command line.
+// run runs a command.
 func (c *Conn) run(ctx context.Context, line string, stdin io.Reader, onLine func(string)) (Result, error) {
 	s, err := c.client.NewSession()
 	if err != nil {
 		return Result{}, c.broken(ctx, err)
 	}
-	defer s.Close() //nolint:errcheck // it has ended, or the connection is gone
+	defer s.Close() //nolint:errcheck // the session has ended, or the connection is gone
 	var tail tail
 	s.Stderr = &tail
 	out, err := s.StdoutPipe()
@@ -108,7 +108,7 @@ func (c *Conn) run(ctx context.Context, line string, stdin io.Reader, onLine fun
 	if err := s.Start(line); err != nil {
 		return Result{}, c.broken(ctx, err)
 	}
-	go func() { // a command may end without having read everything
+	go func() { // a command may exit without reading everything
 		_, _ = io.Copy(in, stdin)
 		_ = in.Close()
 	}()
@@ -133,7 +133,7 @@ func (c *Conn) run(ctx context.Context, line string, stdin io.Reader, onLine fun
 	return r, c.broken(ctx, err)
 }
 
-// broken is a command whose end is not known.
+// broken returns the error of a command whose outcome is unknown.
 func (c *Conn) broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -142,7 +142,7 @@ func (c *Conn) broken(ctx context.Context, err error) error {
 		"check whether the machine runs; the work continues where it stopped when it is tried again", "%w", err)
 }
 
-// maxLine bounds a line, in bytes. What is longer is cut.
+// maxLine bounds a line, in bytes. Longer lines are cut.
 const maxLine = 64 << 10
 
 func readLines(in io.Reader, onLine func(string)) {

@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
-// machine is a server whose shell repeats what it is asked.
+// machine starts a server whose shell repeats its input.
 func machine(t *testing.T, change func(*sshserver.Server)) (*sshserver.Server, Target) {
 	t.Helper()
 	private, public := sshserver.NewKey(t)
@@ -156,7 +156,7 @@ func TestJumpHost(t *testing.T) {
 	}
 }
 
-// A machine that goes away in the middle, and one that never says hello.
+// A machine that disappears during a session, and one that never sends its banner.
 func TestBrokenOff(t *testing.T) {
 	s, target := machine(t, nil)
 	s.Run = func(c *sshserver.Call) int {
@@ -184,7 +184,7 @@ func TestBrokenOff(t *testing.T) {
 	}
 }
 
-// The end of the context ends the script on the machine.
+// The end of the context terminates the script on the machine.
 func TestCancel(t *testing.T) {
 	ended := make(chan struct{})
 	s, target := machine(t, nil)
@@ -244,5 +244,5 @@ func TestKeyWithPassphrase(t *testing.T) {
 	wantCode(t, err, "OCA-7606", "cannot be read")
 	target.Passphrase = []byte("sesame")
 	_, _, err = script(t, target)
-	wantCode(t, err, "OCA-7603", "") // it is read, and this machine does not know it
+	wantCode(t, err, "OCA-7603", "") // it is parsed, and does not match this machine
 }

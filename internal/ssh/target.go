@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ssh runs scripts as root on machines that are reached over SSH, perhaps through a jump host. A host key is pinned, or learnt by the
-// first connection. What goes wrong is a finding.
+// Package ssh runs scripts as root on machines reached over SSH, optionally through a jump host. A host key is pinned, or learnt on the first
+// connection. Errors are findings.
 package ssh
 
 import (
@@ -19,29 +19,29 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// Target is a machine, and how to log in to it.
+// Target is a machine, with its login credentials.
 type Target struct {
-	// Address is a name or an IP address. Port 0 means 22, an empty User root.
+	// Address is a name or an IP address. Port defaults to 22, User to root.
 	Address string
 	Port    int
 	User    string
-	// HostKey is the key that the machine must show: TYPE BASE64, as in known_hosts and authorized_keys, or its fingerprint SHA256:BASE64.
-	// Empty accepts the key that it shows.
+	// HostKey is the key that the machine must present: TYPE BASE64, as in known_hosts and authorized_keys, or its fingerprint SHA256:BASE64. If
+	// empty, any key is accepted.
 	HostKey string
 	Credentials
-	// Jump is the machine through which the connection goes, nil if there is none. A jump host of a jump host is ignored.
+	// Jump is the jump host, nil if there is none. A jump host's own Jump is ignored.
 	Jump *Target
 }
 
-// Credentials of a user. They are secrets.
+// Credentials are the credentials of a user. They are secret.
 type Credentials struct {
-	// Key is a private key in PEM, Passphrase that of the key.
+	// Key is a private key in PEM, Passphrase the passphrase of the key.
 	Key, Passphrase []byte
-	// Password of the user; SudoPassword is what sudo asks for, the same if it is empty.
+	// Password is the user's password. SudoPassword is the one for sudo; if empty, Password is used.
 	Password, SudoPassword string
 }
 
-// defaultPort of SSH.
+// defaultPort is the port of SSH.
 const defaultPort = 22
 
 func (t Target) hostPort() string {
@@ -52,13 +52,13 @@ func (t Target) user() string { return cmp.Or(t.User, "root") }
 
 func (t Target) String() string { return t.user() + "@" + t.hostPort() }
 
-// CheckHostKey reports what is wrong with the text of a host key, nil if nothing is.
+// CheckHostKey returns what is wrong with the text of a host key, nil if nothing is.
 func CheckHostKey(text string) error {
 	_, _, err := parseHostKey(text)
 	return err
 }
 
-// parseHostKey returns the fingerprint of a key and its type, which a bare fingerprint does not have.
+// parseHostKey returns the fingerprint of a key and its type, which is empty for a bare fingerprint.
 func parseHostKey(text string) (fingerprint, kind string, err error) {
 	text = strings.TrimSpace(text)
 	if strings.HasPrefix(text, "SHA256:") {
@@ -75,13 +75,13 @@ func parseHostKey(text string) (fingerprint, kind string, err error) {
 	return ssh.FingerprintSHA256(key), key.Type(), nil
 }
 
-// Fingerprint of a host key in the form of Target.HostKey; "" if it is none.
+// Fingerprint returns the fingerprint of a host key in the form of Target.HostKey; "" if the text is not a key.
 func Fingerprint(hostKey string) string {
 	f, _, _ := parseHostKey(hostKey)
 	return f
 }
 
-// algorithms are those with which a machine can show a key of a type: it must not choose another key of its own. nil means all.
+// algorithms returns the algorithms with which a machine can prove a key of a type, so that it does not present another of its keys. nil means all.
 func algorithms(kind string) []string {
 	switch kind {
 	case "":
@@ -92,12 +92,12 @@ func algorithms(kind string) []string {
 	return []string{kind}
 }
 
-// errHostKey is a machine that shows another key than the pinned one.
+// errHostKey reports that a machine presents another key than the pinned one.
 type errHostKey struct{ want, got string }
 
 func (e *errHostKey) Error() string { return fmt.Sprintf("its key is %s, pinned is %s", e.got, e.want) }
 
-// config makes the configuration of a connection. shown gets the key that the machine shows.
+// config returns the client configuration. shown receives the key that the machine presents.
 func (t Target) config(shown *string) (*ssh.ClientConfig, error) {
 	auth, err := t.auth()
 	if err != nil {
@@ -135,7 +135,7 @@ func (t Target) auth() ([]ssh.AuthMethod, error) {
 		switch {
 		case errors.As(err, &missing):
 			return nil, badCredentials(t, "the key has a passphrase, and the Secret has none", "add key passphrase to the Secret")
-		case err != nil: // its text may hold parts of the key
+		case err != nil: // the error may quote parts of the key
 			return nil, badCredentials(t, "the private key cannot be read", "give a private key in PEM, as ssh-keygen writes it, and its passphrase if it has one")
 		}
 		out = append(out, ssh.PublicKeys(signer))

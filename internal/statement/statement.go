@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package statement is what the clients of databases have in common: how a statement is counted, and how secrets are kept out of what a
-// server says of it.
+// Package statement holds what the database clients have in common: classifying statements, and removing secrets from servers' error messages.
 package statement
 
 import (
@@ -9,10 +8,10 @@ import (
 	"strings"
 )
 
-// twoWords are the first words that need a second one to say what a statement does.
+// twoWords are the keywords that need the following word to classify a statement.
 var twoWords = []string{"CREATE", "ALTER", "DROP", "SHOW"}
 
-// Verb is what a statement does, for counting: "SELECT", "CREATE USER". The statement must not be empty.
+// Verb returns the kind of a statement, for metrics: "SELECT", "CREATE USER". The statement must not be empty.
 func Verb(s string) string {
 	words := strings.Fields(s)
 	if len(words) > 1 && slices.Contains(twoWords, words[0]) {
@@ -21,7 +20,7 @@ func Verb(s string) string {
 	return words[0]
 }
 
-// Redact takes secrets, as they are, out of s.
+// Redact removes literal occurrences of secrets from s.
 func Redact(s string, secrets ...string) string {
 	for _, secret := range secrets {
 		if secret != "" {

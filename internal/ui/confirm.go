@@ -13,8 +13,8 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// Confirm asks for a word and reports whether the user typed it. If the word is "yes", "y" is enough. If in is at its end, Confirm fails
-// and names the flag that confirms in advance. It also fails when ctx ends.
+// Confirm asks for a word and reports whether the user typed it. If the word is "yes", "y" is enough. At the end of in, Confirm returns an error that
+// names the flag for confirming in advance. It also fails when ctx ends.
 func Confirm(ctx context.Context, in io.Reader, out io.Writer, question, word, flag string) (bool, error) {
 	fmt.Fprint(out, question+" ")
 	answer, err := readLine(ctx, in)
@@ -29,7 +29,7 @@ func Confirm(ctx context.Context, in io.Reader, out io.Writer, question, word, f
 	return answer == word || word == "yes" && strings.EqualFold(answer, "y") || word == "yes" && strings.EqualFold(answer, word), nil
 }
 
-// readLine reads a line. A read from a terminal cannot be canceled: if ctx ends first, the goroutine stays behind.
+// readLine reads a line. A read from a terminal cannot be canceled: if ctx ends first, the goroutine is left behind.
 func readLine(ctx context.Context, in io.Reader) (string, error) {
 	type result struct {
 		line string

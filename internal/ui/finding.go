@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// outputLines is how many lines of the output of a failed program are shown.
+// outputLines is how many lines of a failed program's output are shown.
 const outputLines = 12
 
 // Findings prints findings with cause, evidence and remedy.

@@ -11,25 +11,25 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// How often the same progress is repeated, and how soon another reason for the same wait is reported, if every report is a line.
+// Where every report is a line: how often the same progress is repeated, and how soon a wait's new reason is reported.
 const (
 	sameInterval   = 5 * time.Second
 	reasonInterval = 2 * time.Second
-	// notableWait is the age from which a wait is shown with it.
+	// notableWait is how long a wait must last before its duration is shown.
 	notableWait = 20 * time.Second
 )
 
-// lines writes a line for each event that matters in a log.
+// lines writes a line for each event worth logging.
 type lines struct {
 	w        io.Writer
 	o        Options
-	reported map[string]time.Time      // when the progress of a phase, or one of its waits, was last reported
+	reported map[string]time.Time      // time of the last report, by phase and wait
 	last     map[string]string         // the last line
 	first    map[string]workflow.Event // the first progress of a phase
-	complete map[string]string         // the last amount of a phase that was all of it, which is not repeated
+	complete map[string]string         // the last complete amount of a phase, which is not repeated
 }
 
-// Lines writes plain lines to w, whatever w is.
+// Lines returns a renderer that writes plain lines to w, even if w is a terminal.
 func Lines(w io.Writer, o Options) Renderer {
 	return &lines{w: w, o: o, reported: map[string]time.Time{}, last: map[string]string{}, first: map[string]workflow.Event{}, complete: map[string]string{}}
 }
@@ -66,7 +66,7 @@ func (l *lines) text(e workflow.Event) string {
 	return story(e, l.o.Verbose)
 }
 
-// due reports whether a matter of the phase was last reported long enough ago.
+// due reports whether it is time to report a matter of the phase again.
 func (l *lines) due(e workflow.Event, matter, line string) bool {
 	key := e.Phase + " " + matter
 	interval := reasonInterval
@@ -80,7 +80,7 @@ func (l *lines) due(e workflow.Event, matter, line string) bool {
 	return true
 }
 
-// rate is how many bytes a second there have been since the first progress of the phase, after a second at least.
+// rate returns the bytes per second since the first progress of the phase, once a second has passed.
 func (l *lines) rate(e workflow.Event) string {
 	first, ok := l.first[e.Phase]
 	if !ok {
@@ -94,7 +94,7 @@ func (l *lines) rate(e workflow.Event) string {
 	return fmt.Sprintf(", %s/s", Bytes(int64(float64(e.Done-first.Done)/age)))
 }
 
-// story is the line of an event, "" if it has none.
+// story returns the line for an event, "" if it has none.
 func story(e workflow.Event, verbose bool) string {
 	switch e.Type {
 	case workflow.RunStarted:

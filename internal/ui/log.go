@@ -12,8 +12,8 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// SetLogger sets the logger of this process and of klog: w gets everything; story, which is standard error, gets errors, and more with a
-// higher verbosity.
+// SetLogger sets the logger of this process and of klog: w receives everything; story, which is standard error, receives errors, and more at higher
+// verbosity.
 func SetLogger(w, story io.Writer, verbosity int) *slog.Logger {
 	level := slog.LevelError
 	switch {
@@ -31,7 +31,7 @@ func SetLogger(w, story io.Writer, verbosity int) *slog.Logger {
 	return logger
 }
 
-// Slog writes every event to a log.
+// Slog returns a renderer that writes every event to a log.
 func Slog(l *slog.Logger) Renderer { return sink(func(e workflow.Event) { logEvent(l, e) }) }
 
 func logEvent(l *slog.Logger, e workflow.Event) {
@@ -56,5 +56,5 @@ func logEvent(l *slog.Logger, e workflow.Event) {
 	if len(e.Findings) > 0 {
 		attrs = append(attrs, slog.Any("findings", e.Findings))
 	}
-	l.LogAttrs(context.Background(), slog.LevelDebug, string(e.Type), attrs...) //nolint:forbidigo // a sink has no context and this one needs none
+	l.LogAttrs(context.Background(), slog.LevelDebug, string(e.Type), attrs...) //nolint:forbidigo // a sink has no context and needs none
 }

@@ -22,19 +22,19 @@ const (
 	wrapOff, wrapOn = "\x1b[?7l", "\x1b[?7h"
 )
 
-// Picture keeps a few lines on a terminal up to date, in place.
+// Picture keeps a few lines on a terminal up to date in place.
 type Picture struct {
 	w      io.Writer
 	height func() int
 
 	mu    sync.Mutex
 	lines func(now time.Time) []string
-	drawn int // how many lines are on the screen
+	drawn int // number of lines on the screen
 
 	end func()
 }
 
-// NewPicture draws on the terminal w until Close, every second so that times are right.
+// NewPicture draws on the terminal w until Close, every second so that times are current.
 func NewPicture(w io.Writer) *Picture {
 	p := &Picture{w: w, height: func() int { _, h := size(w); return h }}
 	p.end = every(pictureInterval, func(now time.Time) {
@@ -45,7 +45,7 @@ func NewPicture(w io.Writer) *Picture {
 	return p
 }
 
-// every does something again and again until end is called, which waits for it.
+// every calls do at an interval until end is called, which waits for the last call.
 func every(interval time.Duration, do func(now time.Time)) (end func()) {
 	stop := make(chan struct{})
 	var stopped sync.WaitGroup
@@ -67,7 +67,7 @@ func every(interval time.Duration, do func(now time.Time)) (end func()) {
 	}
 }
 
-// size is that of a terminal.
+// size returns the size of a terminal.
 func size(w io.Writer) (width, height int) {
 	if f, ok := w.(*os.File); ok {
 		if width, height, err := term.GetSize(int(f.Fd())); err == nil && width > 0 && height > 0 {
@@ -77,7 +77,7 @@ func size(w io.Writer) (width, height int) {
 	return defaultWidth, defaultHeight
 }
 
-// Show draws other lines from now on.
+// Show changes the lines to draw.
 func (p *Picture) Show(lines func(now time.Time) []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +85,7 @@ func (p *Picture) Show(lines func(now time.Time) []string) {
 	p.draw(time.Now(), true)
 }
 
-// Close leaves the last picture, in full.
+// Close draws the last picture in full and stops.
 func (p *Picture) Close() {
 	p.end()
 	p.mu.Lock()
@@ -93,7 +93,7 @@ func (p *Picture) Close() {
 	p.draw(time.Now(), false)
 }
 
-// draw replaces what is on the screen. What the screen has no room for is cut off: it could not be replaced once it has scrolled away.
+// draw redraws the lines. It cuts off those that do not fit: they could not be replaced after scrolling away.
 func (p *Picture) draw(now time.Time, cut bool) {
 	if p.lines == nil {
 		return
@@ -117,10 +117,10 @@ func (p *Picture) draw(now time.Time, cut bool) {
 		b.WriteString(wrapOn)
 	}
 	p.drawn = len(lines)
-	_, _ = io.WriteString(p.w, b.String()) // only the display failed
+	_, _ = io.WriteString(p.w, b.String()) // only the display fails
 }
 
-// printable keeps what a line quotes from moving the cursor.
+// printable replaces runes in quoted text that would move the cursor.
 func printable(r rune) rune {
 	if unicode.IsControl(r) {
 		return ' '

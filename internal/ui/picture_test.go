@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A picture replaces the one before, fits on the screen, and stays in full at the end.
+// A picture replaces the previous one, fits on the screen, and is shown in full at the end.
 func TestPicture(t *testing.T) {
 	var b strings.Builder
 	p := &Picture{w: &b, height: func() int { return 4 }, end: func() {}}

@@ -16,10 +16,10 @@ type Redactor struct {
 	list []string
 }
 
-// minSecret is the shortest secret that is removed: removing every "a" from a log hides more than it protects.
+// minSecret is the shortest secret that is removed: removing every "a" from a log would hide more than it protects.
 const minSecret = 4
 
-// Add adds secrets. Their forms inside JSON are removed, too.
+// Add adds secrets. Their JSON-escaped forms are removed, too.
 func (r *Redactor) Add(secrets ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -35,7 +35,7 @@ func (r *Redactor) Add(secrets ...string) {
 	}
 }
 
-// escapes are the forms that s has between the quotes of JSON and of a log.
+// escapes returns the quoted forms of s in JSON and in a log.
 func escapes(s string) []string {
 	quoted := strconv.Quote(s)
 	out := []string{quoted[1 : len(quoted)-1]}

@@ -13,27 +13,27 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Choice is a flag that accepts a few values only.
+// Choice is a flag that accepts a fixed set of values.
 type Choice struct {
 	value   *string
 	allowed []string
 }
 
-// NewChoice returns a flag that writes to value, which holds the default.
+// NewChoice returns a flag that sets value, whose current value is the default.
 func NewChoice(value *string, allowed ...string) *Choice { return &Choice{value, allowed} }
 
-// NewFormat returns a flag for the output format. The first of the allowed formats is the default.
+// NewFormat returns a flag for the output format. The first allowed format is the default.
 func NewFormat(allowed ...string) *Choice { return NewChoice(new(allowed[0]), allowed...) }
 
-// String is the value.
+// String returns the value.
 func (c *Choice) String() string {
 	if c.value == nil {
-		return "" // pflag compares with the zero value
+		return "" // pflag compares this with the zero value
 	}
 	return *c.value
 }
 
-// Set refuses values that are not allowed.
+// Set rejects values that are not allowed.
 func (c *Choice) Set(s string) error {
 	if !slices.Contains(c.allowed, s) {
 		return fmt.Errorf("must be one of %s", strings.Join(c.allowed, ", "))
@@ -42,10 +42,10 @@ func (c *Choice) Set(s string) error {
 	return nil
 }
 
-// typeWidth is how many characters of values help shows in place of the type. Longer lists belong into the flag's description.
+// typeWidth limits the list of values that help shows as the type. Longer lists belong in the flag's description.
 const typeWidth = 24
 
-// Type is what help shows: the values.
+// Type returns what help shows as the type: the values.
 func (c *Choice) Type() string {
 	if all := strings.Join(c.allowed, "|"); len(all) <= typeWidth {
 		return all
@@ -53,10 +53,10 @@ func (c *Choice) Type() string {
 	return "string"
 }
 
-// Allowed are the values that Set accepts.
+// Allowed returns the values that Set accepts.
 func (c *Choice) Allowed() []string { return c.allowed }
 
-// Print writes v as JSON or YAML, or calls table for every other format.
+// Print writes v as JSON or YAML, or calls table for any other format.
 func Print(w io.Writer, format string, v any, table func(io.Writer) error) error {
 	switch format {
 	case "json":
@@ -74,7 +74,7 @@ func Print(w io.Writer, format string, v any, table func(io.Writer) error) error
 	return table(w)
 }
 
-// Table writes rows in columns; the header may be nil.
+// Table writes rows in aligned columns; header may be nil.
 func Table(w io.Writer, header []string, rows [][]string) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	if header != nil {

@@ -21,8 +21,7 @@ const (
 	clearLine      = "\r\x1b[K"
 )
 
-// terminal keeps one status line below the other lines: how far the run is, what the oldest running phase does or waits for, and for how
-// long.
+// terminal keeps a status line below the other lines: the progress of the run, what the oldest running phase does or waits for, and for how long.
 type terminal struct {
 	w     io.Writer
 	o     Options
@@ -39,7 +38,7 @@ type terminal struct {
 // activity is a running phase.
 type activity struct {
 	name, text string
-	since      time.Time // of the text
+	since      time.Time // time when text last changed
 	bar        *progressbar.ProgressBar
 	total      int64
 }
@@ -107,14 +106,14 @@ func (a *activity) progress(e workflow.Event) {
 			progressbar.OptionShowBytes(e.Unit == "B"), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(false),
 			progressbar.OptionSetElapsedTime(false), progressbar.OptionThrottle(0))
 	}
-	_ = a.bar.Set64(e.Done) // only the display failed
+	_ = a.bar.Set64(e.Done) // only the display fails
 }
 
-// line is the line of an event above the status line.
+// line returns the line to print above the status line for an event.
 func (t *terminal) line(e workflow.Event) string {
 	switch e.Type {
 	case workflow.PhaseStarted:
-		return "" // the status line shows it
+		return "" // shown in the status line
 	case workflow.PhaseDone:
 		if e.Unchanged {
 			return t.mark("=", "2") + " " + e.Phase + ": already done"
@@ -153,7 +152,7 @@ func (t *terminal) draw() {
 	}
 }
 
-// status is the status line. A phase with a bar comes first, then the one that runs longest.
+// status returns the status line. A phase with a bar takes precedence, then the one that has run longest.
 func (t *terminal) status(now time.Time) string {
 	a := t.running[0]
 	for _, b := range t.running {

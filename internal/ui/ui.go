@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ui is the output of ocadm: it draws the events of a run on a terminal, writes them as lines or as JSON, prints findings and tables,
-// and asks for confirmation. It makes no decisions.
+// Package ui produces the output of ocadm: it renders the events of a run on a terminal, as plain lines or as JSON, prints findings and tables, and
+// asks for confirmation. It makes no decisions.
 package ui
 
 import (
@@ -16,21 +16,21 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// Renderer draws the events of a run until it is closed.
+// Renderer renders the events of a run until it is closed.
 type Renderer interface {
 	workflow.Sink
 	Close()
 }
 
-// Options are how events are drawn.
+// Options configure a renderer.
 type Options struct {
-	// Verbose shows the output of programs and every change, too.
+	// Verbose also shows the output of programs and every change.
 	Verbose bool
-	// Color allows colours; it is ignored off a terminal.
+	// Color enables colours; it is ignored if the output is not a terminal.
 	Color bool
 }
 
-// New is the renderer for w: a terminal gets a status line and bars, everything else plain lines.
+// New returns the renderer for w: a status line and bars for a terminal, plain lines for anything else.
 func New(w io.Writer, o Options) Renderer {
 	if IsTerminal(w) {
 		return newTerminal(w, o)
@@ -44,22 +44,22 @@ func IsTerminal(w any) bool {
 	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
-// Quiet draws nothing.
+// Quiet returns a renderer that ignores all events.
 func Quiet() Renderer { return sink(func(workflow.Event) {}) }
 
-// JSONL writes every event as a line of JSON, as docs/reference/events.md describes.
+// JSONL returns a renderer that writes every event as a line of JSON, as described in docs/reference/events.md.
 func JSONL(w io.Writer) Renderer {
 	enc := json.NewEncoder(w)
-	return sink(func(e workflow.Event) { _ = enc.Encode(e) }) // only the display failed
+	return sink(func(e workflow.Event) { _ = enc.Encode(e) }) // only the display fails
 }
 
-// sink is a Renderer that has nothing to close.
+// sink is a Renderer with nothing to close.
 type sink func(workflow.Event)
 
 func (s sink) Event(e workflow.Event) { s(e) }
 func (sink) Close()                   {}
 
-// Tee gives every event to all the renderers.
+// Tee returns a renderer that passes every event to all the renderers.
 func Tee(all ...Renderer) Renderer { return tee(all) }
 
 type tee []Renderer

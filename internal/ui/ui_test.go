@@ -45,7 +45,7 @@ func TestLines(t *testing.T) {
 	for _, e := range aStory(time.Now()) {
 		r.Event(e)
 		if e.Type == workflow.PhaseProgress && e.Done == e.Total {
-			r.Event(e) // what is complete is reported once
+			r.Event(e) // complete progress is reported once
 		}
 	}
 	r.Close()
@@ -65,7 +65,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// Several waits of one phase that take turns do not fill a log.
+// Alternating waits of one phase do not flood a log.
 func TestLinesOfSeveralWaits(t *testing.T) {
 	var b strings.Builder
 	r := Lines(&b, Options{})
@@ -174,7 +174,7 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// Who interrupts a question has answered it.
+// An interrupt answers a question.
 func TestConfirmEndsWithItsContext(t *testing.T) {
 	in, w := io.Pipe() // nobody writes
 	defer func() { _ = w.Close() }()

@@ -15,10 +15,10 @@ import (
 
 const root = "../.."
 
-// The files that scripts/pin-k8s.sh writes.
+// The files that scripts/pin-k8s.sh changes.
 var pinned = []string{"go.mod", "test/lab/modules/kubernetes/go.mod", "internal/version/version.go", "Makefile"}
 
-// The constant, go.mod, the lab's module and the linker flags are at one version. This does not rely on the script.
+// The constant, go.mod, the lab's module and the linker flags have the same version. This does not rely on the script.
 func TestKubernetesIsPinnedOnce(t *testing.T) {
 	number := strings.TrimPrefix(version.Kubernetes, "v1.")
 	minor, _, _ := strings.Cut(number, ".")
@@ -44,7 +44,7 @@ func TestKubernetesIsPinnedOnce(t *testing.T) {
 	}
 }
 
-// The script finds nothing to do in this tree, names what is at another version, and sets it.
+// The script finds nothing to do in this tree, reports other versions, and sets them.
 func TestPinScript(t *testing.T) {
 	dir := t.TempDir()
 	for _, file := range append(pinned, "scripts/pin-k8s.sh") {
@@ -57,7 +57,7 @@ func TestPinScript(t *testing.T) {
 	for _, file := range pinned {
 		whole := read(t, filepath.Join(dir, file))
 		other := earlier.Replace(whole)
-		if file == "go.mod" { // it says which version all others follow
+		if file == "go.mod" { // it defines the version for all others
 			other = strings.Replace(other, "\tk8s.io/kubernetes v1.35.9\n", "\tk8s.io/kubernetes "+version.Kubernetes+"\n", 1)
 		}
 		write(t, filepath.Join(dir, file), other)
@@ -81,7 +81,7 @@ func TestPinScript(t *testing.T) {
 	}
 }
 
-// pin runs the script of a directory. The version that this test was built with is in the module cache, so nothing is downloaded.
+// pin runs a directory's script. The version that this test was built with is in the module cache, so nothing is downloaded.
 func pin(t *testing.T, dir string, args ...string) (string, error) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), "bash", append([]string{filepath.Join(dir, "scripts/pin-k8s.sh")}, args...)...)
@@ -90,7 +90,7 @@ func pin(t *testing.T, dir string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// The version of a checkout comes from VERSION. It is an image tag, and a semantic version that is older than the release itself.
+// The version of a checkout comes from VERSION. It is an image tag, and a semantic version that precedes the release itself.
 func TestVersionOfACheckout(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "scripts/version.sh"), read(t, filepath.Join(root, "scripts/version.sh")))
@@ -112,7 +112,7 @@ func TestVersionOfACheckout(t *testing.T) {
 			t.Errorf("%q, want %s", got, want)
 		}
 	}
-	is("v0.7.0-dev") // an archive of the source
+	is("v0.7.0-dev") // a source archive
 	git := func(args ...string) {
 		t.Helper()
 		run("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@example.org"}, args...)...)

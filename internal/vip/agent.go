@@ -31,37 +31,37 @@ import (
 
 const (
 	followEvery = 2 * time.Second
-	// askTimeout is how long a check may wait for its answer.
+	// askTimeout is the timeout of a check.
 	askTimeout = silence * checkEvery
-	// settling is how long a new node stays out of it, so that the others count it in before it could take them for lost.
+	// settling is how long a new node stays out of the group, so that the others add it as a peer before it could consider them lost.
 	settling = 10 * time.Second
 )
 
 // healthy is the content of HealthFile while the API server answers.
 const healthy = "0\n"
 
-// Agent serves keepalived on one control-plane node.
+// Agent configures keepalived on a control-plane node and reports the health of its API server.
 type Agent struct {
-	// Node is the name, Address the address, Port that of the API server of this node.
+	// Node is the name, Address the address, and Port the API server port of this node.
 	Node, Address string
 	Port          int
-	// Kubeconfig may read the Secret with the settings. Its server is not asked but the node's own.
+	// Kubeconfig has access to the Secret with the settings. Requests go to the node's own API server, not to the one in the file.
 	Kubeconfig string
 	Log        *slog.Logger
 
-	kept  string // why the settings could not be taken over
-	known []byte // keepalived's configuration
+	kept  string // why the settings could not be applied
+	known []byte // the current configuration of keepalived
 }
 
-// Run works until ctx ends.
+// Run runs the agent until ctx ends.
 func (a *Agent) Run(ctx context.Context) error {
 	start := time.Now()
-	a.known, _ = os.ReadFile(ConfigFile) // what is not there is written
-	was, _ := os.ReadFile(HealthFile)    // keepalived makes it, with 1, when it comes first
+	a.known, _ = os.ReadFile(ConfigFile) // if missing, it will be written
+	was, _ := os.ReadFile(HealthFile)    // keepalived creates it with 1 if it starts first
 	joins := string(was) != healthy && bytes.Contains(a.known, []byte("unicast_peer"))
 	var all sync.WaitGroup
 	defer all.Wait()
-	all.Go(func() { wait.NonSlidingUntilWithContext(ctx, a.follow, followEvery) }) // apart from the checks: it waits for the API server
+	all.Go(func() { wait.NonSlidingUntilWithContext(ctx, a.follow, followEvery) }) // separate from the checks: it waits for the API server
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	answers := make(chan error)
@@ -100,7 +100,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// follow takes over the settings in the cluster, if it answers.
+// follow applies the settings in the cluster, if its API server answers.
 func (a *Agent) follow(ctx context.Context) {
 	s, err := a.settings(ctx)
 	if err == nil {
@@ -110,14 +110,14 @@ func (a *Agent) follow(ctx context.Context) {
 	if err != nil {
 		why = err.Error()
 	}
-	if why != a.kept && why != "" && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) { // both until init has stored them
+	if why != a.kept && why != "" && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) { // both occur until init has stored them
 		a.Log.Warn("keepalived keeps its configuration", "error", err)
 	}
 	a.kept = why
 }
 
-// ready asks the API server of this node whether it can serve. It says so to anybody: where the kubeconfig was deleted, is empty after a full disk, or its
-// certificate has ended, the address does not leave a node that serves, and with it the cluster. An answer of the server itself counts.
+// ready asks this node's API server whether it can serve. Anonymous requests are allowed there: if the kubeconfig was deleted, is empty after a full
+// disk, or its certificate has expired, the address must not leave a node that serves. A response of the server itself counts.
 func (a *Agent) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -135,7 +135,7 @@ func (a *Agent) ready(ctx context.Context) error {
 	return nil
 }
 
-// readyz asks an API server. status is 0 without an answer.
+// readyz requests /readyz from an API server. status is 0 if there is no response.
 func readyz(ctx context.Context, c *rest.Config) (status int, err error) {
 	client, err := rest.HTTPClientFor(c)
 	if err != nil {
@@ -151,7 +151,7 @@ func readyz(ctx context.Context, c *rest.Config) (status int, err error) {
 		return 0, err
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
-	_ = resp.Body.Close() // it has been read
+	_ = resp.Body.Close() // the body has been read
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("/readyz answers %d", resp.StatusCode)
 	}
@@ -160,7 +160,7 @@ func readyz(ctx context.Context, c *rest.Config) (status int, err error) {
 
 func (a *Agent) host() string { return "https://" + net.JoinHostPort(a.Address, strconv.Itoa(a.Port)) }
 
-// rest reads the kubeconfig each time: kubeadm replaces it when it renews certificates.
+// rest loads the kubeconfig each time: kubeadm replaces it when it renews certificates.
 func (a *Agent) rest() (*rest.Config, error) {
 	c, err := clientcmd.BuildConfigFromFlags(a.host(), a.Kubeconfig)
 	if err != nil {
@@ -186,8 +186,8 @@ func (a *Agent) settings(ctx context.Context) (Settings, error) {
 	return Parse(secret.Data)
 }
 
-// apply writes the configuration of keepalived if it has changed, and lets keepalived read it. The interface is where the node's address is
-// now: the host agent moves it to a bridge.
+// apply writes keepalived's configuration if it has changed, and makes keepalived reload it. It determines the interface of the node's address each
+// time: the host agent moves the address to a bridge.
 func (a *Agent) apply(s Settings) error {
 	iface, err := InterfaceOf(a.Address)
 	if err != nil {
@@ -214,7 +214,7 @@ func (a *Agent) apply(s Settings) error {
 	return reload("/proc")
 }
 
-// report informs keepalived. The file is changed in place: its length stays, so keepalived never reads half of it.
+// report reports the health to keepalived. It overwrites the file in place: its length is constant, so keepalived never reads half of it.
 func (a *Agent) report(why string) error {
 	text := healthy
 	if why != "" {
@@ -234,7 +234,7 @@ func (a *Agent) report(why string) error {
 	return errors.Join(err, f.Close())
 }
 
-// reload sends SIGHUP to keepalived, whose processes the containers of the pod share: to the first, which passes it on.
+// reload sends SIGHUP to the first process of keepalived, which passes it on. The containers of the pod share their processes.
 func reload(proc string) error {
 	names, err := filepath.Glob(proc + "/[0-9]*/comm")
 	if err != nil {
@@ -249,12 +249,12 @@ func reload(proc string) error {
 		}
 	}
 	if first == 0 {
-		return nil // it reads the configuration when it starts
+		return nil // it reads the configuration at start
 	}
 	return syscall.Kill(first, syscall.SIGHUP)
 }
 
-// InterfaceOf is the interface that has an address.
+// InterfaceOf returns the interface that has an address.
 func InterfaceOf(address string) (string, error) {
 	list, err := net.Interfaces()
 	if err != nil {
@@ -263,7 +263,7 @@ func InterfaceOf(address string) (string, error) {
 	for _, i := range list {
 		addresses, err := i.Addrs()
 		if err != nil {
-			continue // it has just gone
+			continue // it has just disappeared
 		}
 		for _, has := range addresses {
 			if n, ok := has.(*net.IPNet); ok && n.IP.String() == address {

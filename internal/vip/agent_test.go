@@ -16,7 +16,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Whether an API server can serve does not depend on the kubeconfig of the agent: without it, all nodes would give up the address.
+// The health of an API server does not depend on the agent's kubeconfig: without it, all nodes would give up the address.
 func TestReady(t *testing.T) {
 	serves := true
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -38,7 +38,7 @@ func TestReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		token string // "" stands for no kubeconfig, "-" for an empty file
+		token string // "" means no kubeconfig, "-" an empty file
 		well  bool
 	}{
 		"an empty kubeconfig": {"-", true}, "it cannot serve, and the kubeconfig is empty": {"-", false},

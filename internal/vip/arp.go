@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	// askRounds is how often each address is asked for, askRound how long answers are waited for each time: a machine answers within milliseconds.
+	// askRounds is the number of requests per address, askRound the wait for replies to each: a machine replies within milliseconds.
 	askRounds = 3
 	askRound  = 400 * time.Millisecond
-	// readTimeout is how long one read may wait, so that the end of a context is noticed.
+	// readTimeout bounds each read, so that the end of a context is noticed.
 	readTimeout = 50 * time.Millisecond
 )
 
-// The fields of a packet of ARP for IPv4 over Ethernet: RFC 826.
+// Fields of an ARP packet for IPv4 over Ethernet: RFC 826.
 const (
 	arpLength  = 28
 	arpRequest = 1
 	ethernet   = 1
 )
 
-// Holders are the machines in the network of an interface that answer for addresses, by their MAC addresses, this machine apart. It asks by ARP as one that has no
-// address (RFC 5227, section 2.1.1), so that it sees several holders, and also those beside this machine. Answers sees neither.
+// Holders returns the MAC addresses of other machines in the interface's network that hold the addresses. It sends ARP probes (RFC 5227, section
+// 2.1.1), so it detects several holders of an address, including one that this machine holds too. It does not use the kernel's ARP cache.
 func Holders(ctx context.Context, iface string, addresses ...string) (map[string][]string, error) {
 	link, err := net.InterfaceByName(iface)
 	if err != nil {
@@ -45,7 +45,7 @@ func Holders(ctx context.Context, iface string, addresses ...string) (map[string
 	if err != nil {
 		return nil, fmt.Errorf("asking by ARP on %s: %w", iface, err)
 	}
-	defer func() { _ = unix.Close(fd) }() // what was sent is sent
+	defer func() { _ = unix.Close(fd) }() // everything was sent
 	out := map[string][]string{}
 	heard := func(packet []byte) {
 		address, mac, ok := arpSender(packet)
@@ -74,7 +74,7 @@ func Holders(ctx context.Context, iface string, addresses ...string) (map[string
 	return out, nil
 }
 
-// hardwareAddresses are those of this machine.
+// hardwareAddresses returns those of this machine.
 func hardwareAddresses() (out []string, err error) {
 	list, err := net.Interfaces()
 	if err != nil {
@@ -86,7 +86,7 @@ func hardwareAddresses() (out []string, err error) {
 	return out, nil
 }
 
-// bigEndian is a number as the fields of addresses of packet sockets hold it.
+// bigEndian converts a number to the byte order of packet socket addresses.
 func bigEndian(n uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, n))
 }
@@ -112,7 +112,7 @@ func everyone(link *net.Interface) *unix.SockaddrLinklayer {
 	return &unix.SockaddrLinklayer{Protocol: bigEndian(unix.ETH_P_ARP), Ifindex: link.Index, Halen: 6, Addr: [8]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}
 }
 
-// listen takes what comes in a round.
+// listen passes the packets received in one round to take.
 func listen(ctx context.Context, fd int, take func(packet []byte)) error {
 	end := time.Now().Add(askRound)
 	buffer := make([]byte, 1500)
@@ -131,7 +131,7 @@ func listen(ctx context.Context, fd int, take func(packet []byte)) error {
 	return nil
 }
 
-// arpProbe asks for an address, as a machine that has none.
+// arpProbe returns an ARP probe for an address, with no sender address.
 func arpProbe(mac net.HardwareAddr, address string) ([]byte, error) {
 	a, err := netip.ParseAddr(address)
 	if err != nil || !a.Is4() {
@@ -142,11 +142,11 @@ func arpProbe(mac net.HardwareAddr, address string) ([]byte, error) {
 		out = binary.BigEndian.AppendUint16(out, n)
 	}
 	out = append(out, mac...)
-	out = append(out, make([]byte, 4+6)...) // no address of its own, and the MAC address that is asked for
+	out = append(out, make([]byte, 4+6)...) // zero sender IP address and target MAC address
 	return append(out, a.AsSlice()...), nil
 }
 
-// arpSender is who sent a packet of ARP: the address that it says it has, and its MAC address.
+// arpSender returns the sender of an ARP packet: the IP address that it claims, and its MAC address.
 func arpSender(packet []byte) (address netip.Addr, mac string, ok bool) {
 	if len(packet) < arpLength || binary.BigEndian.Uint16(packet) != ethernet || binary.BigEndian.Uint16(packet[2:]) != unix.ETH_P_IP || packet[4] != 6 || packet[5] != 4 {
 		return address, "", false

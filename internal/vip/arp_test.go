@@ -38,10 +38,10 @@ func TestARP(t *testing.T) {
 	}
 }
 
-// network is a bridge in a namespace of its own, with as many machines on it as there are lists of addresses. The test stays in it.
+// network creates a bridge in a separate network namespace, with one machine per list of addresses. The test stays in the namespace.
 func network(t *testing.T, machines ...[]string) {
 	t.Helper()
-	runtime.LockOSThread() // and never unlocked: the thread ends with the test
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -80,7 +80,7 @@ func network(t *testing.T, machines ...[]string) {
 	must(netlink.AddrAdd(bridge, own))
 }
 
-// Both machines that have the address are seen, also when this one has it as well, and a machine by its own address. Nobody has the last one.
+// Both machines with the address are detected, even if this one has it as well, and a machine by its own address. The last address is unused.
 func TestHolders(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")

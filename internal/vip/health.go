@@ -9,22 +9,22 @@ import (
 
 const (
 	checkEvery = time.Second
-	// failures is after how many refusals in a row an API server counts as lost: one that was busy for a moment does not move the address.
+	// failures is how many consecutive errors make an API server count as lost: a momentary overload must not move the address.
 	failures = 2
-	// silence is after how many checks without an answer it counts as lost. Checks do not wait for each other, so this many seconds pass, and an API server
-	// that takes three seconds for each answer keeps the address. Ticks are counted and not time: an agent that got no CPU has missed ticks, too.
+	// silence is how many unanswered checks make it count as lost. Checks do not wait for each other, so this equals seconds, and an API server that
+	// takes three seconds to answer keeps the address. Ticks are counted rather than time: an agent that got no CPU has also missed ticks.
 	silence = 4
 )
 
-// health judges the API server of this node by what the checks bring.
+// health evaluates the health of this node's API server from the results of checks.
 type health struct {
 	well bool
-	// why is the last problem, "" after a good answer.
+	// why is the last problem, "" after a success.
 	why              string
 	refused, pending int
 }
 
-// tick is called when a check begins.
+// tick is called when a check starts.
 func (h *health) tick() {
 	if h.pending++; h.pending > silence {
 		h.well, h.why = false, cmp.Or(h.why, "no answer")
@@ -43,7 +43,7 @@ func (h *health) answered(err error) {
 	}
 }
 
-// problem is why the API server cannot serve, "" while it can.
+// problem returns why the API server cannot serve, "" while it can.
 func (h *health) problem() string {
 	if h.well {
 		return ""

@@ -19,8 +19,8 @@ import (
 // hearing is three times the interval at which most routers advertise themselves.
 const hearing = 3 * time.Second
 
-// FreeRouterID is a random router ID that no other group in the network of the interface advertises. Groups that use unicast are not heard:
-// those that are known are given.
+// FreeRouterID returns a random router ID that no other VRRP group in the interface's network advertises. Groups that use unicast cannot be detected,
+// so their IDs are passed as known.
 func FreeRouterID(ctx context.Context, iface string, known ...int) (id int, used []int, err error) {
 	taken, err := heard(ctx, iface)
 	if err != nil {
@@ -47,7 +47,7 @@ func FreeRouterID(ctx context.Context, iface string, known ...int) (id int, used
 	return free[n.Int64()], used, nil
 }
 
-// heard listens for the advertisements of VRRP, which routers send to 224.0.0.18.
+// heard returns the router IDs in VRRP advertisements, which routers send to 224.0.0.18.
 func heard(ctx context.Context, iface string) (map[int]bool, error) {
 	link, err := net.InterfaceByName(iface)
 	if err != nil {
@@ -64,8 +64,8 @@ func heard(ctx context.Context, iface string) (map[int]bool, error) {
 	}
 	var joined error
 	err = raw.Control(func(fd uintptr) {
-		group := &unix.IPMreqn{Multiaddr: [4]byte{224, 0, 0, 18}, Ifindex: int32(link.Index)}    //nolint:gosec // the index of an interface is small
-		joined = unix.SetsockoptIPMreqn(int(fd), unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, group) //nolint:gosec // a descriptor
+		group := &unix.IPMreqn{Multiaddr: [4]byte{224, 0, 0, 18}, Ifindex: int32(link.Index)}    //nolint:gosec // interface indexes are small
+		joined = unix.SetsockoptIPMreqn(int(fd), unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, group) //nolint:gosec // a file descriptor
 	})
 	if err := errors.Join(err, joined); err != nil {
 		return nil, fmt.Errorf("listening for VRRP: %w", err)
@@ -93,7 +93,7 @@ func heard(ctx context.Context, iface string) (map[int]bool, error) {
 	}
 }
 
-// routerID reads it from an advertisement. Versions 2 and 3 begin with version and type, then the ID: RFC 5798, section 5.2.
+// routerID parses the router ID of an advertisement. Versions 2 and 3 begin with version and type, then the ID: RFC 5798, section 5.2.
 func routerID(packet []byte) (int, bool) {
 	if len(packet) < 8 || packet[0]&0x0f != 1 || packet[0]>>4 != 2 && packet[0]>>4 != 3 {
 		return 0, false

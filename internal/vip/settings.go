@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vip keeps the virtual address of the control plane on one node: it renders the configuration of keepalived, checks the node's own API
-// server for it, and follows the settings in the cluster. keepalived decides who holds the address; nothing here does.
+// Package vip manages the control plane's virtual address: it renders the configuration of keepalived, checks the node's own API server for it, and
+// follows the settings in the cluster. keepalived alone decides which node holds the address.
 package vip
 
 import (
@@ -20,46 +20,46 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The Secret with the settings, and the directory of a control-plane node that has a copy of them and keepalived's configuration.
+// The Secret with the settings, and the directory on a control-plane node for a copy of them and keepalived's configuration.
 const (
 	SecretNamespace = metav1.NamespaceSystem
 	SecretName      = "ocadm-vip"
 	Dir             = "/var/lib/ocadm/vip"
-	// ConfigFile is read by keepalived. It holds the password: mode 0600.
+	// ConfigFile is keepalived's configuration. It holds the password: mode 0600.
 	ConfigFile = Dir + "/keepalived.conf"
-	// SettingsFile is the copy of the settings on the node: mode 0600, too.
+	// SettingsFile is the node's copy of the settings: also mode 0600.
 	SettingsFile = Dir + "/settings.yaml"
 )
 
-// Settings are the same on every control-plane node.
+// Settings are the VRRP settings, the same on every control-plane node.
 type Settings struct {
 	// Address is the virtual address.
 	Address string
-	// RouterID distinguishes the group from others in the network: 1 to 255.
+	// RouterID distinguishes the VRRP group from others in the network: 1 to 255.
 	RouterID int
-	// Password is what VRRP 2 takes: 8 characters, sent in clear text.
+	// Password is the VRRP 2 password: 8 characters, sent in clear text.
 	Password string
 	// Peers are the addresses of all control-plane nodes, sorted.
 	Peers []string
 	// Instance is the name of keepalived's instance, "" for the first one.
 	Instance string
-	// Other is held, too, while the virtual address moves: before everything has moved the new one, afterwards the former one.
+	// Other is a second address that is held while the virtual address changes: first the new one, and after the swap the old one.
 	Other Group
 }
 
-// Group is a virtual address and its group of VRRP.
+// Group is a virtual address with its VRRP router ID.
 type Group struct {
 	Address  string
 	RouterID int
 }
 
-// The names of instances. keepalived knows an instance by its name when it reads its configuration again, so that of an address stays the same.
+// Names of keepalived instances. On a reload, keepalived identifies an instance by name, so the name for an address must not change.
 const (
 	firstInstance  = "ocadm"
 	secondInstance = "ocadm-2"
 )
 
-// Swap exchanges the address for the other one. keepalived goes on with the same configuration.
+// Swap exchanges Address and Other. keepalived's configuration remains the same.
 func (s Settings) Swap() Settings {
 	s.Address, s.RouterID, s.Other = s.Other.Address, s.Other.RouterID, Group{s.Address, s.RouterID}
 	s.Instance = s.otherInstance()
@@ -73,11 +73,11 @@ func (s Settings) otherInstance() string {
 	return secondInstance
 }
 
-const passwordLength = 8 // VRRP 2 takes no more: RFC 2338, section 5.3.10
+const passwordLength = 8 // the maximum of VRRP 2: RFC 2338, section 5.3.10
 
 const alphabet = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789"
 
-// NewPassword is random: 46 bits.
+// NewPassword returns a random password with 46 bits of entropy.
 func NewPassword() (string, error) {
 	out := make([]byte, 0, passwordLength)
 	one := make([]byte, 1)
@@ -85,14 +85,14 @@ func NewPassword() (string, error) {
 		if _, err := rand.Read(one); err != nil {
 			return "", fmt.Errorf("making a password for VRRP: %w", err)
 		}
-		if int(one[0]) < 256-256%len(alphabet) { // no character is likelier than another
+		if int(one[0]) < 256-256%len(alphabet) { // keeps the distribution uniform
 			out = append(out, alphabet[int(one[0])%len(alphabet)])
 		}
 	}
 	return string(out), nil
 }
 
-// With is the settings with one more control-plane node.
+// With returns the settings with an additional control-plane node.
 func (s Settings) With(peer string) Settings {
 	s.Peers = append(slices.Clone(s.Peers), peer)
 	slices.Sort(s.Peers)
@@ -100,13 +100,13 @@ func (s Settings) With(peer string) Settings {
 	return s
 }
 
-// Without is the settings with one control-plane node less.
+// Without returns the settings without a control-plane node.
 func (s Settings) Without(peer string) Settings {
 	s.Peers = slices.DeleteFunc(slices.Clone(s.Peers), func(p string) bool { return p == peer })
 	return s
 }
 
-// Secret holds the settings.
+// Secret returns the Secret with the settings.
 func (s Settings) Secret() *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: SecretNamespace, Name: SecretName, Labels: map[string]string{"app.kubernetes.io/managed-by": "ocadm"}},
@@ -114,7 +114,7 @@ func (s Settings) Secret() *corev1.Secret {
 	}
 }
 
-// Data is the content of the Secret.
+// Data returns the content of the Secret.
 func (s Settings) Data() map[string][]byte {
 	out := map[string][]byte{
 		"address": []byte(s.Address), "routerID": []byte(strconv.Itoa(s.RouterID)), "password": []byte(s.Password),
@@ -129,7 +129,7 @@ func (s Settings) Data() map[string][]byte {
 	return out
 }
 
-// Text is the content of the file.
+// Text returns the content of the file.
 func (s Settings) Text() ([]byte, error) {
 	data := map[string]string{}
 	for k, v := range s.Data() {
@@ -142,7 +142,7 @@ func (s Settings) Text() ([]byte, error) {
 	return text, nil
 }
 
-// Parse reads the content of the Secret.
+// Parse parses the content of the Secret.
 func Parse(data map[string][]byte) (Settings, error) {
 	id, err := strconv.Atoi(string(data["routerID"]))
 	s := Settings{Address: string(data["address"]), RouterID: id, Password: string(data["password"]), Instance: string(data["instance"])}
@@ -156,7 +156,7 @@ func Parse(data map[string][]byte) (Settings, error) {
 	}
 	_, aerr := netip.ParseAddr(s.Address)
 	if err != nil || aerr != nil || id < 1 || id > 255 || s.Password == "" {
-		return Settings{}, errors.New("reading the Secret kube-system/ocadm-vip: it is not complete") // never its values
+		return Settings{}, errors.New("reading the Secret kube-system/ocadm-vip: it is not complete") // never print its values
 	}
 	for _, p := range s.Peers {
 		if _, err := netip.ParseAddr(p); err != nil {
@@ -166,17 +166,17 @@ func Parse(data map[string][]byte) (Settings, error) {
 	return s, nil
 }
 
-// The paths in the pod.
+// Paths in the pod.
 const (
 	RunDir = "/run/ocadm-vip"
-	// HealthFile has 0 while the API server of the node answers, else 1.
+	// HealthFile contains 0 while the node's API server answers, otherwise 1.
 	HealthFile = RunDir + "/apiserver"
 )
 
-// Config is the configuration of keepalived on the node with this address, whose interface it is on.
+// Config returns keepalived's configuration for the node with this address on this interface.
 //
-// No node is preferred (nopreempt with state BACKUP everywhere): the address moves when its holder is lost and does not move back. The
-// priorities differ so that two nodes do not take over at the same moment. A node whose API server does not answer is in state FAULT.
+// No node is preferred (nopreempt with state BACKUP everywhere): the address moves when its holder is lost, and does not move back. Priorities differ
+// so that two nodes do not claim it simultaneously. A node whose API server does not answer is in state FAULT.
 func (s Settings) Config(node, self, iface string) []byte {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -199,7 +199,7 @@ func (s Settings) Config(node, self, iface string) []byte {
 	return []byte(b.String())
 }
 
-// priority falls with the rank among the peers.
+// priority decreases with the node's rank among the peers.
 func (s Settings) priority(self string) int {
 	const highest, step, lowest = 240, 40, 40
 	rank, found := slices.BinarySearch(s.Peers, self)

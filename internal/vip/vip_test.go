@@ -33,8 +33,7 @@ func TestSettingsSurviveTheSecret(t *testing.T) {
 	}
 }
 
-// What keepalived needs so that one node has the address: the same group and password everywhere, no preferred node, different priorities, and
-// peers by address.
+// keepalived keeps the address on one node if all have the same group and password, no preferred node, different priorities, and peers by address.
 func TestConfig(t *testing.T) {
 	s := sample()
 	first, second := string(s.Config("node1", "10.0.0.1", "eth0")), string(s.Config("node2", "10.0.0.2", "br0"))
@@ -62,7 +61,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// While the address moves, keepalived has both, each in a group of its own. The exchange changes nothing for it, and what is left at the end goes on.
+// While the address changes, keepalived has both, each in its own group. Swapping does not affect it, and the remaining address is kept.
 func TestConfigOfAMove(t *testing.T) {
 	s := sample()
 	of := func(s Settings) string { return string(s.Config("node1", "10.0.0.1", "eth0")) }
@@ -80,7 +79,7 @@ func TestConfigOfAMove(t *testing.T) {
 	if !strings.Contains(both, one[strings.Index(one, "vrrp_instance"):]) || strings.Contains(one, "10.0.0.100") {
 		t.Errorf("afterwards:\n%s", one)
 	}
-	swapped.Other = Group{"10.0.0.100", 79} // and back, with another router ID
+	swapped.Other = Group{"10.0.0.100", 79} // and back, with a different router ID
 	if back := of(swapped.Swap()); strings.Count(back, "vrrp_instance ocadm {") != 1 || !strings.HasSuffix(back, one[strings.Index(one, "vrrp_instance"):]) {
 		t.Errorf("back:\n%s", back)
 	}
@@ -117,7 +116,7 @@ func TestRouterIDOfAPacket(t *testing.T) {
 	}
 }
 
-// The first of keepalived's processes gets the signal. Here there is none, which is no failure.
+// The signal goes to keepalived's first process. There is none here, which is not an error.
 func TestReloadWithoutKeepalived(t *testing.T) {
 	proc := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(proc, "1"), 0o700); err != nil {
@@ -131,11 +130,11 @@ func TestReloadWithoutKeepalived(t *testing.T) {
 	}
 }
 
-// A silent API server is lost after four checks, one that refuses after two. One that is slow, but answers, keeps the address.
+// A silent API server is lost after four checks, a failing one after two. One that is slow but answers keeps the address.
 func TestHealth(t *testing.T) {
 	refused := errors.New("refused")
 	for name, c := range map[string]struct {
-		events string // t: a check begins, a: it is answered, r: it is refused
+		events string // t: a check starts, a: it succeeds, r: it fails
 		well   bool
 	}{
 		"not asked yet":          {"", false},

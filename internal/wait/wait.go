@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wait waits, and can always say for what and why it is not there yet. What can be watched is waited for in internal/kube;
-// Until is for the rest.
+// Package wait waits for conditions and always knows what it is waiting for, and why. internal/kube waits for what can be watched; Until is for the
+// rest.
 package wait
 
 import (
@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Earliest of the times that are not zero; zero if all are.
+// Earliest returns the earliest of the times that are not zero; zero if all are.
 func Earliest(times ...time.Time) time.Time {
 	var first time.Time
 	for _, t := range times {
@@ -26,7 +26,7 @@ func Earliest(times ...time.Time) time.Time {
 	return first
 }
 
-// Error is a wait that did not end well. Why is the last that was seen.
+// Error is the error of a wait that ended early. Why is the last reason.
 type Error struct {
 	What, Why string
 	Err       error
@@ -51,12 +51,12 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// expired reports whether the cause of a context says how long the wait was allowed to take.
+// expired reports whether the cause of a context includes how long the wait was allowed to take.
 func expired(cause error) bool {
-	return errors.Is(cause, context.DeadlineExceeded) && cause != context.DeadlineExceeded //nolint:errorlint // a cause that wraps it says more
+	return errors.Is(cause, context.DeadlineExceeded) && cause != context.DeadlineExceeded //nolint:errorlint // a wrapping cause says more
 }
 
-// Why returns why the wait in err had not ended, and how long it took if its context says so.
+// Why returns the last reason of the wait in err, and how long it took if its context says so.
 func Why(err error) string {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -68,14 +68,14 @@ func Why(err error) string {
 	return e.Why
 }
 
-// Wait is something to wait for. Run returns when it is there, and calls report with each new reason why it is not.
+// Wait is a condition to wait for. Run returns once it holds, and calls report with each new reason why it does not.
 type Wait struct {
 	What string
 	Run  func(ctx context.Context, report func(why string)) error
 }
 
-// All waits for everything at once and returns every error. report gets, one call at a time, what is waited for and why;
-// an empty why means that it is there.
+// All waits for all conditions concurrently and returns all errors. report, which is not called concurrently, receives what is waited for and why; an
+// empty why means that the condition holds.
 func All(ctx context.Context, report func(what, why string), waits ...Wait) error {
 	var mu sync.Mutex
 	errs := make([]error, len(waits))
@@ -94,11 +94,11 @@ func All(ctx context.Context, report func(what, why string), waits ...Wait) erro
 			return nil
 		})
 	}
-	_ = g.Wait() // the functions return nil; their errors are in errs
+	_ = g.Wait() // the functions return nil; errors are in errs
 	return errors.Join(errs...)
 }
 
-// Until asks check, every interval, until it is done. An error of check is a reason to go on waiting; only the end of ctx ends the wait.
+// Until calls check at an interval until it is done. An error of check is a reason to keep waiting; only the end of ctx ends the wait.
 func Until(ctx context.Context, what string, interval time.Duration, check func(context.Context) (done bool, why string, err error),
 	report func(why string)) error {
 	tick := time.NewTicker(interval)

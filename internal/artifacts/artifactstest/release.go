@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package artifactstest makes small downloads for tests of what downloads artifacts.
+// Package artifactstest makes small downloads for tests of code that downloads artifacts.
 package artifactstest
 
 import (
@@ -22,11 +22,11 @@ import (
 	"yunion.io/x/ocadm/internal/artifacts"
 )
 
-// Plugins are those in the archive of CNI plugins.
+// Plugins are the programs in the archive of CNI plugins.
 var Plugins = []string{"bridge", "host-local", "loopback", "portmap"}
 
-// Release returns downloads for everything that a version of Kubernetes needs on the architectures, by their path on a mirror ("/HOST/PATH"),
-// and the embedded table with the digests of these for them. The content of a program is "new NAME", and with the architecture if there are several.
+// Release returns downloads for everything that a Kubernetes version needs on the given architectures, by path on a mirror ("/HOST/PATH"), and the
+// embedded table with their digests. The content of a program is "new NAME", followed by the architecture if there are several.
 func Release(t *testing.T, kubernetes string, archs ...string) (pages map[string][]byte, table []byte) {
 	t.Helper()
 	real, err := artifacts.Parse(artifacts.Embedded)
@@ -76,7 +76,7 @@ func download(t *testing.T, a artifacts.Artifact, suffix string) []byte {
 	return archive(t, files)
 }
 
-// Sum is a SHA-256 in hexadecimal digits.
+// Sum returns the SHA-256 in hexadecimal digits.
 func Sum(b []byte) string {
 	s := sha256.Sum256(b)
 	return hex.EncodeToString(s[:])

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package collect downloads what a bundle is to hold, the programs of a node and images, and has package bundle write it. What was downloaded
-// is kept until the bundle is complete, so that an interrupted run continues where it stopped.
+// Package collect downloads the contents of a bundle, a node's programs and images, and has package bundle write it. It keeps downloads until the
+// bundle is complete, so that an interrupted run continues where it stopped.
 package collect
 
 import (
@@ -27,42 +27,42 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// Options say what a bundle holds and where it comes from.
+// Options define the contents of a bundle and where they come from.
 type Options struct {
-	// Out is the file of the bundle. Downloads are kept beside it, in Out + ".partial".
+	// Out is the bundle's file. Downloads are kept next to it, in Out + ".partial".
 	Out        string
 	Kubernetes string
 	Archs      []string
 	// Images are full names: "registry.k8s.io/pause:3.10.2".
 	Images []string
-	// Versions are those of what is in the images, by name; those of the programs are added.
+	// Versions holds the versions of the software in the images, by name. Those of the programs are added.
 	Versions map[string]string
 	Table    artifacts.Table
-	// Programs are files with ocadm for architectures other than that of the machine on which a cluster begins.
+	// Programs holds ocadm for architectures other than that of the first machine of the cluster.
 	Programs map[string]Program
-	// AllowUnpinned takes the digest of a program that is not in the table from the server.
+	// AllowUnpinned accepts the server's digest for a program that is not in the table.
 	AllowUnpinned bool
-	// Mirror stands in for the release pages of the programs, Mirrors for registries.
+	// Mirror replaces the programs' release pages, Mirrors replaces registries.
 	Mirror  string
 	Mirrors Mirrors
 	// Insecure allows plain HTTP for all registries.
 	Insecure bool
-	// Keychain has the credentials of registries.
+	// Keychain holds registry credentials.
 	Keychain  authn.Keychain
 	Transport http.RoundTripper
-	// Fetcher says how often and how patiently something is tried; its client is not used.
+	// Fetcher sets retries and timeouts; its client is not used.
 	Fetcher fetch.Fetcher
 	// Since and Key may be nil; see bundle.Spec.
 	Since *bundle.Bundle
 	Key   ed25519.PrivateKey
-	// Sink gets the events of three phases: look-up, download and write.
+	// Sink receives the events of three phases: look-up, download and write.
 	Sink workflow.Sink
 }
 
-// Program is an ocadm: its file, version and SHA-256 in hexadecimal digits.
+// Program is a build of ocadm: its file, version and hexadecimal SHA-256.
 type Program struct{ File, Version, SHA256 string }
 
-// programPath is where a bundle has ocadm.
+// programPath is the path of ocadm in a bundle.
 const programPath = "/usr/local/bin/ocadm"
 
 func (p Program) source() bundle.FileSource {
@@ -72,24 +72,24 @@ func (p Program) source() bundle.FileSource {
 	}
 }
 
-// downloads is how many things are downloaded at once.
+// downloads is the number of concurrent downloads.
 const downloads = 6
 
-// Result is what a run did.
+// Result describes the outcome of a run.
 type Result struct {
-	// Unchanged is whether the file was there already with the same content.
+	// Unchanged reports that the file already existed with the same content.
 	Unchanged bool
-	// Downloaded is the number of bytes.
+	// Downloaded is the number of bytes downloaded.
 	Downloaded int64
 }
 
-// plan is what a bundle will hold.
+// plan is the planned content of a bundle.
 type plan struct {
 	programs map[string][]artifacts.Artifact // by architecture
 	images   []found
 }
 
-// Create makes the bundle. It changes nothing if the file has the same content.
+// Create makes the bundle. It changes nothing if the file already has the same content.
 func Create(ctx context.Context, o Options) (Result, error) {
 	p, err := o.lookUp(ctx)
 	if err != nil {
@@ -108,7 +108,7 @@ func Create(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	defer w.close()
-	if same { // a run was killed between its last two steps
+	if same { // an earlier run was killed between its last two steps
 		return Result{Unchanged: true}, w.remove()
 	}
 	size, err := o.download(ctx, w, p)
@@ -121,14 +121,14 @@ func Create(ctx context.Context, o Options) (Result, error) {
 	return Result{Downloaded: size}, w.remove()
 }
 
-// client is for servers that are no registries.
+// client returns the fetcher for servers other than registries.
 func (o Options) client() fetch.Fetcher {
 	f := o.Fetcher
 	f.Client = &http.Client{Transport: transport.NewUserAgent(o.Transport, "ocadm")}
 	return f
 }
 
-// lookUp finds out where everything is. It downloads only what is small.
+// lookUp locates all contents. It downloads only small documents.
 func (o Options) lookUp(ctx context.Context) (plan, error) {
 	s := o.step("look-up", "look up the images in their registries")
 	p := plan{programs: map[string][]artifacts.Artifact{}}
@@ -158,7 +158,7 @@ func (o Options) lookUp(ctx context.Context) (plan, error) {
 	return p, s.end(err)
 }
 
-// unpinned is the digest of a program that the table does not have.
+// unpinned returns the digest of a program that is not in the table.
 func (o Options) unpinned(ctx context.Context, a artifacts.Artifact, arch string) (string, error) {
 	if !o.AllowUnpinned || a.Checksum == "" {
 		fix := "give one of these versions with --kubernetes-version, or add --allow-unpinned to trust the checksum that the server gives"
@@ -178,7 +178,7 @@ func (o Options) unpinned(ctx context.Context, a artifacts.Artifact, arch string
 	return digest, nil
 }
 
-// info describes the bundle for an architecture.
+// info returns the description of the bundle for an architecture.
 func (o Options) info(p plan, arch string) bundle.Info {
 	i := bundle.Info{OS: "linux", Arch: arch, KubernetesVersion: o.Kubernetes, Versions: maps.Clone(o.Versions)}
 	note := func(name, version string) {
@@ -198,13 +198,13 @@ func (o Options) info(p plan, arch string) bundle.Info {
 	return i
 }
 
-// upToDate reports whether the file is there and has the same content.
+// upToDate reports whether the file exists with the same content.
 func (o Options) upToDate(ctx context.Context, p plan) (bool, error) {
 	b, err := bundle.Open(ctx, o.Out)
 	if err != nil {
-		return false, context.Cause(ctx) // there is none, or it is replaced
+		return false, context.Cause(ctx) // it does not exist, or will be replaced
 	}
-	defer func() { _ = b.Close() }() // it was only read
+	defer func() { _ = b.Close() }() // opened only for reading
 	return o.holds(b, p), nil
 }
 
@@ -254,7 +254,7 @@ func sameContent(c bundle.Contents, info bundle.Info, p plan, arch, program stri
 		maps.Equal(c.Info.Versions, info.Versions)
 }
 
-// write has the bundle written.
+// write writes the bundle.
 func (o Options) write(ctx context.Context, w *work, p plan) error {
 	s := o.step("write", "write "+o.Out)
 	spec := bundle.Spec{Since: o.Since, Key: o.Key, Dir: w.staging()}
@@ -291,7 +291,7 @@ func (o Options) write(ctx context.Context, w *work, p plan) error {
 	return s.end(nil)
 }
 
-// old are the files of an artifact that the bundle has that the new one continues.
+// old returns the files of an artifact from the bundle that the new one continues.
 func (o Options) old(a artifacts.Artifact, arch string) []bundle.FileSource {
 	if o.Since == nil {
 		return nil
@@ -303,7 +303,7 @@ func (o Options) old(a artifacts.Artifact, arch string) []bundle.FileSource {
 	return view.Reuse(a.SHA256)
 }
 
-// files are those of an artifact, unpacked.
+// files returns the unpacked files of an artifact.
 func (o Options) files(w *work, a artifacts.Artifact, arch string) ([]bundle.FileSource, error) {
 	if old := o.old(a, arch); len(old) > 0 {
 		return old, nil
@@ -312,7 +312,7 @@ func (o Options) files(w *work, a artifacts.Artifact, arch string) ([]bundle.Fil
 }
 
 func hostOf(address string) string {
-	req, err := http.NewRequest(http.MethodGet, address, http.NoBody) //nolint:noctx // it is not sent
+	req, err := http.NewRequest(http.MethodGet, address, http.NoBody) //nolint:noctx // never sent
 	if err != nil {
 		return address
 	}

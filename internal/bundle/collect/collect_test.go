@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/bundle/imagetest"
 )
 
-// Through a registry and a file server, a bundle gets the content that it gets from the same things at hand. Run again, nothing changes.
+// A bundle downloaded from a registry and a file server has the same content as one made from local files. A second run changes nothing.
 func TestCreate(t *testing.T) {
 	archs := []string{"amd64", "arm64"}
 	s := newSite(t, archs...)
@@ -77,7 +77,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// nodeFiles are those of artifactstest.Release.
+// nodeFiles returns the files in artifactstest.Release.
 func nodeFiles(arch string) (out []bundle.FileSource) {
 	var paths []string
 	for _, p := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc", "kubelet", "kubectl"} {
@@ -104,7 +104,7 @@ func on(t *testing.T, b *bundle.Bundle, arch string) *bundle.Bundle {
 	return view
 }
 
-// A bundle that continues another one neither downloads nor holds what that has.
+// A bundle that continues another one neither downloads nor contains the other's blobs.
 func TestSince(t *testing.T) {
 	s := newSite(t, "amd64")
 	shared, added := imagetest.Layer(t, 1), imagetest.Layer(t, 2)
@@ -146,7 +146,7 @@ func mustDigest(t *testing.T, l v1.Layer) string {
 	return h.String()
 }
 
-// A version that the table does not pin needs the consent of the user, and then the server's own checksum counts.
+// A version that is not in the table needs the user's consent, and then the server's own checksum is used.
 func TestUnpinned(t *testing.T) {
 	s := newSite(t, "amd64")
 	o := s.options(t, []string{"amd64"})
@@ -187,7 +187,7 @@ func TestUnpinned(t *testing.T) {
 	}
 }
 
-// All that is wrong with images is said at once.
+// All problems with images are reported together.
 func TestImagesThatAreNotThere(t *testing.T) {
 	s := newSite(t, "amd64", "arm64")
 	index := s.push(t, "x/index:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1)), imagetest.Image(t, "riscv64", imagetest.Layer(t, 2)))
@@ -205,7 +205,7 @@ func TestImagesThatAreNotThere(t *testing.T) {
 	}
 }
 
-// The ocadm for another architecture is a file of the bundle for it, and a bundle without it is not up to date.
+// The ocadm for another architecture is a file in that architecture's part of the bundle, and a bundle without it is not up to date.
 func TestPrograms(t *testing.T) {
 	s := newSite(t, "amd64", "arm64")
 	o := s.options(t, []string{"amd64", "arm64"})

@@ -25,11 +25,11 @@ type item struct {
 	what, address, host string
 	fetcher             fetch.Fetcher
 	digest              v1.Hash
-	// size is 0 where it is not known yet.
+	// size is 0 if it is not known yet.
 	size int64
 }
 
-// items are all blobs that the bundle needs and that neither the working directory nor the bundle that it continues has.
+// items returns the blobs that the bundle needs and that are in neither the working directory nor the bundle that it continues.
 func (o Options) items(w *work, p plan) ([]item, error) {
 	all := map[v1.Hash]item{}
 	for arch, list := range p.programs {
@@ -58,13 +58,13 @@ func (o Options) items(w *work, p plan) ([]item, error) {
 			delete(all, h)
 		}
 	}
-	// Large ones first: one that comes last would be waited for alone.
+	// Large ones go first: a large one at the end would hold everything up.
 	return slices.SortedFunc(maps.Values(all), func(a, b item) int {
 		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.digest.Hex, b.digest.Hex))
 	}), nil
 }
 
-// download brings everything into the working directory, and returns the number of bytes.
+// download downloads everything into the working directory and returns the number of bytes.
 func (o Options) download(ctx context.Context, w *work, p plan) (int64, error) {
 	s := o.step("download", "download programs and layers of images")
 	list, err := o.items(w, p)
@@ -102,14 +102,14 @@ func (o Options) download(ctx context.Context, w *work, p plan) (int64, error) {
 	return s.sofar - before, s.end(err)
 }
 
-// room refuses to start if the downloads and the bundle cannot fit. Sizes that are not known yet do not count.
+// room returns an error if the downloads and the bundle cannot fit. Sizes that are not known yet do not count.
 func (o Options) room(w *work, p plan, list []item) error {
 	var need int64
 	for _, i := range list {
 		need += i.size - w.arrived(i.digest)
 	}
 	seen := map[v1.Hash]bool{}
-	for _, f := range p.images { // each layer lies in the working directory and in the bundle for a while
+	for _, f := range p.images { // each layer is temporarily both in the working directory and in the bundle
 		for _, l := range f.manifest.Layers {
 			if !seen[l.Digest] && (o.Since == nil || !o.Since.Has(l.Digest)) {
 				need += l.Size
@@ -127,10 +127,10 @@ func (o Options) room(w *work, p plan, list []item) error {
 	return nil
 }
 
-// phases is how many there are: look-up, download and write.
+// phases is the number of phases: look-up, download and write.
 const phases = 3
 
-// step reports one phase.
+// step reports the progress of one phase.
 type step struct {
 	sink  workflow.Sink
 	phase string
@@ -165,7 +165,7 @@ func (s *step) add(done, total int64) {
 	s.send(workflow.Event{Type: workflow.PhaseProgress, Done: min(s.sofar, s.total), Total: s.total, Unit: s.unit})
 }
 
-// again reports why something is tried again.
+// again reports why something is retried.
 func (s *step) again(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

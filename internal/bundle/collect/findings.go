@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// The findings of making a bundle.
+// Finding codes of making a bundle.
 const (
 	CodeImage    = "OCA-2321"
 	CodePlatform = "OCA-2322"
@@ -25,18 +25,18 @@ const (
 	CodeWrite    = "OCA-2326"
 )
 
-// again ends a remedy: what was downloaded is kept.
+// again ends a remedy: completed downloads are kept.
 const again = "; then run the same command again: it continues where it stopped"
 
 func imageUnavailable(image, registry string, err error) error {
 	var down *downError
-	if errors.As(err, &down) { // the same for all its images
+	if errors.As(err, &down) { // one finding for all its images
 		return finding.Errorf(CodeImage, fmt.Sprintf("The registry %s cannot be used", down.host), remedy(down.host, err)+again, "%w", err)
 	}
 	return finding.Errorf(CodeImage, fmt.Sprintf("The image %s cannot be had from %s", image, registry), remedy(registry, err)+again, "%w", err)
 }
 
-// remedy is what can be done about an error of a server.
+// remedy returns a remedy for a server's error.
 func remedy(host string, err error) string {
 	var status *fetch.StatusError
 	var untrusted *tls.CertificateVerificationError
@@ -64,7 +64,7 @@ func noPlatform(image, arch string, has []string) error {
 		"leave "+arch+" out of --arch, or give the versions and the registry of images that exist for it")
 }
 
-// notDownloaded explains why something did not arrive in the working directory.
+// notDownloaded explains why a download failed.
 func notDownloaded(what, host string, err error) error {
 	var other *fetch.DigestError
 	switch {
@@ -82,7 +82,7 @@ func notDownloaded(what, host string, err error) error {
 	return finding.Errorf(CodeDownload, what+" cannot be downloaded", remedy(host, err)+again, "%w", err)
 }
 
-// isLocal reports whether an error is of this machine's disk.
+// isLocal reports whether an error comes from this machine's disk.
 func isLocal(err error) bool {
 	var file *fs.PathError
 	var link *os.LinkError

@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/registry"
 )
 
-// found is an image for one platform, as a registry describes it.
+// found describes an image for one platform, as the registry has it.
 type found struct {
 	name, arch string
 	from       *session
@@ -33,10 +33,10 @@ type found struct {
 	config     []byte
 }
 
-// lookups is how many images are looked up at once: few enough for a small registry.
+// lookups is the number of concurrent look-ups: few enough for a small registry.
 const lookups = 8
 
-// find looks up all images for all architectures. It tries all before it returns what is wrong.
+// find looks up all images for all architectures. It tries all of them before it returns the errors.
 func (r *registries) find(ctx context.Context, names, archs []string, done func(n int)) ([]found, error) {
 	results, errs := make([][]found, len(names)), make([]error, len(names))
 	var g errgroup.Group
@@ -68,7 +68,7 @@ func (r *registries) find(ctx context.Context, names, archs []string, done func(
 	return slices.Concat(results...), errors.Join(errs...)
 }
 
-// image looks up one image where it may be. An error is a finding.
+// image looks up one image at each possible place. An error is a finding.
 func (r *registries) image(ctx context.Context, image string, archs []string) ([]found, error) {
 	ref, err := name.NewTag(image)
 	if err != nil {
@@ -93,7 +93,7 @@ func (r *registries) image(ctx context.Context, image string, archs []string) ([
 	return nil, failed
 }
 
-// head is what indexes and manifests have in common.
+// head holds the common fields of indexes and manifests.
 type head struct {
 	MediaType types.MediaType `json:"mediaType"`
 	Manifests []v1.Descriptor `json:"manifests"`
@@ -138,7 +138,7 @@ func (s *session) find(ctx context.Context, image, tag string, archs []string) (
 	return out, nil
 }
 
-// describe reads what a manifest says and downloads the configuration, which says what the image is for.
+// describe parses a manifest and downloads the image's configuration, which names its platform.
 func (s *session) describe(ctx context.Context, image, arch string, raw []byte) (found, error) {
 	f := found{name: image, arch: arch, from: s, raw: raw, digest: v1.Hash{Algorithm: "sha256", Hex: sum(raw)}}
 	if err := json.Unmarshal(raw, &f.manifest); err != nil {
@@ -198,7 +198,7 @@ func (l localLayer) Size() (int64, error)                { return l.Descriptor.S
 func (l localLayer) MediaType() (types.MediaType, error) { return l.Descriptor.MediaType, nil }
 func (l localLayer) Compressed() (io.ReadCloser, error)  { return os.Open(l.file) }
 
-// joined is for a list in a sentence.
+// joined formats a list for a sentence.
 func joined(list []string) string {
 	if len(list) == 0 {
 		return "nothing"

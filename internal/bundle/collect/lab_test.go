@@ -31,7 +31,7 @@ import (
 	"yunion.io/x/ocadm/internal/bundle"
 )
 
-// The lab's builder makes its bundle of programs and images at hand. Served as the world would serve them, they give the same content.
+// The lab's builder makes its bundle from local programs and images. Downloaded from servers, they give the same content.
 func TestSameAsTheLab(t *testing.T) {
 	file := "../../../dist/ocadm.bundle"
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) && os.Getenv("OCADM_TEST_REQUIRE") == "" || testing.Short() {
@@ -71,7 +71,7 @@ func TestSameAsTheLab(t *testing.T) {
 	for i := range got.Files {
 		got.Files[i].Origin = nil
 	}
-	for _, n := range []string{"containerd", "runc", "cni-plugins"} { // the lab notes other versions of programs
+	for _, n := range []string{"containerd", "runc", "cni-plugins"} { // the lab records other versions of programs
 		delete(got.Info.Versions, n)
 		delete(want.Info.Versions, n)
 	}
@@ -81,7 +81,7 @@ func TestSameAsTheLab(t *testing.T) {
 	t.Logf("%d files and %d images are the same", len(got.Files), len(got.Images))
 }
 
-// serveFiles makes the downloads of a site hold the files of a bundle.
+// serveFiles makes a site's downloads contain the files of a bundle.
 func (s *site) serveFiles(t *testing.T, b *bundle.Bundle) {
 	t.Helper()
 	table, err := artifacts.Parse(artifacts.Embedded)
@@ -154,7 +154,7 @@ func archived(t *testing.T, members map[string]string, read func(string) []byte)
 	return raw
 }
 
-// bundled is an image of a bundle.
+// bundled is an image in a bundle.
 type bundled struct {
 	b *bundle.Bundle
 	d v1.Descriptor

@@ -26,7 +26,7 @@ func blob(r *http.Request) bool {
 	return r.Method == http.MethodGet && (strings.Contains(r.URL.Path, "/blobs/") || strings.HasPrefix(r.URL.Path, "/m/"))
 }
 
-// once answers the first request of each path, of those that match.
+// once answers the first matching request of each path.
 func once(match func(*http.Request) bool, answer http.HandlerFunc) between {
 	var mu sync.Mutex
 	seen := map[string]bool{}
@@ -51,7 +51,7 @@ func status(code int) http.HandlerFunc {
 
 func all(*http.Request) bool { return true }
 
-// content is what the site has.
+// content returns the site's content for a request.
 func (s *site) content(r *http.Request) []byte {
 	if file, ok := strings.CutPrefix(r.URL.Path, "/m"); ok {
 		return s.files[file]
@@ -61,7 +61,7 @@ func (s *site) content(r *http.Request) []byte {
 	return rec.Body.Bytes()
 }
 
-// half sends half of what the site has, and then ends as it is told.
+// half sends half of the content, and then calls end.
 func (s *site) half(end func(w http.ResponseWriter, r *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		data := s.content(r)
@@ -72,7 +72,7 @@ func (s *site) half(end func(w http.ResponseWriter, r *http.Request)) http.Handl
 	}
 }
 
-// slowly takes longer than a client waits for a server that sends nothing.
+// slowly takes longer than a client waits for a stalled server.
 func (s *site) slowly(w http.ResponseWriter, r *http.Request) {
 	data := s.content(r)
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
@@ -83,7 +83,7 @@ func (s *site) slowly(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A network that fails for a moment costs nothing but time.
+// A temporary network failure costs nothing but time.
 func TestBadNetwork(t *testing.T) {
 	s := newSite(t, "amd64")
 	want := s.push(t, "x/a:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1), imagetest.Layer(t, 2)))
@@ -130,7 +130,7 @@ func (k keychain) Resolve(authn.Resource) (authn.Authenticator, error) {
 	return authn.FromConfig(authn.AuthConfig(k)), nil
 }
 
-// A failure that lasts is explained, and the way out is the one for its cause.
+// A permanent failure is explained, with a remedy for its cause.
 func TestLastingFailures(t *testing.T) {
 	s := newSite(t, "amd64")
 	want := s.push(t, "x/a:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1)))
@@ -178,7 +178,7 @@ func TestLastingFailures(t *testing.T) {
 			if f := refused(t, o, c.code); !strings.Contains(f.Remedy, c.remedy) {
 				t.Errorf("remedy %q, want %q\n%+v", f.Remedy, c.remedy, f)
 			}
-			// What had arrived is not asked for again.
+			// Completed downloads are not requested again.
 			s.put(nil)
 			if c.image == want {
 				create(t, o)
@@ -187,7 +187,7 @@ func TestLastingFailures(t *testing.T) {
 	}
 }
 
-// A registry that does not answer is not tried again for each of its images, and is named once.
+// A registry that does not answer is not tried again for each of its images, and is reported once.
 func TestSilentRegistry(t *testing.T) {
 	s := newSite(t, "amd64")
 	var tries atomic.Int64
@@ -204,13 +204,13 @@ func TestSilentRegistry(t *testing.T) {
 	if f := refused(t, o, CodeImage); f.What != "The registry "+s.host()+" cannot be used" || !strings.Contains(f.Remedy, "HTTPS_PROXY") {
 		t.Errorf("%+v", f)
 	}
-	// Those that are looked up at once do not know of each other.
+	// Concurrent look-ups do not know of each other.
 	if n := tries.Load(); n > 3*lookups {
 		t.Errorf("it was asked %d times", n)
 	}
 }
 
-// A private authority is trusted if it is given, and its server needs no --insecure.
+// A private CA is trusted if it is given, and its server needs no --insecure.
 func TestPrivateAuthority(t *testing.T) {
 	s := newSite(t, "amd64")
 	s.push(t, "x/a:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1)))
@@ -233,7 +233,7 @@ func TestPrivateAuthority(t *testing.T) {
 	}
 }
 
-// A registry that wants a token gets one with the credentials; so does one that wants the password itself.
+// Logging in works with registries that issue tokens and with those that take the password itself.
 func TestLogin(t *testing.T) {
 	s := newSite(t, "amd64")
 	want := s.push(t, "x/a:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1)))
@@ -279,8 +279,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// A mirror is asked first, with its path before that of the image, and the registry itself if the mirror does not have the image. The image
-// keeps its name.
+// A mirror is asked first, with its path before the image's, then the registry itself if the mirror lacks the image. The image keeps its name.
 func TestMirrors(t *testing.T) {
 	upstream, mirror := newSite(t, "amd64"), newSite(t, "amd64")
 	img := imagetest.Image(t, "amd64", imagetest.Layer(t, 1))

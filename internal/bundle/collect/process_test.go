@@ -29,7 +29,7 @@ import (
 	"yunion.io/x/ocadm/internal/ui"
 )
 
-// job is what a process of its own does: Create, with a disk of its own if Disk says how large it is.
+// job describes the work of a separate process: Create, on its own file system of size Disk if set.
 type job struct {
 	Out, Mirror, Disk string
 	Images            []string
@@ -96,7 +96,7 @@ func (s *site) process(t *testing.T, j job) *exec.Cmd {
 	return c
 }
 
-// What had arrived when a run was killed is not downloaded again.
+// Downloads completed before a run was killed are not repeated.
 func TestKilledHalfway(t *testing.T) {
 	s := newSite(t, "amd64")
 	o := s.options(t, []string{"amd64"}, s.push(t, "x/a:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1), imagetest.Layer(t, 2))))
@@ -130,7 +130,7 @@ func TestKilledHalfway(t *testing.T) {
 	if _, err := os.Stat(o.Out); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("half a bundle is there: %v", err)
 	}
-	// One that a power cut damaged is downloaded again.
+	// A blob damaged by a power cut is downloaded again.
 	bad := slices.Min(kept)
 	if err := os.WriteFile(filepath.Join(o.Out+".partial", "blobs", strings.TrimPrefix(bad, "sha256:")), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestKilledHalfway(t *testing.T) {
 	}
 }
 
-// A full disk is noticed before the download, where the sizes are known, or when it is full.
+// A full disk is detected before the download if the sizes are known, otherwise when it is full.
 func TestFullDisk(t *testing.T) {
 	s := newSite(t, "amd64")
 	images := []string{s.push(t, "x/a:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1), imagetest.Layer(t, 2)))}
@@ -177,7 +177,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// Everything goes through the proxy of the environment: without one, these names lead nowhere.
+// All requests go through the environment's proxy: without one, these names do not resolve.
 func TestProxy(t *testing.T) {
 	s := newSite(t, "amd64")
 	s.push(t, "x/a:v1", imagetest.Image(t, "amd64", imagetest.Layer(t, 1)))
@@ -195,7 +195,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// Two runs do not write one bundle.
+// Two runs cannot write the same bundle.
 func TestOneRunAtATime(t *testing.T) {
 	s := newSite(t, "amd64")
 	o := s.options(t, []string{"amd64"})
@@ -208,7 +208,7 @@ func TestOneRunAtATime(t *testing.T) {
 	create(t, o)
 }
 
-// What cannot be written is refused before anything is downloaded.
+// An output that cannot be written is refused before any download.
 func TestNoDirectory(t *testing.T) {
 	s := newSite(t, "amd64")
 	o := s.options(t, []string{"amd64"})

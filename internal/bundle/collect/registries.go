@@ -24,15 +24,15 @@ import (
 	"yunion.io/x/ocadm/internal/registry"
 )
 
-// Mirrors are servers that are asked for the images of a registry before the registry itself, by the name of the registry ("docker.io"), or by
-// "*" for all others: their addresses, "https://HOST[:PORT][/PATH]". PATH precedes the path of an image.
+// Mirrors holds the mirrors of registries, which are asked before the registry itself. Keys are registry names ("docker.io"), or "*" for all others;
+// values are addresses, "https://HOST[:PORT][/PATH]". PATH precedes the path of an image.
 type Mirrors map[string][]string
 
-// Transport is for everything that is downloaded. authorities, which may be empty, are PEM certificates that are trusted beside those of the
-// system; insecure takes every certificate. Proxies come from the environment.
+// Transport returns the HTTP transport for all downloads. authorities, which may be empty, holds PEM-encoded CA certificates trusted in addition to
+// the system's; insecure accepts any certificate. Proxies come from the environment.
 func Transport(authorities []byte, insecure bool) (*http.Transport, error) {
 	t := remote.DefaultTransport.(*http.Transport).Clone()
-	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: insecure} //nolint:gosec // that is what --insecure asks for
+	t.TLSClientConfig = &tls.Config{InsecureSkipVerify: insecure} //nolint:gosec // requested by --insecure
 	if len(authorities) == 0 {
 		return t, nil
 	}
@@ -57,21 +57,21 @@ type registries struct {
 
 	mu       sync.Mutex
 	sessions map[place]*session
-	// down are the hosts that did not answer: they are not tried again for every image.
+	// down holds the hosts that did not answer, so that they are not tried again for every image.
 	down map[string]error
 }
 
 // place is a repository that may have an image.
 type place struct {
 	repo name.Repository
-	// of is the registry whose mirror this is, "" for the registry itself. A mirror of several registries goes by it.
+	// of is the registry that this mirrors, "" for the registry itself. A mirror of several registries uses it to tell them apart.
 	of string
 }
 
-// host is the registry as people call it.
+// host returns the registry's usual name.
 func (p place) host() string { return registry.Name(p.repo.Tag(name.DefaultTag)) }
 
-// session is a place whose registry has let us in.
+// session is a place that the client is logged in to.
 type session struct {
 	place
 	once    sync.Once
@@ -79,7 +79,7 @@ type session struct {
 	fetcher fetch.Fetcher
 }
 
-// places are those that may have an image: mirrors, and then its own registry.
+// places returns where an image may be: mirrors first, then its own registry.
 func (r *registries) places(ref name.Tag) ([]place, error) {
 	of := registry.Name(ref)
 	mirrors, ok := r.mirrors[of]
@@ -109,7 +109,7 @@ func (r *registries) repository(path string, plain bool) (name.Repository, error
 	return name.NewRepository(path)
 }
 
-// open logs in for a place, once.
+// open logs in to a place, once.
 func (r *registries) open(ctx context.Context, p place) (*session, error) {
 	repo := p.repo
 	r.mu.Lock()
@@ -142,7 +142,7 @@ func (r *registries) open(ctx context.Context, p place) (*session, error) {
 	return s, s.err
 }
 
-// gone notes why a host cannot be reached, and returns the first reason there was.
+// gone records that a host cannot be reached, and returns the first reason recorded.
 func (r *registries) gone(host string, why error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,7 +152,7 @@ func (r *registries) gone(host string, why error) error {
 	return r.down[host]
 }
 
-// downError is a registry that gives no answer.
+// downError is the error of a registry that does not answer.
 type downError struct {
 	host string
 	err  error
@@ -161,12 +161,12 @@ type downError struct {
 func (e *downError) Error() string { return e.err.Error() }
 func (e *downError) Unwrap() error { return e.err }
 
-// answered makes the error of an answer one that the fetcher knows.
+// answered converts an error response into one that the fetcher understands.
 func answered(repo name.Repository, err error) error {
 	if untrusted, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return untrusted
 	}
-	if repo.Scheme() == "http" && errors.Is(err, http.ErrSchemeMismatch) { // HTTPS was tried before
+	if repo.Scheme() == "http" && errors.Is(err, http.ErrSchemeMismatch) { // HTTPS has already failed
 		return errors.New(err.Error())
 	}
 	var e *transport.Error
@@ -203,7 +203,7 @@ func (s *session) address(kind, ref string) string {
 	return address
 }
 
-// document downloads something small, and compares it with ref if that is a digest.
+// document downloads a small document, and verifies it if ref is a digest.
 func document(ctx context.Context, f fetch.Fetcher, address, ref string) ([]byte, error) {
 	raw, err := f.Document(ctx, address, maxDocument)
 	if err != nil {

@@ -34,10 +34,10 @@ import (
 
 const kubernetes = "v1.36.3"
 
-// between may answer a request in place of the site.
+// between may answer a request instead of the site.
 type between func(w http.ResponseWriter, r *http.Request) bool
 
-// site is a registry and a file server in one, with a layer between them and the client.
+// site is a combined registry and file server, with a layer between it and the client.
 type site struct {
 	*httptest.Server
 	files    map[string][]byte
@@ -46,7 +46,7 @@ type site struct {
 
 	mu    sync.Mutex
 	layer between
-	// asked are the paths of the requests that reached the site.
+	// asked lists the paths of the requests that reached the site.
 	asked []string
 }
 
@@ -81,14 +81,14 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.registry.ServeHTTP(w, r)
 }
 
-// put puts a layer between, and forgets what was asked.
+// put sets the layer, and clears the recorded requests.
 func (s *site) put(layer between) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.layer, s.asked = layer, nil
 }
 
-// requests are the last elements of the paths that were asked for since put.
+// requests returns the last elements of the paths requested since put.
 func (s *site) requests(part string) (out []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,7 @@ func (s *site) push(t *testing.T, repoTag string, images ...v1.Image) string {
 	return full
 }
 
-// options are for a bundle of this site, with retries that take no time.
+// options returns options for a bundle from this site, with retries without delay.
 func (s *site) options(t *testing.T, archs []string, images ...string) Options {
 	t.Helper()
 	table, err := artifacts.Parse(s.table)
@@ -169,7 +169,7 @@ func openBundle(t *testing.T, file string) *bundle.Bundle {
 	return b
 }
 
-// refused is the only finding of a run that fails.
+// refused returns the only finding of a failing run.
 func refused(t *testing.T, o Options, code string) finding.Finding {
 	t.Helper()
 	_, err := Create(t.Context(), o)
@@ -180,7 +180,7 @@ func refused(t *testing.T, o Options, code string) finding.Finding {
 	return l[0]
 }
 
-// configOf is the digest of the configuration of an image.
+// configOf returns the digest of an image's configuration.
 func configOf(t *testing.T, layers ...v1.Layer) string {
 	t.Helper()
 	h, err := imagetest.Image(t, "amd64", layers...).ConfigName()

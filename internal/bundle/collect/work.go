@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// work is the directory that keeps downloads until the bundle is complete. It belongs to one run at a time.
+// work is the directory that keeps downloads until the bundle is complete. Only one run at a time may use it.
 //
 //	blobs/HEX     what has arrived, by its SHA-256
 //	parts/HEX     what is arriving
@@ -46,7 +46,7 @@ func openWork(dir string) (*work, error) {
 			return nil, notWritten(err)
 		}
 	}
-	// What a killed run was writing is written anew.
+	// Whatever a killed run was writing is written again.
 	if err := errors.Join(os.RemoveAll(w.staging()), os.MkdirAll(w.staging(), 0o700)); err != nil {
 		w.close()
 		return nil, notWritten(err)
@@ -59,7 +59,7 @@ func (w *work) staging() string       { return filepath.Join(w.dir, "staging") }
 func (w *work) blob(h v1.Hash) string { return filepath.Join(w.dir, "blobs", h.Hex) }
 func (w *work) part(h v1.Hash) string { return filepath.Join(w.dir, "parts", h.Hex) }
 
-// remove removes the directory when nothing in it is needed any more.
+// remove deletes the directory once nothing in it is needed any more.
 func (w *work) remove() error {
 	if err := os.RemoveAll(w.dir); err != nil {
 		return fmt.Errorf("removing the downloads: %w", err)
@@ -67,7 +67,7 @@ func (w *work) remove() error {
 	return nil
 }
 
-// has reports whether a blob is there and sound. One that is not is removed: a power cut may have left it so.
+// has reports whether an intact blob is present. A damaged one, as after a power cut, is removed.
 func (w *work) has(h v1.Hash) (bool, error) {
 	switch got, err := fetch.Digest(w.blob(h)); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -80,7 +80,7 @@ func (w *work) has(h v1.Hash) (bool, error) {
 	return true, nil
 }
 
-// arrived is how many bytes of a blob are there.
+// arrived returns how many bytes of a blob have been downloaded.
 func (w *work) arrived(h v1.Hash) int64 {
 	st, err := os.Stat(w.part(h))
 	if err != nil {
@@ -89,7 +89,7 @@ func (w *work) arrived(h v1.Hash) int64 {
 	return st.Size()
 }
 
-// unpack returns the files of an artifact that has arrived.
+// unpack returns the files of a downloaded artifact.
 func (w *work) unpack(a artifacts.Artifact) ([]bundle.FileSource, error) {
 	h := v1.Hash{Algorithm: "sha256", Hex: a.SHA256}
 	origin := &bundle.Origin{Name: a.Name, Version: a.Version, URL: a.Home, SHA256: a.SHA256}

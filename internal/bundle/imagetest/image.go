@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Layer holds random bytes, about 30 kB. Equal seeds give equal layers.
+// Layer returns a layer of about 30 kB of random data. Equal seeds give equal layers.
 func Layer(t *testing.T, seed int64) v1.Layer {
 	t.Helper()
 	l, err := random.Layer(30000, types.OCILayer, random.WithSource(rand.NewSource(seed)))
@@ -24,7 +24,7 @@ func Layer(t *testing.T, seed int64) v1.Layer {
 	return l
 }
 
-// Image is an image for Linux on an architecture.
+// Image returns a Linux image for an architecture.
 func Image(t *testing.T, arch string, layers ...v1.Layer) v1.Image {
 	t.Helper()
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)

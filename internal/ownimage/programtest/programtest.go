@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// Program is an ELF file for a machine, followed by text; with interpreter it asks for a dynamic linker.
+// Program returns an ELF file for a machine, followed by text; with interpreter it requires a dynamic linker.
 func Program(t testing.TB, machine elf.Machine, interpreter bool, text string) string {
 	t.Helper()
 	h := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: uint16(machine), Version: uint32(elf.EV_CURRENT), Ehsize: 64}
