@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/ui"
 )
 
-// page buffers a command's text output. It is written at once, so that nothing fails halfway.
+// page buffers a command's text output. It is written in one go, so that nothing fails halfway.
 type page struct{ strings.Builder }
 
 func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }

@@ -56,7 +56,7 @@ type Snapshot struct {
 	Logs []Log `json:"logs,omitempty"`
 	// Disks are the file systems reported by the kubelets.
 	Disks []Disk `json:"disks,omitempty"`
-	// Machines are those inspected from within: the one on which ocadm ran as root completely, the others by their journals only; for "ocadm why"
+	// Machines are those inspected from within: the one on which ocadm ran as root in full, of the others only the journals; for "ocadm why"
 	// only those that are not Ready.
 	Machines []Machine `json:"machines,omitempty"`
 	// Missing lists what could not be read, and why.
