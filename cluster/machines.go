@@ -307,7 +307,7 @@ func ended(ctx context.Context, c client.WithWatch, o *Operation) (*Operation, e
 func Compare(ctx context.Context, c client.WithWatch, cloud client.ObjectKey, names []string, requester string) (*Operation, error) {
 	o, err := onMachines(ctx, c, cloud, requester, v1alpha1.ActionCompareMachines, v1alpha1.MachineParameters{Name: names[0], Others: names[1:]})
 	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-		return nil, nil // an operator of an earlier release
+		return nil, nil // an older operator
 	}
 	if err != nil {
 		return nil, err

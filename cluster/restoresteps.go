@@ -82,7 +82,7 @@ var stopTakenBack = []workflow.Phase[*restoring]{{
 	Name: "start-again", Short: "Start the services again", Run: step((*restoring).startAgain),
 }}
 
-// anewSteps returns the steps to create the cloud: databases first, then passwords and certificates, and last the resource, for the operator.
+// anewSteps returns the steps that create the cloud: databases first, then passwords and certificates, and last the resource, from which the operator builds the rest.
 func anewSteps() []workflow.Phase[*restoring] {
 	return []workflow.Phase[*restoring]{
 		{Name: stepDatabases, Short: "Restore the databases, and compare every row", Timeout: longStep, Run: step((*restoring).databases)},
@@ -109,7 +109,7 @@ func (x *restoring) question() string {
 }
 
 // look reads the cloud and opens its databases again. The user has confirmed each database that will be emptied. From here to the end, a lock keeps
-// others from replacing the databases: an abandoned program may still do so, and start the services when done.
+// other programs from replacing the databases, such as an abandoned one that still runs and would start the services when done.
 func (x *restoring) look(ctx context.Context, r workflow.Reporter) error {
 	cloud, cr, err := unmoved(ctx, x.client, x.key, x.from)
 	if err != nil {

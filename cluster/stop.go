@@ -49,7 +49,7 @@ const (
 	followTimeout = time.Minute
 )
 
-// pause keeps the operator from starting anything, and returns once the operator has seen that. It records whether the cloud was paused before.
+// pause keeps the operator from starting anything, and returns once the operator has seen that. It records the cloud's earlier pause.
 func pause(ctx context.Context, c client.WithWatch, key client.ObjectKey, by string, report func(why string)) error {
 	u, err := get(ctx, c, key)
 	if err != nil {

@@ -188,7 +188,7 @@ func previewText(p etcdphase.Preview) string {
 	return b.String()
 }
 
-// nextOfClouds returns what to check before the operator acts again, and how to let it.
+// nextOfClouds returns what to check, and the commands that let the operator act again.
 func nextOfClouds(p etcdphase.Preview) []string {
 	var out []string
 	for _, c := range p.Clouds {

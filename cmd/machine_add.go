@@ -152,7 +152,7 @@ func readMachines(a *app, file string, f *cloudFlags) ([]cluster.Machine, error)
 	return cluster.ReadMachines(file, data, f.namespace, f.name)
 }
 
-// addMachines creates machines, preceded by the Secret for a single one.
+// addMachines creates the Secret, if there is data for it, and then the machines.
 func (a *app) addMachines(ctx context.Context, k client.WithWatch, f *cloudFlags, all []cluster.Machine, data map[string][]byte) error {
 	if len(data) > 0 {
 		if err := cluster.PutSecret(ctx, k, f.named(all[0].Spec.Infrastructure.SSH.CredentialsSecretName), data); err != nil {

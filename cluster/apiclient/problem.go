@@ -39,7 +39,7 @@ func (e *answerError) Status() metav1.Status {
 	if e.status == http.StatusConflict { // an old version answers 412 instead
 		reason = metav1.StatusReasonAlreadyExists
 	}
-	return metav1.Status{Status: metav1.StatusFailure, Code: int32(e.status), Reason: reason, Message: e.detail} //nolint:gosec // a status of HTTP
+	return metav1.Status{Status: metav1.StatusFailure, Code: int32(e.status), Reason: reason, Message: e.detail} //nolint:gosec // an HTTP status
 }
 
 // maxProblem bounds the size of an error that is read.

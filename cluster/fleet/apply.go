@@ -117,7 +117,7 @@ func (f *Fleet) tidy(ctx context.Context) {
 		}
 		c, err := f.dial(ctx, n.m)
 		if err != nil {
-			continue // it answered before: that is no error of the plan
+			continue // it answered before: not an error of the plan
 		}
 		_, _ = c.Script(ctx, bootstrap.TidyScript, nil, nil) // the next run finds what is left
 		c.Close()

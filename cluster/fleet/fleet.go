@@ -146,7 +146,7 @@ func (n *node) Event(e workflow.Event) {
 	if n.log != nil {
 		n.log.Event(e)
 	}
-	if e.Phase == "" || n.Sink == nil { // the beginning and end of a machine's plan are no news of the fleet
+	if e.Phase == "" || n.Sink == nil { // the fleet does not report the start and end of a machine's plan
 		return
 	}
 	e.Phase, e.Index, e.Count = n.m.Name+"/"+e.Phase, 0, 0
