@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// CodeNoAgent is the finding of a node without a pod of the host agent.
+	// CodeNoAgent is the finding for a node without a host agent pod.
 	CodeNoAgent = "OCA-7147"
-	// CodeAgentNetwork is the finding of a host-deployer in a network of its own.
+	// CodeAgentNetwork is the finding for a host-deployer with its own network namespace.
 	CodeAgentNetwork = "OCA-7146"
 )
 
@@ -29,24 +29,24 @@ const (
 	componentDeployer = "host-deployer"
 )
 
-// agents are the components whose pods work on a node itself.
+// agents lists the components whose pods manage the node itself.
 var agents = []string{componentHost, componentDeployer, "host-image", "host-health", "host-sdnagent", "host-ovn-controller",
 	"host-ovs-vswitchd", "host-ovsdb-server", "host-ovs-image", "telegraf", "lbagent", "glance"}
 
-// LogLines is how much of the end of a container's log is read.
+// LogLines is the number of lines read from the end of a container's log.
 const LogLines = 1000
 
 // ReadLog returns the log of one container of a pod.
 type ReadLog func(ctx context.Context, namespace, pod string, o *corev1.PodLogOptions) ([]byte, error)
 
-// Agents are the pods of agents on one node and their events.
+// Agents holds the agent pods on one node and their events.
 type Agents struct {
 	Node   corev1.Node
 	Pods   []corev1.Pod
 	Events []corev1.Event
 }
 
-// GatherAgents reads the pods of agents on a node and their events. An unknown node is a finding.
+// GatherAgents reads the agent pods on a node and their events. It returns a finding for an unknown node.
 func GatherAgents(ctx context.Context, c client.Reader, node string) (Agents, error) {
 	var a Agents
 	if err := c.Get(ctx, client.ObjectKey{Name: node}, &a.Node); apierrors.IsNotFound(err) {
@@ -83,11 +83,11 @@ func GatherAgents(ctx context.Context, c client.Reader, node string) (Agents, er
 	return a, nil
 }
 
-// reasonKilling is the kubelet's reason of an event that it ends a container (k8s.io/kubernetes/pkg/kubelet/events).
+// reasonKilling is the reason of the kubelet's event when it stops a container (k8s.io/kubernetes/pkg/kubelet/events).
 const reasonKilling = "Killing"
 
-// Logs reads what the agents have logged: of each container the current start, and before it the last one if there was one. A container
-// without a log has none in the result.
+// Logs reads the logs of the agents: for each container the current run, preceded by the last run if there was one. A container without a log is left
+// out.
 func (a Agents) Logs(ctx context.Context, read ReadLog) ([]agentlog.Log, error) {
 	var out []agentlog.Log
 	for _, p := range a.Pods {
@@ -101,7 +101,7 @@ func (a Agents) Logs(ctx context.Context, read ReadLog) ([]agentlog.Log, error) 
 				raw, err := read(ctx, p.Namespace, p.Name, &corev1.PodLogOptions{Container: s.Name, Previous: previous, TailLines: &lines})
 				switch {
 				case apierrors.IsBadRequest(err) || apierrors.IsNotFound(err):
-					// The container started anew, or its pod ended, since it was listed.
+					// The container restarted, or its pod ended, since it was listed.
 				case err != nil:
 					return nil, fmt.Errorf("reading the log of container %s of pod %s: %w", s.Name, p.Name, err)
 				default:
@@ -112,7 +112,7 @@ func (a Agents) Logs(ctx context.Context, read ReadLog) ([]agentlog.Log, error) 
 		}
 	}
 	for _, e := range a.Events {
-		// The kubelet reports each probe that fails while a container starts as a warning, but that it ends the container as a normal event.
+		// The kubelet reports each failed startup probe as a warning, but the restart of the container as a normal event.
 		if e.Type == corev1.EventTypeWarning || e.Reason == reasonKilling {
 			out = append(out, agentlog.Log{Source: "event of pod " + e.InvolvedObject.Name, Lines: []string{e.Message}})
 		}
@@ -120,7 +120,7 @@ func (a Agents) Logs(ctx context.Context, read ReadLog) ([]agentlog.Log, error) 
 	return out, nil
 }
 
-// Explain returns the problems of the pods and of their logs. It is pure.
+// Explain returns the problems found in the pods and their logs. It is pure.
 func (a Agents) Explain(logs []agentlog.Log) finding.List {
 	var out finding.List
 	has := func(p corev1.Pod) bool { return p.Labels[v1alpha1.LabelComponent] == componentHost }

@@ -27,28 +27,28 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
-// Backup is a backup of a cloud that this program makes, as an operation.
+// Backup makes a backup of a cloud, as an operation.
 type Backup struct {
 	Key client.ObjectKey
 	Recorded
-	// Place says where it goes, and Open opens that. Out instead is a stream, which cannot be proven.
+	// Place describes the destination, and Open opens it. Out is a stream to use instead; its backup cannot be proven.
 	Place string
 	Open  func(context.Context) (backup.Store, error)
 	Out   io.Writer
-	// Recipients can read it; Identity is that of a passphrase.
+	// Recipients can decrypt it. Identity is the one of a passphrase.
 	Recipients []age.Recipient
 	Identity   age.Identity
-	// Keep is how many backups of the cloud stay in the store; 0 for all.
+	// Keep is the number of backups of the cloud to keep in the store; 0 keeps all.
 	Keep      int
 	SkipProof bool
-	// Snapshots are those of etcd of which the newest goes beside the backup; none without a directory. The proof notes it with the rest.
+	// Snapshots locates the etcd snapshots. The newest is stored with the backup, and the proof records it; without a directory, none is.
 	Snapshots Snapshots
-	// Now sets what the cloud asks for once the backup has its turn; nil where nothing depends on the cloud.
+	// Now updates the Backup from the cloud when its turn has come; nil if nothing depends on the cloud.
 	Now func(cr *v1alpha1.OnecloudCluster, b *Backup)
 }
 
-// Make makes the backup, and records in the cluster what became of it. A warning says that older backups could not be removed, or that no snapshot of etcd is
-// with it.
+// Make makes the backup and records the outcome in the cluster. It returns a warning if older backups could not be removed or no etcd snapshot was
+// stored.
 func (b Backup) Make(ctx context.Context, c client.WithWatch) (info backup.Info, warning error, err error) {
 	u, err := get(ctx, c, b.Key)
 	if err != nil {
@@ -65,7 +65,7 @@ func (b Backup) Make(ctx context.Context, c client.WithWatch) (info backup.Info,
 	return m.info, errors.Join(warning, m.record(ctx, c, u, began, m.info, err)), err
 }
 
-// Within makes the backup as a part of another operation.
+// Within makes the backup as part of another operation.
 func (b Backup) Within(ctx context.Context, c client.WithWatch, report workflow.Reporter) (backup.Info, error) {
 	u, err := get(ctx, c, b.Key)
 	if err != nil {
@@ -88,14 +88,14 @@ func (b Backup) Within(ctx context.Context, c client.WithWatch, report workflow.
 	return m.info, err
 }
 
-// making is a backup in the making.
+// making is a backup in progress.
 type making struct {
 	Backup
 	client   client.WithWatch
 	plan     *backup.Plan
 	info     backup.Info
 	warnings finding.List
-	// part is true for a backup that another operation makes; half is the restore that has left the databases half replaced.
+	// part is true for a backup that belongs to another operation. half names the restore that left the databases half replaced.
 	part bool
 	half string
 }
@@ -106,7 +106,7 @@ func (m *making) close() {
 	}
 }
 
-// result is what the operation says of the backup.
+// result records the backup in the status of the operation.
 func (m *making) result(s *v1alpha1.OnecloudOperationStatus) {
 	if m.info.Size > 0 {
 		s.Backup = &v1alpha1.OperationBackup{Name: m.info.Name, Place: m.Place, Size: m.info.Size, Tables: m.info.Tables, Rows: m.info.Rows, Problem: m.info.Problem}
@@ -117,13 +117,13 @@ func (m *making) result(s *v1alpha1.OnecloudOperationStatus) {
 	s.Findings = append(s.Findings, operation.Findings(m.warnings)...)
 }
 
-// warn notes what did not keep the backup from being made.
+// warn records a problem that did not prevent the backup.
 func (m *making) warn(r workflow.Reporter, f finding.Finding) {
 	m.warnings = append(m.warnings, f)
 	r.Changed("%s %v", f.Code, f)
 }
 
-// backupSteps are the steps of action Backup.
+// backupSteps returns the steps of action Backup.
 func backupSteps() []workflow.Phase[*making] {
 	return []workflow.Phase[*making]{
 		{Name: "prepare", Short: "Look at the place and the databases", Timeout: longStep, Run: step((*making).prepare)},
@@ -161,7 +161,7 @@ func backupSteps() []workflow.Phase[*making] {
 	}
 }
 
-// prepare reads the cloud only now: while the backup waited for its turn, an update may have changed its version, a move its database server, a person its
+// prepare reads the cloud when the backup starts: while it waited, an update may have changed the version, a move the database server, a user the
 // schedule.
 func (m *making) prepare(ctx context.Context, r workflow.Reporter) error {
 	cloud, cr, err := load(ctx, m.client, m.Key)
@@ -196,15 +196,15 @@ func (m *making) prepare(ctx context.Context, r workflow.Reporter) error {
 	return m.plan.Prepare(ctx, r)
 }
 
-// betweenReleases refuses a backup while an operation brings the cloud to another release: its databases would be of both. A backup that was given its
-// turn meets none; one that begins without the operator may.
+// betweenReleases refuses a backup while an operation changes the release of the cloud: it would mix databases of both. This can only happen to a
+// backup that starts without the operator.
 func betweenReleases(ctx context.Context, c client.Client, cr *v1alpha1.OnecloudCluster) error {
 	var name string
 	list, err := Operations(ctx, c, cr.Namespace, cr.Name)
 	switch i := slices.IndexFunc(list, func(o Operation) bool { return o.Status.Phase.Active() && o.Status.Rollout != nil }); {
 	case i >= 0:
 		name = list[i].Name
-	case err != nil && cr.Status.Rollout != nil: // this account may not list them, but the cloud says so, too
+	case err != nil && cr.Status.Rollout != nil: // this account may not list operations, but the cloud shows it, too
 		name = cr.Status.Rollout.Operation
 	default:
 		return nil
@@ -234,7 +234,7 @@ func (m *making) prove(ctx context.Context, r workflow.Reporter) error {
 	return err
 }
 
-// retain warns where older backups cannot be removed: the new one is good.
+// retain removes older backups. It only warns if that fails, as the new one is good.
 func (m *making) retain(ctx context.Context, r workflow.Reporter) error {
 	if m.half != "" {
 		m.warn(r, m.keepsOlder())
@@ -251,7 +251,7 @@ func (m *making) retain(ctx context.Context, r workflow.Reporter) error {
 	return ctx.Err()
 }
 
-// Recipients are the public keys in the spec of a cloud.
+// Recipients returns the public keys in the spec of a cloud.
 func Recipients(ctx context.Context, c client.Client, key client.ObjectKey) ([]age.Recipient, error) {
 	u, err := get(ctx, c, key)
 	if err != nil {
@@ -261,17 +261,17 @@ func Recipients(ctx context.Context, c client.Client, key client.ObjectKey) ([]a
 	return backup.Recipients(lines...)
 }
 
-// defaultKeep is how many backups stay where the spec does not say.
+// defaultKeep is the number of backups to keep if the spec does not say.
 const defaultKeep = 7
 
-// Mounted is where a pod that makes backups has its volume, what people call that place, as the path in the pod means nothing to them, and the snapshots of
-// etcd of its node.
+// Mounted describes the volume of a backup pod: Dir is its path in the pod, Place its name for users. Snapshots locates the etcd snapshots of the
+// pod's node.
 type Mounted struct {
 	Dir, Place string
 	Snapshots  Snapshots
 }
 
-// ScheduledBackup makes the backup that the spec of a cloud describes, in a pod.
+// ScheduledBackup makes the backup described in the spec of a cloud. It runs in a pod.
 func ScheduledBackup(ctx context.Context, c client.WithWatch, key client.ObjectKey, at Mounted, by Recorded) (info backup.Info, warning error, err error) {
 	_, cr, err := load(ctx, c, key)
 	if err != nil {
@@ -279,11 +279,11 @@ func ScheduledBackup(ctx context.Context, c client.WithWatch, key client.ObjectK
 	}
 	b := Backup{Key: key, Recorded: by, Snapshots: at.Snapshots}
 	b.Now = func(cr *v1alpha1.OnecloudCluster, b *Backup) { b.asScheduled(c, cr, at) }
-	b.Now(cr, &b) // the operation names the place of now
+	b.Now(cr, &b) // the operation names the current place
 	return b.Make(ctx, c)
 }
 
-// asScheduled makes the backup the one that the spec describes.
+// asScheduled configures the backup from the spec.
 func (b *Backup) asScheduled(c client.Reader, cr *v1alpha1.OnecloudCluster, at Mounted) {
 	b.Place, b.Keep = cmp.Or(at.Place, at.Dir), defaultKeep
 	if k := cr.Spec.Backup.Keep; k != nil {
@@ -320,10 +320,10 @@ func openS3(ctx context.Context, c client.Reader, cr *v1alpha1.OnecloudCluster) 
 	return OpenS3(ctx, cfg)
 }
 
-// recordTimeout bounds the record of a backup, which also one that was interrupted gets.
+// recordTimeout bounds recording a backup, even one that was interrupted.
 const recordTimeout = 15 * time.Second
 
-// record keeps what became of an attempt in the cluster, where the operator sees it.
+// record stores the outcome of an attempt in the cluster, where the operator sees it.
 func (b Backup) record(ctx context.Context, c client.Client, u *unstructured.Unstructured, began time.Time, info backup.Info, failed error) error {
 	one := backup.Record{Name: info.Name, Time: began.UTC().Truncate(time.Second), Seconds: time.Since(began).Seconds(), Size: info.Size,
 		Tables: info.Tables, Rows: info.Rows, Proven: info.Proven, Problem: info.Problem, Etcd: info.Etcd}

@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/archive"
 )
 
-// theCloud is one with its databases on a server.
+// theCloud returns a cloud with its databases on a server.
 func theCloud(host string) *v1alpha1.OnecloudCluster {
 	c := &v1alpha1.OnecloudCluster{}
 	c.Namespace, c.Name, c.UID = DefaultNamespace, DefaultName, "u"
@@ -29,7 +29,7 @@ func theCloud(host string) *v1alpha1.OnecloudCluster {
 	return c
 }
 
-// meanwhile is a client whose operations cannot be created: when one is to be, do changes the cluster instead. The program then begins without its turn.
+// meanwhile returns a client that cannot create operations: on an attempt, do changes the cluster instead. The program then starts without a turn.
 func meanwhile(do func(client.WithWatch) error, objects ...client.Object) client.WithWatch {
 	return fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -41,7 +41,7 @@ func meanwhile(do func(client.WithWatch) error, objects ...client.Object) client
 	}).Build()
 }
 
-// TestBackupReadsTheCloudInItsTurn: what changed while it waited is what is backed up.
+// TestBackupReadsTheCloudInItsTurn checks that a backup includes changes made while it waited.
 func TestBackupReadsTheCloudInItsTurn(t *testing.T) {
 	cloud := theCloud("old.invalid")
 	c := meanwhile(func(c client.WithWatch) error {
@@ -55,7 +55,7 @@ func TestBackupReadsTheCloudInItsTurn(t *testing.T) {
 	}
 }
 
-// TestNoBackupBetweenReleases: without its turn a backup does not begin in the middle of an update.
+// TestNoBackupBetweenReleases checks that a backup without a turn does not start during an update.
 func TestNoBackupBetweenReleases(t *testing.T) {
 	for phase, refused := range map[v1alpha1.OperationPhase]bool{v1alpha1.OperationRunning: true, v1alpha1.OperationPaused: true, v1alpha1.OperationSucceeded: false} {
 		o := oneOperation("update-1", phase)
@@ -70,7 +70,7 @@ func TestNoBackupBetweenReleases(t *testing.T) {
 	}
 }
 
-// TestScheduledBackupFollowsTheSchedule: the place and the number of backups that stay are those of its turn, not those of before its wait.
+// TestScheduledBackupFollowsTheSchedule checks that a backup uses the place and number of backups that are set after its wait.
 func TestScheduledBackupFollowsTheSchedule(t *testing.T) {
 	cloud := theCloud("db.invalid")
 	c := meanwhile(func(c client.WithWatch) error {

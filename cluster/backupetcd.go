@@ -20,10 +20,10 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// Snapshots are those of etcd on a node. The pod of a backup has its directory, empty on a node without etcd.
+// Snapshots locates the etcd snapshots of a node. A backup pod mounts the directory; it is empty on a node without etcd.
 type Snapshots struct{ Dir, Node string }
 
-// etcd stores the newest good snapshot of etcd of the node beside the backup. The backup is good without one.
+// etcd stores the node's newest good etcd snapshot with the backup. The backup is good without it.
 func (m *making) etcd(ctx context.Context, r workflow.Reporter) error {
 	good, damaged, err := snapshot.LastGood(m.Snapshots.Dir)
 	for _, d := range damaged {
@@ -56,10 +56,10 @@ func (m *making) etcd(ctx context.Context, r workflow.Reporter) error {
 	return nil
 }
 
-// errSnapshots is the error of a node whose snapshots are no good for a backup.
+// errSnapshots is returned if no snapshot on the node is fit for a backup.
 var errSnapshots = errors.New("no snapshot of etcd there is both whole and current")
 
-// current is an error if the newest whole snapshot is no copy of what etcd has today.
+// current returns an error if the newest whole snapshot is not recent.
 func current(good *snapshot.Info, damaged []string, now time.Time) error {
 	switch {
 	case good == nil:
@@ -72,7 +72,7 @@ func current(good *snapshot.Info, damaged []string, now time.Time) error {
 	return nil
 }
 
-// withoutEtcd is the warning of a backup that has no snapshot of etcd beside it although its node has some.
+// withoutEtcd returns the warning for a backup without an etcd snapshot although its node has some.
 func withoutEtcd(node string, err error) finding.Finding {
 	remedy := "correct the cause; the next backup tries again"
 	switch f := finding.Of(storeFinding(err)); {
@@ -86,10 +86,10 @@ func withoutEtcd(node string, err error) finding.Finding {
 	return finding.Warn("OCA-7427", "No snapshot of etcd is stored with the backup", fmt.Sprintf("node %s: %v", node, err), remedy)
 }
 
-// unpacked is the name of the directory of a snapshot that was decrypted.
+// unpacked is the pattern for directories of decrypted snapshots.
 const unpacked = ".restore-*"
 
-// removeOld removes what a killed restore left. One that waits for an answer may be hours old.
+// removeOld removes what killed restores left. A directory in use may be hours old, as a restore waits for an answer.
 func removeOld(dir string) {
 	left, _ := filepath.Glob(filepath.Join(dir, unpacked)) // the pattern is valid
 	for _, d := range left {
@@ -99,7 +99,7 @@ func removeOld(dir string) {
 	}
 }
 
-// UnpackEtcd writes the snapshot of etcd in a file that was stored with backups into a new directory below dir, which remove removes.
+// UnpackEtcd unpacks an etcd snapshot that was stored with backups into a new directory below dir. remove deletes that directory.
 func UnpackEtcd(ctx context.Context, w backup.Watcher, s backup.Store, name, dir string, ids ...age.Identity) (file string, remove func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", nil, fmt.Errorf("making a place for the snapshot: %w", err)
@@ -109,7 +109,7 @@ func UnpackEtcd(ctx context.Context, w backup.Watcher, s backup.Store, name, dir
 	if err != nil {
 		return "", nil, fmt.Errorf("making a place for the snapshot: %w", err)
 	}
-	remove = func() { _ = os.RemoveAll(temp) } // only root can read what stays
+	remove = func() { _ = os.RemoveAll(temp) } // only root can read what remains
 	var out *os.File
 	err = backup.ReadEtcd(ctx, w, s, name, func(name string, size int64) (io.Writer, error) {
 		lacking, err := snapshot.Lacking(dir, size)
@@ -131,7 +131,7 @@ func UnpackEtcd(ctx context.Context, w backup.Watcher, s backup.Store, name, dir
 	return out.Name(), remove, nil
 }
 
-// etcdFinding says what to do about a snapshot that cannot be read.
+// etcdFinding returns the finding for a snapshot that cannot be read.
 func etcdFinding(err error) error {
 	switch {
 	case len(finding.Of(err)) > 0:

@@ -32,11 +32,11 @@ func newKey(t *testing.T) *age.X25519Identity {
 	return id
 }
 
-// withSnapshots is a backup that was made, on a node with snapshots of these ages.
+// withSnapshots returns a finished backup, on a node with snapshots of these ages.
 func withSnapshots(t *testing.T, to []age.Recipient, ages ...time.Duration) *making {
 	t.Helper()
 	dir := t.TempDir()
-	for i, a := range ages { // the later ones are the newer ones
+	for i, a := range ages { // the later ones are newer
 		snapshotfile.Write(t, dir, time.Now().Add(-a), int64(i+1))
 	}
 	m := &making{Backup: Backup{Snapshots: Snapshots{Dir: dir, Node: "node1"}}, plan: &backup.Plan{Store: backup.Dir(t.TempDir()), Recipients: to}}
@@ -56,7 +56,8 @@ func (m *making) spoil(t *testing.T) {
 	}
 }
 
-// TestSnapshotBesideBackup: the newest whole snapshot is stored if it is current. A node without any is noted; one whose snapshots are no good is warned of.
+// TestSnapshotBesideBackup checks that the newest whole snapshot is stored if it is current. Having none is recorded; having only unfit ones is a
+// warning.
 func TestSnapshotBesideBackup(t *testing.T) {
 	id := newKey(t)
 	to := []age.Recipient{id.Recipient()}
@@ -100,7 +101,7 @@ func TestSnapshotBesideBackup(t *testing.T) {
 	}
 }
 
-// TestWithoutEtcd: what keeps a snapshot from being stored names what a user can do.
+// TestWithoutEtcd checks that the reason for a missing snapshot includes a remedy.
 func TestWithoutEtcd(t *testing.T) {
 	for want, err := range map[string]error{
 		"make room":         fmt.Errorf("writing: %w", unix.ENOSPC),
@@ -113,7 +114,7 @@ func TestWithoutEtcd(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfACancelledBackup: a cancelled backup ends; that it has no snapshot is no warning.
+// TestSnapshotOfACancelledBackup checks that a cancelled backup ends without a warning about the missing snapshot.
 func TestSnapshotOfACancelledBackup(t *testing.T) {
 	m := withSnapshots(t, []age.Recipient{newKey(t).Recipient()}, time.Hour)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -123,7 +124,7 @@ func TestSnapshotOfACancelledBackup(t *testing.T) {
 	}
 }
 
-// TestUnpackEtcd: a stored snapshot comes back as a private file that verifies, and nothing of it stays, also if the key or the file is a wrong one.
+// TestUnpackEtcd checks that a stored snapshot becomes a valid private file, and that nothing of it remains, even with a wrong key or file.
 func TestUnpackEtcd(t *testing.T) {
 	id := newKey(t)
 	m := withSnapshots(t, []age.Recipient{id.Recipient()}, time.Hour)

@@ -22,7 +22,7 @@ func OpenS3(ctx context.Context, cfg backup.S3Config) (backup.Store, error) {
 	return s, nil
 }
 
-// backupFinding says what to do about a backup that failed.
+// backupFinding returns the finding for a failed backup.
 func backupFinding(err error) error {
 	if err == nil || len(finding.Of(err)) > 0 {
 		return err
@@ -46,7 +46,7 @@ func backupFinding(err error) error {
 	return err
 }
 
-// storeFinding says what to do about a place that does not do what is asked of it; nil for another error.
+// storeFinding returns the finding for a store that fails; nil for any other error.
 func storeFinding(err error) error {
 	var space *backup.SpaceError
 	if errors.As(err, &space) {

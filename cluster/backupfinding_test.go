@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// TestBackupFindings: every bad day has a code and says what to do.
+// TestBackupFindings checks that every failure has a code and a remedy.
 func TestBackupFindings(t *testing.T) {
 	for want, err := range map[string]error{
 		"OCA-7401": &mysql.Error{Class: mysql.Unreachable, Server: "db:3306", Op: "connecting"},

@@ -14,10 +14,10 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
-// unfinishedRestore names the last restore of a cloud that replaced databases, if it did not succeed. One that was taken back before counts as none. An account that
-// may not list operations learns of none.
+// unfinishedRestore names the last restore that replaced databases of a cloud, if it failed. A restore that was undone before that does not count. It
+// returns "" for an account that may not list operations.
 func unfinishedRestore(ctx context.Context, c client.Client, cr *v1alpha1.OnecloudCluster) string {
-	list, err := Operations(ctx, c, cr.Namespace, cr.Name) // the last one first
+	list, err := Operations(ctx, c, cr.Namespace, cr.Name) // latest first
 	if err != nil {
 		return ""
 	}
@@ -31,11 +31,11 @@ func unfinishedRestore(ctx context.Context, c client.Client, cr *v1alpha1.Oneclo
 	return list[i].Name
 }
 
-// whole refuses a backup of databases that a restore has left half replaced: proven, it would count as a good one, and older ones would go. A person who has
-// started such a cloud all the same wants it backed up; older files stay then.
+// whole refuses to back up databases that a restore left half replaced: a proven backup would count as good and push out older ones. If a user
+// started such a cloud anyway, whole allows the backup, but older ones are kept.
 func (m *making) whole(ctx context.Context, cr *v1alpha1.OnecloudCluster) error {
 	if m.part {
-		return nil // it is what the next restore saves
+		return nil // the next restore saves it
 	}
 	if m.half = unfinishedRestore(ctx, m.client, cr); m.half == "" || cr.Annotations[v1alpha1.AnnotationPaused] != "true" {
 		return nil
@@ -45,16 +45,16 @@ func (m *making) whole(ctx context.Context, cr *v1alpha1.OnecloudCluster) error 
 		"run the same restore again; or start the cloud as it is: ocadm cluster start")
 }
 
-// complete refuses a backup that would lack a database which a component uses.
+// complete refuses a backup that would lack a database in use by a component.
 func (m *making) complete(ctx context.Context, cr *v1alpha1.OnecloudCluster) error {
 	if m.part {
-		return nil // what a restore saves is what there is
+		return nil // a restore saves what exists
 	}
 	_, err := operation.Recorded(ctx, m.plan.Admin, cr)
 	return err
 }
 
-// keepsOlder is the warning of a backup that removes no older ones.
+// keepsOlder returns the warning that a backup removes no older ones.
 func (m *making) keepsOlder() finding.Finding {
 	return finding.Warn("OCA-7426", "Older backups stay: the last restore of the cloud was not completed",
 		fmt.Sprintf("operation %s has replaced databases, and did not succeed; the cloud was started all the same", m.half),

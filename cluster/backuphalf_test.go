@@ -19,8 +19,8 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// TestNoBackupOfHalfARestore: databases that a restore has left half replaced are not backed up while the cloud is stopped, but for the restore that is tried
-// again; if a person started it, older files stay. A restore that succeeded ends that.
+// TestNoBackupOfHalfARestore: while the cloud is stopped, half replaced databases are backed up only for a repeated restore; if a user started the
+// cloud, older files are kept. A successful restore ends that.
 func TestNoBackupOfHalfARestore(t *testing.T) {
 	restore := func(name string, at int64, phase v1alpha1.OperationPhase, final bool) *Operation {
 		o := oneOperation(name, phase)
@@ -63,7 +63,7 @@ func TestNoBackupOfHalfARestore(t *testing.T) {
 	}
 }
 
-// TestBackupIsComplete: a backup that would lack a database which a component uses is refused, but not one that a restore makes of what there is.
+// TestBackupIsComplete checks that a backup is refused if it would lack a database in use by a component, unless a restore makes it.
 func TestBackupIsComplete(t *testing.T) {
 	server := mariadb.Require(t, mariadb.Options{})
 	a, err := mysql.Open(t.Context(), mysql.Config{Host: server.Host, Port: server.Port, User: "root", Password: server.RootPassword, Owner: mysql.Owner{ID: "u"}})

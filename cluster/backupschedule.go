@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// Schedule is how a cloud is backed up by itself; what is nil or empty stays.
+// Schedule configures the scheduled backups of a cloud. Nil and empty fields change nothing.
 type Schedule struct {
 	Key client.ObjectKey
 	Off bool
@@ -23,17 +23,17 @@ type Schedule struct {
 	At         string
 	Keep       *int32
 	Recipients []string
-	// Dir is a directory of Node, which may be "" for the node that the spec names, or any. It takes the place of S3, and S3 that of Dir.
+	// Dir is a directory on Node; "" means the node in the spec, or any. Dir and S3 replace each other.
 	Dir, Node string
 	S3        *v1alpha1.BackupS3
-	// AccessKey and SecretKey of S3 go into a Secret.
+	// AccessKey and SecretKey for S3 are stored in a Secret.
 	AccessKey, SecretKey string
 }
 
-// s3Secret is a suffix: the Secret <cloud>-backup-s3 holds the keys of the object store.
+// s3Secret is a suffix: Secret <cloud>-backup-s3 holds the keys of the object store.
 const s3Secret = "-backup-s3"
 
-// Apply writes the schedule into the cloud, and returns a line for each change.
+// Apply writes the schedule to the cloud, and returns a line for each change.
 func (s Schedule) Apply(ctx context.Context, c client.Client) ([]string, error) {
 	if _, err := backup.Recipients(s.Recipients...); err != nil {
 		return nil, finding.Errorf("OCA-7406", "A recipient of the backup is not valid", "give what age-keygen prints as public key: age1…", "%w", err)
@@ -101,7 +101,7 @@ func valueOrNone(value any) string {
 func (s Schedule) keys(ctx context.Context, c client.Client) error {
 	key := client.ObjectKey{Namespace: s.Key.Namespace, Name: s.S3.Secret}
 	err := c.Get(ctx, key, &corev1.Secret{})
-	if client.IgnoreNotFound(err) == nil && (err != nil || s.AccessKey != "" || s.SecretKey != "") { // without new ones, it keeps those that it has
+	if client.IgnoreNotFound(err) == nil && (err != nil || s.AccessKey != "" || s.SecretKey != "") { // without new keys, it keeps the old ones
 		err = PutSecret(ctx, c, key, map[string][]byte{v1alpha1.BackupAccessKey: []byte(s.AccessKey), v1alpha1.BackupSecretKey: []byte(s.SecretKey)})
 	}
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// Backups have one place: a bucket takes that of a directory, and a directory that of a bucket. Said again, nothing changes.
+// Backups have one place: a bucket replaces a directory, and a directory a bucket. A repeated setting changes nothing.
 func TestPlaceOfScheduledBackups(t *testing.T) {
 	scheme := kube.Scheme()
 	cloud := &v1alpha1.OnecloudCluster{}

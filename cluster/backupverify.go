@@ -14,14 +14,14 @@ import (
 	"yunion.io/x/ocadm/operatorctl/archive"
 )
 
-// Verified is what verifying a backup found.
+// Verified is the result of verifying a backup.
 type Verified struct {
 	backup.Info
 	Objects []string `json:"objects"`
 	Images  []string `json:"images"`
 }
 
-// Verify reads a backup to its end. With a cloud, it also restores it into scratch databases on the cloud's server and compares.
+// Verify reads a whole backup. With a cloud, it also restores it into scratch databases on the cloud's server and compares them.
 func Verify(ctx context.Context, c client.Client, key *client.ObjectKey, w backup.Watcher, s backup.Store, name string, ids ...age.Identity) (Verified, error) {
 	info, err := backup.ReadInfo(ctx, s, name)
 	if err != nil {
@@ -50,7 +50,7 @@ func Verify(ctx context.Context, c client.Client, key *client.ObjectKey, w backu
 	return out, nil
 }
 
-// provenNow records the proof of a backup, if it is one of this cloud.
+// provenNow records the proof of a backup, if it belongs to this cloud.
 func provenNow(ctx context.Context, c client.Client, key client.ObjectKey, s backup.Store, info backup.Info) error {
 	u, err := get(ctx, c, key)
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster holds the commands on a cloud: create, inspect, wait, update, delete, log in. It writes the custom resource and leaves the
-// work to the operator. It only sends patches, so that it never drops fields that its Go types do not have.
+// Package cluster implements the commands on a cloud: create, inspect, wait, update, delete, log in. It writes the custom resource and leaves the
+// work to the operator. It only sends patches, so that it never drops fields that its Go types lack.
 package cluster
 
 import (
@@ -31,17 +31,16 @@ const (
 	OperatorName = "onecloud-operator"
 )
 
-// OperatorImageVariable is the variable in which the operator finds its own image.
+// OperatorImageVariable is the environment variable that holds the operator's own image.
 const OperatorImageVariable = "OPERATOR_IMAGE"
 
-// AnnotationInstalled "true" marks namespaces that "operator install" created and nodes that it gave a role: "operator uninstall" takes back
-// these and no others.
+// AnnotationInstalled "true" marks namespaces that "operator install" created and nodes that it gave a role. "operator uninstall" undoes only these.
 const AnnotationInstalled = "ocadm.yunion.io/installed"
 
-// NamespacesFlag is the argument of the operator that lists the namespaces it watches.
+// NamespacesFlag is the operator's argument that lists the namespaces to watch.
 const NamespacesFlag = "--namespaces="
 
-// WatchedBy are the namespaces in which an operator manages clouds, according to its Deployment.
+// WatchedBy returns the namespaces in which an operator manages clouds, according to its Deployment.
 func WatchedBy(d *appsv1.Deployment) []string {
 	for _, c := range d.Spec.Template.Spec.Containers {
 		for _, arg := range c.Args {
@@ -53,7 +52,7 @@ func WatchedBy(d *appsv1.Deployment) []string {
 	return []string{DefaultNamespace}
 }
 
-// All are the clouds of a Kubernetes cluster; none without an operator.
+// All returns the clouds of a Kubernetes cluster; none without an operator.
 func All(ctx context.Context, c client.Reader) ([]v1alpha1.OnecloudCluster, error) {
 	var list v1alpha1.OnecloudClusterList
 	if err := c.List(ctx, &list); err != nil && !meta.IsNoMatchError(err) {
@@ -62,7 +61,7 @@ func All(ctx context.Context, c client.Reader) ([]v1alpha1.OnecloudCluster, erro
 	return list.Items, nil
 }
 
-// InUse is why the Kubernetes cluster of a first node must not be taken apart with that node: there are other nodes, or a cloud. "" if there are none.
+// InUse explains why removing the first node must not destroy the Kubernetes cluster: it has other nodes, or a cloud. It returns "" if it may.
 func InUse(ctx context.Context, c client.Reader, first string) (string, error) {
 	var nodes corev1.NodeList
 	if err := c.List(ctx, &nodes); err != nil {
@@ -104,7 +103,7 @@ func get(ctx context.Context, c client.Client, key client.ObjectKey) (*unstructu
 	return nil, fmt.Errorf("reading cloud %s: %w", key, err)
 }
 
-// load is get, with the types of a cloud beside it.
+// load is like get, and also returns the cloud in typed form.
 func load(ctx context.Context, c client.Client, key client.ObjectKey) (*unstructured.Unstructured, *v1alpha1.OnecloudCluster, error) {
 	u, err := get(ctx, c, key)
 	if err != nil {
@@ -123,7 +122,7 @@ func typed(u *unstructured.Unstructured) (*v1alpha1.OnecloudCluster, error) {
 	return cr, nil
 }
 
-// PutSecret makes a Secret, or gives one that is there other content.
+// PutSecret creates a Secret, or replaces the content of an existing one.
 func PutSecret(ctx context.Context, c client.Client, key client.ObjectKey, data map[string][]byte) error {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Data: data}
 	err := c.Create(ctx, s, client.FieldOwner(kube.FieldManager))

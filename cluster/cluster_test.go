@@ -103,7 +103,7 @@ spec: {version: v1, hostagent: {tag: v0.9, image: x}, autoupdate: {disable: true
 	}
 }
 
-// An update without a version brings the cloud to the operator, once.
+// An update without a version moves the cloud to the operator's version, once.
 func TestUpdateToTheOperator(t *testing.T) {
 	const status = `
 spec: {version: v1}
@@ -117,7 +117,7 @@ status: {release: {revision: 3}, conditions: [{type: UpdateAvailable, status: "T
 	}
 }
 
-// Without the cloud that is to be updated nothing is; the operator alone needs none.
+// Without the cloud to update, nothing is updated; updating the operator alone needs no cloud.
 func TestUpdateWithoutACloud(t *testing.T) {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: OperatorName}}
 	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "operator", Image: "r.example/ocadm:v1"}}
@@ -151,7 +151,7 @@ func TestUpdateWithoutACloud(t *testing.T) {
 	}
 }
 
-// A cloud of which a part has never worked holds data, too: an operation moves it. One that has never run is changed, and so is one at once.
+// A cloud that never worked completely also holds data, so an operation changes it. A cloud that has never run is changed directly, as with "at once".
 func TestWhoMovesACloud(t *testing.T) {
 	scheme := kube.Scheme()
 	served := map[string]string{v1alpha1.EffectServed: "h"}
@@ -198,7 +198,7 @@ func TestOperatorImage(t *testing.T) {
 	}
 }
 
-// A cloud that the operator cannot work on keeps its Ready, and says that this is of before.
+// A blocked cloud keeps its Ready condition, and the status says that it is old.
 func TestStatusOfBlockedCloud(t *testing.T) {
 	const ready, blocked = "{type: Ready, status: 'True'}", "{type: Degraded, status: 'True', reason: Blocked, message: a Secret is lost}"
 	s, err := statusOf(resource(t, head+"}\nspec: {}\nstatus: {observedGeneration: 2, conditions: ["+ready+", "+blocked+"]}").Object)

@@ -34,18 +34,18 @@ type ComponentRef struct {
 	Block []string
 }
 
-// ComponentChange is what to change in the block of a component. nil leaves a field as it is; a pointer to "" gives it back to the operator.
+// ComponentChange is a change of a component's block. nil leaves a field as it is; a pointer to "" returns it to the operator.
 type ComponentChange struct {
 	Tag, Repository, Image *string
 	Disable                *bool
 }
 
-// Follow gives the image of a component back to the operator, so that it follows the cloud's version and repository again.
+// Follow returns the image of a component to the operator, so that it follows the cloud's version and repository again.
 func Follow() ComponentChange {
 	return ComponentChange{Tag: new(""), Repository: new(""), Image: new("")}
 }
 
-// Apply changes the component's block in the cloud and returns what changed, one line each; nothing if it is so already.
+// Apply changes the component's block in the cloud and returns a line for each change.
 func (r ComponentRef) Apply(ctx context.Context, c client.Client, change ComponentChange) ([]string, error) {
 	live, err := get(ctx, c, r.Cloud)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r ComponentRef) patch(live *unstructured.Unstructured, change ComponentCha
 	return map[string]any{"spec": patch}, lines
 }
 
-// path is where a cloud has a field of the block.
+// path returns the path of a field of the block in the cloud.
 func (r ComponentRef) path(key string) []string {
 	return append(append([]string{"spec"}, r.Block...), key)
 }
@@ -121,11 +121,11 @@ func (r ComponentRef) chosen(live *unstructured.Unstructured, key string) bool {
 	})
 }
 
-// AnnotationRestartedAt is where "kubectl rollout restart" writes, too.
+// AnnotationRestartedAt is the annotation that "kubectl rollout restart" also sets.
 const AnnotationRestartedAt = "kubectl.kubernetes.io/restartedAt"
 
-// Restart rolls the pods of the component's workloads, one after another as an update would, and returns the workloads. seen is for
-// WaitSeen: it is true of a status of the cloud from after the restart.
+// Restart restarts the pods of the component's workloads with a rolling update, and returns the workloads. seen is for WaitSeen: it reports whether a
+// status is from after the restart.
 func (r ComponentRef) Restart(ctx context.Context, c client.Client, now time.Time) (lines []string, seen func(Status) bool, err error) {
 	workloads, err := r.Workloads(ctx, c)
 	if err != nil {
@@ -145,26 +145,26 @@ func (r ComponentRef) Restart(ctx context.Context, c client.Client, now time.Tim
 			return lines, nil, fmt.Errorf("restarting %s: %w", name, err)
 		}
 		lines = append(lines, name+" restarted")
-		if w.GetName() == r.Cloud.Name+"-"+r.Name { // the one that the status reports on
+		if w.GetName() == r.Cloud.Name+"-"+r.Name { // the one that the status covers
 			generation = w.GetGeneration()
 		}
 	}
 	return lines, func(s Status) bool {
 		return !slices.ContainsFunc(s.Components, func(c v1alpha1.ComponentStatus) bool {
-			// The status has no generation of one that is disabled, and paused so that its workload is still there.
+			// A disabled component has no generation in the status; if it is paused, its workload still exists.
 			return c.Name == r.Name && c.State != v1alpha1.Disabled && c.ObservedGeneration < generation
 		})
 	}, nil
 }
 
-// Workloads are the Deployments, StatefulSets and DaemonSets of the component.
+// Workloads returns the Deployments, StatefulSets and DaemonSets of the component.
 func (r ComponentRef) Workloads(ctx context.Context, c client.Client) ([]client.Object, error) {
 	var out []client.Object
 	for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}} {
 		if err := c.List(ctx, list, r.labelled()...); err != nil {
 			return nil, fmt.Errorf("listing the workloads of %s: %w", r.Name, err)
 		}
-		_ = meta.EachListItem(list, func(o runtime.Object) error { // it fails for what is no list
+		_ = meta.EachListItem(list, func(o runtime.Object) error { // it fails only for non-lists
 			if w, is := o.(client.Object); is && component.OfCloud(w, r.Cloud.Name) {
 				out = append(out, w)
 			}
@@ -178,7 +178,7 @@ func (r ComponentRef) Workloads(ctx context.Context, c client.Client) ([]client.
 	return out, nil
 }
 
-// Pod returns a pod of the component, a ready one if there is one; on a node if one is named.
+// Pod returns a pod of the component, preferably a ready one, on the given node if any.
 func (r ComponentRef) Pod(ctx context.Context, c client.Client, node string) (*corev1.Pod, error) {
 	list := &corev1.PodList{}
 	if err := c.List(ctx, list, r.labelled()...); err != nil {
@@ -209,7 +209,7 @@ func (r ComponentRef) labelled() []client.ListOption {
 	return []client.ListOption{client.InNamespace(r.Cloud.Namespace), client.MatchingLabels{v1alpha1.LabelComponent: r.Name}}
 }
 
-// Scale sets how many pods a component has, and returns what changed.
+// Scale sets the number of pods of a component, and returns what changed.
 func (r ComponentRef) Scale(ctx context.Context, c client.Client, replicas int32) ([]string, error) {
 	live, err := get(ctx, c, r.Cloud)
 	if err != nil {

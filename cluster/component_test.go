@@ -23,7 +23,7 @@ import (
 )
 
 func TestComponentPatch(t *testing.T) {
-	// The image and the tag of keystone are a person's, region's image is the operator's default.
+	// A user set the image and the tag of keystone; region's image is the operator's default.
 	live := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"keystone":     map[string]any{"image": "r.io/keystone:hotfix", "tag": "v1"},
 		"regionServer": map[string]any{"image": "r.io/region:v4.0.3", "disable": false},
@@ -76,8 +76,8 @@ func TestComponentPatch(t *testing.T) {
 	}
 }
 
-// The earlier operator labelled the workloads and pods of a cloud with a random instance, and they keep it when the cloud is adopted. Beside it is another
-// cloud, whose name begins as its does.
+// The earlier operator labelled the workloads and pods of a cloud with a random instance, which they keep when the cloud is adopted. There is also
+// another cloud whose name has the same prefix.
 func TestComponentOfAdoptedCloud(t *testing.T) {
 	meta := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "onecloud", Name: name, Labels: map[string]string{
@@ -94,7 +94,7 @@ func TestComponentOfAdoptedCloud(t *testing.T) {
 	}
 }
 
-// The status of a cloud is that of before until the operator has seen the restart: a wait must not take it for the end.
+// Until the operator has seen the restart, the status is the old one: a wait must not mistake that for the end.
 func TestRestartIsSeen(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: "onecloud", Name: "default-glance", Generation: 3, Labels: map[string]string{v1alpha1.LabelComponent: "glance"}}
 	c := fake.NewClientBuilder().WithObjects(&appsv1.Deployment{ObjectMeta: meta}).Build()
@@ -113,7 +113,7 @@ func TestRestartIsSeen(t *testing.T) {
 	if seen(of(d.Generation-1)) || !seen(of(d.Generation)) || !seen(of(d.Generation+1)) {
 		t.Errorf("generation %d", d.Generation)
 	}
-	// It was paused, and disabled then: no status will ever report on its workload.
+	// It was paused and then disabled: no status will ever report on its workload.
 	if !seen(Status{Components: []v1alpha1.ComponentStatus{{Name: "glance", State: v1alpha1.Disabled}}}) {
 		t.Error("a wait for a component that is disabled would not end")
 	}

@@ -21,8 +21,8 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// Create creates a cloud. If it exists and matches the options, nothing changes. If it differs, the error lists the differences; if it is being deleted, the
-// error says so.
+// Create creates a cloud. It changes nothing if the cloud exists and matches the options. If the cloud differs, the error lists the differences. It
+// also fails if the cloud is being deleted.
 func Create(ctx context.Context, c client.Client, o Options) (kube.Action, error) {
 	want := Manifest(o)
 	live, err := get(ctx, c, o.Key())
@@ -87,7 +87,7 @@ func alone(ctx context.Context, c client.Client, o Options) error {
 		"ocadm cluster status --name "+other)
 }
 
-// leaving refuses a cloud that is being deleted: it is neither the one that is to be, nor one to restore into.
+// leaving refuses a cloud that is being deleted: it is neither the wanted one nor a target for a restore.
 func leaving(live *unstructured.Unstructured) error {
 	if live.GetDeletionTimestamp() == nil {
 		return nil
@@ -104,7 +104,7 @@ func agrees(o Options, want, live *unstructured.Unstructured) error {
 	var diffs []string
 	spec, _ := live.Object["spec"].(map[string]any)
 	if _, chosen, _ := unstructured.NestedMap(spec, "mysql", "tls"); !chosen && o.Database.TLS == defaultTLS {
-		// The cloud is older than the setting.
+		// The cloud predates this setting.
 		want = want.DeepCopy()
 		unstructured.RemoveNestedField(want.Object, "spec", "mysql", "tls")
 	}
@@ -126,7 +126,7 @@ const (
 	defaultTLS     = "preferred"
 )
 
-// differences lists the values of want that live does not have. Other values of live do not matter.
+// differences lists the values of want that live lacks. It ignores other values of live.
 func differences(path string, want, live any, out []string) []string {
 	w, isMap := want.(map[string]any)
 	if !isMap {

@@ -23,8 +23,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/archive"
 )
 
-// dial reaches addresses as usual, and the names of Services that only the cluster's own DNS knows by their address in the cluster: a
-// node reaches that.
+// dial connects to addresses as usual. It replaces the name of a Service, which only the cluster's DNS can resolve, with its cluster IP, which a node
+// can reach.
 func dial(c client.Reader, namespace string) archive.Dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
@@ -55,8 +55,8 @@ func openDatabases(ctx context.Context, c client.Reader, cr *v1alpha1.OnecloudCl
 	return a, databaseFinding(err)
 }
 
-// unmoved reads a cloud anew once its operation has its turn: what ran before may have changed it. Its databases must be where they were when a person
-// confirmed what happens to them.
+// unmoved reads a cloud again when its operation starts, as earlier operations may have changed it. It fails if the databases are no longer on the
+// server that the user confirmed.
 func unmoved(ctx context.Context, c client.Client, key client.ObjectKey, was v1alpha1.DatabaseServer) (*unstructured.Unstructured, *v1alpha1.OnecloudCluster, error) {
 	u, cr, err := load(ctx, c, key)
 	if err != nil {
@@ -68,14 +68,14 @@ func unmoved(ctx context.Context, c client.Client, key client.ObjectKey, was v1a
 	return u, cr, nil
 }
 
-// changedMeanwhile is the finding of a cloud that is not as it was when a person confirmed.
+// changedMeanwhile returns the finding for a cloud that has changed since the user confirmed.
 func changedMeanwhile(key client.ObjectKey, cause string) error {
 	return finding.New("OCA-7425", fmt.Sprintf("Cloud %s changed while the command waited for its turn", key), cause, "run the command again, which asks for what is there now")
 }
 
 const reachInterval = 500 * time.Millisecond
 
-// reach opens a server that may be out of reach for a while. What the server itself answers is final.
+// reach opens a server that may be unreachable for a while. An error from the server itself is final.
 func reach(ctx context.Context, patience time.Duration, waiting func(what, why string), open func() (*mysql.Admin, error)) (a *mysql.Admin, err error) {
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -94,7 +94,7 @@ func reach(ctx context.Context, patience time.Duration, waiting func(what, why s
 	return a, err
 }
 
-// tryDatabases does on a database server what the operator does for the services of a cloud, and removes it again.
+// tryDatabases does on a database server what the operator does for the services of a cloud, then undoes it.
 func tryDatabases(ctx context.Context, c client.Reader, cr *v1alpha1.OnecloudCluster, server v1alpha1.DatabaseServer, id string) error {
 	cfg, err := archive.Login(ctx, c, cr.Namespace, server, backup.Cloud{Namespace: cr.Namespace, Name: cr.Name, ID: id}, dial(c, cr.Namespace))
 	if err != nil {
@@ -104,7 +104,7 @@ func tryDatabases(ctx context.Context, c client.Reader, cr *v1alpha1.OnecloudClu
 	return databaseFinding(err)
 }
 
-// databaseFinding says what to do about a database server that refuses something.
+// databaseFinding returns the finding for a refusal by a database server.
 func databaseFinding(err error) error {
 	e, is := errors.AsType[*mysql.Error](err)
 	if !is {

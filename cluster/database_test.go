@@ -10,7 +10,7 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// A server out of reach is tried again while there is patience; what it answers itself is final.
+// An unreachable server is retried while there is patience; an error from the server is final.
 func TestReach(t *testing.T) {
 	gone, refused := &mysql.Error{Class: mysql.Unreachable, Op: "connecting", Detail: "connection refused"}, &mysql.Error{Class: mysql.AccessDenied}
 	for name, c := range map[string]struct {

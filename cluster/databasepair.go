@@ -25,12 +25,12 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 )
 
-// DatabaseStatus is what is known of the embedded database.
+// DatabaseStatus is the known state of the embedded database.
 type DatabaseStatus struct {
 	Namespace string `json:"namespace"`
-	// Redundant is true if the loss of any one node loses no row that was acknowledged.
+	// Redundant is true if losing any one node loses no acknowledged row.
 	Redundant bool `json:"redundant"`
-	// Message is why it is redundant or not.
+	// Message explains why it is redundant or not.
 	Message string           `json:"message"`
 	Record  *dbpair.Record   `json:"record,omitempty"`
 	Servers []DatabaseMember `json:"servers"`
@@ -38,27 +38,27 @@ type DatabaseStatus struct {
 	version string // of the record
 }
 
-// Promotion is how another primary is asked for.
+// Promotion is a request for another primary.
 type Promotion struct {
-	// Server is the one to promote; "" is the replica.
+	// Server is the one to promote; "" means the replica.
 	Server string
-	// Force accepts the loss of what it has not received, if the primary does not serve.
+	// Force accepts the loss of what it has not received, if the primary is not serving.
 	Force   bool
 	Confirm func(question string) error
 	Waiting func(what, why string)
 }
 
-// DatabaseMember is one server.
+// DatabaseMember is one database server.
 type DatabaseMember struct {
 	Name string `json:"name"`
 	Pod  string `json:"pod"`
 	// Role is primary or replica.
 	Role string `json:"role"`
 	Node string `json:"node,omitempty"`
-	// Ready is true if Kubernetes finds the pod ready. That of a lost node is not after about a minute.
+	// Ready is the readiness of the pod in Kubernetes. It turns false about a minute after a node is lost.
 	Ready bool          `json:"ready"`
 	State dbpair.Member `json:"state"`
-	// Behind is how many events the replica has not received yet, as far as the agents reported.
+	// Behind is the number of events the replica has not received yet, as last reported by the agents.
 	Behind int64 `json:"behind"`
 }
 
@@ -98,7 +98,7 @@ func EmbeddedDatabase(ctx context.Context, c client.Reader, namespace string) (D
 	return s, nil
 }
 
-// DatabaseLine says in one line whether the database of a cloud survives the loss of a node; "" if the cloud has a database server of its own.
+// DatabaseLine describes in one line whether the database of a cloud survives the loss of a node; "" for a cloud with its own database server.
 func DatabaseLine(ctx context.Context, c client.Client, key client.ObjectKey) (string, error) {
 	u, err := get(ctx, c, key)
 	if err != nil {
@@ -134,7 +134,7 @@ func member(ctx context.Context, c client.Reader, namespace, name string) (Datab
 	return m, err
 }
 
-// judge says whether the loss of a node is survived. It is pure.
+// judge decides whether the database survives the loss of a node. It is pure.
 func (s *DatabaseStatus) judge() {
 	if s.Record == nil {
 		s.Message = "one copy, on node " + s.Servers[0].Node + "; if that node is lost, so is everything newer than the last backup"
@@ -163,7 +163,7 @@ func (s *DatabaseStatus) judge() {
 	}
 }
 
-// PromoteDatabase asks for another primary and waits until it is.
+// PromoteDatabase requests another primary and waits for the switch.
 func PromoteDatabase(ctx context.Context, c client.Client, namespace string, p Promotion) (DatabaseStatus, error) {
 	const what = "The replica was not promoted"
 	s, err := EmbeddedDatabase(ctx, c, namespace)
@@ -180,7 +180,7 @@ func PromoteDatabase(ctx context.Context, c client.Client, namespace string, p P
 	primary, replica := s.member(s.Record.Primary), s.member(target)
 	inSync := s.Record.InSync == target
 	serves := primary.Ready && primary.State.Mode == dbpair.Primary
-	// One that was restarted drops what it had received and not applied, and can no longer ask the primary for it.
+	// A restarted replica drops what it had received but not applied, and can no longer ask the primary for it.
 	unverified := inSync && !serves && !(replica.State.Connected && replica.State.Applying)
 	switch {
 	case p.Server == s.Record.Primary:
@@ -210,7 +210,7 @@ func PromoteDatabase(ctx context.Context, c client.Client, namespace string, p P
 	if err := p.Confirm(question); err != nil {
 		return s, err
 	}
-	// A primary that serves hands over, and nothing may be lost.
+	// A working primary hands over, and nothing may be lost.
 	err = changeRecord(ctx, c, namespace, func(r *dbpair.Record) { r.Promote, r.Force = target, !inSync || force && !serves })
 	if err != nil {
 		return s, err
@@ -226,7 +226,7 @@ func PromoteDatabase(ctx context.Context, c client.Client, namespace string, p P
 	})
 }
 
-// CopyDatabase makes the replica copy the primary anew.
+// CopyDatabase makes the replica copy the primary again.
 func CopyDatabase(ctx context.Context, c client.Client, namespace string, waiting func(what, why string)) (DatabaseStatus, error) {
 	s, err := EmbeddedDatabase(ctx, c, namespace)
 	if err != nil {
@@ -259,7 +259,7 @@ func waitDatabase(ctx context.Context, c client.Client, namespace string, waitin
 	err := wait.Until(ctx, what, lookAgain, func(ctx context.Context) (end bool, why string, _ error) {
 		s, err := EmbeddedDatabase(ctx, c, namespace)
 		if err != nil {
-			return false, "", nil //nolint:nilerr // what cannot be read now is read again
+			return false, "", nil //nolint:nilerr // a failed read is repeated
 		}
 		last = s
 		end, final = done(s)
@@ -297,7 +297,7 @@ func changeRecord(ctx context.Context, c client.Client, namespace string, change
 	return nil
 }
 
-// ReplicaFits is an error if no second node could run the replica.
+// ReplicaFits returns an error if no second node could run the replica.
 func ReplicaFits(ctx context.Context, c client.Reader) error {
 	var nodes corev1.NodeList
 	if err := c.List(ctx, &nodes, client.MatchingLabels{v1alpha1.NodeRolePrefix + RoleController: v1alpha1.Enable}); err != nil {

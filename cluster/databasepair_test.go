@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// databaseObjects are a pair, the first server being the primary.
+// databaseObjects returns a pair whose first server is the primary.
 func databaseObjects(t *testing.T, r dbpair.Record, members map[string]dbpair.Member, ready map[string]bool) []client.Object {
 	t.Helper()
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: DefaultNamespace, Name: name} }
@@ -113,7 +113,7 @@ func TestPromotionIsRefused(t *testing.T) {
 	}
 }
 
-// TestForcedPromotionSaysWhatIsLost: the question names it, and the record gets what the agents need.
+// TestForcedPromotionSaysWhatIsLost checks that the question names it, and that the record holds what the agents need.
 func TestForcedPromotionSaysWhatIsLost(t *testing.T) {
 	k := databaseClient(t, databaseObjects(t, aloneRecord, map[string]dbpair.Member{dbpair.First: primaryMember, dbpair.Second: replicaMember}, map[string]bool{dbpair.Second: true})...)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // no agent answers
@@ -135,8 +135,8 @@ func TestForcedPromotionSaysWhatIsLost(t *testing.T) {
 	}
 }
 
-// TestForcedPromotionInSync: a replica that the record calls in sync may have been restarted since, and its primary gone for good. A primary that serves hands
-// over in any case.
+// TestForcedPromotionInSync: a replica that the record calls in sync may have restarted since, and its primary may be lost permanently. A working
+// primary always hands over.
 func TestForcedPromotionInSync(t *testing.T) {
 	restarted := replicaMember
 	restarted.Connected = false

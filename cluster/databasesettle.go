@@ -16,7 +16,7 @@ import (
 
 const promotionUnsettled = "The embedded database has no primary yet"
 
-// unsettled is what keeps the servers from settling who is the primary, after etcd went back to a snapshot.
+// unsettled explains why the servers cannot settle which is the primary, after etcd was restored from a snapshot.
 func (s *DatabaseStatus) unsettled() string {
 	why := "it is not settled which server is the primary: " + s.Record.Unsettled
 	for _, m := range s.Servers {
@@ -27,7 +27,7 @@ func (s *DatabaseStatus) unsettled() string {
 	return why
 }
 
-// answering are the servers that can be chosen: they run, hold a whole copy, and have said what they remember of the record as it is.
+// answering returns the servers that can be chosen: running, with a complete copy, and having reported what they know of the current record.
 func (s *DatabaseStatus) answering() []string {
 	var out []string
 	for _, m := range s.Servers {
@@ -38,7 +38,7 @@ func (s *DatabaseStatus) answering() []string {
 	return out
 }
 
-// chooseDatabase lets a user choose the primary that the servers cannot settle.
+// chooseDatabase lets a user choose the primary when the servers cannot settle it.
 func chooseDatabase(ctx context.Context, c client.Client, s DatabaseStatus, p Promotion) (DatabaseStatus, error) {
 	can := s.answering()
 	target := p.Server

@@ -15,16 +15,17 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// TestChooseDatabase: after etcd went back, a user chooses only a server that runs with a whole copy and answers, and only with --force.
+// TestChooseDatabase checks that after a restore of etcd a user can only choose a running server with a complete copy that answers, and only with
+// --force.
 func TestChooseDatabase(t *testing.T) {
-	const version = "999" // as the fake gives it
+	const version = "999" // as the fake sets it
 	answer := dbpair.Member{Mode: dbpair.Stopped, Complete: true, Doing: "it waits", Seen: version}
 	silent, empty := answer, answer
 	silent.Seen, empty.Complete = "12", false
 	for name, c := range map[string]struct {
 		members map[string]dbpair.Member
 		p       Promotion
-		want    string // the server that is asked for
+		want    string // the requested server
 		says    string
 	}{
 		"not forced":           {map[string]dbpair.Member{dbpair.First: answer}, Promotion{}, "", "it is not settled which server is the primary: etcd was restored"},

@@ -17,8 +17,8 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 )
 
-// Delete deletes a cloud and reports whether it existed. The operator then removes its objects. Databases and volumes stay unless data is
-// set, also if the spec asks to delete them: an earlier Delete with data may have been cut off.
+// Delete deletes a cloud and reports whether it existed. The operator then removes its objects. Databases and volumes stay unless data is set, even
+// if the spec says to delete them: an earlier Delete with data may have been interrupted.
 func Delete(ctx context.Context, c client.Client, key client.ObjectKey, data bool) (bool, error) {
 	u, err := get(ctx, c, key)
 	if apierrors.IsNotFound(err) {

@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// Data goes only if it is asked for now: the spec may ask for it since a deletion that was cut off. The finalizer is the operator's, which reads the policy.
+// Data is deleted only on request: the spec may still say so from an interrupted deletion. The finalizer is the operator's, which reads the policy.
 func TestDeleteKeepsData(t *testing.T) {
 	for _, was := range []string{"", "Retain", "Delete"} {
 		for data, want := range map[bool]string{false: "Retain", true: "Delete"} {
@@ -40,7 +40,7 @@ func TestDeleteKeepsData(t *testing.T) {
 	}
 }
 
-// A cloud that is being deleted is not the one that is to be created, however equal it is.
+// A cloud that is being deleted does not count as created, even if it matches.
 func TestCreateAfterDelete(t *testing.T) {
 	o := Options{Name: "default", Namespace: "onecloud", Version: "v1", Database: Database{Host: "db"}}
 	cloud := Manifest(o)

@@ -24,15 +24,15 @@ import (
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
-// Release is one that the history of a cloud shows.
+// Release is an entry in the history of a cloud.
 type Release struct {
 	release.Summary
-	// InForce is true of the release that the cloud is kept at, Good of the last that every component served.
+	// InForce marks the release that the cloud is kept at, Good the last one that every component served.
 	InForce bool `json:"inForce"`
 	Good    bool `json:"good"`
 }
 
-// Views is a client that has ready-made what other clients put together from objects which its user may not read: that of the REST API.
+// Views is implemented by the REST API client: it provides results that other clients compute from objects which the user may not read.
 type Views interface {
 	Releases(ctx context.Context, cloud client.ObjectKey) ([]Release, error)
 	Backups(ctx context.Context, cloud client.ObjectKey) (backup.History, error)
@@ -40,7 +40,7 @@ type Views interface {
 	AddMachines(ctx context.Context, all []Machine, report func(name, action string)) error
 }
 
-// History lists the releases of a cloud, the latest first.
+// History lists the releases of a cloud, latest first.
 func History(ctx context.Context, c client.Client, key client.ObjectKey) ([]Release, error) {
 	if v, ok := c.(Views); ok {
 		return v.Releases(ctx, key)
@@ -68,7 +68,7 @@ func History(ctx context.Context, c client.Client, key client.ObjectKey) ([]Rele
 	return out, nil
 }
 
-// Backups are the last attempts to back a cloud up, the latest first.
+// Backups returns the last backup attempts of a cloud, latest first.
 func Backups(ctx context.Context, c client.Client, key client.ObjectKey) (backup.History, error) {
 	if v, ok := c.(Views); ok {
 		return v.Backups(ctx, key)
@@ -76,7 +76,7 @@ func Backups(ctx context.Context, c client.Client, key client.ObjectKey) (backup
 	return archive.History(ctx, c, key.Namespace)
 }
 
-// Released are the objects of all releases that are kept of all clouds: a rollback brings them back.
+// Released returns the objects of all stored releases of all clouds: a rollback restores them.
 func Released(ctx context.Context, c client.Client) ([]map[string]any, error) {
 	var list corev1.SecretList
 	if err := c.List(ctx, &list, client.HasLabels{v1alpha1.LabelRelease}); err != nil {
@@ -95,14 +95,14 @@ func Released(ctx context.Context, c client.Client) ([]map[string]any, error) {
 	return out, nil
 }
 
-// Proposal is a change of a cloud that is looked at before it is made.
+// Proposal is a change of a cloud to be previewed.
 type Proposal struct {
 	Update Update
-	// File is a manifest of the cloud, nil for none; the Update does not count then.
+	// File is a manifest of the cloud; if it is not nil, Update is ignored.
 	File []byte
 }
 
-// Diff compares releases: none with what would follow the one in force, one with the one in force, two with each other.
+// Diff compares releases: with no revision, the one in force with the proposal; with one, that one with the one in force; with two, both.
 func Diff(ctx context.Context, c client.Client, key client.ObjectKey, p Proposal, revisions ...int) (release.Diff, error) {
 	u, err := get(ctx, c, key)
 	if err != nil {
@@ -137,7 +137,7 @@ func readRelease(ctx context.Context, c client.Client, key client.ObjectKey, rev
 	return release.Decode(s)
 }
 
-// diff makes the change on trial, and asks the reconciler of this program what would follow.
+// diff makes a trial change, and asks the reconciler of this program for the result.
 func (p Proposal) diff(ctx context.Context, c client.Client, live *unstructured.Unstructured) (release.Diff, error) {
 	var patch []byte
 	var err error
@@ -171,7 +171,7 @@ func (p Proposal) diff(ctx context.Context, c client.Client, live *unstructured.
 	return release.Compare(view.Now, view.Next, view.Redact), nil
 }
 
-// RunningOperatorImage is what the operator takes for its own image, "" if there is none.
+// RunningOperatorImage returns what the operator considers its own image; "" without an operator.
 func RunningOperatorImage(ctx context.Context, c client.Reader) (string, error) {
 	d := &appsv1.Deployment{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: DefaultNamespace, Name: OperatorName}, d); client.IgnoreNotFound(err) != nil {
@@ -187,7 +187,7 @@ func RunningOperatorImage(ctx context.Context, c client.Reader) (string, error) 
 	return "", nil
 }
 
-// applied is what "kubectl apply -f" would change.
+// applied returns what "kubectl apply -f" would change.
 func applied(file []byte, live *unstructured.Unstructured) ([]byte, error) {
 	docs, err := kube.Decode(file)
 	if err != nil {

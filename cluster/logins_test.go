@@ -11,7 +11,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/machine"
 )
 
-// The Secrets that the commands make with passwords of databases and keys of object stores are no logins of machines. They carry no labels.
+// The Secrets that commands create for passwords of databases and keys of object stores are not machine logins. They have no labels.
 func TestSecretsOfCommandsAreNoLogins(t *testing.T) {
 	cloud := v1alpha1.OnecloudCluster{}
 	cloud.Name = "default"

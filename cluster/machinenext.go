@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// LastOperation reads the operation that a machine names, nil if it names none or if that is gone.
+// LastOperation reads the operation that a machine names; nil if there is none or it no longer exists.
 func LastOperation(ctx context.Context, c client.Client, m *Machine) (*Operation, error) {
 	if m.Status.Operation == "" {
 		return nil, nil
@@ -25,7 +25,7 @@ func LastOperation(ctx context.Context, c client.Client, m *Machine) (*Operation
 	return o, err
 }
 
-// Next says what to do for a machine, "" if it needs nothing. last is its operation, nil if there is none. It is pure.
+// Next returns what to do about a machine, "" if nothing. last is its operation, or nil. It is pure.
 func Next(m *Machine, last *Operation) string {
 	s := m.Status
 	retry := "ocadm machine retry " + m.Name

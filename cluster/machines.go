@@ -24,10 +24,10 @@ import (
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 )
 
-// Machine is one of a cloud.
+// Machine is a machine of a cloud.
 type Machine = v1alpha1.OnecloudMachine
 
-// Machines lists those of a cloud by name.
+// Machines lists the machines of a cloud by name.
 func Machines(ctx context.Context, c client.Client, namespace, cloud string) ([]Machine, error) {
 	var list v1alpha1.OnecloudMachineList
 	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
@@ -41,7 +41,7 @@ func Machines(ctx context.Context, c client.Client, namespace, cloud string) ([]
 	return out, nil
 }
 
-// MachineOf reads one.
+// MachineOf reads one machine.
 func MachineOf(ctx context.Context, c client.Client, key client.ObjectKey) (*Machine, error) {
 	m := &Machine{}
 	err := c.Get(ctx, key, m)
@@ -60,7 +60,7 @@ func plainMachine(m *Machine) {
 	m.APIVersion, m.Kind = v1alpha1.GroupVersion.String(), v1alpha1.MachineKind
 }
 
-// noMachines explains that the cluster knows no machines.
+// noMachines explains that the cluster does not define machines.
 func noMachines(err error) error {
 	if !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 		return err
@@ -68,8 +68,8 @@ func noMachines(err error) error {
 	return finding.Errorf("OCA-7610", "The operator of this cluster joins no machines", "update the operator: ocadm operator install", "%w", err)
 }
 
-// ReadMachines reads OnecloudMachines from YAML. Every one that is wrong is named, and none is returned then. namespace and cloud are for those that
-// name none.
+// ReadMachines reads OnecloudMachines from YAML. The error names every invalid one, and none is returned then. namespace and cloud are defaults for
+// machines that omit them.
 func ReadMachines(name string, data []byte, namespace, cloud string) ([]Machine, error) {
 	objs, err := kube.Decode(data)
 	if err != nil {
@@ -128,7 +128,7 @@ func badMachines(name, cause string) error {
 	return finding.New("OCA-7611", "The machines in "+name+" are not valid", cause, "correct the file; docs/machines.md has an example")
 }
 
-// PauseMachine lets a machine not join yet: the annotations are for MarkMachine, as are those of the functions below.
+// PauseMachine keeps a machine from joining. Its annotations are for MarkMachine, like those of the functions below.
 func PauseMachine(time.Time) map[string]string {
 	return map[string]string{v1alpha1.AnnotationPaused: "true"}
 }
@@ -138,17 +138,17 @@ func ResumeMachine(time.Time) map[string]string {
 	return map[string]string{v1alpha1.AnnotationPaused: ""}
 }
 
-// RetryMachine lets the operator try again at once what failed on a machine.
+// RetryMachine makes the operator immediately retry what failed on a machine.
 func RetryMachine(now time.Time) map[string]string {
 	return map[string]string{v1alpha1.AnnotationRetry: now.UTC().Format(time.RFC3339)}
 }
 
-// AbandonMachine lets the operator do nothing more on a machine that is being deleted.
+// AbandonMachine keeps the operator from doing anything more on a machine that is being deleted.
 func AbandonMachine(time.Time) map[string]string {
 	return map[string]string{v1alpha1.AnnotationAbandonMachine: "true"}
 }
 
-// MarkMachine sets annotations of a machine; an empty value removes one. It reports whether anything changed.
+// MarkMachine sets annotations of a machine and removes those with an empty value. It reports whether anything changed.
 func MarkMachine(ctx context.Context, c client.Client, key client.ObjectKey, marks map[string]string) (bool, error) {
 	m, err := MachineOf(ctx, c, key)
 	if err != nil {
@@ -172,7 +172,7 @@ func MarkMachine(ctx context.Context, c client.Client, key client.ObjectKey, mar
 	return true, nil
 }
 
-// RemoveMachine deletes a machine, and waits for its end if asked to. An abandoned one is not touched any more.
+// RemoveMachine deletes a machine, and waits for the end if asked to. An abandoned machine is left untouched.
 func RemoveMachine(ctx context.Context, c client.WithWatch, key client.ObjectKey, abandon, wait bool, report func(string)) (bool, error) {
 	m := &Machine{}
 	if err := c.Get(ctx, key, m); err != nil {
@@ -210,7 +210,7 @@ func RemoveMachine(ctx context.Context, c client.WithWatch, key client.ObjectKey
 	return true, nil
 }
 
-// WaitMachine waits until done returns true of a machine, and returns it as it is then.
+// WaitMachine waits until done returns true for a machine, and returns the machine.
 func WaitMachine(ctx context.Context, c client.WithWatch, key client.ObjectKey, done func(v1alpha1.MachinePhase) bool, report func(why string)) (*Machine, error) {
 	var last *Machine
 	err := kube.WaitFor(ctx, c, &Machine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}, func(o client.Object) (bool, string) {
@@ -224,7 +224,7 @@ func WaitMachine(ctx context.Context, c client.WithWatch, key client.ObjectKey, 
 	return last, err
 }
 
-// BootstrapData returns the data with which a machine joins, in a format of package bootstrap. They hold a secret.
+// BootstrapData returns the data with which a machine joins, in a format of package bootstrap. It contains a secret.
 func BootstrapData(ctx context.Context, c client.Client, key client.ObjectKey, format string) (string, error) {
 	m, err := MachineOf(ctx, c, key)
 	if err != nil {
@@ -248,7 +248,7 @@ func BootstrapData(ctx context.Context, c client.Client, key client.ObjectKey, f
 	return bootstrap.Format(string(s.Data[v1alpha1.BootstrapScript]), format)
 }
 
-// Precheck lets the operator check machines of a cloud, and returns the operations when all have ended, in the order of the names.
+// Precheck makes the operator check machines of a cloud, and returns the operations when all have ended, in the order of names.
 func Precheck(ctx context.Context, c client.WithWatch, cloud client.ObjectKey, names []string, requester string) ([]Operation, error) {
 	var all []*Operation
 	for _, name := range names {
@@ -293,7 +293,7 @@ func onMachines(ctx context.Context, c client.Client, cloud client.ObjectKey, re
 	return o, Operate(ctx, c, o)
 }
 
-// ended is an operation once it has ended, whether well or not; nil if that was not seen.
+// ended returns an operation once it has ended, successful or not; nil if that was not seen.
 func ended(ctx context.Context, c client.WithWatch, o *Operation) (*Operation, error) {
 	last, err := FollowOperation(ctx, c, client.ObjectKeyFromObject(o), func(*Operation) {})
 	if last == nil || !last.Status.Phase.Final() {
@@ -302,12 +302,12 @@ func ended(ctx context.Context, c client.WithWatch, o *Operation) (*Operation, e
 	return last, nil
 }
 
-// Compare lets the operator compare machines with each other and try the ways between them, and returns the operation when it has ended; nil if the
-// operator of the cluster does not know how.
+// Compare makes the operator compare machines and test the connections between them. It returns the operation when it has ended, or nil if the
+// operator does not support this.
 func Compare(ctx context.Context, c client.WithWatch, cloud client.ObjectKey, names []string, requester string) (*Operation, error) {
 	o, err := onMachines(ctx, c, cloud, requester, v1alpha1.ActionCompareMachines, v1alpha1.MachineParameters{Name: names[0], Others: names[1:]})
 	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-		return nil, nil // an operator of an earlier release
+		return nil, nil // an older operator
 	}
 	if err != nil {
 		return nil, err

@@ -24,8 +24,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/machine"
 )
 
-// AddMachines creates machines that are not there. If the API server refuses one, or two have one address, none is created. A machine that is there and
-// differs is an error. report gets the name of each and what became of it.
+// AddMachines creates the machines that do not exist yet. It creates none if the API server refuses one or two share an address. An existing machine
+// that differs is an error. report receives the name and outcome of each.
 func AddMachines(ctx context.Context, c client.Client, all []Machine, report func(name, action string)) error {
 	if v, ok := c.(Views); ok {
 		return v.AddMachines(ctx, all, report)
@@ -76,7 +76,7 @@ func AddMachines(ctx context.Context, c client.Client, all []Machine, report fun
 	return errors.Join(err, failed)
 }
 
-// machinesBeside are the machines that are in the namespaces of others.
+// machinesBeside returns the existing machines in the namespaces of the given ones.
 func machinesBeside(ctx context.Context, c client.Client, of []Machine) (map[client.ObjectKey]Machine, error) {
 	out, seen := map[client.ObjectKey]Machine{}, map[string]bool{}
 	for i := range of {
@@ -95,7 +95,7 @@ func machinesBeside(ctx context.Context, c client.Client, of []Machine) (map[cli
 	return out, nil
 }
 
-// sameAddress is the name of a machine with the address of another one, "" if there is none.
+// sameAddress returns the name of a machine with the same address, "" if there is none.
 func sameAddress(m *Machine, there map[client.ObjectKey]Machine) string {
 	for key, other := range there {
 		if machine.SameAddress(m, &other) {
@@ -105,11 +105,11 @@ func sameAddress(m *Machine, there map[client.ObjectKey]Machine) string {
 	return ""
 }
 
-// writers is how many machines are written at once.
+// writers is the number of machines written concurrently.
 const writers = 8
 
-// eachMachine does something with machines, several at a time. bad gets those for which it failed, one at a time. That the cluster knows no machines, or
-// that it is not allowed, is an error.
+// eachMachine calls do for each machine, several concurrently. It calls bad, one call at a time, for those that fail. It returns an error if the
+// cluster does not define machines, or forbids access.
 func eachMachine(all []*Machine, bad func(*Machine, error), do func(*Machine) error) error {
 	var mu sync.Mutex
 	var g errgroup.Group
@@ -134,7 +134,7 @@ func eachMachine(all []*Machine, bad func(*Machine, error), do func(*Machine) er
 	return g.Wait()
 }
 
-// sameMachine compares what a user wrote with what is there. The operator writes an ID where the user wrote none.
+// sameMachine compares an existing machine with the user's. The operator sets an ID if the user did not.
 func sameMachine(live, wrote *Machine) bool {
 	spec := wrote.Spec
 	spec.ProviderID = cmp.Or(spec.ProviderID, live.Spec.ProviderID)

@@ -26,13 +26,13 @@ import (
 // MoveDatabase moves the databases of a cloud to another server.
 type MoveDatabase struct {
 	Key client.ObjectKey
-	// To is the new server, with its password. TLS settings that are empty stay.
+	// To is the new server, with its password. Empty TLS settings keep the current values.
 	To      v1alpha1.DatabaseServer
 	Confirm func(question string) error
 	Recorded
 }
 
-// Moved is what a move did.
+// Moved is the result of a move.
 type Moved struct {
 	From    string  `json:"from"`
 	To      string  `json:"to"`
@@ -42,11 +42,11 @@ type Moved struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// movedSecret is a suffix: the Secret <cloud>-database-HASH holds the password of a server that the databases were moved to.
+// movedSecret is a suffix: Secret <cloud>-database-HASH holds the password of a server that the databases were moved to.
 const movedSecret = "-database"
 
-// Apply stops the services, copies the databases, compares every row, and switches. Until the switch the cloud belongs to the old server: whatever fails, its
-// services start there again. After it the services start on the new one. The old databases stay.
+// Apply stops the services, copies the databases, compares every row, and switches. If anything fails before the switch, the services start on the
+// old server again; after the switch, they start on the new one. The old databases are kept.
 func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, error) {
 	began := time.Now()
 	u, cr, err := load(ctx, c, m.Key)
@@ -81,17 +81,17 @@ func (m MoveDatabase) Apply(ctx context.Context, c client.WithWatch) (Moved, err
 	return x.out, err
 }
 
-// moving is a move that runs.
+// moving is a move in progress.
 type moving struct {
 	MoveDatabase
 	client client.WithWatch
 	cloud  *unstructured.Unstructured
-	// from is the server that a person confirmed to leave.
+	// from is the old server, as confirmed by the user.
 	from        v1alpha1.DatabaseServer
 	old, target *mysql.Admin
 	databases   []string
 	out         Moved
-	// operation is the one that this move is; it has a name once it runs.
+	// operation is the operation of this move; it has a name once it runs.
 	operation *Operation
 }
 
@@ -120,7 +120,7 @@ func (x *moving) open(ctx context.Context, cr *v1alpha1.OnecloudCluster) error {
 	return err
 }
 
-// list lists the databases to copy, and makes sure that there is room for them.
+// list lists the databases to copy, and checks that there is room for them.
 func (x *moving) list(ctx context.Context) (size int64, err error) {
 	if x.databases, err = backup.Databases(ctx, x.old); err == nil {
 		size, err = x.old.CopySize(ctx, x.databases...)
@@ -131,13 +131,13 @@ func (x *moving) list(ctx context.Context) (size int64, err error) {
 	return size, databaseFinding(err)
 }
 
-// look reads the cloud anew.
+// look reads the cloud again.
 func (x *moving) look(ctx context.Context, _ workflow.Reporter) (err error) {
 	x.cloud, _, err = unmoved(ctx, x.client, x.Key, x.from)
 	return err
 }
 
-// stop stops the services, and lists the databases anew: what ran before this operation may have made one.
+// stop stops the services, and lists the databases again: an earlier operation may have created one.
 func (x *moving) stop(ctx context.Context, r workflow.Reporter) error {
 	if err := Stop(ctx, x.client, x.Key, x.operation.Name, r.Waiting); err != nil {
 		return err
@@ -164,7 +164,7 @@ func moveSteps() []workflow.Phase[*moving] {
 	}
 }
 
-// change makes the new server that of the cloud. Where the API server has refused that, the services start on the old one.
+// change switches the cloud to the new server. If the API server refuses that, the services start on the old one.
 func (x *moving) change(ctx context.Context, r workflow.Reporter) error {
 	err := x.switchTo(ctx, x.client, x.cloud)
 	if err == nil {
@@ -205,13 +205,13 @@ func (x *moving) copy(ctx context.Context, r workflow.Reporter) error {
 	return nil
 }
 
-// startAgain starts the services on the old server.
+// startAgain restarts the services on the old server.
 func (x *moving) startAgain(ctx context.Context, r workflow.Reporter) error {
 	_, err := startAgain(ctx, x.client, x.Key, x.operation.Name, r)
 	return err
 }
 
-// start starts the services, and takes the name of the server that was left away, so that the next change of the server is refused again.
+// start starts the services. It also removes the name of the old server from the cloud, so that the next change of the server is refused again.
 func (x *moving) start(ctx context.Context, r workflow.Reporter) error {
 	now, err := get(ctx, x.client, x.Key)
 	if err != nil {
@@ -231,7 +231,7 @@ func (x *moving) start(ctx context.Context, r workflow.Reporter) error {
 	return nil
 }
 
-// switchTo makes the new server that of the cloud. The definition allows another host only along with the name of the one that is left.
+// switchTo sets the new server in the cloud. The CRD allows a different host only together with the name of the old one.
 func (m MoveDatabase) switchTo(ctx context.Context, c client.Client, u *unstructured.Unstructured) error {
 	secret := client.ObjectKey{Namespace: m.Key.Namespace, Name: m.Key.Name + movedSecret}
 	if used, _, _ := unstructured.NestedString(u.Object, "spec", "mysql", "passwordSecretRef", "name"); used == secret.Name {

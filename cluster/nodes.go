@@ -26,10 +26,10 @@ const (
 	RoleBaremetal  = "baremetal"
 )
 
-// disable is the value of the label of a role that was removed.
+// disable is the label value for a removed role.
 const disable = "disable"
 
-// SetRole gives a role to nodes or removes it. If a name is unknown, no node changes.
+// SetRole adds a role to nodes or removes it. If any name is unknown, no node changes.
 func SetRole(ctx context.Context, c client.Client, nodes []string, role string, on bool) ([]kube.Change, error) {
 	value := disable
 	if on {
@@ -38,7 +38,7 @@ func SetRole(ctx context.Context, c client.Client, nodes []string, role string, 
 	return Label(ctx, c, nodes, map[string]string{v1alpha1.NodeRolePrefix + role: value}, nil)
 }
 
-// WithRole returns those of the nodes that have a role, as "NAME (ADDRESS)". Names that the cluster does not know are left to SetRole.
+// WithRole returns those of the nodes that have a role, as "NAME (ADDRESS)". It ignores unknown names; SetRole reports them.
 func WithRole(ctx context.Context, c client.Client, nodes []string, role string) ([]string, error) {
 	var list corev1.NodeList
 	if err := c.List(ctx, &list, client.MatchingLabels{v1alpha1.NodeRolePrefix + role: v1alpha1.Enable}); err != nil {
@@ -58,7 +58,7 @@ func WithRole(ctx context.Context, c client.Client, nodes []string, role string)
 	return out, nil
 }
 
-// Label sets labels of nodes, and annotations on those whose labels change.
+// Label sets labels on nodes, and annotations on those whose labels change.
 func Label(ctx context.Context, c client.Client, nodes []string, labels, annotations map[string]string) ([]kube.Change, error) {
 	var list corev1.NodeList
 	if err := c.List(ctx, &list); err != nil {

@@ -20,10 +20,10 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
-// Operation is one of a cloud.
+// Operation is an operation of a cloud.
 type Operation = v1alpha1.OnecloudOperation
 
-// Operations lists those of a cloud, the latest first; with an empty name those of all clouds of the namespace.
+// Operations lists the operations of a cloud, latest first; with an empty name, those of all clouds in the namespace.
 func Operations(ctx context.Context, c client.Client, namespace, cloud string) ([]Operation, error) {
 	var list v1alpha1.OnecloudOperationList
 	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
@@ -37,7 +37,7 @@ func Operations(ctx context.Context, c client.Client, namespace, cloud string) (
 	return out, nil
 }
 
-// OperationOf reads one.
+// OperationOf reads one operation.
 func OperationOf(ctx context.Context, c client.Client, key client.ObjectKey) (*Operation, error) {
 	o := &Operation{}
 	err := c.Get(ctx, key, o)
@@ -51,13 +51,13 @@ func OperationOf(ctx context.Context, c client.Client, key client.ObjectKey) (*O
 	return o, nil
 }
 
-// plain leaves out what is of no use to a reader, and says which kind it is.
+// plain removes fields that are of no use to a reader, and sets the kind.
 func plain(o *Operation) {
 	o.ManagedFields = nil
 	o.APIVersion, o.Kind = v1alpha1.GroupVersion.String(), v1alpha1.OperationKind
 }
 
-// undefined explains that the cluster knows no operations.
+// undefined explains that the cluster does not define operations.
 func undefined(err error) error {
 	if !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 		return err
@@ -65,7 +65,7 @@ func undefined(err error) error {
 	return finding.Errorf("OCA-7055", "The operator of this cluster runs no operations", "update the operator: ocadm operator install", "%w", err)
 }
 
-// LogOf returns the log of an operation, one event in JSON a line.
+// LogOf returns the log of an operation, one JSON event per line.
 func LogOf(ctx context.Context, c client.Client, o *Operation) (string, error) {
 	if v, ok := c.(Views); ok {
 		return v.OperationLog(ctx, client.ObjectKeyFromObject(o))
@@ -78,7 +78,7 @@ func LogOf(ctx context.Context, c client.Client, o *Operation) (string, error) {
 	return cm.Data[operation.LogKey], nil
 }
 
-// Control pauses, cancels or resumes ("") an operation. It reports whether that changed anything.
+// Control pauses, cancels or resumes ("") an operation. It reports whether anything changed.
 func Control(ctx context.Context, c client.Client, key client.ObjectKey, value string) (bool, error) {
 	o, err := OperationOf(ctx, c, key)
 	if err != nil {
@@ -116,7 +116,7 @@ func Control(ctx context.Context, c client.Client, key client.ObjectKey, value s
 	return true, nil
 }
 
-// Operate creates an operation. Its name is made of the action and a time.
+// Operate creates an operation. Its name consists of the action and a time.
 func Operate(ctx context.Context, c client.Client, o *Operation) error {
 	o.GenerateName = operation.Prefix(o.Spec.Action)
 	o.Labels = map[string]string{v1alpha1.LabelOperationCloud: o.Spec.Cloud}
@@ -126,11 +126,11 @@ func Operate(ctx context.Context, c client.Client, o *Operation) error {
 	return nil
 }
 
-// OperateOnce creates an operation, or finds the same one that was asked for before and has not ended: a user whose connection broke asks again, and a second
-// update would replace the copies of the databases that the first one made. again reports whether it found one.
+// OperateOnce creates an operation, or finds an identical one that has not ended: a user whose connection broke tries again, and a second update
+// would overwrite the first one's copies of the databases. again reports whether it found one.
 func OperateOnce(ctx context.Context, c client.Client, o *Operation) (again bool, err error) {
 	all, err := Operations(ctx, c, o.Namespace, o.Spec.Cloud)
-	if err != nil && !apierrors.IsForbidden(err) { // who may only create operations does
+	if err != nil && !apierrors.IsForbidden(err) { // creating needs no permission to list
 		return false, err
 	}
 	same := slices.IndexFunc(all, func(other Operation) bool { return operation.Repeats(o, &other) })
@@ -141,8 +141,8 @@ func OperateOnce(ctx context.Context, c client.Client, o *Operation) (again bool
 	return true, nil
 }
 
-// FollowOperation calls report with each state of an operation until it has ended or is paused, and returns its last state. One that did not succeed
-// is a finding.
+// FollowOperation calls report with each state of an operation until it has ended or is paused, and returns the last state. It returns a finding if
+// the operation did not succeed.
 func FollowOperation(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(*Operation)) (*Operation, error) {
 	last, err := followUntil(ctx, c, key, report, rests)
 	if err != nil {
@@ -151,7 +151,7 @@ func FollowOperation(ctx context.Context, c client.WithWatch, key client.ObjectK
 	return last, Outcome(last)
 }
 
-// FollowChecks is FollowOperation until the operation has been found possible, or waits for another one.
+// FollowChecks is like FollowOperation, but ends when the checks have passed or the operation waits for another one.
 func FollowChecks(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(*Operation)) (*Operation, error) {
 	last, err := followUntil(ctx, c, key, report, func(o *Operation) bool {
 		return o.Status.Phase != "" && o.Status.Phase != v1alpha1.OperationPlanning
@@ -162,7 +162,7 @@ func FollowChecks(ctx context.Context, c client.WithWatch, key client.ObjectKey,
 	return last, Outcome(last)
 }
 
-// rests reports whether an operation has ended, or waits for a user.
+// rests reports whether an operation has ended or waits for a user.
 func rests(o *Operation) bool {
 	return o.Status.Phase.Final() || o.Status.Phase == v1alpha1.OperationPaused
 }
@@ -192,7 +192,7 @@ func followUntil(ctx context.Context, c client.WithWatch, key client.ObjectKey, 
 	return last, nil
 }
 
-// Outcome is nil for an operation that succeeded, else a finding with the reason.
+// Outcome returns nil for an operation that succeeded, otherwise a finding with the reason.
 func Outcome(o *Operation) error {
 	if o.Status.Phase == v1alpha1.OperationSucceeded {
 		return nil

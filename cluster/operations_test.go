@@ -26,7 +26,7 @@ func oneOperation(name string, phase v1alpha1.OperationPhase) *Operation {
 
 func at(second int) metav1.Time { return metav1.NewTime(time.Unix(int64(second), 0)) }
 
-// TestSameOperationIsFollowed: who asks for an operation twice gets the first one, as long as it may still bring what was asked for.
+// TestSameOperationIsFollowed checks that a repeated request gets the first operation while that may still succeed.
 func TestSameOperationIsFollowed(t *testing.T) {
 	there := func(name string, change func(*Operation)) *Operation {
 		o := oneOperation(name, v1alpha1.OperationRunning)

@@ -11,7 +11,8 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// OperationTree draws an operation: how it is, its plan, and each step with its time, progress and evidence. now gives the times of what runs.
+// OperationTree draws an operation: its state, its plan, and each step with its time, progress and evidence. now is used for the times of running
+// steps.
 func OperationTree(o *Operation, now time.Time) []string {
 	root := node{text: operationHeadline(o)}
 	if !o.Status.Start.IsZero() {
@@ -53,7 +54,7 @@ func operationHeadline(o *Operation) string {
 	return text
 }
 
-// stepLine is a step in one line.
+// stepLine describes a step in one line.
 func stepLine(s v1alpha1.OperationStep, now time.Time) string {
 	text := fmt.Sprintf("%s %s", mark(s.State), cmp.Or(s.Short, s.Name))
 	if !s.Start.IsZero() && s.State != v1alpha1.StepSkipped {
@@ -72,7 +73,7 @@ func stepLine(s v1alpha1.OperationStep, now time.Time) string {
 	return text
 }
 
-// progress is done of total, bytes in the unit that is fit for the total.
+// progress formats done of total, choosing the unit for bytes by the total.
 func progress(done, total int64, unit string) string {
 	if unit != "B" {
 		return fmt.Sprintf("%d/%d %s", done, total, unit)
@@ -96,7 +97,7 @@ func mark(s v1alpha1.StepState) string {
 	return "·"
 }
 
-// barWidth is that of a progress bar, in characters.
+// barWidth is the width of a progress bar, in characters.
 const barWidth = 20
 
 func bar(done, total int64) string {
@@ -104,7 +105,7 @@ func bar(done, total int64) string {
 	return "[" + strings.Repeat("=", n) + strings.Repeat(" ", barWidth-n) + "]"
 }
 
-// OperationChanges are the lines that a log gets when an operation has changed; before is nil at first.
+// OperationChanges returns the log lines for a change of an operation; before is nil at first.
 func OperationChanges(before, after *Operation) []string {
 	var out []string
 	was := map[string]v1alpha1.OperationStep{}

@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// Options describe a new cloud. What is empty is left to the operator.
+// Options describes a new cloud. Empty fields are left to the operator.
 type Options struct {
 	Name                      string   `json:"name"`
 	Namespace                 string   `json:"namespace"`
@@ -32,7 +32,7 @@ type Options struct {
 	Database                  Database `json:"database"`
 	DisableResourceManagement bool     `json:"disableResourceManagement,omitempty"`
 	UseHyperImage             bool     `json:"useHyperImage,omitempty"`
-	// WebHostPorts lets the console answer on ports 80 and 443 of the nodes: where there is no ingress controller.
+	// WebHostPorts makes the console listen on ports 80 and 443 of the nodes, for clusters without an ingress controller.
 	WebHostPorts bool `json:"webHostPorts,omitempty"`
 	// PullSecret is the name of a Secret with registry credentials.
 	PullSecret string `json:"pullSecret,omitempty"`
@@ -41,7 +41,7 @@ type Options struct {
 	IngressClass string `json:"ingressClass,omitempty"`
 }
 
-// Database is how the operator reaches the database server as its administrator. The password lies in a Secret.
+// Database is the administrator's access to the database server. The password is in a Secret.
 type Database struct {
 	Host      string `json:"host,omitempty"`
 	Port      int    `json:"port,omitempty"`
@@ -58,7 +58,7 @@ func (o Options) Key() client.ObjectKey {
 	return client.ObjectKey{Namespace: o.Namespace, Name: o.Name}
 }
 
-// Manifest is the resource of a new cloud. It is pure.
+// Manifest returns the resource of a new cloud. It is pure.
 func Manifest(o Options) *unstructured.Unstructured {
 	u := empty(o.Key())
 	mysql := map[string]any{"host": o.Database.Host}
@@ -104,7 +104,7 @@ func Manifest(o Options) *unstructured.Unstructured {
 	return u
 }
 
-// Where init keeps what it knows of the cloud, for a later "cluster create".
+// Where init stores its settings for the cloud, for a later "cluster create".
 const (
 	SettingsName = "ocadm-cloud"
 	settingsKey  = "cloud.yaml"
@@ -115,7 +115,7 @@ const (
 	PullSecret = "ocadm-registry"
 )
 
-// Settings are the objects in which init keeps the options of the cloud; password is that of an external database, or empty.
+// Settings returns the objects in which init stores the options of the cloud; password is that of an external database, or empty.
 func Settings(o Options, password string) ([]*unstructured.Unstructured, error) {
 	text, err := yaml.Marshal(o)
 	if err != nil {
@@ -146,7 +146,7 @@ func object(kind, namespace, name string, content map[string]any) *unstructured.
 	return u
 }
 
-// LoadSettings reads what init kept; without any it returns the zero value with the default names.
+// LoadSettings reads what init stored. Without any, it returns the zero value with the default names.
 func LoadSettings(ctx context.Context, c client.Client, namespace string) (Options, error) {
 	o := Options{Name: DefaultName, Namespace: namespace}
 	cm := &corev1.ConfigMap{}
@@ -163,8 +163,8 @@ func LoadSettings(ctx context.Context, c client.Client, namespace string) (Optio
 	return o, nil
 }
 
-// MoveSettings lets later clouds be reached at another address: it changes the settings that init kept, in every namespace, where they name the former one.
-// It returns the names of the ConfigMaps that it changed; a dry run only names them.
+// MoveSettings changes the address of later clouds: in every namespace, it replaces the former address in the settings that init stored. It returns
+// the names of the changed ConfigMaps; a dry run only lists them.
 func MoveSettings(ctx context.Context, c client.Client, from, to string, dryRun bool) (changed []string, _ error) {
 	var list corev1.ConfigMapList
 	if err := c.List(ctx, &list, client.MatchingFields{"metadata.name": SettingsName}); err != nil {
@@ -173,7 +173,7 @@ func MoveSettings(ctx context.Context, c client.Client, from, to string, dryRun 
 	for i := range list.Items {
 		cm := &list.Items[i]
 		var o Options
-		if yaml.UnmarshalStrict([]byte(cm.Data[settingsKey]), &o) != nil || o.LoadBalancerEndpoint != from { // cluster create says what it cannot read
+		if yaml.UnmarshalStrict([]byte(cm.Data[settingsKey]), &o) != nil || o.LoadBalancerEndpoint != from { // cluster create reports what it cannot read
 			continue
 		}
 		name := cm.Namespace + "/" + cm.Name

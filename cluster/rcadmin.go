@@ -24,13 +24,13 @@ type Variable struct {
 	Value string `json:"value"`
 }
 
-// keystonePort is the node port of the identity service's public interface where the cloud chooses no other.
+// keystonePort is the default node port of the identity service's public interface.
 const keystonePort = 30500
 
 // passwordKey is the administrator's password in Secret <cloud>-credentials.
 const passwordKey = "keystone.bootstrap-password"
 
-// RCAdmin returns the environment with which the cloud's client and others log in as its administrator.
+// RCAdmin returns the environment variables with which climc and other clients log in as the cloud's administrator.
 func RCAdmin(ctx context.Context, c client.Client, key client.ObjectKey) ([]Variable, error) {
 	_, cr, err := load(ctx, c, key)
 	if err != nil {
@@ -44,7 +44,7 @@ func RCAdmin(ctx context.Context, c client.Client, key client.ObjectKey) ([]Vari
 }
 
 func rcadmin(cr *v1alpha1.OnecloudCluster, pw string) []Variable {
-	host := cmp.Or(cr.Spec.LoadBalancerEndpoint, cr.Name+"-keystone."+cr.Namespace+".svc") // the latter is only known inside the cluster
+	host := cmp.Or(cr.Spec.LoadBalancerEndpoint, cr.Name+"-keystone."+cr.Namespace+".svc") // the latter resolves only inside the cluster
 	port := cmp.Or(int(cr.Spec.Keystone.PublicService.NodePort), keystonePort)
 	return []Variable{
 		{"OS_AUTH_URL", "https://" + net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(port)) + "/v3"},
@@ -78,7 +78,7 @@ func password(ctx context.Context, c client.Client, cr *v1alpha1.OnecloudCluster
 	}
 }
 
-// Exports writes the variables as lines for a shell.
+// Exports formats the variables as lines for a shell.
 func Exports(vars []Variable) string {
 	var b strings.Builder
 	for _, v := range vars {
@@ -87,7 +87,7 @@ func Exports(vars []Variable) string {
 	return b.String()
 }
 
-// quote quotes any text for a shell.
+// quote quotes text for a shell.
 func quote(s string) string {
 	safe := strings.IndexFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r))

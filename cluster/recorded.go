@@ -16,17 +16,17 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
-// Recorded is how a command shows and records the operation that it runs itself: docs/decisions/0056.
+// Recorded controls how a command shows and records the operation that it runs itself: docs/decisions/0056.
 type Recorded struct {
-	// By is who runs it, and where.
+	// By names who runs it, and where.
 	By string
 	// Show is called with each state of the operation.
 	Show func(*Operation)
-	// Operation is the name of one that exists and that the command takes; "" creates one.
+	// Operation is the name of an existing operation that the command runs; "" creates one.
 	Operation string
-	// Wait bounds the wait for other operations of the cloud; 0 waits as long as the command may take.
+	// Wait bounds the wait for other operations of the cloud; 0 means no limit besides the command's.
 	Wait time.Duration
-	// Answer is how long the operator may take to notice the operation; 0 means operation.DefaultAnswer.
+	// Answer bounds the wait for the operator to notice the operation; 0 means operation.DefaultAnswer.
 	Answer time.Duration
 }
 
@@ -38,10 +38,10 @@ func (r Recorded) runner(c client.WithWatch, key client.ObjectKey, spec v1alpha1
 		Answer: r.Answer}
 }
 
-// longStep bounds a step that copies databases; the command has a limit of its own.
+// longStep bounds a step that copies databases; the command has its own limit.
 const longStep = 24 * time.Hour
 
-// step makes a step of a method. Its errors say what to do.
+// step makes a step of a method. Its errors contain the remedy.
 func step[S any](run func(S, context.Context, workflow.Reporter) error) func(context.Context, S, workflow.Reporter) error {
 	return func(ctx context.Context, s S, r workflow.Reporter) error { return backupFinding(run(s, ctx, r)) }
 }

@@ -24,27 +24,27 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
-// Restore puts a cloud back from a backup: into the cloud it was made of, or as a new one.
+// Restore restores a cloud from a backup: into the cloud it was made of, or as a new one.
 type Restore struct {
-	// Namespace of the cloud; that of the backup if empty.
+	// Namespace of the cloud; if empty, the one in the backup.
 	Namespace string
 	Store     backup.Store
 	Name      string
 	IDs       []age.Identity
-	// MySQL is the database server of a new cloud, with its password; that of the backup if its host is empty.
+	// MySQL is the database server of a new cloud, with its password; if its host is empty, the one in the backup.
 	MySQL v1alpha1.DatabaseServer
-	// Address of a new cloud, as in spec.loadBalancerEndpoint; that of the backup if empty.
+	// Address of a new cloud, as in spec.loadBalancerEndpoint; if empty, the one in the backup.
 	Address string
-	// Spec are other fields of a new cloud that depend on where it runs, as in archive.Place.
+	// Spec holds other fields of a new cloud that depend on where it runs, as in archive.Place.
 	Spec map[string]any
-	// Before receives a backup of what an existing cloud holds now; nil to do without.
+	// Before backs up the current content of an existing cloud; nil skips that.
 	Before func(ctx context.Context, key client.ObjectKey, report workflow.Reporter) (backup.Info, error)
-	// Confirm is asked before the first change.
+	// Confirm is called before the first change.
 	Confirm func(question string) error
-	// Patience is how long the database server of a new cloud may be out of reach, and Waiting gets the reason meanwhile. Without them it is tried once.
+	// Patience bounds the wait for an unreachable database server of a new cloud; Waiting receives the reason meanwhile. Zero means a single attempt.
 	Patience time.Duration
 	Waiting  func(what, why string)
-	// Watch sees how far the reading of the file is.
+	// Watch receives the progress of reading the file.
 	Watch backup.Watcher
 	Recorded
 
@@ -52,7 +52,7 @@ type Restore struct {
 	contents *backup.Contents
 }
 
-// Read reads the backup to its end and checks it. Apply, which would do so itself, then uses what was read.
+// Read reads and checks the whole backup. A later Apply reuses the result.
 func (r *Restore) Read(ctx context.Context) (backup.Contents, error) {
 	var err error
 	if r.info, err = backup.ReadInfo(ctx, r.Store, r.Name); err != nil {
@@ -67,7 +67,7 @@ func (r *Restore) Read(ctx context.Context) (backup.Contents, error) {
 	return contents, nil
 }
 
-// Key is the cloud that the backup is restored to, once it was read.
+// Key names the cloud that the backup is restored to. Call Read first.
 func (r *Restore) Key() client.ObjectKey {
 	saved := r.contents.Header.Cloud
 	return client.ObjectKey{Namespace: cmp.Or(r.Namespace, saved.Namespace), Name: saved.Name}
@@ -77,7 +77,7 @@ func (r *Restore) place(namespace string) archive.Place {
 	return archive.Place{Namespace: namespace, MySQL: r.MySQL, Address: r.Address, Spec: r.Spec}
 }
 
-// Cloud is the resource that a restore of the backup, which was read, creates as a new cloud.
+// Cloud returns the resource that restoring the backup as a new cloud creates. Call Read first.
 func (r *Restore) Cloud() (*unstructured.Unstructured, error) {
 	objects, err := r.place(r.Key().Namespace).Objects(*r.contents)
 	if err != nil {
@@ -86,7 +86,7 @@ func (r *Restore) Cloud() (*unstructured.Unstructured, error) {
 	return objects[len(objects)-1], nil
 }
 
-// Exists reports whether the cloud of the backup, which was read, is there. A restore creates it last.
+// Exists reports whether the cloud of the backup exists. A restore creates it last. Call Read first.
 func (r *Restore) Exists(ctx context.Context, c client.Client) (bool, error) {
 	live, err := get(ctx, c, r.Key())
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
@@ -110,21 +110,21 @@ func otherCloud(key client.ObjectKey) error {
 		"restore it into another namespace with --namespace, or delete this cloud first: ocadm cluster delete")
 }
 
-// Restored is what a restore did.
+// Restored is the result of a restore.
 type Restored struct {
 	Cloud   string   `json:"cloud"`
 	Backup  string   `json:"backup"`
 	Changes []string `json:"changes"`
 	Tables  int      `json:"tables"`
 	Rows    int64    `json:"rows"`
-	// Before is the backup of what was there.
+	// Before names the backup of the previous content.
 	Before string `json:"before,omitempty"`
-	// Emptied are the databases of the cloud that are not in the backup.
+	// Emptied lists the databases of the cloud that are not in the backup.
 	Emptied []string `json:"emptied,omitempty"`
 	Seconds float64  `json:"seconds"`
 }
 
-// Apply restores. Whatever interrupts it, it can be run again.
+// Apply restores the backup. If interrupted, it can be run again.
 func (r Restore) Apply(ctx context.Context, c client.WithWatch) (Restored, error) {
 	began := time.Now()
 	if r.contents == nil {
@@ -148,7 +148,7 @@ func (r Restore) Apply(ctx context.Context, c client.WithWatch) (Restored, error
 	return out, backupFinding(err)
 }
 
-// inPlace restores into the cloud that the backup was made of.
+// inPlace restores into the backup's own cloud.
 func (r Restore) inPlace(ctx context.Context, c client.WithWatch, live *unstructured.Unstructured, contents backup.Contents, out *Restored) error {
 	key := client.ObjectKeyFromObject(live)
 	id, err := archive.CredentialsID(ctx, c, key)
@@ -183,7 +183,7 @@ func (r Restore) spec() v1alpha1.OnecloudOperationSpec {
 	return v1alpha1.OnecloudOperationSpec{Action: v1alpha1.ActionRestore, Restore: &v1alpha1.RestoreParameters{File: r.Name, Place: r.Store.String()}}
 }
 
-// anew makes the cloud: databases first, then passwords and certificates, and the resource last, from which the operator builds the rest.
+// anew creates the cloud: databases first, then passwords and certificates, and last the resource, from which the operator builds the rest.
 func (r Restore) anew(ctx context.Context, c client.WithWatch, key client.ObjectKey, contents backup.Contents, out *Restored) error {
 	id := contents.Header.Cloud.ID
 	if have, err := archive.CredentialsID(ctx, c, key); err != nil {
@@ -225,7 +225,7 @@ func (r Restore) anew(ctx context.Context, c client.WithWatch, key client.Object
 	return operation.Perform(ctx, runner, operation.Work[*restoring]{Steps: anewSteps(), Final: stepDatabases, Unlocked: true}, x, nil)
 }
 
-// overwrites asks where databases of the cloud exist on the server.
+// overwrites asks for confirmation if databases of the cloud exist on the server.
 func (r Restore) overwrites(ctx context.Context, a *mysql.Admin, contents backup.Contents, host string) error {
 	have, err := backup.Databases(ctx, a)
 	if err != nil || len(have) == 0 {
@@ -241,7 +241,7 @@ func (r Restore) overwrites(ctx context.Context, a *mysql.Admin, contents backup
 	return r.Confirm(fmt.Sprintf("This replaces %d databases of the cloud on %s by those of %s", len(have), host, contents.Header.Time.Format(time.RFC3339)))
 }
 
-// twin refuses a second cloud on the databases of one that lives.
+// twin refuses a second cloud on the databases of a running one.
 func twin(ctx context.Context, c client.Client, key client.ObjectKey, id string, server v1alpha1.DatabaseServer) error {
 	all, err := All(ctx, c)
 	if err != nil {

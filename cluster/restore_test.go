@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// waits is a Reporter that ends what waits for another program.
+// waits is a Reporter that ends a wait for another program.
 type waits struct {
 	workflow.Discard
 	end func()
@@ -31,7 +31,7 @@ func (w waits) Info(format string, _ ...any) {
 	}
 }
 
-// TestOneRestoreAtATime: a second restore stops nothing while the first one works on, and one that has lost the lock starts nothing.
+// TestOneRestoreAtATime checks that a second restore stops nothing while the first one runs, and that one that lost the lock starts nothing.
 func TestOneRestoreAtATime(t *testing.T) {
 	server := mariadb.Require(t, mariadb.Options{})
 	cloud := theCloud(server.Host)
@@ -66,7 +66,7 @@ func TestOneRestoreAtATime(t *testing.T) {
 	}
 }
 
-// TestNotWhatWasConfirmed: a restore or a move that waited behind another move touches no database.
+// TestNotWhatWasConfirmed checks that a restore or move that waited for another move touches no database.
 func TestNotWhatWasConfirmed(t *testing.T) {
 	key := client.ObjectKeyFromObject(theCloud(""))
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(theCloud("new.invalid")).Build()
@@ -89,7 +89,7 @@ func TestNotWhatWasConfirmed(t *testing.T) {
 	}
 }
 
-// TestSaveBeforeARestore: the databases are replaced only if a file with what they held is stored.
+// TestSaveBeforeARestore checks that databases are replaced only if a file with their old content is stored.
 func TestSaveBeforeARestore(t *testing.T) {
 	for name, c := range map[string]struct {
 		made   backup.Info

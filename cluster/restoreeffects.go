@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
-// releasesOf are the releases in a backup up to the one in force, by revision.
+// releasesOf returns the releases in a backup up to the one in force, by revision.
 func releasesOf(c backup.Contents) (map[int]*release.Release, error) {
 	out := map[int]*release.Release{}
 	for _, o := range c.Objects {
@@ -34,20 +34,20 @@ func releasesOf(c backup.Contents) (map[int]*release.Release, error) {
 		if n == 0 || n > c.Header.Release || s.Name != release.SecretName(c.Header.Cloud.Name, n) {
 			continue
 		}
-		if r, err := release.Decode(s); err == nil { // history passes over one that cannot be read, too
+		if r, err := release.Decode(s); err == nil { // history also skips unreadable ones
 			out[n] = r
 		}
 	}
 	return out, nil
 }
 
-// doneThen says what the record of effects has to become when databases are those of a backup: nil removes a key. What was done inside the databases is what the
-// release in the backup had; a component that it has no longer, or not yet again, keeps what an earlier release in the backup had. An effect that keeps
-// another hash is done again; one without would count as new, and the options of a new component are only noted. It is pure.
+// doneThen returns the patch for the record of effects after databases were restored; nil removes a key. Effects inside the databases get the hash
+// that the release in the backup had. A component missing from that release keeps the hash of an earlier release in the backup. An effect with a
+// different hash is repeated; one without would count as new, and the options of a new component are only recorded. It is pure.
 func doneThen(now map[string]string, then int, releases map[int]*release.Release) map[string]any {
 	out := map[string]any{}
 	if releases[then] == nil {
-		return out // a file without its releases says nothing
+		return out // a file without its releases shows nothing
 	}
 	before := releases[then].Effects
 	for key, hash := range now {
@@ -68,7 +68,7 @@ func doneThen(now map[string]string, then int, releases map[int]*release.Release
 	return out
 }
 
-// hadOnce reports whether an effect was done before the backup was made.
+// hadOnce reports whether an effect was applied before the backup was made.
 func hadOnce(releases map[int]*release.Release, key, hash string) bool {
 	for _, r := range releases {
 		if r.Effects[key] == hash {
@@ -78,8 +78,8 @@ func hadOnce(releases map[int]*release.Release, key, hash string) bool {
 	return false
 }
 
-// remember makes the record of what is done inside the databases what it was when the backup was made. Else the operator takes for done what only the
-// databases of before held: accounts, endpoints, and options that no audit looks at again.
+// remember resets the record of effects inside the databases to its state at the time of the backup. Otherwise the operator would consider effects
+// done that only the replaced databases had: accounts, endpoints, and options that no audit checks again.
 func (x *restoring) remember(ctx context.Context, now *v1alpha1.OnecloudCluster, live *unstructured.Unstructured) (changed int, err error) {
 	releases, err := releasesOf(*x.contents)
 	if err != nil {

@@ -37,7 +37,7 @@ func backedUp(t *testing.T, first, second map[string]string) backup.Contents {
 	return c
 }
 
-// TestRestoreRemembersWhatWasDone: the operator does again what only the databases of before held, and nothing that lies outside of them.
+// TestRestoreRemembersWhatWasDone checks that the operator repeats what only the replaced databases held, and nothing outside of them.
 func TestRestoreRemembersWhatWasDone(t *testing.T) {
 	cloud := theCloud("")
 	cloud.Status.Effects = map[string]string{

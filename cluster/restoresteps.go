@@ -24,7 +24,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/archive"
 )
 
-// restoring is a restore that runs.
+// restoring is a restore in progress.
 type restoring struct {
 	Restore
 	client client.WithWatch
@@ -32,14 +32,14 @@ type restoring struct {
 	admin  *mysql.Admin
 	out    *Restored
 
-	// cloud is the one that exists; nil for one that is made. from is the database server on which a person confirmed to replace its databases.
+	// cloud is the existing cloud, nil for a new one. from is the database server on which the user confirmed to replace its databases.
 	cloud *unstructured.Unstructured
 	from  v1alpha1.DatabaseServer
-	// others are its databases that are not in the backup, of components that it got later.
+	// others lists its databases that are not in the backup, of components added later.
 	others []string
-	// operation is the one that this restore is; it has a name once it runs.
+	// operation is the operation of this restore; it has a name once it runs.
 	operation *Operation
-	// release ends the lock under which databases are replaced, which admin holds.
+	// release releases the lock for replacing databases, which admin holds.
 	release func()
 }
 
@@ -54,10 +54,10 @@ func (x *restoring) close() {
 	}
 }
 
-// stepDatabases is the step after which a restore can only go forward.
+// stepDatabases is the step after which a restore cannot be undone.
 const stepDatabases = "databases"
 
-// inPlaceSteps restore into the cloud that the backup was made of.
+// inPlaceSteps returns the steps to restore into the backup's own cloud.
 func inPlaceSteps() []workflow.Phase[*restoring] {
 	return []workflow.Phase[*restoring]{
 		{Name: "look", Short: "Check that the cloud is still as you confirmed it", ReadOnly: true, Run: step((*restoring).look)},
@@ -77,12 +77,12 @@ func inPlaceSteps() []workflow.Phase[*restoring] {
 	}
 }
 
-// stopTakenBack takes back what was done before the databases were touched.
+// stopTakenBack undoes what was done before the databases were touched.
 var stopTakenBack = []workflow.Phase[*restoring]{{
 	Name: "start-again", Short: "Start the services again", Run: step((*restoring).startAgain),
 }}
 
-// anewSteps make the cloud: databases first, then passwords and certificates, and the resource last, from which the operator builds the rest.
+// anewSteps returns the steps that create the cloud: databases first, then passwords and certificates, and last the resource, from which the operator builds the rest.
 func anewSteps() []workflow.Phase[*restoring] {
 	return []workflow.Phase[*restoring]{
 		{Name: stepDatabases, Short: "Restore the databases, and compare every row", Timeout: longStep, Run: step((*restoring).databases)},
@@ -99,7 +99,7 @@ func (x *restoring) open(ctx context.Context, cr *v1alpha1.OnecloudCluster) (err
 	return databaseFinding(err)
 }
 
-// question says what a restore does to the cloud.
+// question describes what a restore does to the cloud.
 func (x *restoring) question() string {
 	q := fmt.Sprintf("This stops cloud %s and replaces its databases by those of %s", x.key, x.contents.Header.Time.Format(time.RFC3339))
 	if len(x.others) > 0 {
@@ -108,8 +108,8 @@ func (x *restoring) question() string {
 	return q
 }
 
-// look reads the cloud anew, and opens its databases again. Each that is emptied was named when a person confirmed. From here until the end nothing else
-// replaces databases of the cloud: a program that was given up may still do that, and start the services when it is done.
+// look reads the cloud and opens its databases again. The user has confirmed each database that will be emptied. From here to the end, a lock keeps
+// other programs from replacing the databases, such as an abandoned one that still runs and would start the services when done.
 func (x *restoring) look(ctx context.Context, r workflow.Reporter) error {
 	cloud, cr, err := unmoved(ctx, x.client, x.key, x.from)
 	if err != nil {
@@ -140,7 +140,7 @@ func (x *restoring) hold(ctx context.Context, r workflow.Reporter) error {
 	return nil
 }
 
-// holds fails where the lock is lost: another restore may have begun.
+// holds fails if the lock is lost: another restore may have begun.
 func (x *restoring) holds(ctx context.Context) error {
 	if err := x.admin.StillHolds(ctx); err != nil {
 		return x.halfway(databaseFinding(err))
@@ -152,7 +152,7 @@ func (x *restoring) stop(ctx context.Context, r workflow.Reporter) error {
 	return Stop(ctx, x.client, x.key, x.operation.Name, r.Waiting)
 }
 
-// locked is a step that may last longer than the connection with the lock. Nothing is replaced yet, so a restore without the lock ends there.
+// locked wraps a step that may outlast the connection that holds the lock. Nothing has been replaced yet, so a restore without the lock ends there.
 func locked(run func(*restoring, context.Context, workflow.Reporter) error) func(context.Context, *restoring, workflow.Reporter) error {
 	return step(func(x *restoring, ctx context.Context, r workflow.Reporter) error {
 		if err := run(x, ctx, r); err != nil {
@@ -162,7 +162,7 @@ func locked(run func(*restoring, context.Context, workflow.Reporter) error) func
 	})
 }
 
-// ready takes the lock again if it was lost while the file was read. Another restore may have started the services meanwhile, so they are stopped again.
+// ready takes the lock again if it was lost while the file was read. Another restore may have started the services, so they are stopped again.
 func (x *restoring) ready(r workflow.Reporter) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if !x.admin.Holds() { // the cloud does not exist yet: there is nothing to stop
@@ -176,7 +176,7 @@ func (x *restoring) ready(r workflow.Reporter) func(context.Context) error {
 	}
 }
 
-// save goes on only with a file that is stored. One without its note beside it is as good.
+// save continues only when a file is stored. A missing note beside the file does not matter.
 func (x *restoring) save(ctx context.Context, r workflow.Reporter) error {
 	before, err := x.Before(ctx, x.key, r)
 	if err != nil && before.Name == "" {
@@ -208,7 +208,7 @@ func (x *restoring) databases(ctx context.Context, r workflow.Reporter) error {
 	return nil
 }
 
-// halfway is the finding of a restore that failed when it replaced databases.
+// halfway returns the finding for a restore that failed while replacing databases.
 func (x *restoring) halfway(err error) error {
 	remedy := "run the same command again"
 	if errors.Is(err, backup.ErrDamaged) || errors.Is(err, backup.ErrEncrypted) {
@@ -223,7 +223,7 @@ func (x *restoring) halfway(err error) error {
 	return finding.Errorf("OCA-7410", fmt.Sprintf("Cloud %s was not restored; %s", x.key, state), remedy, "%w", err)
 }
 
-// bring makes passwords and version of a cloud those of the backup.
+// bring sets the passwords and version of a cloud to those of the backup.
 func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 	if err := x.holds(ctx); err != nil {
 		return err
@@ -245,7 +245,7 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 			follow = true
 		}
 	}
-	live, now, err := load(ctx, x.client, x.key) // releases may have been made until the services stopped
+	live, now, err := load(ctx, x.client, x.key) // releases may have been created until the services stopped
 	if err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 	}
 	if v := x.contents.Header.Version; v != "" && v != now.Spec.Version {
 		patch := map[string]any{"spec": map[string]any{"version": v}}
-		annotate(patch, v1alpha1.AnnotationAtOnce, strconv.Itoa(now.Status.Release.Revision)) // the databases are of that version already
+		annotate(patch, v1alpha1.AnnotationAtOnce, strconv.Itoa(now.Status.Release.Revision)) // the databases have that version already
 		if err := merge(ctx, x.client, x.cloud, patch); err != nil {
 			return fmt.Errorf("setting the version of the backup: %w", err)
 		}
@@ -269,7 +269,7 @@ func (x *restoring) bring(ctx context.Context, r workflow.Reporter) error {
 	return endPause(ctx, x.client, x.key, changed)
 }
 
-// start starts the services, also of a cloud that was stopped before.
+// start starts the services, even if the cloud was stopped before.
 func (x *restoring) start(ctx context.Context, _ workflow.Reporter) error {
 	if err := x.holds(ctx); err != nil {
 		return err
@@ -282,7 +282,7 @@ func (x *restoring) startAgain(ctx context.Context, r workflow.Reporter) error {
 	return err
 }
 
-// create makes the cloud.
+// create creates the cloud.
 func (x *restoring) create(ctx context.Context, r workflow.Reporter) error {
 	objects, err := x.place(x.key.Namespace).Objects(*x.contents)
 	if err != nil {

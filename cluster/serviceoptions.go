@@ -26,19 +26,19 @@ import (
 // ServiceOption is one option of a component.
 type ServiceOption struct {
 	Name string `json:"name"`
-	// Type as in the documentation; "" if the option is unknown. Choices are the accepted values if there are only a few.
+	// Type as in the documentation; "" if the option is unknown. Choices lists the accepted values if there are only a few.
 	Type    string   `json:"type,omitempty"`
 	Choices []string `json:"choices,omitempty"`
-	// Value that takes effect; nil if it is not known. A value that may be a secret is hidden.
+	// Value is the effective value; nil if it is not known. A possible secret is hidden.
 	Value *string `json:"value,omitempty"`
 	// Source of the value.
 	Source string `json:"source"`
-	// Problem is why the service would not accept the value in the ConfigMap.
+	// Problem explains why the service would reject the value in the ConfigMap.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Sources of a value: the service itself, the operator or a user through the ConfigMap, or the identity service, where the console, climc
-// and the service itself store values.
+// Sources of a value: the service itself, the operator or a user through the ConfigMap, or the identity service, where the console, climc and the
+// service itself store values.
 const (
 	SourceDefault  = "default"
 	SourceOperator = "operator"
@@ -46,11 +46,11 @@ const (
 	SourceStored   = "stored"
 )
 
-// hidden stands for a value that may be a secret.
+// hidden replaces a value that may be a secret.
 const hidden = "***"
 
-// ServiceOptions lists the options that a component accepts, and the unknown ones in its ConfigMap, by name. stored are the values in the
-// identity service.
+// ServiceOptions lists the options that a component accepts, and the unknown ones in its ConfigMap, by name. stored holds the values in the identity
+// service.
 func ServiceOptions(ctx context.Context, c client.Reader, cloud client.ObjectKey, component string, stored map[string]any) ([]ServiceOption, error) {
 	cm := configMap(cloud, component)
 	if err := c.Get(ctx, client.ObjectKeyFromObject(cm), cm); err != nil && !apierrors.IsNotFound(err) {
@@ -68,7 +68,7 @@ func serviceOptions(component string, cm *corev1.ConfigMap, stored map[string]an
 	ours := operatorKeys(cm)
 	names := slices.Collect(maps.Keys(table))
 	for name := range cm.Data {
-		if _, known := table[name]; !known && name != "config" { // a whole file of the earlier operator
+		if _, known := table[name]; !known && name != "config" { // the earlier operator stored a whole file
 			names = append(names, name)
 		}
 	}
@@ -100,7 +100,7 @@ func serviceOptions(component string, cm *corev1.ConfigMap, stored map[string]an
 	return out
 }
 
-// check returns what is wrong with an option, nil if the service accepts it or a user vouches for it.
+// check returns the problem of an option, nil if the service accepts it or a user vouches for it.
 func check(component string, cm *corev1.ConfigMap, name, text string) *options.Problem {
 	table, checked := options.Of(component)
 	_, known := table[name]
@@ -113,7 +113,7 @@ func check(component string, cm *corev1.ConfigMap, name, text string) *options.P
 	return problem
 }
 
-// sameValue reports whether an option's text means the value that is stored.
+// sameValue reports whether the text of an option means the stored value.
 func sameValue(table options.Table, component, name string, old *string, stored any) bool {
 	if old == nil {
 		return false
@@ -122,7 +122,7 @@ func sameValue(table options.Table, component, name string, old *string, stored 
 	return err == nil && text(value) == text(stored)
 }
 
-// text is a value as it stands in a ConfigMap.
+// text formats a value as in a ConfigMap.
 func text(value any) string {
 	if s, is := value.(string); is {
 		return s
@@ -134,8 +134,8 @@ func text(value any) string {
 	return string(raw)
 }
 
-// ChangeServiceOptions sets options in the ConfigMap of a component, removes those whose value is nil, and returns what changed, one line each. If one of
-// them is not valid, it changes none.
+// ChangeServiceOptions sets options in the ConfigMap of a component, removes those whose value is nil, and returns a line for each change. If any is
+// invalid, it changes none.
 func ChangeServiceOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, component string, want map[string]*string) ([]string, error) {
 	cm, err := existingOptions(ctx, c, cloud, component)
 	if err != nil {
@@ -193,7 +193,7 @@ func invalidOption(component string, problem *options.Problem) error {
 	return finding.New("OCA-0313", "Invalid option of "+component, problem.Error(), "ocadm component options list "+component)
 }
 
-// operatorKeys are the keys of a ConfigMap that the operator alone set.
+// operatorKeys returns the keys of a ConfigMap that only the operator has set.
 func operatorKeys(cm *corev1.ConfigMap) map[string]bool {
 	ours := map[string]bool{}
 	keys := func(m metav1.ManagedFieldsEntry) []string {
@@ -222,5 +222,5 @@ func operatorKeys(cm *corev1.ConfigMap) map[string]bool {
 	return ours
 }
 
-// operatorManager is the field manager under which the operator applies what it renders.
+// operatorManager is the field manager with which the operator applies what it renders.
 const operatorManager = "ocadm-operator"

@@ -22,39 +22,39 @@ import (
 type Status struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
-	// Version is the one asked for, Running the one that every component has reached.
+	// Version is the requested one, Running the one that every component has reached.
 	Version string `json:"version"`
 	Running string `json:"running,omitempty"`
 	Phase   string `json:"phase,omitempty"`
 	// Ready is true if the operator has seen the latest change and every component is Available or Idle.
 	Ready bool `json:"ready"`
-	// Degraded is true if something failed and needs attention. A cloud that is neither Ready nor Degraded is on its way.
+	// Degraded is true if something failed and needs attention. A cloud that is neither Ready nor Degraded is progressing.
 	Degraded bool `json:"degraded"`
-	// Blocked is why the operator cannot work on the cloud now, "" if it can. Everything else is as it was when it could.
+	// Blocked explains why the operator cannot work on the cloud, "" if it can. Everything else is then the last known state.
 	Blocked string `json:"blocked,omitempty"`
-	// Message is why it is not Ready.
+	// Message explains why it is not Ready.
 	Message    string                     `json:"message,omitempty"`
 	Components []v1alpha1.ComponentStatus `json:"components"`
-	// NodesNotReady are the nodes that are not Ready, with the reason; empty if all are, or if the operator may not read nodes.
+	// NodesNotReady lists the nodes that are not Ready, with the reason; empty if all are, or if the operator may not read nodes.
 	NodesNotReady string `json:"nodesNotReady,omitempty"`
 	// Release in force.
 	Release v1alpha1.ReleaseStatus `json:"release,omitzero"`
-	// Operation that moves the cloud to another release, with the waves that it has reached.
+	// Operation is the one that changes the release of the cloud, with the waves reached so far.
 	Operation string `json:"operation,omitempty"`
-	// UpdateAvailable says what another build of the operator would change, "" if nothing.
+	// UpdateAvailable describes what another build of the operator would change, "" if nothing.
 	UpdateAvailable string `json:"updateAvailable,omitempty"`
-	// UpdateFailed is why the last operation that was to move the cloud to another release did not, "" if none failed.
+	// UpdateFailed explains why the last operation to change the release failed, "" if it did not.
 	UpdateFailed string `json:"updateFailed,omitempty"`
-	// NotSpread is what ends with one node in a cloud of profile ha, "" if only what must be single does.
+	// NotSpread lists what a cloud of profile ha loses with one node, "" if only what must be single.
 	NotSpread string `json:"notSpread,omitempty"`
-	// NotProven is why no fresh backup is known to be restorable, "" if one is, or if no schedule asks for any.
+	// NotProven explains why no recent backup is known to be restorable, "" if one is or no schedule asks for any.
 	NotProven string `json:"notProven,omitempty"`
-	// Database says whether the embedded database survives the loss of a node; "" in a cloud with a database server of its own. Only
-	// "ocadm cluster status" without --watch reports it.
+	// Database describes whether the embedded database survives the loss of a node; "" for a cloud with its own database server. Only "ocadm cluster
+	// status" without --watch sets it.
 	Database string `json:"database,omitempty"`
 	// Certificates of the services, as reported by the operator.
 	Certificates v1alpha1.CertificatesStatus `json:"certificates,omitzero"`
-	// Unreachable is why the API server does not answer; the rest is what it answered last. Only Wait and Watch report it.
+	// Unreachable explains why the API server does not answer; the rest is its last answer. Only Wait and Watch set it.
 	Unreachable string `json:"unreachable,omitempty"`
 	// counted is true if Message counts the components.
 	counted bool
@@ -69,7 +69,7 @@ func Get(ctx context.Context, c client.Client, key client.ObjectKey) (Status, er
 	return statusOf(u.Object)
 }
 
-// statusOf reads it from the resource. It is pure.
+// statusOf reads the status from the resource. It is pure.
 func statusOf(object map[string]any) (Status, error) {
 	var cr v1alpha1.OnecloudCluster
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, &cr); err != nil {
@@ -123,7 +123,7 @@ func statusOf(object map[string]any) (Status, error) {
 	return s, nil
 }
 
-// Health is whether the cloud is ready, in words.
+// Health describes whether the cloud is ready.
 func (s Status) Health() string {
 	switch {
 	case s.Ready && s.Blocked != "":
@@ -158,7 +158,7 @@ func (s Status) Idle() (n int) {
 	return n
 }
 
-// Why returns in one line why a component is in its state.
+// Why explains in one line why a component is in its state.
 func Why(c v1alpha1.ComponentStatus) string {
 	if len(c.BlockedBy) > 0 && !c.Outdated {
 		return "waits for " + strings.Join(c.BlockedBy, ", ")

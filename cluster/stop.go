@@ -25,9 +25,9 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// Stop ends everything of a cloud that may write to its databases, and keeps the operator from starting it. Agents on nodes that reach databases only
-// through services go on, and so do virtual machines. A cloud that is stopped already stays so, and keeps the note of who did that. by is the operation that
-// stops it, "" for a person.
+// Stop stops everything in a cloud that may write to its databases, and keeps the operator from starting it. Node agents that use databases only
+// through services keep running, and so do virtual machines. A cloud that is already stopped stays so, with its record of who stopped it. by is the
+// operation that stops it, "" for a user.
 func Stop(ctx context.Context, c client.WithWatch, key client.ObjectKey, by string, report func(what, why string)) error {
 	if err := pause(ctx, c, key, by, func(why string) { report("operator", why) }); err != nil {
 		return fmt.Errorf("pausing cloud %s: %w", key, err)
@@ -35,7 +35,7 @@ func Stop(ctx context.Context, c client.WithWatch, key client.ObjectKey, by stri
 	var refused error
 	err := wait.Until(ctx, "the end of the services", stopInterval, func(ctx context.Context) (bool, string, error) {
 		done, why, err := stopped(ctx, c, key)
-		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // which waiting does not change
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // waiting does not change that
 			refused, done, err = err, true, nil
 		}
 		return done, why, err
@@ -49,7 +49,7 @@ const (
 	followTimeout = time.Minute
 )
 
-// pause keeps the operator from starting anything, and returns once it has seen that. It notes the pause that the cloud had before.
+// pause keeps the operator from starting anything, and returns once the operator has seen that. It records the cloud's earlier pause.
 func pause(ctx context.Context, c client.WithWatch, key client.ObjectKey, by string, report func(why string)) error {
 	u, err := get(ctx, c, key)
 	if err != nil {
@@ -59,7 +59,7 @@ func pause(ctx context.Context, c client.WithWatch, key client.ObjectKey, by str
 	before := u.GetAnnotations()[v1alpha1.AnnotationPaused]
 	_, noted := u.GetAnnotations()[v1alpha1.AnnotationPausedBefore]
 	if before == "true" && !noted {
-		stopped, err := operation.Stopped(ctx, c, key) // by an ocadm that noted nothing
+		stopped, err := operation.Stopped(ctx, c, key) // stopped by an ocadm that recorded nothing
 		if err != nil {
 			return err
 		}
@@ -68,8 +68,8 @@ func pause(ctx context.Context, c client.WithWatch, key client.ObjectKey, by str
 		}
 	}
 	if u.GetAnnotations()[v1alpha1.AnnotationPaused] != "true" {
-		// Its status may be that of an earlier pause while it follows the start that ended that one: it makes pods then, and says so afterwards. An operator
-		// that cannot reconcile the cloud at all makes none, and never says so.
+		// The status may be that of an earlier pause whose end the operator is still processing: it creates pods then, and reports so afterwards. An
+		// operator that cannot reconcile the cloud at all creates none, and never reports.
 		following, cancel := context.WithTimeout(ctx, followTimeout)
 		defer cancel()
 		_ = kube.WaitFor(following, c, waited, func(o client.Object) (bool, string) {
@@ -91,8 +91,8 @@ func pause(ctx context.Context, c client.WithWatch, key client.ObjectKey, by str
 	}, report)
 }
 
-// stopped ends what may write to the databases, and reports whether nothing of it is left, else why not. It lists everything anew each time: what the
-// operator was about to make when it was paused comes late.
+// stopped stops what may write to the databases, and reports whether nothing of it is left, else why not. It lists everything again each time,
+// because the operator may still create what it had started when it was paused.
 func stopped(ctx context.Context, c client.Client, key client.ObjectKey) (done bool, why string, err error) {
 	deployments, err := operation.Services(ctx, c, key)
 	if err != nil {
@@ -138,7 +138,7 @@ func stopped(ctx context.Context, c client.Client, key client.ObjectKey) (done b
 	return err == nil && why == "", why, err
 }
 
-// ending names a pod of some workloads that still runs. The workload itself does not count one that has been deleted.
+// ending names a pod of some workloads that still runs. The workload itself no longer counts a deleted pod.
 func ending(ctx context.Context, c client.Client, namespace string, of []*metav1.LabelSelector) (string, error) {
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
@@ -158,8 +158,8 @@ func ending(ctx context.Context, c client.Client, namespace string, of []*metav1
 	return "", nil
 }
 
-// endPause gives up the pause that a stopped cloud had before: what changed has to reach every component, or one that is paused works on with the database
-// server or the passwords of before.
+// endPause ends the pause that a stopped cloud had before: the changes must reach every component. A paused one would keep using the old database
+// server or passwords.
 func endPause(ctx context.Context, c client.Client, key client.ObjectKey, changed func(format string, args ...any)) error {
 	u, err := get(ctx, c, key)
 	if err != nil {
@@ -176,7 +176,7 @@ func endPause(ctx context.Context, c client.Client, key client.ObjectKey, change
 	return nil
 }
 
-// startAgain starts the services that an operation stopped. A cloud that was stopped before stays so.
+// startAgain starts the services that an operation stopped. A cloud that was already stopped before stays so.
 func startAgain(ctx context.Context, c client.Client, key client.ObjectKey, by string, r workflow.Reporter) (started bool, err error) {
 	started, err = operation.StartAgain(ctx, c, key, kube.FieldManager, by)
 	if err == nil && !started {
@@ -185,11 +185,11 @@ func startAgain(ctx context.Context, c client.Client, key client.ObjectKey, by s
 	return started, err
 }
 
-// restoredHold is how long a cloud has to stay ready that a restore of etcd stopped. Until then, pods have the status of the snapshot: a kubelet that lost the
-// API server lists its pods again within a minute (client-go waits 30 s between two attempts, and up to twice that with its jitter).
+// restoredHold is how long a cloud must stay ready after a restore of etcd stopped it. Until then, pods have the status of the snapshot: a kubelet
+// that lost the API server lists its pods again within a minute (client-go waits 30 s between attempts, and up to twice that with jitter).
 const restoredHold = time.Minute
 
-// Hold returns how long a cloud that is stopped has to stay ready after its start until it counts as running, see WaitHeld.
+// Hold returns how long a stopped cloud must stay ready after its start to count as running, see WaitHeld.
 func Hold(ctx context.Context, c client.Client, key client.ObjectKey) (time.Duration, error) {
 	u, err := get(ctx, c, key)
 	if err != nil || u.GetAnnotations()[v1alpha1.AnnotationStoppedBy] != v1alpha1.StoppedByRestore {
@@ -198,7 +198,7 @@ func Hold(ctx context.Context, c client.Client, key client.ObjectKey) (time.Dura
 	return restoredHold, nil
 }
 
-// Start lets the operator start the services of a cloud again that Stop ended.
+// Start lets the operator start the services that Stop stopped.
 func Start(ctx context.Context, c client.WithWatch, key client.ObjectKey) error {
 	return operation.Start(ctx, c, key, kube.FieldManager)
 }

@@ -23,17 +23,17 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// stops is a cloud that is stopped while a test plays its operator and its kubelets.
+// stops is a cloud being stopped, with the test as its operator and kubelets.
 type stops struct {
 	*testing.T
 	client.WithWatch
 	ended chan error
 	by    string
-	// watched has an entry for each watch that began: the fake API server loses what changes between a list and the watch after it.
+	// watched receives a value for each watch that starts: the fake API server loses changes between a list and the following watch.
 	watched chan struct{}
 }
 
-// stopping has a service with one pod, an agent with a database, and one without.
+// stopping returns a cloud with a one-pod service, an agent with a database, and one without.
 func stopping(t *testing.T) *stops {
 	t.Helper()
 	meta := func(name string) metav1.ObjectMeta {
@@ -67,7 +67,7 @@ func (s *stops) begin() {
 	}()
 }
 
-// reports writes what an operator says of the cloud.
+// reports sets what an operator reports about the cloud.
 func (s *stops) reports(reason string) {
 	s.Helper()
 	s.change(theCloud(""), func(o client.Object) {
@@ -111,8 +111,8 @@ func (s *stops) goesOn(why string) {
 	}
 }
 
-// TestStopEndsEveryWriter: services, and agents with a database of their own, until their last pod is gone, even if some are made late. Start brings back
-// what was stopped.
+// TestStopEndsEveryWriter checks that Stop waits for the last pod of services, and of agents with databases, even if some are created late. Start
+// restores them.
 func TestStopEndsEveryWriter(t *testing.T) {
 	s := stopping(t)
 	region, agent, telegraf := &appsv1.Deployment{}, &appsv1.DaemonSet{}, &appsv1.DaemonSet{}
@@ -143,7 +143,7 @@ func TestStopEndsEveryWriter(t *testing.T) {
 	s.until("the agent starts", agent, func() bool { return len(agent.Spec.Template.Spec.NodeSelector) == 0 && len(agent.Annotations) == 0 })
 }
 
-// TestStopDoesNotTrustAnEarlierPause: after a start, the operator still says that the cloud is paused, and makes pods.
+// TestStopDoesNotTrustAnEarlierPause: after a start, the operator still reports a paused cloud, and creates pods.
 func TestStopDoesNotTrustAnEarlierPause(t *testing.T) {
 	s := stopping(t)
 	pod := &corev1.Pod{}
@@ -167,7 +167,7 @@ func TestStopDoesNotTrustAnEarlierPause(t *testing.T) {
 	}
 }
 
-// paused is a cloud whose operator has paused, and whose pods have ended.
+// paused returns a cloud whose operator has paused, and whose pods have ended.
 func paused(t *testing.T) (s *stops, key client.ObjectKey, region *appsv1.Deployment, cloud *v1alpha1.OnecloudCluster) {
 	t.Helper()
 	s = stopping(t)
@@ -181,7 +181,7 @@ func paused(t *testing.T) (s *stops, key client.ObjectKey, region *appsv1.Deploy
 	return s, client.ObjectKeyFromObject(cloud), region, cloud
 }
 
-// TestStopRemembersThePause: a pause that the cloud had comes back with the start, whoever stops it twice, and what the operator leaves alone runs again.
+// TestStopRemembersThePause checks that a start restores an earlier pause, even after two stops, and restarts what the operator does not manage.
 func TestStopRemembersThePause(t *testing.T) {
 	for before, all := range map[string]bool{"": false, "glance": true, "true": true} {
 		s, key, region, cloud := paused(t)
@@ -218,7 +218,7 @@ func TestStopRemembersThePause(t *testing.T) {
 	}
 }
 
-// TestAPersonsStopStays: an operation does not start what a person stopped, also with an ocadm that noted nothing, unless it succeeds.
+// TestAPersonsStopStays checks that an operation does not start what a user stopped, even with an ocadm that recorded nothing, unless it succeeds.
 func TestAPersonsStopStays(t *testing.T) {
 	for name, noted := range map[string]bool{"noted": true, "by an earlier ocadm": false} {
 		s, key, region, cloud := paused(t)
@@ -248,7 +248,7 @@ func TestAPersonsStopStays(t *testing.T) {
 	}
 }
 
-// TestEndPause: what has to reach every component is not kept from one by a pause.
+// TestEndPause checks that a pause does not keep a change from any component.
 func TestEndPause(t *testing.T) {
 	s := stopping(t)
 	key := client.ObjectKeyFromObject(theCloud(""))

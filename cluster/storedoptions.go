@@ -18,11 +18,11 @@ import (
 // commonService is the record of the options that all services share.
 const commonService = "common"
 
-// storedTimeout bounds the requests to the identity service, which need not be reachable from here.
+// storedTimeout bounds the requests to the identity service, which may be unreachable from here.
 const storedTimeout = 5 * time.Second
 
-// StoredOptions returns the options that the identity service stores for a service, and for all services, by the names they have there. A
-// stored value takes precedence over the file of the service.
+// StoredOptions returns the options that the identity service stores for a service and for all services, under their names there. A stored value
+// overrides the service's file.
 func StoredOptions(ctx context.Context, c client.Client, cloud client.ObjectKey, service string) (map[string]any, error) {
 	if service == "" {
 		return nil, nil

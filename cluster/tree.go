@@ -18,8 +18,8 @@ type node struct {
 	below []node
 }
 
-// Tree draws the cloud: what concerns it as a whole, each component that has not reached its state with what it waits for, and the names of
-// the others. Components that are Degraded come first. Those in the same state for the same reason share a line. now gives the ages.
+// Tree draws the cloud: its overall facts, each unsettled component with what it waits for, and the names of the others. Degraded components come
+// first. Components in the same state for the same reason share a line. now is used for the ages.
 func (s Status) Tree(now time.Time) []string {
 	root := node{text: s.headline()}
 	for _, fact := range s.facts() {
@@ -72,8 +72,8 @@ func branches(list []node, indent string) (lines []string) {
 	return lines
 }
 
-// Changes are the lines that a log gets when a cloud has changed: each component that is in another state or there for another reason. If
-// before is empty, they are the cloud and what it lacks.
+// Changes returns the log lines for a change of a cloud: each component with a different state or reason. If before is empty, they describe the cloud
+// and what it lacks.
 func (s Status) Changes(before Status) []string {
 	if before.Name == "" {
 		return s.lines(false)
@@ -82,7 +82,7 @@ func (s Status) Changes(before Status) []string {
 	return slices.DeleteFunc(s.lines(true), func(line string) bool { return slices.Contains(known, line) })
 }
 
-// lines has no ages, so that a line stays the same until the state changes.
+// lines omits ages, so that a line stays the same until the state changes.
 func (s Status) lines(settled bool) []string {
 	lines := append([]string{s.headline()}, s.facts()...)
 	for _, c := range s.Components {
@@ -98,7 +98,7 @@ func (s Status) lines(settled bool) []string {
 	return lines
 }
 
-// headline is the cloud in one line: is it well, and how far is it?
+// headline summarizes the health and progress of the cloud in one line.
 func (s Status) headline() string {
 	available, all := s.Counts()
 	text := fmt.Sprintf("cloud %s/%s, version %s: %s, %d of %d components are available", s.Namespace, s.Name, cmp.Or(s.Version, "-"), s.Health(), available, all)
@@ -111,7 +111,7 @@ func (s Status) headline() string {
 	return text
 }
 
-// facts concern the cloud as a whole.
+// facts returns the lines about the cloud as a whole.
 func (s Status) facts() (list []string) {
 	add := func(label, text string) {
 		if text != "" {
@@ -147,10 +147,10 @@ func (s Status) facts() (list []string) {
 	return list
 }
 
-// urgency orders the states of components that are not settled.
+// urgency orders the states of unsettled components.
 var urgency = []v1alpha1.State{v1alpha1.Degraded, v1alpha1.Provisioning, v1alpha1.Progressing, v1alpha1.Waiting, v1alpha1.Available}
 
-// unsettled are the components that are not settled, together where state and reason are the same.
+// unsettled groups the unsettled components by state and reason.
 func (s Status) unsettled() (groups [][]v1alpha1.ComponentStatus) {
 	at := map[string]int{}
 	for _, c := range s.Components {
@@ -171,7 +171,7 @@ func (s Status) unsettled() (groups [][]v1alpha1.ComponentStatus) {
 	return groups
 }
 
-// namesShown is how many components a line names, so that their state is on the screen.
+// namesShown is the number of components named in a line, so that their state fits on the screen.
 const namesShown = 4
 
 func some(list []v1alpha1.ComponentStatus) string {
@@ -185,7 +185,7 @@ func some(list []v1alpha1.ComponentStatus) string {
 	return strings.Join(names, ", ")
 }
 
-// condition is the state of components that are in the same one, for how long the first of them has been in it, and the evidence.
+// condition formats the state that components share, how long the first has been in it, and the evidence.
 func condition(alike []v1alpha1.ComponentStatus, now time.Time) string {
 	c := alike[0]
 	text := health(c)
@@ -204,7 +204,7 @@ func condition(alike []v1alpha1.ComponentStatus, now time.Time) string {
 	return text
 }
 
-// health is the state; a component that serves what it had is well, and outdated.
+// health returns the state, plus "outdated" for a component that still serves its old version.
 func health(c v1alpha1.ComponentStatus) string {
 	if c.Outdated {
 		return string(c.State) + ", outdated"
@@ -212,7 +212,7 @@ func health(c v1alpha1.ComponentStatus) string {
 	return string(c.State)
 }
 
-// evidence is why a component is not settled, "" if it only waits for the components in BlockedBy.
+// evidence explains why a component is not settled; "" if it only waits for the components in BlockedBy.
 func evidence(c v1alpha1.ComponentStatus) string {
 	if c.Settled() && c.State != v1alpha1.Disabled || len(c.BlockedBy) > 0 && strings.HasPrefix(c.Message, "waiting for "+strings.Join(c.BlockedBy, ", ")) {
 		return ""

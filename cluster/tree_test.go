@@ -24,7 +24,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// The files in testdata/tree hold a cloud, the tree of it, and the lines that a log begins with. UPDATE=1 writes them.
+// The files in testdata/tree hold a cloud, its tree, and the first lines of a log. UPDATE=1 writes them.
 func TestTree(t *testing.T) {
 	files, err := filepath.Glob("testdata/tree/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -57,7 +57,7 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// A log gets what has changed, and nothing else.
+// A log shows changes only.
 func TestChanges(t *testing.T) {
 	at := func(state v1alpha1.State, message string, since int64) Status {
 		c := v1alpha1.ComponentStatus{Name: "keystone", State: state, Message: message}
@@ -81,7 +81,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// A watch reports each change, says when it does not know better, and ends when the cloud is deleted.
+// A watch reports each change, says when its data may be old, and ends when the cloud is deleted.
 func TestWatch(t *testing.T) {
 	cloud := func(version string) *unstructured.Unstructured {
 		return resource(t, head+", uid: '1'}\nspec: {version: "+version+"}\nstatus: {observedGeneration: 2, conditions: [{type: Ready, status: 'True'}]}")

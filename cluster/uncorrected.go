@@ -17,8 +17,8 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// correctionDelay is how long a wait continues once only an invalid option blocks the cloud: the user may just have corrected it, and the
-// operator needs a moment to see that.
+// correctionDelay is how long a wait continues once only an invalid option blocks the cloud: the user may just have corrected it, and the operator
+// needs a moment to notice.
 const correctionDelay = 5 * time.Second
 
 var errUncorrected = errors.New("an option is not valid")
@@ -30,8 +30,8 @@ type uncorrected struct {
 	names []string
 }
 
-// look is called with each state of a cloud. It ends the wait once the same components have been blocked for correctionDelay and nothing else
-// is in progress.
+// look is called with each state of a cloud. It ends the wait once the same components have been blocked for correctionDelay and nothing else is in
+// progress.
 func (w *uncorrected) look(u *unstructured.Unstructured, s Status) {
 	seen, _, _ := unstructured.NestedInt64(u.Object, "status", "observedGeneration")
 	var names []string
@@ -56,7 +56,7 @@ func (w *uncorrected) stop() {
 	}
 }
 
-// uncorrected are the components with an invalid option, if all others are available or wait for one of these.
+// uncorrected returns the components with an invalid option, if all others are available or wait for one of these.
 func (s Status) uncorrected() []v1alpha1.ComponentStatus {
 	var out []v1alpha1.ComponentStatus
 	stuck := map[string]bool{}
@@ -82,7 +82,7 @@ func (s Status) uncorrected() []v1alpha1.ComponentStatus {
 	return out
 }
 
-// toCorrect is the error of a cloud that cannot become ready until an option is corrected.
+// toCorrect returns the error for a cloud that cannot become ready until an option is corrected.
 func toCorrect(key client.ObjectKey, s Status) error {
 	f := finding.Finding{Code: "OCA-7013", Severity: finding.Error, What: fmt.Sprintf("Cloud %s has an invalid option", key), Err: errUncorrected}
 	var remedies []string
@@ -98,7 +98,7 @@ func toCorrect(key client.ObjectKey, s Status) error {
 	return f
 }
 
-// elsewhere are the flags of a cloud that does not have the default name and namespace.
+// elsewhere returns the flags for a cloud with a name or namespace other than the default.
 func elsewhere(key client.ObjectKey) string {
 	out := ""
 	if key.Name != DefaultName {

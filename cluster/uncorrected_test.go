@@ -37,7 +37,7 @@ func TestUncorrected(t *testing.T) {
 	}
 }
 
-// The wait goes on as long as the operator has not seen the latest change, and begins anew when something moves.
+// The wait goes on until the operator has seen the latest change, and restarts when something changes.
 func TestWaitForAPerson(t *testing.T) { synctest.Test(t, waitsForAPerson) }
 
 func waitsForAPerson(t *testing.T) {

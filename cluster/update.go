@@ -24,7 +24,7 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 )
 
-// Update is what to change on a cloud; what is empty stays.
+// Update is a change of a cloud. Empty fields change nothing.
 type Update struct {
 	Key                       client.ObjectKey
 	Version                   string
@@ -38,27 +38,27 @@ type Update struct {
 	OperatorImage string
 	// OperatorOnly leaves the cloud as it is.
 	OperatorOnly bool
-	// Manifests of the operator for an image. If this program has the wanted version, it has the matching CRD and permissions and applies them. nil:
-	// only the image is set.
+	// Manifests returns those of the operator for an image. A program of the wanted version has the matching CRD and permissions, and applies them.
+	// If nil, only the image is set.
 	Manifests func(image string) ([]*unstructured.Unstructured, error)
-	// Bring makes an image available to the nodes before the operator runs from it; nil: a registry has it.
+	// Bring makes an image available to the nodes before the operator uses it; nil if a registry has it.
 	Bring func(image string) error
-	// Operation moves the cloud: it is created instead of a change of the cloud. A cloud that has never run gets the change. nil: every cloud does,
-	// and all components move at once.
+	// Operation is created to change the cloud, instead of changing it directly. A cloud that has never run is changed directly. If nil, every cloud
+	// is, and all components move together.
 	Operation *Operation
-	// Report is called with what the update waits for, and why.
+	// Report receives what the update waits for, and why.
 	Report func(what, why string)
 }
 
-// Updated is what an update changed, one line each.
+// Updated lists what an update changed, one line each.
 type Updated struct {
 	Changes []string `json:"changes"`
-	// Operation is the name of the operation that moves the cloud, "" if there is nothing to do or it was changed at once.
+	// Operation is the name of the operation that changes the cloud, "" if nothing had to change or it was changed directly.
 	Operation string `json:"operation,omitempty"`
 }
 
-// Apply updates the operator first, waits until only the new one runs, and then changes the cloud, because an old operator must never see a
-// new version. It does not wait for the cloud; Wait does.
+// Apply updates the operator first, waits until only the new one runs, and then changes the cloud, because an old operator must never see a new
+// version. It does not wait for the cloud; Wait does.
 func (u Update) Apply(ctx context.Context, c client.WithWatch) (Updated, error) {
 	var done Updated
 	var live *unstructured.Unstructured
@@ -104,7 +104,7 @@ func (u Update) Apply(ctx context.Context, c client.WithWatch) (Updated, error) 
 	return done, nil
 }
 
-// needsCloud reports whether the update is of more than the operator, where there is a cloud.
+// needsCloud reports whether the update changes more than the operator and so needs a cloud.
 func (u Update) needsCloud() bool {
 	return u.Version != "" || u.ImageRepository != "" || u.Profile != "" || u.Edition != "" || u.DisableResourceManagement != nil || u.OperatorVersion == "" && u.OperatorImage == ""
 }
@@ -175,7 +175,7 @@ func (u Update) setOperator(ctx context.Context, c client.WithWatch, d *appsv1.D
 	return []string{fmt.Sprintf("operator: %s → %s", first.Image, image)}, nil
 }
 
-// OperatorImage moves an image to another repository, or tag, or both. A digest belongs to the old tag and goes with it. It is pure.
+// OperatorImage changes the repository or tag of an image, or both. The digest of the old tag is dropped. It is pure.
 func OperatorImage(image, repository, tag string) string {
 	r := images.Split(image)
 	if tag != "" && tag != r.Tag {
@@ -184,11 +184,11 @@ func OperatorImage(image, repository, tag string) string {
 	return images.Rewrite(r.String(), repository)
 }
 
-// autoupdateAnnotation is what the autoupdate service leaves behind.
+// autoupdateAnnotation is left behind by the autoupdate service.
 const autoupdateAnnotation = "autoupdate.onecloud.yunion.io/current-version"
 
-// patch is the merge patch for a cloud, and what it changes, one line each. newOperator is true if the operator was just replaced: it may
-// not have reported yet whether it has changes. It is pure.
+// patch returns the merge patch for a cloud, and a line for each change. newOperator is true if the operator was just replaced and may not have
+// reported yet whether it has changes. It is pure.
 func (u Update) patch(live *unstructured.Unstructured, newOperator bool) (map[string]any, []string) {
 	spec, annotations := map[string]any{}, map[string]any{}
 	var lines []string

@@ -25,7 +25,7 @@ func Wait(ctx context.Context, c client.WithWatch, key client.ObjectKey, report 
 	return WaitSeen(ctx, c, key, func(Status) bool { return true }, report)
 }
 
-// WaitSeen is Wait for a change that the resource of the cloud does not show: seen is true of a status from after it.
+// WaitSeen is like Wait, for a change that the cloud's resource does not show: seen reports whether a status is from after it.
 func WaitSeen(ctx context.Context, c client.WithWatch, key client.ObjectKey, seen func(Status) bool, report func(Status)) error {
 	var last Status
 	watching, stop := context.WithCancelCause(ctx)
@@ -51,7 +51,7 @@ func WaitSeen(ctx context.Context, c client.WithWatch, key client.ObjectKey, see
 	return err
 }
 
-// WaitHeld is Wait for a cloud that has to stay ready for as long as hold.
+// WaitHeld is like Wait, for a cloud that has to stay ready for the duration hold.
 func WaitHeld(ctx context.Context, c client.WithWatch, key client.ObjectKey, hold time.Duration, report func(Status)) error {
 	for {
 		if err := Wait(ctx, c, key, report); err != nil || hold == 0 {
@@ -61,7 +61,7 @@ func WaitHeld(ctx context.Context, c client.WithWatch, key client.ObjectKey, hol
 		err := follow(holding, c, key, report, func(_ *unstructured.Unstructured, s Status) bool { return !s.Ready })
 		cancel()
 		switch {
-		case err == nil: // it is not ready any more
+		case err == nil: // it is no longer ready
 		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
 			return nil
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -78,7 +78,7 @@ func Watch(ctx context.Context, c client.WithWatch, key client.ObjectKey, report
 	return follow(ctx, c, key, report, func(*unstructured.Unstructured, Status) bool { return false })
 }
 
-// follow calls report, and then done, with each state of a cloud until done returns true. A cloud that is deleted is a finding.
+// follow calls report, and then done, with each state of a cloud until done returns true. It returns a finding if the cloud is deleted.
 func follow(ctx context.Context, c client.WithWatch, key client.ObjectKey, report func(Status), done func(*unstructured.Unstructured, Status) bool) error {
 	var last Status
 	why := ""
@@ -123,7 +123,7 @@ func late(key client.ObjectKey, cause, remedy string, err error) finding.Finding
 	return f
 }
 
-// notReady explains why a cloud is not ready: its components, or an operator that does not run.
+// notReady explains why a cloud is not ready: its components, or an operator that is not running.
 func notReady(ctx context.Context, c client.Client, key client.ObjectKey, last Status, err error) error {
 	f := late(key, last.Message, fmt.Sprintf("ocadm cluster status; kubectl -n %s get pods   # the cloud continues to start; to wait again: ocadm cluster status --wait",
 		key.Namespace), err)
@@ -142,7 +142,7 @@ func notReady(ctx context.Context, c client.Client, key client.ObjectKey, last S
 		f.Remedy = "install it: ocadm operator install"
 		return f
 	}
-	if err != nil { // who may not look at the operator learns what the cloud says
+	if err != nil { // without access to the operator, report what the cloud says
 		return f
 	}
 	if ok, why := kube.Ready(d, nil); !ok {

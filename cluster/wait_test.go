@@ -24,7 +24,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// watchUnstructured makes the watch of the fake client return what that of a real one does for an unstructured list.
+// watchUnstructured makes the fake client's watch return what a real one does for an unstructured list.
 func watchUnstructured(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) (watch.Interface, error) {
 	w, err := c.Watch(ctx, list, o...)
 	if err != nil {
@@ -37,7 +37,7 @@ func watchUnstructured(ctx context.Context, c client.WithWatch, list client.Obje
 	}), nil
 }
 
-// A cloud that is ready by the status of a snapshot, and degrades when the kubelets have reported, is not ready until it stays so.
+// A cloud that is ready only by the snapshot's status, and degrades when the kubelets report, is not ready until it stays so.
 func TestWaitHeld(t *testing.T) { synctest.Test(t, held) }
 
 func held(t *testing.T) {

@@ -35,7 +35,7 @@ func newBundle(a *app) *cobra.Command {
 	}, newBundleCreate(a, artifacts.Embedded), newBundleList(a), newBundleVerify(a), newBundleDiff(a), newBundleExtract(a), newBundleServe(a))
 }
 
-// listed is what "bundle list -o json" prints.
+// listed is the output of "bundle list -o json".
 type listed struct {
 	bundle.Contents
 	// ID is the digest of the index.
@@ -98,7 +98,7 @@ func bundleTable(p *page, l listed) {
 	p.table([]string{"KIND", "NAME", "SIZE"}, rows)
 }
 
-// writeSBOM writes the bill of materials as of the time of the bundle's file.
+// writeSBOM writes the bill of materials, dated like the bundle's file.
 func writeSBOM(b *bundle.Bundle, w io.Writer) error {
 	st, err := os.Stat(b.Name())
 	if err != nil {
@@ -115,21 +115,21 @@ func saveSBOM(b *bundle.Bundle, file string) error {
 	if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, text.Bytes()) {
 		return nil
 	}
-	if err := os.WriteFile(file, text.Bytes(), 0o644); err != nil { //nolint:gosec // it is no secret
+	if err := os.WriteFile(file, text.Bytes(), 0o644); err != nil { //nolint:gosec // not a secret
 		return fmt.Errorf("writing the bill of materials: %w", err)
 	}
 	return nil
 }
 
-// verified is what "bundle verify -o json" prints. A damaged bundle is an error.
+// verified is the output of "bundle verify -o json". A damaged bundle is an error.
 type verified struct {
 	File   string `json:"file"`
 	Files  int    `json:"files"`
 	Images int    `json:"images"`
-	// Platforms are all of them, and Files and Images counts over all.
+	// Platforms lists all of them; Files and Images count over all.
 	Platforms []string `json:"platforms"`
 	Whole     bool     `json:"whole"`
-	// Trusted is whether a signature was verified.
+	// Trusted reports whether a signature was verified.
 	Trusted bool `json:"trusted"`
 }
 
@@ -168,7 +168,7 @@ func newBundleVerify(a *app) *cobra.Command {
 	return c
 }
 
-// checkSignature checks the signature with the key in a file, if there is one.
+// checkSignature checks the signature with the key in a file, if any.
 func checkSignature(b *bundle.Bundle, flag, file string) error {
 	if file == "" {
 		return nil
@@ -191,7 +191,7 @@ func withBundle(ctx context.Context, path string, use func(*bundle.Bundle) error
 	return errors.Join(use(b), b.Close())
 }
 
-// completeArch completes --arch with the architectures that nodes have. Which of them a bundle has, and which its programs exist for, is seen later.
+// completeArch completes --arch with the architectures of nodes. Whether the bundle and its programs exist for them is checked later.
 func completeArch(c *cobra.Command) {
 	// It fails only for an unknown flag.
 	_ = c.RegisterFlagCompletionFunc("arch", cobra.FixedCompletions([]string{"amd64", "arm64"}, cobra.ShellCompDirectiveNoFileComp))

@@ -32,7 +32,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// bundleFlags are those of "bundle create" that are no settings.
+// bundleFlags are the flags of "bundle create" that are not settings.
 type bundleFlags struct {
 	out, since, key, caFile string
 	archs, components       []string
@@ -52,7 +52,7 @@ func (b *bundleFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&b.insecure, "insecure", false, "allow plain HTTP, and HTTPS with an unknown certificate")
 }
 
-// newBundleCreate takes the table of artifacts.
+// newBundleCreate receives the table of artifacts.
 func newBundleCreate(a *app, table []byte) *cobra.Command {
 	var b bundleFlags
 	var file string
@@ -95,7 +95,7 @@ func newBundleCreate(a *app, table []byte) *cobra.Command {
 	return c
 }
 
-// createBundle makes a bundle for a configuration.
+// createBundle creates a bundle for a configuration.
 func (a *app) createBundle(c *cobra.Command, cfg *config.Config, b bundleFlags, table []byte) (err error) {
 	if err := useProxies(cfg); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (a *app) createBundle(c *cobra.Command, cfg *config.Config, b bundleFlags, 
 	return a.reportBundle(c.Context(), o, res)
 }
 
-// options are everything but what a run opens.
+// options returns the options without what a run opens.
 func (b bundleFlags) options(c *cobra.Command, cfg *config.Config, table []byte) (o collect.Options, err error) {
 	if same(b.since, b.out) {
 		return o, misused("--since and --output name one file", "give --output another file: both are needed on the nodes")
@@ -156,7 +156,7 @@ func (b bundleFlags) options(c *cobra.Command, cfg *config.Config, table []byte)
 	return o, fromRegistries(&o, cfg)
 }
 
-// programsOf are the files of --program by architecture.
+// programsOf returns the files of --program by architecture.
 func (b bundleFlags) programsOf(archs []string) (map[string]collect.Program, error) {
 	out := map[string]collect.Program{}
 	for _, file := range b.programs {
@@ -172,7 +172,7 @@ func (b bundleFlags) programsOf(archs []string) (map[string]collect.Program, err
 	return out, nil
 }
 
-// fromRegistries says how registries are reached. The configuration is valid.
+// fromRegistries sets how to access registries. The configuration is valid.
 func fromRegistries(o *collect.Options, cfg *config.Config) error {
 	o.Mirrors = collect.Mirrors{}
 	for _, text := range cfg.Node.RegistryMirrors {
@@ -190,7 +190,7 @@ func fromRegistries(o *collect.Options, cfg *config.Config) error {
 	return err
 }
 
-// bundleImages are those that init needs with a configuration, and those of further components.
+// bundleImages returns the images that init needs with a configuration, and those of additional components.
 func bundleImages(cfg *config.Config, components []string) ([]string, error) {
 	list, err := allImages(cfg)
 	if err != nil {
@@ -240,7 +240,7 @@ func (b bundleFlags) transport() (*http.Transport, error) {
 	return t, nil
 }
 
-// componentImages are those of components of the cloud, whether or not they are enabled in it.
+// componentImages returns the images of cloud components, whether or not they are enabled.
 func componentImages(c *config.Config, names []string) ([]string, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -274,7 +274,7 @@ func componentImages(c *config.Config, names []string) ([]string, error) {
 	return slices.DeleteFunc(out, func(i string) bool { return i == "" }), nil
 }
 
-// reportBundle writes the bill of materials, and says what was made.
+// reportBundle writes the bill of materials, and prints a summary.
 func (a *app) reportBundle(ctx context.Context, o collect.Options, res collect.Result) error {
 	return withBundle(ctx, o.Out, func(b *bundle.Bundle) error {
 		if err := saveSBOM(b, o.Out+".spdx.json"); err != nil {

@@ -71,7 +71,7 @@ func (a *app) serveBundle(ctx context.Context, b *bundle.Bundle, s bundleServer)
 	if err != nil {
 		return cannotServeBundle(err)
 	}
-	defer func() { _ = l.Close() }() // Listen has closed it, unless it was not called
+	defer func() { _ = l.Close() }() // Listen has already closed it, if it was called
 	token, err := s.secrets(l.Addr())
 	if err != nil {
 		return cannotServeBundle(err)
@@ -86,10 +86,10 @@ func (a *app) serveBundle(ctx context.Context, b *bundle.Bundle, s bundleServer)
 	}
 	certificate := depot.CertificateFiles(filepath.Join(s.directory, "tls.crt"), filepath.Join(s.directory, "tls.key"))
 	access := &depot.Access{Tokens: depot.OneToken(token)}
-	return depot.Listen(ctx, l, depot.ServerTLS(certificate, x509.NewCertPool()), depot.Handler(store, access)) // no certificate of a client counts
+	return depot.Listen(ctx, l, depot.ServerTLS(certificate, x509.NewCertPool()), depot.Handler(store, access)) // client certificates do not count
 }
 
-// print says where the content is, and how the first node installs from it.
+// print prints where the content is, and how the first node installs from it.
 func (s bundleServer) print(w io.Writer, b *bundle.Bundle, address net.Addr, token string) error {
 	ca := filepath.Join(s.directory, "ca.crt")
 	raw, err := os.ReadFile(ca)
@@ -111,7 +111,7 @@ func (s bundleServer) print(w io.Writer, b *bundle.Bundle, address net.Addr, tok
 	return err
 }
 
-// secrets makes certificate and token, unless they are there and fit.
+// secrets creates the certificate and the token, unless valid ones exist.
 func (s bundleServer) secrets(address net.Addr) (token string, err error) {
 	names, err := ownNames(address)
 	if err != nil {
@@ -151,13 +151,13 @@ func (s bundleServer) newCertificate(names []string) error {
 		return err
 	}
 	return errors.Join(
-		os.WriteFile(filepath.Join(s.directory, "ca.crt"), ca.CertPEM(), 0o644), //nolint:gosec // it is no secret
+		os.WriteFile(filepath.Join(s.directory, "ca.crt"), ca.CertPEM(), 0o644), //nolint:gosec // not a secret
 		os.WriteFile(filepath.Join(s.directory, "tls.key"), key, 0o600),
-		os.WriteFile(filepath.Join(s.directory, "tls.crt"), append(leaf.CertPEM(), ca.CertPEM()...), 0o600), // a client that knows the hash of the authority looks for it here
+		os.WriteFile(filepath.Join(s.directory, "tls.crt"), append(leaf.CertPEM(), ca.CertPEM()...), 0o600), // a client that knows the hash of the CA looks for it here
 	)
 }
 
-// ownNames are the names and addresses by which clients may reach this machine.
+// ownNames returns the names and addresses by which clients may reach this machine.
 func ownNames(listen net.Addr) ([]string, error) {
 	names := []string{"localhost"}
 	if name, err := os.Hostname(); err == nil {

@@ -24,7 +24,7 @@ func TestInitFromAServedBundle(t *testing.T) {
 	}
 	server := serve(t, file)
 	root := t.TempDir()
-	// run runs a phase of the printed line on the directory that stands for the machine.
+	// run runs a phase of the printed line on the directory that replaces the machine.
 	run := func(phase []string, more ...string) (string, error) {
 		args := slices.Concat(phase, server.line[1:], []string{"--rootfs", root, "--node-name", "n", "--node-ip", "192.0.2.1",
 			"--image-repository", s.repository()}, more)
@@ -56,7 +56,7 @@ func TestInitFromAServedBundle(t *testing.T) {
 	if err != nil || !strings.Contains(plan, "import "+s.repository()+"/kube-apiserver:"+version.Kubernetes) || strings.Contains(plan, " pull "+s.repository()) {
 		t.Errorf("the images are to be %s, %v", plan, err)
 	}
-	// A directory stands for the machine, so no program prints its version; the files are there before that is asked.
+	// With a directory as the machine, no program can print its version; the files are installed before that.
 	out, err := run([]string{"init", "phase", "node-files"})
 	if !has(finding.Of(err), "OCA-2404") {
 		t.Fatalf("%v\n%s", err, out)
@@ -84,7 +84,7 @@ func TestInitFromAServedBundle(t *testing.T) {
 	if _, ok := c.Files["linux/"+runtime.GOARCH+"/usr/local/bin/kubelet"]; err != nil || !ok {
 		t.Errorf("the depot lacks the kubelet (%v): %v", err, c.Files)
 	}
-	// What the bundle does not have is reported before anything changes.
+	// What the bundle lacks is reported before anything changes.
 	if _, err := run([]string{"preflight", "init"}, "--kubernetes-version", "v1.35.8", "--ignore-preflight-errors", "none"); !has(finding.Of(err), "OCA-2306") {
 		t.Errorf("for another version: %v", err)
 	}

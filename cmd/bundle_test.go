@@ -38,7 +38,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// connected is a machine with what bundles are made of: a registry that gets the images of a configuration, and the downloads.
+// connected is a machine with the sources of bundles: a registry that receives a configuration's images, and the downloads.
 type connected struct {
 	*httptest.Server
 	table []byte
@@ -46,7 +46,7 @@ type connected struct {
 
 func connect(t *testing.T) connected { return connectFor(t, version.Kubernetes) }
 
-// connectFor has the programs of a version of Kubernetes.
+// connectFor provides the programs of a Kubernetes version.
 func connectFor(t *testing.T, kubernetes string) connected {
 	t.Helper()
 	pages, table := artifactstest.Release(t, kubernetes, runtime.GOARCH)
@@ -64,7 +64,7 @@ func connectFor(t *testing.T, kubernetes string) connected {
 
 func (s connected) repository() string { return strings.TrimPrefix(s.URL, "http://") + "/x" }
 
-// create runs "bundle create" with the images of this registry, which it gets first.
+// create runs "bundle create" with the images in this registry, which it fills first.
 func (s connected) create(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -149,7 +149,7 @@ func keys(t *testing.T, dir string) (private, public string) {
 	return private, public
 }
 
-// A bundle is made on a connected machine, signed, continued by another one, and used.
+// A bundle is created on a connected machine, signed, continued by another one, and used.
 func TestBundle(t *testing.T) {
 	s, dir := connect(t), t.TempDir()
 	private, public := keys(t, dir)
@@ -202,7 +202,7 @@ func TestBundle(t *testing.T) {
 	}
 
 	for _, c := range []struct{ file, key, code string }{{newer, public, bundle.CodeSignature}, {older, private, "OCA-2327"}, {older, public, ""}} {
-		root := t.TempDir() // nothing there can be a node, so a good bundle is followed by other refusals
+		root := t.TempDir() // no node is found there, so a good bundle leads to other refusals
 		_, err := ocadm(t, "preflight", "init", "--rootfs", root, "--node-name", "n", "--node-ip", "192.0.2.1", "--bundle", c.file,
 			"--bundle-key", c.key)
 		l := finding.Of(err)
@@ -280,7 +280,7 @@ func serve(t *testing.T, file string) served {
 	return s
 }
 
-// A served bundle is a depot: with its token and authority, files and images come from it.
+// A served bundle is a depot: with its token and CA, it serves files and images.
 func TestBundleServe(t *testing.T) {
 	s, dir := connect(t), t.TempDir()
 	file := filepath.Join(dir, "test.bundle")

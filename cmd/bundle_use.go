@@ -68,7 +68,7 @@ func diffTable(p *page, d bundle.Difference) {
 	p.line("\na bundle made since the old one has %s", ui.Bytes(d.Size))
 }
 
-// imagesFile is the archive of the images that were extracted.
+// imagesFile is the archive of the extracted images.
 const imagesFile = "images.tar"
 
 func newBundleExtract(a *app) *cobra.Command {
@@ -139,7 +139,7 @@ func (a *app) extract(ctx context.Context, b *bundle.Bundle, to string, names []
 	return err
 }
 
-// chosen are the files and images with these names, or all.
+// chosen returns the files and images with these names, or all.
 func chosen(c bundle.Contents, names []string) (files []bundle.FileInfo, images []string, err error) {
 	used := map[string]bool{}
 	named := func(forms ...string) bool {
@@ -200,7 +200,7 @@ func cannotExtract(dir string, err error) error {
 	return finding.Errorf("OCA-2328", "The content of the bundle cannot be written to "+dir, "name a directory where you may write, on a disk with enough space", "%w", err)
 }
 
-// reporting counts what is written.
+// reporting counts the bytes written.
 type reporting struct {
 	w           io.Writer
 	done, total int64

@@ -25,7 +25,7 @@ func newCerts(a *app) *cobra.Command {
 	}, newCertsCheck(a), newCertsRenew(a), newCertsRotate(a), newCertsTake(a))
 }
 
-// defaultDays is how long before its end a certificate is worth a renewal.
+// defaultDays is how many days before its expiry a certificate should be renewed.
 const defaultDays = 30
 
 func addDays(c *cobra.Command, days *int, what string) {
@@ -74,7 +74,7 @@ func newCertsCheck(a *app) *cobra.Command {
 	return c
 }
 
-// certsRenewed is what "certs renew -o json" prints.
+// certsRenewed is the output of "certs renew -o json".
 type certsRenewed struct {
 	Node string `json:"node"`
 	stepsRun
@@ -131,7 +131,7 @@ func newCertsRenew(a *app) *cobra.Command {
 	return c
 }
 
-// renewAllNodes asks the operator for a renewal of everything on all control-plane nodes.
+// renewAllNodes makes the operator renew everything on all control-plane nodes.
 func (a *app) renewAllNodes(c *cobra.Command, f stepFlags, cloud *cloudFlags) error {
 	for _, name := range []string{"days", "all", "dry-run"} {
 		if c.Flags().Changed(name) {

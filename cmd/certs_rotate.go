@@ -21,13 +21,13 @@ import (
 	"yunion.io/x/ocadm/phases/rotation"
 )
 
-// rotated is what "certs rotate-ca -o json" prints.
+// rotated is the output of "certs rotate-ca -o json".
 type rotated struct {
 	Status rotation.Status `json:"status"`
 	stepsRun
 }
 
-// rotateFlags say which part of a rotation is asked for.
+// rotateFlags select a part of a rotation.
 type rotateFlags struct{ etcd, finish, revert, status bool }
 
 func newCertsRotate(a *app) *cobra.Command {
@@ -94,7 +94,7 @@ func (a *app) rotateCA(c *cobra.Command, f stepFlags, part rotateFlags) error {
 		err = n.Reversible()
 		steps, question = rotation.RevertSteps(), "This goes back to the old certificate authorities"
 	case n.Record != nil && (n.Record.Reverting || n.Record.Stage == rotation.Drop):
-		steps = nil // the status says what is next
+		steps = nil // the status shows what is next
 	}
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func printRotation(p *page, out rotated) {
 	p.next(out.Next)
 }
 
-// newCertsTake is what a pod of a rotation runs on each node.
+// newCertsTake returns the command that a pod of a rotation runs on each node.
 func newCertsTake(a *app) *cobra.Command {
 	var from, report string
 	c := &cobra.Command{
@@ -182,7 +182,7 @@ func newCertsTake(a *app) *cobra.Command {
 			}
 			to := a.Out
 			if report != "" {
-				file, err := os.OpenFile(report, os.O_WRONLY, 0) //nolint:gosec // named on the command line; it is of the container, not of the machine
+				file, err := os.OpenFile(report, os.O_WRONLY, 0) //nolint:gosec // named on the command line; it is in the container, not on the machine
 				if err != nil {
 					return fmt.Errorf("opening the report: %w", err)
 				}

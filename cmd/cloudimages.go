@@ -24,8 +24,8 @@ import (
 	"yunion.io/x/ocadm/phases/vip"
 )
 
-// allImages are the images that init needs with a configuration, including those of the cloud, and that of a virtual address, which may be added later.
-// Sorted.
+// allImages returns, sorted, the images that init needs with a configuration, including those of the cloud, and of a virtual address, which may be
+// added later.
 func allImages(c *config.Config) ([]string, error) {
 	config.Complete(c, config.Machine{Hostname: "node", Address: "192.0.2.1"}) // no image depends on them
 	if err := config.Validate(c, config.ForInit); err != nil {
@@ -44,13 +44,13 @@ func allImages(c *config.Config) ([]string, error) {
 	return distinct(list, []string{later}), err
 }
 
-// distinct is the sorted content of lists.
+// distinct merges lists, sorted and without duplicates.
 func distinct(lists ...[]string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(lists...))))
 }
 
-// imagesOfCloud are the sorted images of the objects that the operator would render for the cloud of a configuration, if it has one. The
-// installer must not import the operator; this package may.
+// imagesOfCloud returns the sorted images of the objects that the operator would render for the configured cloud, if any. The installer must not
+// import the operator; this package may.
 func imagesOfCloud(c *config.Config) ([]string, error) {
 	if c.Cloud.Version == "" {
 		return nil, nil
@@ -62,7 +62,7 @@ func imagesOfCloud(c *config.Config) ([]string, error) {
 	return imagesOf(text)
 }
 
-// manifestOf is the resource of the cloud of a configuration.
+// manifestOf returns the resource of the configured cloud.
 func manifestOf(c *config.Config) ([]byte, error) {
 	text, err := yaml.Marshal(cluster.Manifest(cloud.Options(c)))
 	if err != nil {
@@ -71,7 +71,7 @@ func manifestOf(c *config.Config) ([]byte, error) {
 	return text, nil
 }
 
-// renderedCloud are the objects that the operator would render for the resource of a cloud.
+// renderedCloud returns the objects that the operator would render for a cloud's resource.
 func renderedCloud(text []byte) ([]map[string]any, error) {
 	objs, err := renderCloud(text)
 	if err != nil {
@@ -86,7 +86,7 @@ func renderedCloud(text []byte) ([]map[string]any, error) {
 	return out, nil
 }
 
-// imagesOf are the sorted images of the objects that the operator would render for the resource of a cloud.
+// imagesOf returns the sorted images of the objects that the operator would render for a cloud's resource.
 func imagesOf(text []byte) ([]string, error) {
 	objs, err := renderedCloud(text)
 	var out []string
@@ -96,7 +96,7 @@ func imagesOf(text []byte) ([]string, error) {
 	return distinct(out), err
 }
 
-// joinImages takes the networks of the cluster, finds its depot, and computes which nodes run which images, so that join imports only what this
+// joinImages reads the networks of the cluster, finds its depot, and determines which roles run which images, so that join imports only what this
 // node runs. Preflight reports a control plane or a depot that does not answer.
 func joinImages(ctx context.Context, _ *app, h *host.Host) error {
 	member, err := kubernetes.MemberOf(ctx, h)
@@ -118,12 +118,11 @@ func joinImages(ctx context.Context, _ *app, h *host.Host) error {
 	return err
 }
 
-// knownVersion is a release that has every component which is not gone; the names of images do not depend on it.
+// knownVersion is a release with every current component; the names of images do not depend on it.
 const knownVersion = "v4.0.3"
 
-// imageRoles are the roles of the nodes that run an image, by the name of the image without registry and tag. No role stands for every
-// node. Which cloud the cluster has, or will have, is not known on a machine that joins, so these are the images of every edition; an
-// image that is not in the map may run anywhere.
+// imageRoles returns the node roles that run an image, by the image's name without registry and tag. An empty list means every node. A joining
+// machine does not know the cluster's cloud, so the images of every edition are included; an image that is not in the map may run anywhere.
 func imageRoles() (map[string][]string, error) {
 	out := map[string][]string{"traefik": {cluster.RoleController}, "mariadb": {cluster.RoleController}, "keepalived": {cluster.RoleController}}
 	everywhere := map[string]bool{}
@@ -163,7 +162,7 @@ func imageRoles() (map[string][]string, error) {
 	return out, nil
 }
 
-// rolesIn finds the roles that an object demands of its nodes: labels of ours anywhere in a selector of nodes.
+// rolesIn returns the roles that an object requires of its nodes: our labels anywhere in a node selector.
 func rolesIn(v any) []string {
 	var out []string
 	switch v := v.(type) {
@@ -189,7 +188,7 @@ func rolesIn(v any) []string {
 	return out
 }
 
-// imagesIn finds the images of the containers anywhere in an object.
+// imagesIn returns the images of the containers anywhere in an object.
 func imagesIn(v any) []string {
 	var out []string
 	switch v := v.(type) {

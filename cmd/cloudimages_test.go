@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// Every image that the operator will run in a new cloud is in the list by which a bundle and a registry are filled.
+// Every image that the operator will run in a new cloud is in the list used to fill a bundle and a registry.
 func TestEveryImageOfTheCatalogueIsListed(t *testing.T) {
 	for _, repository := range []string{"", "registry.example.com:5000/mirror"} {
 		c := config.Default()
@@ -54,7 +54,7 @@ func TestEveryImageOfTheCatalogueIsListed(t *testing.T) {
 	}
 }
 
-// A compute node runs the agents, a controller the services, every node the pod network. What is not known may run anywhere.
+// A compute node runs the agents, a controller the services, every node the pod network. Unknown images may run anywhere.
 func TestImageRoles(t *testing.T) {
 	roles, err := imageRoles()
 	if err != nil {

@@ -44,7 +44,7 @@ type cloudFlags struct {
 	kubeconfig, name, namespace string
 	api                         apiFlags
 	output                      *ui.Choice
-	// wait is also true of commands that always wait, and have no such flag.
+	// wait is also true for commands that always wait and have no such flag.
 	wait    bool
 	timeout time.Duration
 }
@@ -56,7 +56,7 @@ const (
 	requestTimeout = time.Minute
 )
 
-// add adds the flags to a command. Those that are settings have their keys in settings, in addition to the flags that all clouds have.
+// add adds the flags to a command. settings holds the keys of flags that are also settings, in addition to those of every cloud command.
 func (f *cloudFlags) add(a *app, c *cobra.Command, settings map[string]string, formats ...string) {
 	fs := c.Flags()
 	addKubeconfig(fs, &f.kubeconfig)
@@ -83,12 +83,12 @@ func (f *cloudFlags) addWait(fs *pflag.FlagSet, wait bool, usage string) {
 
 func (f *cloudFlags) key() client.ObjectKey { return f.named(f.name) }
 
-// named is the key of something in the namespace of the cloud.
+// named returns the key of an object in the cloud's namespace.
 func (f *cloudFlags) named(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: f.namespace, Name: name}
 }
 
-// withCloud opens a client, bounds the time, and explains an API server that does not answer.
+// withCloud opens a client, applies the timeout, and explains an API server that does not answer.
 func (f *cloudFlags) withCloud(c *cobra.Command, do func(context.Context, client.WithWatch) error) error {
 	timeout := requestTimeout
 	if f.wait {
@@ -97,12 +97,12 @@ func (f *cloudFlags) withCloud(c *cobra.Command, do func(context.Context, client
 	return f.within(c.Context(), timeout, do)
 }
 
-// within is withCloud with a time of its own.
+// within is like withCloud, with its own timeout.
 func (f *cloudFlags) within(ctx context.Context, timeout time.Duration, do func(context.Context, client.WithWatch) error) error {
 	return with(ctx, f.open, timeout, do)
 }
 
-// open opens the client that the flags and the environment name: of the REST API, or of a kubeconfig.
+// open returns the client that the flags and the environment select: for the REST API, or for a kubeconfig.
 func (f *cloudFlags) open() (client.WithWatch, error) {
 	over, err := f.overAPI()
 	if err != nil {
@@ -167,7 +167,7 @@ func (a *app) waitForCloud(ctx context.Context, k client.WithWatch, f *cloudFlag
 	return a.waitFor(ctx, k, f, func(report func(cluster.Status)) error { return cluster.Wait(ctx, k, f.key(), report) })
 }
 
-// waitFor reports the progress of a wait for the cloud, and then prints the status of the cloud.
+// waitFor reports the progress of a wait for the cloud, and then prints its status.
 func (a *app) waitFor(ctx context.Context, k client.WithWatch, f *cloudFlags, wait func(report func(cluster.Status)) error) error {
 	s := a.story()
 	err := wait(cloud.Report(s))
@@ -178,7 +178,7 @@ func (a *app) waitFor(ctx context.Context, k client.WithWatch, f *cloudFlags, wa
 	return a.printStatus(ctx, k, f)
 }
 
-// outcome is what commands print that change a cloud, or something else in its namespace.
+// outcome is the output of commands that change a cloud, or another object in its namespace.
 type outcome struct {
 	Name      string   `json:"name"`
 	Namespace string   `json:"namespace"`
@@ -192,7 +192,7 @@ func (f *cloudFlags) outcome(action string, changes ...string) outcome {
 	return outcome{Name: f.name, Namespace: f.namespace, Action: action, Changes: changes, kind: "Cluster"}
 }
 
-// changed is the outcome of a command that did what action says, unless nothing changed.
+// changed returns the outcome of a command for an action, or "unchanged" if nothing changed.
 func (f *cloudFlags) changed(action string, changes []string) outcome {
 	if len(changes) == 0 {
 		action = "unchanged"
@@ -200,7 +200,7 @@ func (f *cloudFlags) changed(action string, changes []string) outcome {
 	return f.outcome(action, changes...)
 }
 
-// of makes it the outcome of something else in the namespace.
+// of makes it the outcome for another object in the namespace.
 func (o outcome) of(kind, name string) outcome {
 	o.kind, o.Name = kind, name
 	return o
@@ -218,7 +218,7 @@ func (a *app) printOutcome(f *cloudFlags, o outcome) error {
 	return a.print(f.output, o, func(p *page) { printOutcome(p, o) })
 }
 
-// addEdition adds --edition and its earlier names.
+// addEdition adds --edition and its former names.
 func addEdition(fs *pflag.FlagSet, edition *string, usage string) {
 	fs.Var(ui.NewChoice(edition, config.Find("cloud.edition").Choices...), "edition", usage)
 	for name, value := range map[string]string{"use-ee": "ee", "use-ce": "ce"} {

@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// Variables of the environment that say how the REST API is reached. The token may be in one; it is in no argument.
+// Environment variables for access to the REST API. The token may be in one, but never in an argument.
 const (
 	envAPI            = "OCADM_API"
 	envAPIToken       = "OCADM_API_TOKEN"      //nolint:gosec // the name of a variable
@@ -23,7 +23,7 @@ const (
 	envAPIFingerprint = "OCADM_API_FINGERPRINT"
 )
 
-// apiFlags say how the REST API is reached.
+// apiFlags select the REST API.
 type apiFlags struct {
 	url, tokenFile, caFile, fingerprint string
 }
@@ -43,7 +43,7 @@ func (f *apiFlags) add(fs *pflag.FlagSet) {
 	}
 }
 
-// overAPI reports whether a command uses the REST API. A kubeconfig that a flag or a setting names counts more than the environment.
+// overAPI reports whether a command uses the REST API. A kubeconfig in a flag or setting takes precedence over the environment.
 func (f *cloudFlags) overAPI() (bool, error) {
 	if f.api.url != "" && f.kubeconfig != "" {
 		return false, misused("--api and --kubeconfig, or OCADM_KUBECONFIG, are both given", "give one of them")
@@ -54,7 +54,7 @@ func (f *cloudFlags) overAPI() (bool, error) {
 	return f.api.url != "", nil
 }
 
-// file is the kubeconfig of a command that cannot use the REST API, because it does what.
+// file returns the kubeconfig for a command that cannot use the REST API; what explains why it cannot.
 func (f *cloudFlags) file(what string) (string, error) {
 	over, err := f.overAPI()
 	if err != nil {
@@ -66,7 +66,7 @@ func (f *cloudFlags) file(what string) (string, error) {
 	return kube.Kubeconfig(f.kubeconfig, os.Getenv)
 }
 
-// open makes a client of the REST API.
+// open creates a REST API client.
 func (f *apiFlags) open(getenv func(string) string) (client.WithWatch, error) {
 	o := apiclient.Options{URL: f.url, Token: getenv(envAPIToken), Fingerprint: f.fingerprint}
 	ca := f.caFile

@@ -30,7 +30,7 @@ func newClusterBackup(a *app) *cobra.Command {
 	}, newBackupCreate(a), newBackupList(a), newBackupVerify(a), newBackupRestore(a), newBackupSchedule(a), newBackupRun(a))
 }
 
-// backupTimeout bounds what copies whole databases.
+// backupTimeout bounds commands that copy whole databases.
 const backupTimeout = 4 * time.Hour
 
 const placesHelp = "A place is a directory of this machine, or s3://BUCKET/PATH with --s3-endpoint; the keys of the object store are read from\n" +
@@ -107,7 +107,7 @@ func newBackupCreate(a *app) *cobra.Command {
 	return c
 }
 
-// snapshotsHere are the snapshots of etcd in a directory of this machine, none without one.
+// snapshotsHere locates the etcd snapshots in a directory of this machine, none without one.
 func snapshotsHere(dir, to string) (cluster.Snapshots, error) {
 	if dir == "" {
 		return cluster.Snapshots{}, nil
@@ -222,7 +222,7 @@ func proof(i backup.Info) string {
 	return state + withoutEtcd(i.Etcd)
 }
 
-// etcdSize is the size of the snapshot of etcd beside a backup, "" if there is none.
+// etcdSize returns the size of the etcd snapshot stored with a backup, "" if there is none.
 func etcdSize(e *backup.Etcd) string {
 	if e == nil || e.Name == "" {
 		return ""
@@ -230,7 +230,7 @@ func etcdSize(e *backup.Etcd) string {
 	return ui.Bytes(e.Size)
 }
 
-// withoutEtcd says why there is none.
+// withoutEtcd explains why there is none.
 func withoutEtcd(e *backup.Etcd) string {
 	if e == nil || e.Problem == "" {
 		return ""

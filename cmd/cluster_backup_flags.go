@@ -23,7 +23,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// storeFlags say how to reach an object store.
+// storeFlags configure access to an object store.
 type storeFlags struct {
 	endpoint, region, caFile string
 	plain                    bool
@@ -38,7 +38,7 @@ func (s *storeFlags) add(fs *pflag.FlagSet) {
 
 const bucketScheme = "s3://"
 
-// fit refuses flags of an object store where no place is one: a user who gives them believes that the backup goes there.
+// fit refuses object-store flags if no place is a bucket: the user would believe that the backup goes there.
 func (s *storeFlags) fit(places ...string) error {
 	if *s == (storeFlags{}) || slices.ContainsFunc(places, func(p string) bool { return strings.HasPrefix(p, bucketScheme) }) {
 		return nil
@@ -46,7 +46,7 @@ func (s *storeFlags) fit(places ...string) error {
 	return misused("the --s3 flags belong to a bucket, and none is named", "name it as s3://BUCKET/PATH, or leave the --s3 flags out")
 }
 
-// later checks a place as far as that needs no network, and returns what it is called and how to open it.
+// later checks a place as far as possible without the network, and returns its name and a function that opens it.
 func (s *storeFlags) later(place string) (name string, open func(context.Context) (backup.Store, error), err error) {
 	open = func(ctx context.Context) (backup.Store, error) { return s.open(ctx, place) }
 	if !strings.HasPrefix(place, bucketScheme) {
@@ -56,7 +56,7 @@ func (s *storeFlags) later(place string) (name string, open func(context.Context
 	return cfg.String(), open, err
 }
 
-// here names a directory of this machine for the record in the cluster, which is read elsewhere.
+// here returns a directory with the host's name for the record in the cluster, which is read elsewhere.
 func here(dir string) string {
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
@@ -67,7 +67,7 @@ func here(dir string) string {
 	return dir
 }
 
-// open returns the store in a place.
+// open returns the store for a place.
 func (s *storeFlags) open(ctx context.Context, place string) (backup.Store, error) {
 	if !strings.HasPrefix(place, bucketScheme) {
 		return backup.Dir(place), isDirectory(place)
@@ -123,7 +123,7 @@ func (s *storeFlags) file(ctx context.Context, file string) (backup.Store, strin
 	return store, file[i+1:], err
 }
 
-// keyFlags are the keys of backups.
+// keyFlags are the encryption keys for backups.
 type keyFlags struct {
 	to             []string
 	passphraseFile string
@@ -150,7 +150,7 @@ func addRecipientFlag(fs *pflag.FlagSet, keys *[]string) {
 	fs.StringArrayVar(keys, "recipient", nil, "public key that can read it (age1…, ssh-ed25519 …), or @FILE with one in each line; may be repeated")
 }
 
-// publicKeys are the values of --recipient, with the keys that files hold in place of @FILE.
+// publicKeys returns the values of --recipient, replacing @FILE with the keys in the file.
 func publicKeys(values []string) ([]string, error) {
 	var keys []string
 	for _, v := range values {
@@ -172,7 +172,7 @@ func publicKeys(values []string) ([]string, error) {
 	return keys, nil
 }
 
-// recipients are those of the flags, or else of the cloud.
+// recipients returns those of the flags, or else of the cloud.
 func (k *keyFlags) recipients(ctx context.Context, c client.Client, key client.ObjectKey) ([]age.Recipient, age.Identity, error) {
 	given := 0
 	for _, is := range []bool{len(k.to) > 0, k.passphraseFile != "", k.unencrypted} {
@@ -223,7 +223,7 @@ func (k *keyFlags) passphrase() ([]age.Recipient, age.Identity, error) {
 	return []age.Recipient{r}, i, nil
 }
 
-// identities are the keys to read a backup with.
+// identities returns the keys to decrypt a backup with.
 func (k *keyFlags) identities() ([]age.Identity, error) {
 	if k.passphraseFile != "" {
 		if len(k.identityFiles) > 0 {
@@ -247,7 +247,7 @@ func (k *keyFlags) identities() ([]age.Identity, error) {
 	return out, nil
 }
 
-// same are recipients that can be read with what reads another backup: no secret ends up less protected than it was.
+// same returns recipients for the keys that decrypt another backup, so that no secret ends up less protected than before.
 func (k *keyFlags) same(ids []age.Identity) ([]age.Recipient, age.Identity, error) {
 	if k.passphraseFile != "" {
 		return k.passphrase()
@@ -266,7 +266,7 @@ func (k *keyFlags) same(ids []age.Identity) ([]age.Recipient, age.Identity, erro
 	return out, nil, nil
 }
 
-// databaseFlags name a database server that is not the cloud's. They are no settings of init: what init saved must not be taken by mistake.
+// databaseFlags select a database server other than the cloud's. They are not settings of init, so that what init saved is never used by mistake.
 type databaseFlags struct {
 	host, user, passwordFile, tls, caFile string
 	port                                  int32

@@ -124,7 +124,7 @@ func newBackupRestore(a *app) *cobra.Command {
 	return c
 }
 
-// newBackupRun is what the pods of component backup run.
+// newBackupRun returns the command that the pods of component backup run.
 func newBackupRun(a *app) *cobra.Command {
 	var f cloudFlags
 	var at cluster.Mounted
@@ -168,16 +168,16 @@ func newBackupRun(a *app) *cobra.Command {
 	return c
 }
 
-// waitForOthers is how long a scheduled backup waits for another operation of the cloud. Its Job tries twice more.
+// waitForOthers is how long a scheduled backup waits for another operation of the cloud. Its Job retries twice.
 const waitForOthers = time.Hour
 
-// recorded shows an operation on standard error that this command runs itself. The caller calls end afterwards.
+// recorded shows on standard error an operation that this command runs itself. The caller calls end afterwards.
 func (a *app) recorded() (by cluster.Recorded, end func()) {
 	show, end := a.operationView("table")
 	return cluster.Recorded{By: requester(), Show: show}, end
 }
 
-// warnOf prints what did not keep a command from its work.
+// warnOf prints problems that did not stop a command.
 func (a *app) warnOf(err error) {
 	if l := finding.Of(err); len(l) > 0 {
 		for _, f := range l {

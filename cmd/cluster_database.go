@@ -115,7 +115,7 @@ func newDatabasePromote(a *app) *cobra.Command {
 	return c
 }
 
-// promoteTimeout is long enough for a replica that has much to apply.
+// promoteTimeout is long enough for a replica that lags far behind.
 const promoteTimeout = 10 * time.Minute
 
 func newDatabaseCopy(a *app) *cobra.Command {
@@ -133,7 +133,7 @@ func newDatabaseCopy(a *app) *cobra.Command {
 	return c
 }
 
-// newDatabaseAgent is the first process of a server's container.
+// newDatabaseAgent returns the command that is the first process in a server's container.
 func newDatabaseAgent(a *app) *cobra.Command {
 	var server, install string
 	c := &cobra.Command{

@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/ui"
 )
 
-// rehearseUpdate lets an operation run the migrations of an update on copies of the databases.
+// rehearseUpdate creates an operation that runs an update's migrations on copies of the databases.
 func (a *app) rehearseUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, downgrade bool) error {
 	o, err := trial(c, f, v1alpha1.ActionRehearse, "rehearse", u, downgrade)
 	if err != nil {
@@ -38,7 +38,7 @@ func (a *app) rehearseUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, 
 	})
 }
 
-// checkUpdate lets an operation run the checks of an update, and the nodes pull its images.
+// checkUpdate creates an operation that runs the checks of an update and makes the nodes pull its images.
 func (a *app) checkUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, downgrade, noBackup bool) error {
 	o, err := trial(c, f, v1alpha1.ActionCheck, "dry-run", u, downgrade)
 	if err != nil {
@@ -48,7 +48,7 @@ func (a *app) checkUpdate(c *cobra.Command, f *cloudFlags, u cluster.Update, dow
 	return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error { return a.operate(ctx, k, f, o) })
 }
 
-// trial is an operation that tries an update and changes nothing of the cloud; flag is the one that asks for it.
+// trial returns an operation that tries an update without changing the cloud; flag is the flag that requests it.
 func trial(c *cobra.Command, f *cloudFlags, action, flag string, u cluster.Update, downgrade bool) (*cluster.Operation, error) {
 	for _, name := range []string{"at-once", "on-failure", "profile", "operator-version", "operator-image", "operator-only"} {
 		if c.Flags().Changed(name) {

@@ -73,7 +73,7 @@ func (a *app) printStatus(ctx context.Context, k client.Client, f *cloudFlags) e
 	return unwell(s)
 }
 
-// unwell is what the exit status of commands follows that show the status of a cloud: nil for one that is Ready.
+// unwell returns the error for the exit status of commands that show a cloud's status: nil if it is Ready.
 func unwell(s cluster.Status) error {
 	key := client.ObjectKey{Namespace: s.Namespace, Name: s.Name}
 	switch cause := errors.New(cmp.Or(s.Unreachable, s.Message)); {
@@ -123,7 +123,7 @@ func statusTable(p *page, s cluster.Status, now time.Time) {
 	}
 }
 
-// certificates is a line about the certificates; empty if the operator has not reported any.
+// certificates describes the certificates in a line; "" if the operator has not reported any.
 func certificates(c v1alpha1.CertificatesStatus) string {
 	if c.NotAfter.IsZero() {
 		return ""

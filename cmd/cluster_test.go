@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/cluster"
 )
 
-// Errors in a command line are reported before a cluster is contacted: none of these has one.
+// Usage errors are reported before a cluster is contacted: there is none here.
 func TestClusterUsage(t *testing.T) {
 	nowhere := filepath.Join(t.TempDir(), "kubeconfig")
 	for line, want := range map[string]struct {

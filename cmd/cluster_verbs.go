@@ -94,7 +94,7 @@ func (a *app) createCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 	return a.waitForCloud(ctx, k, f)
 }
 
-// overlay puts the flags over the settings that init saved.
+// overlay overrides the settings that init saved with the flags.
 func overlay(o *cluster.Options, given cluster.Options) {
 	for to, from := range map[*string]string{
 		&o.Version: given.Version, &o.ImageRepository: given.ImageRepository, &o.Region: given.Region, &o.Zone: given.Zone,
@@ -173,7 +173,7 @@ func newClusterUpdate(a *app) *cobra.Command {
 	fs.StringVar(&u.Version, "version", "", "release of the cloud")
 	fs.BoolVar(&atOnce, "at-once", false, "move all components at once, without checks, copies of the databases or a way back; for development")
 	fs.Bool("waves", true, "")
-	hide(fs, "waves") // it was a choice once
+	hide(fs, "waves") // a former flag
 	fs.BoolVar(&rehearse, "rehearse", false, "run the migrations on copies of the databases, and change nothing")
 	fs.BoolVar(&dryRun, "dry-run", false, "run the checks and have the nodes pull the images, without changing the cloud")
 	c.MarkFlagsMutuallyExclusive("rehearse", "dry-run")
@@ -234,7 +234,7 @@ func (a *app) updateCloud(ctx context.Context, k client.WithWatch, f *cloudFlags
 	return a.printOutcome(f, f.changed("configured", done.Changes))
 }
 
-// addOnFailure adds what becomes of an operation of which a step fails.
+// addOnFailure adds the flag for what to do with an operation when a step fails.
 func addOnFailure(fs *pflag.FlagSet, to *string) {
 	fs.Var(ui.NewChoice(to, string(v1alpha1.OnFailureRollback), string(v1alpha1.OnFailurePause)), "on-failure",
 		"what to do if a wave fails: rollback (default) or pause")

@@ -16,11 +16,11 @@ import (
 	"yunion.io/x/ocadm/internal/ui"
 )
 
-// unbounded is the time that a watch without --timeout may take: until the user ends it.
+// unbounded is the timeout of a watch without --timeout: the user ends it.
 const unbounded = time.Duration(math.MaxInt64)
 
-// watchCloud shows a cloud after each change, with --wait until it is ready. Without --wait, the end of ctx is no failure: the exit status
-// then is that of the cloud.
+// watchCloud shows a cloud after each change, with --wait until it is ready. Without --wait, the end of ctx is not a failure: the exit status is then
+// that of the cloud.
 func (a *app) watchCloud(ctx context.Context, k client.WithWatch, f *cloudFlags) error {
 	first, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -54,8 +54,8 @@ func (a *app) watchCloud(ctx context.Context, k client.WithWatch, f *cloudFlags)
 	return unwell(last)
 }
 
-// view returns what shows each status of a cloud on standard output, and what ends that: a JSON document a line, a tree on a terminal, and
-// lines about what changed anywhere else.
+// view returns a function that shows each status of a cloud on standard output, and one that ends the display: a JSON document per line, a tree on a
+// terminal, otherwise lines about changes.
 func (a *app) view(format string) (show func(cluster.Status) error, end func()) {
 	if format == "json" {
 		var last []byte

@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/ui"
 )
 
-// states is a client of a cloud that goes through states of the component web, and stays in the last one.
+// states returns a client of a cloud whose component web goes through states, and stays in the last one.
 func states(all ...string) client.WithWatch {
 	cloud := func(state string) *unstructured.Unstructured {
 		ready := "False"
@@ -58,7 +58,7 @@ func states(all ...string) client.WithWatch {
 	})
 }
 
-// until is a signal that comes once a word has been written.
+// until signals when a word has been written.
 type until struct {
 	bytes.Buffer
 	word string
@@ -81,7 +81,7 @@ func TestWatchCloud(t *testing.T) {
 		states []string
 		format string
 		wait   bool
-		word   string // that the user waits for before Ctrl-C
+		word   string // to wait for before Ctrl-C
 		status int
 		want   string
 	}{
@@ -130,7 +130,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
-// The reader of the output has gone: the watch ends.
+// When the reader of the output is gone, the watch ends.
 func TestWatchThatCannotWrite(t *testing.T) {
 	for _, format := range []string{"table", "json"} {
 		f := &cloudFlags{name: cluster.DefaultName, namespace: cluster.DefaultNamespace, output: ui.NewFormat(format)}

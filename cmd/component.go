@@ -41,7 +41,7 @@ func componentRef(f *cloudFlags, name string) (cluster.ComponentRef, error) {
 		"ocadm operator components lists them")
 }
 
-// misspelt is the error of a name that is none of the known ones. Its remedy suggests the nearest name, if one is near.
+// misspelt returns the error for an unknown name. Its remedy suggests the nearest known name, if one is near.
 func misspelt(cause, name string, known []string, otherwise string) error {
 	if near, ok := nearest.To(name, known); ok {
 		otherwise = "did you mean " + near + "?"

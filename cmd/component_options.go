@@ -133,7 +133,7 @@ func newOptionsUnset(a *app) *cobra.Command {
 	return c
 }
 
-// formerly hides a command that has another name now, and says so.
+// formerly hides a command that was renamed, and prints its new name.
 func formerly(a *app, c *cobra.Command, now string) *cobra.Command {
 	c.Hidden = true
 	run := c.RunE
@@ -144,8 +144,8 @@ func formerly(a *app, c *cobra.Command, now string) *cobra.Command {
 	return c
 }
 
-// optionsOf returns the record of the identity service that stores the options of a component, "" if there is none. It refuses names that
-// are not components with options.
+// optionsOf returns the identity service's record for the options of a component, "" if there is none. It refuses names that are not components with
+// options.
 func optionsOf(name string) (service string, err error) {
 	known, _ := configurableNames(nil, nil, "")
 	if !slices.Contains(known, name) {

@@ -20,14 +20,14 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// podFlags choose a pod of a component and a container in it.
+// podFlags select a pod of a component and a container in it.
 type podFlags struct {
 	cloudFlags
 	container, node string
 }
 
-// newPodCommand makes a command that runs kubectl on a pod of a component. argv returns the arguments of kubectl for the pod, the container
-// and the arguments after the name of the component.
+// newPodCommand makes a command that runs kubectl on a pod of a component. argv returns the arguments of kubectl for the pod, the container and the
+// arguments after the name of the component.
 func newPodCommand(a *app, c *cobra.Command, argv func(pod *corev1.Pod, container string, args []string) ([]string, error)) *cobra.Command {
 	f := &podFlags{}
 	f.add(a, c, nil)
@@ -147,7 +147,7 @@ func newComponentDebug(a *app) *cobra.Command {
 	return c
 }
 
-// toolImage is busybox from a registry that the node can reach. A private registry holds every image under the last element of its name.
+// toolImage returns busybox in a registry that the node can reach. A private registry holds every image under the last element of its name.
 func toolImage(pod *corev1.Pod) (string, error) {
 	table, err := images.Load()
 	if err != nil {

@@ -48,7 +48,7 @@ func (d *depotServer) flags(fs *pflag.FlagSet) {
 	d.upstream.flags(fs)
 }
 
-// readers are the groups whose certificates let a client read: nodes and administrators.
+// readers are the groups whose client certificates grant read access: nodes and administrators.
 var readers = []string{"system:nodes", "system:masters", "kubeadm:cluster-admins"}
 
 func newDepotServe(_ *app) *cobra.Command {
@@ -117,7 +117,7 @@ func (d *depotServer) serve(ctx context.Context) error {
 	return depot.Listen(ctx, l, depot.ServerTLS(certificate, clients), depot.Handler(store, access))
 }
 
-// renewEvery is how often the certificate is looked at. It has months left when it is renewed.
+// renewEvery is the interval for checking the certificate. It is renewed months before its expiry.
 const renewEvery = time.Hour
 
 func newDepotRenew(_ *app) *cobra.Command {
@@ -145,10 +145,10 @@ func newDepotRenew(_ *app) *cobra.Command {
 	return c
 }
 
-// followEvery is how often the depots of other control-plane nodes are asked what is new there.
+// followEvery is the interval for asking the depots of other control-plane nodes for new content.
 const followEvery = 30 * time.Second
 
-// follow finds the other depots, which take the certificate of this node.
+// follow finds the other depots, which accept the certificate of this node.
 func (d *depotServer) follow(k client.Client, server *rest.Config) (func(context.Context) ([]*depot.Client, error), error) {
 	_, port, err := net.SplitHostPort(d.listen)
 	if err != nil {

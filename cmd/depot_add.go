@@ -51,7 +51,7 @@ func newDepotAdd(a *app) *cobra.Command {
 // exampleVersion keeps the reference the same in every build.
 const exampleVersion = "v0.1.0"
 
-// lacksProgram is a finding where the depot does not have an image of this program for the architecture of a node.
+// lacksProgram returns a finding if the depot has no image of this program for the architecture of a node.
 func lacksProgram(ctx context.Context, h *host.Host, image string) error {
 	k, err := h.Kube(ctx)
 	if err != nil {

@@ -81,7 +81,7 @@ func depotTable(p *page, st depot.Status) {
 // fillGrace protects what an interrupted fill has stored so far.
 const fillGrace = 2 * time.Hour
 
-// pruned is what "depot prune -o json" prints. Freed is in bytes.
+// pruned is the output of "depot prune -o json". Freed is in bytes.
 type pruned struct {
 	Removed []string `json:"removed"`
 	Kept    []string `json:"kept"`
@@ -133,8 +133,7 @@ func newDepotPrune(a *app) *cobra.Command {
 	return c
 }
 
-// imagesInUse are the images of all workloads, and those that a rollback would bring back: their full names, or their digests where these are
-// given.
+// imagesInUse returns the images of all workloads, and those that a rollback would bring back: their full names, or their digests if given.
 func imagesInUse(ctx context.Context, k client.Client) (map[string]bool, error) {
 	objs, err := cluster.Released(ctx, k)
 	if err != nil {
@@ -168,7 +167,7 @@ func imagesInUse(ctx context.Context, k client.Client) (map[string]bool, error) 
 	return used, nil
 }
 
-// nodeNames are the nodes of the cluster.
+// nodeNames returns the nodes of the cluster.
 func nodeNames(ctx context.Context, k client.Client) (map[string]bool, error) {
 	var list metav1.PartialObjectMetadataList
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
@@ -182,8 +181,8 @@ func nodeNames(ctx context.Context, k client.Client) (map[string]bool, error) {
 	return names, nil
 }
 
-// podImages are the images of the pods of a node, by their full names. A kubelet may read those, so the depot needs no further right. While the API
-// server does not answer, they are those of the last time.
+// podImages returns the images of a node's pods, by full name. A kubelet may read those, so the depot needs no further permission. While the API
+// server does not answer, the last list is returned.
 func podImages(k client.Client, node string) func(context.Context) ([]string, error) {
 	var mu sync.Mutex
 	var last []string

@@ -23,7 +23,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
-// The images of the pods on one node, by full names; without an answer those of the last time.
+// The images of a node's pods, by full name; without an answer, the last known ones.
 func TestPodImages(t *testing.T) {
 	pod := func(name, node, image string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name}, Spec: corev1.PodSpec{NodeName: node,
@@ -49,7 +49,7 @@ func TestPodImages(t *testing.T) {
 	}
 }
 
-// What runs is in use, what ran before a rolling update, and what a kept release of a cloud would bring back.
+// In use is what runs, what ran before a rolling update, and what a stored release of a cloud would restore.
 func TestImagesInUse(t *testing.T) {
 	pods := func(image string) corev1.PodSpec {
 		return corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: image}}}

@@ -18,8 +18,7 @@ import (
 	"yunion.io/x/ocadm/internal/registry"
 )
 
-// upstreamFlags are how "depot serve" asks the registries of images that it lacks. They name files, because what these hold is secret, and may
-// change.
+// upstreamFlags configure how "depot serve" gets missing images from registries. They name files, because the contents are secret and may change.
 type upstreamFlags struct {
 	copy                   bool
 	credentials, proxyFile string
@@ -33,7 +32,7 @@ func (u *upstreamFlags) flags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&u.except, "except", nil, "servers in containerd's hosts.toml files to skip, HOST:PORT: the depots (with --copy)")
 }
 
-// registries asks as containerd on this node does. It reads the files each time.
+// registries returns a client configured like containerd on this node. It reads the files each time.
 func (u *upstreamFlags) registries() (registry.Client, error) {
 	credentials, err := optional(u.credentials, registry.ParseCredentials)
 	if err != nil {
@@ -54,7 +53,7 @@ func (u *upstreamFlags) registries() (registry.Client, error) {
 	}, nil
 }
 
-// optional parses a file that need not be there.
+// optional parses a file that may be missing.
 func optional[T any](file string, parse func([]byte) (T, error)) (out T, _ error) {
 	if file == "" {
 		return out, nil
@@ -72,7 +71,7 @@ func optional[T any](file string, parse func([]byte) (T, error)) (out T, _ error
 	return out, nil
 }
 
-// parseProxies reads the file that containerd's unit names: lines of NAME=VALUE, the value perhaps in double quotes (systemd.exec(5), EnvironmentFile=).
+// parseProxies reads the EnvironmentFile of containerd's unit: lines of NAME=VALUE, the value optionally in double quotes (systemd.exec(5)).
 func parseProxies(raw []byte) (httpproxy.Config, error) {
 	var c httpproxy.Config
 	for line := range strings.Lines(string(raw)) {

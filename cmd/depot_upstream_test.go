@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/depot"
 )
 
-// The depot uses the proxies of containerd's unit, the credentials of the node, and reads both again for each image.
+// The depot uses the proxies of containerd's unit and the node's credentials, and reads both again for each image.
 func TestRegistriesOfTheDepot(t *testing.T) {
 	dir := t.TempDir()
 	u := upstreamFlags{credentials: filepath.Join(dir, "registry.json"), proxyFile: filepath.Join(dir, "proxy.env")}
@@ -61,7 +61,7 @@ func TestRegistriesOfTheDepot(t *testing.T) {
 	}
 }
 
-// The depots in containerd's files are no registries.
+// The depots in containerd's files are not registries.
 func TestDepotsAreNotAsked(t *testing.T) {
 	u := upstreamFlags{except: []string{"registry.k8s.io"}}
 	c, err := u.registries()

@@ -25,11 +25,11 @@ import (
 // advice is a text of the program that may advise a command.
 type advice struct {
 	file, text string
-	// remedy is set of the remedy of a finding: there, ocadm is followed by a command, and not by what it does.
+	// remedy marks the remedy of a finding: there, ocadm is followed by a command, not by a verb.
 	remedy bool
 }
 
-// hole stands for what a text is completed with at run time.
+// hole replaces what is inserted into a text at run time.
 const hole = "NAME"
 
 var (
@@ -37,11 +37,11 @@ var (
 	capitals = regexp.MustCompile(`^\[?[A-Z…]+\]?$`)
 	// ends are words and signs that end a command in a sentence.
 	ends = []string{"and", "or", "then", "with", "without", "if", "which", "that", "does", "--", "#", "|", "&&", ">", "ocadm"}
-	// articles come before ocadm where it is the program and no command, predicates after it.
+	// articles before ocadm, or predicates after it, mean the program rather than a command.
 	articles, predicates = []string{"the", "this", "that", "another", "an"}, []string{"installs", "on"}
 )
 
-// advices are the remedies of the program, and its other string constants that name ocadm. Sums of strings are one text.
+// advices returns the remedies of the program, and its other string constants that name ocadm. Concatenated strings are one text.
 func advices(t *testing.T) (out []advice) {
 	t.Helper()
 	for _, dir := range []string{"cluster", "cmd", "internal", "operatorctl", "phases"} {
@@ -82,7 +82,7 @@ func advicesIn(file string, f *ast.File) (out []advice) {
 	return out
 }
 
-// remediesIn are the expressions of a file that become remedies of findings, or the next commands of causes.
+// remediesIn returns the expressions in a file that become remedies of findings, or the next commands of causes.
 func remediesIn(f *ast.File) (out []ast.Expr) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -107,7 +107,7 @@ func remediesIn(f *ast.File) (out []ast.Expr) {
 	return out
 }
 
-// constant is a string, with holes for what is added to it.
+// constant evaluates a string expression, with holes for its variable parts.
 func constant(e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -129,7 +129,7 @@ func constant(e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// misadvised says what is wrong with the commands of ocadm in a text: an unknown command or flag.
+// misadvised returns the errors in a text's ocadm commands: unknown commands or flags.
 func misadvised(top *cobra.Command, a advice) (wrong []string) {
 	for line := range strings.Lines(a.text) {
 		words := strings.Fields(line)
@@ -146,7 +146,7 @@ func misadvised(top *cobra.Command, a advice) (wrong []string) {
 	return wrong
 }
 
-// commandOf are the words up to where a command in a sentence ends.
+// commandOf returns the words up to the end of a command in a sentence.
 func commandOf(words []string) (out []string) {
 	for _, w := range words {
 		if slices.Contains(ends, w) || strings.HasPrefix(w, "(") {
@@ -204,7 +204,7 @@ func ownFlags(c *cobra.Command) bool {
 	return own
 }
 
-// Every command of ocadm that a finding or another text of the program advises exists, and so do its flags. Those of kubeadm are asked, too.
+// Every ocadm command and flag advised by a finding or another text of the program exists. This includes those of kubeadm.
 func TestAdvisedCommandsExist(t *testing.T) {
 	top := cmd.New(cmd.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard})
 	remedies := 0
@@ -227,10 +227,10 @@ func TestAdvisedCommandsExist(t *testing.T) {
 	}
 }
 
-// absent are programs that people use on nodes of Kubernetes, and that neither ocadm nor a distribution installs there.
+// absent matches programs that people use on Kubernetes nodes, but that neither ocadm nor a distribution installs there.
 var absent = regexp.MustCompile(`\b(crictl|nerdctl|etcdctl|etcdutl|calicoctl|yq)\b`)
 
-// No remedy names a program that a node does not have.
+// No remedy uses a program that a node lacks.
 func TestAdvisedProgramsExist(t *testing.T) {
 	for _, a := range advices(t) {
 		if name := absent.FindString(a.text); a.remedy && name != "" {
@@ -242,7 +242,7 @@ func TestAdvisedProgramsExist(t *testing.T) {
 	}
 }
 
-// The comparison itself finds what it is for, where a text is put together from parts, too.
+// The comparison itself works, even for a text in several parts.
 func TestMisadvised(t *testing.T) {
 	top := cmd.New(cmd.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard})
 	const source = `package x

@@ -17,11 +17,11 @@ import (
 var (
 	fence  = regexp.MustCompile("(?ms)^ *```.*?^ *```")
 	inline = regexp.MustCompile("`[^`]+`")
-	// quotedCommand is ocadm where a shell starts a command, up to where the command ends.
+	// quotedCommand matches ocadm where a shell starts a command, up to the end of the command.
 	quotedCommand = regexp.MustCompile(`(?m)(?:^|[(|;&] ?)(?:sudo )?(?:(?:go run )?\./cmd/|bin/)?ocadm ([^|;&#<>)\n]+)`)
 )
 
-// quoted returns the command lines of ocadm in a Markdown text, without the word ocadm: those in blocks and those in running text.
+// quoted returns the ocadm command lines in a Markdown text, without the word ocadm: those in blocks and those in running text.
 func quoted(text string) (blocks, prose []string) {
 	for _, b := range fence.FindAllString(text, -1) {
 		if strings.ContainsAny(b, "│┌▼") { // a drawing
@@ -45,7 +45,7 @@ func commandsIn(text string) []string {
 	return lines
 }
 
-// misquoted says what is wrong with a command line: an unknown command or flag, and if whole, the wrong number of arguments.
+// misquoted returns the error in a command line: an unknown command or flag, and if whole, the wrong number of arguments.
 func misquoted(top *cobra.Command, line string, whole bool) string {
 	words := strings.Fields(strings.NewReplacer("[", "", "]", "").Replace(line))
 	c := top
@@ -94,7 +94,7 @@ func misquoted(top *cobra.Command, line string, whole bool) string {
 	return ""
 }
 
-// split makes "-it" the flags -i and -t.
+// split splits "-it" into the flags -i and -t.
 func split(name string) []string {
 	if strings.HasPrefix(name, "--") {
 		return []string{name}
@@ -120,7 +120,7 @@ func flagOf(c *cobra.Command, name string) *pflag.Flag {
 	return c.InheritedFlags().ShorthandLookup(name[1:])
 }
 
-// Every command line of ocadm that a document or an example in a help text quotes has existing commands and flags.
+// Every ocadm command line quoted by a document or a help example has existing commands and flags.
 func TestQuotedCommandsExist(t *testing.T) {
 	top := cmd.New(cmd.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard})
 	seen := 0
@@ -152,7 +152,7 @@ func TestQuotedCommandsExist(t *testing.T) {
 	each(top)
 }
 
-// The comparison itself finds what it is for.
+// The comparison itself works.
 func TestMisquoted(t *testing.T) {
 	top := cmd.New(cmd.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard})
 	blocks, prose := quoted("Run `ocadm cluster\nrewind` or\n```\nsource <(ocadm diff)\nocadm init --no-such-flag x # why\n```\n")

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// pages are all Markdown files for readers, as paths below the root.
+// pages returns all Markdown files for readers, as paths below the root.
 func pages(t *testing.T) []string {
 	t.Helper()
 	files := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md", "test/lab/README.md"}
@@ -30,7 +30,7 @@ func pages(t *testing.T) []string {
 	return files
 }
 
-// handWritten are the pages whose commands must exist. Decisions describe what was true at their time.
+// handWritten returns the pages whose commands must exist. Decisions describe their own time.
 func handWritten(t *testing.T) []string {
 	t.Helper()
 	return slices.DeleteFunc(pages(t), func(f string) bool {
@@ -62,7 +62,7 @@ func TestNamedPages(t *testing.T) {
 	}
 }
 
-// Identifiers that the glossary quotes exist in the package it names: `internal/workflow.Phase`.
+// Identifiers quoted by the glossary exist in their packages: `internal/workflow.Phase`.
 func TestGlossaryMatchesTheCode(t *testing.T) {
 	quoted := regexp.MustCompile("`((?:api|cluster|cmd|internal|operatorctl|phases)(?:/[\\w]+)*)\\.([A-Za-z]\\w*)`").FindAllStringSubmatch(read(t, "docs/glossary.md"), -1)
 	if len(quoted) < 15 {
@@ -104,7 +104,7 @@ func TestWalksMatchTheCode(t *testing.T) {
 	}
 }
 
-// declarations are the top-level names of a package, without its tests.
+// declarations returns the top-level names of a package, without its tests.
 func declarations(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))

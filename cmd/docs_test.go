@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/phases/preflight"
 )
 
-// What docs say that the program knows better is compared with the program.
+// Facts in the docs are compared with the program.
 const root = ".."
 
 func read(t *testing.T, name string) string {
@@ -42,7 +42,7 @@ func TestDocumentedSettings(t *testing.T) {
 		}
 		value := config.Text(&defaults, s.Key)
 		if strings.Contains(s.Usage, "(default") || value == "[]" {
-			value = "" // the text says it
+			value = "" // the text describes it
 		}
 		if value != "" {
 			value = "`" + value + "`"
@@ -120,7 +120,7 @@ func TestExampleClouds(t *testing.T) {
 	}
 }
 
-// Every word that the status, the events and the exit status use is explained.
+// Every word used by the status, the events and the exit status is explained.
 func TestDocumentedWords(t *testing.T) {
 	for _, c := range []struct{ source, pattern, doc string }{
 		{"api/v1alpha1/status_types.go", `(?m)^\t(?:Phase|Condition)\w+ +(?:Phase +)?= "(\w+)"`, "docs/reference/status.md"},

@@ -107,7 +107,7 @@ func newEtcdSnapshot(a *app) *cobra.Command {
 	})
 }
 
-// newEtcdKeep is what runs in the static pod.
+// newEtcdKeep returns the command of the static pod.
 func newEtcdKeep(a *app) *cobra.Command {
 	endpoint, every := "https://127.0.0.1:2379", time.Hour
 	c := &cobra.Command{
@@ -158,16 +158,16 @@ func newEtcdDefrag(a *app) *cobra.Command {
 	return c
 }
 
-// defragmented is what "etcd defrag -o json" prints.
+// defragmented is the output of "etcd defrag -o json".
 type defragmented struct {
 	Freed int64 `json:"freedBytes"`
-	// Lifted are the members whose alarm was disarmed.
+	// Lifted lists the members whose alarm was disarmed.
 	Lifted []string `json:"lifted,omitempty"`
-	// Stopped is why members were left out.
+	// Stopped explains why members were left out.
 	Stopped string `json:"stopped,omitempty"`
 }
 
-// left is a finding if members were left out.
+// left returns a finding if members were left out.
 func (d defragmented) left() error {
 	if d.Stopped == "" {
 		return nil

@@ -17,15 +17,15 @@ import (
 	etcdphase "yunion.io/x/ocadm/phases/etcd"
 )
 
-// etcdRestored is what "etcd restore -o json" and "etcd rejoin -o json" print.
+// etcdRestored is the output of "etcd restore -o json" and "etcd rejoin -o json".
 type etcdRestored struct {
 	Member string `json:"member"`
-	// Snapshot is what was restored; without one, the member's own data.
+	// Snapshot is the restored snapshot; nil if the member's own data is used.
 	Snapshot *snapshot.Info `json:"snapshot,omitempty"`
 	Loses    string         `json:"loses,omitempty"`
-	// Silent are the addresses of other control-plane nodes, which do not answer.
+	// Silent lists the addresses of other control-plane nodes that do not answer.
 	Silent []string `json:"silent,omitempty"`
-	// Preview is what comes back of clouds, and how old the member's own data is.
+	// Preview describes the clouds' state after the restore, and the age of the member's own data.
 	Preview *etcdphase.Preview `json:"preview,omitempty"`
 	stepsRun
 }
@@ -132,7 +132,7 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer, forget bool, fro
 	}
 	inputs := map[string]string{"file": r.Named()}
 	flags := map[string]bool{etcdphase.NewerDatabases: newer, etcdphase.Alone: from.alone, etcdphase.ForgetRotation: forget}
-	for flag, given := range flags { // whoever takes the run up again needs them
+	for flag, given := range flags { // a user who resumes the run needs them
 		if given {
 			inputs[flag] = "true"
 		}
@@ -149,7 +149,7 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer, forget bool, fro
 	return a.printSteps(f, out, out.stepsRun, "Nothing to do")
 }
 
-// paused is what was paused. Of the member's own data that may be known only afterwards: while etcd ran without a majority, it could not be read.
+// paused describes what was paused. For the member's own data that may be known only now: without a majority, etcd could not read it.
 func paused(ctx context.Context, r *etcdphase.Restore, out etcdRestored) etcdphase.Preview {
 	switch done := slices.ContainsFunc(out.Steps, func(s stepDone) bool { return s.Name == etcdphase.HoldStep && s.State != workflow.Skipped }); {
 	case !done:
@@ -159,12 +159,12 @@ func paused(ctx context.Context, r *etcdphase.Restore, out etcdRestored) etcdpha
 	}
 	again, err := r.Preview(ctx)
 	if err != nil || again.Own.Unread != "" {
-		return etcdphase.Preview{} // the clouds say themselves that they are paused
+		return etcdphase.Preview{} // the clouds show that they are paused
 	}
 	return again
 }
 
-// previewText says what becomes of the clouds.
+// previewText describes the consequences for the clouds.
 func previewText(p etcdphase.Preview) string {
 	var b strings.Builder
 	if p.Own != nil {
@@ -188,7 +188,7 @@ func previewText(p etcdphase.Preview) string {
 	return b.String()
 }
 
-// nextOfClouds is what to check before the operator acts again, and how it does.
+// nextOfClouds returns what to check, and the commands that let the operator act again.
 func nextOfClouds(p etcdphase.Preview) []string {
 	var out []string
 	for _, c := range p.Clouds {

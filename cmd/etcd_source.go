@@ -15,17 +15,17 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// etcdSource is what etcd is restored from, as the flags say.
+// etcdSource is the source of a restore of etcd, from the flags.
 type etcdSource struct {
-	// file is a snapshot, "" for the last good one of this machine; own is the data of the member in place of a snapshot.
+	// file is a snapshot, "" for the last good one of this machine; own selects the member's own data instead.
 	file       string
 	own, alone bool
-	// store and keys are of a snapshot that was stored with backups.
+	// store and keys are for a snapshot that was stored with backups.
 	store storeFlags
 	keys  keyFlags
 }
 
-// plan plans the restore, and returns what to do when it has ended.
+// plan plans the restore, and returns a function to call when it has ended.
 func (e etcdSource) plan(ctx context.Context, h *host.Host, w backup.Watcher) (r *etcdphase.Restore, remove func(), err error) {
 	if !e.withBackups() {
 		r, err = etcdphase.PlanRestore(ctx, h, e.file, e.own, e.alone)
@@ -54,7 +54,7 @@ func (e etcdSource) plan(ctx context.Context, h *host.Host, w backup.Watcher) (r
 	return r, remove, nil
 }
 
-// withBackups reports whether the file is in a bucket, or begins as what the nightly backup stores. What cannot be read is for others to say.
+// withBackups reports whether the file is in a bucket, or looks like one stored by the nightly backup. It ignores read errors, which others report.
 func (e etcdSource) withBackups() bool {
 	if strings.HasPrefix(e.file, bucketScheme) {
 		return true

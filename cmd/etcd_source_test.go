@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/test/snapshotfile"
 )
 
-// lonely is the only control-plane node of a cluster.
+// lonely returns the only control-plane node of a cluster.
 func lonely(t *testing.T) *host.Host {
 	t.Helper()
 	c := config.Default()
@@ -43,7 +43,7 @@ func lonely(t *testing.T) *host.Host {
 	return h
 }
 
-// A restore takes a snapshot as etcd wrote it, and one that was stored with the backups: that is decrypted for as long as the restore lasts.
+// A restore accepts a snapshot written by etcd, or one stored with the backups, which is decrypted for the duration of the restore.
 func TestEtcdSource(t *testing.T) {
 	h, dir := lonely(t), t.TempDir()
 	plain := snapshotfile.Write(t, dir, time.Now().Add(-time.Hour), 7)
@@ -88,7 +88,7 @@ func TestEtcdSource(t *testing.T) {
 	}
 }
 
-// The pod of the backup has the directory in which control-plane nodes keep snapshots.
+// The backup pod mounts the directory in which control-plane nodes keep snapshots.
 func TestBackupReadsSnapshotsOfEtcd(t *testing.T) {
 	if catalog.EtcdSnapshots != etcdphase.Dir {
 		t.Errorf("%s, not %s", catalog.EtcdSnapshots, etcdphase.Dir)

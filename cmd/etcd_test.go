@@ -10,7 +10,7 @@ import (
 	etcdphase "yunion.io/x/ocadm/phases/etcd"
 )
 
-// A defragmentation that left members out is no success, whatever it freed.
+// A defragmentation that left members out is a failure, whatever it freed.
 func TestDefragmentationStopped(t *testing.T) {
 	if err := (defragmented{Freed: 1}).left(); err != nil {
 		t.Error(err)
@@ -21,7 +21,7 @@ func TestDefragmentationStopped(t *testing.T) {
 	}
 }
 
-// The preview of a restore says what becomes of each cloud, and what comes next is to check and start it.
+// The preview of a restore describes the consequences for each cloud, and the next steps are to check and start it.
 func TestPreviewOfRestore(t *testing.T) {
 	is := etcdphase.Cloud{Namespace: "onecloud", Name: "default", Version: "v1", Release: 7}
 	now := is

@@ -30,14 +30,14 @@ func newFleet(a *app) *cobra.Command {
 	}, newFleetApply(a), newFleetStatus(a), newFleetReset(a), newFleetExample(a))
 }
 
-// fleetFlags are those of the commands that read a fleet.
+// fleetFlags are the flags of commands that read a fleet.
 type fleetFlags struct {
 	file, dir string
 	parallel  int
 	output    *ui.Choice
 }
 
-// fleetParallel is the number of machines to work on at once by default.
+// fleetParallel is the default number of machines to work on concurrently.
 const fleetParallel = 10
 
 func (f *fleetFlags) add(c *cobra.Command) {
@@ -102,7 +102,7 @@ func (a *app) fleetLog(dir, stamp, machine string) (workflow.Sink, string, func(
 	return a.redacted(lines), path, func() { _ = file.Close() }, nil // every line has been written
 }
 
-// stamped puts the time before what is written.
+// stamped prefixes output with the time.
 type stamped struct{ w io.Writer }
 
 func (s stamped) Write(p []byte) (int, error) {
@@ -146,7 +146,7 @@ func newFleetApply(a *app) *cobra.Command {
 	return c
 }
 
-// printFleet prints what became of the machines.
+// printFleet prints the results for the machines.
 func (a *app) printFleet(output *ui.Choice, res fleet.Result, dryRun bool) error {
 	err := a.print(output, res, func(p *page) {
 		var rows [][]string

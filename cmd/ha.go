@@ -56,10 +56,11 @@ func newHAStatus(a *app) *cobra.Command {
 	}, printHA)
 }
 
-// haStatus is what "ha status -o json" prints.
+// haStatus is the output of "ha status -o json".
 type haStatus struct {
 	vipphase.Status
-	// NotRedundant is what of the cluster and its clouds ends with one node, although the control plane goes on. Each ends with the command that changes it.
+	// NotRedundant lists what of the cluster and its clouds one node's loss stops, although the control plane survives. Each ends with the command to
+	// fix it.
 	NotRedundant []string `json:"notRedundant,omitempty"`
 }
 
@@ -75,7 +76,7 @@ func printHA(p *page, s haStatus) {
 	p.list("\nNot redundant:", s.NotRedundant)
 }
 
-// newHAAgent is what runs beside keepalived.
+// newHAAgent returns the command that runs beside keepalived.
 func newHAAgent(a *app) *cobra.Command {
 	agent := vip.Agent{}
 	c := &cobra.Command{

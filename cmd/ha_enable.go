@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/phases/ha"
 )
 
-// haEnabled is what "ha enable -o json" prints.
+// haEnabled is the output of "ha enable -o json".
 type haEnabled struct {
 	From     string `json:"from"`
 	Endpoint string `json:"endpoint"`

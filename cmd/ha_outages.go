@@ -17,17 +17,17 @@ import (
 	"yunion.io/x/ocadm/phases/ha"
 )
 
-// haTested is what "ha test -o json" prints.
+// haTested is the output of "ha test -o json".
 type haTested struct {
 	APIGoal     float64 `json:"apiGoalSeconds"`
 	ConsoleGoal float64 `json:"consoleGoalSeconds"`
-	// Console is the address at which a console was asked for; "" without one that answered.
+	// Console is the address at which a console was probed; "" if none answered.
 	Console string `json:"console,omitempty"`
-	// Silent is where a console should have answered before the test, and did not: it was not measured.
+	// Silent is where a console should have answered before the test, but did not: it was not measured.
 	Silent string       `json:"silentConsole,omitempty"`
 	Faults []ha.Outcome `json:"faults"`
 	Met    bool         `json:"met"`
-	// NotCutOff are the control-plane nodes whose loss was not tested, with what runs there alone.
+	// NotCutOff lists the control-plane nodes whose loss was not tested, with what runs only there.
 	NotCutOff []ha.NotCutOff `json:"notCutOff,omitempty"`
 	stepsRun
 }
@@ -125,7 +125,7 @@ func (a *app) printHATested(f stepFlags, out haTested) error {
 	})
 }
 
-// printNotCutOff says whose loss is not tested, and how to test it.
+// printNotCutOff prints whose loss was not tested, and how to test it.
 func printNotCutOff(p *page, nodes []ha.NotCutOff) {
 	for _, n := range nodes {
 		where := "on this or another node"
@@ -140,7 +140,7 @@ func printNotCutOff(p *page, nodes []ha.NotCutOff) {
 	}
 }
 
-// measured says which console was asked for.
+// measured describes which console was probed.
 func (o haTested) measured() string {
 	switch {
 	case o.Console != "":
@@ -153,7 +153,7 @@ func (o haTested) measured() string {
 
 func seconds(s float64) string { return fmt.Sprintf("%.1f s", s) }
 
-// newHAFault is what runs on the node that a test takes down.
+// newHAFault returns the command that runs on the node that a test takes down.
 func newHAFault() *cobra.Command {
 	var length time.Duration
 	c := &cobra.Command{

@@ -11,7 +11,7 @@ import (
 	vipphase "yunion.io/x/ocadm/phases/vip"
 )
 
-// The loss of a node that stops services is no problem of the control plane, and is shown all the same: ha test may run.
+// A node whose loss stops services is no problem of the control plane, but is shown anyway: ha test may run.
 func TestPrintHA(t *testing.T) {
 	s := haStatus{Status: vipphase.Status{Endpoint: "10.0.0.100:6443", Tolerates: 1, Nodes: []vipphase.NodeStatus{{Name: "node1"}}},
 		NotRedundant: []string{"CoreDNS runs on one node, node1: kubectl -n kube-system delete pod a"}}

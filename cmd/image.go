@@ -36,7 +36,7 @@ func newImage(a *app) *cobra.Command {
 	}, newImageSave(a), newImagePush(a))
 }
 
-// savedImage is what "image save" and "image push" print with -o json.
+// savedImage is the output of "image save" and "image push" with -o json.
 type savedImage struct {
 	Image  string `json:"image"`
 	Digest string `json:"digest"`
@@ -49,7 +49,7 @@ func addProgram(c *cobra.Command, program *string) {
 	c.Flags().StringVar(program, "program", "", "static ocadm to pack, also of another architecture (default: this program)")
 }
 
-// packed is the image of a program, by default of this one, under a name.
+// packed returns the image of a program, by default of this one, under a name.
 func packed(program, image string, insecure bool) (v1.Image, name.Tag, savedImage, error) {
 	var s savedImage
 	ref, err := ownimage.Reference(image, version.Version, insecure)
@@ -109,7 +109,7 @@ func newImageSave(a *app) *cobra.Command {
 func saveImage(ctx context.Context, file string, source bundle.ImageSource) error {
 	f, err := os.CreateTemp(filepath.Dir(file), ".image-*")
 	if err == nil {
-		const readable = 0o644 // a program is no secret
+		const readable = 0o644 // a program is not a secret
 		if err = errors.Join(bundle.WriteImage(ctx, f, source), f.Chmod(readable), f.Close()); err == nil {
 			err = os.Rename(f.Name(), file)
 		}
@@ -149,7 +149,7 @@ func newImagePush(a *app) *cobra.Command {
 	return c
 }
 
-// withProgress shows on a terminal how many bytes something has done.
+// withProgress shows on a terminal how many bytes an action has processed.
 func (a *app) withProgress(name string, do func(report func(done, total int64)) error) error {
 	if !ui.IsTerminal(a.Err) {
 		return do(nil)
@@ -162,8 +162,8 @@ func (a *app) withProgress(name string, do func(report func(done, total int64)) 
 	})
 }
 
-// bringOperator imports this program as the image of the operator on the node that it runs on, and stores it in the depot of that node. Nodes of
-// an architecture that the depot has no image for are a finding. It warns where nodes have to pull the image from a registry.
+// bringOperator imports this program as the operator's image on its node, and stores it in that node's depot. It returns a finding for nodes of an
+// architecture without an image in the depot. It warns if nodes have to pull the image from a registry.
 func (a *app) bringOperator(ctx context.Context, s story, image string) error {
 	if os.Geteuid() == 0 {
 		unlock, err := workflow.Lock(lockFile)
@@ -190,8 +190,8 @@ func (a *app) bringOperator(ctx context.Context, s story, image string) error {
 	return nil
 }
 
-// usePodImage lets pods on nodes run this program under a name that the cluster can pull: that of the running operator's image, with this program's version. If
-// the operator runs another version, this program is brought first.
+// usePodImage lets pods run this program under a name that the cluster can pull: the running operator's image with this program's version. If the
+// operator runs another version, it imports this program first.
 func (a *app) usePodImage(ctx context.Context, h *host.Host, dryRun bool) error {
 	k, err := h.Kube(ctx)
 	if err != nil {

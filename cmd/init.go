@@ -105,7 +105,7 @@ func afterInit(h *host.Host) string {
 	return text + "To add a compute node, run there as root (without --enable-host-agent for a node without virtual machines):\n\n"
 }
 
-// runsHosts reports whether the product of the cloud runs virtual machines on its own nodes.
+// runsHosts reports whether the cloud's product runs virtual machines on the cluster's nodes.
 func runsHosts(h *host.Host) bool { return h.Config.Cloud.ProductVersion != "CMP" }
 
 // cloudImages computes the images of the cloud, so that preflight can check that the bundle has them.

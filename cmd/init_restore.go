@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// restoreFlags name the backup that init makes the cloud of. They are no settings: no file or variable restores by mistake.
+// restoreFlags select the backup that init restores as the cloud. They are not settings, so no file or variable restores by mistake.
 type restoreFlags struct {
 	file  string
 	store storeFlags
@@ -33,8 +33,7 @@ func (r *restoreFlags) add(fs *pflag.FlagSet) {
 	}
 }
 
-// prepare reads the backup to its end, before anything changes, and computes the images of the cloud, so that preflight can check that the bundle
-// has them.
+// prepare reads the whole backup before anything changes, and computes the images of the cloud, so that preflight can check that the bundle has them.
 func (r *restoreFlags) prepare(ctx context.Context, a *app, h *host.Host) error {
 	if r.file == "" {
 		return cloudImages(ctx, a, h)
@@ -69,7 +68,7 @@ func (r *restoreFlags) prepare(ctx context.Context, a *app, h *host.Host) error 
 	return nil
 }
 
-// confirm answers before databases are replaced.
+// confirm answers the question whether to replace databases.
 func (r *restoreFlags) confirm(question string) error {
 	if r.yes {
 		return nil

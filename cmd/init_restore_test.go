@@ -25,7 +25,7 @@ const savedCloud = `{"apiVersion":"onecloud.yunion.io/v1alpha1","kind":"Onecloud
 	"web":{"hostPorts":true,"replicas":2},"imagePullSecrets":[{"name":"old"}],
 	"mysql":{"host":"10.0.0.2","port":3307,"passwordSecretRef":{"name":"old","key":"pw"},"tls":{"mode":"verify-ca","ca":"of the old server"}}}}`
 
-// restorable is a backup without databases, and the files with the key it was made for and with another one.
+// restorable returns a backup without databases, and the files with its key and with another one.
 func restorable(t *testing.T) (file, key, other string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -65,7 +65,7 @@ func fresh() *host.Host {
 	return &host.Host{Config: &c}
 }
 
-// TestRestoreFromMeansTheCloudOfTheBackup: what is the cloud's comes from the backup, what is the place's from the configuration.
+// TestRestoreFromMeansTheCloudOfTheBackup: what belongs to the cloud comes from the backup, what belongs to the place from the configuration.
 func TestRestoreFromMeansTheCloudOfTheBackup(t *testing.T) {
 	file, key, _ := restorable(t)
 	h := fresh()
@@ -97,7 +97,7 @@ func TestRestoreFromMeansTheCloudOfTheBackup(t *testing.T) {
 	}
 }
 
-// TestRestoreFromRefusesBeforeAnythingChanges: a wrong key, a file that was cut off, another version, and no file.
+// TestRestoreFromRefusesBeforeAnythingChanges: a wrong key, a truncated file, another version, and no file.
 func TestRestoreFromRefusesBeforeAnythingChanges(t *testing.T) {
 	file, key, other := restorable(t)
 	whole, err := os.ReadFile(file)

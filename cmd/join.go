@@ -80,7 +80,7 @@ func finishJoin(ctx context.Context, a *app, h *host.Host, f runFlags) error {
 	return err
 }
 
-// notRedundant is what a further control-plane node does not change by itself: what of the cluster and its clouds still ends with one node.
+// notRedundant returns what an additional control-plane node does not change by itself: what in the cluster and its clouds still depends on one node.
 func (a *app) notRedundant(ctx context.Context, h *host.Host) []string {
 	if !h.Config.Join.ControlPlane {
 		return nil
@@ -98,7 +98,7 @@ func (a *app) notRedundant(ctx context.Context, h *host.Host) []string {
 	return once
 }
 
-// afterControlPlane lists it, each with the command that changes it.
+// afterControlPlane formats the list; each line ends with a command.
 func afterControlPlane(once []string) string {
 	if len(once) == 0 {
 		return ""

@@ -11,7 +11,7 @@ import (
 	kubeadm "k8s.io/kubernetes/cmd/kubeadm/app/cmd"
 )
 
-// newKubeadm is kubeadm itself, hidden. The phases of package kubernetes run it as a child process. It gets every argument unchanged.
+// newKubeadm returns kubeadm itself as a hidden command. Package kubernetes runs it as a child process. Arguments are passed on unchanged.
 func newKubeadm(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "kubeadm", Hidden: true, DisableFlagParsing: true,

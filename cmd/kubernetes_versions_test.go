@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 )
 
-// The versions of Kubernetes that init is asked for, and the bundles that there are: each pair works, or is refused before anything changes.
+// Each pair of a Kubernetes version requested from init and a bundle works, or is refused before anything changes.
 func TestKubernetesVersions(t *testing.T) {
 	const older, invalid = "v1.35.8", "OCA-0320"
 	type bundled struct {
@@ -60,7 +60,7 @@ func TestKubernetesVersions(t *testing.T) {
 				t.Errorf("Kubernetes %q from bundle %q: finding %s is %v (%s), want %s %q", tt.asked, tt.bundle, code, ok, remedy, tt.code, tt.remedy)
 			}
 		}
-		// The same again, where preflight does not look.
+		// The same again, without preflight.
 		out, err := ocadm(t, append([]string{"init", "phase", "node-files"}, flags...)...)
 		if tt.code != "" {
 			if !has(finding.Of(err), tt.code) {

@@ -68,7 +68,7 @@ func machineTable(p *page, list []cluster.Machine) {
 	p.table([]string{"NAME", "ADDRESS", "ROLES", "PHASE", "AGE", "MESSAGE"}, rows)
 }
 
-// addressOf is where a machine is reached, of one that calls in the address of its Node.
+// addressOf returns the SSH address of a machine; for one that calls in, the address of its Node.
 func addressOf(m *cluster.Machine) string {
 	if m.CallsIn() && len(m.Status.Addresses) > 0 {
 		return m.Status.Addresses[0].Address

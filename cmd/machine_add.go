@@ -83,7 +83,7 @@ func (m *machineFlags) add(c *cobra.Command) {
 	fs.BoolVar(&m.paused, "paused", false, "do not join it before ocadm machine resume")
 }
 
-// machines are those of the file, or the one of the flags with the content of the Secret for it.
+// machines returns the machines in the file, or the one in the flags with the content of its Secret.
 func (m *machineFlags) machines(a *app, f *cloudFlags, args []string) ([]cluster.Machine, map[string][]byte, error) {
 	if m.file != "" {
 		all, err := readMachines(a, m.file, f)
@@ -120,7 +120,7 @@ func (m *machineFlags) machines(a *app, f *cloudFlags, args []string) ([]cluster
 	return []cluster.Machine{one}, data, nil
 }
 
-// machine is what the flags say of a machine beside how it is reached.
+// machine returns what the flags say about a machine, apart from its access.
 func (m *machineFlags) machine(f *cloudFlags, name string) cluster.Machine {
 	one := cluster.Machine{}
 	one.APIVersion, one.Kind, one.Namespace, one.Name = v1alpha1.GroupVersion.String(), v1alpha1.MachineKind, f.namespace, name
@@ -134,7 +134,7 @@ func (m *machineFlags) machine(f *cloudFlags, name string) cluster.Machine {
 	return one
 }
 
-// caller is a machine that boots by itself.
+// caller returns a machine that joins by calling in.
 func (m *machineFlags) caller(f *cloudFlags, name string) ([]cluster.Machine, map[string][]byte, error) {
 	if m.address != "" || m.key != "" || m.passwordFile != "" || m.sudoPasswordFile != "" || m.secret != "" || m.hostKey != "" {
 		return nil, nil, misused("--callback needs neither --address nor credentials: nothing logs in to the machine", "ocadm machine add "+name+" --callback")
@@ -152,7 +152,7 @@ func readMachines(a *app, file string, f *cloudFlags) ([]cluster.Machine, error)
 	return cluster.ReadMachines(file, data, f.namespace, f.name)
 }
 
-// addMachines creates machines, and first the Secret for one.
+// addMachines creates the Secret, if there is data for it, and then the machines.
 func (a *app) addMachines(ctx context.Context, k client.WithWatch, f *cloudFlags, all []cluster.Machine, data map[string][]byte) error {
 	if len(data) > 0 {
 		if err := cluster.PutSecret(ctx, k, f.named(all[0].Spec.Infrastructure.SSH.CredentialsSecretName), data); err != nil {
@@ -173,7 +173,7 @@ func (a *app) addMachines(ctx context.Context, k client.WithWatch, f *cloudFlags
 	})
 }
 
-// untilRunning waits until a machine runs. One that needs attention is a finding.
+// untilRunning waits until a machine runs. It returns a finding if the machine needs attention.
 func (a *app) untilRunning(ctx context.Context, k client.WithWatch, key client.ObjectKey) error {
 	end := func(p v1alpha1.MachinePhase) bool { return p == v1alpha1.MachineRunning || p == v1alpha1.MachineFailed }
 	last, err := cluster.WaitMachine(ctx, k, key, end, func(why string) { fmt.Fprintf(a.Err, "%s: %s\n", key.Name, why) })

@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// newMachineCallIn is what the bootstrap data of a machine run that boots by itself.
+// newMachineCallIn returns the command in the bootstrap data of a machine that calls in.
 func newMachineCallIn(a *app) *cobra.Command {
 	var file, authority, to string
 	var try int
@@ -76,12 +76,12 @@ func callInClient(file, authority, to string) (callin.Client, error) {
 	if !pool.AppendCertsFromPEM(ca) {
 		return callin.Client{}, errors.New("reading the cluster's certificate authority: it has no certificate")
 	}
-	// Without a proxy: the control plane is in the machine's own network.
+	// No proxy: the control plane is in the machine's own network.
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
 	return callin.Client{URL: to, Token: token, HTTP: &http.Client{Transport: transport}}, nil
 }
 
-// ownSettings are the settings in the environment of this process: other programs do not get them.
+// ownSettings returns ocadm's settings in the environment, which other programs must not get.
 func ownSettings() (out []string) {
 	for _, e := range os.Environ() {
 		if strings.HasPrefix(e, "OCADM_") {

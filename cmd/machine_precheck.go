@@ -17,13 +17,13 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// prechecked is what "machine precheck -o json" prints of a machine.
+// prechecked is the output of "machine precheck -o json" for a machine.
 type prechecked struct {
 	Machine   string `json:"machine"`
 	Operation string `json:"operation"`
 	Passed    bool   `json:"passed"`
 	Message   string `json:"message,omitempty"`
-	// Compared are the machines that were compared with each other: "machine" is then empty. Ways says what was tried between them.
+	// Compared lists the machines that were compared; "machine" is then empty. Ways describes the connections tested between them.
 	Compared []string                    `json:"compared,omitempty"`
 	Ways     string                      `json:"ways,omitempty"`
 	Findings []v1alpha1.OperationFinding `json:"findings"`
@@ -78,7 +78,7 @@ func newMachinePrecheck(a *app) *cobra.Command {
 	return c
 }
 
-// compareMachines compares those machines that could be logged in to. Without an operator that does this, there is no operation.
+// compareMachines compares the machines that could be logged in to. It returns nil if the operator does not support this.
 func compareMachines(ctx context.Context, k client.WithWatch, f *cloudFlags, all []cluster.Operation) (*cluster.Operation, error) {
 	var names []string
 	for _, o := range all {

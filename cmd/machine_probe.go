@@ -8,7 +8,7 @@ import (
 	"yunion.io/x/ocadm/internal/probe"
 )
 
-// newMachineProbe is what runs on each of several machines between which the ways are tried.
+// newMachineProbe returns the command that tests connections; it runs on each of the machines.
 func newMachineProbe(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "probe", Short: "Try the ways to other machines", Hidden: true,

@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/phases/move"
 )
 
-// nodeMoved is what "move -o json" prints.
+// nodeMoved is the output of "move -o json".
 type nodeMoved struct {
 	Node   string `json:"node"`
 	From   string `json:"from"`
@@ -107,7 +107,7 @@ func (a *app) move(c *cobra.Command, to string, follow bool, f stepFlags) error 
 	return a.printMoved(f, out)
 }
 
-// followers are the commands that are left to a person on the other nodes when the control plane has moved.
+// followers returns the commands to run on the other nodes after the control plane has moved.
 func followers(ctx context.Context, m *move.Move) ([]string, error) {
 	others, err := m.Others(ctx)
 	out := make([]string, 0, len(others))

@@ -41,7 +41,7 @@ func (a *app) moveVirtual(c *cobra.Command, to string, f stepFlags) error {
 	return a.printMoved(f, out)
 }
 
-// newMovePart is what runs on the other control-plane nodes when the virtual address moves.
+// newMovePart returns the command that runs on the other control-plane nodes when the virtual address moves.
 func newMovePart(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "part PART FROM TO", Short: "Do the part of this control-plane node when the virtual address moves", Hidden: true,

@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// askNearest lets the clients ask the API server of this control-plane node while the endpoint of the cluster does not answer, and says so.
+// askNearest makes the clients use this control-plane node's API server while the cluster's endpoint does not answer, and prints that.
 func (a *app) askNearest(ctx context.Context, h *host.Host) (why string) {
 	if why = kubernetes.AskNearest(ctx, h); why != "" {
 		a.sayNearest(why)
@@ -24,7 +24,7 @@ func (a *app) sayNearest(why string) {
 	fmt.Fprintf(a.Err, "The endpoint of the cluster does not answer: %s\nocadm asks the API server of this node instead.\n", why)
 }
 
-// noAccess explains why a command on a control-plane node cannot look at the cluster. There, another account or another machine does not help.
+// noAccess explains why a command on a control-plane node cannot reach the cluster. There, another account or machine does not help.
 func noAccess(h *host.Host, err error) error {
 	if _, _, ok := kubernetes.OwnEndpoint(h); !ok {
 		return noCluster(err)

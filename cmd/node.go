@@ -37,7 +37,7 @@ func newNode(a *app) *cobra.Command {
 	return c
 }
 
-// changedNode is what the commands of roles print of a node.
+// changedNode is the output of role commands for a node.
 type changedNode struct {
 	Node   string `json:"node"`
 	Action string `json:"action"`
@@ -95,7 +95,7 @@ func newNodeRole(a *app, name, role string, on bool, short string) *cobra.Comman
 	return c
 }
 
-// confirmLeaving says what compute nodes lose without their host agent and, at a terminal, asks. Scripts are not asked.
+// confirmLeaving explains what compute nodes lose without their host agent and, on a terminal, asks. Scripts are not asked.
 func confirmLeaving(ctx context.Context, a *app, kubeconfig string, nodes []string, yes bool) error {
 	var leaving []string
 	err := withKube(ctx, kubeconfig, func(ctx context.Context, k client.WithWatch) (err error) {

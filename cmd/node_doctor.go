@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/phases/doctor"
 )
 
-// examined is what "node doctor -o json" prints.
+// examined is the output of "node doctor -o json".
 type examined struct {
 	Node     string       `json:"node"`
 	Healthy  bool         `json:"healthy"`
@@ -121,7 +121,7 @@ func (a *app) printExamined(output *ui.Choice, e examined, err error) error {
 	return a.printFindings(output, e, e.Findings, "No problems found on "+e.Node+".")
 }
 
-// printFindings prints v, which has findings in it. For people it is these, or what is said of none that is an error.
+// printFindings prints v, which contains the findings. As text it prints only these, and well if none is an error.
 func (a *app) printFindings(output *ui.Choice, v any, found finding.List, well string) error {
 	failed := found.Err()
 	err := a.print(output, v, func(p *page) {

@@ -16,9 +16,9 @@ import (
 	"yunion.io/x/ocadm/phases/removal"
 )
 
-// nodeRemoved is what "node remove -o json" prints.
+// nodeRemoved is the output of "node remove -o json".
 type nodeRemoved struct {
-	// Had is what the cluster had of the node before.
+	// Had is the node's former content in the cluster.
 	Had removal.Inventory `json:"had"`
 	stepsRun
 }
@@ -140,7 +140,7 @@ func showInventory(w io.Writer, is removal.Inventory, volumes bool) {
 	}
 }
 
-// nextAfterRemoval are the commands that are left.
+// nextAfterRemoval returns the remaining commands.
 func nextAfterRemoval(is removal.Inventory, volumes bool) []string {
 	var next []string
 	if is.Alive {
@@ -162,7 +162,7 @@ func nextAfterRemoval(is removal.Inventory, volumes bool) []string {
 	return next
 }
 
-// databaseOn says what a volume of the embedded database holds.
+// databaseOn describes the content of a volume of the embedded database.
 func databaseOn(v removal.Volume) string {
 	switch v.OtherDatabase {
 	case dbpair.RolePrimary:
@@ -173,7 +173,7 @@ func databaseOn(v removal.Volume) string {
 	return "this is the database of the cloud: restore a backup afterwards"
 }
 
-// nextForDatabase are the commands that are left for the embedded database. A backup is older than a server that is left.
+// nextForDatabase returns the remaining commands for the embedded database. A backup is older than a remaining server.
 func nextForDatabase(v removal.Volume, deleted bool) []string {
 	namespace, _, _ := strings.Cut(v.Claim, "/")
 	switch {

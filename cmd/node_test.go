@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/phases/removal"
 )
 
-// A dry run says of volumes what the run would do with them.
+// A dry run shows what the run would do with volumes.
 func TestDryRemovalShowsWhatBecomesOfVolumes(t *testing.T) {
 	had := removal.Inventory{Node: "node3", Volumes: []removal.Volume{{Name: "pvc-1", Claim: "onecloud/glance"}}}
 	for volumes, want := range map[bool]string{false: "stays claimed", true: "is deleted"} {
@@ -25,7 +25,7 @@ func TestDryRemovalShowsWhatBecomesOfVolumes(t *testing.T) {
 	}
 }
 
-// Nodes that lose their host agent are named, and a person is asked.
+// Nodes that lose their host agent are named, and a user is asked.
 func TestLeavingNodesAreNamedAndAskedAbout(t *testing.T) {
 	for _, tt := range []struct {
 		nodes    []string
@@ -56,7 +56,7 @@ func TestLeavingNodesAreNamedAndAskedAbout(t *testing.T) {
 	}
 }
 
-// A backup is restored only where no server of the database is left.
+// A backup is restored only if no server of the database is left.
 func TestNextForTheDatabaseOfALostNode(t *testing.T) {
 	for name, c := range map[string]struct {
 		other   string

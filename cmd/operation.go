@@ -107,7 +107,7 @@ func newOperationLogs(a *app) *cobra.Command {
 	return c
 }
 
-// logText is a log for people.
+// logText formats a log for users.
 func logText(lines string) string {
 	var out strings.Builder
 	for line := range strings.Lines(lines) {

@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/ui"
 )
 
-// requester is who asks for an operation, as far as it is known.
+// requester names who requests an operation, as far as known.
 func requester() string {
 	name := "ocadm"
 	if u, err := user.Current(); err == nil {
@@ -46,7 +46,7 @@ func (a *app) operate(ctx context.Context, k client.WithWatch, f *cloudFlags, o 
 	return a.followOperation(ctx, k, f, client.ObjectKeyFromObject(o))
 }
 
-// followOperation shows an operation until it has ended: a tree in place on a terminal, a document a line with -o jsonl, else a line for each
+// followOperation shows an operation until it has ended: an updated tree on a terminal, a JSON document per line with -o jsonl, otherwise a line per
 // change. Only data goes to standard output.
 func (a *app) followOperation(ctx context.Context, k client.WithWatch, f *cloudFlags, key client.ObjectKey) error {
 	last, err := a.watchOperation(ctx, k, f, key)
@@ -61,7 +61,7 @@ func (a *app) followOperation(ctx context.Context, k client.WithWatch, f *cloudF
 	return err
 }
 
-// watchOperation is followOperation without the result; without --wait it ends when the checks have.
+// watchOperation is like followOperation without the result; without --wait it ends after the checks.
 func (a *app) watchOperation(ctx context.Context, k client.WithWatch, f *cloudFlags, key client.ObjectKey) (*cluster.Operation, error) {
 	show, end := a.operationView(f.output.String())
 	defer end()

@@ -8,7 +8,7 @@ import (
 	"yunion.io/x/ocadm/cluster/restapi"
 )
 
-// newOperatorCommand groups the commands that run the operator, configure it, or print what it would do.
+// newOperatorCommand groups the commands that run the operator, configure it, or preview its work.
 func newOperatorCommand(a *app) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "operator",

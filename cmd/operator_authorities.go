@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/phases/removal"
 )
 
-// newOperatorShareAuthorities is what a Job on a control-plane node runs before another one joins.
+// newOperatorShareAuthorities returns the command of a Job on a control-plane node that runs before another one joins.
 func newOperatorShareAuthorities(a *app) *cobra.Command {
 	var file string
 	c := &cobra.Command{
@@ -48,8 +48,7 @@ func newOperatorShareAuthorities(a *app) *cobra.Command {
 	return c
 }
 
-// leaveControlPlane takes a node out of etcd and the group of the virtual address, from another control-plane node. With check, it only looks whether etcd goes on
-// without it.
+// leaveControlPlane removes another node from etcd and the VRRP group. With check, it only checks whether etcd survives without the node.
 func leaveControlPlane(ctx context.Context, node string, check bool, report workflow.Reporter) error {
 	h, err := controlPlaneHost(ctx, check)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// newOperatorCertificates is what the Jobs of the operator run on each control-plane node.
+// newOperatorCertificates returns the command of the operator's Jobs on each control-plane node.
 func newOperatorCertificates(a *app) *cobra.Command {
 	var renew bool
 	var since, report string
@@ -73,7 +73,8 @@ func newOperatorCertificates(a *app) *cobra.Command {
 	return c
 }
 
-// renewUnattended renews under the lock of the machine. The log of the pod has the story; nothing is journaled, because each step sees whether it is done.
+// renewUnattended renews under the lock of the machine. The pod's log shows the progress. There is no journal, because each step detects whether it
+// is done.
 func (a *app) renewUnattended(ctx context.Context, h *host.Host, since time.Time) (err error) {
 	unlock, err := workflow.Lock(filepath.Join(h.Files.Path("/"), lockFile))
 	if err != nil {

@@ -50,7 +50,7 @@ func newOperatorInstall(a *app) *cobra.Command {
 	return c
 }
 
-// installOperator runs the plan on the cluster of the kubeconfig. It keeps no journal: what is in the cluster says what is left to do.
+// installOperator runs the plan on the cluster of the kubeconfig. It keeps no journal: the cluster's state shows what is left to do.
 func (a *app) installOperator(c *cobra.Command, list []host.Phase, f runFlags) error {
 	const plan = "operator install"
 	ctx := c.Context()

@@ -62,7 +62,7 @@ func newOperatorManifests(a *app) *cobra.Command {
 	} {
 		s := config.Find(key)
 		fs.StringVar(field, s.Flag, *field, s.Usage)
-		fs.Lookup(s.Flag).DefValue = "" // the text says it better
+		fs.Lookup(s.Flag).DefValue = "" // the text describes it better
 	}
 	fs.StringSliceVar(&namespaces, "namespaces", nil, "namespaces of clouds, in addition to the operator's own, "+operatorphase.Namespace)
 	fs.StringVar(&chart, "chart", "", "write a Helm chart to this directory")

@@ -13,7 +13,7 @@ import (
 	operatorphase "yunion.io/x/ocadm/phases/operator"
 )
 
-// newOperatorNamespace groups the commands that say in which namespaces the operator manages clouds.
+// newOperatorNamespace groups the commands for the namespaces in which the operator manages clouds.
 func newOperatorNamespace(a *app) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "namespace",

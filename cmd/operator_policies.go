@@ -33,7 +33,7 @@ func newOperatorPolicies(a *app) *cobra.Command {
 	return c
 }
 
-// policyTable is the table as scripts read it.
+// policyTable is the table in machine-readable form.
 type policyTable struct {
 	Policies []policyRow `json:"policies"`
 	Roles    []roleRow   `json:"roles"`
@@ -48,7 +48,7 @@ type policyRow struct {
 type roleRow struct {
 	Name     string   `json:"name"`
 	Policies []string `json:"policies"`
-	// Project is empty where the role has its policies in every project.
+	// Project is empty if the role has its policies in every project.
 	Project string `json:"project"`
 }
 

@@ -80,7 +80,7 @@ func readInput(file string, in io.Reader) ([]byte, error) {
 	return b, nil
 }
 
-// renderCloud renders the enabled components of the cloud that a file describes, in the order of the catalogue.
+// renderCloud renders the enabled components of the cloud in a file, in catalogue order.
 func renderCloud(text []byte) ([]client.Object, error) {
 	cluster, err := resolveCloud(text)
 	if err != nil {
@@ -101,7 +101,7 @@ func renderCloud(text []byte) ([]client.Object, error) {
 	return objs, invalidCloud(errors.Join(errs...))
 }
 
-// resolveCloud is the cloud that a file describes, with what the operator would choose for it.
+// resolveCloud returns the cloud in a file, with what the operator would choose for it.
 func resolveCloud(text []byte) (component.Cluster, error) {
 	cr, err := parseCloud(text)
 	if err != nil {
@@ -152,7 +152,7 @@ func parseCloud(text []byte) (*v1alpha1.OnecloudCluster, error) {
 	return cr, unknownFields(unknown)
 }
 
-// unknownFields is the error of fields below spec that do not exist.
+// unknownFields returns the error for unknown fields below spec.
 func unknownFields(strict []error) error {
 	f := finding.Finding{Code: "OCA-0314", Severity: finding.Error, What: "The OnecloudCluster has unknown fields",
 		Remedy: "remove them, or correct their names"}
@@ -187,7 +187,7 @@ func newOperatorComponents(a *app) *cobra.Command {
 	}, "table", func(*cobra.Command, []string) ([]componentRow, error) { return componentRows(), nil }, printComponents)
 }
 
-// componentRow is one component as scripts read it.
+// componentRow is a component in machine-readable form.
 type componentRow struct {
 	Name      string   `json:"name"`
 	Summary   string   `json:"summary"`
@@ -202,7 +202,7 @@ type componentRow struct {
 	Editions  []string `json:"editions,omitempty"`
 	Products  []string `json:"products,omitempty"`
 	Optional  bool     `json:"offByDefault,omitempty"`
-	// Single is why one copy runs in profile ha.
+	// Single explains why only one replica runs in profile ha.
 	Single string `json:"single,omitempty"`
 }
 

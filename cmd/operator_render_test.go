@@ -34,7 +34,7 @@ func operator(t *testing.T, stdin string, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// As docs/configure.md says: the cloud's repository moves every image, those with versions of their own included; its version does not move those.
+// As docs/configure.md says: the cloud's repository applies to every image, even those with their own versions; its version does not apply to those.
 func TestRepositoryMovesEveryImage(t *testing.T) {
 	const repository = "registry.example.org:5000/cloud/"
 	cloud := smallCloud + "  imageRepository: " + strings.TrimSuffix(repository, "/") + "\n  backup: {disable: false}\n"

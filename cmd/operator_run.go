@@ -86,7 +86,7 @@ func newOperatorRunCommand(a *app) *cobra.Command {
 	}
 	f.BoolVar(&o.Operations.AtOnce, "at-once", false, "let a changed spec.version move all components at once, without checks or a way back; for development")
 	f.Bool("waves", true, "")
-	hide(f, "waves") // it was a choice once
+	hide(f, "waves") // a former flag
 	f.DurationVar(&o.Operations.Settle, "settle", operation.DefaultSettle, "how long the components of a wave must serve before the next one moves")
 	f.IntVar(&o.Operations.MachinesAtOnce, "machines-at-once", operation.DefaultMachinesAtOnce, "how many machines of a cloud are joined or removed at once")
 	f.StringVar(&reach, "reach-services-at", "", "address of a node at which the ports of the services are reachable from outside the cluster")
@@ -108,7 +108,7 @@ func operatorConfig(path string) (*rest.Config, error) {
 	return kube.Config(file)
 }
 
-// reachAt dials a node instead of the names of Services: the node publishes the same ports.
+// reachAt dials a node instead of Services: the node publishes the same ports.
 func reachAt(node string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	const timeout = 10 * time.Second
 	d := &net.Dialer{Timeout: timeout}

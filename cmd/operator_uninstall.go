@@ -14,11 +14,11 @@ import (
 	operatorphase "yunion.io/x/ocadm/phases/operator"
 )
 
-// removed is what "operator uninstall" prints.
+// removed is the output of "operator uninstall".
 type removed struct {
 	// Changes are lines such as "deleted Deployment onecloud/onecloud-operator"; with --dry-run "delete …".
 	Changes []string `json:"changes"`
-	// Kept are objects that stay.
+	// Kept lists objects that stay.
 	Kept []string `json:"kept,omitempty"`
 }
 
@@ -81,7 +81,7 @@ func (a *app) remove(ctx context.Context, k client.WithWatch, f *cloudFlags, r o
 	return a.printRemoved(f, r, kube.Change.String, err, done...)
 }
 
-// printRemoved prints changes, by default those that are planned; an error is returned as it is.
+// printRemoved prints changes, by default those that are planned. It returns err unchanged.
 func (a *app) printRemoved(f *cloudFlags, r operatorphase.Removal, line func(kube.Change) string, err error, done ...kube.Change) error {
 	out := removed{Changes: []string{}, Kept: r.Keep}
 	for _, change := range append(r.Changes(), done...) {

@@ -22,10 +22,10 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
-// firstProcess is the number of the first process of a container.
+// firstProcess is the PID of a container's first process.
 const firstProcess = 1
 
-// newOperatorWork is what the Job of an operation runs.
+// newOperatorWork returns the command of an operation's Job.
 func newOperatorWork(a *app) *cobra.Command {
 	var secrets, kubeconfig string
 	namespace, pod := os.Getenv("POD_NAMESPACE"), os.Getenv("POD_NAME")
@@ -71,7 +71,7 @@ func newOperatorWork(a *app) *cobra.Command {
 	return c
 }
 
-// runBelow runs this command as a child of this process, and ends with its exit status.
+// runBelow runs this command as a child of this process, and returns its exit status as an error.
 func runBelow() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -84,7 +84,7 @@ func runBelow() error {
 	return err
 }
 
-// endedBelow is the exit status of a child, which has said why.
+// endedBelow is the exit status of a child that has printed its error.
 type endedBelow struct{ status int }
 
 func (e *endedBelow) Error() string { return fmt.Sprintf("exit status %d", e.status) }

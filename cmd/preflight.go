@@ -60,11 +60,11 @@ func (a *app) printChecks(output *ui.Choice) error {
 	})
 }
 
-// checked is what "preflight -o json" prints.
+// checked is the output of "preflight -o json".
 type checked struct {
 	Passed   bool         `json:"passed"`
 	Findings finding.List `json:"findings"`
-	// Seconds are what each check took. They ran at the same time.
+	// Seconds holds the duration of each check. They ran concurrently.
 	Seconds map[string]float64 `json:"seconds"`
 }
 

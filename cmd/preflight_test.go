@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// The checks of join look for the images of the node in the depot, before anything is changed: the operator runs them so on machines.
+// The checks of join look for the node's images in the depot before anything is changed: the operator uses this on machines.
 func TestPreflightOfJoinLooksForImages(t *testing.T) {
 	platform := &v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
 	image := v1.Descriptor{MediaType: types.OCIManifestSchema1, Size: 1, Digest: v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}, Platform: platform}

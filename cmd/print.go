@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/ui"
 )
 
-// page is what a command prints for people. It is written in one go, so that nothing fails before.
+// page buffers a command's text output. It is written in one go, so that nothing fails halfway.
 type page struct{ strings.Builder }
 
 func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
@@ -25,17 +25,17 @@ func (p *page) lines(prefix string, lines ...string) {
 	}
 }
 
-// next are the commands that are left to a person.
+// next adds the commands that remain for the user.
 func (p *page) next(commands []string) { p.lines("next: ", commands...) }
 
-// list is a title with lines below it; nothing without lines.
+// list adds a title with lines below it; nothing without lines.
 func (p *page) list(title string, lines []string) {
 	if len(lines) > 0 {
 		p.line("%s\n  %s", title, strings.Join(lines, "\n  "))
 	}
 }
 
-func (p *page) table(header []string, rows [][]string) { _ = ui.Table(p, header, rows) } // a page takes everything
+func (p *page) table(header []string, rows [][]string) { _ = ui.Table(p, header, rows) } // writing to a page never fails
 
 // print writes v as JSON or YAML, or else its page.
 func (a *app) print(output *ui.Choice, v any, text func(*page)) error {
@@ -54,7 +54,7 @@ func yesNo(yes bool) string {
 	return "no"
 }
 
-// say prints lines to standard error, where the story of a command goes.
+// say prints lines to standard error, where progress goes.
 func (a *app) say(lines []string) {
 	for _, l := range lines {
 		fmt.Fprintln(a.Err, l)
@@ -68,14 +68,14 @@ func group(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// addOutput adds -o with the format for people, JSON and YAML.
+// addOutput adds -o with the text format, JSON and YAML.
 func addOutput(c *cobra.Command, human string) *ui.Choice {
 	output := ui.NewFormat(human, "json", "yaml")
 	c.Flags().VarP(output, "output", "o", "output format")
 	return output
 }
 
-// shows completes a command that reads something and prints it.
+// shows completes a command that reads and prints something.
 func shows[T any](a *app, c *cobra.Command, human string, read func(*cobra.Command, []string) (T, error), text func(*page, T)) *cobra.Command {
 	output := addOutput(c, human)
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -88,7 +88,7 @@ func shows[T any](a *app, c *cobra.Command, human string, read func(*cobra.Comma
 	return c
 }
 
-// showsCloud completes a command that reads something of a cloud, or changes it, and prints that.
+// showsCloud completes a command that reads or changes something in a cloud, and prints the result.
 func showsCloud[T any](a *app, f *cloudFlags, c *cobra.Command, human string, read func(context.Context, client.WithWatch, []string) (T, error),
 	text func(*page, T),
 ) *cobra.Command {
@@ -99,7 +99,7 @@ func showsCloud[T any](a *app, f *cloudFlags, c *cobra.Command, human string, re
 	return c
 }
 
-// showCloud is the end of a command that checks something before.
+// showCloud is the last part of a command that checks something first.
 func showCloud[T any](a *app, f *cloudFlags, c *cobra.Command, read func(context.Context, client.WithWatch) (T, error), text func(*page, T)) error {
 	return f.withCloud(c, func(ctx context.Context, k client.WithWatch) error {
 		v, err := read(ctx, k)

@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// twoPhases is a program of its own, for the tests of signals: its first phase runs a shell script, its second makes a file.
+// twoPhases is a separate program for signal tests: its first phase runs a shell script, its second creates a file.
 func twoPhases() {
 	dir := os.Args[1]
 	ctx, release := cmd.Signals(context.Background(), os.Exit)
@@ -51,7 +51,7 @@ func (said) Event(e workflow.Event) {
 	}
 }
 
-// interruptible starts twoPhases as a shell in a terminal does, in a process group of its own, and waits until the script runs.
+// interruptible starts twoPhases like a shell in a terminal, in its own process group, and waits until the script runs.
 func interruptible(t *testing.T) (dir string, c *exec.Cmd, out *lines) {
 	t.Helper()
 	dir = t.TempDir()
@@ -117,7 +117,7 @@ func exitStatus(err error) int {
 	return 0
 }
 
-// Ctrl-C reaches every process of the terminal's foreground. The running phase ends all the same, and no more begin.
+// Ctrl-C reaches every process in the terminal's foreground. The running phase still finishes, and no more phases begin.
 func TestFirstInterruptLetsTheRunningPhaseEnd(t *testing.T) {
 	dir, c, out := interruptible(t)
 	if err := syscall.Kill(-c.Process.Pid, syscall.SIGINT); err != nil {
@@ -152,7 +152,7 @@ func TestSecondInterruptEndsThePhaseAndItsPrograms(t *testing.T) {
 	}
 }
 
-// While a command runs, its arguments hold none of its secrets, and it has them all the same.
+// While a command runs, its arguments contain no secrets, although it still has them.
 func TestSecretsLeaveTheArguments(t *testing.T) {
 	program, err := exec.LookPath("ocadm")
 	if err != nil {
@@ -194,7 +194,7 @@ func TestSecretsLeaveTheArguments(t *testing.T) {
 	}
 }
 
-// Nothing of the machine is read before the lock is held: another run's files would be taken for what was there before.
+// Nothing is read from the machine before the lock is held: otherwise another run's files would count as preexisting.
 func TestTheLockComesFirst(t *testing.T) {
 	root := t.TempDir()
 	ledger := filepath.Join(root, "var/lib/ocadm/ledger.jsonl")

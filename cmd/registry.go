@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/phases/node"
 )
 
-// registryConfig reads the credentials for registries, and keeps them out of what is printed.
+// registryConfig reads the registry credentials, and hides them in all output.
 func (a *app) registryConfig(cfg *config.Config) error {
 	file := cfg.Node.RegistryConfig
 	if file == "" {
@@ -30,7 +30,7 @@ func (a *app) registryConfig(cfg *config.Config) error {
 		Auths map[string]json.RawMessage `json:"auths"`
 	}
 	if err == nil {
-		err = json.Unmarshal(raw, &all) // nothing else of the file is for other machines
+		err = json.Unmarshal(raw, &all) // the rest of the file is not for other machines
 	}
 	if err == nil {
 		raw, err = json.Marshal(all)
@@ -47,7 +47,7 @@ func (a *app) registryConfig(cfg *config.Config) error {
 	return nil
 }
 
-// proxies takes those of the environment where none are set, and keeps their passwords out of what is printed.
+// proxies uses those in the environment if none are set, and hides their passwords in all output.
 func (a *app) proxies(cfg *config.Config) {
 	n := &cfg.Node
 	for name, to := range map[string]*string{"HTTP_PROXY": &n.HTTPProxy, "HTTPS_PROXY": &n.HTTPSProxy} {
@@ -69,7 +69,7 @@ func environment(name string) string {
 	return cmp.Or(os.Getenv(name), os.Getenv(strings.ToLower(name)))
 }
 
-// useProxies makes everything that this process asks go where the configuration says.
+// useProxies makes all requests of this process use the configured proxies.
 func useProxies(cfg *config.Config) error {
 	n := cfg.Node
 	if n.HTTPProxy == "" && n.HTTPSProxy == "" {

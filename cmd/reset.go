@@ -73,7 +73,7 @@ func newReset(a *app) *cobra.Command {
 	return c
 }
 
-// otherNode is the finding of a reset that names another node than this machine: it would delete that one from the cluster and from etcd, and take this one apart.
+// otherNode returns the finding for a reset that names another node: it would delete that one from the cluster and etcd, and reset this machine.
 func otherNode(named, is string) error {
 	return finding.New("OCA-1057", "This machine is node "+is+", not "+named, "reset takes the machine that it runs on out of the cluster, and no other",
 		"to reset this machine, leave --node-name out; to reset "+named+", run ocadm reset there, or if its machine is lost, on a control-plane node: ocadm node remove "+named)
@@ -82,14 +82,14 @@ func otherNode(named, is string) error {
 // resetAskTimeout bounds the requests to a cluster that may no longer answer.
 const resetAskTimeout = 8 * time.Second
 
-// resetting is one reset.
+// resetting is a reset in progress.
 type resetting struct {
 	// lost is what the cluster loses with this machine.
 	lost stake
 }
 
-// confirm refuses a node that ocadm did not install. It shows which volumes the cluster loses, also to those who have confirmed in advance. It lists what reset
-// removes and what stays, and asks for confirmation unless nothing of value would be removed.
+// confirm refuses a node that ocadm did not install. It always shows which volumes the cluster loses. It lists what reset removes and keeps, and asks
+// for confirmation unless nothing of value would be removed.
 func (of *resetting) confirm(ctx context.Context, a *app, h *host.Host) error {
 	if foreign := owned.Foreign(h); len(foreign) > 0 && len(h.Ledger.Created()) == 0 {
 		return finding.New("OCA-0413", "This machine is a Kubernetes node that ocadm did not install",
@@ -135,7 +135,7 @@ func (of *resetting) finish(_ context.Context, a *app, h *host.Host, f runFlags)
 	}
 	left := h.Ledger.Created()
 	if slices.ContainsFunc(left, func(e host.Entry) bool { return e.Kind != host.KindData }) {
-		return nil // so does one that left files which it is to restore
+		return nil // so does one that left files to restore
 	}
 	kept := len(left) > 0
 	known := []string{journalFile, host.StateDir + "/backup"}
@@ -175,7 +175,7 @@ func removeOwn(path string) error {
 				}
 			}
 		}
-		_ = os.Remove(path) // not empty: files of others stay
+		_ = os.Remove(path) // if not empty, files of others stay
 		return nil
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

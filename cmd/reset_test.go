@@ -11,7 +11,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// A reset that leaves files which it is to restore, because phases were skipped, keeps what they were before.
+// A reset that leaves files to be restored, because phases were skipped, keeps their backups.
 func TestPartialResetKeepsWhatItIsToRestore(t *testing.T) {
 	const theirs, text = "/etc/containerd/config.toml", "# theirs\n"
 	cfg := config.Default()

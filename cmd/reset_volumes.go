@@ -18,22 +18,22 @@ import (
 	"yunion.io/x/ocadm/phases/removal"
 )
 
-// stake is what the cluster says that it loses with this machine.
+// stake is what the cluster loses with this machine, according to the cluster.
 type stake struct {
 	node string
-	// last reports whether this is the only control-plane node: the cluster ends, with its clouds.
+	// last is true for the only control-plane node: the cluster and its clouds are lost.
 	last   bool
 	clouds []string
-	// volumes are on the disks of this node. The cluster goes on without them.
+	// volumes are on the disks of this node. The cluster survives without them.
 	volumes []removal.Volume
-	// worker is set where only the kubelet of the node could be asked with: other claims may have volumes here, too.
+	// worker is set if only the kubelet's credentials were available: other claims may have volumes here, too.
 	worker bool
-	// unknown is why the cluster could not be asked.
+	// unknown explains why the cluster could not be queried.
 	unknown error
 }
 
-// stakeOf asks the cluster, once and for a few seconds only: reset has to work when it does not answer. The machine of a cluster that has no other control-plane
-// node takes all of it away, and is not asked for volumes.
+// stakeOf queries the cluster, once and for a few seconds only: reset must work if it does not answer. The only control-plane node takes the whole
+// cluster with it, so volumes do not matter.
 func stakeOf(ctx context.Context, h *host.Host) stake {
 	s := stake{node: h.Config.Node.Name}
 	ctx, cancel := context.WithTimeout(ctx, resetAskTimeout)
@@ -77,7 +77,7 @@ func (s *stake) askAsAdministrator(ctx context.Context, h *host.Host) error {
 	return err
 }
 
-// show prints the volumes that the cluster loses, what that means, and the commands that avoid it.
+// show prints the volumes that the cluster loses, the consequences, and the commands that avoid them.
 func (s *stake) show(w io.Writer) {
 	say := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) } // only the display can fail
 	if s.unknown != nil {
@@ -103,7 +103,7 @@ func (s *stake) show(w io.Writer) {
 	say("To give up the volumes after the reset, on a control-plane node: ocadm node remove %s --delete-volumes", s.node)
 }
 
-// databaseLost says what a volume of the embedded database is to the cloud.
+// databaseLost describes what a volume of the embedded database means for the cloud.
 func (s *stake) databaseLost(v removal.Volume) string {
 	switch {
 	case s.worker:
@@ -116,7 +116,7 @@ func (s *stake) databaseLost(v removal.Volume) string {
 	return "the only copy of the cloud's database: the cloud stops"
 }
 
-// before are the commands that keep the database of a cloud in service.
+// before returns the commands that keep a cloud's database in service.
 func (s *stake) before() []string {
 	var out []string
 	for _, v := range s.volumes {
@@ -139,7 +139,7 @@ func (s *stake) before() []string {
 	return out
 }
 
-// claims names the volumes in one line.
+// claims lists the volumes in one line.
 func (s *stake) claims() string {
 	var out []string
 	for _, v := range s.volumes {

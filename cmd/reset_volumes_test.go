@@ -26,7 +26,7 @@ import (
 	"yunion.io/x/ocadm/phases/removal"
 )
 
-// onNode1 is the cluster of a control-plane node with volumes.
+// onNode1 returns the cluster of a control-plane node with volumes.
 func onNode1(claims []string, others ...client.Object) client.WithWatch {
 	for _, c := range claims {
 		v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-" + c}, Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound}}
@@ -43,7 +43,8 @@ func controlPlaneNode(name string) client.Object {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelControlPlane: ""}}}
 }
 
-// A reset of a node of a cluster that goes on names the volumes on the node, and the database among them, also with --yes and in a dry run; it refuses none of them.
+// A reset of a node in a surviving cluster names the volumes on the node, including the database's, even with --yes and in a dry run; it refuses
+// nothing.
 func TestResetShowsWhatTheClusterLoses(t *testing.T) {
 	database := dbpair.ClaimName(dbpair.First)
 	record := func(primary string) client.Object {
@@ -100,7 +101,7 @@ func TestResetShowsWhatTheClusterLoses(t *testing.T) {
 	}
 }
 
-// A person is still asked for the name of the cloud that ends, and the cluster is asked once for all of this.
+// A user is still asked for the name of the cloud that is lost, and the cluster is queried once for all of this.
 func TestResetOfTheLastControlPlaneAsksForTheCloud(t *testing.T) {
 	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "blue"}}
 	cfg := config.Default()
@@ -127,7 +128,7 @@ func TestResetOfTheLastControlPlaneAsksForTheCloud(t *testing.T) {
 	}
 }
 
-// The events of a reset end with the claims whose volumes the machine had. A worker names the command that lists the rest.
+// The last event of a reset lists the claims whose volumes the machine had. A worker names the command that lists the rest.
 func TestResetReportsVolumes(t *testing.T) {
 	of := resetting{lost: stake{node: "node4", worker: true, volumes: []removal.Volume{{Name: "pvc-1", Claim: "onecloud/" + dbpair.ClaimName(dbpair.First), Database: true}, {Name: "pvc-2"}}}}
 	cfg := config.Default()

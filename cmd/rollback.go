@@ -14,15 +14,15 @@ import (
 	"yunion.io/x/ocadm/phases/owned"
 )
 
-// keepCompletedNode disables the rollback of a node that init or join completed before this run, because a rollback removes Kubernetes entirely. An init that was
-// never repeated after an error may have left a cluster that is in use all the same: the cluster is asked. One that answered an earlier run, and is silent
-// now, is kept.
+// keepCompletedNode disables the rollback of a node that init or join completed before this run, because a rollback removes Kubernetes entirely. A
+// failed init that was never repeated may still have left a cluster in use, so it queries the cluster. A cluster that answered an earlier run but is
+// silent now is kept.
 func keepCompletedNode(ctx context.Context, sink workflow.Sink, plan string, journal *workflow.FileJournal, h *host.Host, opts *workflow.Options) error {
 	if opts.OnFailure != workflow.Rollback || !owned.NodeOf(h).Made {
 		return nil
 	}
 	completed, err := journal.Completed("init", "join")
-	if err != nil || !completed && plan != "init" { // a node that joins is one among others
+	if err != nil || !completed && plan != "init" { // a cluster that is joined has other nodes
 		return err
 	}
 	why := "this machine is a node already"
@@ -39,7 +39,7 @@ func keepCompletedNode(ctx context.Context, sink workflow.Sink, plan string, jou
 	return nil
 }
 
-// inUse asks the cluster that an earlier init began.
+// inUse queries the cluster that an earlier init began.
 func inUse(ctx context.Context, journal *workflow.FileJournal, h *host.Host) (why string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -58,7 +58,7 @@ func inUse(ctx context.Context, journal *workflow.FileJournal, h *host.Host) (wh
 	return why, err
 }
 
-// rollBack takes back all that ocadm made on the machine.
+// rollBack undoes everything ocadm did on the machine.
 func rollBack(ctx context.Context, h *host.Host, plan []host.Phase, sink workflow.Sink) error {
 	if len(h.Ledger.Created()) == 0 {
 		return nil

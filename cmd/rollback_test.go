@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// A first node is taken apart only if nothing is lost with it. Whether init ever ended well does not say that.
+// A first node is removed only if nothing is lost with it. Whether init ever succeeded does not decide that.
 func TestRollbackKeepsWhatIsInUse(t *testing.T) {
 	node := func(name string) client.Object { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
 	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default"}}

@@ -28,14 +28,14 @@ type Streams struct {
 	Out, Err io.Writer
 }
 
-// app is what the commands of one invocation share.
+// app holds what the commands of one invocation share.
 type app struct {
 	Streams
 	// redact removes secrets from logs, the journal and events.
 	redact *ui.Redactor
-	// verbosity is -v: 0 shows progress only, 1 and more also logs.
+	// verbosity is -v: 0 shows only progress, 1 and more also logs.
 	verbosity int
-	// logFile is the log of this run, for the message of a failure.
+	// logFile is the log of this run, to name in error messages.
 	logFile string
 }
 
@@ -110,7 +110,7 @@ func newRoot(a *app) *cobra.Command {
 	return root
 }
 
-// completeChoices lets the shell complete the values of every flag that has a few.
+// completeChoices enables shell completion for every flag with fixed choices.
 func completeChoices(c *cobra.Command) {
 	complete := func(f *pflag.Flag) {
 		if choice, ok := f.Value.(*ui.Choice); ok {
@@ -124,7 +124,7 @@ func completeChoices(c *cobra.Command) {
 	}
 }
 
-// groupRunE is for commands that only group others. Without an argument it prints help; an unknown command is an error.
+// groupRunE runs commands that only group others. Without an argument it prints help; an unknown command is an error.
 func groupRunE(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return c.Help()
@@ -142,7 +142,7 @@ func groupRunE(c *cobra.Command, args []string) error {
 	return f
 }
 
-// wrongUsage is the headline of every error in a command line.
+// wrongUsage is the headline of all usage errors.
 const wrongUsage = "Invalid command line"
 
 func flagError(c *cobra.Command, err error) error {
@@ -176,7 +176,7 @@ func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// usageError makes the errors of cobra itself findings. Cobra has no types for them.
+// usageError converts cobra's own errors to findings. Cobra has no types for them.
 func usageError(err error) error {
 	if err == nil || len(finding.Of(err)) > 0 {
 		return err
@@ -217,7 +217,7 @@ func Fail(w io.Writer, err error) int {
 	return finding.ExitStatus(err)
 }
 
-// Interrupted is the error of a run that a signal ended.
+// Interrupted returns the error for a run ended by a signal.
 func Interrupted(sig os.Signal) error { return interrupted{sig} }
 
 type interrupted struct{ sig os.Signal }

@@ -42,22 +42,22 @@ type plan struct {
 	name    string
 	command config.For
 	phases  []host.Phase
-	// prepare runs before the first phase, once the facts of the machine are known; nil is allowed.
+	// prepare runs before the first phase, after the machine's facts are gathered; may be nil.
 	prepare func(context.Context, *app, *host.Host) error
-	// rollback takes back the whole of a failed run; nil undoes phase by phase.
+	// rollback undoes a failed run as a whole; nil undoes it phase by phase.
 	rollback []host.Phase
-	// finish prints data and the next steps; nil is allowed.
+	// finish prints data and the next steps; may be nil.
 	finish func(context.Context, *app, *host.Host, runFlags) error
 }
 
-// runFlags are how one run behaves.
+// runFlags control a single run.
 type runFlags struct {
 	config, rootfs string
 	output         *ui.Choice
 	quiet          bool
 	run            config.Run
 	only           []string
-	// anyRelease is that of the only phase.
+	// anyRelease is set from the only phase.
 	anyRelease bool
 }
 
@@ -81,7 +81,7 @@ func addYes(fs *pflag.FlagSet, yes *bool) {
 	fs.BoolVarP(yes, "yes", "y", false, "do not ask for confirmation")
 }
 
-// addForce adds the flag that accepts what may cut the machine off.
+// addForce adds the flag that accepts changes which may cut the machine off.
 func addForce(fs *pflag.FlagSet, f *runFlags) {
 	fs.BoolVar(&f.run.Force, "force", false, "accept networks of the host agent that may disconnect this machine, such as an address from DHCP")
 }
@@ -96,7 +96,7 @@ func (a *app) confirm(c *cobra.Command, yes bool, kept string) func(question str
 	}
 }
 
-// ask fails unless the user types the word. kept is what did not happen then, remedy how to go on.
+// ask fails unless the user types the word. kept says what was then not done, remedy how to go on.
 func (a *app) ask(ctx context.Context, question, word, kept, remedy string) error {
 	sure, err := ui.Confirm(ctx, a.In, a.Err, question, word, "--yes")
 	if err == nil && !sure {
@@ -129,7 +129,7 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	}
 	defer unlock()
 	defer func() { err = errors.Join(err, closeBundle(h)) }()
-	if p.command != config.ForReset && !f.anyRelease && (len(f.only) > 0 || slices.Contains(cfg.Run.SkipPhases, "preflight")) { // preflight looks in other runs
+	if p.command != config.ForReset && !f.anyRelease && (len(f.only) > 0 || slices.Contains(cfg.Run.SkipPhases, "preflight")) { // otherwise, preflight checks
 		if err := mayChange(h, p.name); err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 		}
 	}
 	res, err := runner.Run(ctx, h, opts)
-	if back { // the next run begins anew
+	if back { // the next run starts from the beginning
 		err = errors.Join(err, removeOwn(h.Files.Path(journalFile)))
 	}
 	renderer.Close()
@@ -181,7 +181,7 @@ func (a *app) runPlan(c *cobra.Command, p plan, f runFlags) (err error) {
 	return nil
 }
 
-// mayChange is what preflight asks before init and join, for runs without it.
+// mayChange runs the checks that preflight makes before init and join, for runs without preflight.
 func mayChange(h *host.Host, command string) error {
 	err := kubernetes.OtherRelease(h)
 	if err == nil && kubernetes.IsControlPlane(h) {
@@ -213,8 +213,8 @@ func explainDisk(err error) error {
 	return f
 }
 
-// lockedMachine is machine with the lock of the machine, except for a dry run. It takes the lock before it reads facts and ledger, because
-// another run may change both.
+// lockedMachine is like machine, and locks the machine except for a dry run. It takes the lock before it reads facts and ledger, because another run
+// may change both.
 func lockedMachine(ctx context.Context, cfg *config.Config, command config.For, rootfs string) (h *host.Host, unlock func(), err error) {
 	root, err := rootOf(rootfs)
 	if err != nil {
@@ -233,7 +233,7 @@ func lockedMachine(ctx context.Context, cfg *config.Config, command config.For, 
 	return h, unlock, nil
 }
 
-// machine is this machine, or the directory that stands for it, with its completed and validated configuration.
+// machine returns this machine, or the directory that replaces it, with its completed and validated configuration.
 func machine(ctx context.Context, cfg *config.Config, command config.For, rootfs string) (*host.Host, error) {
 	h, err := newHost(ctx, cfg, rootfs)
 	if err != nil {
@@ -279,14 +279,14 @@ func complete(cfg *config.Config, facts host.Facts, earlierProxyMode string) {
 	if facts.Address.IsValid() {
 		m.Address = facts.Address.String()
 	}
-	own, _ := netip.ParseAddr(cmp.Or(cfg.Node.IP, cfg.Node.AdvertiseAddress, m.Address)) // no interface has the address that is none
+	own, _ := netip.ParseAddr(cmp.Or(cfg.Node.IP, cfg.Node.AdvertiseAddress, m.Address)) // no interface has the invalid address
 	if _, p, found := facts.With(own); found {
 		m.Network = p.Masked().String()
 	}
 	config.Complete(cfg, m)
 }
 
-// again reports whether a phase of join runs on a machine that is a node already, and was given no control plane: it is the kubelet's then.
+// again reports whether a phase of join runs on an existing node without a given control plane, and then sets the kubelet's.
 func again(cfg *config.Config, h *host.Host) bool {
 	if cfg.Run.Phase == "" || cfg.Join.Endpoint != "" || cfg.Join.DiscoveryFile != "" {
 		return false
@@ -299,7 +299,7 @@ func again(cfg *config.Config, h *host.Host) bool {
 	return true
 }
 
-// asRegistered lets a command on a node default to the settings of init or join: the name of a node need not be that of its machine.
+// asRegistered defaults to the settings of init or join for a command on a node: a node's name may differ from its machine's.
 func asRegistered(cfg *config.Config, was kubernetes.Registered) {
 	cfg.Node.Name = cmp.Or(cfg.Node.Name, was.Name)
 	if was.CRISocket != "" && cfg.Node.CRISocket == config.Default().Node.CRISocket {
@@ -307,7 +307,7 @@ func asRegistered(cfg *config.Config, was kubernetes.Registered) {
 	}
 }
 
-// registeredHost is this machine with the name under which it is a node.
+// registeredHost returns this machine with its node name.
 func registeredHost(ctx context.Context) (*host.Host, error) {
 	cfg := config.Default()
 	h, err := newHost(ctx, &cfg, "")
@@ -317,7 +317,7 @@ func registeredHost(ctx context.Context) (*host.Host, error) {
 	return h, err
 }
 
-// completeHere fills in what follows from the machine, for a command that has no settings of init or join.
+// completeHere fills in defaults from the machine, for a command without the settings of init or join.
 func completeHere(h *host.Host) {
 	asRegistered(h.Config, kubernetes.RegisteredAs(h))
 	complete(h.Config, h.Facts, "")
@@ -334,7 +334,7 @@ func newHost(ctx context.Context, cfg *config.Config, rootfs string) (*host.Host
 	return host.New(ctx, cfg)
 }
 
-// rootOf is the directory that stands for the machine. Empty is the machine itself, which only root may change.
+// rootOf returns the directory that replaces the machine. "" means the machine itself, which only root may change.
 func rootOf(rootfs string) (string, error) {
 	if rootfs == "" {
 		if uid := os.Geteuid(); uid != 0 {
@@ -356,8 +356,8 @@ func closeBundle(h *host.Host) error {
 	return h.Bundle.Close()
 }
 
-// note reports an interrupted run and takes over its result. It refuses to continue without the database server of that run, because the
-// embedded database would be installed instead.
+// note reports an interrupted run and adopts its result. It refuses to continue without the database server of that run, because the embedded
+// database would be installed instead.
 func note(sink workflow.Sink, plan string, journal *workflow.FileJournal, opts *workflow.Options) error {
 	report := func(format string, args ...any) {
 		sink.Event(workflow.Event{Time: time.Now(), Type: workflow.PhaseInfo, Plan: plan, Message: fmt.Sprintf(format, args...)})

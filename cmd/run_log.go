@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// renderer returns where events go. The plan of a dry run is data.
+// renderer returns the destination of events. The plan of a dry run is data.
 func (a *app) renderer(f runFlags) ui.Renderer {
 	o := ui.Options{Verbose: a.verbosity > 0, Color: os.Getenv("NO_COLOR") == ""}
 	switch {
@@ -78,7 +78,7 @@ func (a *app) openLog(h *host.Host, name string, events *ui.Renderer) (closeLog 
 	}
 }
 
-// logger sets the logger of this process: w gets everything, standard error what -v asks for.
+// logger sets the logger of this process: w gets everything, standard error what -v selects.
 func (a *app) logger(w io.Writer) *slog.Logger {
 	return ui.SetLogger(w, a.redact.Writer(a.Err), a.verbosity)
 }

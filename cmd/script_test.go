@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// The scripts in testdata/script say how the command line behaves. "status N ocadm ..." runs it and compares the exit status.
+// The scripts in testdata/script define the behaviour of the command line. "status N ocadm ..." runs it and compares the exit status.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
@@ -97,7 +97,7 @@ func secretless(ts *testscript.TestScript, _ bool, args []string) {
 	}))
 }
 
-// smallProgram writes a static program for Linux on amd64 that does nothing: the head of an ELF file.
+// smallProgram writes a static program for Linux on amd64 that does nothing: an ELF header.
 func smallProgram(ts *testscript.TestScript, _ bool, args []string) {
 	h := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_X86_64), Version: uint32(elf.EV_CURRENT), Ehsize: 64}
 	copy(h.Ident[:], elf.ELFMAG)
@@ -107,7 +107,7 @@ func smallProgram(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b.Bytes(), 0o755))
 }
 
-// Every command says what it is for, with two examples, and leaves nothing to cobra's own errors.
+// Every command has a description and two examples, and leaves no errors to cobra.
 func TestEveryCommandIsDescribed(t *testing.T) {
 	var walk func(*cobra.Command)
 	walk = func(c *cobra.Command) {

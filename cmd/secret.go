@@ -19,11 +19,11 @@ import (
 
 const (
 	passwordFlag = "mysql-password"
-	// argumentsFD is the hidden flag that names the inherited file with the complete command line, after this program has replaced itself.
+	// argumentsFD is the hidden flag for the inherited file with the complete command line, after this program has re-executed itself.
 	argumentsFD = "--arguments-fd="
 )
 
-// secretFlags are the flags with values that other users of the machine must not read.
+// secretFlags returns the flags with values that other users of the machine must not read.
 func secretFlags() []string {
 	out := []string{"discovery-token", "tls-bootstrap-token"} // of earlier versions and of kubeadm
 	for _, s := range config.Settings() {
@@ -34,9 +34,9 @@ func secretFlags() []string {
 	return out
 }
 
-// HideSecrets removes secrets from the arguments of this process, which every user of the machine can read. If argv holds a secret,
-// HideSecrets replaces this process by itself without the secret and does not return. The new process reads the complete command line from a
-// file that only it has open. HideSecrets returns the command line to run.
+// HideSecrets removes secrets from the arguments of this process, which every user of the machine can read. If argv holds a secret, HideSecrets
+// re-executes this program without the secret and does not return. The new process reads the complete command line from a file that only it has open.
+// HideSecrets returns the command line to run.
 func HideSecrets(argv []string) ([]string, error) {
 	if i := slices.IndexFunc(argv, func(a string) bool { return strings.HasPrefix(a, argumentsFD) }); i > 0 && i == len(argv)-1 {
 		return readArguments(strings.TrimPrefix(argv[i], argumentsFD))
@@ -60,8 +60,8 @@ func HideSecrets(argv []string) ([]string, error) {
 	return nil, nil // not reached
 }
 
-// withoutSecrets returns a command line without these flags and their values, and whether it had any. Arguments after "--" are for another
-// program.
+// withoutSecrets returns a command line without these flags and their values, and whether it had any. It ignores arguments after "--", which are for
+// another program.
 func withoutSecrets(argv, flags []string) (shown []string, hidden bool) {
 	for i := 0; i < len(argv); i++ {
 		if argv[i] == "--" {
@@ -81,13 +81,13 @@ func withoutSecrets(argv, flags []string) (shown []string, hidden bool) {
 	return shown, hidden
 }
 
-// writeArguments writes a command line to memory that the next program of this process inherits.
+// writeArguments writes a command line to memory that the re-executed program inherits.
 func writeArguments(argv []string) (fd int, err error) {
 	raw, err := json.Marshal(argv)
 	if err != nil {
 		return 0, fmt.Errorf("hiding secrets: %w", err)
 	}
-	fd, err = unix.MemfdCreate("arguments", 0) // without close-on-exec: the next self reads it
+	fd, err = unix.MemfdCreate("arguments", 0) // without close-on-exec: the new process reads it
 	if err != nil {
 		return 0, fmt.Errorf("making a file in memory for secrets: %w", err)
 	}

@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// addSettings gives a command the flags of the settings it takes, and those of earlier versions.
+// addSettings adds the flags of a command's settings, and those of earlier versions.
 func addSettings(fs *pflag.FlagSet, command config.For) {
 	defaults := config.Default()
 	renamed := map[string]string{}
@@ -38,9 +38,9 @@ func addSettings(fs *pflag.FlagSet, command config.For) {
 		}
 		if strings.Contains(s.Usage, "(default") {
 			f := fs.Lookup(s.Flag)
-			f.DefValue = "" // the text says it better
+			f.DefValue = "" // the text describes it better
 			if _, list := field.(*[]string); list {
-				f.DefValue = "[]" // what help takes for no default
+				f.DefValue = "[]" // which help treats as no default
 			}
 		}
 		if s.Advanced {
@@ -83,7 +83,7 @@ func addFlag(fs *pflag.FlagSet, name, usage string, field any) {
 	}
 }
 
-// optionalInt32 is a number that need not be given.
+// optionalInt32 is an optional number.
 type optionalInt32 struct{ p **int32 }
 
 func (o optionalInt32) String() string {
@@ -104,7 +104,7 @@ func (o optionalInt32) Set(s string) error {
 
 func (o optionalInt32) Type() string { return "int32" }
 
-// loadSettings returns the configuration of a command. Viper decides which value of a setting counts: flag, environment, file, default.
+// loadSettings returns the configuration of a command. Viper decides the precedence: flag, environment, file, default.
 func (a *app) loadSettings(c *cobra.Command, command config.For, file string) (*config.Config, error) {
 	v, err := a.openSettings(file)
 	if err != nil {
@@ -147,8 +147,8 @@ func (a *app) loadSettings(c *cobra.Command, command config.For, file string) (*
 	return &cfg, nil
 }
 
-// readsSettings lets a command take the values of flags from OCADM_* variables and a configuration file, too. keys are the keys of the
-// settings, by the names of the flags.
+// readsSettings makes a command also read the values of flags from OCADM_* variables and a configuration file. keys maps flags to the keys of their
+// settings.
 func (a *app) readsSettings(c *cobra.Command, keys map[string]string) {
 	var file string
 	addConfig(c.Flags(), &file)
@@ -163,7 +163,7 @@ func (a *app) readsSettings(c *cobra.Command, keys map[string]string) {
 				return err
 			}
 			if f.Changed || !v.IsSet(key) {
-				continue // viper would return what the flag has
+				continue // viper would return the flag's value
 			}
 			if err := set(f.Value, s, v.Get(key)); err != nil {
 				return err
@@ -174,7 +174,7 @@ func (a *app) readsSettings(c *cobra.Command, keys map[string]string) {
 	}
 }
 
-// openSettings returns the settings of a configuration file; "" is not a file.
+// openSettings returns the settings of a configuration file; "" means no file.
 func (a *app) openSettings(file string) (*viper.Viper, error) {
 	values, err := a.readConfigFile(file)
 	if err != nil {
@@ -197,7 +197,7 @@ func (a *app) openSettings(file string) (*viper.Viper, error) {
 	return v, nil
 }
 
-// bindSetting lets viper read a setting from its flag and its environment variables.
+// bindSetting makes viper read a setting from its flag and its environment variables.
 func bindSetting(v *viper.Viper, s config.Setting, f *pflag.Flag) error {
 	if err := v.BindEnv(append([]string{s.Key}, s.Envs()...)...); err != nil {
 		return fmt.Errorf("binding %s: %w", s.Env(), err)
@@ -238,7 +238,7 @@ func flagText(value any) string {
 	}
 	var b strings.Builder
 	w := csv.NewWriter(&b)
-	_ = w.Write(items) // a builder takes everything
+	_ = w.Write(items) // a builder never fails
 	w.Flush()
 	return strings.TrimSuffix(b.String(), "\n")
 }
@@ -287,7 +287,7 @@ func (a *app) password(fs *pflag.FlagSet, cfg *config.Config) error {
 	}
 	name := cfg.Database.PasswordFile
 	if name == "" || cfg.Database.Password != "" && fs.Changed(passwordFlag) {
-		return nil // both given: Validate says so
+		return nil // both given: Validate reports it
 	}
 	in := a.In
 	if name != "-" {

@@ -13,8 +13,8 @@ import (
 
 type killKey struct{}
 
-// Signals returns a context that ends with the first SIGINT or SIGTERM. A run then starts no more phases and waits for the running ones. The
-// second signal ends these and their programs. The third calls exit.
+// Signals returns a context that ends with the first SIGINT or SIGTERM. A run then starts no more phases and waits for the running ones. The second
+// signal ends these and their programs. The third calls exit.
 func Signals(parent context.Context, exit func(status int)) (ctx context.Context, release func()) {
 	stop, stopped := context.WithCancelCause(parent)
 	kill, killed := context.WithCancelCause(parent)

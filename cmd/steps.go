@@ -19,13 +19,13 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// stepFlags are how a command of steps runs that is not init, join or reset.
+// stepFlags control a command that runs steps, other than init, join and reset.
 type stepFlags struct {
 	dryRun, yes bool
 	output      *ui.Choice
-	// onFailure is what becomes of the steps before a failed one; "" keeps them.
+	// onFailure decides about the steps before a failed one; "" keeps them.
 	onFailure workflow.OnFailure
-	// waits lets it wait for another ocadm on this machine: a pod of an earlier run of the same command may be at work.
+	// waits makes it wait for another ocadm on this machine: a pod of an earlier run of the same command may still run.
 	waits bool
 }
 
@@ -35,7 +35,7 @@ func (f *stepFlags) add(c *cobra.Command) {
 	addYes(c.Flags(), &f.yes)
 }
 
-// controlPlaneHost is this machine as the node that it is, for the commands of day 2.
+// controlPlaneHost returns this machine as a control-plane node, for day-2 commands.
 func controlPlaneHost(ctx context.Context, dryRun bool) (*host.Host, error) {
 	cfg := config.Default()
 	cfg.Run.DryRun = dryRun
@@ -55,7 +55,7 @@ func controlPlaneHost(ctx context.Context, dryRun bool) (*host.Host, error) {
 	return h, nil
 }
 
-// confirmSteps asks before the first change, unless nothing is to change.
+// confirmSteps asks before the first change, except in a dry run.
 func (a *app) confirmSteps(c *cobra.Command, f stepFlags, kept, question string) error {
 	if f.dryRun {
 		return nil
@@ -63,11 +63,11 @@ func (a *app) confirmSteps(c *cobra.Command, f stepFlags, kept, question string)
 	return a.confirm(c, f.yes, kept)(question)
 }
 
-// stepsRun is what a plan did, or would do. The commands of steps print it, among what is theirs.
+// stepsRun is the result of a plan or its dry run. Commands that run steps include it in their output.
 type stepsRun struct {
 	DryRun bool       `json:"dryRun,omitempty"`
 	Steps  []stepDone `json:"steps"`
-	// Next are the commands that are left to a person.
+	// Next lists the commands that remain for the user.
 	Next []string `json:"next,omitempty"`
 }
 
@@ -79,10 +79,10 @@ type stepDone struct {
 	Seconds float64        `json:"seconds,omitempty"`
 }
 
-// noSteps is the run of a plan of which nothing is left to do.
+// noSteps returns the result of a plan with nothing left to do.
 func noSteps(next ...string) stepsRun { return stepsRun{Steps: []stepDone{}, Next: next} }
 
-// runSteps runs a plan under the lock of the machine, with its journal and a log. The story goes to standard error.
+// runSteps runs a plan under the lock of the machine, with its journal and a log. Progress goes to standard error.
 func runSteps[S any](ctx context.Context, a *app, h *host.Host, name string, inputs map[string]string, steps []workflow.Phase[S], s S, f stepFlags) (stepsRun, error) {
 	res, err := runJournaled(ctx, a, h, name, inputs, steps, s, f)
 	run := stepsRun{DryRun: f.dryRun, Steps: make([]stepDone, len(res.Steps))}
@@ -133,7 +133,7 @@ func (a *app) lock(ctx context.Context, h *host.Host, waits bool) (unlock func()
 	})
 }
 
-// printSteps prints out, which has a run in it. For people it is the run alone.
+// printSteps prints out, which includes a run. As text it prints the run only.
 func (a *app) printSteps(f stepFlags, out any, run stepsRun, nothing string) error {
 	return a.print(f.output, out, func(p *page) { run.text(p, nothing) })
 }
@@ -143,7 +143,7 @@ func (r stepsRun) text(p *page, nothing string) {
 	p.next(r.Next)
 }
 
-// changes are what the plan did, or would do.
+// changes prints what the plan did, or would do.
 func (r stepsRun) changes(p *page, nothing string) {
 	var lines []string
 	for _, s := range r.Steps {

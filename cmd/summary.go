@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// shownTime is the shortest duration that the table of times shows.
+	// shownTime is the minimum duration in the table of times.
 	shownTime = 50 * time.Millisecond
-	// shownChanges is how many changes the summary lists at most.
+	// shownChanges is the maximum number of changes in the summary.
 	shownChanges = 60
 )
 

@@ -41,10 +41,10 @@ func newToken(a *app) *cobra.Command {
 	return c
 }
 
-// openCluster opens the cluster that a command is about, on one of its nodes.
+// openCluster opens the cluster of a command, on one of its nodes.
 type openCluster func(context.Context) (*host.Host, client.Client, error)
 
-// administrator is this machine, and a client of its cluster that may do everything there.
+// administrator returns this machine, and a client with full access to its cluster.
 func administrator(ctx context.Context, kubeconfig string) (*host.Host, client.Client, error) {
 	cfg := config.Default()
 	cfg.Run.Kubeconfig = kubeconfig
@@ -59,12 +59,12 @@ func administrator(ctx context.Context, kubeconfig string) (*host.Host, client.C
 	return h, k, nil
 }
 
-// createdToken is what "token create -o json" prints, with the secret.
+// createdToken is the output of "token create -o json", with the secret.
 type createdToken struct {
 	Token       string    `json:"token"`
 	Expires     time.Time `json:"expires,omitzero"`
 	JoinCommand string    `json:"joinCommand,omitempty"`
-	// CertificateKey is that of the join command of a control-plane node.
+	// CertificateKey is for the join command of a control-plane node.
 	CertificateKey string `json:"certificateKey,omitempty"`
 }
 
@@ -152,7 +152,7 @@ func newTokenCreate(a *app, open openCluster) *cobra.Command {
 	return c
 }
 
-// controlPlaneRoles makes the join command one of a control-plane node, which runs virtual machines only if that was asked for.
+// controlPlaneRoles makes the join command that of a control-plane node, which runs virtual machines only if requested.
 func controlPlaneRoles(c *cobra.Command, h *host.Host, printsCommand, dryRun bool, roles *kubernetes.JoinRoles) error {
 	if !printsCommand {
 		return misused("--control-plane is of the join command", "ocadm token create --print-join-command --control-plane")
@@ -172,7 +172,7 @@ func controlPlaneRoles(c *cobra.Command, h *host.Host, printsCommand, dryRun boo
 	return err
 }
 
-// sayArchitectures reports for which machines the depot has ocadm.
+// sayArchitectures reports the architectures for which the depot has ocadm.
 func (a *app) sayArchitectures(ctx context.Context, h *host.Host) error {
 	s, err := depotphase.Open(h)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/phases/host"
 )
 
-// Where there is no depot, a line that downloads from it is not printed, and no token is made for it.
+// Without a depot, no command that downloads from it is printed, and no token is created for it.
 func TestDownloadWithoutDepot(t *testing.T) {
 	cfg := config.Default()
 	h, err := host.Fake(t.Context(), t.TempDir(), &cfg, &host.Recorder{})

@@ -41,7 +41,7 @@ func newUI(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := f.withCloud(c, func(ctx context.Context, k client.WithWatch) error { // an API server that does not answer is reported here
+			if err := f.withCloud(c, func(ctx context.Context, k client.WithWatch) error { // this reports an API server that does not answer
 				_, err := cluster.Operations(ctx, k, f.namespace, f.name)
 				return err
 			}); err != nil {
@@ -59,14 +59,14 @@ func newUI(a *app) *cobra.Command {
 func (a *app) serveUI(ctx context.Context, cfg *rest.Config, address, namespace string) error {
 	o := restapi.Options{Config: cfg, Log: slog.Default(), Address: address}
 	return restapi.ServeLocal(ctx, o, namespace, func(link string) {
-		_, _ = fmt.Fprintln(a.Out, link) // who does not see it ends the command
+		_, _ = fmt.Fprintln(a.Out, link) // a user who does not see it ends the command
 		if ui.IsTerminal(a.Err) {
 			_, _ = fmt.Fprintln(a.Err, "Open the link in a browser. Ctrl-C ends it.")
 		}
 	})
 }
 
-// loopback refuses an address that other machines reach: the page is served without TLS.
+// loopback refuses an address that other machines can reach: the page is served without TLS.
 func loopback(address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

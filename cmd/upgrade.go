@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/phases/upgrade"
 )
 
-// newUpgrade groups the commands that bring nodes to another version of Kubernetes.
+// newUpgrade groups the commands that change the Kubernetes version of nodes.
 func newUpgrade(a *app) *cobra.Command {
 	return group(&cobra.Command{
 		Use: "upgrade", Short: "Upgrade Kubernetes, node by node",
@@ -31,7 +31,7 @@ func newUpgrade(a *app) *cobra.Command {
 	}, newUpgradePlan(a), newUpgradeApply(a), newUpgradeNode(a), newUpgradeAddons(a))
 }
 
-// sourceFlags say where the new software comes from.
+// sourceFlags select the source of the new software.
 type sourceFlags struct {
 	bundle, key, version, depot, mirror string
 	ignore                              []string
@@ -49,14 +49,14 @@ func (f *sourceFlags) add(c *cobra.Command, first bool) {
 	c.Flags().StringVar(&f.depot, "depot", "", "depot of the cluster, HOST[:PORT], if it is not where the control plane answers; none downloads instead")
 }
 
-// upgradeHost is this machine with the bundle opened. The caller closes the bundle.
+// upgradeHost returns this machine with the bundle opened. The caller closes the bundle.
 func (a *app) upgradeHost(ctx context.Context, f sourceFlags, dryRun bool) (*host.Host, error) {
 	h, err := controlPlaneHost(ctx, dryRun)
 	if err != nil {
 		return nil, err
 	}
 	h.Config.Node.Bundle, h.Config.Node.Depot, h.Config.Node.Mirror = f.bundle, f.depot, f.mirror
-	if !kubernetes.IsControlPlane(h) { // its depot is where its kubelet asks
+	if !kubernetes.IsControlPlane(h) { // its kubelet pulls from its depot
 		endpoint, err := kubernetes.Server(h)
 		if err != nil {
 			return nil, finding.Errorf("OCA-4512", "This machine is not a node of a cluster", "run the command on a node that ocadm made", "%w", err)
@@ -75,7 +75,7 @@ func (a *app) upgradeHost(ctx context.Context, f sourceFlags, dryRun bool) (*hos
 	return h, nil
 }
 
-// onUpgradeHost runs a command that upgrades something, with the bundle opened, unless a rotation of authorities is under way.
+// onUpgradeHost runs an upgrade command with the bundle opened, unless a CA rotation is in progress.
 func (a *app) onUpgradeHost(ctx context.Context, f sourceFlags, dryRun bool, do func(*host.Host) error) (err error) {
 	h, err := a.upgradeHost(ctx, f, dryRun)
 	if err != nil {
@@ -88,7 +88,7 @@ func (a *app) onUpgradeHost(ctx context.Context, f sourceFlags, dryRun bool, do 
 	return do(h)
 }
 
-// upgraded is what "upgrade apply -o json" and "upgrade node -o json" print.
+// upgraded is the output of "upgrade apply -o json" and "upgrade node -o json".
 type upgraded struct {
 	Node string `json:"node"`
 	From string `json:"from,omitempty"`
@@ -96,7 +96,7 @@ type upgraded struct {
 	stepsRun
 }
 
-// runUpgrade runs the steps of this machine: first those that can go back, then the rest.
+// runUpgrade runs the steps of this machine: first those that can be undone, then the rest.
 func (a *app) runUpgrade(ctx context.Context, name string, u *upgrade.Upgrade, f stepFlags, next func() []string) error {
 	defer u.Close()
 	all := noSteps()
@@ -130,14 +130,14 @@ func newUpgradeApply(a *app) *cobra.Command {
 	})
 }
 
-// upgradeFlags are those of the commands that upgrade this node.
+// upgradeFlags are the flags of the commands that upgrade this node.
 type upgradeFlags struct {
 	stepFlags
 	source sourceFlags
 	drain  bool
 }
 
-// upgradeCommand completes a command that upgrades this node: first of the first control-plane node.
+// upgradeCommand completes a command that upgrades this node; first is true on the first control-plane node.
 func (a *app) upgradeCommand(first bool, do func(*cobra.Command, *host.Host, upgradeFlags) error, c *cobra.Command) *cobra.Command {
 	var f upgradeFlags
 	c.Args = arguments(cobra.NoArgs)
@@ -198,7 +198,7 @@ func nextUpgrades(work []upgrade.Work, here string) (next []string) {
 	return next
 }
 
-// awaitAPI waits for the API server after an exchange that was cut off. If it does not come, the previous static pods are put back.
+// awaitAPI waits for the API server after an interrupted exchange. If it does not come up, the previous static pods are restored.
 func (a *app) awaitAPI(ctx context.Context, h *host.Host, f stepFlags) error {
 	before, err := upgrade.Unfinished(h)
 	if err != nil || before == nil || before.Committed || f.dryRun {

@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/phases/upgrade"
 )
 
-// addonFlags are those of "upgrade addons".
+// addonFlags are the flags of "upgrade addons".
 type addonFlags struct {
 	stepFlags
 	source    sourceFlags
@@ -27,7 +27,7 @@ type addonFlags struct {
 	overwrite bool
 }
 
-// upgradedAddons is what "upgrade addons -o json" prints.
+// upgradedAddons is the output of "upgrade addons -o json".
 type upgradedAddons struct {
 	Addons []addons.Installed `json:"addons"`
 	stepsRun
@@ -127,7 +127,7 @@ func (a *app) upgradeAddons(c *cobra.Command, h *host.Host, f addonFlags) error 
 	return a.printSteps(f.stepFlags, upgradedAddons{list, run}, run, "Nothing to do: the addons are as this ocadm has them")
 }
 
-// mayUpgrade refuses what would end badly, before anything is changed.
+// mayUpgrade refuses upgrades that would fail halfway, before anything is changed.
 func mayUpgrade(ctx context.Context, h *host.Host, k client.Client, list []addons.Installed, overwrite bool) error {
 	asking, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -146,7 +146,7 @@ func mayUpgrade(ctx context.Context, h *host.Host, k client.Client, list []addon
 	return found.Err()
 }
 
-// addonLines describe what an upgrade does: "cni (flannel v0.28.3 → v0.28.4)".
+// addonLines describes what an upgrade does: "cni (flannel v0.28.3 → v0.28.4)".
 func addonLines(list []addons.Installed) (lines []string) {
 	for _, i := range list {
 		if len(i.Changes) == 0 {

@@ -19,20 +19,20 @@ import (
 	"yunion.io/x/ocadm/phases/upgrade"
 )
 
-// upgradePlan is what "upgrade plan -o json" prints.
+// upgradePlan is the output of "upgrade plan -o json".
 type upgradePlan struct {
 	From   string         `json:"from"`
 	To     string         `json:"to"`
 	Source upgrade.Target `json:"source"`
 	upgrade.Inventory
-	// Work is what is left, in order.
+	// Work lists what is left, in order.
 	Work []upgrade.Work `json:"work"`
-	// Installed are the addons that "upgrade addons" would change, or why not.
+	// Installed lists the addons that "upgrade addons" would change, or why it would not.
 	Installed []addons.Installed `json:"installedAddons,omitempty"`
 	Findings  finding.List       `json:"findings"`
 }
 
-// planned reads everything that a plan says.
+// planned gathers everything for a plan.
 func (a *app) planned(ctx context.Context, h *host.Host, f sourceFlags) (*upgradePlan, error) {
 	if !kubernetes.IsControlPlane(h) {
 		return nil, upgrade.NotControlPlane()

@@ -15,16 +15,16 @@ import (
 
 type versions struct {
 	Version string `json:"version"`
-	// Commit is that of the source; it ends in "-dirty" if the source had changes, and is empty if the build did not record it.
+	// Commit of the source. It ends in "-dirty" if the source had changes, and is empty if the build did not record it.
 	Commit     string `json:"commit,omitempty"`
 	Kubernetes string `json:"kubernetes"`
-	// CloudReleases are the lines of OneCloud releases that can be installed.
+	// CloudReleases lists the OneCloud release lines that can be installed.
 	CloudReleases []string `json:"cloudReleases"`
 	Go            string   `json:"go"`
 	Platform      string   `json:"platform"`
 }
 
-// text is how people read it.
+// text formats it for users.
 func (v versions) text() string {
 	ocadm := "ocadm " + v.Version
 	if v.Commit != "" {

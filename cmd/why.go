@@ -104,7 +104,7 @@ func (a *app) why(ctx context.Context, f *whyFlags, name string) error {
 	return nil
 }
 
-// seen is the snapshot to look at: that of a support bundle, or a new one.
+// seen returns the snapshot to analyze: that of a support bundle, or a new one.
 func (a *app) seen(ctx context.Context, f *whyFlags) (*why.Snapshot, client.Client, error) {
 	if f.from != "" {
 		s, err := readSupport(f.from, f.identity)
@@ -145,11 +145,11 @@ func readSupport(file, identity string) (*why.Snapshot, error) {
 // kubeletTimeout bounds a request to a kubelet.
 const kubeletTimeout = 10 * time.Second
 
-// snapshotTimeout bounds what is read for an answer. To take secrets out of the most that is read, to find causes in it and to write it takes a quarter of a
-// minute more (gather.logsBytes): together less than the minute that the help of support promises.
+// snapshotTimeout bounds the reading. Removing the secrets from the most that is read, finding causes and writing take 15 s more (gather.logsBytes):
+// together less than the minute that the help of support promises.
 const snapshotTimeout = 40 * time.Second
 
-// snapshot reads the cluster and, as root on a node, this machine. A cluster that does not answer is a snapshot, too.
+// snapshot reads the cluster and, as root on a node, this machine. It also returns a snapshot if the cluster does not answer.
 func (a *app) snapshot(ctx context.Context, f *cloudFlags, rootfs string, everything bool) (*why.Snapshot, client.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
@@ -161,7 +161,7 @@ func (a *app) snapshot(ctx context.Context, f *cloudFlags, rootfs string, everyt
 	}
 	cfg, err := f.config("reads all that is in the cluster, and logs")
 	if err != nil && len(o.Machines) > 0 && f.kubeconfig == "" && withoutKubeconfig(err) {
-		return gather.Refuse(o, err), nil, nil // a worker has none, and it alone knows why its kubelet does not run
+		return gather.Refuse(o, err), nil, nil // a worker has none, and only its machine shows why its kubelet is down
 	}
 	if err != nil {
 		return nil, nil, err
@@ -185,7 +185,7 @@ func (a *app) snapshot(ctx context.Context, f *cloudFlags, rootfs string, everyt
 	kubelet := func(ctx context.Context, node, path string, query ...string) ([]byte, error) {
 		ctx, cancel := context.WithTimeout(ctx, kubeletTimeout)
 		defer cancel()
-		request := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + node + "/proxy/" + path) // Suffix would take a slash at the end off
+		request := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + node + "/proxy/" + path) // Suffix would remove a trailing slash
 		for i := 0; i+1 < len(query); i += 2 {
 			request = request.Param(query[i], query[i+1])
 		}
@@ -198,7 +198,7 @@ func (a *app) snapshot(ctx context.Context, f *cloudFlags, rootfs string, everyt
 	return gather.Snapshot(ctx, k, o), k, nil
 }
 
-// config reads the kubeconfig of a command that cannot use the REST API, because it does what.
+// config reads the kubeconfig for a command that cannot use the REST API; what explains why it cannot.
 func (f *cloudFlags) config(what string) (*rest.Config, error) {
 	file, err := f.file(what)
 	if err != nil {
@@ -207,23 +207,23 @@ func (f *cloudFlags) config(what string) (*rest.Config, error) {
 	return kube.Config(file)
 }
 
-// withoutKubeconfig reports whether there is no kubeconfig, or none that can be read.
+// withoutKubeconfig reports whether there is no readable kubeconfig.
 func withoutKubeconfig(err error) bool {
 	return slices.ContainsFunc(finding.Of(err), func(f finding.Finding) bool { return slices.Contains(why.NotAsked, f.Code) })
 }
 
-// thisMachine is the node that the command runs on, nil if it may not look at it.
+// thisMachine returns the node that the command runs on, nil if it may not inspect it.
 func thisMachine(ctx context.Context, rootfs string) *host.Host {
 	cfg := &config.Config{}
 	cfg.Run.DryRun = true
-	h, err := newHost(ctx, cfg, rootfs) // it refuses whoever is not root
+	h, err := newHost(ctx, cfg, rootfs) // it refuses users other than root
 	if err != nil {
 		return nil
 	}
 	return h
 }
 
-// machineTimeout bounds the look at this machine: one whose systemd hangs must leave time to ask the cluster.
+// machineTimeout bounds the inspection of this machine: if its systemd hangs, there must be time left to query the cluster.
 const machineTimeout = 20 * time.Second
 
 func lookAt(ctx context.Context, h *host.Host) ([]why.Machine, []why.Disk) {

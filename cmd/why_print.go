@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/ui"
 )
 
-// printReport prints the cause, and then what else there is.
+// printReport prints the cause, followed by the rest.
 func printReport(w io.Writer, r why.Report) {
 	fmt.Fprintln(w, r.State)
 	switch {
@@ -91,7 +91,7 @@ func (a *app) printCauses(output *ui.Choice) error {
 	})
 }
 
-// fix shows the repairs and does those that are confirmed.
+// fix shows the repairs and makes those that are confirmed.
 func (a *app) fix(ctx context.Context, f *whyFlags, k client.Client, r why.Report) error {
 	repairs := r.Repairs()
 	if len(repairs) == 0 {

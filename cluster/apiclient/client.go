@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiclient is a client of the REST API for commands that are written for one of Kubernetes. It serves clouds, operations and machines, and what
-// the API has ready-made of them; everything else it refuses with a finding that says so. docs/decisions/0067 has the reasons.
+// Package apiclient is a client of the REST API, for commands written for a Kubernetes client. It serves clouds, operations and machines, and the
+// results that the API computes from them. It refuses everything else with a finding. docs/decisions/0067 has the reasons.
 package apiclient
 
 import (
@@ -30,17 +30,17 @@ import (
 type Options struct {
 	// URL of the API: https://HOST[:PORT]. Without TLS it must be a loopback address.
 	URL string
-	// Token of Kubernetes. It is sent with each request and is in no error.
+	// Token for Kubernetes. It is sent with each request and appears in no error.
 	Token string
-	// CA are certificates in PEM by which the server is verified, empty for those of the system.
+	// CA holds PEM certificates to verify the server with; empty means those of the system.
 	CA []byte
-	// Fingerprint is the SHA-256 of the certificate that the server must show, in place of a CA.
+	// Fingerprint is the SHA-256 of the server's certificate, to use instead of a CA.
 	Fingerprint string
-	// Patience is how long the server may take to begin an answer, and a stream to send a sign of life. 0 means the usual.
+	// Patience is the timeout for the start of an answer, and for the next heartbeat of a stream. 0 means the default.
 	Patience time.Duration
 }
 
-// usualPatience is three times what a stream keeps silent for.
+// usualPatience is three times the heartbeat interval of a stream.
 const usualPatience = 45 * time.Second
 
 // Client is a client of the REST API.
@@ -55,7 +55,7 @@ type Client struct {
 
 var _ client.WithWatch = (*Client)(nil)
 
-// New makes a client. It asks the server nothing yet.
+// New creates a client. It sends no request yet.
 func New(o Options) (*Client, error) {
 	base, err := address(o.URL)
 	if err != nil {
@@ -75,21 +75,21 @@ func New(o Options) (*Client, error) {
 // Close closes the connections to the server.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Scheme knows the kinds.
+// Scheme returns a scheme with the kinds of the API.
 func (c *Client) Scheme() *runtime.Scheme { return c.scheme }
 
-// RESTMapper knows nothing: paths come from package restapi.
+// RESTMapper returns an empty mapper: paths come from package restapi.
 func (c *Client) RESTMapper() meta.RESTMapper { return meta.NewDefaultRESTMapper(nil) }
 
-// GroupVersionKindFor is the kind of an object.
+// GroupVersionKindFor returns the kind of an object.
 func (c *Client) GroupVersionKindFor(o runtime.Object) (schema.GroupVersionKind, error) {
 	return apiutil.GVKForObject(o, c.scheme)
 }
 
-// IsObjectNamespaced is true: the API serves nothing else.
+// IsObjectNamespaced returns true: the API serves nothing else.
 func (c *Client) IsObjectNamespaced(runtime.Object) (bool, error) { return true, nil }
 
-// path of the resources of a kind, in a namespace.
+// path returns the path of the resources of a kind, in a namespace.
 func (c *Client) path(o runtime.Object, namespace string) (string, error) {
 	gvk, err := apiutil.GVKForObject(o, c.scheme)
 	if err != nil {
@@ -106,18 +106,18 @@ func (c *Client) path(o runtime.Object, namespace string) (string, error) {
 	return "namespaces/" + url.PathEscape(namespace) + "/" + path, nil
 }
 
-// request is one of the API.
+// request is a request to the API.
 type request struct {
 	method, path string
 	query        url.Values
 	body         any
 	// content is the type of the body, "" for JSON.
 	content string
-	// version is for If-Match, "" for none.
+	// version is for If-Match, "" for no such header.
 	version string
 }
 
-// open sends a request, and returns the answer if it is none of an error. It comes again when the server asks it to.
+// open sends a request, and returns the answer unless it is an error. It retries when the server asks it to.
 func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 	var body []byte
 	if r.body != nil {
@@ -161,7 +161,7 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 	}
 }
 
-// later is how long the server asks to wait with a request that it has not looked at.
+// later returns the delay after which the server asks to repeat a rejected request.
 func later(answer *http.Response) (time.Duration, bool) {
 	if answer.StatusCode != http.StatusTooManyRequests {
 		return 0, false
@@ -181,10 +181,10 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// maxAnswer is more than any answer has: a page of 500 resources of Kubernetes' largest size is not served.
+// maxAnswer exceeds any answer: a page of 500 resources of the maximum size is not served.
 const maxAnswer = 256 << 20
 
-// ask sends a request and reads its answer into out, if that is not nil.
+// ask sends a request and decodes its answer into out, if that is not nil.
 func (c *Client) ask(ctx context.Context, r request, out any) error {
 	answer, err := c.open(ctx, r)
 	if err != nil {

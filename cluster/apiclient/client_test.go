@@ -33,7 +33,7 @@ const token = "correct-horse"
 
 func key(name string) client.ObjectKey { return client.ObjectKey{Namespace: "n", Name: name} }
 
-// server answers with a handler, over TLS.
+// server starts a TLS server with a handler.
 func server(t *testing.T, h http.HandlerFunc) (*httptest.Server, apiclient.Options) {
 	t.Helper()
 	s := httptest.NewTLSServer(h)
@@ -51,7 +51,7 @@ func open(t *testing.T, o apiclient.Options) *apiclient.Client {
 	return c
 }
 
-// found checks for a finding, and that no error holds the token.
+// found checks for a finding, and that the error does not contain the token.
 func found(t *testing.T, err error, code, text string) {
 	t.Helper()
 	list := finding.Of(err)
@@ -60,7 +60,7 @@ func found(t *testing.T, err error, code, text string) {
 	}
 }
 
-// machine is one as the API shows it.
+// machine returns a machine as the API shows it.
 func machine(name, version string) map[string]any {
 	return map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.MachineKind,
 		"metadata": map[string]any{"namespace": "n", "name": name, "uid": name, "resourceVersion": version}, "spec": map[string]any{"cloud": "default"}}
@@ -68,7 +68,7 @@ func machine(name, version string) map[string]any {
 
 func answer(w http.ResponseWriter, v any) { _ = json.NewEncoder(w).Encode(v) }
 
-// problem answers as the API does.
+// problem answers with an error like the API.
 func problem(w http.ResponseWriter, status int, code, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
@@ -103,7 +103,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestTrust: the token goes to a server that shows the right certificate, and to no other.
+// TestTrust checks that the token is sent only to a server with the right certificate.
 func TestTrust(t *testing.T) {
 	var asked atomic.Int32
 	s, o := server(t, func(w http.ResponseWriter, r *http.Request) {
@@ -142,7 +142,7 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// TestErrors: an error of the API reads as that of Kubernetes, and carries the finding of the API. What is no error of the API is named.
+// TestErrors checks that an API error reads like one of Kubernetes and carries the API's finding, and that other errors are explained.
 func TestErrors(t *testing.T) {
 	var status int
 	var code, text string
@@ -186,7 +186,7 @@ func TestErrors(t *testing.T) {
 	found(t, c.Get(t.Context(), key("m"), &v1alpha1.OnecloudMachine{}), "OCA-7630", "does not answer")
 }
 
-// TestSlow: a server that takes a connection and says nothing is given up, and so is a stream that falls silent.
+// TestSlow checks that the client gives up on a server that does not answer, and on a stream that falls silent.
 func TestSlow(t *testing.T) {
 	end := make(chan struct{})
 	t.Cleanup(func() { close(end) })
@@ -223,7 +223,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestRequests: what is sent for each verb, that all pages are read, and that a request that is too early is sent again.
+// TestRequests checks the request for each verb, that all pages are read, and that a request is repeated when the server asks for that.
 func TestRequests(t *testing.T) {
 	var got []string
 	early := true
@@ -275,7 +275,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestFollows: a wait survives the end of a stream, and sees the end of an object.
+// TestFollows checks that a wait survives the end of a stream, and sees the deletion of an object.
 func TestFollows(t *testing.T) {
 	streams := 0
 	_, o := server(t, func(w http.ResponseWriter, r *http.Request) {
@@ -299,7 +299,7 @@ func TestFollows(t *testing.T) {
 	}
 }
 
-// TestRefused: what the API has nothing for is refused before anything is sent.
+// TestRefused checks that what the API does not serve is refused before anything is sent.
 func TestRefused(t *testing.T) {
 	_, o := server(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s %s was sent", r.Method, r.URL) })
 	c := open(t, o)

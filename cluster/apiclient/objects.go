@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/cluster/restapi"
 )
 
-// into replaces what an object holds by what the server has sent.
+// into replaces the content of an object with what the server sent.
 func into(o runtime.Object, sent any) error {
 	text, err := json.Marshal(sent)
 	if err != nil {
@@ -44,7 +44,7 @@ func (c *Client) on(ctx context.Context, r request, o client.Object) error {
 	return into(o, got)
 }
 
-// Get reads one object.
+// Get reads an object.
 func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
 	path, err := c.path(o, key.Namespace)
 	if err != nil {
@@ -53,7 +53,7 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	return c.on(ctx, request{method: http.MethodGet, path: path + "/" + url.PathEscape(key.Name)}, o)
 }
 
-// pageSize is how many items an answer has at most.
+// pageSize is the maximum number of items in an answer.
 const pageSize = "500"
 
 // List reads all pages of a list.
@@ -90,7 +90,7 @@ func (c *Client) List(ctx context.Context, list client.ObjectList, opts ...clien
 	}
 }
 
-// selection is the query for what a list selects.
+// selection returns the query for the selectors of a list.
 func selection(o *client.ListOptions) (url.Values, error) {
 	query := url.Values{}
 	if o.LabelSelector != nil && !o.LabelSelector.Empty() {
@@ -106,7 +106,7 @@ func selection(o *client.ListOptions) (url.Values, error) {
 	return query, nil
 }
 
-// Create makes an object, and completes it from the answer.
+// Create creates an object, and updates it from the answer.
 func (c *Client) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 	if len((&client.CreateOptions{}).ApplyOptions(opts).DryRun) > 0 {
 		return refused("the command creates an object on trial")
@@ -114,7 +114,7 @@ func (c *Client) Create(ctx context.Context, o client.Object, opts ...client.Cre
 	return c.write(ctx, http.MethodPost, o, "")
 }
 
-// Update replaces an object of the version that was read.
+// Update replaces an object if its version is still the one that was read.
 func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
 	if len((&client.UpdateOptions{}).ApplyOptions(opts).DryRun) > 0 {
 		return refused("the command changes an object on trial")
@@ -169,7 +169,7 @@ func (c *Client) Patch(ctx context.Context, o client.Object, patch client.Patch,
 	return c.on(ctx, request{method: http.MethodPatch, path: path + "/" + url.PathEscape(o.GetName()), body: body, content: string(types.MergePatchType), version: version}, o)
 }
 
-// Delete asks for the end of an object.
+// Delete requests the deletion of an object.
 func (c *Client) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
 	path, err := c.path(o, o.GetNamespace())
 	if err != nil {

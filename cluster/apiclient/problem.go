@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// answerError is an error that the API has answered. It reads as the error of Kubernetes that it was made from, and holds the finding of the API.
+// answerError is an error answered by the API. It reads like the Kubernetes error behind it, and wraps the finding of the API.
 type answerError struct {
 	status int
 	detail string
@@ -29,23 +29,23 @@ func (e *answerError) Error() string { return e.detail }
 
 func (e *answerError) Unwrap() error { return e.found }
 
-// Status lets the functions of Kubernetes recognize the error.
+// Status lets Kubernetes functions recognize the error.
 func (e *answerError) Status() metav1.Status {
 	reason := map[int]metav1.StatusReason{
 		http.StatusUnauthorized: metav1.StatusReasonUnauthorized, http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusNotFound: metav1.StatusReasonNotFound,
 		http.StatusPreconditionFailed: metav1.StatusReasonConflict, http.StatusUnprocessableEntity: metav1.StatusReasonInvalid,
 		http.StatusTooManyRequests: metav1.StatusReasonTooManyRequests, http.StatusGone: metav1.StatusReasonExpired,
 	}[e.status]
-	if e.status == http.StatusConflict { // one whose version is old answers 412
+	if e.status == http.StatusConflict { // an old version answers 412 instead
 		reason = metav1.StatusReasonAlreadyExists
 	}
-	return metav1.Status{Status: metav1.StatusFailure, Code: int32(e.status), Reason: reason, Message: e.detail} //nolint:gosec // a status of HTTP
+	return metav1.Status{Status: metav1.StatusFailure, Code: int32(e.status), Reason: reason, Message: e.detail} //nolint:gosec // an HTTP status
 }
 
-// maxProblem bounds what is read of an error.
+// maxProblem bounds the size of an error that is read.
 const maxProblem = 1 << 20
 
-// read is the error of an answer.
+// read returns the error in an answer.
 func read(base *url.URL, answer *http.Response) error {
 	defer answer.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, maxProblem))
@@ -68,12 +68,12 @@ func read(base *url.URL, answer *http.Response) error {
 	return e
 }
 
-// unusable is the finding of settings with which no request can be sent.
+// unusable returns the finding for settings with which no request can be sent.
 func unusable(cause, remedy string) error {
 	return finding.New("OCA-7630", "The REST API cannot be used", cause, remedy)
 }
 
-// unreachable explains that no answer came.
+// unreachable explains that there was no answer.
 func unreachable(base *url.URL, err error) error {
 	var failed *url.Error
 	if errors.As(err, &failed) { // it repeats the address with its query
@@ -89,7 +89,7 @@ func unreachable(base *url.URL, err error) error {
 		"is the address right, and does the operator run with --api-addr? docs/api.md describes it", "%w", err)
 }
 
-// noAPI explains that an answer is not one of the API.
+// noAPI explains that an answer is not from the API.
 func noAPI(base *url.URL, cause string) error {
 	return finding.New("OCA-7630", "What answers at "+base.Host+" is not the REST API", fmt.Sprintf("%s, without an error of the API", cause),
 		"is the address right, and what is between here and the operator? curl "+base.JoinPath("healthz").String())

@@ -11,13 +11,13 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// refused is the finding of what the API does not serve.
+// refused returns the finding for what the API does not serve.
 func refused(why string) error {
 	return finding.New("OCA-7632", "The REST API does not serve this command", why+", which the REST API does not have",
 		"run it with a kubeconfig: leave out --api and unset OCADM_API")
 }
 
-// refusals are the requests of Kubernetes' clients that the API has nothing for.
+// refusals refuses the requests of Kubernetes clients that the API does not serve.
 type refusals struct{}
 
 // Apply is refused.

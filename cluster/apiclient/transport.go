@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// address checks the URL of the API. A token is sent there: without TLS it must not leave this machine.
+// address checks the URL of the API. The token is sent there, so without TLS it must be on this machine.
 func address(text string) (*url.URL, error) {
 	const example = "for example --api https://operator-api.example.org"
 	u, err := url.Parse(text)
@@ -38,7 +38,7 @@ func loopback(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// transport is the connection to the API. It follows no redirection: the token is for one server.
+// transport returns an HTTP client for the API. It follows no redirects: the token is for one server.
 func transport(o Options, patience time.Duration) (*http.Client, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.ResponseHeaderTimeout, t.TLSHandshakeTimeout = patience, patience
@@ -56,20 +56,20 @@ func transport(o Options, patience time.Duration) (*http.Client, error) {
 		if err != nil || len(want) != sha256.Size {
 			return nil, unusable("the fingerprint is not a SHA-256 in hexadecimal digits", "take it from: openssl x509 -in tls.crt -noout -fingerprint -sha256")
 		}
-		t.TLSClientConfig.InsecureSkipVerify = true // the fingerprint says more than a name
+		t.TLSClientConfig.InsecureSkipVerify = true // the fingerprint proves more than a name
 		t.TLSClientConfig.VerifyConnection = pinned(want)
 	}
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
 }
 
-// otherCertificateError is the error of a server that shows another certificate than the one that is pinned.
+// otherCertificateError is the error for a server whose certificate is not the pinned one.
 type otherCertificateError struct{ got string }
 
 func (e *otherCertificateError) Error() string {
 	return "its certificate has the SHA-256 fingerprint " + e.got
 }
 
-// pinned accepts one certificate.
+// pinned accepts only one certificate.
 func pinned(want []byte) func(tls.ConnectionState) error {
 	return func(s tls.ConnectionState) error {
 		if len(s.PeerCertificates) == 0 {

@@ -34,17 +34,17 @@ func listed[T any](ctx context.Context, c *Client, path string) ([]T, error) {
 	return out.Items, err
 }
 
-// Releases of a cloud, the latest first.
+// Releases returns the releases of a cloud, latest first.
 func (c *Client) Releases(ctx context.Context, cloud client.ObjectKey) ([]cluster.Release, error) {
 	return listed[cluster.Release](ctx, c, in(cloud, "clouds", cloud.Name, "releases"))
 }
 
-// Backups are the last attempts to back a cloud up.
+// Backups returns the last backup attempts of a cloud.
 func (c *Client) Backups(ctx context.Context, cloud client.ObjectKey) (backup.History, error) {
 	return listed[backup.Record](ctx, c, in(cloud, "clouds", cloud.Name, "backups"))
 }
 
-// OperationLog is the log of an operation so far, one event in JSON a line.
+// OperationLog returns the log of an operation so far, one JSON event per line.
 func (c *Client) OperationLog(ctx context.Context, operation client.ObjectKey) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -91,7 +91,7 @@ func (c *Client) AddMachines(ctx context.Context, all []cluster.Machine, report 
 	return nil
 }
 
-// resources are machines as requests have them.
+// resources converts machines for requests.
 func resources(all []cluster.Machine) []any {
 	var out []any
 	for i := range all {

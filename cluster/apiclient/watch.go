@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/cluster/restapi"
 )
 
-// Watch follows what a list selects, from the version of that list on, by server-sent events.
+// Watch follows the selected objects from the version of the list on, with server-sent events.
 func (c *Client) Watch(ctx context.Context, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
 	o := (&client.ListOptions{}).ApplyOptions(opts)
 	path, err := c.path(list, o.Namespace)
@@ -56,7 +56,7 @@ func (c *Client) Watch(ctx context.Context, list client.ObjectList, opts ...clie
 	return w, nil
 }
 
-// item is an empty object of the kind that a list has.
+// item returns an empty object of the list's kind.
 func (c *Client) item(list client.ObjectList) (client.Object, error) {
 	gvk, err := apiutil.GVKForObject(list, c.scheme)
 	if err != nil {
@@ -73,7 +73,7 @@ func (c *Client) item(list client.ObjectList) (client.Object, error) {
 	return o.(client.Object), nil //nolint:forcetypeassert // an item of a list
 }
 
-// watcher is a watch of one kind. When its stream ends, so does it, and the caller lists again.
+// watcher watches one kind. It ends with its stream, and the caller lists again.
 type watcher struct {
 	out  chan watch.Event
 	end  context.CancelFunc
@@ -115,7 +115,7 @@ func (w *watcher) run(ctx context.Context, s *stream, item func() (client.Object
 	}
 }
 
-// stream reads server-sent events. It ends when the server gives no sign of life any more.
+// stream reads server-sent events. It ends when the heartbeats stop.
 type stream struct {
 	body     io.Closer
 	lines    *bufio.Reader
@@ -132,7 +132,7 @@ func (c *Client) stream(ctx context.Context, cancel context.CancelFunc, r reques
 	return &stream{answer.Body, bufio.NewReader(answer.Body), time.AfterFunc(c.patience, cancel), c.patience, cancel}, nil
 }
 
-// next is the next message with data.
+// next returns the next message with data.
 func (s *stream) next() (event string, data []byte, err error) {
 	for {
 		line, err := s.lines.ReadString('\n')

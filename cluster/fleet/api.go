@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/ssh"
 )
 
-// api is the way to the API server: through the SSH connection to a control-plane node, because that is all that an administrator's machine need reach.
+// api connects to the API server through SSH to a control-plane node, because an administrator's machine need not reach anything else.
 type api struct {
 	mu     sync.Mutex
 	conn   *ssh.Conn
@@ -37,7 +37,7 @@ func (a *api) close() {
 	a.conn, a.client = nil, nil
 }
 
-// open returns a client of the cluster with the kubeconfig of the directory.
+// open returns a client of the cluster with the kubeconfig in the directory.
 func (f *Fleet) open() (client.WithWatch, error) {
 	f.api.mu.Lock()
 	defer f.api.mu.Unlock()
@@ -53,7 +53,7 @@ func (f *Fleet) open() (client.WithWatch, error) {
 	return f.api.client, err
 }
 
-// dialAPI connects to an API server from a control-plane node. Where sshd allows no forwarding, it connects from here.
+// dialAPI connects to an API server from a control-plane node. If sshd forbids forwarding, it connects from here.
 func (f *Fleet) dialAPI(ctx context.Context, network, address string) (net.Conn, error) {
 	for try := 0; ; try++ {
 		c, err := f.tunnel(ctx)
@@ -70,11 +70,11 @@ func (f *Fleet) dialAPI(ctx context.Context, network, address string) (net.Conn,
 		case refused != nil || try > 0 || ctx.Err() != nil:
 			return nil, err
 		}
-		f.lost(c) // the connection is gone: another one, once
+		f.lost(c) // the connection is lost: try another, once
 	}
 }
 
-// tunnel is the connection to the first control-plane node that answers.
+// tunnel returns the connection to the first control-plane node that answers.
 func (f *Fleet) tunnel(ctx context.Context) (*ssh.Conn, error) {
 	f.api.mu.Lock()
 	defer f.api.mu.Unlock()
@@ -105,7 +105,7 @@ func (f *Fleet) lost(c *ssh.Conn) {
 	}
 }
 
-// authority is the digest of the certificate of the cluster in the kubeconfig of the directory, "" if there is none.
+// authority returns the digest of the cluster's certificate in the kubeconfig in the directory, "" if there is none.
 func (f *Fleet) authority() (string, error) {
 	raw, err := os.ReadFile(f.kubeconfig())
 	if errors.Is(err, fs.ErrNotExist) {

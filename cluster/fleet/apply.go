@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 )
 
-// State is how a run left a machine.
+// State is the state of a machine after a run.
 type State string
 
 // The states.
@@ -28,13 +28,13 @@ const (
 	Failed    State = "failed"
 )
 
-// MachineResult is what became of one machine.
+// MachineResult is the result for one machine.
 type MachineResult struct {
 	Name    string `json:"name"`
 	Role    string `json:"role"`
 	Address string `json:"address"`
 	State   State  `json:"state"`
-	// Reason why it waits, or the error without a finding.
+	// Reason for waiting, or an error without a finding.
 	Reason   string       `json:"reason,omitempty"`
 	Changes  []string     `json:"changes,omitempty"`
 	Findings finding.List `json:"findings,omitempty"`
@@ -42,18 +42,18 @@ type MachineResult struct {
 	Log      string       `json:"log,omitempty"`
 }
 
-// Result is what became of a run.
+// Result is the result of a run.
 type Result struct {
 	Machines []MachineResult `json:"machines"`
-	// Removed are machines that joined in earlier runs and are no longer in the file. They stay as they are.
+	// Removed lists machines that joined in earlier runs but are no longer in the file. They are not touched.
 	Removed []string `json:"removed,omitempty"`
-	// Ways says which ways between machines were tried.
+	// Ways describes which connections between machines were tested.
 	Ways       string  `json:"ways,omitempty"`
 	Kubeconfig string  `json:"kubeconfig,omitempty"`
 	Seconds    float64 `json:"seconds"`
 }
 
-// Apply makes the cluster of the file, or what is missing of it. The error is that of the machines that failed; the result is there, too.
+// Apply creates the cluster in the file, or what is missing of it. It returns the result even with an error, which covers the failed machines.
 func Apply(ctx context.Context, o Options) (Result, error) {
 	start := time.Now()
 	if !o.DryRun {
@@ -80,7 +80,7 @@ func Apply(ctx context.Context, o Options) (Result, error) {
 	return res, f.failure(ctx)
 }
 
-// bring runs the plans: the first node, the other control-plane nodes one after another, then the workers.
+// bring runs the plans: the first node, the other control-plane nodes one by one, then the workers.
 func (f *Fleet) bring(ctx context.Context) {
 	steps := func(n *node) []step { return n.steps() }
 	f.walk(ctx, planApply, 1, f.DryRun, f.of(roleFirst), steps)
@@ -104,12 +104,12 @@ func (f *Fleet) bring(ctx context.Context) {
 	f.walk(ctx, planApply, f.Parallel, f.DryRun, f.of(roleWorker), steps)
 }
 
-// of are the machines with a role.
+// of returns the machines with a role.
 func (f *Fleet) of(role string) []*node {
 	return slices.DeleteFunc(slices.Clone(f.nodes), func(n *node) bool { return n.role != role })
 }
 
-// tidy takes back what the checks of a dry run sent.
+// tidy removes what the checks of a dry run sent.
 func (f *Fleet) tidy(ctx context.Context) {
 	for _, n := range f.nodes {
 		if n.facts == nil || n.joined || ctx.Err() != nil {
@@ -117,9 +117,9 @@ func (f *Fleet) tidy(ctx context.Context) {
 		}
 		c, err := f.dial(ctx, n.m)
 		if err != nil {
-			continue // it answered before: that is no error of the plan
+			continue // it answered before: not an error of the plan
 		}
-		_, _ = c.Script(ctx, bootstrap.TidyScript, nil, nil) // the next run finds what it sent
+		_, _ = c.Script(ctx, bootstrap.TidyScript, nil, nil) // the next run finds what is left
 		c.Close()
 	}
 }
@@ -153,7 +153,7 @@ func (f *Fleet) result() Result {
 	return out
 }
 
-// removed are machines of the journal that are not in the file.
+// removed returns the machines in the journal that are not in the file.
 func (f *Fleet) removed() []string {
 	in := map[string]bool{}
 	for _, e := range f.entries {
@@ -171,7 +171,7 @@ func (f *Fleet) removed() []string {
 	return slices.Sorted(maps.Keys(in))
 }
 
-// failure is the error of a run: how many machines failed, and each with its reason.
+// failure returns the error of a run: how many machines failed, and the reason for each.
 func (f *Fleet) failure(ctx context.Context) error {
 	var lines []string
 	for _, n := range f.nodes {

@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
-// story keeps the events of a run.
+// story records the events of a run.
 type story struct {
 	mu     sync.Mutex
 	events []workflow.Event
@@ -33,13 +33,13 @@ func (s *story) Event(e workflow.Event) {
 	s.events = append(s.events, e)
 }
 
-// fixture is three machines and the file that names them.
+// fixture holds three machines and the file that names them.
 type fixture struct {
 	t        *testing.T
 	dir      string
 	key      gossh.PublicKey
 	machines []*fleetnode.Machine
-	// more are further fields of the machines.
+	// more holds additional fields of the machines.
 	more  [3]string
 	story story
 }
@@ -122,10 +122,10 @@ func (fx *fixture) want(res fleet.Result, err error, wanted string) {
 	}
 }
 
-// TestDryRun plans for all machines, and leaves none changed.
+// TestDryRun checks that a dry run plans for all machines and changes none.
 func TestDryRun(t *testing.T) {
 	fx := newFixture(t)
-	// Before there is a control plane, its check does not count.
+	// Without a control plane, its check does not count yet.
 	fx.machines[1].Find(`{"code":"OCA-4101","check":"ControlPlane","severity":"error","what":"w","cause":"c","remedy":"r"}`)
 	res, err := fx.apply("", dry)
 	fx.want(res, err, "a planned, b planned, c planned")
@@ -146,7 +146,7 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// TestBadInput: what is wrong is found before anything is changed anywhere, with its code and what to do.
+// TestBadInput checks that errors are found before anything is changed anywhere, with a code and a remedy.
 func TestBadInput(t *testing.T) {
 	for name, tt := range map[string]struct {
 		bad  func(*fixture)
@@ -197,7 +197,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestIgnoreWays: a user who knows better goes on, and is warned.
+// TestIgnoreWays checks that a user can ignore an error and gets a warning.
 func TestIgnoreWays(t *testing.T) {
 	fx := newFixture(t)
 	fx.machines[2].Lose(func(string, int, int) bool { return true })
@@ -213,14 +213,14 @@ func TestIgnoreWays(t *testing.T) {
 	}
 }
 
-// closed is a server that no longer listens.
+// closed returns a server that no longer listens.
 func closed(fx *fixture) *sshserver.Server {
 	s := &sshserver.Server{}
 	fx.t.Run("server", func(t *testing.T) { s.Start(t) })
 	return s
 }
 
-// TestHostKeys: the keys of the first contact are kept, and a changed one is refused before anything is sent.
+// TestHostKeys checks that keys are stored on first contact, and that a changed key is refused before anything is sent.
 func TestHostKeys(t *testing.T) {
 	fx := newFixture(t)
 	fx.machines[0].Find(`{"code":"OCA-1008","check":"CPU","severity":"error","what":"w","cause":"c","remedy":"r"}`) // so that nothing is begun
@@ -242,7 +242,7 @@ func TestHostKeys(t *testing.T) {
 	}
 }
 
-// TestLock keeps two runs of one fleet apart.
+// TestLock checks that two runs of a fleet exclude each other.
 func TestLock(t *testing.T) {
 	fx := newFixture(t)
 	unlock, err := workflow.Lock(filepath.Join(fx.dir, "state", "lock"))
@@ -255,7 +255,7 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// TestSecrets: the password of the database reaches the first node, and only it, and no command line.
+// TestSecrets checks that the database password reaches only the first node, and no command line.
 func TestSecrets(t *testing.T) {
 	fx := newFixture(t)
 	const password = "pass-of-the-database"

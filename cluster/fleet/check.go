@@ -23,7 +23,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/machine/pairs"
 )
 
-// onMachine is what a step does that is logged in.
+// onMachine makes a step that runs with an SSH connection.
 func onMachine(work func(context.Context, *node, workflow.Reporter, *ssh.Conn) error) func(context.Context, *node, workflow.Reporter) error {
 	return func(ctx context.Context, n *node, report workflow.Reporter) error {
 		c, err := n.dial(ctx, n.m)
@@ -35,7 +35,7 @@ func onMachine(work func(context.Context, *node, workflow.Reporter, *ssh.Conn) e
 	}
 }
 
-// look are the steps that log in to a machine and ask what it is.
+// look returns the steps that log in to a machine and gather facts.
 func look(*node) []step {
 	return []step{{
 		Name: "connect", Short: "Log in to the machine", ReadOnly: true, Timeout: 3 * time.Minute,
@@ -53,7 +53,7 @@ func look(*node) []step {
 	}}
 }
 
-// joinedAlready is why there is nothing to check on a machine, "" if there is.
+// joinedAlready explains why a machine needs no check, "" if it does.
 func joinedAlready(n *node) string {
 	if n.joined {
 		return "it has joined"
@@ -61,7 +61,7 @@ func joinedAlready(n *node) string {
 	return ""
 }
 
-// send are the steps that bring to a machine what its checks need.
+// send returns the steps that copy to a machine what its checks need.
 func send(n *node) []step {
 	var out []step
 	if n.role == roleFirst {
@@ -84,7 +84,7 @@ func send(n *node) []step {
 	})
 }
 
-// precheck are the steps that run the checks of init or join on a machine.
+// precheck returns the steps that run the checks of init or join on a machine.
 func precheck(*node) []step {
 	return []step{{
 		Name: "precheck", Short: "Run the checks of init or join on the machine", ReadOnly: true, Timeout: 10 * time.Minute, Skip: joinedAlready,
@@ -104,8 +104,8 @@ func precheck(*node) []step {
 	}}
 }
 
-// later are checks whose answer does not count yet: without a control plane, a token and its depot, or in a dry run without the bundle. join and init
-// ask again.
+// later returns the checks whose result does not count yet: those that need a control plane, a token or its depot, or in a dry run the bundle. join
+// and init repeat them.
 func (n *node) later() []string {
 	switch {
 	case n.role != roleFirst:
@@ -116,7 +116,7 @@ func (n *node) later() []string {
 	return nil
 }
 
-// warn notes the warnings of a machine.
+// warn records the warnings of a machine.
 func (n *node) warn(list finding.List, report workflow.Reporter) {
 	for _, f := range list.Warnings() {
 		n.warnings = append(n.warnings, f)
@@ -124,7 +124,7 @@ func (n *node) warn(list finding.List, report workflow.Reporter) {
 	}
 }
 
-// precheckScript is what runs the checks. A machine that is to join has no token yet.
+// precheckScript returns the script that runs the checks. A machine that will join has no token yet.
 func (n *node) precheckScript() (script, word string, err error) {
 	s, err := n.program()
 	if err != nil {
@@ -156,7 +156,7 @@ func (n *node) precheckScript() (script, word string, err error) {
 	return script, word, err
 }
 
-// endpoint of the control plane before there is one.
+// endpoint returns the control-plane endpoint before it exists.
 func (f *Fleet) endpoint() string {
 	e := f.Spec.setting("cluster.controlPlaneEndpoint")
 	if e == "" {
@@ -171,7 +171,7 @@ func (f *Fleet) endpoint() string {
 	return e
 }
 
-// check looks at all machines and compares them, and changes nothing. Those with errors have them.
+// check examines all machines and compares them, without changing anything. It records errors with the machines.
 func (f *Fleet) check(ctx context.Context) error {
 	f.walk(ctx, planCheck, f.Parallel, false, f.nodes, look)
 	found, err := f.compare()
@@ -191,7 +191,7 @@ func (f *Fleet) check(ctx context.Context) error {
 	return nil
 }
 
-// compare compares the machines that have answered with each other, and with the cluster of the directory. The findings are by machine.
+// compare compares the machines that answered with each other, and with the cluster in the directory. It returns the findings by machine.
 func (f *Fleet) compare() (map[string]finding.List, error) {
 	known, err := f.authority()
 	if err != nil {
@@ -206,12 +206,12 @@ func (f *Fleet) compare() (map[string]finding.List, error) {
 	return pairs.Compare(facts, pairs.Group{First: f.first().m.Name, Authority: known}), nil
 }
 
-// node is one by its name.
+// node returns a node by name.
 func (f *Fleet) node(name string) *node {
 	return f.nodes[slices.IndexFunc(f.nodes, func(n *node) bool { return n.m.Name == name })]
 }
 
-// compared notes what comparing machines has found of one.
+// compared records the findings of a comparison for one machine.
 func (n *node) compared(list finding.List) {
 	list = list.Ignore(n.Ignore)
 	n.warnings = append(n.warnings, list.Warnings()...)
@@ -224,7 +224,7 @@ func (n *node) compared(list finding.List) {
 	}
 }
 
-// ways tries the ways between all machines that have answered, if one of them is to join.
+// ways tests the connections between all machines that answered, if one of them is to join.
 func (f *Fleet) ways(ctx context.Context) error {
 	var members []pairs.Member
 	for _, n := range f.nodes {
@@ -232,7 +232,7 @@ func (f *Fleet) ways(ctx context.Context) error {
 			members = append(members, n.member())
 		}
 	}
-	run := make([]byte, 8) //nolint:mnd // enough to tell runs apart
+	run := make([]byte, 8) //nolint:mnd // enough to distinguish runs
 	if _, err := rand.Read(run); err != nil {
 		return err
 	}
@@ -246,9 +246,9 @@ func (f *Fleet) ways(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// member is a machine as one of those between which the ways are tried.
+// member describes a machine for the connection tests.
 func (n *node) member() pairs.Member {
-	port, _ := strconv.Atoi(n.Spec.setting("node.bindPort")) // 0 is the usual one
+	port, _ := strconv.Atoi(n.Spec.setting("node.bindPort")) // 0 means the default
 	return pairs.Member{
 		Name: n.m.Name, Address: cmp.Or(n.facts.Address, n.m.Address), ControlPlane: n.role != roleWorker, APIPort: port, Joined: n.facts.Authority != "",
 		Compute: slices.Contains(n.m.Roles, v1alpha1.RoleCompute), Firewalld: n.facts.Firewalld,
@@ -256,7 +256,7 @@ func (n *node) member() pairs.Member {
 	}
 }
 
-// holdUnlessFit lets nothing be begun if a control-plane node has an error.
+// holdUnlessFit holds all machines if a control-plane node has an error.
 func (f *Fleet) holdUnlessFit() {
 	for _, n := range f.nodes {
 		if n.role != roleWorker && n.err != nil {

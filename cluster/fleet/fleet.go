@@ -27,23 +27,23 @@ type Options struct {
 	Spec *Spec
 	// Dir is the directory of the fleet: journal, logs, host keys, kubeconfig. It is private to its user.
 	Dir string
-	// Parallel is the number of machines to work on at once; control-plane nodes join one after another.
+	// Parallel is the number of machines to work on concurrently; control-plane nodes join one by one.
 	Parallel int
 	// DryRun checks the machines and plans. It changes nothing.
 	DryRun bool
-	// Ignore are checks whose errors become warnings, of those that compare machines with each other.
+	// Ignore lists checks between machines whose errors become warnings.
 	Ignore []string
 	// Program is the file with this ocadm.
 	Program string
-	// Sink gets the events of all machines: their phases are named MACHINE/PHASE. Log opens what gets those of one machine.
+	// Sink receives the events of all machines: their phases are named MACHINE/PHASE. Log opens a writer for those of one machine.
 	Sink workflow.Sink
 	Log  func(machine string) (sink workflow.Sink, file string, closeLog func(), err error)
-	// Secret gets every secret that the run learns. Redact takes them out of a text.
+	// Secret receives every secret that the run learns. Redact removes them from a text.
 	Secret func(...string)
 	Redact func(string) string
-	// Dial replaces the way to the machines; nil means TCP.
+	// Dial replaces the connection to the machines; nil means TCP.
 	Dial ssh.DialFunc
-	// Stop, when it ends, lets the running steps come to an end and starts no more.
+	// Stop, when done, lets running steps finish and starts no more.
 	Stop context.Context
 }
 
@@ -53,9 +53,9 @@ type Fleet struct {
 	hosts   ssh.KnownHosts
 	journal *workflow.FileJournal
 	entries []workflow.Entry // of earlier runs
-	nodes   []*node          // the first is that which init makes
+	nodes   []*node          // the first runs init
 	sending *senders
-	// Ways says which ways between machines were tried.
+	// Ways describes which connections between machines were tested.
 	Ways string
 	api  api
 
@@ -70,14 +70,14 @@ const (
 	roleWorker       = "worker"
 )
 
-// node is a machine while a run goes on.
+// node is a machine during a run.
 type node struct {
 	*Fleet
 	m    *Machine
 	role string
-	// facts of the check, nil if it did not answer.
+	// facts from the check, nil if it did not answer.
 	facts *pairs.Facts
-	// joined reports whether an earlier run has brought it into the cluster, with these settings.
+	// joined is true if an earlier run joined it to the cluster with these settings.
 	joined bool
 	// object is its resource.
 	object *v1alpha1.OnecloudMachine
@@ -135,18 +135,18 @@ func (f *Fleet) close() {
 	}
 }
 
-// first is the node that init makes.
+// first returns the node that runs init.
 func (f *Fleet) first() *node { return f.nodes[0] }
 
-// kubeconfig is the file with the administrator's access to the cluster.
+// kubeconfig returns the file with the administrator's access to the cluster.
 func (f *Fleet) kubeconfig() string { return filepath.Join(f.Dir, "kubeconfig") }
 
-// Event gives an event of the plan of a machine to its log, and to all.
+// Event passes an event of a machine's plan to the machine's log and to the common sink.
 func (n *node) Event(e workflow.Event) {
 	if n.log != nil {
 		n.log.Event(e)
 	}
-	if e.Phase == "" || n.Sink == nil { // the beginning and end of a machine's plan are no news of the fleet
+	if e.Phase == "" || n.Sink == nil { // the fleet does not report the start and end of a machine's plan
 		return
 	}
 	e.Phase, e.Index, e.Count = n.m.Name+"/"+e.Phase, 0, 0
@@ -155,7 +155,7 @@ func (n *node) Event(e workflow.Event) {
 	n.Sink.Event(e)
 }
 
-// story notes something about all machines.
+// story reports an event about all machines.
 func (f *Fleet) story(phase, message string) {
 	if f.Sink != nil {
 		f.sink.Lock()
@@ -164,13 +164,13 @@ func (f *Fleet) story(phase, message string) {
 	}
 }
 
-// step of a machine.
+// step is a step of a machine.
 type step = workflow.Phase[*node]
 
-// walk runs steps on machines, some at once, and leaves the result with each. Those that failed before are passed over.
+// walk runs steps on machines, several concurrently, and stores each result in its node. It skips machines that already failed.
 func (f *Fleet) walk(ctx context.Context, plan string, atOnce int, dry bool, nodes []*node, steps func(*node) []step) {
 	places := make(chan struct{}, max(1, atOnce))
-	var stop <-chan struct{} // none never ends
+	var stop <-chan struct{} // a nil channel never ends
 	if f.Stop != nil {
 		stop = f.Stop.Done()
 	}
@@ -201,7 +201,7 @@ func (f *Fleet) walk(ctx context.Context, plan string, atOnce int, dry bool, nod
 	all.Wait()
 }
 
-// plan is the name of the plan of a machine in the journal.
+// plan returns the name of a machine's plan in the journal.
 func (n *node) plan(of string) string { return "fleet " + of + " " + n.m.Name }
 
 func (n *node) walk(ctx context.Context, plan string, dry bool, steps []step) {
@@ -223,17 +223,17 @@ func (n *node) walk(ctx context.Context, plan string, dry bool, steps []step) {
 	}
 }
 
-// The plans of a machine, as the journal has them.
+// The plans of a machine, as named in the journal.
 const (
 	planCheck  = "check"
 	planApply  = "apply"
 	planRemove = "reset"
 )
 
-// inputDigest is the input of a run that names what the machine is to be.
+// inputDigest is the input of a run that holds the digest of the machine.
 const inputDigest = "settings"
 
-// digest is what a machine is to be. How it is reached is no part of it, nor is a secret.
+// digest identifies the desired state of a machine. It excludes how to connect to it, and secrets.
 func (n *node) digest() string {
 	m := *n.m
 	m.Address, m.HostKey, m.SSH = "", "", Login{}
@@ -242,14 +242,14 @@ func (n *node) digest() string {
 		of = append(of, withoutSecrets(n.Spec.Settings), n.Spec.Bundle)
 	}
 	text, err := json.Marshal(of)
-	if err != nil { // values that came from JSON
+	if err != nil { // the values came from JSON
 		return fmt.Sprint(err)
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
 }
 
-// withoutSecrets is a copy of settings of init.
+// withoutSecrets returns a copy of init's settings without secrets.
 func withoutSecrets(settings map[string]any) map[string]any {
 	out := map[string]any{}
 	for section, v := range settings {
@@ -268,7 +268,7 @@ func withoutSecrets(settings map[string]any) map[string]any {
 	return out
 }
 
-// did reports whether an earlier run ended a step of a machine well, and has not begun it again since. With inputs, it must have been for the same.
+// did reports whether an earlier run completed a step of a machine and it has not started again since. If inputs is set, the inputs must match.
 func (n *node) did(entries []workflow.Entry, phase string, inputs string) bool {
 	of, done := map[string]string{}, false
 	for _, e := range entries {

@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// resource is what a machine is in the cluster of its cloud. Settings of a node that the file has for all are those of the machine, unless it has its own.
+// resource returns the OnecloudMachine of a machine. The file's node settings for all machines apply, unless the machine overrides them.
 func (n *node) resource() *v1alpha1.OnecloudMachine {
 	if n.object != nil {
 		return n.object
@@ -52,10 +52,10 @@ func (n *node) settings() v1alpha1.MachineSettings {
 	var out v1alpha1.MachineSettings
 	if err == nil {
 		if text, err = json.Marshal(all); err == nil {
-			err = json.Unmarshal(text, &out) // what is no setting of a machine is passed over
+			err = json.Unmarshal(text, &out) // anything that is not a machine setting is ignored
 		}
 	}
-	if err != nil { // the types were compared when the file was read
+	if err != nil { // the types were checked when the file was read
 		return n.m.Settings
 	}
 	return out
@@ -77,8 +77,8 @@ func (f *Fleet) hands(ctx context.Context, k client.Client) (why string, err err
 	return "", fmt.Errorf("reading cloud %s: %w", name, err)
 }
 
-// announce is the step that makes the resource of a worker before it joins, so that its Node comes with the label of its machine. The operator leaves it
-// to the fleet, because it is paused.
+// announce returns the step that creates a worker's resource before it joins, so that its Node gets the label of the machine. The resource is paused,
+// so the operator leaves it to the fleet.
 func announce() step {
 	return step{
 		Name: "announce", Short: "Add the machine to the cloud, paused", Timeout: 2 * time.Minute,
@@ -97,7 +97,7 @@ func announce() step {
 	}
 }
 
-// add makes the resource and the Secrets that it names, unless they are there.
+// add creates the resource and the Secrets that it names, unless they exist.
 func (n *node) add(ctx context.Context, k client.Client, report workflow.Reporter) error {
 	m := n.resource()
 	live := &v1alpha1.OnecloudMachine{}
@@ -138,7 +138,7 @@ func (n *node) add(ctx context.Context, k client.Client, report workflow.Reporte
 	return nil
 }
 
-// login writes the Secret of a login and returns its name.
+// login writes the Secret for a login and returns its name.
 func (n *node) login(ctx context.Context, k client.Client, jump bool) (string, error) {
 	name, data, err := n.loginSecret(n.m, jump)
 	if err != nil {
@@ -153,7 +153,7 @@ func (n *node) login(ctx context.Context, k client.Client, jump bool) (string, e
 	return name, nil
 }
 
-// handOver is the step that lets the operator care for a machine. The Node gets the label of the machine if it came without.
+// handOver returns the step that puts the operator in charge of a machine. It adds the machine's label to a Node that lacks it.
 func handOver() step {
 	return step{
 		Name: "hand-over", Short: "Hand the machine over to the operator", Timeout: 5 * time.Minute,
@@ -198,7 +198,7 @@ func handOver() step {
 	}
 }
 
-// label makes the Node that of the machine.
+// label adds the machine's label to the Node.
 func (n *node) label(ctx context.Context, k client.Client, report workflow.Reporter) error {
 	node := &corev1.Node{}
 	if err := k.Get(ctx, client.ObjectKey{Name: n.m.Name}, node); err != nil {

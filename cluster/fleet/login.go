@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/ssh"
 )
 
-// readSecret reads a file with a secret, "" for no file. The newline at its end is that of an editor.
+// readSecret reads a file with a secret, without the newline that editors add; "" for no file.
 func (f *Fleet) readSecret(name string) (string, error) {
 	if name == "" {
 		return "", nil
@@ -31,7 +31,7 @@ func (f *Fleet) readSecret(name string) (string, error) {
 	return text, nil
 }
 
-// credentials reads the files of a login.
+// credentials reads the credential files of a login.
 func (f *Fleet) credentials(key, passphrase, password, sudo string) (c ssh.Credentials, err error) {
 	var texts [3]string
 	for i, name := range []string{passphrase, password, sudo} {
@@ -48,7 +48,7 @@ func (f *Fleet) credentials(key, passphrase, password, sudo string) (c ssh.Crede
 	return c, err
 }
 
-// target is how a machine is reached.
+// target returns how to connect to a machine.
 func (f *Fleet) target(m *Machine) (ssh.Target, error) {
 	l := f.Spec.login(m)
 	t := ssh.Target{Address: m.Address, Port: l.Port, User: l.User, HostKey: m.HostKey}
@@ -78,7 +78,7 @@ func (f *Fleet) target(m *Machine) (ssh.Target, error) {
 	return t, err
 }
 
-// dial logs in to a machine. A key of the first contact is pinned, except in a dry run.
+// dial logs in to a machine. It pins the host key on first contact, except in a dry run.
 func (f *Fleet) dial(ctx context.Context, m *Machine) (*ssh.Conn, error) {
 	t, err := f.target(m)
 	if err != nil {
@@ -106,7 +106,7 @@ func (f *Fleet) dial(ctx context.Context, m *Machine) (*ssh.Conn, error) {
 	return c, nil
 }
 
-// forFile names what is to be corrected in the file of a fleet, where a machine of the operator has a Secret.
+// forFile changes the remedy of a login error to the fleet's file; the operator's names a Secret.
 func (f *Fleet) forFile(err error) error {
 	remedies := map[string]string{
 		"OCA-7602": "if the machine was reinstalled, take its lines from " + string(f.hosts) + ", or correct its hostKey; otherwise another machine may have been put in its place",
@@ -124,8 +124,8 @@ func (f *Fleet) forFile(err error) error {
 	return one
 }
 
-// loginSecret is the name and content of the Secret with which the operator logs in to a machine, or to its jump host. It has the name of the fleet only
-// if all that is in it is that of the fleet: one name must not stand for different logins.
+// loginSecret returns the name and content of the Secret with which the operator logs in to a machine, or to its jump host. It has the fleet's name
+// only if it holds nothing but the fleet's login, because a name must not stand for different logins.
 func (f *Fleet) loginSecret(m *Machine, jump bool) (name string, data map[string][]byte, err error) {
 	t, err := f.target(m)
 	if err != nil {

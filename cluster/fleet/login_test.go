@@ -11,7 +11,7 @@ import (
 	"yunion.io/x/ocadm/internal/ssh"
 )
 
-// Secrets with one name have one content, and those of a fleet keep the name of the fleet.
+// Secrets with the same name have the same content, and those of a fleet keep its name.
 func TestLoginSecrets(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string {

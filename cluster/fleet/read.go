@@ -24,7 +24,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// Read reads a file. Everything that is wrong is reported at once, with the path of its field. Relative names of files are those beside the file.
+// Read reads a file. It reports all errors together, with the paths of the fields. Relative file names are relative to the file.
 func Read(name string, data []byte) (*Spec, error) {
 	raw, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
@@ -60,7 +60,7 @@ func bad(name string, wrong []string) error {
 
 var unknownField = regexp.MustCompile(`^unknown field "(.*)"$`)
 
-// unknown is the error of a field that there is not, with the one that was probably meant.
+// unknown returns the error for an unknown field, with the one that was probably meant.
 func unknown(text string) string {
 	m := unknownField.FindStringSubmatch(text)
 	if m == nil {
@@ -74,7 +74,7 @@ func unknown(text string) string {
 	return path + ": there is no such field"
 }
 
-// fields are the names of all fields.
+// fields returns the names of all fields.
 func fields() []string {
 	names := map[string]bool{}
 	for _, t := range []reflect.Type{
@@ -197,13 +197,13 @@ func (v *validation) jump(path string, j *JumpHost) {
 	}
 }
 
-// perMachine are settings that belong to one machine, or to another place of the file.
+// perMachine lists settings that belong to one machine, or elsewhere in the file.
 var perMachine = map[string]string{
 	"node.name": "controlPlanes[0].name", "node.ip": "controlPlanes[0].settings.ip", "node.labels": "controlPlanes[0].labels",
 	"node.hostNetworks": "controlPlanes[0].hostNetworks",
 }
 
-// settings are those of init, which knows their names and types.
+// settings checks the settings of init, which knows their names and types.
 func (v *validation) settings(file string) {
 	file += ", settings"
 	doc := map[string]any{"apiVersion": config.APIVersion, "kind": config.Kind}
@@ -235,7 +235,7 @@ func (v *validation) settings(file string) {
 	}
 }
 
-// resolve makes the names of files absolute.
+// resolve makes file names absolute.
 func (s *Spec) resolve(dir string) {
 	at := func(name *string) {
 		if rest, home := strings.CutPrefix(*name, "~/"); home {

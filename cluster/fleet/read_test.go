@@ -68,7 +68,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestExample: what "ocadm fleet example" prints is valid, and is the file in docs/examples.
+// TestExample checks that the output of "ocadm fleet example" is valid, and equals the file in docs/examples.
 func TestExample(t *testing.T) {
 	s, err := Read("fleet.yaml", []byte(Example))
 	if err != nil {

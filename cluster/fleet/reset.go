@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 )
 
-// Reset takes ocadm and what it installed from every machine: the workers first, and the first node last. A machine that fails does not stop the others.
+// Reset removes ocadm and everything it installed from every machine: workers first, the first node last. It continues after failures.
 func Reset(ctx context.Context, o Options) (Result, error) {
 	start := time.Now()
 	unlock, err := workflow.Lock(filepath.Join(o.Dir, "lock"))
@@ -42,12 +42,12 @@ func Reset(ctx context.Context, o Options) (Result, error) {
 	others := slices.Concat(f.of(roleFirst), f.of(roleControlPlane))
 	slices.Reverse(others)
 	f.walk(ctx, planRemove, f.Parallel, false, f.of(roleWorker), func(*node) []step { return resetSteps() })
-	var abandon []string // with one out of reach, the others could not go one after the other: etcd would soon have no majority
+	var abandon []string // if one is unreachable, etcd would lose its majority as the others leave one by one
 	if slices.ContainsFunc(others, func(n *node) bool { return n.facts == nil }) {
 		abandon = []string{"--abandon-etcd"}
 	}
 	f.walk(ctx, planRemove, 1, false, others, func(*node) []step { return resetSteps(abandon...) })
-	// As long as a machine has certificates of the cluster, the next run must know whose they are.
+	// While any machine has certificates of the cluster, the next run must know which cluster they belong to.
 	if !slices.ContainsFunc(f.nodes, func(n *node) bool { return n.err != nil || n.held != "" }) {
 		if err := os.Remove(f.kubeconfig()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return Result{}, err

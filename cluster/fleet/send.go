@@ -22,13 +22,13 @@ import (
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 )
 
-// senders are the files that go to machines, each read once.
+// senders holds the files to send to machines, each read once.
 type senders struct {
 	mu  sync.Mutex
 	all map[string]*sender
 }
 
-// sender is a file with its digest. packed is its content in gzip, nil for one that is sent as it is.
+// sender is a file with its digest. packed is its gzipped content, nil for a file that is sent as it is.
 type sender struct {
 	path, digest string
 	size         int64
@@ -72,7 +72,7 @@ func (s *senders) get(path string, pack bool) (*sender, error) {
 	return out, nil
 }
 
-// program is the ocadm for the architecture of a machine.
+// program returns the ocadm for the architecture of a machine.
 func (n *node) program() (*sender, error) {
 	path := n.Spec.Programs[n.facts.Architecture]
 	if path == "" && n.facts.Architecture == runtime.GOARCH {
@@ -85,7 +85,7 @@ func (n *node) program() (*sender, error) {
 	return n.sending.get(path, true)
 }
 
-// sendBundle is the step that brings the bundle to the first node, for its checks and for init.
+// sendBundle returns the step that copies the bundle to the first node, for its checks and for init.
 func sendBundle() step {
 	return step{
 		Name: "send-bundle", Short: "Send the bundle to the machine", ReadOnly: true, Timeout: 2 * time.Hour,
@@ -119,7 +119,7 @@ func sendBundle() step {
 	}
 }
 
-// send brings a file to a machine, unless it is there.
+// send copies a file to a machine, unless it is there.
 func (n *node) send(ctx context.Context, c *ssh.Conn, s *sender, name string, report workflow.Reporter) (sent bool, err error) {
 	var in io.Reader
 	form := "plain"
@@ -146,7 +146,7 @@ func (n *node) send(ctx context.Context, c *ssh.Conn, s *sender, name string, re
 	return true, nil
 }
 
-// has reports whether a machine has a file that was sent before.
+// has reports whether a machine has a previously sent file.
 func (n *node) has(ctx context.Context, c *ssh.Conn, script string, args ...string) (bool, error) {
 	r, err := c.Script(ctx, script, args, nil)
 	return err == nil && r.Exit == 0, err

@@ -16,12 +16,12 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// MachineStatus is how a machine is now.
+// MachineStatus is the current state of a machine.
 type MachineStatus struct {
 	Name    string `json:"name"`
 	Role    string `json:"role"`
 	Address string `json:"address"`
-	// Answers reports whether it can be logged in to.
+	// Answers reports whether login works.
 	Answers bool `json:"answers"`
 	// Node is Ready, NotReady, or "" without one.
 	Node string `json:"node,omitempty"`
@@ -31,10 +31,10 @@ type MachineStatus struct {
 	Findings finding.List `json:"findings,omitempty"`
 }
 
-// clusterTimeout bounds asking a cluster that may be away.
+// clusterTimeout bounds the requests to a cluster that may be down.
 const clusterTimeout = 30 * time.Second
 
-// Status logs in to every machine and asks the cluster. It changes nothing. The error says that a machine is not a Ready node.
+// Status logs in to every machine and queries the cluster. It changes nothing. It returns an error if a machine is not a Ready node.
 func Status(ctx context.Context, o Options) ([]MachineStatus, error) {
 	o.DryRun, o.Log = true, nil
 	f, err := newFleet(o)
@@ -76,7 +76,7 @@ func Status(ctx context.Context, o Options) ([]MachineStatus, error) {
 	return out, nil
 }
 
-// live reads the Nodes and machines of the cluster, as far as there is one.
+// live reads the Nodes and machines of the cluster, if it exists.
 func (f *Fleet) live(ctx context.Context) ([]corev1.Node, []v1alpha1.OnecloudMachine, error) {
 	if a, err := f.authority(); err != nil || a == "" {
 		return nil, nil, err
@@ -94,7 +94,7 @@ func (f *Fleet) live(ctx context.Context) ([]corev1.Node, []v1alpha1.OnecloudMac
 	var machines v1alpha1.OnecloudMachineList
 	namespace, _ := f.Spec.Cloud()
 	if err := k.List(ctx, &machines, client.InNamespace(namespace)); err != nil {
-		return nodes.Items, nil, nil // an operator of an earlier release knows none
+		return nodes.Items, nil, nil // an older operator has no machines
 	}
 	return nodes.Items, machines.Items, nil
 }

@@ -27,13 +27,13 @@ import (
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 )
 
-// Names of steps that a later run asks the journal about.
+// Names of steps that a later run looks up in the journal.
 const (
 	stepInit = "init"
 	stepJoin = "join"
 )
 
-// mainStep is the step after which a machine is in the cluster.
+// mainStep returns the step after which a machine is in the cluster.
 func (n *node) mainStep() string {
 	if n.role == roleFirst {
 		return stepInit
@@ -41,14 +41,14 @@ func (n *node) mainStep() string {
 	return stepJoin
 }
 
-// finished reports whether an earlier run ended the main step well, with the same settings, and the machine is in the cluster.
+// finished reports whether an earlier run completed the main step with the same settings, and the machine is in the cluster.
 func (n *node) finished() bool {
 	return n.facts.Authority != "" && n.did(n.entries, n.mainStep(), n.digest())
 }
 
 func finished(_ context.Context, n *node) (bool, error) { return n.finished(), nil }
 
-// steps bring a machine into the cluster.
+// steps returns the steps that bring a machine into the cluster.
 func (n *node) steps() []step {
 	switch n.role {
 	case roleFirst:
@@ -76,7 +76,7 @@ func initialise() step {
 	}
 }
 
-// runSent runs the ocadm that was sent with a configuration.
+// runSent runs the previously sent ocadm with a configuration.
 func (n *node) runSent(ctx context.Context, c *ssh.Conn, values map[string]any, word string, report workflow.Reporter) error {
 	s, err := n.program()
 	if err != nil {
@@ -88,7 +88,7 @@ func (n *node) runSent(ctx context.Context, c *ssh.Conn, values map[string]any, 
 	}
 	if there, err := n.has(ctx, c, bootstrap.HasScript, bootstrap.ProgramName, s.digest); err != nil {
 		return err
-	} else if !there { // the checks were passed over, because it had joined
+	} else if !there { // the checks were skipped, because it had joined
 		if _, err := n.send(ctx, c, s, bootstrap.ProgramName, report); err != nil {
 			return err
 		}
@@ -98,8 +98,7 @@ func (n *node) runSent(ctx context.Context, c *ssh.Conn, values map[string]any, 
 	})
 }
 
-// once does work on a machine on which an ocadm may still be at work, of a run that was killed: that one ends first. The machine has changed if ocadm
-// reports a change.
+// once does work on a machine after any ocadm left running there by a killed run has ended. The machine has changed if ocadm reports a change.
 func (n *node) once(ctx context.Context, report workflow.Reporter, work func(workflow.Reporter) error) error {
 	counted := &changes{Reporter: report}
 	var err error
@@ -118,7 +117,7 @@ func (n *node) once(ctx context.Context, report workflow.Reporter, work func(wor
 	return err
 }
 
-// changes counts what ocadm on a machine reports as changed.
+// changes counts the changes that ocadm on a machine reports.
 type changes struct {
 	workflow.Reporter
 	n int
@@ -157,7 +156,7 @@ func fetchKubeconfig() step {
 	}
 }
 
-// writePrivate writes a file of its user, in whole or not at all.
+// writePrivate writes a private file atomically.
 func writePrivate(path string, content []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
 	if err != nil {
@@ -210,7 +209,7 @@ func joinControlPlane() step {
 	}
 }
 
-// newKey lets the first node store the authorities of the cluster in it for a join, and returns a token and the key to them.
+// newKey makes the first node store the cluster's CA keys in the cluster for a join. It returns a token and the decryption key.
 func (f *Fleet) newKey(ctx context.Context) (token, key string, err error) {
 	c, err := f.dial(ctx, f.first().m)
 	if err != nil {
@@ -272,14 +271,14 @@ func nodeReady() step {
 	}
 }
 
-// initConfig is the configuration of init on the first node.
+// initConfig returns the configuration of init on the first node.
 func (n *node) initConfig(bundle string) (map[string]any, error) {
 	out := map[string]any{}
 	for section, v := range n.Spec.Settings {
 		fields, _ := v.(map[string]any)
 		out[section] = maps.Clone(fields)
 	}
-	own, err := bootstrap.JoinConfig(n.resource(), bootstrap.Cluster{}, "", "") // a node is one, however it comes to be
+	own, err := bootstrap.JoinConfig(n.resource(), bootstrap.Cluster{}, "", "") // it is a node like any other
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// After Stop, the machines that wait are passed over, however many there are, while those that are worked on come to their end.
+// After Stop, waiting machines are skipped, however many there are, while those in progress finish.
 func TestWalkStops(t *testing.T) {
 	stop, cancel := context.WithCancel(t.Context())
 	f := &Fleet{Options: Options{Stop: stop}, journal: workflow.NewJournal(filepath.Join(t.TempDir(), "journal.jsonl"))}

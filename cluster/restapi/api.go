@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package restapi serves clouds, components, releases, operations and machines over HTTP, for programs and for a web page. Every request reaches the API server
-// with the token of its sender: what it may do is decided there, and recorded there under its name. The document of the interface comes from the handlers.
+// Package restapi serves clouds, components, releases, operations and machines over HTTP, for programs and for a web page. Every request goes to the
+// API server with the token of its sender, so permissions and audit are those of Kubernetes. The OpenAPI document is generated from the handlers.
 package restapi
 
 import (
@@ -27,29 +27,29 @@ import (
 	"yunion.io/x/ocadm/internal/version"
 )
 
-// Options of the interface.
+// Options of the API.
 type Options struct {
-	// Config is how the operator reaches the API server. Its credentials read releases, for those who may read the cloud, and nothing else.
+	// Config is the operator's access to the API server. Its credentials are only used to read releases, for users who may read the cloud.
 	Config *rest.Config
 	Log    *slog.Logger
-	// Address to listen at, "" for none. Certificate and Key are files in PEM.
+	// Address to listen on, "" for none. Certificate and Key are PEM files.
 	Address, Certificate, Key string
-	// Metrics are what the plots of the page are made of, nil for none.
+	// Metrics is the source of the page's plots, nil for none.
 	Metrics prometheus.Gatherer
-	// Local is a token that stands for the credentials of Config, "" for none. It is for a server that only its user reaches.
+	// Local is a token that grants the credentials of Config, "" for none. It is for a server that only its user can reach.
 	Local string
-	// Rate is how many requests of one token are served each second, Burst how many at once. 0 means the usual.
+	// Rate is the number of requests per second allowed for a token, Burst how many at once. 0 means the default.
 	Rate  float64
 	Burst int
 }
 
-// prefix of every path but those of the document and of the probe.
+// prefix of all paths except those of the document and the probe.
 const prefix = "/api/v1"
 
-// maxBody is the size of a request, in bytes. Kubernetes takes no larger object.
+// maxBody is the maximum request size in bytes. Kubernetes accepts no larger object.
 const maxBody = 1 << 20
 
-// server has what the handlers share.
+// server holds what the handlers share.
 type server struct {
 	Options
 	scheme  *runtime.Scheme
@@ -59,7 +59,7 @@ type server struct {
 	open    openStreams
 }
 
-// New returns the handler of the interface and of the page. run does what they need beside requests, until its context ends.
+// New returns the handler of the API and the page. run does the background work, until its context ends.
 func New(o Options) (h http.Handler, run func(context.Context) error, err error) {
 	s := &server{Options: o, scheme: kube.Scheme(), mapper: mapperOf(), samples: &samples{from: o.Metrics}}
 	if s.own, err = s.client(kube.Unlimited(o.Config)); err != nil {
@@ -91,13 +91,13 @@ func (s *server) handler() (http.Handler, error) {
 	return s.guard(mux), nil
 }
 
-// Document is the description of the interface in OpenAPI 3.1, as JSON.
+// Document returns the OpenAPI 3.1 document of the API, as JSON.
 func Document() ([]byte, error) {
 	out, err := json.MarshalIndent((&server{}).register(http.NewServeMux()), "", "  ")
 	return append(out, '\n'), err
 }
 
-// register adds the handlers and returns their document.
+// register adds the handlers and returns the document generated from them.
 func (s *server) register(mux *http.ServeMux) *huma.OpenAPI {
 	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError { return problem(status, msg, errs...) }
 	c := huma.DefaultConfig("OneCloud clusters", version.Version)
@@ -119,13 +119,13 @@ func (s *server) register(mux *http.ServeMux) *huma.OpenAPI {
 	return api.OpenAPI()
 }
 
-// describe is the part of a handler's description that all have.
+// describe returns the part of the description that all handlers share.
 func describe(id, method, path, tag, summary string) huma.Operation {
 	return huma.Operation{OperationID: id, Method: method, Path: prefix + path, Tags: []string{tag}, Summary: summary, MaxBodyBytes: maxBody,
 		Errors: []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusTooManyRequests}}
 }
 
-// mapperOf knows the kinds by their names: asking the API server for every token would double the requests.
+// mapperOf returns a static mapper: discovery for every token would double the requests.
 func mapperOf() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	core := schema.GroupVersion{Version: "v1"}
@@ -150,13 +150,13 @@ func (s *server) client(cfg *rest.Config) (client.WithWatch, error) {
 
 type sessionKey struct{}
 
-// of is the client of a request, which has the permissions of its sender.
+// of returns the client of a request, which has the permissions of its sender.
 func of(ctx context.Context) client.WithWatch {
 	c, _ := ctx.Value(sessionKey{}).(client.WithWatch)
 	return c
 }
 
-// sender is the name that Kubernetes knows the sender of a request by.
+// sender returns the Kubernetes user name of the sender of a request.
 func sender(ctx context.Context) (string, error) {
 	who := &authenticationv1.SelfSubjectReview{}
 	if err := of(ctx).Create(ctx, who); err != nil {

@@ -16,14 +16,14 @@ import (
 	"yunion.io/x/ocadm/cluster/why/gather"
 )
 
-// annotationOnce is what an Idempotency-Key makes of what it creates: a digest of sender, key and content. So it holds across the replicas of the
-// operator and their ends.
+// annotationOnce marks objects created with an Idempotency-Key. It holds a digest of sender, key and content, so it works across replicas and
+// restarts of the operator.
 const annotationOnce = "onecloud.yunion.io/idempotency"
 
-// idLength is how much of the digest becomes a part of a name.
+// idLength is the length of the part of the digest used in names.
 const idLength = 10
 
-// digest of a request, "" without a key.
+// digest returns the digest of a request, "" without a key.
 func (o Once) digest(sender, what string, body any) (string, error) {
 	if o.Key == "" {
 		return "", nil
@@ -40,13 +40,13 @@ func (o Once) digest(sender, what string, body any) (string, error) {
 	return hex.EncodeToString(id[:8]) + "." + hex.EncodeToString(sum[:8]), nil
 }
 
-// hidden stands for a secret.
+// hidden replaces a secret.
 const hidden = gather.Hidden
 
-// notShown are annotations that an answer does not have: a request cannot change them.
+// notShown lists annotations that are left out of answers: a request cannot change them.
 var notShown = []string{corev1.LastAppliedConfigAnnotation, annotationOnce}
 
-// shown is an object without its secrets, and without what is of no use to a reader.
+// shown returns an object without its secrets and other fields of no use to a reader.
 func shown(u *unstructured.Unstructured) Resource {
 	u = u.DeepCopy()
 	u.SetManagedFields(nil)
@@ -66,7 +66,7 @@ func (r Resource) hides() bool {
 	return err != nil || bytes.Contains(text, []byte(hidden))
 }
 
-// kept is what was sent, with the secrets that were hidden in it as they are live.
+// kept returns what was sent, with the live values of the secrets that were hidden in it.
 func kept(sent, live any) (any, error) {
 	switch v := sent.(type) {
 	case string:
@@ -103,7 +103,7 @@ func kept(sent, live any) (any, error) {
 	return sent, nil
 }
 
-// replaceMetadata gives a live object the labels and annotations that were sent. What an answer does not show of them stays as it is.
+// replaceMetadata replaces the labels and annotations of a live object with those sent. Annotations that answers hide stay unchanged.
 func replaceMetadata(sent, live map[string]any) error {
 	from, _ := sent["metadata"].(map[string]any)
 	into, _ := live["metadata"].(map[string]any)
@@ -118,7 +118,7 @@ func replaceMetadata(sent, live map[string]any) error {
 		}
 	}
 	annotations, is := into["annotations"].(map[string]any)
-	if !is && into["annotations"] != nil { // the API server says what is wrong
+	if !is && into["annotations"] != nil { // the API server reports the error
 		return nil
 	}
 	for _, key := range notShown {

@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// liveMachine is a machine with a secret in an annotation, and with the annotations that are not shown.
+// liveMachine returns a machine with a secret in an annotation, and with the hidden annotations.
 func liveMachine() *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{
 		"name": "w", "labels": map[string]any{"rack": "r1"},
@@ -32,7 +32,7 @@ func liveMachine() *unstructured.Unstructured {
 	}}}
 }
 
-// A PUT of what GET has returned changes nothing, not even what GET did not show.
+// A PUT of a GET's answer changes nothing, not even what GET did not show.
 func TestReplaceMetadataWithWhatWasShown(t *testing.T) {
 	live, want := liveMachine(), liveMachine()
 	text, err := json.Marshal(shown(live))
@@ -100,7 +100,7 @@ func TestReplaceMetadata(t *testing.T) {
 	}
 }
 
-// What has no number of pods to choose cannot be scaled: the field would lie in the spec without effect.
+// A component without a choosable number of pods cannot be scaled: the field would have no effect.
 func TestScaleOnlyWhatScales(t *testing.T) {
 	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c"}}
 	ctx := context.WithValue(t.Context(), sessionKey{}, fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build())

@@ -23,8 +23,8 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// The usual limits: of one token that the API server knows, of all of these together, and of all others, from one address and together. The API server must
-// be asked about those, too; invalid tokens from one address do not block other clients.
+// The default limits: for each token that the API server knows, for all of these together, and for unknown tokens, per address and together. Unknown
+// tokens also cost a request to the API server; invalid tokens from one address must not block other clients.
 const (
 	usualRate, usualBurst                   = 20, 40
 	allRate, allBurst                       = 200, 400
@@ -33,7 +33,7 @@ const (
 	knownTokens, knownAddresses         int = 4096, 1024
 )
 
-// limits count requests.
+// limits holds the rate limiters.
 type limits struct {
 	perToken rate.Limit
 	burst    int
@@ -52,7 +52,7 @@ func newLimits(perToken rate.Limit, burst int) *limits {
 		all: rate.NewLimiter(allRate, allBurst), strangers: rate.NewLimiter(allStrangersRate, allStrangersBurst)}
 }
 
-// of are the limits of a request with a token, by its digest, from an address.
+// of returns the limiters for a request with a token, by its digest, from an address.
 func (l *limits) of(token, address string) []*rate.Limiter {
 	if own, known := l.tokens.Get(token); known {
 		return []*rate.Limiter{own.(*rate.Limiter), l.all}
@@ -70,7 +70,7 @@ func (l *limits) of(token, address string) []*rate.Limiter {
 	return []*rate.Limiter{own.(*rate.Limiter), l.strangers}
 }
 
-// knows gives a token a count of its own: the API server has let it in.
+// knows gives a token its own limiter, once the API server has accepted it.
 func (l *limits) knows(token string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +81,7 @@ func (l *limits) knows(token string) {
 	}
 }
 
-// guard lets in who shows a token and does not send too much. It bounds bodies; that of a resource is bounded again where it is read.
+// guard requires a token and enforces the rate limits. It also bounds bodies; that of a resource is bounded again where it is read.
 func (s *server) guard(next http.Handler) http.Handler {
 	count := newLimits(rate.Limit(s.Rate), s.Burst)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -120,7 +120,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// clientOf is a client with the permissions of a token. It calls knows when the API server lets the token in.
+// clientOf returns a client with the permissions of a token. It calls knows when the API server accepts the token.
 func (s *server) clientOf(token string, knows func()) (client.WithWatch, error) {
 	if s.Local != "" {
 		if subtle.ConstantTimeCompare([]byte(token), []byte(s.Local)) == 1 {
@@ -135,7 +135,7 @@ func (s *server) clientOf(token string, knows func()) (client.WithWatch, error) 
 	return s.client(kube.Unlimited(cfg))
 }
 
-// letIn calls knows after an answer that the API server gives only to tokens that it knows.
+// letIn calls knows after an answer that shows that the API server accepted the token.
 type letIn struct {
 	http.RoundTripper
 	knows func()

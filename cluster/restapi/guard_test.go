@@ -16,7 +16,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// Invalid tokens use up the limit of their address: a sender with a token that the API server knows goes on, at its own limit, and so does another address.
+// Invalid tokens use up the limit of their address: a sender with a known token continues, at its own limit, and so does another address.
 func TestGuard(t *testing.T) {
 	asked := 0
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -23,8 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ServeLocal serves the interface and the page on a loopback address, without TLS, until ctx ends. Who has the link has the permissions of o.Config; its
-// token changes with each start. ready gets the link when the server listens.
+// ServeLocal serves the API and the page on a loopback address, without TLS, until ctx ends. The link grants the permissions of o.Config; its token
+// changes with each start. ready receives the link when the server listens.
 func ServeLocal(ctx context.Context, o Options, namespace string, ready func(link string)) error {
 	o.Local = rand.Text()
 	metrics, err := newOperatorMetrics(ctx, o.Config, namespace)
@@ -38,7 +38,7 @@ func ServeLocal(ctx context.Context, o Options, namespace string, ready func(lin
 	})
 }
 
-// operatorMetrics are those of the operator's pod, read through the API server.
+// operatorMetrics reads the metrics of the operator's pod through the API server.
 type operatorMetrics struct {
 	ctx       context.Context //nolint:containedctx // Gather has none
 	pods      *kubernetes.Clientset
@@ -53,7 +53,7 @@ func newOperatorMetrics(ctx context.Context, cfg *rest.Config, namespace string)
 	return &operatorMetrics{ctx, pods, namespace}, nil
 }
 
-// metricsPort is where the operator serves them, metricsTimeout how long they may take.
+// metricsPort is the operator's port for metrics, metricsTimeout bounds reading them.
 const metricsPort, metricsTimeout = "8080", 5 * time.Second
 
 // Gather reads the metrics once.
@@ -77,13 +77,13 @@ func (m *operatorMetrics) Gather() ([]*dto.MetricFamily, error) {
 			waits = families
 		}
 	}
-	if waits != nil { // none works now
+	if waits != nil { // no replica leads now
 		return waits, nil
 	}
 	return nil, err
 }
 
-// of reads the metrics of one copy of the operator.
+// of reads the metrics of one replica of the operator.
 func (m *operatorMetrics) of(ctx context.Context, pod *corev1.Pod) ([]*dto.MetricFamily, error) {
 	r, err := m.pods.CoreV1().Pods(m.namespace).ProxyGet("http", pod.Name, metricsPort, "/metrics", nil).Stream(ctx)
 	if err != nil {
@@ -95,7 +95,7 @@ func (m *operatorMetrics) of(ctx context.Context, pod *corev1.Pod) ([]*dto.Metri
 	return slices.Collect(maps.Values(families)), err
 }
 
-// leads reports whether these are the metrics of the copy that holds the lease: only that one counts what the clouds do.
+// leads reports whether the metrics are from the replica that holds the lease: only that one counts the clouds.
 func leads(families []*dto.MetricFamily) bool {
 	return slices.ContainsFunc(families, func(f *dto.MetricFamily) bool {
 		return f.GetName() == "leader_election_master_status" && slices.ContainsFunc(f.GetMetric(), func(m *dto.Metric) bool { return m.GetGauge().GetValue() == 1 })

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Of two copies of the operator, the one with the lease counts what the clouds do.
+// Of two replicas of the operator, the one with the lease counts the clouds.
 func TestMetricsOfTheLeader(t *testing.T) {
 	const text = "# TYPE leader_election_master_status gauge\nleader_election_master_status{name=\"ocadm-operator\"} %d\n# TYPE pod_%s gauge\npod_%s 1\n"
 	for name, c := range map[string]struct {

@@ -12,24 +12,24 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
-// How many streams may be open, of one token and of all together: each holds watches, and lives for an hour. retryStream is after how many seconds another
-// one may be asked for.
+// The limits on open streams, per token and for all together: each holds watches, and lives for an hour. retryStream is the delay in seconds before
+// another attempt.
 const (
 	openOfToken, openOfAll = 20, 500
 	retryStream            = 30
 )
 
-// tokenKey is that of the digest of the token in the context of a request.
+// tokenKey is the context key of the digest of a request's token.
 type tokenKey struct{}
 
-// openStreams counts the streams that are open, by the digests of their tokens.
+// openStreams counts the open streams by the digests of their tokens.
 type openStreams struct {
 	mu      sync.Mutex
 	all     int
 	ofToken map[string]int
 }
 
-// enter takes a place for a stream. It returns how to give the place back, or why there is none.
+// enter reserves a stream. It returns a function that releases it, or the reason why there is none left.
 func (o *openStreams) enter(token string) (leave func(), full string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -54,7 +54,7 @@ func (o *openStreams) enter(token string) (leave func(), full string) {
 	}, ""
 }
 
-// bound lets a stream begin only if there are not too many. It comes before the handler, which watches, and ends after the last message.
+// bound limits the number of streams. It wraps the handler, which starts watches, and ends after the last message.
 func (o *openStreams) bound(h huma.Context, next func(huma.Context)) {
 	token, _ := h.Context().Value(tokenKey{}).(string)
 	leave, full := o.enter(token)

@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// One token may have some streams open and no more, of events and of logs together. One that ends makes room.
+// A token may have a limited number of open streams, events and logs together. A stream that ends makes room.
 func TestOpenStreams(t *testing.T) {
 	s := &server{Options: Options{Local: "t", Rate: 1000, Burst: 1000}, own: fake.NewClientBuilder().WithScheme(kube.Scheme()).Build()}
 	h, err := s.handler()
@@ -68,7 +68,7 @@ func TestOpenStreams(t *testing.T) {
 	}
 }
 
-// All tokens together may have some streams open, and a token that has none left is forgotten.
+// All tokens together may have a limited number of open streams, and a token without any is forgotten.
 func TestOpenStreamsOfAll(t *testing.T) {
 	var o openStreams
 	var leave []func()

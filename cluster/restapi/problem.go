@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// Problem is an error as RFC 9457 has it, with the code of the finding.
+// Problem is an error in the form of RFC 9457, with the code of the finding.
 type Problem struct {
 	Type     string              `json:"type" doc:"the code as a URN" example:"urn:ocadm:finding:OCA-7616"`
 	Title    string              `json:"title" doc:"what is wrong"`
@@ -29,13 +29,13 @@ type Problem struct {
 
 func (p *Problem) Error() string { return p.Title + ": " + p.Detail }
 
-// GetStatus is for huma.
+// GetStatus implements huma.StatusError.
 func (p *Problem) GetStatus() int { return p.Status }
 
-// ContentType is for huma.
+// ContentType implements huma.ContentTypeFilter.
 func (p *Problem) ContentType(string) string { return "application/problem+json" }
 
-// codes of what the interface itself finds, by status. The last line is for the others.
+// codes maps a status to the finding for an error of the API itself. The last entry is for all others.
 var codes = map[int]finding.Finding{
 	http.StatusUnauthorized:          finding.New("OCA-7615", "Not logged in", "", "send a valid token: Authorization: Bearer TOKEN"),
 	http.StatusForbidden:             finding.New("OCA-7616", "Not allowed", "", "ask for the right in Kubernetes, which the cause names"),
@@ -49,10 +49,10 @@ var codes = map[int]finding.Finding{
 	0:                                finding.New("OCA-7622", "Kubernetes did not answer as expected", "", "try again; the log of the operator has more"),
 }
 
-// urn begins the type of a problem: the code says the rest (ocadm explain CODE).
+// urn is the prefix of the type of a problem; the code follows (ocadm explain CODE).
 const urn = "urn:ocadm:finding:"
 
-// problem is an error of the interface itself.
+// problem returns an error of the API itself.
 func problem(status int, cause string, errs ...error) *Problem {
 	f, ok := codes[status]
 	if !ok && status >= http.StatusBadRequest && status < http.StatusInternalServerError {
@@ -72,10 +72,10 @@ func problem(status int, cause string, errs ...error) *Problem {
 	return p
 }
 
-// notStrict is how the API server begins to name the fields that it does not know.
+// notStrict precedes the unknown fields in an error of the API server.
 const notStrict = "strict decoding error: "
 
-// failed is an error of a handler: what Kubernetes or a function of package cluster has answered.
+// failed converts an error from Kubernetes or package cluster.
 func failed(err error) error {
 	if err == nil {
 		return nil
@@ -87,7 +87,7 @@ func failed(err error) error {
 	status, cause := http.StatusInternalServerError, err.Error()
 	var answer apierrors.APIStatus
 	list := finding.Of(err)
-	if at := strings.LastIndex(cause, notStrict); at >= 0 { // what is before it may be the whole object, with its secrets
+	if at := strings.LastIndex(cause, notStrict); at >= 0 { // the text before it may be the whole object, with its secrets
 		return problem(http.StatusBadRequest, cause[at+len(notStrict):])
 	}
 	switch {
@@ -107,7 +107,7 @@ func failed(err error) error {
 	return p
 }
 
-// stale is failed for a request with a version: the conflict is that of the version.
+// stale is like failed, for a request with a version: a conflict is then about the version.
 func stale(err error) error {
 	if apierrors.IsConflict(err) {
 		return problem(http.StatusPreconditionFailed, err.Error())
@@ -115,7 +115,7 @@ func stale(err error) error {
 	return failed(err)
 }
 
-// write answers with a problem.
+// write sends a problem as the answer.
 func write(w http.ResponseWriter, p *Problem) {
 	w.Header().Set("Content-Type", p.ContentType(""))
 	if p.Status == http.StatusUnauthorized {

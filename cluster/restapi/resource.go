@@ -42,12 +42,12 @@ var kinds = []kind{
 		gvk: v1alpha1.GroupVersion.WithKind(v1alpha1.MachineKind)},
 }
 
-// kindAt is the kind with a path.
+// kindAt returns the kind with a path.
 func kindAt(path string) kind {
 	return kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.path == path })]
 }
 
-// PathOf is the path of the resources of a kind, "" if the interface has none.
+// PathOf returns the path of the resources of a kind, "" if the API has none.
 func PathOf(kind string) string {
 	for _, k := range kinds {
 		if k.gvk.Kind == kind {
@@ -57,7 +57,7 @@ func PathOf(kind string) string {
 	return ""
 }
 
-// Resource is an object of Kubernetes. Secrets in it are hidden.
+// Resource is a Kubernetes object. Its secrets are hidden.
 type Resource struct {
 	APIVersion string         `json:"apiVersion,omitempty"`
 	Kind       string         `json:"kind,omitempty"`
@@ -66,12 +66,12 @@ type Resource struct {
 	Status     map[string]any `json:"status,omitempty"`
 }
 
-// Place is where a resource is.
+// Place is the namespace of resources.
 type Place struct {
 	Namespace string `path:"namespace" maxLength:"63" doc:"namespace of the cloud" example:"onecloud"`
 }
 
-// Named is which resource it is.
+// Named identifies a resource.
 type Named struct {
 	Place
 	Name string `path:"name" maxLength:"253" example:"default"`
@@ -79,15 +79,15 @@ type Named struct {
 
 func (n Named) key() client.ObjectKey { return client.ObjectKey{Namespace: n.Namespace, Name: n.Name} }
 
-// Match is which version of a resource is meant.
+// Match is the expected version of a resource.
 type Match struct {
 	IfMatch string `header:"If-Match" doc:"ETag of the version that was read"`
 }
 
-// version is the resource version of an ETag, "" for none.
+// version returns the resource version in an ETag, "" for none.
 func (m Match) version() string { return strings.Trim(strings.TrimPrefix(m.IfMatch, "W/"), `"`) }
 
-// Once makes a request that is sent again do nothing more.
+// Once makes a request idempotent.
 type Once struct {
 	Key string `header:"Idempotency-Key" maxLength:"128" doc:"any text that is new for each request: one that is repeated with it creates nothing more"`
 }
@@ -134,7 +134,7 @@ type listOutput struct {
 	}
 }
 
-// named selects one resource by its name, "" all.
+// named selects the resource with a name, or all for "".
 func named(name string) client.ListOption {
 	if name == "" {
 		return client.MatchingFields{}
@@ -220,7 +220,7 @@ func (k kind) create(ctx context.Context, in *struct {
 	return k.createOnce(ctx, u, digest)
 }
 
-// createOnce creates an object. With the digest of a request, one that is repeated gets what is there.
+// createOnce creates an object. A repeated request, with the same digest, gets the existing object.
 func (k kind) createOnce(ctx context.Context, u *unstructured.Unstructured, digest string) (*object, error) {
 	if digest != "" {
 		if u.GetName() == "" {
@@ -244,7 +244,7 @@ func (k kind) createOnce(ctx context.Context, u *unstructured.Unstructured, dige
 	return answer(http.StatusCreated, u), nil
 }
 
-// strict lets the API server refuse fields that it does not know: it would leave out a misspelt one without a word.
+// strict makes the API server refuse unknown fields: otherwise it would silently drop a misspelt one.
 const strict = client.FieldValidation(metav1.FieldValidationStrict)
 
 func with(all map[string]string, key, value string) map[string]string {
@@ -256,7 +256,7 @@ func with(all map[string]string, key, value string) map[string]string {
 	return all
 }
 
-// wanted is the object of a request.
+// wanted returns the object in a request.
 func (k kind) wanted(r Resource, namespace string) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{}, "spec": r.Spec}}
 	for key, v := range r.Metadata {
@@ -310,7 +310,7 @@ func (k kind) replace(ctx context.Context, in *struct {
 	return answer(http.StatusOK, live), nil
 }
 
-// patch changes what the sender names, and leaves the rest to those who write it at the same time.
+// patch changes only the fields that the sender names, so that concurrent writers keep theirs.
 func (k kind) patch(ctx context.Context, in *struct {
 	Named
 	Match
@@ -326,7 +326,7 @@ func (k kind) patch(ctx context.Context, in *struct {
 		}
 	}
 	if v := in.version(); v != "" {
-		if n, err := strconv.ParseUint(v, 10, 64); err != nil || n == 0 { // Kubernetes calls that a failure of its own
+		if n, err := strconv.ParseUint(v, 10, 64); err != nil || n == 0 { // Kubernetes reports that as an internal error
 			return nil, problem(http.StatusPreconditionFailed, "If-Match is the ETag of no version")
 		}
 		metadata["resourceVersion"] = v

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// sampleEvery is how often the figures are read.
+	// sampleEvery is the interval between samples.
 	sampleEvery = 15 * time.Second
-	// samplesKept is how many of them are kept: an hour.
+	// samplesKept is the number of samples kept: an hour.
 	samplesKept = 240
 )
 
@@ -28,7 +28,7 @@ type Series struct {
 	Values []float64 `json:"values"`
 }
 
-// figure is how a series is read from metrics. Those of a cloud have its labels, a rate is what a counter grew by.
+// figure defines how to compute a series from metrics. cloud means per cloud, by its labels; rate means the growth of a counter.
 type figure struct {
 	name, unit, metric, label, value string
 	cloud, rate                      bool
@@ -42,23 +42,23 @@ var figures = []figure{
 	{name: "memory", unit: "bytes", metric: "process_resident_memory_bytes"},
 }
 
-// cloudKey is a cloud, or the operator itself when it is zero.
+// cloudKey identifies a cloud, or the operator itself when it is zero.
 type cloudKey struct{ namespace, name string }
 
-// sample is the figures at one time, by figure and cloud.
+// sample holds the figures at one time, by figure and cloud.
 type sample struct {
 	time   time.Time
 	values map[string]map[cloudKey]float64
 }
 
-// samples keeps the figures of the last hour in memory: a page needs no other program for them.
+// samples keeps the figures of the last hour in memory, so that the page needs no monitoring system.
 type samples struct {
 	from prometheus.Gatherer
 	mu   sync.Mutex
 	all  []sample
 }
 
-// run reads the figures until ctx ends.
+// run takes samples until ctx ends.
 func (s *samples) run(ctx context.Context, log *slog.Logger) error {
 	if s.from == nil {
 		return nil
@@ -115,7 +115,7 @@ func read(now time.Time, families []*dto.MetricFamily) sample {
 	return out
 }
 
-// series of a cloud and of the operator.
+// series returns the series of a cloud and of the operator.
 func (s *samples) series(namespace, name string) []Series {
 	s.mu.Lock()
 	defer s.mu.Unlock()

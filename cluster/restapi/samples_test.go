@@ -46,7 +46,7 @@ rest_client_requests_total{code="200"} 20
 rest_client_requests_total{code="404"} 4
 `, `# TYPE rest_client_requests_total counter
 rest_client_requests_total{code="200"} 1
-`, // the operator began anew, and has no cloud yet
+`, // the operator restarted, and has no cloud yet
 	} {
 		s.add(read(start.Add(time.Duration(i)*30*time.Second), families(t, text)))
 	}

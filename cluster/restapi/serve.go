@@ -26,16 +26,16 @@ const (
 	idleTimeout   = 2 * time.Minute
 )
 
-// Server is an HTTP server with the timeouts of the interface.
+// Server returns an HTTP server with the timeouts of the API.
 func Server(h http.Handler) *http.Server {
 	const maxHeader = 64 << 10
 	return &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader}
 }
 
-// endTimeout is how long requests may take when the operator ends. Streams end at once.
+// endTimeout bounds the requests in progress when the operator ends. Streams end immediately.
 const endTimeout = 5 * time.Second
 
-// Serve serves the interface over TLS until ctx ends. Without an address it returns at once.
+// Serve serves the API over TLS until ctx ends. Without an address it returns immediately.
 func Serve(ctx context.Context, o Options) error {
 	if o.Address == "" {
 		return nil
@@ -50,7 +50,7 @@ func Serve(ctx context.Context, o Options) error {
 	return o.serve(ctx, over, func(net.Addr) {}, certificate.Start)
 }
 
-// serve serves the interface until ctx ends. over wraps the listener, ready gets its address, and beside runs at the same time.
+// serve serves the API until ctx ends. over wraps the listener, ready receives its address, and beside runs concurrently.
 func (o Options) serve(ctx context.Context, over func(net.Listener) net.Listener, ready func(net.Addr), beside ...func(context.Context) error) error {
 	h, run, err := New(o)
 	if err != nil {
@@ -79,7 +79,7 @@ func (o Options) serve(ctx context.Context, over func(net.Listener) net.Listener
 	return g.Wait()
 }
 
-// shutDown ends a server when ctx ends.
+// shutDown shuts a server down when ctx ends.
 func shutDown(ctx context.Context, s *http.Server) error {
 	<-ctx.Done()
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)

@@ -25,11 +25,11 @@ import (
 )
 
 const (
-	// messageTimeout is how long a client may take for one message of a stream.
+	// messageTimeout bounds the sending of one message of a stream.
 	messageTimeout = 10 * time.Second
-	// beat keeps proxies from closing a stream on which nothing happens.
+	// beat is the heartbeat interval, which keeps proxies from closing an idle stream.
 	beat = 15 * time.Second
-	// longest stream: the client comes again, and its permissions are asked for again.
+	// longest is the lifetime of a stream. The client then reconnects, and its permissions are checked again.
 	longest = time.Hour
 )
 
@@ -41,7 +41,7 @@ type Change struct {
 	Object  Resource `json:"object"`
 }
 
-// stream writes messages of server-sent events.
+// stream writes server-sent events.
 type stream struct {
 	context.Context
 	w http.ResponseWriter
@@ -71,8 +71,8 @@ func streaming(run func(stream) error) *huma.StreamResponse {
 		ctx, cancel := context.WithTimeout(h.Context(), longest)
 		defer cancel()
 		out := stream{ctx, w}
-		if out.send("", nil) == nil { // the headers
-			_ = run(out) // the client has gone, or comes again
+		if out.send("", nil) == nil { // sends the headers
+			_ = run(out) // the client has gone, or reconnects
 		}
 	}}
 }
@@ -93,7 +93,7 @@ func (s *server) streams(api huma.API) {
 	huma.Register(api, log, followLog)
 }
 
-// follow streams changes. It watches before it answers, so that who may not gets an error.
+// follow streams changes. It starts the watch before it answers, so that a sender without permission gets an error.
 func follow(ctx context.Context, in *struct {
 	Place
 	Kinds []string `query:"kinds" enum:"clouds,operations,machines" doc:"all when absent"`
@@ -145,7 +145,7 @@ func follow(ctx context.Context, in *struct {
 	}), nil
 }
 
-// relay hands on what a watch sees, until it ends: then the stream ends, and the client comes again.
+// relay forwards the events of a watch. When the watch ends, so does the stream, and the client reconnects.
 func relay(ctx context.Context, stop context.CancelFunc, w watch.Interface, path string, out chan<- Change) {
 	defer stop()
 	defer w.Stop()
@@ -222,7 +222,7 @@ func followLog(ctx context.Context, in *struct {
 	}), nil
 }
 
-// logLines are how many lines of a log were sent. Its beginning may be cut off meanwhile, so the last line says where it was.
+// logLines remembers the last line sent of a log. The log may be truncated at its beginning meanwhile, so a line count would not do.
 type logLines struct{ last string }
 
 func (l *logLines) send(s stream, text string) error {

@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
-// list is the body of an answer with several things.
+// list is the body of an answer with several items.
 type list[T any] struct {
 	Body struct {
 		Items []T `json:"items"`
@@ -62,7 +62,7 @@ func (s *server) clouds(api huma.API) {
 	huma.Register(api, d, backedUp)
 }
 
-// backedUp asks for a backup, and refuses what the operator would.
+// backedUp requests a backup, and refuses what the operator would.
 func backedUp(ctx context.Context, in *struct {
 	Named
 	Once
@@ -87,7 +87,7 @@ type moveInput struct {
 	}
 }
 
-// releases are read with the permissions of the operator, because they are Secrets: who may read the cloud may know which releases it had.
+// releases are read with the operator's permissions, because they are Secrets: users who may read the cloud may see its releases.
 func (s *server) releases(ctx context.Context, in *Named) (*list[cluster.Release], error) {
 	if _, err := cluster.Get(ctx, of(ctx), in.key()); err != nil {
 		return nil, failed(err)
@@ -99,7 +99,7 @@ func (s *server) releases(ctx context.Context, in *Named) (*list[cluster.Release
 	return listOf(all), nil
 }
 
-// scaleInput says how many pods a component is to have.
+// scaleInput is the wanted number of pods of a component.
 type scaleInput struct {
 	Named
 	Component string `path:"component" maxLength:"63"`
@@ -132,7 +132,7 @@ func scaled(ctx context.Context, in *scaleInput) (*struct {
 	return out, failed(err)
 }
 
-// operate creates an operation in the name of the sender, once for each key.
+// operate creates an operation on behalf of the sender, once for each key.
 func operate(ctx context.Context, cloud Named, once Once, spec v1alpha1.OnecloudOperationSpec) (*object, error) {
 	requester, err := sender(ctx)
 	if err != nil {
@@ -155,7 +155,7 @@ func operate(ctx context.Context, cloud Named, once Once, spec v1alpha1.Onecloud
 	return k.createOnce(ctx, u, digest)
 }
 
-// done is the answer of a verb that can be repeated.
+// done is the answer to a verb that can be repeated.
 type done struct {
 	Body struct {
 		Changed bool `json:"changed" doc:"false if it was so already"`
@@ -211,7 +211,7 @@ func (s *server) machines(api huma.API) {
 	})
 }
 
-// Added is what became of a machine of a batch.
+// Added is the result for one machine of a batch.
 type Added struct {
 	Name   string `json:"name"`
 	Action string `json:"action" enum:"created,unchanged"`

@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 )
 
-// views are what a page shows beside the resources.
+// views registers what the page shows besides the resources.
 func (s *server) views(api huma.API) {
 	const item = "/namespaces/{namespace}/clouds/{name}"
 	components := describe("list-components", http.MethodGet, item+"/components", "components", "List the components of a cloud with their states")
@@ -46,7 +46,7 @@ func (s *server) views(api huma.API) {
 	huma.Register(api, rights, rightsOf)
 }
 
-// Component is a component of a cloud and what it needs.
+// Component is a component of a cloud with its dependencies.
 type Component struct {
 	v1alpha1.ComponentStatus
 	After []string `json:"after,omitempty" doc:"components that must be Available before it starts"`
@@ -64,7 +64,7 @@ func withNeeds(states []v1alpha1.ComponentStatus) []Component {
 	return out
 }
 
-// changes are what the page can change: who may not is not offered it.
+// changes lists what the page can change. It offers only what the user may do.
 var changes = []struct{ path, resource, verb string }{
 	{"clouds", "onecloudclusters", "update"},
 	{"operations", "onecloudoperations", "create"},
@@ -74,13 +74,13 @@ var changes = []struct{ path, resource, verb string }{
 	{"machines", "onecloudmachines", "delete"},
 }
 
-// Rights are what a sender may change in a namespace.
+// Rights lists what a sender may change in a namespace.
 type Rights struct {
 	User    string   `json:"user" doc:"name of the sender in Kubernetes"`
 	Allowed []string `json:"allowed" doc:"what it may change: kind and verb" example:"operations:create"`
 }
 
-// rightsOf asks the API server in the name of the sender.
+// rightsOf asks the API server on behalf of the sender.
 func rightsOf(ctx context.Context, in *Place) (*struct{ Body Rights }, error) {
 	var user string
 	answers := make([]authorizationv1.SelfSubjectAccessReview, len(changes))

@@ -10,13 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// keepalived adds a pod of keepalived with what it logged.
+// keepalived adds a keepalived pod with its log.
 func (s *Snapshot) keepalived(node string, lines ...string) {
 	p := s.addPod("kube-system", "ocadm-vip-"+node, node, map[string]string{"app": "ocadm-vip"})
 	s.Logs = append(s.Logs, Log{Namespace: p.Namespace, Pod: p.Name, Container: "keepalived", Lines: lines})
 }
 
-// Without a look at the network, the logs of keepalived tell that two nodes hold the address. Only the last state counts, and not that of a node that is lost.
+// Without access to the network, the logs of keepalived show that two nodes hold the address. Only the last state counts, and lost nodes do not.
 func TestHoldersByLogs(t *testing.T) {
 	const master, backup = "Thu Nov 26 10:00:00 2026: (ocadm) Entering MASTER STATE", "(ocadm) Entering BACKUP STATE"
 	for name, c := range map[string]struct {
@@ -44,7 +44,7 @@ func TestHoldersByLogs(t *testing.T) {
 	}
 }
 
-// What is no fault of the virtual address: one holder, none while no API server is ready, and a network that could not be asked.
+// No problem of the virtual address: one holder, no holder without a ready API server, and a network that could not be queried.
 func TestVirtualAddressIsWell(t *testing.T) {
 	for name, v := range map[string]VirtualAddress{"here": {Here: true, Keepalived: Ready}, "elsewhere": {Others: []Claimant{{MAC: "x", Peer: "10.0.0.2"}}, Keepalived: Ready},
 		"not seen": {Unseen: "it is no Ethernet"}} {
@@ -66,7 +66,7 @@ func TestVirtualAddressIsWell(t *testing.T) {
 	}
 }
 
-// The endpoint that is silent is explained by the virtual address that nobody has.
+// A virtual address without a holder explains the silent endpoint.
 func TestSilentEndpointFollows(t *testing.T) {
 	s := healthy(t)
 	for _, c := range addressed() {
@@ -84,7 +84,7 @@ func TestSilentEndpointFollows(t *testing.T) {
 	}
 }
 
-// The finding of a stopped control plane has the command that continues, and the way back; one that is at work is waited for.
+// The finding of a stopped control plane names the commands to continue and to undo; while a command runs, it says to wait.
 func TestStopped(t *testing.T) {
 	for name, c := range map[string]struct {
 		u    *Unfinished
@@ -127,14 +127,14 @@ func TestSnapshotsAreWell(t *testing.T) {
 	}
 }
 
-// addressed are the provocations of causes about addresses, and about what a machine that was looked at from within has.
+// addressed returns the provocations of causes about addresses, and about machines inspected from within.
 func addressed() []provocation {
 	day := 24 * time.Hour
 	return []provocation{
 		{"virtual-address-nowhere", func(s *Snapshot) {
 			s.Silent = "dial tcp 10.0.0.100:6443: connect: no route to host"
 			s.virtualAddress(VirtualAddress{Keepalived: "its container does not run"})
-			s.ready("n3", corev1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status.") // a worker asks at the virtual address
+			s.ready("n3", corev1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status.") // a worker uses the virtual address
 		}},
 		{"virtual-address-twice", func(s *Snapshot) {
 			s.virtualAddress(VirtualAddress{Here: true, Others: []Claimant{{MAC: "52:54:00:00:00:02", Peer: "10.0.0.2"}}})

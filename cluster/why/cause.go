@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/internal/literal"
 )
 
-// Layer orders causes where no dependency does: what lies lower is named first.
+// Layer orders causes without a dependency between them: the lower layer comes first.
 type Layer int
 
 // The layers, the lowest first.
@@ -30,19 +30,19 @@ const (
 	Image
 	Container
 	Setting
-	// Symptom causes only repeat what the status says. Any other cause explains them.
+	// Symptom causes only repeat the status. Any other cause explains them.
 	Symptom
 )
 
-// layers are their names in lists.
+// layers holds their names for lists.
 var layers = []string{"control plane", "node", "network", "storage", "database", "identity", "operator", "image", "container", "setting", "symptom"}
 
 func (l Layer) String() string { return layers[l] }
 
-// Cause is something that can be wrong. Either Says or When detects it. In What, Why, Next and On, ${pod}, ${namespace}, ${container},
-// ${node}, ${component}, ${cloud} and the named groups of Says stand for what was seen.
+// Cause is something that can be wrong. Either Says or When detects it. In What, Why, Next and On, ${pod}, ${namespace}, ${container}, ${node},
+// ${component}, ${cloud} and the named groups of Says are replaced with what was found.
 type Cause struct {
-	// ID is stable, kebab-case and unique; Code is the finding, which several causes may share.
+	// ID is stable, kebab-case and unique. Code is that of the finding; several causes may share it.
 	ID, Code string
 	Layer    Layer
 	// Warning causes do not make a cloud unhealthy.
@@ -51,43 +51,43 @@ type Cause struct {
 	Title string
 	// What was found, Why it happens and the Next command, as in a finding.
 	What, Why, Next string
-	// Says matches a text, In says which texts are searched; 0 is all.
+	// Says matches a text. In selects the texts to search; 0 means all.
 	Says *regexp.Regexp
 	In   Place
-	// Of restricts the texts further; nil is all.
+	// Of restricts the texts further; nil means all.
 	Of func(*facts, Text) bool
-	// On is the subject at fault where it is another one than that which said the text: "database".
+	// On is the subject at fault if it is not the source of the text: "database".
 	On string
-	// When finds what no text says.
+	// When detects what no text reports.
 	When func(*facts) []Hit
 	// Fix repairs it; nil if only a person can.
 	Fix *Fix
-	// parts are literals of Says.
+	// parts holds the literals of Says.
 	parts literal.Set
 }
 
-// Place is where a text comes from; places add up.
+// Place is the origin of a text; places can be combined.
 type Place int
 
 // The places.
 const (
-	// Message is what the operator says of a component or the cloud.
+	// Message is a message of the operator about a component or the cloud.
 	Message Place = 1 << iota
-	// State is what Kubernetes says of a pod and its containers.
+	// State is the Kubernetes status of a pod and its containers.
 	State
 	// Event is a warning about an object.
 	Event
-	// LogLine is a line that a container logged.
+	// LogLine is a line from a container's log.
 	LogLine
-	// Journal is a line that a unit of a machine logged.
+	// Journal is a line from the journal of a unit on a machine.
 	Journal
 )
 
-// Text is a line of a log, or a message, about a subject.
+// Text is a message or a line of a log about a subject.
 type Text struct {
 	In Place
 	On Subject
-	// Source names it for people: "log of pod default-region-x, container region".
+	// Source describes it for users: "log of pod default-region-x, container region".
 	Source string
 	Line   string
 	Values map[string]string
@@ -100,18 +100,18 @@ type Hit struct {
 	On       Subject
 	Evidence []string
 	Values   map[string]string
-	// Via are subjects that suffer from On, as far as a text said so.
+	// Via lists subjects affected by On, as far as a text shows it.
 	Via []Subject
 }
 
-// Causes are all there are. A new one is an entry in one of these lists.
+// Causes returns all causes. To add one, add an entry to one of these lists.
 func Causes() []Cause {
 	return slices.Concat(addressCauses(), controlPlaneCauses(), machineCauses(), nodeCauses(), networkCauses(), storageCauses(), databaseCauses(), identityCauses(),
 		imageCauses(), schedulingCauses(), containerCauses(), operatorCauses(), cloudCauses(), agentCauses())
 }
 
-// searched are the causes with the literals of their expressions: a support bundle of a cloud that is down has 100000 lines, and a hundred expressions on each
-// take a minute.
+// searched returns the causes with the literals of their expressions: a support bundle of a cloud that is down has 100000 lines, and matching a
+// hundred expressions on each would take a minute.
 var searched = sync.OnceValue(func() []Cause {
 	out := Causes()
 	for i := range out {
@@ -122,7 +122,7 @@ var searched = sync.OnceValue(func() []Cause {
 	return out
 })
 
-// Found is a cause with what was seen of it.
+// Found is a cause with its evidence.
 type Found struct {
 	finding.Finding
 	ID string `json:"id"`
@@ -137,10 +137,10 @@ type Found struct {
 	via   []Subject
 }
 
-// evidenceLimit is how many lines of evidence a cause keeps: the first ones say it.
+// evidenceLimit is the number of lines of evidence kept for a cause: the first ones suffice.
 const evidenceLimit = 3
 
-// find applies the causes and merges what they find on the same subject.
+// find applies the causes and merges their hits on the same subject.
 func find(f *facts, causes []Cause) []Found {
 	type key struct {
 		id string
@@ -172,7 +172,7 @@ func find(f *facts, causes []Cause) []Found {
 	return out
 }
 
-// said are the hits of Says: of one subject those of the first text that matches, and every other text with it.
+// said returns the hits of Says: for each subject the first text that matches, with all further ones.
 func (c Cause) said(f *facts) []Hit {
 	if c.Says == nil {
 		return nil
@@ -218,7 +218,7 @@ func (c Cause) found(f *facts, h Hit) Found {
 
 var placeholder = regexp.MustCompile(`\$\{(\w+)\}`)
 
-// fill puts values into a text. A value that is not known becomes its name in capitals, as in the documentation: NODE.
+// fill replaces the placeholders in a text. An unknown value becomes its name in capitals, as in the documentation: NODE.
 func fill(text string, values map[string]string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(m string) string {
 		name := m[2 : len(m)-1]

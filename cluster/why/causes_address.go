@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// addressCauses are about the address at which the cluster is reached.
+// addressCauses returns the causes about the address of the cluster.
 func addressCauses() []Cause {
 	return []Cause{
 		{ID: "virtual-address-nowhere", Code: "OCA-4180", Layer: ControlPlane, Title: "No node has the virtual address",
@@ -39,7 +39,7 @@ func addressCauses() []Cause {
 	}
 }
 
-// seen calls look for each control-plane node that could see who has the virtual address.
+// seen calls look for each control-plane node that could find out who has the virtual address.
 func (f *facts) seen(look func(Machine, VirtualAddress) []string, values func(Machine, VirtualAddress) map[string]string) []Hit {
 	var out []Hit
 	for _, m := range f.Machines {
@@ -56,7 +56,7 @@ func (f *facts) seen(look func(Machine, VirtualAddress) []string, values func(Ma
 	return out
 }
 
-// addressNowhere needs an API server that is ready: while none is, keepalived gives the address to nobody, and something else is the cause.
+// addressNowhere requires a ready API server: without one, keepalived assigns the address to no node, and something else is the cause.
 func (f *facts) addressNowhere() []Hit {
 	return f.seen(func(m Machine, v VirtualAddress) []string {
 		if v.Here || len(v.Others) > 0 || m.APIServer != Ready {
@@ -75,7 +75,7 @@ func (f *facts) addressNowhere() []Hit {
 	})
 }
 
-// addressTwice believes the network, and the logs of keepalived where nothing could ask the network.
+// addressTwice relies on the network, or on the logs of keepalived if no node could query the network.
 func (f *facts) addressTwice() []Hit {
 	none := func(Machine, VirtualAddress) map[string]string { return nil }
 	out := f.seen(func(m Machine, v VirtualAddress) []string {
@@ -116,7 +116,7 @@ func (f *facts) addressForeign() []Hit {
 	}, func(_ Machine, v VirtualAddress) map[string]string { return map[string]string{"mac": foreign(v)} })
 }
 
-// foreign are the MAC addresses of machines that are no control-plane nodes and answer for the virtual address.
+// foreign lists the MAC addresses of machines other than control-plane nodes that answer for the virtual address.
 func foreign(v VirtualAddress) string {
 	var out []string
 	for _, c := range v.Others {
@@ -127,16 +127,16 @@ func foreign(v VirtualAddress) string {
 	return strings.Join(out, ", ")
 }
 
-// OfKeepalived reports whether a pod is keepalived's, whose log says who has the virtual address.
+// OfKeepalived reports whether a pod runs keepalived, whose log shows who has the virtual address.
 func OfKeepalived(p *corev1.Pod) bool {
 	return p.Namespace == "kube-system" && p.Labels["app"] == "ocadm-vip"
 }
 
-// entered is what keepalived logs of each change of an instance.
+// entered matches keepalived's log line for a state change of an instance.
 var entered = regexp.MustCompile(`\((\S+)\) Entering (MASTER|BACKUP|FAULT) STATE`)
 
-// masters are the nodes on which an instance of keepalived holds its address, by the last that its log says. A pod that does not run holds nothing, and what a
-// node that is not Ready logged may be long over.
+// masters returns the nodes on which an instance of keepalived holds its address, by the last state in its log. It skips pods that are not running
+// and nodes that are not Ready, whose logs may be outdated.
 func (f *facts) masters() map[string][]string {
 	out := map[string][]string{}
 	for i := range f.Pods {

@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/agentlog"
 )
 
-// seenDelay is how long the operator may take to see a change of the cloud.
+// seenDelay is how long the operator may take to notice a change of the cloud.
 const seenDelay = 2 * time.Minute
 
 func operatorCauses() []Cause {
@@ -160,11 +160,11 @@ func cloudCauses() []Cause {
 	}
 }
 
-// agents are the components whose logs package agentlog knows.
+// agents lists the components whose logs package agentlog knows.
 var agents = []string{"host", "host-deployer", "host-image", "host-health", "host-sdnagent", "host-ovn-controller", "host-ovs-vswitchd",
 	"host-ovsdb-server", "host-ovs-image", "telegraf", "lbagent"}
 
-// agentCauses are those of package agentlog, and what "ocadm node doctor" found on a machine.
+// agentCauses returns those of package agentlog, which also cover the findings of "ocadm node doctor".
 func agentCauses() []Cause {
 	var out []Cause
 	for _, r := range agentlog.Rules() {
@@ -185,7 +185,7 @@ func (f *facts) lacks(kind string) bool {
 	return slices.ContainsFunc(f.Missing, re.MatchString)
 }
 
-// changed is when the spec of the cloud was changed last, as its field managers say.
+// changed returns the time of the last change of the cloud's spec, from its managed fields.
 func (f *facts) changed() time.Time {
 	t := f.Cloud.CreationTimestamp.Time
 	for _, m := range f.Cloud.ManagedFields {
@@ -207,7 +207,7 @@ func (f *facts) cloudCertificates(is func(left time.Duration) bool) []Hit {
 	return []Hit{{On: cloud, Evidence: []string{"it ends at " + end.UTC().Format(time.RFC3339)}}}
 }
 
-// updateFailed takes condition UpdateFailed apart: why, what to do next, and the command that shows the operation.
+// updateFailed splits condition UpdateFailed into the reason, the next step, and the command that shows the operation.
 func (f *facts) updateFailed() []Hit {
 	_, text, there := strings.Cut(f.condition(v1alpha1.ConditionUpdateFailed), ": ")
 	if !there {
@@ -220,7 +220,7 @@ func (f *facts) updateFailed() []Hit {
 	}}}
 }
 
-// operations is the newest operation if it is in a phase.
+// operations reports the newest operation if it is in a phase.
 func (f *facts) operations(phase v1alpha1.OperationPhase) []Hit {
 	var newest *v1alpha1.OnecloudOperation
 	for i, o := range f.Operations {
@@ -229,7 +229,7 @@ func (f *facts) operations(phase v1alpha1.OperationPhase) []Hit {
 		}
 	}
 	if newest == nil || newest.Status.Phase != phase || strings.HasSuffix(f.condition(v1alpha1.ConditionUpdateFailed), " "+newest.Name) {
-		return nil // update-failed says more
+		return nil // update-failed has more detail
 	}
 	return []Hit{{On: cloud, Values: map[string]string{"operation": newest.Name}, Evidence: []string{shorten("it is " + string(phase) + ": " + newest.Status.Message)}}}
 }

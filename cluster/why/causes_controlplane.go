@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// certificateWarning is how long before its end a certificate is worth a warning: kubeadm renews with every upgrade, of which there are
-	// three a year.
+	// certificateWarning is how long before its expiry a certificate gets a warning: kubeadm renews with every upgrade, and there are three a year.
 	certificateWarning = 30 * 24 * time.Hour
 	// leaseAge is how long a leader may be silent: it renews its lease every 2 s, and loses it after 15 s.
 	leaseAge = time.Minute
@@ -93,17 +92,17 @@ func controlPlaneCauses() []Cause {
 	}
 }
 
-// notOwnEtcd leaves out the etcd of the cloud, which logs the same.
+// notOwnEtcd excludes the etcd of the cloud, whose logs look the same.
 func notOwnEtcd(f *facts, t Text) bool {
 	return t.Values["component"] != "etcd" && (t.On == controlPlane || t.Values["namespace"] == "kube-system" || t.In == Message || t.In == Event)
 }
 
-// refusal is a cause that is what the API server, or the lack of a cloud, said to the one who asked.
+// refusal is a cause that repeats the finding that there is no access to the API server, or no cloud.
 func refusal(id, code string, layer Layer, title string) Cause {
 	return Cause{ID: id, Code: code, Layer: layer, Title: title, What: "${what}", Why: "${why}", Next: "${next}", When: func(f *facts) []Hit { return f.refused(code) }}
 }
 
-// refused is the hit of what the API server, or the lack of a cloud, said to the one who asked.
+// refused returns the hit for the finding that there is no access to the API server, or no cloud.
 func (f *facts) refused(code string) []Hit {
 	if f.Refused == nil || f.Refused.Code != code {
 		return nil
@@ -116,7 +115,7 @@ func (f *facts) refused(code string) []Hit {
 	}
 	on := controlPlane
 	if f.notAsked() {
-		on, evidence = kubeconfig, nil // nothing on the machine explains that it has none
+		on, evidence = kubeconfig, nil // nothing on the machine explains its absence
 	}
 	return []Hit{{On: on, Evidence: evidence, Values: map[string]string{"what": f.Refused.What, "why": f.Refused.Cause, "next": f.Refused.Remedy}}}
 }
@@ -135,7 +134,7 @@ func (f *facts) certificates(is func(left time.Duration) bool) []Hit {
 	return out
 }
 
-// renewal is how a certificate of a machine is renewed.
+// renewal explains how to renew a certificate of a machine.
 func renewal(node string, controlPlane, expired bool, file string) string {
 	switch name := path.Base(file); {
 	case name == "ca.crt" || name == "front-proxy-ca.crt":
@@ -148,7 +147,7 @@ func renewal(node string, controlPlane, expired bool, file string) string {
 	return "on " + node + ", and on each other control-plane node: ocadm certs renew"
 }
 
-// silentControllers compares the leases with the newest one: this machine's clock does not matter.
+// silentControllers compares the leases with the newest one, so that this machine's clock does not matter.
 func (f *facts) silentControllers() []Hit {
 	newest := f.newestLease()
 	var out []Hit
@@ -164,7 +163,7 @@ func (f *facts) silentControllers() []Hit {
 	return out
 }
 
-// newestLease is of the control plane: API servers have leases there, too. The leases of nodes bear the times of their clocks.
+// newestLease considers the control plane only, where API servers have leases, too. The leases of nodes carry the times of the nodes' clocks.
 func (f *facts) newestLease() (newest time.Time) {
 	for _, l := range f.Leases {
 		if l.Namespace == "kube-system" && l.Spec.RenewTime != nil && l.Spec.RenewTime.After(newest) {

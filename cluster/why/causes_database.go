@@ -105,13 +105,13 @@ func databaseCauses() []Cause {
 	}
 }
 
-// ofEffect picks messages of the operator about a kind of effect: "database/region: …".
+// ofEffect selects messages of the operator about a kind of effect: "database/region: …".
 func ofEffect(kind string) func(*facts, Text) bool {
 	re := regexp.MustCompile(`(^|[\s;])` + regexp.QuoteMeta(kind))
 	return func(_ *facts, t Text) bool { return t.In == Message && re.MatchString(t.Line) }
 }
 
-// aboutDatabase picks texts about the database server: messages of the operator, and lines with its address or port.
+// aboutDatabase selects texts about the database server: messages of the operator, and lines with its address or port.
 func aboutDatabase(f *facts, t Text) bool {
 	return ofEffect("database/")(f, t) || (t.In == LogLine || t.In == Message) && f.toDatabase(t.Line)
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// machineCauses are about a machine that was looked at from within.
+// machineCauses returns the causes found by inspecting a machine from within.
 func machineCauses() []Cause {
 	return []Cause{
 		{ID: "control-plane-stopped", Code: "OCA-4309", Layer: ControlPlane, Title: "A command of ocadm has stopped the control plane",
@@ -50,7 +50,7 @@ func (f *facts) controlPlaneStopped() []Hit {
 	return out
 }
 
-// notHere is what programs say that are to use an address which the machine does not have.
+// notHere matches errors of programs about an address that the machine does not have.
 var notHere = regexp.MustCompile(`bind: cannot assign requested address|node IP: .* not found in the host's network interfaces`)
 
 func (f *facts) addressGone() []Hit {

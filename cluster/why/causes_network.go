@@ -102,10 +102,10 @@ var (
 	pulling = regexp.MustCompile(`(?i)pull|/v2/`)
 )
 
-// ofService leaves out the static pods of the control plane: while the API server is down, the others log that it refuses them, which explains nothing.
+// ofService excludes the static pods of the control plane: while the API server is down, the others log its refusals, which explain nothing.
 func ofService(t Text) bool { return t.On != controlPlane }
 
-// agentDown finds pods of a DaemonSet that do not run on their nodes.
+// agentDown finds unhealthy pods of a DaemonSet on nodes that report.
 func (f *facts) agentDown(label, value string) []Hit {
 	var out []Hit
 	for _, p := range f.podsLabelled("", label, value) {
@@ -116,13 +116,13 @@ func (f *facts) agentDown(label, value string) []Hit {
 	return out
 }
 
-// nodeSilent reports whether the kubelet of a node does not report; what is known of its pods is old then.
+// nodeSilent reports whether the kubelet of a node does not report, so that the state of its pods is outdated.
 func (f *facts) nodeSilent(name string) bool {
 	n := f.node(name)
 	return n != nil && NodeReady(n).Status == corev1.ConditionUnknown
 }
 
-// podLine is what a pod says of itself first.
+// podLine returns the first text about a pod.
 func (f *facts) podLine(p *corev1.Pod) string {
 	i := slices.IndexFunc(f.texts, func(t Text) bool { return t.On == podSubject(p) })
 	if i < 0 {
@@ -131,7 +131,7 @@ func (f *facts) podLine(p *corev1.Pod) string {
 	return f.texts[i].Source + ": " + shorten(f.texts[i].Line)
 }
 
-// brokenTunnels leaves out nodes whose kubelets do not report, and those without flannel: something else is wrong there.
+// brokenTunnels excludes nodes whose kubelets do not report, and those without flannel: they have another problem.
 func (f *facts) brokenTunnels() []Hit {
 	var out []Hit
 	for _, m := range f.Machines {
@@ -154,7 +154,7 @@ func (f *facts) flannelOn(node string) bool {
 	return slices.ContainsFunc(f.podsLabelled("kube-flannel", "app", "flannel"), func(p *corev1.Pod) bool { return p.Spec.NodeName == node && !f.unwell(p) })
 }
 
-// nodeAtTunnel is the node whose ranges of pod addresses have an address.
+// nodeAtTunnel returns the node whose pod CIDRs contain an address.
 func (f *facts) nodeAtTunnel(address string) *corev1.Node {
 	a, err := netip.ParseAddr(address)
 	if err != nil {

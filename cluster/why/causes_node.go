@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// clockLimit is how far the clocks of two nodes may differ: certificates and leases begin to fail at a minute.
+	// clockLimit is the tolerated difference between the clocks of two nodes: certificates and leases begin to fail at a minute.
 	clockLimit = 30 * time.Second
-	// fewInodes is the share of free inodes, in percent, below which the kubelet evicts pods. Source: kubelet, evictionHard.
+	// fewInodes is the percentage of free inodes below which the kubelet evicts pods. Source: kubelet, evictionHard.
 	fewInodes = 5
-	// deadGrace is how long after its grace a pod may still be ending.
+	// deadGrace is how long after its grace period a pod may still be terminating.
 	deadGrace = time.Minute
 )
 
@@ -146,7 +146,7 @@ func (f *facts) podsWhere(evidence func(*corev1.Pod) string) []Hit {
 	return where(f.Pods, podSubject, evidence)
 }
 
-// ready finds nodes by their condition Ready.
+// ready finds nodes by their Ready condition.
 func ready(is func(corev1.NodeCondition) bool) func(*facts) []Hit {
 	return func(f *facts) []Hit {
 		return f.nodesWhere(func(n *corev1.Node) string {
@@ -165,7 +165,7 @@ func notReady(message string) func(*facts) []Hit {
 	})
 }
 
-// pressure finds nodes by a condition that is bad when it is true.
+// pressure finds nodes by a condition that is bad when true.
 func pressure(kind corev1.NodeConditionType) func(*facts) []Hit {
 	return func(f *facts) []Hit {
 		return f.nodesWhere(func(n *corev1.Node) string {
@@ -202,7 +202,7 @@ func inodes(f *facts) []Hit {
 	return out
 }
 
-// clocks compares the times in the leases of nodes, which their kubelets write. A node that is not Ready has an old one.
+// clocks compares the times that kubelets write in the leases of their nodes. It skips nodes that are not Ready, whose leases are old.
 func (f *facts) clocks() []Hit {
 	times := map[string]time.Time{}
 	var all []time.Time
@@ -216,7 +216,7 @@ func (f *facts) clocks() []Hit {
 		return nil
 	}
 	slices.SortFunc(all, time.Time.Compare)
-	// Two clocks cannot say which of them is wrong; that of this machine decides.
+	// A difference between two clocks does not show which is wrong, so this machine's clock counts.
 	middle := all[len(all)/2]
 	if len(all) == 2 && all[1].Sub(all[0]) > clockLimit {
 		middle = f.Time

@@ -11,7 +11,7 @@ import (
 
 const (
 	pullState = `(?:ErrImagePull|ImagePullBackOff|Failed to pull image|Failed: Failed to pull).*`
-	// notReadyAge is how long a container may run before it is ready: services change the tables of their databases first.
+	// notReadyAge is how long a container may run before it is ready: services first migrate their databases.
 	notReadyAge = 10 * time.Minute
 )
 

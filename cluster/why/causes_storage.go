@@ -73,7 +73,7 @@ func storageCauses() []Cause {
 var (
 	missingObject = regexp.MustCompile(`(?P<kind>secret|configmap) "(?P<object>[^"]+)" not found|` +
 		`couldn't find key (?P<key>\S+) in (?P<kind2>Secret|ConfigMap)|references non-existent (secret|config) key`)
-	// volumeDirectory is what the kubelet reports of a local volume: GetFileType in k8s.io/kubernetes/pkg/volume/util/hostutil.
+	// volumeDirectory matches the kubelet's error for a local volume: GetFileType in k8s.io/kubernetes/pkg/volume/util/hostutil.
 	volumeDirectory = regexp.MustCompile(`FailedMount: .*: path "(?P<path>[^"]+)" does not exist`)
 	hostPath        = regexp.MustCompile(`hostPath type check failed: (?P<path>[^\s",]+)`)
 )
@@ -82,7 +82,7 @@ func (f *facts) claimsWhere(is func(*corev1.PersistentVolumeClaim) string) []Hit
 	return where(f.Claims, func(c *corev1.PersistentVolumeClaim) Subject { return claimSubject(c.Namespace, c.Name) }, is)
 }
 
-// wanted reports whether a pod that is not well waits for a claim: classes may bind at the first pod.
+// wanted reports whether an unhealthy pod waits for a claim: some classes bind only when a pod uses it.
 func (f *facts) wanted(c *corev1.PersistentVolumeClaim) bool {
 	return first(f.Pods, func(p *corev1.Pod) bool {
 		return p.Namespace == c.Namespace && f.unwell(p) && slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
@@ -118,7 +118,7 @@ func (f *facts) claimsWithoutClass() []Hit {
 	return out
 }
 
-// volumesWithoutNode finds claims whose volume only a node can use that the cluster does not have.
+// volumesWithoutNode finds claims whose volume is bound to a node that is not in the cluster.
 func (f *facts) volumesWithoutNode() []Hit {
 	if len(f.Nodes) == 0 {
 		return nil

@@ -19,13 +19,13 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// variant is another cloud that is well, made from the healthy snapshot.
+// variant is another healthy cloud, made from the healthy snapshot.
 type variant struct {
 	name   string
 	change func(*Snapshot)
 }
 
-// variants differ in shape, and in the traces of a past that is over.
+// variants differ in shape, and in traces of past problems.
 func variants() []variant {
 	return slices.Concat(shapes(), lab(), traces())
 }
@@ -86,7 +86,7 @@ func shapes() []variant {
 	}
 }
 
-// lab are the clouds of TestCloud (test/e2e), as why found them there.
+// lab returns the clouds of TestCloud (test/e2e), as why found them there.
 func lab() []variant {
 	return []variant{
 		{"a role that no node has", func(s *Snapshot) {
@@ -166,7 +166,7 @@ func traces() []variant {
 			for i := range s.Disks {
 				s.Disks[i].Free, s.Disks[i].InodesFree = 16, 6
 			}
-			// 86 % of it are used, which is much for kubelets with other settings.
+			// 86 % of it is used, which is a lot for kubelets with other settings.
 			s.Disks[0].Capacity, s.Disks[0].Free, s.Disks[0].RemovesImages, s.Disks[0].EvictsPods = 2<<40, 280<<30, 102<<30, 1<<30
 			for i := range s.Leases {
 				s.Leases[i].Spec.RenewTime = &metav1.MicroTime{Time: s.Time.Add(time.Duration(i%3-1) * 9 * time.Second)}
@@ -190,7 +190,7 @@ func (s *Snapshot) without(is func(*corev1.Pod) bool) {
 	s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool { return is(&p) })
 }
 
-// TestHealthyClouds: of clouds that are well, nothing is reported.
+// TestHealthyClouds checks that nothing is reported for healthy clouds.
 func TestHealthyClouds(t *testing.T) {
 	const least = 20
 	all := variants()
@@ -209,7 +209,7 @@ func TestHealthyClouds(t *testing.T) {
 	}
 }
 
-// TestFirstInEveryCloud provokes every cause in every second cloud that has what it needs, and counts how often the injected cause is named first.
+// TestFirstInEveryCloud provokes every cause in every second suitable cloud, and counts how often the injected cause is named first.
 func TestFirstInEveryCloud(t *testing.T) {
 	const goal = 95 // percent
 	asked, first := 0, 0

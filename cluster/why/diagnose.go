@@ -11,27 +11,27 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// Report answers why a component, a node or a cloud is not well.
+// Report explains why a component, a node or a cloud is not healthy.
 type Report struct {
-	// Symptom is what was asked about: "cloud", "component/region", "node/n1".
+	// Symptom is the subject in question: "cloud", "component/region", "node/n1".
 	Symptom Subject `json:"symptom"`
-	// State is what is known of it, in a line.
+	// State describes it in one line.
 	State string `json:"state"`
-	// Healthy is true if nothing explains anything but warnings, and the status says that all is well.
+	// Healthy is true if the status shows no problem and no cause is more than a warning.
 	Healthy bool `json:"healthy"`
 	// Cause is the root cause, nil if there is none.
 	Cause *Found `json:"cause,omitempty"`
 	// Way leads from the symptom to the cause.
 	Way []Subject `json:"way,omitempty"`
-	// Consequences are explained by the cause.
+	// Consequences lists what the cause explains.
 	Consequences []Found `json:"consequences,omitempty"`
-	// Others are anomalies that the cause does not explain.
+	// Others lists problems that the cause does not explain.
 	Others []Found `json:"others,omitempty"`
-	// Missing says what could not be read.
+	// Missing lists what could not be read.
 	Missing []string `json:"missing,omitempty"`
 }
 
-// Err is what the exit status follows: nil if all is well.
+// Err returns the error for the exit status: nil if all is well.
 func (r Report) Err() error {
 	if r.Cause != nil && r.Cause.Severity == finding.Error {
 		return r.Cause.Finding
@@ -43,10 +43,10 @@ func (r Report) Err() error {
 		"ocadm cluster status --watch")
 }
 
-// parts are the subjects that can be asked about beside components and nodes.
+// parts lists the subjects to ask about besides components and nodes.
 var parts = []Subject{operator, controlPlane, database, dns, identity}
 
-// Names are what Diagnose can be asked about: parts of every cloud, and the components and nodes of a snapshot.
+// Names lists what Diagnose accepts: parts of every cloud, and the components and nodes of a snapshot.
 func (s *Snapshot) Names() []string {
 	var out []string
 	for _, p := range parts {
@@ -63,8 +63,7 @@ func (s *Snapshot) Names() []string {
 	return out
 }
 
-// Diagnose looks for the cause of what is wrong with a component or a node; "" is the cloud and all it stands on. ok is false for a name
-// that is neither.
+// Diagnose finds the cause of a problem with a component or a node; "" means the cloud and all its dependencies. ok is false for an unknown name.
 func Diagnose(s *Snapshot, name string) (r Report, ok bool) {
 	f := factsOf(s)
 	symptom := cloud
@@ -89,7 +88,7 @@ func Diagnose(s *Snapshot, name string) (r Report, ok bool) {
 	if well && !r.Healthy && !slices.Contains(parts, symptom) { // parts have no status
 		r.State += " by its status, but something is wrong"
 	}
-	if r.Cause != nil && !f.notAsked() { // of a machine alone, no way leads to the cloud
+	if r.Cause != nil && !f.notAsked() { // a machine alone does not lead to the cloud
 		r.Way = way(before, r.Cause.On)
 	}
 	for _, x := range found {
@@ -105,11 +104,11 @@ func Diagnose(s *Snapshot, name string) (r Report, ok bool) {
 	return r, true
 }
 
-// unsynchronised is the finding that no time service keeps a clock. The cause "clock" compares clocks: only one that is off matters here.
+// unsynchronised is the finding that no time service runs. The cause "clock" compares clocks: only a wrong one matters here.
 const unsynchronised = "OCA-1018"
 
-// onMachines are the findings of "ocadm node doctor" about compute nodes. Agents of control planes leave files of a compute node there, too, so
-// the label of the role decides; where the cluster was not asked, that the machine is a worker.
+// onMachines returns the findings of "ocadm node doctor" about compute nodes. Agents on control planes leave such files, too, so the role label
+// decides; if the cluster was not asked, every worker counts.
 func (f *facts) onMachines() []Found {
 	var out []Found
 	for _, m := range f.Machines {
@@ -127,8 +126,8 @@ func (f *facts) onMachines() []Found {
 	return out
 }
 
-// root is the cause that no other one explains. Errors come before warnings, then what depends on nothing that is wrong, then the lower
-// layer, then that which more subjects suffer from, then the order of the table.
+// root returns the cause that no other one explains. Errors come before warnings, then those that no error explains, then the lower layer, then the
+// cause that explains more, then the order of the table.
 func root(g graph, before map[Subject]Subject, found []Found) *Found {
 	var inReach []Found
 	for _, x := range found {
@@ -165,8 +164,8 @@ func root(g graph, before map[Subject]Subject, found []Found) *Found {
 	return &best.Found
 }
 
-// explains reports whether a cause explains another one: it is on something that the other's subject depends on, or on the same and lies
-// lower. Of two that depend on each other the lower one explains.
+// explains reports whether a cause explains another one: the other's subject depends on its subject, or both have the same subject and it is in a
+// lower layer. For subjects that depend on each other, the lower layer explains the other.
 func explains(g graph, cause, other Found) bool {
 	if cause.ID == other.ID && cause.On == other.On {
 		return false
@@ -183,7 +182,7 @@ func explains(g graph, cause, other Found) bool {
 	return true
 }
 
-// state says how a symptom is, and whether that is well.
+// state describes the state of a symptom, and reports whether it is healthy.
 func (f *facts) state(s Subject) (string, bool) {
 	kind, name := s.split()
 	switch {
@@ -224,7 +223,7 @@ func (f *facts) state(s Subject) (string, bool) {
 	return head + " is not healthy: " + some(names), false
 }
 
-// namesShown is how many components a line names.
+// namesShown is the number of components named in a line.
 const namesShown = 5
 
 func some(names []string) string {

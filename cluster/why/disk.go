@@ -12,7 +12,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
-// What a kubelet without settings of its own does when a disk fills. Source: kubelet, imageGCHighThresholdPercent and evictionHard.
+// The defaults of the kubelet for a disk that fills. Source: kubelet, imageGCHighThresholdPercent and evictionHard.
 const (
 	defaultRemoves = 85
 	defaultEvicts  = "10%"
@@ -23,17 +23,17 @@ type Disk struct {
 	Node string `json:"node"`
 	// What is "nodefs", "imagefs" or a directory.
 	What string `json:"what"`
-	// Capacity and Free are in bytes, Inodes and InodesFree in files. Zero is unknown.
+	// Capacity and Free are in bytes, Inodes and InodesFree in files. Zero means unknown.
 	Capacity   uint64 `json:"capacity,omitempty"`
 	Free       uint64 `json:"free,omitempty"`
 	Inodes     uint64 `json:"inodes,omitempty"`
 	InodesFree uint64 `json:"inodesFree,omitempty"`
-	// RemovesImages and EvictsPods are how many free bytes make the kubelet do this. Zero is unknown: the kubelet's defaults.
+	// RemovesImages and EvictsPods are the free bytes below which the kubelet does this. Zero means unknown: the kubelet's defaults.
 	RemovesImages uint64 `json:"removesImages,omitempty"`
 	EvictsPods    uint64 `json:"evictsPods,omitempty"`
 }
 
-// Under returns the disk with the limits of its kubelet; what k does not set has the kubelet's default.
+// Under returns the disk with the limits of its kubelet, or the kubelet's defaults where k has none.
 func (d Disk) Under(k kubeletv1beta1.KubeletConfiguration) Disk {
 	used := uint64(defaultRemoves)
 	if p := k.ImageGCHighThresholdPercent; p != nil && *p >= 0 && *p <= 100 {
@@ -48,7 +48,7 @@ func (d Disk) Under(k kubeletv1beta1.KubeletConfiguration) Disk {
 	return d
 }
 
-// amount reads a limit of the kubelet, a quantity of bytes or a percentage of all; 0 if it is neither.
+// amount reads a limit of the kubelet, a quantity of bytes or a percentage; 0 if it is neither.
 func amount(limit string, all uint64) uint64 {
 	if share, is := strings.CutSuffix(limit, "%"); is {
 		if percent, err := strconv.ParseFloat(share, 64); err == nil && percent >= 0 && percent <= 100 {
@@ -62,7 +62,7 @@ func amount(limit string, all uint64) uint64 {
 	return 0
 }
 
-// limits are those of the disk's kubelet.
+// limits returns the disk with known limits.
 func (d Disk) limits() Disk {
 	if d.RemovesImages == 0 && d.EvictsPods == 0 {
 		return d.Under(kubeletv1beta1.KubeletConfiguration{})

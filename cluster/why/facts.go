@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// eventAge is how old an event may be: what is older has been overcome, or is repeated.
+	// eventAge is the maximum age of an event: a lasting problem is reported again.
 	eventAge = 15 * time.Minute
-	// endAge is how long ago the end of a container may be: one that keeps ending is started again every few minutes.
+	// endAge is how far back the end of a container counts: one that keeps failing is restarted every few minutes.
 	endAge = time.Hour
 )
 
-// facts are a snapshot with what follows from it.
+// facts is a snapshot with derived data.
 type facts struct {
 	*Snapshot
 	texts []Text
@@ -37,7 +37,7 @@ func factsOf(s *Snapshot) *facts {
 	return f
 }
 
-// PodUnwell reports whether a pod is worth a look: it is neither ready nor done, or its containers keep ending.
+// PodUnwell reports whether a pod needs a look: it is neither ready nor done, or its containers keep failing.
 func PodUnwell(p *corev1.Pod, now time.Time) bool {
 	if p.Status.Phase == corev1.PodSucceeded {
 		return false
@@ -71,7 +71,7 @@ func podValues(p *corev1.Pod) map[string]string {
 	return map[string]string{"namespace": p.Namespace, "pod": p.Name, "node": p.Spec.NodeName, "component": p.Labels[v1alpha1.LabelComponent]}
 }
 
-// values are those of a hit, and what its subject adds.
+// values returns the values of a hit and of its subject.
 func (f *facts) values(h Hit) map[string]string {
 	out := map[string]string{"namespace": f.Namespace, "cloud": f.Name}
 	kind, name := h.On.split()
@@ -97,7 +97,7 @@ func (f *facts) values(h Hit) map[string]string {
 	return out
 }
 
-// first is the first of a list that is so, nil if none is.
+// first returns the first item that satisfies is, nil if none does.
 func first[T any](list []T, is func(*T) bool) *T {
 	for i := range list {
 		if is(&list[i]) {
@@ -107,7 +107,7 @@ func first[T any](list []T, is func(*T) bool) *T {
 	return nil
 }
 
-// where are the hits on those of a list for which there is evidence.
+// where returns a hit for each item with evidence.
 func where[T any](list []T, on func(*T) Subject, evidence func(*T) string) []Hit {
 	var out []Hit
 	for i := range list {
@@ -122,7 +122,7 @@ func (f *facts) pod(s Subject) *corev1.Pod {
 	return first(f.Pods, func(p *corev1.Pod) bool { return podSubject(p) == s })
 }
 
-// component of the cloud in the snapshot; nil if there is none of that name.
+// component returns a component of the cloud in the snapshot, nil if it is unknown.
 func (f *facts) component(name string) *v1alpha1.ComponentStatus {
 	if f.Cloud == nil {
 		return nil
@@ -140,7 +140,7 @@ func (f *facts) condition(kind string) string {
 	return ""
 }
 
-// say collects what everything that is not well has to say. A pod that is ready has overcome what its events and logs report.
+// say collects the texts of everything unhealthy. For a ready pod, the problems in its events and logs are over.
 func (f *facts) say() {
 	f.cloudSays()
 	unwell := map[Subject]*corev1.Pod{}
@@ -174,7 +174,7 @@ func (f *facts) say() {
 			}
 		}
 		if f.Refused == nil || len(f.Pods) > 0 || m.APIServer == Ready {
-			continue // pods say it, or it is overcome
+			continue // the pods report it, or it is over
 		}
 		f.add(LogLine, controlPlane, "database of etcd on "+m.Node, m.EtcdDatabase, map[string]string{"node": m.Node, "namespace": "kube-system"})
 		for _, name := range slices.Sorted(maps.Keys(m.StaticPods)) {
@@ -241,8 +241,8 @@ func (f *facts) podSays(p *corev1.Pod) {
 	}
 }
 
-// eventsSay takes the warnings of the last minutes about pods that are not well, about claims that are not bound and about what makes
-// pods. Times are those of the newest event, so that a wrong clock here does not matter.
+// eventsSay collects recent warnings about unhealthy pods, unbound claims and the controllers of pods. Ages are relative to the newest event, so that
+// a wrong clock here does not matter.
 func (f *facts) eventsSay(unwell map[Subject]*corev1.Pod) {
 	var newest time.Time
 	for i := range f.Events {
@@ -270,7 +270,7 @@ func (f *facts) eventsSay(unwell map[Subject]*corev1.Pod) {
 	}
 }
 
-// eventContainer is the container of an event, in the form of the kubelet: spec.containers{NAME}.
+// eventContainer matches the container of an event, in the form of the kubelet: spec.containers{NAME}.
 var eventContainer = regexp.MustCompile(`^spec\.(?:init|ephemeral)?[cC]ontainers\{([^}]+)\}$`)
 
 func eventTime(e *corev1.Event) time.Time {
@@ -284,7 +284,7 @@ func eventTime(e *corev1.Event) time.Time {
 	return t
 }
 
-// about is the subject of an event, "" if it is well or not known.
+// about returns the subject of an event, "" if it is healthy or unknown.
 func (f *facts) about(e *corev1.Event, unwell map[Subject]*corev1.Pod) (Subject, map[string]string) {
 	o := e.InvolvedObject
 	switch o.Kind {
@@ -312,7 +312,7 @@ func (f *facts) about(e *corev1.Event, unwell map[Subject]*corev1.Pod) (Subject,
 	return "", nil
 }
 
-// componentOf is the component that is not settled and whose workload has a name, or begins it: a ReplicaSet's has a suffix.
+// componentOf returns the unsettled component whose workload's name equals or begins the given name: a ReplicaSet's has a suffix.
 func (f *facts) componentOf(namespace, name string) string {
 	best := ""
 	if f.Cloud == nil || namespace != f.Namespace {
@@ -334,7 +334,7 @@ func (f *facts) node(name string) *corev1.Node {
 	return first(f.Nodes, func(n *corev1.Node) bool { return n.Name == name })
 }
 
-// NodeReady is the condition Ready of a node, Unknown where it has none.
+// NodeReady returns the Ready condition of a node, Unknown if it has none.
 func NodeReady(n *corev1.Node) corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -344,13 +344,13 @@ func NodeReady(n *corev1.Node) corev1.NodeCondition {
 	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NeverReported", Message: "its kubelet has not reported yet"}
 }
 
-// nodeUnwell also holds for a machine that the cluster does not know.
+// nodeUnwell is also true for a node that is not in the cluster.
 func (f *facts) nodeUnwell(name string) bool {
 	n := f.node(name)
 	return n == nil || NodeReady(n).Status != corev1.ConditionTrue
 }
 
-// podsLabelled are the pods with a label in a namespace; "" is every namespace.
+// podsLabelled returns the pods with a label in a namespace; "" means every namespace.
 func (f *facts) podsLabelled(namespace, label, value string) []*corev1.Pod {
 	var out []*corev1.Pod
 	for i := range f.Pods {
@@ -369,7 +369,7 @@ func (f *facts) databasePods() []*corev1.Pod {
 	return f.podsLabelled("", "app", "ocadm-mysql")
 }
 
-// allUnwell reports whether there are pods, and none of them is well.
+// allUnwell reports whether there are pods, and all are unhealthy.
 func (f *facts) allUnwell(pods []*corev1.Pod) bool {
 	return len(pods) > 0 && !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return !f.unwell(p) })
 }

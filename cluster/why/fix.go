@@ -4,26 +4,26 @@ package why
 
 import "k8s.io/apimachinery/pkg/types"
 
-// Action is a change that loses nothing while its title is true: what it touches is made again, or is only allowed again.
+// Action is a change that loses nothing while its title is true: what it deletes is recreated, or it only permits something again.
 type Action string
 
 // The actions.
 const (
-	// DeletePod lets the controller of a pod make another one.
+	// DeletePod makes the controller of a pod create another one.
 	DeletePod Action = "delete-pod"
-	// ForgetPod removes the record of a pod whose kubelet cannot confirm its end. If the machine is only cut off, the pod goes on, and its successor runs
-	// beside it.
+	// ForgetPod removes the record of a pod whose kubelet cannot confirm its end. If the machine is only cut off, the pod keeps running beside its
+	// successor.
 	ForgetPod Action = "forget-pod"
-	// Uncordon lets a node take pods again.
+	// Uncordon makes a node schedulable again.
 	Uncordon Action = "uncordon"
-	// StartOperator gives the operator's Deployment one pod.
+	// StartOperator scales the operator's Deployment to one pod.
 	StartOperator Action = "start-operator"
 )
 
 // Fix is a repair that ocadm may offer.
 type Fix struct {
 	Action Action
-	// Title says what it does, Command is the same as a command of kubectl.
+	// Title describes it, Command is the equivalent kubectl command.
 	Title, Command string
 }
 
@@ -34,9 +34,9 @@ type Repair struct {
 	Command   string `json:"command"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// UID is of what was seen: another object may have its name by the time that a person answers.
+	// UID identifies the object that was seen: when the user answers, another object may have its name.
 	UID types.UID `json:"uid,omitempty"`
-	// Node is the one that is repaired, or that of the pod.
+	// Node is the node to repair, or that of the pod.
 	Node string `json:"node,omitempty"`
 }
 
@@ -52,13 +52,13 @@ func (x Fix) repair(values map[string]string) *Repair {
 	return r
 }
 
-// Unasked reports whether a repair may be done without asking. Whether a machine is off, and why a node was cordoned, is not seen from here: for that, the
-// node must be the one that the report is about.
+// Unasked reports whether a repair may be made without asking. Whether a machine is off, or why a node was cordoned, is unknown here, so such repairs
+// require that the report is about the node.
 func (r Report) Unasked(x Repair) bool {
 	return x.Action != ForgetPod && x.Action != Uncordon || r.Symptom == nodeSubject(x.Node)
 }
 
-// Repairs are the fixes that a report offers, each once, the cause's first.
+// Repairs returns the fixes in a report without duplicates, those of the cause first.
 func (r Report) Repairs() []Repair {
 	var out []Repair
 	seen := map[string]bool{}

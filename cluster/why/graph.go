@@ -9,11 +9,11 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// Subject is what something can be wrong with: a kind alone ("dns"), or with a name ("node/n1", "component/region", "pod/NAMESPACE/NAME",
+// Subject identifies what can have a problem: a kind alone ("dns"), or with a name ("node/n1", "component/region", "pod/NAMESPACE/NAME",
 // "claim/NAMESPACE/NAME").
 type Subject string
 
-// Subjects of which there is one.
+// Subjects that exist once.
 const (
 	cloud        Subject = "cloud"
 	operator     Subject = "operator"
@@ -33,7 +33,7 @@ func (s Subject) split() (kind, name string) {
 	return kind, name
 }
 
-// graph holds for a subject those it depends on.
+// graph maps a subject to its dependencies.
 type graph map[Subject][]Subject
 
 func (g graph) link(from Subject, to ...Subject) {
@@ -44,7 +44,7 @@ func (g graph) link(from Subject, to ...Subject) {
 	}
 }
 
-// graphOf draws what depends on what, and what the texts add: a service that logs that it cannot reach the database depends on it.
+// graphOf builds the dependency graph. Texts add edges: a service that logs that it cannot reach the database depends on it.
 func graphOf(f *facts, found []Found) graph {
 	g := graph{}
 	g.link(cloud, operator, controlPlane, dns)
@@ -127,7 +127,7 @@ func (f *facts) linkComponents(g graph) {
 		if !c.Settled() {
 			g.link(cloud, s)
 		}
-		// The operator is to blame only for what neither another component nor a pod holds up.
+		// The operator is to blame only if neither another component nor a pod is.
 		if len(c.BlockedBy) == 0 && len(g[s]) == 0 && !c.Settled() {
 			g.link(s, operator)
 		}
@@ -139,7 +139,7 @@ func (f *facts) linkComponents(g graph) {
 	}
 }
 
-// reach are the subjects that one depends on, itself included, with a way to each: the subject before it.
+// reach returns the subjects that one depends on, including itself, each with its predecessor on a path from there.
 func (g graph) reach(from Subject) map[Subject]Subject {
 	before := map[Subject]Subject{from: ""}
 	for queue := []Subject{from}; len(queue) > 0; queue = queue[1:] {
@@ -153,7 +153,7 @@ func (g graph) reach(from Subject) map[Subject]Subject {
 	return before
 }
 
-// way lists the subjects from a symptom to a cause.
+// way returns the path from a symptom to a cause.
 func way(before map[Subject]Subject, to Subject) []Subject {
 	var out []Subject
 	for s := to; s != ""; s = before[s] {

@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// healthy is a snapshot of a cloud that is well: testdata/healthy.json, as test/integration took it of a cloud in a real API server
-// (TestWhyHealthy, UPDATE=1), and what that control plane does not run: three nodes with leases, CoreDNS, flannel,
-// kube-proxy, the control plane, the provisioner and the embedded database.
+// healthy returns a snapshot of a healthy cloud: testdata/healthy.json, taken by test/integration from a cloud in a real API server (TestWhyHealthy,
+// UPDATE=1), and what that control plane does not run: three nodes with leases, CoreDNS, flannel, kube-proxy, the control plane, the provisioner and
+// the embedded database.
 func healthy(t *testing.T) *Snapshot {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", "healthy.json"))
@@ -59,7 +59,7 @@ func (s *Snapshot) lease(namespace, name string, at time.Time) {
 	l.Spec.RenewTime = &metav1.MicroTime{Time: at}
 }
 
-// addPod adds a pod that is ready.
+// addPod adds a ready pod.
 func (s *Snapshot) addPod(namespace, name, node string, labels map[string]string) *corev1.Pod {
 	started := metav1.NewTime(s.Time.Add(-time.Hour))
 	s.Pods = append(s.Pods, corev1.Pod{

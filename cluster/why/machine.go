@@ -8,95 +8,95 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// Ready is what a part of a machine is that works.
+// Ready is the value for a part of a machine that works.
 const Ready = "ready"
 
-// Machine is a node as it looks from within.
+// Machine describes a node as seen from within.
 type Machine struct {
 	Node string `json:"node"`
 	// ControlPlane is true if it has the manifest of an API server.
 	ControlPlane bool `json:"controlPlane,omitempty"`
-	// Units are states of systemd, such as "active", by the name of the unit; none where only the journals could be read.
+	// Units maps systemd units to their states, such as "active"; nil if only the journals could be read.
 	Units map[string]string `json:"units,omitempty"`
-	// Journals are the last lines of units, by their names.
+	// Journals holds the last lines of units, by name.
 	Journals map[string][]string `json:"journals,omitempty"`
-	// StaticPods are the last lines of the containers of the control plane, by their names.
+	// StaticPods holds the last log lines of the control plane's containers, by name.
 	StaticPods map[string][]string `json:"staticPods,omitempty"`
-	// Certificates are those below /etc/kubernetes and the kubelet's own.
+	// Certificates holds those below /etc/kubernetes and the kubelet's.
 	Certificates []Certificate `json:"certificates,omitempty"`
-	// APIServer is why the API server of a control-plane node is not ready, Ready if it is, "" if it was not asked.
+	// APIServer explains why the API server of a control-plane node is not ready; Ready if it is, "" if it was not asked.
 	APIServer string `json:"apiServer,omitempty"`
-	// VirtualAddress is what a control-plane node with keepalived sees of the virtual address; nil without one.
+	// VirtualAddress is the virtual address as seen by a control-plane node with keepalived; nil without one.
 	VirtualAddress *VirtualAddress `json:"virtualAddress,omitempty"`
-	// EtcdDatabase is what is wrong with the database of an etcd that does not run; empty if nothing is.
+	// EtcdDatabase is the problem of the database of an etcd that is not running, "" if there is none.
 	EtcdDatabase string `json:"etcdDatabase,omitempty"`
-	// EtcdSnapshots are those of a control-plane node with an etcd of its own.
+	// EtcdSnapshots describes those of a control-plane node with its own etcd.
 	EtcdSnapshots *EtcdSnapshots `json:"etcdSnapshots,omitempty"`
-	// Stopped are the static pods of the control plane whose manifests ocadm moved away, Unfinished the command that did so, nil if that is not known.
+	// Stopped lists the static pods of the control plane whose manifests ocadm moved away. Unfinished is the command that did so, nil if unknown.
 	Stopped    []string    `json:"stopped,omitempty"`
 	Unfinished *Unfinished `json:"unfinished,omitempty"`
-	// Address is that of the node in its settings, "" if the kubelet chooses it; Addresses are those of the machine, that of the default route first.
+	// Address is the configured node address, "" if the kubelet chooses it. Addresses are those of the machine, that of the default route first.
 	Address   string   `json:"address,omitempty"`
 	Addresses []string `json:"addresses,omitempty"`
-	// Tunnels are those of the pod network to other nodes, as they work from here.
+	// Tunnels are those of the pod network to other nodes, as tested from here.
 	Tunnels []Tunnel `json:"tunnels,omitempty"`
 	// Findings are those of "ocadm node doctor" if the machine has files of a compute node.
 	Findings finding.List `json:"findings,omitempty"`
 }
 
-// Tunnel is a way through the pod network to another node.
+// Tunnel is a connection through the pod network to another node.
 type Tunnel struct {
 	// To is the address of the other node in the pod network.
 	To string `json:"to"`
-	// Problem is why nothing came back, "" if something did.
+	// Problem explains why there was no reply, "" if there was.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Certificate is a file with a certificate, and when that ends.
+// Certificate is a certificate file with its expiry.
 type Certificate struct {
 	File     string    `json:"file"`
 	NotAfter time.Time `json:"notAfter"`
 }
 
-// VirtualAddress is who has the virtual address of the control plane, seen from one of its nodes.
+// VirtualAddress describes who has the virtual address of the control plane, as seen from one of its nodes.
 type VirtualAddress struct {
 	Address string `json:"address"`
 	// Here reports whether the node itself has it.
 	Here bool `json:"here,omitempty"`
-	// Others are the other machines in the network that answer for it.
+	// Others lists the other machines in the network that answer for it.
 	Others []Claimant `json:"others,omitempty"`
-	// Unseen is why the network could not be asked, "" if it was.
+	// Unseen explains why the network could not be queried, "" if it was.
 	Unseen string `json:"unseen,omitempty"`
-	// Keepalived is Ready, or why keepalived does not run here; "" if that is not known.
+	// Keepalived is Ready, or explains why keepalived does not run here; "" if unknown.
 	Keepalived string `json:"keepalived,omitempty"`
 }
 
 // Claimant is a machine that answers for the virtual address.
 type Claimant struct {
 	MAC string `json:"mac"`
-	// Peer is the address of the control-plane node that it is, "" if it is none.
+	// Peer is the address of the claimant if it is a control-plane node, otherwise "".
 	Peer string `json:"peer,omitempty"`
 }
 
-// Unfinished is a command of ocadm that was cut off, or is at work.
+// Unfinished is an ocadm command that was interrupted, or still runs.
 type Unfinished struct {
-	// Command continues it, Back takes it back; "" if nothing does.
+	// Command continues it, Back undoes it; "" if not possible.
 	Command string `json:"command"`
 	Back    string `json:"back,omitempty"`
-	// Last is when it last noted a step.
+	// Last is when it last recorded a step.
 	Last time.Time `json:"last"`
-	// AtWork is the process of ocadm on the machine, 0 if none runs.
+	// AtWork is the PID of ocadm on the machine, 0 if it does not run.
 	AtWork int `json:"atWork,omitempty"`
 }
 
-// StaleSnapshot is how old the newest snapshot of etcd may be: one is taken every hour.
+// StaleSnapshot is the maximum age of the newest etcd snapshot: one is taken every hour.
 const StaleSnapshot = 3 * time.Hour
 
-// EtcdSnapshots are the snapshots of etcd that a control-plane node saves every hour.
+// EtcdSnapshots describes the etcd snapshots that a control-plane node saves every hour.
 type EtcdSnapshots struct {
-	// Since is when the node began to save them, Last the time of the newest, the zero time without one.
+	// Since is when the node began to save them, Last the time of the newest, zero if there is none.
 	Since time.Time `json:"since"`
 	Last  time.Time `json:"last,omitzero"`
-	// Problem is why the last one was not saved, "" if it was or that is not known.
+	// Problem explains why the last one was not saved, "" if it was or that is unknown.
 	Problem string `json:"problem,omitempty"`
 }

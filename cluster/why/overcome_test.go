@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ran makes a container that runs since a time, and whose run before that lasted for another.
+// ran sets how long a container has run, and how long its previous run lasted.
 func (s *Snapshot) ran(c *corev1.ContainerStatus, since, before time.Duration) {
 	started := s.Time.Add(-since)
 	c.RestartCount = 3
@@ -20,7 +20,7 @@ func (s *Snapshot) ran(c *corev1.ContainerStatus, since, before time.Duration) {
 		StartedAt: metav1.NewTime(started.Add(-time.Second - before)), FinishedAt: metav1.NewTime(started.Add(-time.Second))}
 }
 
-// TestOvercome: minutes after a fault that restarted everything, a container that runs longer than before is no symptom, and what it logged then no cause.
+// TestOvercome: minutes after a fault that restarted everything, a container that runs longer than before is no symptom, and its old log no cause.
 func TestOvercome(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
@@ -56,7 +56,7 @@ func TestOvercome(t *testing.T) {
 	}
 }
 
-// TestContainerOfAnEvent: the finding names the container that the kubelet ended, and the pod of a program that belongs to no component.
+// TestContainerOfAnEvent checks that the finding names the container that the kubelet stopped, and the pod of a program outside the components.
 func TestContainerOfAnEvent(t *testing.T) {
 	s := healthy(t)
 	p := s.addPod("kube-system", "kube-scheduler-n1", "n1", map[string]string{"component": "kube-scheduler", "tier": "control-plane"})
@@ -82,7 +82,7 @@ func TestContainerOfAnEvent(t *testing.T) {
 	}
 }
 
-// TestOneOfTwoDatabaseServers: while one server of the embedded database works, the database runs.
+// TestOneOfTwoDatabaseServers checks that the embedded database counts as running while one of its servers works.
 func TestOneOfTwoDatabaseServers(t *testing.T) {
 	s := healthy(t)
 	s.addPod(s.Namespace, "ocadm-mysql-2-0", "n2", map[string]string{"app": "ocadm-mysql"})

@@ -20,7 +20,7 @@ type provocation struct {
 	change func(*Snapshot)
 }
 
-// provocations have one entry for each cause.
+// provocations has one entry for each cause.
 func provocations() []provocation { return slices.Concat(addressed(), unreachable(), others()) }
 
 func others() []provocation {
@@ -84,7 +84,7 @@ func others() []provocation {
 		}},
 		{"node-cordoned", func(s *Snapshot) { s.Nodes[1].Spec.Unschedulable = true }},
 		{"pod-stuck", func(s *Snapshot) {
-			// The node is no longer in the cluster: what it ran is ended by nothing.
+			// The node is no longer in the cluster: nothing stops what it ran.
 			p := s.named("default-glance")
 			p.Spec.NodeName, p.DeletionTimestamp = "n9", &metav1.Time{Time: s.Time.Add(-10 * time.Minute)}
 		}},
@@ -385,7 +385,7 @@ func (s *Snapshot) withoutOperator() {
 	s.Deployments = slices.DeleteFunc(slices.Clone(s.Deployments), func(d appsv1.Deployment) bool { return d.Name == "onecloud-operator" })
 }
 
-// doctor is a finding of "ocadm node doctor".
+// doctor returns a finding of "ocadm node doctor".
 func doctor() finding.Finding {
 	return finding.New("OCA-7102", "yunion-executor.service does not run", "it failed", "systemctl start it")
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package why finds the cause of a symptom. It works on a Snapshot alone: it asks no API server, reads no file and knows no clock, so that
-// the same analysis runs on a live cluster and on a support bundle from another site. Package gather takes snapshots.
+// Package why finds the cause of a symptom. It works on a Snapshot alone: it calls no API server, reads no file and uses no clock, so that the same
+// analysis runs on a live cluster and on a support bundle from another site. Package gather takes snapshots.
 //
-// Three things are values: the snapshot, the causes (files causes_*.go, an entry for each) and the report. A cause that matches gives a Hit
-// on a Subject, such as a node, a pod or the database. Subjects depend on each other (file graph.go). The report names the hit that no
-// other hit explains first.
+// Three things are values: the snapshot, the causes (files causes_*.go, an entry for each) and the report. A cause that matches yields a Hit on a
+// Subject, such as a node, a pod or the database. Subjects depend on each other (file graph.go). The report starts with the hit that no other hit
+// explains.
 package why
 
 import (
@@ -21,28 +21,28 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// Format is the version of Snapshot's serialised form. A reader refuses another one.
+// Format is the version of Snapshot's serialised form. Readers refuse any other.
 const Format = 1
 
-// Snapshot is what was seen of a cloud, its Kubernetes cluster and its machines at one time. It holds no secret.
+// Snapshot is the state of a cloud, its Kubernetes cluster and its machines at one time. It holds no secret.
 type Snapshot struct {
 	Format int       `json:"format"`
 	Time   time.Time `json:"time"`
 	// Program is the version of ocadm that took it, Host the machine on which it ran.
 	Program string `json:"program"`
 	Host    string `json:"host,omitempty"`
-	// Namespace and Name of the cloud that was asked for.
+	// Namespace and Name of the requested cloud.
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Refused is why the API server, or the cloud, could not be read; nil if they could.
+	// Refused explains why the API server, or the cloud, could not be read; nil if they could.
 	Refused *finding.Finding `json:"refused,omitempty"`
-	// Silent is why the endpoint of the cluster did not answer, so that the API server of the control-plane node Host was asked; "" if it did.
+	// Silent explains why the cluster's endpoint did not answer, so that the API server of control-plane node Host was used; "" if it did.
 	Silent string `json:"silent,omitempty"`
 	// Cloud is nil if there is none.
 	Cloud      *v1alpha1.OnecloudCluster    `json:"cloud,omitempty"`
 	Operations []v1alpha1.OnecloudOperation `json:"operations,omitempty"`
 	Nodes      []corev1.Node                `json:"nodes,omitempty"`
-	// Pods and the other objects are those of the namespaces of the cloud, of its operator and of what a cluster needs to run pods.
+	// Pods and the other objects are from the namespaces of the cloud, of its operator and of what a cluster needs to run pods.
 	Pods         []corev1.Pod                   `json:"pods,omitempty"`
 	Deployments  []appsv1.Deployment            `json:"deployments,omitempty"`
 	StatefulSets []appsv1.StatefulSet           `json:"statefulSets,omitempty"`
@@ -52,33 +52,33 @@ type Snapshot struct {
 	Classes      []storagev1.StorageClass       `json:"classes,omitempty"`
 	Leases       []coordinationv1.Lease         `json:"leases,omitempty"`
 	Events       []corev1.Event                 `json:"events,omitempty"`
-	// Logs are the last lines of containers: in a snapshot for "ocadm why" of those that are not well, in a support bundle of all.
+	// Logs are the last lines of containers: for "ocadm why" of the unhealthy ones, in a support bundle of all.
 	Logs []Log `json:"logs,omitempty"`
-	// Disks are what the kubelets report of their file systems.
+	// Disks are the file systems reported by the kubelets.
 	Disks []Disk `json:"disks,omitempty"`
-	// Machines are those that could be looked at from within: the one on which ocadm ran, as root, in full; of the others the journals, in a
-	// snapshot for "ocadm why" of those that are not Ready.
+	// Machines are those inspected from within: the one on which ocadm ran as root in full, of the others only the journals; for "ocadm why"
+	// only those that are not Ready.
 	Machines []Machine `json:"machines,omitempty"`
-	// Missing says what could not be read, and why.
+	// Missing lists what could not be read, and why.
 	Missing []string `json:"missing,omitempty"`
 }
 
-// NotAsked are the codes of Refused with which only the machine that ocadm ran on was looked at: a worker has no kubeconfig.
+// NotAsked lists the codes of Refused for which only ocadm's own machine was inspected: a worker has no kubeconfig.
 var NotAsked = []string{"OCA-4201", "OCA-4202"}
 
 func (s *Snapshot) notAsked() bool {
 	return s.Refused != nil && slices.Contains(NotAsked, s.Refused.Code)
 }
 
-// Log is the end of what a container logged.
+// Log is the end of a container's log.
 type Log struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	Container string `json:"container"`
-	// Previous is true of the container's start before the current one.
+	// Previous is true for the container's previous run.
 	Previous bool     `json:"previous,omitempty"`
 	Lines    []string `json:"lines"`
 }
 
-// Units are those of a node whose journals are read.
+// Units lists the units of a node whose journals are read.
 var Units = []string{"containerd", "kubelet"}

@@ -8,7 +8,7 @@ import (
 	"yunion.io/x/ocadm/internal/agentlog"
 )
 
-// lineBytes is how much of a line is shown as evidence.
+// lineBytes is the maximum length of a line of evidence.
 const lineBytes = 300
 
 // shorten keeps both ends of a long line: programs that wrap errors put the cause last.

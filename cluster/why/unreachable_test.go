@@ -10,7 +10,7 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// unreachable makes the API server silent. What is known then is what ocadm saw as root on a node.
+// unreachable makes the API server silent. The snapshot then holds only what ocadm sees as root on a node.
 func (s *Snapshot) unreachable(change func(*Machine)) {
 	machines := s.Machines
 	s.refuse("OCA-4203")
@@ -19,7 +19,7 @@ func (s *Snapshot) unreachable(change func(*Machine)) {
 	change(&s.Machines[0])
 }
 
-// alone leaves of a snapshot the worker that ocadm ran on.
+// alone reduces a snapshot to the worker that ocadm ran on.
 func (s *Snapshot) alone(code string) *Machine {
 	machines := s.Machines
 	s.refuse(code)
@@ -28,11 +28,11 @@ func (s *Snapshot) alone(code string) *Machine {
 	return &s.Machines[0]
 }
 
-// What the other static pods log while the API server is down, which is no cause.
+// What the other static pods log while the API server is down; it is not a cause.
 var refusing = []string{`E1122 10:00:00 leaderelection.go:429] "Failed to get lease" err="Get \"https://10.0.0.1:6443/apis\": dial tcp 10.0.0.1:6443: connect: connection refused"`,
 	`W1122 10:00:01 reflector.go:561] dial tcp 10.0.0.100:6443: i/o timeout`, `dial tcp: lookup cp.example.net on 10.0.0.53:53: no such host`}
 
-// unreachable are the provocations of causes behind an API server that does not answer.
+// unreachable returns the provocations of causes for an API server that does not answer.
 func unreachable() []provocation {
 	static := func(id, pod string, lines ...string) provocation {
 		return provocation{id, func(s *Snapshot) {
@@ -45,7 +45,7 @@ func unreachable() []provocation {
 	return []provocation{
 		static("api-unreachable", "kube-controller-manager", refusing...),
 		static("etcd-damaged", "etcd", "panic: crc mismatch in wal"),
-		{"etcd-damaged", func(s *Snapshot) { // before its container has said it
+		{"etcd-damaged", func(s *Snapshot) { // before its container logs it
 			s.unreachable(func(m *Machine) { m.EtcdDatabase = "reading /var/lib/etcd/member/snap/db: invalid database" })
 		}},
 		static("etcd-no-leader", "kube-apiserver", `{"level":"warn","error":"rpc error: code = Unavailable desc = etcdserver: no leader"}`),
@@ -64,7 +64,7 @@ func unreachable() []provocation {
 	}
 }
 
-// The finding that explains an API server which does not answer has it as its consequence. Damaged data come before the majority that they cost.
+// A cause of an API server that does not answer has that as its consequence. Damaged data come before the lost majority that they cause.
 func TestUnreachableFollows(t *testing.T) {
 	s := healthy(t)
 	s.unreachable(func(m *Machine) {
@@ -76,7 +76,8 @@ func TestUnreachableFollows(t *testing.T) {
 	}
 }
 
-// The cause on a worker is named without a way from the cloud, which was not asked; that is a finding of its own. Agents of a control plane are not examined.
+// The cause on a worker is named without a path from the cloud, which was not queried; that is a separate finding. Agents of a control plane are not
+// examined.
 func TestWorkerAlone(t *testing.T) {
 	s := healthy(t)
 	s.alone("OCA-4201").Units["kubelet"] = "failed"
@@ -92,7 +93,7 @@ func TestWorkerAlone(t *testing.T) {
 	}
 }
 
-// What the static pods have logged is over if the API server of their node is ready, or if the cluster could be read.
+// The logs of static pods no longer matter if the API server of their node is ready, or if the cluster could be read.
 func TestStaticPodsHaveOvercome(t *testing.T) {
 	logged := map[string][]string{"kube-apiserver": {"etcdserver: request timed out"}}
 	s := healthy(t)

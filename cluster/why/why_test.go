@@ -42,7 +42,7 @@ func (s *Snapshot) named(name string) *corev1.Pod {
 	return &s.Pods[i]
 }
 
-// ill makes a pod not ready: its container waits for a reason.
+// ill makes a pod unready: its container waits for a reason.
 func (s *Snapshot) ill(pod, reason, message string) *corev1.Pod {
 	p := s.named(pod)
 	for i := range p.Status.Conditions {
@@ -159,7 +159,7 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-// TestCauses changes the healthy snapshot in one way each: the cause comes first.
+// TestCauses changes the healthy snapshot in one way at a time, and expects that cause first.
 func TestCauses(t *testing.T) {
 	provoked := map[string]bool{}
 	for _, c := range provocations() {
@@ -233,7 +233,7 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// TestBlocker: of a chain of components that wait for each other the cause is that of the last one, and the rest follows from it.
+// TestBlocker checks that in a chain of waiting components the cause is that of the last one, and explains the rest.
 func TestBlocker(t *testing.T) {
 	s := healthy(t)
 	s.component("web", v1alpha1.Waiting, "WaitingForComponents", "waiting for region")
@@ -267,7 +267,7 @@ func TestBlocker(t *testing.T) {
 	}
 }
 
-// TestAgentLine: a line that package agentlog knows is a cause in the pod of an agent, and only there.
+// TestAgentLine checks that a line known to package agentlog is a cause in an agent's pod, and only there.
 func TestAgentLine(t *testing.T) {
 	const line = "register failed: try create network: find_matched == false"
 	s := healthy(t)
@@ -293,7 +293,7 @@ func TestDoctorFinding(t *testing.T) {
 	}
 }
 
-// TestRepairs: each is offered once.
+// TestRepairs checks that each repair is offered once.
 func TestRepairs(t *testing.T) {
 	s := healthy(t)
 	s.Nodes[1].Spec.Unschedulable, s.Nodes[1].UID = true, "seen"
@@ -304,7 +304,7 @@ func TestRepairs(t *testing.T) {
 	}
 }
 
-// Without asking, a node is let in and its pods are forgotten only if the node was asked about: another one may be drained, or only cut off.
+// Without asking, a node is uncordoned and its pods are forgotten only if the report is about that node: another may be drained, or just cut off.
 func TestUnasked(t *testing.T) {
 	s := healthy(t)
 	s.Nodes[0].Spec.Unschedulable = true
@@ -332,7 +332,7 @@ func TestUnasked(t *testing.T) {
 	}
 }
 
-// What containers log must not reach a terminal as it is.
+// Container logs must not reach a terminal unescaped.
 func TestPrintable(t *testing.T) {
 	if got := shorten("a\x1b[31mb\x07c\td"); got != "ab c d" {
 		t.Errorf("%q", got)
@@ -342,7 +342,7 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-// TestRenewal: what renews a certificate depends on the machine and on the file.
+// TestRenewal checks that the renewal of a certificate depends on the machine and the file.
 func TestRenewal(t *testing.T) {
 	for _, c := range []struct {
 		controlPlane, expired bool

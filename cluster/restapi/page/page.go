@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package page is the web page of the REST API: files that are part of this program, and call the interface with the token of their reader.
+// Package page is the web page of the REST API: embedded files that call the API with the token of the user.
 package page
 
 import (
@@ -21,11 +21,11 @@ const Prefix = "/page/"
 //go:embed files
 var files embed.FS
 
-// policy lets the page load its own files and call its own server, and nothing else.
+// policy only allows the page to load its own files and call its own server.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
 
-// Handler serves the files. They need no login: what they show does.
+// Handler serves the files. They need no login; the data they show does.
 func Handler() http.Handler {
 	types := map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".json": "application/json"}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -14,7 +14,7 @@ import (
 	"unicode"
 )
 
-// Every text that a script asks for exists, in both languages, and none is left over.
+// Every text that a script uses exists in both languages, and none is unused.
 func TestTexts(t *testing.T) {
 	raw, err := fs.ReadFile(files, "files/texts.json")
 	if err != nil {
@@ -86,7 +86,7 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// The files come with a policy that lets them load nothing from elsewhere, and name no other server.
+// The files have a policy that lets them load nothing from elsewhere, and name no other server.
 func TestFiles(t *testing.T) {
 	server := httptest.NewServer(Handler())
 	defer server.Close()

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// readsTwice is a page whose connections end without an error after two lines each. It prints what it has at the end, and what was called.
+// readsTwice is a page whose connections end without an error after two lines each. It prints its final content, and the calls.
 const readsTwice = `
 globalThis.sessionStorage = { getItem: () => "t", setItem() {}, removeItem() {} }
 let asked = 0
@@ -30,7 +30,7 @@ await stream("/operations/o/log", new AbortController().signal, (m) => {
 console.log(log.join(""), asked, lost)
 `
 
-// The end of a stream without an error is an end, too: what the page has of it is given up before the next connection brings it again.
+// A stream may also end without an error: the page then drops what it has, because the next connection sends it again.
 func TestStreamThatEnds(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gather takes snapshots for package why: it reads the API server, and through it the logs of containers and the statistics of the
-// kubelets. It changes nothing, reads no more than it needs, and takes every secret out of what it read.
+// Package gather takes snapshots for package why: it reads the API server, and through it the logs of containers and the statistics of the kubelets.
+// It changes nothing, reads no more than it needs, and removes every secret from the result.
 package gather
 
 import (
@@ -28,15 +28,15 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// Namespaces are read beside that of the cloud, as far as they exist: there runs what every pod needs.
+// Namespaces are read besides the cloud's, if they exist: they hold what every pod depends on.
 var Namespaces = []string{"kube-system", "kube-node-lease", "kube-flannel", "local-path-storage", "traefik", "ingress-nginx", cluster.DefaultNamespace}
 
-// parallel is how many requests are under way at once.
+// parallel is the number of concurrent requests.
 const parallel = 8
 
-// Options say what to read.
+// Options controls what to read.
 type Options struct {
-	// Cloud to look at.
+	// Cloud to inspect.
 	Cloud client.ObjectKey
 	// Everything reads the logs of all containers, with more lines: for a support bundle.
 	Everything bool
@@ -49,14 +49,14 @@ type Options struct {
 	// Now is the time of the snapshot, Program the version of ocadm, Host this machine.
 	Now           time.Time
 	Program, Host string
-	// Silent is why the endpoint of the cluster is not the one that is asked.
+	// Silent explains why the endpoint of the cluster is not used.
 	Silent string
-	// Machines are those that were looked at from within, and Disks theirs.
+	// Machines holds the machines inspected from within, Disks theirs.
 	Machines []why.Machine
 	Disks    []why.Disk
 }
 
-// Snapshot reads what there is. It does not fail: what cannot be read is in Missing, and a cluster or cloud that cannot be read in Refused.
+// Snapshot takes a snapshot. It does not fail: what cannot be read is listed in Missing, an unreadable cluster or cloud in Refused.
 func Snapshot(ctx context.Context, c client.Reader, o Options) *why.Snapshot {
 	s := &why.Snapshot{Format: why.Format, Time: o.Now.UTC(), Program: o.Program, Host: o.Host, Namespace: o.Cloud.Namespace, Name: o.Cloud.Name,
 		Silent: o.Silent, Machines: o.Machines, Disks: o.Disks}
@@ -75,10 +75,10 @@ func Snapshot(ctx context.Context, c client.Reader, o Options) *why.Snapshot {
 	return Scrub(s, g.secrets)
 }
 
-// withoutValues says what a support bundle may hold that no Secret could be read for.
+// withoutValues is the warning in a support bundle if no Secret could be read.
 const withoutValues = "Secrets: the cluster could not be read, so only what looks like a password was taken out of journals and logs"
 
-// Refuse is the snapshot of a cluster that there is no way to.
+// Refuse returns the snapshot of an unreachable cluster.
 func Refuse(o Options, err error) *why.Snapshot {
 	s := &why.Snapshot{Format: why.Format, Time: o.Now.UTC(), Program: o.Program, Host: o.Host, Namespace: o.Cloud.Namespace, Name: o.Cloud.Name,
 		Machines: o.Machines, Disks: o.Disks, Refused: refusal(err)}
@@ -98,19 +98,19 @@ type gathering struct {
 	limit   chan struct{}
 	mu      sync.Mutex
 	secrets []corev1.Secret
-	// secretsOf are the namespaces whose Secrets were listed.
+	// secretsOf lists the namespaces whose Secrets were listed.
 	secretsOf []string
-	// share is how much of each log is read; hanging are the nodes that did not answer in time.
+	// share is the number of bytes read of each log. hanging holds the nodes that timed out.
 	share   int
 	hanging sync.Map
 }
 
-// secretive are the namespaces whose pods know secrets of clouds. That of the operator may be the one of another cloud.
+// secretive returns the namespaces whose pods know secrets of clouds. The operator's may be that of another cloud.
 func (g *gathering) secretive() []string {
 	return slices.Compact(slices.Sorted(slices.Values([]string{g.o.Cloud.Namespace, cluster.DefaultNamespace})))
 }
 
-// keepQuiet leaves out of a support bundle what programs have said: nothing takes the values of Secrets that are not known out of it.
+// keepQuiet leaves the output of programs out of a support bundle, because unknown Secrets cannot be removed from it.
 func (g *gathering) keepQuiet() {
 	g.o.Log, g.o.Journal = nil, nil
 	g.s.Machines = slices.Clone(g.s.Machines)
@@ -118,7 +118,7 @@ func (g *gathering) keepQuiet() {
 		m := &g.s.Machines[i]
 		m.Journals, m.StaticPods, m.Findings = nil, nil, slices.Clone(m.Findings)
 		for k := range m.Findings {
-			m.Findings[k].Evidence = nil // lines of logs
+			m.Findings[k].Evidence = nil // log lines
 		}
 	}
 	for i := range g.s.Pods {
@@ -136,7 +136,7 @@ func (g *gathering) keepQuiet() {
 	g.missing("container logs, journals and termination messages", errors.New("left out, because the Secrets whose values are taken out of them cannot be listed"))
 }
 
-// missing notes what could not be read.
+// missing records what could not be read.
 func (g *gathering) missing(what string, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -174,10 +174,10 @@ func (g *gathering) cloud(ctx context.Context) {
 	}
 }
 
-// readTimeout bounds one read of an API server that has answered already.
+// readTimeout bounds one read from an API server that has already answered.
 const readTimeout = 10 * time.Second
 
-// reads returns an error if the API server cannot read from etcd. Without it, it still answers which resources there are, and knows none of the defined ones.
+// reads returns an error if the API server cannot read from etcd. It then still answers discovery requests, but without the CRDs.
 func (g *gathering) reads(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -188,7 +188,7 @@ func (g *gathering) reads(ctx context.Context) error {
 	return err
 }
 
-// objects lists everything at once.
+// objects lists all kinds concurrently.
 func (g *gathering) objects(ctx context.Context) {
 	var all sync.WaitGroup
 	list := func(what string, l client.ObjectList, take func(), opts ...client.ListOption) {
@@ -239,7 +239,7 @@ func (g *gathering) objects(ctx context.Context) {
 	g.sort()
 }
 
-// sort makes the same cluster the same snapshot, whichever list came first.
+// sort makes snapshots of the same cluster equal, whichever list came first.
 func (g *gathering) sort() {
 	s := g.s
 	sortByName(s.Pods)

@@ -98,7 +98,7 @@ func TestNoSecretLeaves(t *testing.T) {
 	}
 }
 
-// The logs of the operator's namespace are in the bundle of a cloud in another one: its Secrets are taken out of them, too.
+// A cloud's bundle includes the logs of the operator's namespace, so the Secrets of that namespace are removed from them, too.
 func TestNoSecretOfAnotherCloudLeaves(t *testing.T) {
 	o := options()
 	o.Everything, o.Cloud.Namespace = true, "prod"
@@ -113,7 +113,7 @@ func TestNoSecretOfAnotherCloudLeaves(t *testing.T) {
 	}
 }
 
-// Without a list of Secrets nothing takes their values out of what programs have said: a support bundle has none of it, and says so.
+// If Secrets cannot be listed, their values cannot be removed from program output: a support bundle then omits that output, and says so.
 func TestSecretsUnknown(t *testing.T) {
 	const said = "what a program said"
 	ended := func(p *corev1.Pod) {
@@ -175,7 +175,7 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// TestJournals: a bundle has the journals of every node that reports and was not looked at from within, an answer those of nodes that are not Ready.
+// TestJournals: a bundle has the journals of every reporting node not inspected from within; an answer only those of nodes that are not Ready.
 func TestJournals(t *testing.T) {
 	node := func(name string, ready corev1.ConditionStatus) client.Object {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}}}
@@ -216,7 +216,7 @@ func TestJournals(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeRead: one kind that may not be listed leaves the others, and is named.
+// TestWhatCannotBeRead checks that a kind that may not be listed is named, and the others are read.
 func TestWhatCannotBeRead(t *testing.T) {
 	c := build(t, objects(), interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
 		if _, ok := l.(*corev1.EventList); ok {
@@ -251,7 +251,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// An API server without etcd knows none of the defined resources. That says nothing about the operator.
+// An API server without etcd knows no CRDs. That says nothing about the operator.
 func TestUndefined(t *testing.T) {
 	for want, of := range map[string]error{"OCA-7005": nil, "OCA-4203": context.DeadlineExceeded} {
 		c := build(t, nil, interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
@@ -266,7 +266,7 @@ func TestUndefined(t *testing.T) {
 	}
 }
 
-// A machine alone, and a support bundle without Secrets, say what is missing.
+// A machine alone, and a support bundle without Secrets, report what is missing.
 func TestRefuse(t *testing.T) {
 	for code, want := range map[string]string{"OCA-4201": "the cluster: it was not asked, because none is there", "OCA-4203": ""} {
 		for _, everything := range []bool{false, true} {
@@ -281,7 +281,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// A repair is done to what was seen, while it is still due. What has changed since is left as it is.
+// A repair applies to what was seen, if it is still needed. What has changed since is left alone.
 func TestRepair(t *testing.T) {
 	pod := func(name, node string, ends bool) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: name, UID: "seen", Finalizers: []string{"kept/by-the-fake-client"}},

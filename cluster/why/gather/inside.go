@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	// fewLines and manyLines are how much of the end of a log is read, for an answer and for a support bundle.
+	// fewLines and manyLines are the lines read from the end of a log, for an answer and for a support bundle.
 	fewLines, manyLines = 80, 1000
-	// leastLines are read whatever their length.
+	// leastLines is read whatever the length.
 	leastLines = 8
-	// logsBytes bounds all logs: taking the secrets out of 30 MB takes ten seconds. A log has its share of them, within logLeast and logMost.
+	// logsBytes bounds all logs: removing the secrets from 30 MB takes ten seconds. Each log gets an equal share, within logLeast and logMost.
 	logsBytes, logLeast, logMost = 32 << 20, 16 << 10, 512 << 10
-	// logTimeout bounds a request for a log: a kubelet that was lost a moment ago would hold it for half a minute.
+	// logTimeout bounds a request for a log: a kubelet that was just lost would hold it for half a minute.
 	logTimeout = 10 * time.Second
 )
 
-// inside reads what the kubelets know: statistics, journals and logs, those of pods that are not well first.
+// inside reads statistics, journals and logs from the kubelets, starting with the logs of unhealthy pods.
 func (g *gathering) inside(ctx context.Context) {
 	var all sync.WaitGroup
 	each := func(do func()) {
@@ -69,7 +69,8 @@ func (g *gathering) inside(ctx context.Context) {
 	slices.Sort(g.s.Missing)
 }
 
-// podsToRead are the indices of the pods whose logs are read, those that are not well first. The logs on a node that does not report cannot be read.
+// podsToRead returns the indices of the pods whose logs are read, unhealthy ones first. It skips nodes that do not report, as their logs are
+// unreachable.
 func (g *gathering) podsToRead() []int {
 	if g.o.Log == nil {
 		return nil
@@ -98,7 +99,7 @@ func (g *gathering) podsToRead() []int {
 	return append(ill, well...)
 }
 
-// logsOf is how many logs pods have.
+// logsOf returns the number of logs of some pods.
 func (g *gathering) logsOf(pods []int) int {
 	n := 0
 	for _, i := range pods {
@@ -107,7 +108,7 @@ func (g *gathering) logsOf(pods []int) int {
 	return n
 }
 
-// starts are the logs that the containers of a pod have: that of the current start, and that of the one before.
+// starts returns the logs that the containers of a pod have: those of the current and of the previous run.
 func starts(p *corev1.Pod) []why.Log {
 	var out []why.Log
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
@@ -120,12 +121,13 @@ func starts(p *corev1.Pod) []why.Log {
 	return out
 }
 
-// lookedAt reports whether a machine was looked at from within, which shows more.
+// lookedAt reports whether a machine was inspected from within, which shows more.
 func (g *gathering) lookedAt(node string) bool {
 	return slices.ContainsFunc(g.o.Machines, func(m why.Machine) bool { return m.Node == node })
 }
 
-// machine is a node as its kubelet shows it: the journals of its units. A kubelet that may not read journals sends a list of files, or refuses.
+// machine returns a node as seen through its kubelet: the journals of its units. A kubelet that may not read journals sends a list of files, or
+// refuses.
 func (g *gathering) machine(ctx context.Context, node string) why.Machine {
 	m := why.Machine{Node: node, Journals: map[string][]string{}}
 	for _, unit := range why.Units {
@@ -136,7 +138,7 @@ func (g *gathering) machine(ctx context.Context, node string) why.Machine {
 		}
 		if err != nil {
 			g.missing("journal of "+unit+" of node "+node, err)
-			return m // the other one would say the same
+			return m // the other one would fail, too
 		}
 		if text != "" && text != noEntries {
 			m.Journals[unit] = strings.Split(text, "\n")
@@ -145,10 +147,10 @@ func (g *gathering) machine(ctx context.Context, node string) why.Machine {
 	return m
 }
 
-// noEntries is what journalctl prints of a unit that has logged nothing.
+// noEntries is the output of journalctl for a unit without log entries.
 const noEntries = "-- No entries --"
 
-// nodeReports reports whether the kubelet of a node can be asked; one that is lost answers after half a minute at best.
+// nodeReports reports whether the kubelet of a node can be queried; one that is lost answers after half a minute at best.
 func nodeReports(n corev1.Node) bool {
 	return why.NodeReady(&n).Status != corev1.ConditionUnknown
 }
@@ -188,11 +190,11 @@ func (g *gathering) log(ctx context.Context, l why.Log) ([]string, error) {
 	for ; ; lines /= 8 {
 		raw, err = g.o.Log(ctx, l.Namespace, l.Pod, &corev1.PodLogOptions{Container: l.Container, Previous: l.Previous, TailLines: &lines, LimitBytes: &limit})
 		if err != nil || int64(len(raw)) < limit || lines < leastLines {
-			break // else it was cut at its end, which says most
+			break // otherwise it was cut at its end, which matters most
 		}
 	}
 	if apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) {
-		return nil, nil // the container started anew, or its pod ended, since it was listed
+		return nil, nil // the container restarted, or its pod ended, since it was listed
 	}
 	if err != nil {
 		return nil, err
@@ -205,7 +207,7 @@ func (g *gathering) log(ctx context.Context, l why.Log) ([]string, error) {
 	return strings.Split(text, "\n"), nil
 }
 
-// summary is what is read of a kubelet's /stats/summary (k8s.io/kubelet/pkg/apis/stats/v1alpha1).
+// summary holds the fields used from a kubelet's /stats/summary (k8s.io/kubelet/pkg/apis/stats/v1alpha1).
 type summary struct {
 	Node struct {
 		FS      *usage `json:"fs"`

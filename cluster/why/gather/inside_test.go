@@ -18,15 +18,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// running is a pod with the log of one start.
+// running returns a pod with the log of one run.
 func running(name, node string, ready corev1.ConditionStatus) client.Object {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: name}, Spec: corev1.PodSpec{NodeName: node},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}},
 			ContainerStatuses: []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}}
 }
 
-// A node that is lost does not keep the logs of the others from being read: those of one that does not report are not asked for, and one that was
-// lost a moment ago is asked once by each of the parallel requests.
+// A lost node does not prevent reading the logs of others: logs on a node that does not report are not requested, and each parallel request tries a
+// node lost a moment ago once.
 func TestLostNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := objects()[:4] // n1 is Ready, n2 does not report
@@ -66,7 +66,7 @@ func TestLostNodes(t *testing.T) {
 	})
 }
 
-// The end of a log says most: one with long lines is read with fewer of them, and its share of what all may have is its end.
+// The end of a log matters most: a log with long lines is read with fewer of them, and is cut to the end of its share.
 func TestEndOfLog(t *testing.T) {
 	long := strings.Repeat("x", 999) + "\n"
 	list := append(objects()[:3], running("talks", "n1", corev1.ConditionFalse))
@@ -74,7 +74,7 @@ func TestEndOfLog(t *testing.T) {
 	o.Everything = true
 	o.Log = func(_ context.Context, _, _ string, p *corev1.PodLogOptions) ([]byte, error) {
 		text := []byte(strings.Repeat(long, int(*p.TailLines)-1) + "the end\n")
-		return text[:min(len(text), int(*p.LimitBytes))], nil // as a kubelet does
+		return text[:min(len(text), int(*p.LimitBytes))], nil // like a kubelet
 	}
 	s := Snapshot(t.Context(), build(t, list, interceptor.Funcs{}), o)
 	if len(s.Logs) != 1 || s.Logs[0].Lines[len(s.Logs[0].Lines)-1] != "the end" {

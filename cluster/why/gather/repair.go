@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/cluster/why"
 )
 
-// Repair does a repair if it is still due: since the snapshot, a person has read and answered. left is why nothing was done, "" if it was.
+// Repair makes a repair if it is still needed, as the user took time to answer. left explains why nothing was done, "" if it was.
 func Repair(ctx context.Context, c client.Client, r why.Repair) (left string, err error) {
 	switch r.Action {
 	case why.DeletePod, why.ForgetPod:
@@ -38,7 +38,7 @@ func Repair(ctx context.Context, c client.Client, r why.Repair) (left string, er
 	return left, nil
 }
 
-// endPod deletes the pod that was seen, as it is now: the pod of a StatefulSet has a successor of the same name.
+// endPod deletes the pod only if it is unchanged: a StatefulSet's pod has a successor of the same name.
 func endPod(ctx context.Context, c client.Client, r why.Repair) (left string, err error) {
 	var pod corev1.Pod
 	if err := c.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: r.Name}, &pod); err != nil {
@@ -57,7 +57,7 @@ func endPod(ctx context.Context, c client.Client, r why.Repair) (left string, er
 	return "", c.Delete(ctx, &pod, opts...)
 }
 
-// alive says why a pod must not be forgotten: it is not to end, or the kubelet of its node reports and ends it.
+// alive explains why a pod must not be forgotten: it is not terminating, or the kubelet of its node reports and will end it.
 func alive(ctx context.Context, c client.Client, pod *corev1.Pod) (string, error) {
 	if pod.DeletionTimestamp == nil {
 		return "pod " + pod.Name + " is not to end", nil

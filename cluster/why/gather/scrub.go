@@ -18,13 +18,13 @@ import (
 	"yunion.io/x/ocadm/internal/literal"
 )
 
-// strip drops what no cause needs and what may hold a copy of a secret.
+// strip removes what no cause needs and what may hold a copy of a secret.
 func strip(s *why.Snapshot) {
 	if s.Cloud != nil {
 		s.Cloud.Status.Effects = nil
 		fields := s.Cloud.ManagedFields
 		clean(s.Cloud)
-		for _, m := range fields { // the times say when the spec was changed
+		for _, m := range fields { // the times show when the spec was changed
 			m.FieldsV1 = nil
 			s.Cloud.ManagedFields = append(s.Cloud.ManagedFields, m)
 		}
@@ -47,7 +47,7 @@ type object[T any] interface {
 	metav1.Object
 }
 
-// items are those of a list, as what they have in common.
+// items returns the items of a list as metadata objects.
 func items[T any, P object[T]](list []T) []metav1.Object {
 	out := make([]metav1.Object, len(list))
 	for i := range list {
@@ -64,10 +64,10 @@ func clean(o metav1.Object) {
 	o.SetAnnotations(annotations)
 }
 
-// words that a field or variable with a secret has in its name.
+// words occur in the names of fields and variables that hold secrets.
 const words = `password|passwd|passphrase|token|secret|secret[_-]?key|access[_-]?key|private[_-]?key|api[_-]?key`
 
-// pattern is a secret by its form, whoever wrote it.
+// pattern matches a secret by its form, whatever its origin.
 type pattern struct {
 	re    *regexp.Regexp
 	to    string
@@ -93,7 +93,7 @@ var patterns = []pattern{
 	form(`(?i)(name\\?":\s*\\?"[^"]*(?:`+words+`)\\?",\s*\\?"value\\?":\s*\\?")[^"\\]+`, "${1}"+hidden),
 }
 
-// Scrub takes the values of the given Secrets, and what has the name or the form of a secret, out of every text of a snapshot.
+// Scrub removes the values of the given Secrets, and anything with the name or form of a secret, from every text of a snapshot.
 func Scrub(s *why.Snapshot, list []corev1.Secret) *why.Snapshot {
 	raw, err := json.Marshal(s)
 	if err == nil {
@@ -109,17 +109,17 @@ func Scrub(s *why.Snapshot, list []corev1.Secret) *why.Snapshot {
 			}
 		}
 	}
-	// What cannot be scrubbed must not leave.
+	// What cannot be scrubbed must not be published.
 	return &why.Snapshot{Format: why.Format, Time: s.Time, Namespace: s.Namespace, Name: s.Name, Missing: []string{fmt.Sprintf("everything: %v", err)}}
 }
 
 const (
-	// Hidden stands for a secret.
+	// Hidden replaces a secret.
 	Hidden = "***"
 	hidden = Hidden
 )
 
-// Hide takes what has the name or the form of a secret out of a JSON value, which it changes.
+// Hide removes anything with the name or form of a secret from a JSON value, in place.
 func Hide(v any) any { return scrub(v, secretTexts{}, false) }
 
 func scrub(v any, known secretTexts, secret bool) any {
@@ -143,7 +143,7 @@ func scrub(v any, known secretTexts, secret bool) any {
 	return v
 }
 
-// formless takes what has the form of a secret out of a text.
+// formless removes anything with the form of a secret from a text.
 func formless(text string) string {
 	lower := strings.ToLower(text)
 	for _, p := range patterns {

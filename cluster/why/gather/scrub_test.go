@@ -24,7 +24,7 @@ func secretNamed(name string, kind corev1.SecretType, data map[string]string) co
 	return s
 }
 
-// namesakes are Secrets with values that are names in every cloud.
+// namesakes returns Secrets with values that are names in every cloud.
 func namesakes() []corev1.Secret {
 	return []corev1.Secret{
 		secretNamed("default-token", corev1.SecretTypeServiceAccountToken, map[string]string{"namespace": "onecloud", "token": "a-token-of-an-account"}),
@@ -35,7 +35,7 @@ func namesakes() []corev1.Secret {
 	}
 }
 
-// Names survive, whatever Secrets hold: the Deployment of the operator is found, and the commands of a report name the namespace.
+// Names survive, whatever Secrets hold: the operator's Deployment is found, and the commands in a report name the namespace.
 func TestNamesSurvive(t *testing.T) {
 	one := int32(1)
 	list := append(objects(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "onecloud-operator"}, Spec: appsv1.DeploymentSpec{Replicas: &one}})
@@ -63,7 +63,7 @@ func TestNamesSurvive(t *testing.T) {
 	}
 }
 
-// What is a secret by its name or form is taken out of every text, short ones where they are words, and those of the spec, too.
+// Anything with a secret's name or form is removed from every text, short ones where they are words, including those in the spec.
 func TestTakenOut(t *testing.T) {
 	secrets := []corev1.Secret{
 		secretNamed("short", "", map[string]string{"password": "Abc123", "mode": "strict", "root.password": "server", "tiny.password": "a1b2"}),

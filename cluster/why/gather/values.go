@@ -17,24 +17,24 @@ import (
 )
 
 const (
-	// secretMin is the shortest secret that is taken out wherever it stands: what is shorter is a part of words.
+	// secretMin is the minimum length of a secret that is removed anywhere: shorter ones occur within words.
 	secretMin = 8
-	// shortMin is the shortest one that is taken out where it is a word of its own.
+	// shortMin is the minimum length of a secret that is removed where it is a whole word.
 	shortMin = 6
-	// secretMax leaves out what no log holds: stored releases.
+	// secretMax excludes what appears in no log: stored releases.
 	secretMax = 16 << 10
 )
 
 var (
-	// secretKey names a field whose text is a secret.
+	// secretKey matches the name of a field that holds a secret.
 	secretKey = regexp.MustCompile(`(?i)(password|passwd|passphrase|token|secret[_-]?key|access[_-]?key|private[_-]?key|credential|apikey)s?$`)
-	// publicKey names an entry of a Secret that holds no secret.
+	// publicKey matches the name of a Secret entry that is not secret.
 	publicKey = regexp.MustCompile(`(?i)^(user|user[_-]?name|namespace)$`)
-	// plainWord may be a word of any log.
+	// plainWord matches what may be an ordinary word in a log.
 	plainWord = regexp.MustCompile(`^[a-z]+$`)
 )
 
-// secretTexts are the texts that are taken out of a snapshot.
+// secretTexts holds the texts to remove from a snapshot.
 type secretTexts struct {
 	known *strings.Replacer
 	short []shortSecret
@@ -45,11 +45,11 @@ type shortSecret struct {
 	word *regexp.Regexp
 }
 
-// secretTextsOf are the values of Secrets and what the snapshot itself has in fields for passwords, as in the spec of a cloud.
+// secretTextsOf collects the values of Secrets and of the password fields in the snapshot itself, as in the spec of a cloud.
 //
-// A value that is a part of a name in the snapshot is left: the password "onecloud", or a token's namespace of that name, would turn the name
-// of the operator into "***-operator", and every conclusion and command with it. Such a value is public as a name, and nothing shows a
-// reader that it is a password, too: where it stands as one, in a field, a URL or after "password:", its form takes it out.
+// A value that is part of a name in the snapshot is kept: removing the password "onecloud", or a token's namespace of that name, would turn the
+// operator's name into "***-operator" and spoil every conclusion and command. Such a value is public as a name, and nothing shows a reader that it is
+// also a password: in a field, a URL or after "password:", it is removed by its form.
 func secretTextsOf(tree any, list []corev1.Secret) secretTexts {
 	var names strings.Builder
 	namesIn(tree, false, func(n string) { names.WriteString(n + "\n") })
@@ -69,7 +69,7 @@ func secretTextsOf(tree any, list []corev1.Secret) secretTexts {
 	for _, s := range list {
 		ofSecret(s, add)
 	}
-	// The longest first: a secret may be a part of another one.
+	// Longest first: a secret may be part of another one.
 	slices.SortFunc(long, func(a, b string) int { return len(b) - len(a) })
 	pairs := make([]string, 0, 2*len(long))
 	for _, v := range long {
@@ -78,7 +78,7 @@ func secretTextsOf(tree any, list []corev1.Secret) secretTexts {
 	return secretTexts{strings.NewReplacer(pairs...), short}
 }
 
-// forms are how programs write a secret.
+// forms returns the ways in which programs write a secret.
 func forms(v string) []string {
 	quoted := strconv.Quote(v)
 	return []string{v, base64.StdEncoding.EncodeToString([]byte(v)), url.QueryEscape(v), url.PathEscape(v), quoted[1 : len(quoted)-1]}
@@ -94,8 +94,8 @@ func wholeWord(v string) *regexp.Regexp {
 	return regexp.MustCompile(edge(v[0]) + regexp.QuoteMeta(v) + edge(v[len(v)-1]))
 }
 
-// ofSecret calls add for the secrets in a Secret. Certificates are public, and so are names: that of the namespace of a token, those of
-// databases and accounts, and what a cloud is known by on its databases.
+// ofSecret calls add for the secrets in a Secret. Certificates are public, and so are names: a token's namespace, the names of databases and
+// accounts, and the identifiers of a cloud on its databases.
 func ofSecret(s corev1.Secret, add func(key, v string)) {
 	for k, v := range s.Data {
 		text := string(v)
@@ -112,13 +112,13 @@ func ofSecret(s corev1.Secret, add func(key, v string)) {
 			}
 		}
 		var tree any
-		if strings.HasPrefix(text, "{") && json.Unmarshal(v, &tree) == nil { // the passwords of registries
+		if strings.HasPrefix(text, "{") && json.Unmarshal(v, &tree) == nil { // registry passwords
 			inFields(tree, add)
 		}
 	}
 }
 
-// inFields calls add for what lies in the fields for secrets of a JSON value. A path is none: there lies the file of one.
+// inFields calls add for the values of secret fields in a JSON value. A path is not secret: it locates a file with one.
 func inFields(tree any, add func(key, v string)) {
 	switch v := tree.(type) {
 	case []any:
@@ -139,7 +139,7 @@ func inFields(tree any, add func(key, v string)) {
 	}
 }
 
-// fieldOf is what a field holds: a variable of a container has its name in another one.
+// fieldOf returns the meaning of a field: the name of a container's variable is in another field.
 func fieldOf(key, name string) string {
 	if key == "value" && name != "" {
 		return name
@@ -147,14 +147,14 @@ func fieldOf(key, name string) string {
 	return key
 }
 
-// naming are the fields that name something, labels those with names only.
+// naming lists the fields that contain names; labels lists those whose values are all names.
 var (
 	naming = []string{"name", "generateName", "namespace", "uid", "kind", "node", "nodeName", "host", "pod", "container", "component", "claimName", "volumeName",
 		"storageClassName", "serviceAccountName", "username", "hostname", "address", "hostIP", "podIP"}
 	labels = []string{"labels", "matchLabels", "nodeSelector"}
 )
 
-// namesIn calls add for the names in a JSON value, all of them those of labels if label is true.
+// namesIn calls add for the names in a JSON value. If label is true, all its values are label names.
 func namesIn(tree any, label bool, add func(string)) {
 	switch v := tree.(type) {
 	case []any:
@@ -171,7 +171,7 @@ func namesIn(tree any, label bool, add func(string)) {
 	}
 }
 
-// takeOut takes the secrets out of a text.
+// takeOut removes the secrets from a text.
 func (s secretTexts) takeOut(text string) string {
 	if s.known != nil {
 		text = s.known.Replace(text)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package support writes and reads support bundles: a snapshot in a file that people can look into, too.
+// Package support writes and reads support bundles: snapshots in a file that users can also inspect.
 package support
 
 import (
@@ -25,15 +25,15 @@ const (
 	snapshotFile = "snapshot.json"
 	reportFile   = "why.json"
 	logDir       = "logs/"
-	// sizeLimit bounds what is read of a file: a bundle comes from elsewhere.
+	// sizeLimit bounds the data read from a file, because bundles come from elsewhere.
 	sizeLimit = 1 << 30
 )
 
-// ErrEncrypted is the error of a bundle that needs a key.
+// ErrEncrypted is returned for a bundle that needs a key.
 var ErrEncrypted = errors.New("the support bundle is encrypted")
 
-// Write writes a snapshot and the report on it as a gzip-compressed archive: snapshot.json, why.json and logs/NAMESPACE/POD/CONTAINER.log.
-// With recipients it is encrypted with age.
+// Write writes a snapshot and the report on it as a gzip-compressed archive: snapshot.json, why.json and logs/NAMESPACE/POD/CONTAINER.log. With
+// recipients, the archive is encrypted with age.
 func Write(w io.Writer, s *why.Snapshot, r why.Report, recipients ...age.Recipient) (err error) {
 	if len(recipients) > 0 {
 		sealed, err := age.Encrypt(w, recipients...)
@@ -79,7 +79,7 @@ func logFile(l why.Log) string {
 	return logDir + path.Join(l.Namespace, l.Pod, name)
 }
 
-// Read reads the snapshot of a support bundle. One that is encrypted needs an identity.
+// Read reads the snapshot in a support bundle. An encrypted one needs an identity.
 func Read(r io.Reader, identities ...age.Identity) (*why.Snapshot, error) {
 	in := bufio.NewReader(r)
 	head, _ := in.Peek(len(ageHead)) // a short file is no bundle
@@ -132,7 +132,7 @@ func Read(r io.Reader, identities ...age.Identity) (*why.Snapshot, error) {
 	return s, nil
 }
 
-// ageHead begins every file of age (age-encryption.org/v1).
+// ageHead begins every age file (age-encryption.org/v1).
 const ageHead = "age-encryption.org/"
 
 func logOf(name, text string) (l why.Log, ok bool) {
@@ -146,7 +146,7 @@ func logOf(name, text string) (l why.Log, ok bool) {
 	return why.Log{Namespace: parts[0], Pod: parts[1], Container: container, Previous: previous, Lines: strings.Split(strings.TrimSuffix(text, "\n"), "\n")}, true
 }
 
-// Name is the default name of a bundle's file.
+// Name returns the default file name of a bundle.
 func Name(s *why.Snapshot, encrypted bool) string {
 	name := fmt.Sprintf("ocadm-support-%s-%s.tar.gz", s.Name, s.Time.UTC().Format(time.RFC3339))
 	if encrypted {
