@@ -145,7 +145,7 @@ func (w *Workload) place(o client.Object, p *place) {
 	}
 	if everywhere && p != nil {
 		w.Lost = p.lost
-		// Kubernetes counts the pods on a node that is not Ready, unless their tolerations make it expect fewer already.
+		// Kubernetes counts the pods on a node that is not Ready, unless their tolerations say otherwise: then Wanted is lower already.
 		w.Excused = max(0, min(int32(len(p.lost)), w.Wanted-int32(p.ready))) //nolint:gosec // nodes are counted, a cluster has thousands at most
 	}
 }
