@@ -34,7 +34,7 @@ type session struct {
 	catalog *identity.Snapshot
 }
 
-// work is what an effect does in a session.
+// work performs an effect in a session.
 type work func(ctx context.Context, s session, in Input) (changed bool, err error)
 
 // asAdmin logs in to the identity service; all services accept its tokens.

@@ -69,7 +69,7 @@ func databaseAccount(c component.Component, creds component.Credentials) mysql.A
 		Database: c.Database.Name}
 }
 
-// MarkEarlier marks the databases and accounts of components that are the cloud's, as it knows their password, but predate the markers.
+// MarkEarlier marks databases and accounts of components that predate the markers. Those whose password the cloud knows are its own.
 func MarkEarlier(ctx context.Context, admin *mysql.Admin, components []component.Component, creds component.Credentials) error {
 	snap, err := admin.Snapshot(ctx)
 	if err != nil {

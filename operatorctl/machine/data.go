@@ -138,7 +138,7 @@ func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 		return ctrl.Result{}, conflicts(err)
 	}
 	if made != nil {
-		return ctrl.Result{RequeueAfter: remake}, nil //nolint:nilerr // the condition says why
+		return ctrl.Result{RequeueAfter: remake}, nil //nolint:nilerr // the condition reports it
 	}
 	return ctrl.Result{RequeueAfter: tokenTTL - tokenMargin}, nil
 }

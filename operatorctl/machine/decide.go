@@ -96,7 +96,7 @@ func refusal(operations []*v1alpha1.OnecloudOperation) string {
 	return ""
 }
 
-// decide is pure.
+// decide returns what to do with a machine. It is pure.
 func decide(f facts) decision {
 	d := decision{status: *f.machine.Status.DeepCopy()}
 	s := &d.status

@@ -49,7 +49,7 @@ type decision struct {
 	next               time.Duration
 }
 
-// decide is pure.
+// decide returns what to do now. It is pure.
 func decide(s seen) decision {
 	var d decision
 	soonest := func(at time.Time) {

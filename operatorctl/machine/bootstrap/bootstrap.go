@@ -196,7 +196,7 @@ const (
 )
 
 // The shell reads all functions before it runs anything, so a truncated script does nothing. ocadm is identified by its digest, so it is downloaded only
-// once. Each run has its own directory; after a power failure the next run finds it, with the token.
+// once. Each run has its own directory; what a power failure leaves of it, with the token, the next run removes.
 const script = `#!/bin/sh
 # Joins machine @MACHINE@ to its cluster. Made by the operator of ocadm. It holds a secret.
 # Usage: sh SCRIPT [precheck|join [TRY]]

@@ -191,7 +191,7 @@ func (o *Outcome) Findings() map[string]finding.List {
 	return out
 }
 
-// hub is what related losses share.
+// hub is the common key of related losses.
 type hub struct{ code, what, cause, name string }
 
 // keyOf returns the hub of a loss: the machine at its receiving or sending end.
