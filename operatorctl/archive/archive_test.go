@@ -28,7 +28,7 @@ func entry(manager string, op metav1.ManagedFieldsOperationType, fields string) 
 
 var managed = map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}
 
-// cloud is one whose version is a choice, whose glance image is a default and whose replicas are both.
+// cloud returns a cloud whose version is a choice, whose glance image is a default and whose replicas are both.
 func cloud(t *testing.T) (*unstructured.Unstructured, *v1alpha1.OnecloudCluster) {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -149,7 +149,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestVersion: a backup is of the version that runs, also while the spec asks for another one, and is restored as such.
+// TestVersion checks that a backup has the version that runs, even while the spec requests another one, and is restored with it.
 func TestVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		cloud v1alpha1.OnecloudCluster
@@ -169,7 +169,7 @@ func TestVersion(t *testing.T) {
 		}
 	}
 	b := saved(t)
-	b.Header.Version = "v4.0.2" // the spec asks for v4.0.3
+	b.Header.Version = "v4.0.2" // the spec requests v4.0.3
 	objects, err := Place{}.Objects(b)
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +179,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestPut: objects are made once; only the passwords follow the backup.
+// TestPut checks that objects are created once; only the passwords follow the backup.
 func TestPut(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(kube.Scheme()).Build()
 	objects, err := Place{Namespace: "other"}.Objects(saved(t))

@@ -17,13 +17,13 @@ import (
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
-// Dial replaces the network; nil for the usual one.
+// Dial replaces the usual dialer, unless it is nil.
 type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// patience bounds each statement of a dump or load: an index over a large table takes long.
+// patience bounds each statement of a dump or load: an index on a large table takes long.
 const patience = 2 * time.Hour
 
-// Connect opens a database server as the administrator of a cloud. A password in a Secret is read from namespace.
+// Connect connects to a database server as the administrator of a cloud. A password in a Secret is read from namespace.
 func Connect(ctx context.Context, c client.Reader, namespace string, server v1alpha1.DatabaseServer, owner backup.Cloud, dial Dial) (*mysql.Admin, error) {
 	cfg, err := Login(ctx, c, namespace, server, owner, dial)
 	if err != nil {
@@ -32,7 +32,7 @@ func Connect(ctx context.Context, c client.Reader, namespace string, server v1al
 	return mysql.Open(ctx, cfg)
 }
 
-// Login is how a database server is opened as the administrator of a cloud.
+// Login returns the configuration of such a connection.
 func Login(ctx context.Context, c client.Reader, namespace string, server v1alpha1.DatabaseServer, owner backup.Cloud, dial Dial) (mysql.Config, error) {
 	password, err := effects.AdminPassword(ctx, effects.Secrets(c, namespace), server)
 	if err != nil {

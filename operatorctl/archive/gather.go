@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package archive says which objects of a cloud belong into a backup, and makes them anew for a place of their own: another namespace, address
-// or database server. A backup holds what people chose and what cannot be made again; the operator renders the rest.
+// Package archive selects the objects of a cloud for a backup, and restores them to another namespace, address or database server. A backup contains
+// what users chose and what cannot be recreated; the operator renders the rest.
 package archive
 
 import (
@@ -30,7 +30,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
-// Gather reads what belongs into a backup of a cloud, apart from its databases.
+// Gather reads the contents of a cloud's backup, without its databases.
 func Gather(ctx context.Context, c client.Reader, cr *unstructured.Unstructured, now time.Time) (backup.Source, error) {
 	var none backup.Source
 	cloud := &v1alpha1.OnecloudCluster{}
@@ -53,7 +53,7 @@ func Gather(ctx context.Context, c client.Reader, cr *unstructured.Unstructured,
 	return out, nil
 }
 
-// collect is pure.
+// collect selects the contents of the backup. It is pure.
 func collect(cr *unstructured.Unstructured, cloud *v1alpha1.OnecloudCluster, all []corev1.Secret, configMaps []corev1.ConfigMap) (backup.Source, error) {
 	out := backup.Source{Header: backup.Header{
 		Cloud: backup.Cloud{Namespace: cloud.Namespace, Name: cloud.Name, ID: IDOf(cloud, all)}, Version: versionOf(cloud), Release: cloud.Status.Release.Revision,
@@ -76,7 +76,7 @@ func collect(cr *unstructured.Unstructured, cloud *v1alpha1.OnecloudCluster, all
 	}
 	for i := range configMaps {
 		cm := configMaps[i].DeepCopy()
-		made := cm.Name == backup.HistoryName || cm.Name == certreport.ConfigMap // of this cluster, not of the cloud
+		made := cm.Name == backup.HistoryName || cm.Name == certreport.ConfigMap // they belong to this cluster, not to the cloud
 		if cm.Data = render.Chosen(cm); !strings.HasPrefix(cm.Name, cloud.Name+"-") || cm.Labels[v1alpha1.LabelManagedBy] == "" || len(cm.Data) == 0 || made {
 			continue
 		}
@@ -96,8 +96,8 @@ func collect(cr *unstructured.Unstructured, cloud *v1alpha1.OnecloudCluster, all
 	return out, nil
 }
 
-// versionOf is the version that the databases are of. spec.version may be that of an update that is still to come. Only after a restore, which lets the
-// operator follow at once, the databases are of that version already.
+// versionOf returns the version of the databases. spec.version may be that of an update that is still to come. Only after a restore, which lets the
+// operator follow immediately, do the databases already have that version.
 func versionOf(cloud *v1alpha1.OnecloudCluster) string {
 	in := cloud.Status.Release
 	if cloud.Annotations[v1alpha1.AnnotationAtOnce] == strconv.Itoa(in.Revision) {
@@ -106,7 +106,7 @@ func versionOf(cloud *v1alpha1.OnecloudCluster) string {
 	return cmp.Or(in.Version, cloud.Spec.Version, cloud.Status.Version)
 }
 
-// IDOf is what the databases of a cloud are marked with.
+// IDOf returns the ID with which a cloud's databases are marked.
 func IDOf(cloud *v1alpha1.OnecloudCluster, all []corev1.Secret) string {
 	for i := range all {
 		if id := all[i].Data[component.CloudID]; all[i].Name == secrets.CredentialsSecret(cloud.Name) && len(id) > 0 {
@@ -116,13 +116,13 @@ func IDOf(cloud *v1alpha1.OnecloudCluster, all []corev1.Secret) string {
 	return string(cloud.UID)
 }
 
-// Names reports whether the spec of a cloud names a Secret: a password of a server, or the login to the place of its backups.
+// Names reports whether the spec of a cloud refers to a Secret: a server's password, or the login for its backups.
 func Names(cloud *v1alpha1.OnecloudCluster, secret string) bool {
 	mysql, clickhouse, s3 := cloud.Spec.MySQL.PasswordSecretRef, cloud.Spec.Clickhouse.PasswordSecretRef, cloud.Spec.Backup.S3
 	return mysql != nil && mysql.Name == secret || clickhouse != nil && clickhouse.Name == secret || s3 != nil && s3.Secret == secret
 }
 
-// belongs reports whether a Secret cannot be made again: passwords, certificates, releases, and what the spec refers to.
+// belongs reports whether a Secret cannot be recreated: passwords, certificates, releases, and what the spec refers to.
 func belongs(cloud *v1alpha1.OnecloudCluster, s *corev1.Secret) bool {
 	kept := append([]string{secrets.CredentialsSecret(cloud.Name), secrets.CertsSecret(cloud.Name), secrets.EtcdCASecret(cloud.Name)},
 		secrets.EtcdSecrets(cloud.Name)...)
@@ -130,7 +130,7 @@ func belongs(cloud *v1alpha1.OnecloudCluster, s *corev1.Secret) bool {
 	return Names(cloud, s.Name) || slices.Contains(kept, s.Name) || n > 0 && s.Name == release.SecretName(cloud.Name, n)
 }
 
-// chosen is a cloud without its status and without what the operator wrote into its spec: with another owner, a default would become a choice.
+// chosen returns a cloud without its status and without what the operator wrote into its spec: with another owner, a default would become a choice.
 func chosen(cr *unstructured.Unstructured) *unstructured.Unstructured {
 	out := &unstructured.Unstructured{Object: map[string]any{"apiVersion": cr.GetAPIVersion(), "kind": cr.GetKind()}}
 	spec, _, _ := unstructured.NestedMap(cr.Object, "spec")
@@ -139,7 +139,7 @@ func chosen(cr *unstructured.Unstructured) *unstructured.Unstructured {
 	defaults, others := fieldpath.NewSet(), fieldpath.NewSet()
 	for _, m := range cr.GetManagedFields() {
 		s, err := engine.FieldsOf(m)
-		if m.Subresource != "" || err != nil { // an entry the API server wrote is readable
+		if m.Subresource != "" || err != nil { // the API server only writes readable entries
 			continue
 		}
 		if m.Manager == v1alpha1.ManagerDefaults {
@@ -163,7 +163,7 @@ func chosen(cr *unstructured.Unstructured) *unstructured.Unstructured {
 	return out
 }
 
-// metadata copies what does not belong to one place and time.
+// metadata copies the metadata that does not depend on place and time.
 func metadata(to, from *unstructured.Unstructured) {
 	to.SetName(from.GetName())
 	to.SetLabels(from.GetLabels())
@@ -175,10 +175,10 @@ func metadata(to, from *unstructured.Unstructured) {
 	to.SetAnnotations(annotations)
 }
 
-// lastApplied is kubectl's record of a file.
+// lastApplied is where kubectl stores a file.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// bare is an object without what belongs to one place and time.
+// bare returns an object without what depends on place and time.
 func bare(o client.Object, kind string) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {

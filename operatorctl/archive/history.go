@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/backup"
 )
 
-// History is what became of the backups of the cloud in a namespace, the latest first.
+// History returns the records of the backups of the cloud in a namespace, the latest first.
 func History(ctx context.Context, c client.Reader, namespace string) (backup.History, error) {
 	cm := &corev1.ConfigMap{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: backup.HistoryName}, cm)
@@ -36,7 +36,7 @@ func AddRecord(ctx context.Context, c client.Client, by client.FieldOwner, cloud
 			return err
 		}
 		before := cm.DeepCopy()
-		history, _ := backup.ParseHistory(cm.Data[backup.HistoryKey]) // one that is damaged begins anew
+		history, _ := backup.ParseHistory(cm.Data[backup.HistoryKey]) // a damaged history starts again
 		cm.Namespace, cm.Name = cloud.GetNamespace(), backup.HistoryName
 		cm.Labels = map[string]string{
 			v1alpha1.LabelName: v1alpha1.ValueName, v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, v1alpha1.LabelInstance: v1alpha1.InstancePrefix + cloud.GetName(),
@@ -47,7 +47,7 @@ func AddRecord(ctx context.Context, c client.Client, by client.FieldOwner, cloud
 			return c.Create(ctx, cm, by)
 		}
 		err = c.Patch(ctx, cm, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), by)
-		if apierrors.IsForbidden(err) { // the permissions of the pods of component backup are those of an earlier release
+		if apierrors.IsForbidden(err) { // the pods of component backup have the permissions of an earlier release
 			err = c.Update(ctx, cm, by)
 		}
 		return err

@@ -24,21 +24,21 @@ import (
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
-// Place is where a cloud comes to be. What is empty stays as it was saved.
+// Place is where a cloud is restored. Empty fields stay as saved.
 type Place struct {
 	Namespace string
-	// MySQL is the database server; its password goes into a Secret, unless it lies in one.
+	// MySQL is the database server; its password goes into a Secret, unless it is in one already.
 	MySQL v1alpha1.DatabaseServer
 	// Address is spec.loadBalancerEndpoint.
 	Address string
-	// Spec are other fields, by their paths below spec ("web.hostPorts"); nil removes one.
+	// Spec sets other fields, by their paths below spec ("web.hostPorts"); nil removes one.
 	Spec map[string]any
 }
 
-// databaseSecret is a suffix: the Secret <cloud>-database holds the password of the database server, where the place has another one.
+// databaseSecret is a suffix: Secret <cloud>-database holds the password of the database server, if the place has another server.
 const databaseSecret, databaseKey = "database", "password"
 
-// Objects are the objects of a backup for a place, the cloud last. It is pure.
+// Objects returns the objects of a backup for a place, the cloud last. It is pure.
 func (p Place) Objects(c backup.Contents) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	var cloud *unstructured.Unstructured
@@ -69,7 +69,7 @@ func (p Place) Objects(c backup.Contents) ([]*unstructured.Unstructured, error) 
 			out = slices.DeleteFunc(out, func(u *unstructured.Unstructured) bool { return u.GetKind() == "Secret" && u.GetName() == name })
 			out = append(out, password(p, name))
 		}
-		if at.TLS.Mode == "" { // that of the backup remains
+		if at.TLS.Mode == "" { // the backup's mode remains
 			at.TLS = v1alpha1.DatabaseTLS{}
 		}
 		server, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&at)
@@ -81,7 +81,7 @@ func (p Place) Objects(c backup.Contents) ([]*unstructured.Unstructured, error) 
 		}
 		set(server, "mysql")
 	}
-	if c.Header.Version != "" { // the databases are of it, whatever the spec asked for
+	if c.Header.Version != "" { // the databases have this version, whatever the spec requested
 		set(c.Header.Version, "version")
 	}
 	if p.Address != "" {
@@ -106,7 +106,7 @@ func password(p Place, name string) *unstructured.Unstructured {
 	return u
 }
 
-// Server is the database server of the cloud in a backup, with its password.
+// Server returns the database server of the cloud in a backup, with its password.
 func Server(c backup.Contents) (v1alpha1.DatabaseServer, error) {
 	cloud := &v1alpha1.OnecloudCluster{}
 	list := map[string]corev1.Secret{}
@@ -131,8 +131,8 @@ func Server(c backup.Contents) (v1alpha1.DatabaseServer, error) {
 	return server, nil
 }
 
-// Put creates objects. One that exists is left as it is, unless it holds what the cloud is known by: the passwords, which become those of the
-// backup. It returns a line for each change.
+// Put creates objects. It leaves existing ones as they are, except for the Secret with the cloud's ID: its passwords become those of the backup. It
+// returns a line for each change.
 func Put(ctx context.Context, c client.Client, manager string, objects []*unstructured.Unstructured) ([]string, error) {
 	var lines []string
 	for _, u := range objects {
@@ -144,7 +144,7 @@ func Put(ctx context.Context, c client.Client, manager string, objects []*unstru
 		if !apierrors.IsAlreadyExists(err) {
 			return lines, fmt.Errorf("creating %s %s: %w", u.GetKind(), u.GetName(), err)
 		}
-		if given, is := u.Object["stringData"]; is { // the password of the place, which an earlier run may have got wrong
+		if given, is := u.Object["stringData"]; is { // the place's password, which an earlier run may have got wrong
 			if err := kube.Merge(ctx, c, u.DeepCopy(), client.FieldOwner(manager), map[string]any{"stringData": given}); err != nil {
 				return lines, fmt.Errorf("updating %s %s: %w", u.GetKind(), u.GetName(), err)
 			}
@@ -161,7 +161,7 @@ func Put(ctx context.Context, c client.Client, manager string, objects []*unstru
 	return lines, nil
 }
 
-// Passwords makes the passwords of a cloud those of a backup, if u is the Secret with them.
+// Passwords replaces the passwords of a cloud with those of a backup, if u is the Secret with them.
 func Passwords(ctx context.Context, c client.Client, manager string, u *unstructured.Unstructured) (changed bool, err error) {
 	saved, _, _ := unstructured.NestedStringMap(u.Object, "data")
 	if saved[component.CloudID] == "" {
@@ -190,7 +190,7 @@ func Passwords(ctx context.Context, c client.Client, manager string, u *unstruct
 	return true, nil
 }
 
-// CredentialsID is what the cloud of a namespace is known by, "" if there is no such cloud.
+// CredentialsID returns the ID of a cloud, "" if there is no such cloud.
 func CredentialsID(ctx context.Context, c client.Reader, key client.ObjectKey) (string, error) {
 	s := &corev1.Secret{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: secrets.CredentialsSecret(key.Name)}, s)

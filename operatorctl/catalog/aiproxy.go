@@ -23,7 +23,7 @@ func aiproxy() component.Component {
 	})
 }
 
-// aiproxyOptions: with the monitoring stack, what was asked and answered is kept in its object store.
+// aiproxyOptions returns the options. With the monitoring stack, its object store keeps the requests and answers.
 func aiproxyOptions(in component.Inputs) map[string]any {
 	o := syncTables(in)
 	if in.Cluster.Runs(monitorStackName) {

@@ -35,7 +35,7 @@ func apigatewayOptions(in component.Inputs) map[string]any {
 	return o
 }
 
-// gatewayCommand: the enterprise image splits the program in two.
+// gatewayCommand returns the command of the enterprise image, which splits the program in two.
 func gatewayCommand(name string) []string {
 	return []string{"/opt/yunion/bin/" + name, "--config", "/etc/yunion/apigateway.conf"}
 }

@@ -4,7 +4,7 @@ package catalog
 
 import "yunion.io/x/ocadm/operatorctl/component"
 
-// apimap reads region's database with region's account. The earlier operator never let it run; disable: false does.
+// apimap reads region's database with region's account. The earlier operator never ran it; disable: false does.
 func apimap() component.Component {
 	return service(31999, component.Component{
 		Name: "apimap", SpecKey: "apiMap", Summary: "API routing map",

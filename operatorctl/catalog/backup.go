@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// backup backs the cloud up every night. It is ours, not the cloud's: it runs this program, which reads the rest from the spec.
+// backup makes a backup of the cloud every night. It runs this program, not one of the cloud's; the program reads further settings from the spec.
 func backup() component.Component {
 	return component.Component{
 		Name: "backup", SpecKey: "backup", Summary: "backs the cloud up every night, and proves each backup",
@@ -23,7 +23,7 @@ func backup() component.Component {
 			Command: []string{}, Args: []string{"cluster", "backup", "run", "--dir=" + backupDir, "--etcd-snapshots=" + EtcdSnapshots}, Env: backupEnv, ServiceAccount: "onecloud-backup",
 			Mounts: []component.Mount{
 				{Name: backupVolume, Path: backupDir, Storage: true},
-				// Empty on a node without etcd, or in a cluster that ocadm did not make.
+				// Empty on a node without etcd, or in a cluster that ocadm did not create.
 				{Name: "etcd-snapshots", Path: EtcdSnapshots, HostPath: EtcdSnapshots, HostPathType: corev1.HostPathDirectoryOrCreate, ReadOnly: true},
 			},
 			Security: backupRights(),
@@ -35,10 +35,10 @@ func backup() component.Component {
 
 const backupVolume, backupDir = "dumps", "/backup"
 
-// EtcdSnapshots is where a control-plane node of ocadm keeps snapshots of etcd.
+// EtcdSnapshots is the directory of the etcd snapshots on ocadm's control-plane nodes.
 const EtcdSnapshots = "/var/lib/ocadm/etcd"
 
-// backupEnv names the cloud and the node. Flags of this program are also read from variables.
+// backupEnv returns variables with the cloud and the node. The program's flags can also be set by variables.
 func backupEnv(in component.Inputs) []corev1.EnvVar {
 	return []corev1.EnvVar{
 		{Name: "OCADM_CLOUD_NAME", Value: in.Cluster.Name}, {Name: "OCADM_CLOUD_NAMESPACE", Value: in.Cluster.Namespace},
@@ -46,7 +46,7 @@ func backupEnv(in component.Inputs) []corev1.EnvVar {
 	}
 }
 
-// nearEtcd is where snapshots of etcd are. A volume may tie the pod to another node, and a user's affinity to nodes wins.
+// nearEtcd prefers nodes with snapshots of etcd. A volume may tie the pod to another node, and a user's node affinity wins.
 func nearEtcd(pod *corev1.PodSpec) {
 	if pod.Affinity == nil {
 		pod.Affinity = &corev1.Affinity{}
@@ -61,12 +61,12 @@ func nearEtcd(pod *corev1.PodSpec) {
 	}}
 }
 
-// placed passes on to the program what people call the place of its volume.
+// placed passes the program a readable name of its volume's location.
 func placed(c *corev1.Container, place string) {
 	c.Env = append(c.Env, corev1.EnvVar{Name: "OCADM_PLACE", Value: place})
 }
 
-// backupRights: directories of nodes and of most provisioners are root's. It needs no permission beyond writing there.
+// backupRights runs the backup as root, which owns the directories of nodes and of most provisioners. It needs no further permission.
 func backupRights() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		RunAsUser: new(int64(0)), AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
@@ -74,7 +74,7 @@ func backupRights() *corev1.SecurityContext {
 	}
 }
 
-// adaptBackup puts the backups where the spec says: into a directory of the node, or nowhere near the pod. A volume that exists stays.
+// adaptBackup stores the backups where the spec says: in S3 or a directory of the node. An existing volume stays.
 func adaptBackup(o *component.Objects, in component.Inputs) error {
 	s := in.Cluster.Spec.Backup
 	job, is := o.Workload.(*batchv1.CronJob)

@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// Backups go to a claim, to a directory of a node, or to a bucket, and then the pod has neither. Two places at once are one: the bucket.
+// Backups go to a claim, to a directory of a node, or to a bucket, in which case the pod has neither. If both are set, the bucket wins.
 func TestPlacesOfBackups(t *testing.T) {
 	const s3 = "s3: {endpoint: s3.example.com, bucket: b, secret: keys}"
 	for _, c := range []struct {
@@ -50,7 +50,7 @@ func TestPlacesOfBackups(t *testing.T) {
 	}
 }
 
-// The pod of backups reads the snapshots of etcd of its node, and runs where there are some, if it may. Each place has them; a user's choice of nodes wins.
+// The backup pod reads its node's etcd snapshots, and prefers nodes that have some. This holds for each place; a user's choice of nodes wins.
 func TestSnapshotsOfBackups(t *testing.T) {
 	for spec, preferred := range map[string]int{
 		"{disable: false}": 1, "{disable: false, hostPath: /srv/backups}": 1, "{disable: false, s3: {endpoint: s3.example.com, bucket: b, secret: keys}}": 1,

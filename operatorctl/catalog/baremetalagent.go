@@ -4,7 +4,7 @@ package catalog
 
 import "yunion.io/x/ocadm/operatorctl/component"
 
-// baremetalAgent runs on the network of the machines it installs, one per zone.
+// baremetalAgent runs in the network of the machines that it installs, one per zone.
 func baremetalAgent() component.Component {
 	return component.Component{
 		Name: "baremetal-agent", SpecKey: "baremetalagent", StatusKey: "baremetalagent", EarlierSection: "baremetal", Summary: "installs bare-metal machines",

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package catalog is the table of the cloud's components: one file and one value each. It says what there is; how it is made is not
-// its business.
+// Package catalog lists the cloud's components: one file and one value each. It describes them; other packages create them.
 package catalog
 
 import (
@@ -13,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// All components, in reading order. The order of deployment follows from After.
+// All returns all components, in reading order. The order of deployment follows from After.
 func All() []component.Component {
 	return []component.Component{
 		etcd(),
@@ -85,33 +84,33 @@ func All() []component.Component {
 	}
 }
 
-// cloudCritical is the priority of services without which the cloud is of no use: a full node puts out other pods first. The class is Kubernetes' own.
+// cloudCritical is the priority of services without which the cloud is useless: a full node evicts other pods first. The class is built into Kubernetes.
 const cloudCritical = "system-cluster-critical"
 
-// Why several components run once.
+// The reasons why some components run once.
 const (
 	closedSource = "its source is not public: whether two copies can serve at once is not known"
 	ownVolume    = "its data is in a volume with one writer"
 )
 
-// What many components share.
+// Values that many components share.
 var (
 	apiGroups = []component.Group{component.GroupTLS, component.GroupCommon, component.GroupDB}
-	// withClickHouse: its operation log may lie in ClickHouse.
+	// withClickHouse allows the operation log in ClickHouse.
 	withClickHouse = append(apiGroups[:3:3], component.GroupClickHouse)
 	noDatabase     = []component.Group{component.GroupTLS, component.GroupCommon}
 	withHosts      = []component.Product{component.FullStack, component.Edge, component.LightEdge, component.AI}
 	withAI         = []component.Product{component.FullStack, component.CMP, component.Edge, component.AI}
 	withoutAI      = []component.Product{component.FullStack, component.CMP, component.Edge}
-	// notOnSite are the products that manage other clouds only, or too.
+	// notOnSite lists the products that manage other clouds, only or in addition.
 	notOnSite = []component.Product{component.FullStack, component.CMP}
 	eeOnly    = []component.Edition{component.EE}
 	eeSupport = []component.Edition{component.EE, component.CESupport}
-	// ingressOverHTTPS lets an ingress controller know that the pods behind a Service speak HTTPS.
+	// ingressOverHTTPS informs an ingress controller that the pods behind a Service use HTTPS.
 	ingressOverHTTPS = map[string]string{"traefik.ingress.kubernetes.io/service.serversscheme": "https"}
 )
 
-// The service accounts of pods that talk to Kubernetes (templates/operator/namespace).
+// The service accounts of pods that use the Kubernetes API (templates/operator/namespace).
 const (
 	clusterAdmin = "onecloud-cluster-admin"
 	nodeReader   = "onecloud-node-reader"
@@ -119,10 +118,10 @@ const (
 	regionRights = "onecloud-region"
 )
 
-// syncTables is the configuration of an ordinary service: it makes its tables when it starts.
+// syncTables returns the configuration of an ordinary service: it creates its tables when it starts.
 func syncTables(component.Inputs) map[string]any { return map[string]any{"auto_sync_table": true} }
 
-// unless gives the reason why a component is off, for a Gate.
+// unless returns the reason why a component is off, for a Gate.
 func unless(open bool, why string) string {
 	if open {
 		return ""
@@ -130,14 +129,14 @@ func unless(open bool, why string) string {
 	return why
 }
 
-// usualRights are for images that run more than the cloud's one program: a web server, ssh, ansible, a Java machine.
+// usualRights is for images that run more than the cloud's one program: a web server, ssh, ansible, a Java VM.
 func usualRights() *corev1.SecurityContext {
 	return &corev1.SecurityContext{AllowPrivilegeEscalation: new(false)}
 }
 
-// service is an ordinary service of the cloud: what its entry does not say is as with most of them. It has a block and a status key of its own
-// name, starts after keystone, runs the cloud's image, answers /ping, makes its tables when it starts (or in an init container with DBInit), and
-// is found by its own name at one port.
+// service adds the defaults of an ordinary service of the cloud to its entry. It has a block and a status key of its own name, starts after keystone,
+// runs the cloud's image, answers /ping, creates its tables when it starts (or in an init container with DBInit), and has a Service of its own name with
+// one port.
 func service(port int32, c component.Component) component.Component {
 	c.SpecKey = cmp.Or(c.SpecKey, c.Name)
 	c.StatusKey = cmp.Or(c.StatusKey, c.SpecKey)
@@ -167,7 +166,7 @@ func service(port int32, c component.Component) component.Component {
 	return c
 }
 
-// apiPort is the Service of an ordinary API: one port, published on every node under its own number.
+// apiPort returns the Service of an ordinary API: one port, published on every node under its own number.
 func apiPort(number int32) *component.Service {
 	return &component.Service{Ports: []component.Port{{Name: "api", Port: number, SpecKey: "service.nodePort"}}}
 }

@@ -48,7 +48,7 @@ func TestNamesAndKeys(t *testing.T) {
 	}
 }
 
-// Ports of nodes are shared by all components; so are the identifiers outside Kubernetes.
+// All components share the node ports and the identifiers outside Kubernetes.
 func TestNothingIsTakenTwice(t *testing.T) {
 	owner := map[string]string{}
 	claim := func(what, who string) {
@@ -170,7 +170,7 @@ func TestImagesResolve(t *testing.T) {
 	}
 }
 
-// The odd ones stay few: more than a fifth with an Adapt means that the vocabulary lacks a word.
+// Special cases stay few: if more than a fifth have an Adapt, the component types lack a field.
 func TestFewAreOdd(t *testing.T) {
 	odd := 0
 	all := catalog.All()

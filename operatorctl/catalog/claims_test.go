@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// written finds in what was rendered the directory to which a component with a claim writes.
+// written finds the directory to which a component with a claim writes in the rendered objects.
 var written = map[string]func(component.Objects) string{
 	"backup":           inArgument("--dir="),
 	"baremetal-agent":  inOption("baremetal-agent.conf", "baremetals_path"),
@@ -28,8 +28,7 @@ var written = map[string]func(component.Objects) string{
 	"victoria-metrics": inArgument("--storageDataPath="),
 }
 
-// Each claim is mounted where its component writes: else the data lie on the node, and neither the class of the volume nor what becomes of
-// it applies to them.
+// Each claim is mounted where its component writes. Otherwise the data are on the node, and neither the storage class nor the reclaim policy applies.
 func TestClaimsHoldTheData(t *testing.T) {
 	cluster := cloud(t, everything, "ee", "FullStack")
 	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
@@ -52,13 +51,13 @@ func TestClaimsHoldTheData(t *testing.T) {
 		if dir == "" || at == "" || dir != at && !strings.HasPrefix(dir, at+"/") {
 			t.Errorf("%s writes to %q, and its claim is mounted at %q", name, dir, at)
 		}
-		// A mount that hides a part of the claim would take the data out of it again.
+		// A mount that hides a part of the claim would exclude that part from it.
 		for _, m := range pod.Containers[0].VolumeMounts {
 			if m.MountPath != at && strings.HasPrefix(dir+"/", m.MountPath+"/") && strings.HasPrefix(m.MountPath, at+"/") {
 				t.Errorf("%s: %s is mounted over its claim at %s", name, m.MountPath, at)
 			}
 		}
-		// One below a shared mount propagates to the node and stays there.
+		// A mount below a shared one propagates to the node and stays there.
 		for _, m := range pod.Containers[0].VolumeMounts {
 			if m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationBidirectional && strings.HasPrefix(at, m.MountPath+"/") {
 				t.Errorf("%s: its claim at %s lies below %s, which is shared with the node", name, at, m.MountPath)
@@ -67,7 +66,7 @@ func TestClaimsHoldTheData(t *testing.T) {
 	}
 }
 
-// podOf is podSpec for every kind of workload.
+// podOf returns the pod spec of any kind of workload.
 func podOf(o client.Object) *corev1.PodSpec {
 	if w, ok := o.(*batchv1.CronJob); ok {
 		return &w.Spec.JobTemplate.Spec.Template.Spec
@@ -75,7 +74,7 @@ func podOf(o client.Object) *corev1.PodSpec {
 	return podSpec(o)
 }
 
-// claimPath is where the main container has its claim: a volume of the pod, or one that only the template of a StatefulSet's claims names.
+// claimPath returns the mount path of the claim in the main container: a volume of the pod, or a claim template of a StatefulSet.
 func claimPath(pod corev1.PodSpec) string {
 	for _, m := range pod.Containers[0].VolumeMounts {
 		i := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })

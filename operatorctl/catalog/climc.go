@@ -13,7 +13,7 @@ func climc() component.Component {
 	return component.Component{
 		Name: "climc", SpecKey: "climc", Summary: "command line of the cloud",
 		Single:   "a shell for administrators; no service depends on it",
-		After:    []string{"keystone", "region"}, // its entry point asks region for an SSH key, and ends without an answer
+		After:    []string{"keystone", "region"}, // its entry point requests an SSH key from region, and exits without an answer
 		Image:    component.Image{EE: "climc-ee", EEFor: eeSupport},
 		Workload: component.Workload{Command: []string{"bash", "/opt/climc-entrypoint.sh"}, Env: climcEnv},
 		Config:   &component.Config{Plain: "rcadmin.tmpl", File: "rcadmin"},

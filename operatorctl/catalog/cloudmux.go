@@ -4,7 +4,7 @@ package catalog
 
 import "yunion.io/x/ocadm/operatorctl/component"
 
-// cloudmux is a pod with the command lines of other clouds; users open a shell in it.
+// cloudmux is a pod with the command-line tools of other clouds; users open a shell in it.
 func cloudmux() component.Component {
 	return component.Component{
 		Name: "cloudmux", SpecKey: "cloudmux", Summary: "command lines of other clouds",

@@ -13,10 +13,10 @@ import (
 	"testing"
 )
 
-// page is how a component is added.
+// page describes how to add a component.
 const page = "docs/contributing/adding-a-component.md"
 
-// within is set for the copy's own tests: they do not follow the page again.
+// within is set for the copy's own tests, so that they do not follow the page again.
 const within = "OCADM_TEST_WITHIN_A_COPY"
 
 // TestAddingAComponent follows the page literally in a copy of the repository: its file, its line, its commands.
@@ -68,7 +68,7 @@ func TestAddingAComponent(t *testing.T) {
 	}
 }
 
-// blocks of the page in one language, without the indentation of the list they stand in.
+// blocks returns the page's code blocks in one language, without their list indentation.
 func blocks(text, language string) []string {
 	var out []string
 	for _, m := range regexp.MustCompile("(?ms)^   ```"+language+"\n(.*?)^   ```$").FindAllStringSubmatch(text, -1) {
@@ -81,7 +81,7 @@ func blocks(text, language string) []string {
 	return out
 }
 
-// run gives the commands to a shell, and their standard output back.
+// run runs commands in a shell and returns their standard output.
 func run(t *testing.T, dir, commands string) string {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), "sh", "-ec", commands)
@@ -103,7 +103,7 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// copyRepository copies what a checkout holds, without what builds leave there.
+// copyRepository copies a checkout without build artifacts.
 func copyRepository(t *testing.T, from, to string) {
 	t.Helper()
 	left := []string{".git", "bin", "dist"}

@@ -15,11 +15,11 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 )
 
-// deviation is a fact, or a pattern of facts, in which this catalogue differs from the earlier operator, and why.
+// deviation is a fact, or a pattern of facts, in which this catalog differs from the earlier operator, and why.
 type deviation struct {
 	// Component is a name, several separated by commas, or "*"; Fact may hold "*" for any text.
 	Component, Fact string
-	// Here is the fact as it is here; "-" that it is not there. Empty leaves it open: the deviation is of many facts at once.
+	// Here is the fact in this catalog; "-" means that it is missing. Empty leaves it open: the deviation covers many facts.
 	Here string
 	Why  string
 
@@ -34,9 +34,8 @@ func (d *deviation) covers(component, fact, here string) bool {
 	return d.pattern.MatchString(fact) && (d.Here == "" || d.Here == here || d.Here == "-" && here == "")
 }
 
-// TestAgainstEarlierOperator compares every component, fact by fact, with what the earlier operator rendered: an existing cloud is to be
-// taken over, and what reads it from outside is to find what it found before. What differs on purpose is in testdata/deviations.yaml;
-// a deviation that is none any more has to leave it.
+// TestAgainstEarlierOperator compares every component, fact by fact, with what the earlier operator rendered: existing clouds must be adoptable, and
+// external readers must find what they found before. Intended differences are in testdata/deviations.yaml, which may not list any that no longer exist.
 func TestAgainstEarlierOperator(t *testing.T) {
 	earlier := map[string]map[string]string{}
 	load(t, "testdata/earlier.yaml", &earlier)

@@ -12,8 +12,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// etcd holds leases and caches of the services. The earlier operator ran bare pods on tmpfs; here its members keep their data. Several members
-// prefer different nodes: with a requirement, a cloud that has fewer nodes than members would lose one when its pods are replaced.
+// etcd holds leases and caches of the services. The earlier operator ran bare pods on tmpfs; here its members keep their data. Several members prefer
+// different nodes. If that were required, a cloud with fewer nodes than members would lose one when its pods are replaced.
 func etcd() component.Component {
 	return component.Component{
 		Name: "etcd", SpecKey: "etcd", StatusKey: "etcd", Summary: "leases and watches of the services",
@@ -39,7 +39,7 @@ var etcdMounts = []component.Mount{
 	{Name: "member-peer-tls", Path: "/etc/etcdtls/member/peer-tls", Secret: "etcd-peer", ReadOnly: true},
 }
 
-// etcdService names the members; clients have a Service of their own.
+// etcdService gives the members their names; clients use a separate Service.
 func etcdService() *component.Service {
 	return &component.Service{
 		Headless: true,
@@ -51,7 +51,7 @@ func etcdService() *component.Service {
 	}
 }
 
-// adaptEtcd writes the command line: who the members are depends on their number.
+// adaptEtcd sets the command line: the list of members depends on their number.
 func adaptEtcd(o *component.Objects, in component.Inputs) error {
 	pod, _ := component.PodOf(o.Workload)
 	name := in.Cluster.Object("etcd")
@@ -77,7 +77,7 @@ func adaptEtcd(o *component.Objects, in component.Inputs) error {
 		FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"},
 	}})
 	if in.Self.Replicas > 1 {
-		// Only the successor of a member that has lost its disk looks at it, see effects/etcd.go.
+		// Only the successor of a member that has lost its disk reads it, see effects/etcd.go.
 		c.Env = append(c.Env, corev1.EnvVar{Name: "ETCD_INITIAL_CLUSTER_STATE", ValueFrom: &corev1.EnvVarSource{
 			ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
 				LocalObjectReference: corev1.LocalObjectReference{Name: in.Cluster.State("etcd")}, Key: component.EtcdInitialState, Optional: new(true),
@@ -95,7 +95,7 @@ func adaptEtcd(o *component.Objects, in component.Inputs) error {
 	return nil
 }
 
-// etcdGet asks the port that serves metrics and health, which needs no certificate.
+// etcdGet returns a probe of the metrics and health port, which needs no certificate.
 func etcdGet(path string, period int32) *corev1.Probe {
 	return &corev1.Probe{
 		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(2381), Scheme: corev1.URISchemeHTTP}},

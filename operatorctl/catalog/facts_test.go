@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
-// everything switches on what can be switched on, so that every option and every object of a component shows.
+// everything enables all options, so that every option and every object of a component shows.
 const everything = `
 mysql: {host: 10.0.0.5}
 clickhouse: {host: 10.0.0.6}
@@ -67,7 +67,7 @@ func cloud(t *testing.T, spec, edition, product string, change ...func(*v1alpha1
 	return cluster
 }
 
-// shortImage is an image without its registry.
+// shortImage returns an image without its registry.
 func shortImage(s string) string { return path.Base(s) }
 
 func yes(b bool) string {
@@ -77,7 +77,7 @@ func yes(b bool) string {
 	return ""
 }
 
-// factsOf says of a component what testdata/earlier.yaml says of it.
+// factsOf returns the facts about a component that testdata/earlier.yaml also states.
 func factsOf(t *testing.T, name string) map[string]string {
 	f := map[string]string{}
 	editions, products, image := where(t, name)
@@ -136,7 +136,7 @@ func factsOf(t *testing.T, name string) map[string]string {
 	return f
 }
 
-// where lists the editions and products that have a component, and its image in each edition.
+// where returns the editions and products that have a component, and its image in each edition.
 func where(t *testing.T, name string) (editions, products []string, image map[string]string) {
 	t.Helper()
 	image = map[string]string{}
@@ -173,7 +173,7 @@ func objectsOf(t *testing.T, cluster component.Cluster, r component.Resolved) co
 	return o
 }
 
-// outside are the facts outside Kubernetes: databases, accounts, the service catalogue.
+// outside sets the facts outside Kubernetes: databases, accounts, the service catalog.
 func outside(cluster component.Cluster, r component.Resolved, set func(k, v string)) {
 	if d := r.Database; d != nil {
 		set("database", d.Name+" of "+d.Account())
@@ -222,7 +222,7 @@ func address(cluster component.Cluster, r component.Resolved, e component.Endpoi
 	return fmt.Sprintf("%s://%s:%d%s", scheme, host, port, e.Path)
 }
 
-// options of the configuration file, by name.
+// options sets the options of the configuration file, by name.
 func options(cluster component.Cluster, r component.Resolved, set func(k, v string)) {
 	if r.Config == nil {
 		return
@@ -244,14 +244,14 @@ func options(cluster component.Cluster, r component.Resolved, set func(k, v stri
 			continue
 		}
 		for k := range make(in) {
-			if k != "port" || len(r.Config.Groups) == 0 { // else it is in the group
+			if k != "port" || len(r.Config.Groups) == 0 { // otherwise it is in the group
 				set("option "+k, "yes")
 			}
 		}
 	}
 }
 
-// objectFacts are those of everything but the containers.
+// objectFacts sets the facts of everything but the containers.
 func objectFacts(r component.Resolved, o component.Objects, set func(k, v string)) {
 	kinds := map[string]bool{"ConfigMap": len(o.ConfigMaps) > 0, "PVC": len(o.PVCs) > 0, "Service": len(o.Services) > 0, "Ingress": len(o.Ingresses) > 0}
 	if o.Workload != nil {

@@ -12,12 +12,12 @@ import (
 	"yunion.io/x/ocadm/templates/nodefiles"
 )
 
-// glanceDir is where glance keeps images: its volume. Glance asks the host-deployer of its node what lies in an image, by this path
-// (doProbeImageInfo in pkg/image/models/images.go of Cloudpods), and the database of an existing cloud has it in every record. So the
-// volume is also mounted at the same path on the node. Agents of other nodes ask glance for images by HTTP.
+// glanceDir is the volume in which glance keeps images. Glance passes this path to the host-deployer of its node to inspect an image (doProbeImageInfo
+// in pkg/image/models/images.go of Cloudpods), and every record in the database of an existing cloud contains it. So the volume is also mounted at the
+// same path on the node. Agents of other nodes get images from glance over HTTP.
 //
-// The container itself has /opt/cloud without propagation: a mount below a shared one would stay on the node when the container ends.
-// What glance mounts itself (s3fs) goes to a directory beside.
+// The container itself mounts /opt/cloud without propagation: a mount below a shared one would stay on the node when the container ends. Glance's own
+// mounts (s3fs) go to a separate directory.
 const (
 	glanceDir    = "/opt/cloud/workspace/data/glance"
 	glanceMounts = "/opt/cloud/workspace/data/glance-mounts"
@@ -29,7 +29,7 @@ func glance() component.Component {
 		Single: ownVolume,
 		Workload: component.Workload{
 			DBInit: true, ReadReplicas: true, Privileged: true, Memory: "96Mi",
-			NodeRole: "any", Recreate: true, // its volume decides, and has one writer
+			NodeRole: "any", Recreate: true, // its volume determines the node, and has one writer
 			PodLabels: map[string]string{"onecloud.yunion.io/host-deployer": ""},
 			Mounts:    glanceVolumes(),
 			Sidecars:  []component.Sidecar{volumeOnNode("data", "opt-cloud", "/opt/cloud", glanceDir)},
@@ -52,7 +52,7 @@ func glanceVolumes() []component.Mount {
 	}
 }
 
-// volumeOnNode mounts a component's volume at dir of its node while the pod runs. host is the volume of the pod that is the node's root.
+// volumeOnNode mounts a component's volume at dir of its node while the pod runs. host is the pod's volume with the node's root.
 func volumeOnNode(volume, host, root, dir string) component.Sidecar {
 	const inside = "/volume"
 	test := fmt.Sprintf(`test "$(stat -c %%d:%%i %s)" = "$(stat -c %%d:%%i %s)"`, inside, dir)
@@ -63,9 +63,9 @@ func volumeOnNode(volume, host, root, dir string) component.Sidecar {
 	}
 }
 
-// glanceOptions: glance converts images in its own container, whose image has qemu-img. With the remote executor it would do so on its node,
-// which works only where that has both the executor and qemu-img; whoever wants that everywhere sets the option in the ConfigMap. The paths are
-// the same on the node. Not derived from the nodes' labels, because a node that joins would then restart glance in the middle of uploads.
+// glanceOptions lets glance convert images in its own container, whose image has qemu-img. The remote executor would use the node, which works only if
+// that has both the executor and qemu-img; users who have that everywhere set the option in the ConfigMap. The paths are the same on the node. The
+// option does not depend on the nodes' labels, because a node that joins would then restart glance in the middle of uploads.
 func glanceOptions(in component.Inputs) map[string]any {
 	o := map[string]any{
 		"auto_sync_table":          true,

@@ -12,8 +12,7 @@ import (
 	"yunion.io/x/ocadm/templates/nodefiles"
 )
 
-// host is the agent of a compute node. Its configuration and account also serve the other agents there, and host-deployer where there
-// are no compute nodes.
+// host is the agent of a compute node. Its configuration and account also serve the other agents there, and host-deployer on other nodes.
 func host() component.Component {
 	return component.Component{
 		Name: "host", SpecKey: "hostagent", EarlierSection: "host", Summary: "runs virtual machines on a compute node",
@@ -52,7 +51,7 @@ func hostOptions(in component.Inputs) map[string]any {
 	return o
 }
 
-// qemuVersion is the QEMU that a release's hosts come with.
+// qemuVersion returns the QEMU version that a release's hosts include.
 func qemuVersion(release string) string {
 	if component.Before(release, "v4.0.0") {
 		return "4.2.0"
@@ -63,7 +62,7 @@ func qemuVersion(release string) string {
 // agentsSplit is the release in which the agents of a compute node became DaemonSets of their own, and Open vSwitch a container.
 const agentsSplit = "v4.0.2"
 
-// beforeTheSplit are the containers of the host's pod in earlier releases. Open vSwitch itself ran on the node there.
+// beforeTheSplit returns the containers of the host's pod in earlier releases. There, Open vSwitch itself ran directly on the node.
 func beforeTheSplit() []component.Sidecar {
 	return []component.Sidecar{
 		{
@@ -85,7 +84,7 @@ func hostEnv(in component.Inputs) []corev1.EnvVar {
 		corev1.EnvVar{Name: "HOST_TELEGRAF_CONFIG_DIR", Value: "/etc/telegraf"})
 }
 
-// ovnEnv is where an agent finds the networks of servers.
+// ovnEnv returns the variables with which an agent finds the networks of servers.
 func ovnEnv(in component.Inputs) []corev1.EnvVar {
 	return []corev1.EnvVar{
 		{Name: "HOST_OVN_SOUTH_DATABASE", Value: ovnAddress(in, "south-db")},

@@ -12,15 +12,15 @@ import (
 	"yunion.io/x/ocadm/templates/nodefiles"
 )
 
-// What the agents of compute nodes share: one file of options from the cloud, and one from the node.
+// The agents of compute nodes share one options file from the cloud and one from the node.
 const (
 	hostConfDir  = "/etc/yunion/common"
 	hostConf     = hostConfDir + "/common.conf"
 	nodeHostConf = "/etc/yunion/host.conf"
 )
 
-// fileOnNode puts a file of the agent's configuration on the node where there is none. From then on it is the node's: users write there
-// what only that node has, its networks above all, and nothing overwrites it. Agents of one node may do it at the same time.
+// fileOnNode creates a configuration file of the agent on the node if it is missing. From then on it belongs to the node: users add what only that node
+// has, mainly its networks, and nothing overwrites it. Agents of one node may do this concurrently.
 func fileOnNode(agent, name string) component.Sidecar {
 	script := fmt.Sprintf("target=/etc/yunion/%[1]s; new=/etc/yunion/.%[1]s.%[2]s; test -e $target || "+
 		"{ cp %[3]s/%[1]s $new; ln $new $target || test -e $target; rm $new; }", name, agent, hostConfDir)
@@ -30,7 +30,7 @@ func fileOnNode(agent, name string) component.Sidecar {
 	}
 }
 
-// hostAgent is a privileged agent that shares directories with its node. Some differ from the others.
+// hostAgent returns the workload of a privileged agent that shares directories with its node. The differ functions modify it.
 func hostAgent(program string, differ ...func(*component.Workload)) component.Workload {
 	w := component.Workload{
 		Kind: component.DaemonSet, NodeRole: "host", Privileged: true, HostNetwork: true, HostNamespaces: true, EtcdTLS: true,
@@ -44,7 +44,7 @@ func hostAgent(program string, differ ...func(*component.Workload)) component.Wo
 	return w
 }
 
-// ofHost is the configuration of an agent that has none of its own.
+// ofHost returns the configuration of an agent that uses host's.
 func ofHost() *component.Config {
 	return &component.Config{Of: "host", File: "common.conf", Dir: hostConfDir}
 }
@@ -54,7 +54,7 @@ func hostHealth() component.Component {
 		Name: "host-health", SpecKey: "hostagent.HostHealth", Summary: "reports the health of a compute node",
 		Releases: component.Releases{First: "v3.10.0"},
 		Products: withHosts,
-		After:    []string{"keystone", "region"}, // it ends unless region names the control plane
+		After:    []string{"keystone", "region"}, // it exits unless region returns the control plane
 		Image:    component.Image{Tag: "v0.0.4", Older: []component.OlderTag{{Until: "v3.10", Tag: "v0.0.1"}, {Until: "v3.11", Tag: "v0.0.3"}}},
 		Workload: hostAgent("host-health"),
 		Config:   ofHost(),
@@ -87,7 +87,7 @@ func hostImage() component.Component {
 	}
 }
 
-// onNode is an agent with a file of its own on the node, some of the directories, and no way to etcd.
+// onNode returns a change for an agent with its own file on the node, some of the directories, and no access to etcd.
 func onNode(agent string, mounts ...string) func(*component.Workload) {
 	return func(w *component.Workload) {
 		w.Command, w.EtcdTLS = append(w.Command, "--config", nodeHostConf), false
@@ -95,7 +95,7 @@ func onNode(agent string, mounts ...string) func(*component.Workload) {
 	}
 }
 
-// hostDeployer writes into disks. It serves host, glance and esxi-agent on their nodes by a socket.
+// hostDeployer writes to disks. It serves host, glance and esxi-agent on their nodes over a socket.
 func hostDeployer() component.Component {
 	return component.Component{
 		Name: "host-deployer", SpecKey: "hostdeployer", Summary: "writes files into the disks of virtual machines",
@@ -137,12 +137,12 @@ func lbagentFiles(component.Inputs) map[string]string {
 	return map[string]string{"lbagent.conf": nodefiles.LBAgent}
 }
 
-// dir is a directory of the node, at the same path in the container.
+// dir mounts a directory of the node at the same path in the container.
 func dir(name, path string) component.Mount {
 	return component.Mount{Name: name, Path: path, HostPath: path, HostPathType: corev1.HostPathDirectoryOrCreate}
 }
 
-// hostMounts are the directories of the node that its agents share.
+// hostMounts returns the directories of the node that its agents share.
 func hostMounts() []component.Mount {
 	shared := func(m component.Mount) component.Mount { m.Bidirectional = true; return m }
 	return []component.Mount{

@@ -4,7 +4,7 @@ package catalog
 
 import "yunion.io/x/ocadm/operatorctl/component"
 
-// influxdb holds the metrics of clouds before v3.11, where services write to it as long as it is registered.
+// influxdb holds the metrics of clouds before v3.11. Their services write to it while it is registered.
 func influxdb() component.Component {
 	return component.Component{
 		Name: "influxdb", SpecKey: "influxdb", Summary: "time series database of releases before v3.11",
@@ -14,7 +14,7 @@ func influxdb() component.Component {
 		After:    []string{"keystone"},
 		Image:    component.Image{Tag: "1.7.7"},
 		Workload: component.Workload{
-			Recreate: true, NodeRole: "any", // its volume decides
+			Recreate: true, NodeRole: "any", // its volume determines the node
 			Command: []string{"influxd", "-config", "/etc/yunion/influxdb.conf"}, Listens: true,
 			Mounts: []component.Mount{{Name: "data", Path: "/var/lib/influxdb", Storage: true}},
 		},
@@ -25,10 +25,10 @@ func influxdb() component.Component {
 	}
 }
 
-// timeSeries are the databases for metrics; a release has one of them, or both during the move from influxdb.
+// timeSeries lists the databases for metrics. A release has one of them, or both during the move from influxdb.
 func timeSeries() []string { return []string{"victoria-metrics", "influxdb"} }
 
-// timeSeriesOf is the database that a cloud's agents write to: influxdb where it runs, because the services of those releases read from it.
+// timeSeriesOf returns the database to which a cloud's agents write: influxdb where it runs, because the services of those releases read from it.
 func timeSeriesOf(c component.Cluster) string {
 	if c.Runs("influxdb") {
 		return "influxdb"

@@ -11,7 +11,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// itsm is written in Java and reads properties. It has two databases.
+// itsm is a Java program with a properties file. It has two databases.
 func itsm() component.Component {
 	return component.Component{
 		Name: "itsm", SpecKey: "itsm", StatusKey: "itsm", Summary: "IT service management: requests, approvals, incidents",
@@ -33,7 +33,7 @@ func itsmEnv(component.Inputs) []corev1.EnvVar {
 }
 
 func itsmOptions(in component.Inputs) map[string]any {
-	self := in.Cluster.Components["itsm"] // a cloud that was taken over may have other names
+	self := in.Cluster.Components["itsm"] // an adopted cloud may use other names
 	o := map[string]any{
 		"server.port":               in.Cluster.NodePort("itsm", ""),
 		"camunda.bpm.database.type": "mysql",
@@ -53,7 +53,7 @@ func itsmOptions(in component.Inputs) map[string]any {
 	return o
 }
 
-// itsmSecrets: the key that signs links in mails is made from the account's password, so that it stays what it is.
+// itsmSecrets returns the secret options. The key that signs links in mails is derived from the account's password, so that it never changes.
 func itsmSecrets(in component.Inputs) map[string]any {
 	database := in.Credentials[component.DatabasePassword("itsm")]
 	return map[string]any{
@@ -63,7 +63,7 @@ func itsmSecrets(in component.Inputs) map[string]any {
 	}
 }
 
-// sealOf is 16 characters that only those know who know the password.
+// sealOf derives 16 characters from a password; they cannot be computed without it.
 func sealOf(password string) string {
 	sum := sha256.Sum256([]byte("itsm links " + password))
 	return hex.EncodeToString(sum[:8])

@@ -34,7 +34,7 @@ func keystoneOptions(in component.Inputs) map[string]any {
 		"admin_port":                           in.Cluster.NodePort("keystone", "admin"),
 		"reset_admin_user_password":            !in.AdminPasswordTaken, // at every start
 		"auto_sync_table":                      false,
-		"rbac_policy_refresh_interval_seconds": 1, // a grant becomes visible after this long; the default is 30 s
+		"rbac_policy_refresh_interval_seconds": 1, // delay until a grant becomes visible; the default is 30 s
 	}
 }
 

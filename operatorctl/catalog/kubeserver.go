@@ -4,7 +4,7 @@ package catalog
 
 import "yunion.io/x/ocadm/operatorctl/component"
 
-// kubeserver manages the cluster it runs in too, and installs the object store and the monitoring stack there.
+// kubeserver also manages the cluster in which it runs, and installs the object store and the monitoring stack there.
 func kubeserver() component.Component {
 	return service(30442, component.Component{
 		Name: "kubeserver", Summary: "manages Kubernetes clusters",

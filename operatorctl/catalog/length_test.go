@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestEntriesAreShortLiterals: a component is one function that returns one literal of at most 25 lines. What is longer, or has to be worked
-// out, has a name of its own.
+// TestEntriesAreShortLiterals checks that a component is one function that returns one literal of at most 25 lines. Anything longer, or computed, must
+// have its own name.
 func TestEntriesAreShortLiterals(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

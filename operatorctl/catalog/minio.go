@@ -4,7 +4,7 @@ package catalog
 
 import "yunion.io/x/ocadm/operatorctl/component"
 
-// minio is an object store for images. kubeserver installs it, in a namespace of its own; the operator only asks for it.
+// minio is an object store for images. kubeserver installs it in a separate namespace; the operator only requests it.
 func minio() component.Component {
 	return component.Component{
 		Name: "minio", Summary: "object store for images, installed by kubeserver",
@@ -23,13 +23,13 @@ func minio() component.Component {
 	}
 }
 
-// The address and the account of the object store, as kubeserver makes them.
+// The address and the account of the object store that kubeserver creates.
 const (
 	minioAddress   = "minio.onecloud-minio.svc:9000"
 	minioAccessKey = "minioadmin"
 )
 
-// minioOptions are where a service finds the object store, if there is one.
+// minioOptions returns the options with which a service finds the object store, if there is one.
 func minioOptions(in component.Inputs) map[string]any {
 	if !in.Cluster.Spec.Minio.Enable {
 		return nil

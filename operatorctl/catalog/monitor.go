@@ -4,7 +4,7 @@ package catalog
 
 import "yunion.io/x/ocadm/operatorctl/component"
 
-// monitor ends when it finds no time series database in the catalogue.
+// monitor exits if it finds no time series database in the catalog.
 func monitor() component.Component {
 	return service(30093, component.Component{
 		Name: "monitor", Summary: "metrics and alerts",

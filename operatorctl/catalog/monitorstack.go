@@ -4,12 +4,12 @@ package catalog
 
 import "yunion.io/x/ocadm/operatorctl/component"
 
-// monitorStackName is the component below; aiproxy asks whether it runs.
+// monitorStackName is the component's name; aiproxy checks whether it runs.
 const monitorStackName = "monitor-stack"
 
-// monitorStack is Grafana, Loki and, if wanted, Prometheus and Thanos over an object store. kubeserver installs it, in a namespace of its
-// own; the operator makes Grafana's database and asks for the rest. The earlier operator did so by default; the object store
-// alone claims a terabyte, so here it is asked for by spec.monitorStack.disable: false.
+// monitorStack is Grafana, Loki and, if wanted, Prometheus and Thanos on an object store. kubeserver installs it in a separate namespace; the operator
+// creates Grafana's database and requests the rest. The earlier operator did so by default. The object store alone claims a terabyte, so here it takes
+// spec.monitorStack.disable: false.
 func monitorStack() component.Component {
 	return component.Component{
 		Name: monitorStackName, EarlierSection: "grafana", Summary: "Grafana, Loki, Prometheus and Thanos, installed by kubeserver",

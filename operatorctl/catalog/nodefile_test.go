@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// Agents put their file on the node, several at the same time, where there is none; one that is there is the node's.
+// Agents create their file on the node, several concurrently, if it is missing; an existing one belongs to the node.
 func TestFileOnTheNodeIsMadeOnceAndThenKept(t *testing.T) {
 	cluster := cloud(t, everything, "ce", "FullStack")
 	dir := t.TempDir()
@@ -71,7 +71,7 @@ func TestFileOnTheNodeIsMadeOnceAndThenKept(t *testing.T) {
 	}
 }
 
-// The Open vSwitch commands that the installer puts on a node find the image by the names of these containers.
+// The Open vSwitch commands that the installer puts on a node find the image by these container names.
 func TestCommandsOfTheNodeFindTheSwitch(t *testing.T) {
 	script, err := os.ReadFile(filepath.Join("..", "..", "phases", "compute", "files", "ovs.sh"))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// openvswitchImage has the programs of Open vSwitch and OVN.
+// openvswitchImage contains the programs of Open vSwitch and OVN.
 var openvswitchImage = component.Image{Name: "openvswitch", Tag: "2.12.4-20260415", Older: []component.OlderTag{
 	{Until: "v3.1", Tag: "2.9.6-2"}, {Until: "v3.4", Tag: "2.10.4-0"}, {Until: "v3.9", Tag: "2.10.5-1"}, {Until: "v3.11", Tag: "2.12.4-2"},
 }}
@@ -32,13 +32,13 @@ func ovnNorth() component.Component {
 	}
 }
 
-// ofSwitch is a part of Open vSwitch and OVN on a node: what its entry does not say is as with the others.
+// ofSwitch adds the defaults of the Open vSwitch and OVN components of a node.
 func ofSwitch(c component.Component) component.Component {
 	c.SpecKey, c.Releases.First, c.Products, c.Image = "hostagent.OvnController", agentsSplit, withHosts, openvswitchImage
 	return c
 }
 
-// ovsImage pulls the image of the switch. The switch comes after it, so that no node is without its network for the time of a download.
+// ovsImage pulls the image of the switch. The switch starts after it, so that no node loses its network while the image is pulled.
 func ovsImage() component.Component {
 	return ofSwitch(component.Component{
 		Name: "host-ovs-image", Summary: "pulls the Open vSwitch image before the switch is replaced",
@@ -46,7 +46,7 @@ func ovsImage() component.Component {
 	})
 }
 
-// pullsSwitch is a container that does nothing and has no permissions.
+// pullsSwitch returns a container that does nothing and has no permissions.
 func pullsSwitch() component.Workload {
 	w := openvswitch("image", "")
 	w.Command, w.GracePeriod = []string{"sleep", "2147483647"}, 1
@@ -79,7 +79,7 @@ func ovnController() component.Component {
 	})
 }
 
-// openvswitch is one program of it on nodes that run servers or load balancers.
+// openvswitch returns the workload of one of its programs on nodes that run servers or load balancers.
 func openvswitch(container, program string) component.Workload {
 	return component.Workload{
 		Kind: component.DaemonSet, NodeRole: "host,lbagent", Privileged: true, HostNetwork: true, HostNamespaces: true, NoCerts: true,
@@ -92,7 +92,7 @@ func openvswitch(container, program string) component.Workload {
 	}
 }
 
-// localVPC is the gate of what makes networks of servers on our own nodes.
+// localVPC is the Gate of components that provide networks for servers on the cloud's own nodes.
 func localVPC(s component.Spec) string {
 	if s.ProductVersion == string(component.LightEdge) {
 		return "product LightEdge has no local VPC"
@@ -100,7 +100,7 @@ func localVPC(s component.Spec) string {
 	return unless(!s.DisableLocalVpc, "spec.disableLocalVpc is set")
 }
 
-// ovnAddress of one of ovn-north's databases.
+// ovnAddress returns the address of one of ovn-north's databases.
 func ovnAddress(in component.Inputs, port string) string {
 	return fmt.Sprintf("tcp:%s:%d", in.Cluster.Object("ovn-north"), in.Cluster.NodePort("ovn-north", port))
 }

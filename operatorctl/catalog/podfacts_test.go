@@ -68,7 +68,7 @@ func roles(pod *corev1.PodSpec) []string {
 	return slices.Compact(out)
 }
 
-// containers sets the facts of all containers and returns what they run as one text.
+// containers sets the facts of all containers and returns their commands as one text.
 func containers(o component.Objects, r component.Resolved, word, initWord string, set func(k, v string)) string {
 	pod := podSpec(o.Workload)
 	if pod == nil {

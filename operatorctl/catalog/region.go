@@ -34,7 +34,7 @@ func regionOptions(in component.Inputs) map[string]any {
 		"baremetal_prepare_package_url": "https://" + in.Cluster.PublicHost("web") + "/baremetal-prepare/baremetal_prepare.tar.gz",
 	}
 	if in.Self.Replicas > 1 && in.Cluster.Runs("etcd") {
-		o["lockman_method"] = "etcd" // else each copy has locks of its own, and does what the timers of one do
+		o["lockman_method"] = "etcd" // otherwise each copy locks alone, and all of them run the timers meant for one
 	}
 	if server := cmp.Or(in.Cluster.Spec.RegionServer.DNSServer, in.Cluster.LoadBalancer); server != "" {
 		o["dns_server"] = server

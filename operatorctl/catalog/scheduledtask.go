@@ -4,7 +4,7 @@ package catalog
 
 import "yunion.io/x/ocadm/operatorctl/component"
 
-// scheduledtask lives in region's database with region's account.
+// scheduledtask uses region's database with region's account.
 func scheduledtask() component.Component {
 	return service(30978, component.Component{
 		Name: "scheduledtask", Summary: "scheduled tasks and scaling groups",

@@ -4,7 +4,7 @@ package catalog
 
 import "yunion.io/x/ocadm/operatorctl/component"
 
-// scheduler lives in region's database with region's account. It has no tables of its own, and ignores --exit-after-db-init.
+// scheduler uses region's database with region's account. It has no tables of its own, and ignores --exit-after-db-init.
 func scheduler() component.Component {
 	return service(30887, component.Component{
 		Name: "scheduler", Summary: "places virtual machines on hosts",

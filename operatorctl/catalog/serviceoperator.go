@@ -7,7 +7,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// serviceOperator makes resources of the cloud out of Kubernetes objects. Installers of this cloud have always left it off.
+// serviceOperator creates resources of the cloud from Kubernetes objects. Installers of this cloud have always disabled it.
 func serviceOperator() component.Component {
 	return component.Component{
 		Name: "onecloud-service-operator", SpecKey: "onecloudServiceOperator", Summary: "manages cloud resources as Kubernetes objects",
@@ -17,7 +17,7 @@ func serviceOperator() component.Component {
 		After: []string{"keystone"},
 		Workload: component.Workload{
 			ContainerName: "manager", Command: []string{"/manager", "--config", "/etc/yunion/oro.conf"}, NoCerts: true, ServiceAccount: "onecloud-service-operator",
-			// The name by which the earlier operator selected its pods.
+			// The name with which the earlier operator selected its pods.
 			PodLabels: map[string]string{v1alpha1.LabelComponent: "osOperator", v1alpha1.LabelApp: "osOperator"},
 			Sidecars:  []component.Sidecar{{Name: "init", Init: true, Command: []string{"kubectl", "apply", "-f", "/etc/crds/"}}},
 		},

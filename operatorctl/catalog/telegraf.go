@@ -10,7 +10,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// telegraf measures every node. On a compute node its configuration comes from the host agent, elsewhere from telegraf-init.
+// telegraf collects metrics on every node. Its configuration comes from the host agent on a compute node, elsewhere from telegraf-init.
 func telegraf() component.Component {
 	return component.Component{
 		Name: "telegraf", SpecKey: "telegraf", Summary: "collects metrics of the nodes",
@@ -69,7 +69,7 @@ func telegrafInitEnv(in component.Inputs) []corev1.EnvVar {
 	}
 }
 
-// adaptTelegraf takes the configuration from another directory of the node if the spec says so.
+// adaptTelegraf reads the configuration from another directory of the node if the spec sets one.
 func adaptTelegraf(o *component.Objects, in component.Inputs) error {
 	pod, _ := component.PodOf(o.Workload)
 	if dir := in.Cluster.Spec.Telegraf.TelegrafConfigDir; dir != "" {

@@ -11,7 +11,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// victoriaPort is where the program listens, whatever its port on the nodes.
+// victoriaPort is the port on which the program listens, whatever its node port.
 const victoriaPort = 30428
 
 func victoriaMetrics() component.Component {
@@ -22,7 +22,7 @@ func victoriaMetrics() component.Component {
 		After:    []string{"keystone"},
 		Image:    component.Image{Tag: "v1.129.1-1", Older: []component.OlderTag{{Until: "v3.11", Tag: "v1.95.1"}}},
 		Workload: component.Workload{
-			Recreate: true, NodeRole: "any", // its volume decides
+			Recreate: true, NodeRole: "any", // its volume determines the node
 			Command: []string{}, Args: victoriaArgs(), Env: victoriaEnv,
 			Probe: httpsGet("/health", victoriaPort, 15), Liveness: httpsGet("/health", victoriaPort, 30),
 			Mounts: []component.Mount{{Name: "server-volume", Path: "/storage", Storage: true}},
@@ -45,7 +45,7 @@ func victoriaArgs() []string {
 	}
 }
 
-// victoriaEnv are the flags that depend on the cloud; the program reads them from its environment.
+// victoriaEnv returns the flags that depend on the cloud; the program reads them from its environment.
 func victoriaEnv(in component.Inputs) []corev1.EnvVar {
 	days := cmp.Or(in.Cluster.Spec.VictoriaMetrics.RetentionPeriodDays, 93)
 	env := []corev1.EnvVar{{Name: "VM_retentionPeriod", Value: fmt.Sprintf("%dd", days)}}

@@ -15,7 +15,7 @@ import (
 func web() component.Component {
 	return component.Component{
 		Name: "web", SpecKey: "web", StatusKey: "web", Summary: "web console",
-		// nginx resolves the names of its upstreams when it starts; all Services are made before any workload.
+		// nginx resolves its upstreams when it starts; all Services are created before any workload.
 		After: []string{"apigateway"},
 		Image: component.Image{EE: "web-ee", EEFor: eeSupport},
 		Workload: component.Workload{
@@ -42,7 +42,7 @@ func extraPage(name, key, image string, port int32) component.Sidecar {
 	}
 }
 
-// adaptWeb opens ports of the node where there is no ingress controller, and serves plain HTTP behind one that ends TLS itself.
+// adaptWeb opens node ports where there is no ingress controller, and serves plain HTTP behind one that terminates TLS.
 func adaptWeb(o *component.Objects, in component.Inputs) error {
 	d, ok := o.Workload.(*appsv1.Deployment)
 	if !ok {
@@ -59,9 +59,9 @@ func adaptWeb(o *component.Objects, in component.Inputs) error {
 			c.Ports[i].HostPort = c.Ports[i].ContainerPort
 		}
 		if in.Self.Replicas == 1 {
-			c.Lifecycle = nil // nothing serves in its place meanwhile
+			c.Lifecycle = nil // no other pod takes over meanwhile
 		}
-		// The old pod has to leave the ports before the new one can have them.
+		// The old pod must release the ports before the new one can use them.
 		d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxSurge: new(intstr.FromInt32(0)), MaxUnavailable: new(intstr.FromInt32(1))}
 	}
 	return nil

@@ -6,7 +6,7 @@ import "yunion.io/x/ocadm/operatorctl/component"
 
 var agentCommand = []string{"/opt/yunion/bin/yunionagent", "--config", "/etc/yunion/yunionagent.conf"}
 
-// yunionagent knows the machines it runs on.
+// yunionagent identifies the machines on which it runs.
 func yunionagent() component.Component {
 	return component.Component{
 		Name: "yunionagent", SpecKey: "yunionagent", Summary: "licence and platform settings",

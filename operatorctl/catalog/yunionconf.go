@@ -4,7 +4,7 @@ package catalog
 
 import "yunion.io/x/ocadm/operatorctl/component"
 
-// yunionconf ignores --exit-after-db-init and would never end as an init container: it makes its tables when it starts.
+// yunionconf ignores --exit-after-db-init and would never exit as an init container, so it creates its tables when it starts.
 func yunionconf() component.Component {
 	return service(30889, component.Component{
 		Name: "yunionconf", Summary: "console and user settings",

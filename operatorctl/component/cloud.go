@@ -13,15 +13,15 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// OfCloud reports whether a workload or pod with the label of a component is of a cloud: its name is made of both names. Label app.kubernetes.io/instance
-// does not tell, because in a cloud of the earlier operator it is a random one. Nor does the name of the cloud alone, because that of another cloud in the
-// namespace may begin with it.
+// OfCloud reports whether a workload or pod with a component label belongs to a cloud: its name consists of both names. Label app.kubernetes.io/instance
+// does not show it, because the earlier operator set it to a random value. The cloud's name alone is not enough, because the name of another cloud in
+// the namespace may begin with it.
 func OfCloud(o metav1.Object, cloud string) bool {
 	name := cloud + "-" + o.GetLabels()[v1alpha1.LabelComponent]
 	return o.GetName() == name || strings.HasPrefix(o.GetName(), name+"-")
 }
 
-// PodOf is the pod of a workload that runs until it is stopped, and what selects its pods; nil of another object.
+// PodOf returns the pod spec and the selector of a long-running workload, nil for any other object.
 func PodOf(o client.Object) (*corev1.PodSpec, *metav1.LabelSelector) {
 	switch w := o.(type) {
 	case *appsv1.Deployment:

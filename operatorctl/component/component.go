@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package component is the vocabulary in which a service of the cloud is described. A Component is data: what it does not say, the
-// engine does not do. How it becomes objects is the business of package render, what happens outside Kubernetes that of package effects.
+// Package component defines the data types that describe the services of the cloud. A Component is pure data: the engine does nothing that it does not
+// state. Package render turns it into objects; package effects does what happens outside Kubernetes.
 package component
 
 import (
@@ -12,10 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Edition says who may use a cloud.
+// Edition determines who may use a cloud.
 type Edition string
 
-// The editions; the annotation onecloud.yunion.io/edition of the CR holds one of them.
+// The editions, as in the CR's annotation onecloud.yunion.io/edition.
 const (
 	CE        Edition = "ce"
 	CESupport Edition = "ce/support"
@@ -34,39 +34,39 @@ const (
 	AI        Product = "AI"
 )
 
-// Profile says how many copies of the services run (JSON spec.profile).
+// Profile determines how many copies of the services run (JSON spec.profile).
 type Profile string
 
 // The profiles.
 const (
 	// Small runs one copy of each service.
 	Small Profile = "small"
-	// HA runs two copies of each service that may have several, and three members of etcd.
+	// HA runs two copies of each service that supports several, and three members of etcd.
 	HA Profile = "ha"
 )
 
-// Component is one deployable unit of the cloud.
+// Component is a deployable unit of the cloud.
 type Component struct {
-	// Name is kebab-case; every object of the component is named <cluster>-<Name>[-suffix].
+	// Name is in kebab case; every object of the component is named <cluster>-<Name>[-suffix].
 	Name string
-	// SpecKey is the JSON key of its block in the CR's spec; "a.b" is a container's block within a block; "" looks in spec.components.
+	// SpecKey is the JSON key of its block in the CR's spec; "a.b" is a container's block within a block; "" means spec.components.
 	SpecKey string
-	// StatusKey is the JSON key under which older tools look in status; "" if there is none.
+	// StatusKey is the JSON key in status that older tools read; "" if there is none.
 	StatusKey string
-	// Summary is one line for "ocadm operator components" and the docs.
+	// Summary is a one-line description for "ocadm operator components" and the docs.
 	Summary string
-	// Editions and Products that have it; empty means all.
+	// Editions and Products limit where it exists; empty means all.
 	Editions []Edition
 	Products []Product
-	// Releases of the cloud that have it; the zero value is all.
+	// Releases limits the cloud releases that have it; the zero value means all.
 	Releases Releases
-	// OffByDefault components run only when the CR says disable: false (or their Gate opens).
+	// OffByDefault components run only if the CR sets disable: false (or their Gate opens).
 	OffByDefault bool
-	// Single is why one copy of its Deployment runs, also in profile ha; "" if several copies can serve at once.
+	// Single is why its Deployment has only one copy even in profile ha; "" if several copies can serve concurrently.
 	Single string
-	// Gate is one more condition on the spec; the reason why the component is off, or "".
+	// Gate is a further condition on the spec. It returns the reason why the component is off, or "".
 	Gate func(Spec) string
-	// After names the components that must be Available before this one's workload is made.
+	// After lists the components that must be Available before its workload is created.
 	After []string
 
 	Image     Image
@@ -76,42 +76,40 @@ type Component struct {
 	Account   *Account
 	Service   *Service
 	Endpoints []Endpoint
-	// Register adds catalogue services without endpoints of their own.
+	// Register adds catalog services without endpoints.
 	Register []CatalogService
 	Storage  *Storage
 	Ingress  *Ingress
-	// Credentials are the keys of further secrets that are generated for it, beside those of Database and Account. ChosenCredentials are the
-	// values that the spec sets.
+	// Credentials are the keys of further generated secrets, besides those of Database and Account. ChosenCredentials returns the values that the spec
+	// sets.
 	Credentials       []string
 	ChosenCredentials func(Spec) map[string]string
-	// EarlierSection is its section in the earlier operator's record of passwords, where that is not SpecKey. EarlierCredentials are those that
-	// the earlier operator did not record.
+	// EarlierSection is its section in the earlier operator's record of passwords, if it is not SpecKey. EarlierCredentials returns those that the
+	// earlier operator did not record.
 	EarlierSection     string
 	EarlierCredentials func(Spec) map[string]string
-	// Setup names the bootstrap tasks (package effects) that run once the component is Available.
+	// Setup names the bootstrap tasks (package effects) that run when the component is Available.
 	Setup []string
-	// Adapt edits the rendered objects of the odd one. It is pure. At most a fifth of the components may have one.
+	// Adapt edits the rendered objects in special cases. It is pure. At most a fifth of the components may have one.
 	Adapt func(*Objects, Inputs) error
 }
 
-// Image says which image a component runs. The full reference is resolved from the CR, see package resolve.
+// Image is the image that a component runs. Package resolve derives the full reference from the CR.
 type Image struct {
 	// Name is the last path element; empty means the component's name.
 	Name string
-	// EE is the name for the editions in EEFor ("-ee" images). Those are not the editions that have the component: most that have an image of
-	// their own for EE run in CE, too.
+	// EE is the name in the editions in EEFor ("-ee" images). These are not the component's editions: most components with an EE image also run in CE.
 	EE    string
 	EEFor []Edition
-	// Tag is fixed for third-party images; empty means spec.version.
+	// Tag is the fixed tag of a third-party image; empty means spec.version.
 	Tag string
-	// Older are the tags of third-party images in older releases, the oldest first. Source: the constants of the earlier operator's
-	// release branches.
+	// Older lists the tags of third-party images in older releases, oldest first. Source: the constants of the earlier operator's release branches.
 	Older []OlderTag
-	// TagKey is the JSON key in the component's block that holds the tag, where it is not "tag".
+	// TagKey is the JSON key of the tag in the component's block, if it is not "tag".
 	TagKey string
-	// Hyper is true if the one big image can replace it.
+	// Hyper is true if the single big image can replace it.
 	Hyper bool
-	// Reference is the complete default reference of an image that is not the cloud's own: "docker.io/library/mariadb:10.11".
+	// Reference is the complete default reference of a third-party image: "docker.io/library/mariadb:10.11".
 	Reference string
 }
 
@@ -127,106 +125,106 @@ const (
 	StatefulSet WorkloadKind = "StatefulSet"
 	DaemonSet   WorkloadKind = "DaemonSet"
 	CronJob     WorkloadKind = "CronJob"
-	// NoWorkload is for components that are only configuration, accounts or records.
+	// NoWorkload is for components that consist of configuration, accounts or records only.
 	NoWorkload WorkloadKind = "None"
 )
 
-// Workload is what runs. The zero value is an ordinary Deployment of the component's own program:
+// Workload describes the pods. The zero value is an ordinary Deployment of the component's own program:
 // /opt/yunion/bin/<Name> --config /etc/yunion/<Name>.conf on controller nodes.
 type Workload struct {
 	Kind WorkloadKind // "" = Deployment
-	// Products in which it runs; elsewhere the component is only configuration and accounts. Empty means all.
+	// Products limits where it runs; elsewhere the component is only configuration and accounts. Empty means all.
 	Products []Product
-	// Command and Args of the main container; nil means the ordinary command, an empty slice the image's own.
+	// Command and Args are the main container's; nil means the usual command, an empty slice that of the image.
 	Command, Args []string
 	// EECommand replaces Command in the editions of Image.EEFor.
 	EECommand []string
-	// ContainerName, "" = component name.
+	// ContainerName defaults to the component name.
 	ContainerName string
-	// WorkingDir of the main container, "" = the image's.
+	// WorkingDir is the main container's, "" = the image's.
 	WorkingDir string
 	Env        func(Inputs) []corev1.EnvVar
-	// PodLabels are further labels of the pods; they are part of the selector.
+	// PodLabels are additional pod labels; they are part of the selector.
 	PodLabels map[string]string
-	// DBInit adds the init container that makes the schema: the command plus --auto-sync-table --exit-after-db-init.
+	// DBInit adds an init container that creates the schema: the command plus --auto-sync-table --exit-after-db-init.
 	DBInit bool
-	// Ports of the container beyond those of Service.
+	// Ports are container ports besides those of Service.
 	Ports []corev1.ContainerPort
-	// Sidecars are further containers of the pod.
+	// Sidecars are the other containers of the pod.
 	Sidecars []Sidecar
-	// Ping adds the startup and readiness probes HTTPS GET /ping on the first port; Listens asks only whether that port is open.
+	// Ping adds startup and readiness probes with HTTPS GET /ping on the first port; Listens only checks that this port is open.
 	Ping, Listens bool
-	// StartSeconds is how long it may take to start before it is killed; 0 = ten minutes, or an hour for a component with tables in a
-	// database, which it may have to change before it listens.
+	// StartSeconds is how long it may take to start before it is killed; 0 = ten minutes, or an hour for a component with database tables, which it may
+	// have to change before it listens.
 	StartSeconds int32
-	// Probe is any other readiness probe, Liveness a liveness probe.
+	// Probe is another readiness probe, Liveness a liveness probe.
 	Probe, Liveness *corev1.Probe
-	// Privileged container; HostNetwork also sets HostPID and HostIPC when HostNamespaces is set.
+	// Privileged makes the container privileged; HostNetwork also sets HostPID and HostIPC if HostNamespaces is set.
 	Privileged, HostNetwork, HostNamespaces bool
 	// NodeRole is the node label that must be "enable": "controller" (the default), "host", "baremetal", "lbagent"; "any" for none,
 	// "host,lbagent" for one of several.
 	NodeRole string
-	// PerZone makes a copy <name>-<zone> for each of spec.<key>.zones that is one of spec.customZones. Its pods avoid each other's nodes.
+	// PerZone creates a copy <name>-<zone> for each of spec.<key>.zones that is in spec.customZones. Its pods avoid each other's nodes.
 	PerZone bool
-	// Locks is true of a service whose copies keep out of each other's way by locks. In profile ha it has two copies if the
-	// component that keeps the locks has members to lose.
+	// Locks is true if the copies of the service coordinate by locks. In profile ha it has two copies if the component that keeps the locks can lose a
+	// member.
 	Locks bool
-	// KeepsLocks is true of the component that keeps these locks, for as long as most of its members serve. It precedes the services in the catalogue.
+	// KeepsLocks is true for the component that keeps these locks while most of its members serve. It precedes the services in the catalog.
 	KeepsLocks bool
-	// FixedMembers is true if the pods form a cluster whose members know their number from their volumes.
+	// FixedMembers is true if the pods form a cluster whose number of members is recorded in their volumes.
 	FixedMembers bool
-	// ReplicasKey is the JSON key in the component's block that holds the number of pods, where it is not "replicas".
+	// ReplicasKey is the JSON key of the number of pods in the component's block, if it is not "replicas".
 	ReplicasKey string
-	// Recreate instead of RollingUpdate.
+	// Recreate replaces RollingUpdate.
 	Recreate bool
-	// MaxUnavailable is on how many nodes at a time a DaemonSet replaces its pods, 0 = one.
+	// MaxUnavailable is the number of nodes on which a DaemonSet replaces its pods concurrently, 0 = one.
 	MaxUnavailable int
 	PriorityClass  string
 	ServiceAccount string
-	// Certs mounts ca.crt, service.crt, service.key at /etc/yunion/pki (default true unless NoCerts); EtcdTLS mounts the etcd client certificate.
+	// NoCerts omits ca.crt, service.crt and service.key at /etc/yunion/pki; EtcdTLS mounts the etcd client certificate.
 	NoCerts, EtcdTLS bool
 	Mounts           []Mount
-	// Schedule of a CronJob.
+	// Schedule is the CronJob's.
 	Schedule string
-	// ReadReplicas lets spec.<key>.slave_replicas make read replicas <name>-slave.
+	// ReadReplicas lets spec.<key>.slave_replicas create read replicas <name>-slave.
 	ReadReplicas bool
-	// GracePeriod in seconds, 0 = Kubernetes' default.
+	// GracePeriod is in seconds, 0 = Kubernetes' default.
 	GracePeriod int64
 	DNSOptions  []corev1.PodDNSConfigOption
-	// CPU and Memory requests of the main container ("10m", "64Mi" by default), measured: what the service uses at rest.
+	// CPU and Memory are the requests of the main container ("10m", "64Mi" by default): its measured usage at rest.
 	CPU, Memory string
-	// Security of the main container, where not all permissions are taken from it.
+	// Security is set if the main container needs some permissions.
 	Security *corev1.SecurityContext
 }
 
-// Sidecar is a further container.
+// Sidecar is an additional container.
 type Sidecar struct {
 	Name string
-	// SpecKey is the path of its block in the spec, "web.Overview"; with neither that nor an image name it runs the component's own image.
+	// SpecKey is the path of its block in the spec, "web.Overview". With neither that nor an image name it runs the component's own image.
 	SpecKey  string
 	Image    Image
 	Editions []Edition
-	// When is one more condition; nil is always.
+	// When is a further condition; nil means always.
 	When func(Spec) bool
-	// Init makes it an init container. Lasting makes it one that runs on until the main container has ended (a sidecar container in the
-	// sense of Kubernetes); the others start once Started, a command in the container, has succeeded.
+	// Init makes it an init container. Lasting makes it one that runs until the main container has ended (a sidecar container in Kubernetes); the others
+	// start once Started, a command in the container, has succeeded.
 	Init, Lasting bool
 	Started       []string
 	Privileged    bool
 	Command       []string
 	Env           func(Inputs) []corev1.EnvVar
 	Ports         []corev1.ContainerPort
-	// Mounts gives it what the main container has mounted, Volumes only those of these names. Elsewhere are volumes of the pod, by their
-	// names, that it has at a path or in a way of its own.
+	// Mounts gives it all mounts of the main container, Volumes only those with these names. Elsewhere mounts volumes of the pod, by name, at another
+	// path or in another way.
 	Mounts    bool
 	Volumes   []string
 	Elsewhere []Mount
 }
 
-// Mount is a volume and where it goes.
+// Mount is a volume and its mount path.
 type Mount struct {
 	Name, Path string
-	// At most one source: HostPath, Storage (the component's PVC) or Secret (name suffix after "<cluster>-"); none is an empty directory.
+	// At most one source: HostPath, Storage (the component's PVC) or Secret (name suffix after "<cluster>-"); without one it is an empty directory.
 	HostPath      string
 	HostPathType  corev1.HostPathType
 	Storage       bool
@@ -235,40 +233,40 @@ type Mount struct {
 	Bidirectional bool
 }
 
-// Config is the component's configuration file: YAML, one option per key. Ours lie in ConfigMap <cluster>-<Name>, one data key per
-// option, where users may edit them; together with the secrets they make the file in Secret <cluster>-<Name>-config.
+// Config describes the component's configuration file: YAML, one option per key. Our options are in ConfigMap <cluster>-<Name>, one data key per option,
+// where users may edit them. With the secrets they form the file in Secret <cluster>-<Name>-config.
 type Config struct {
-	// File name below /etc/yunion; "" = <Name>.conf.
+	// File is the file name below /etc/yunion; "" = <Name>.conf.
 	File string
-	// Dir where it is mounted, "" = /etc/yunion.
+	// Dir is the mount directory, "" = /etc/yunion.
 	Dir string
-	// Groups of options that many services share: "tls", "base", "common", "db", "clickhouse" (components.yaml configGroups).
+	// Groups are sets of options that many services share: "tls", "base", "common", "db", "clickhouse" (components.yaml configGroups).
 	Groups []Group
-	// Options of this service alone; nil values are left out.
+	// Options returns the options of this service alone; nil values are omitted.
 	Options func(Inputs) map[string]any
-	// Calm is set where AdminPasswordTaken changes an option of this service. The pods read it when they start next; nothing restarts them.
+	// Calm is set if AdminPasswordTaken changes an option of this service. The pods read it at their next start; it does not restart them.
 	Calm bool
-	// Secrets are options whose values are secret; they never enter the ConfigMap.
+	// Secrets returns options with secret values; they never enter the ConfigMap.
 	Secrets func(Inputs) map[string]any
-	// Plain is a file without secrets (nginx, rcadmin) from templates/services/<Plain>; its ConfigMap is mounted itself, key "config".
+	// Plain is a file without secrets (nginx, rcadmin) from templates/services/<Plain>. Its ConfigMap is mounted directly, key "config".
 	Plain string
-	// Sealed is a file with secrets that is not made of options, from templates/services/<Sealed>; it lies in the Secret, whole.
+	// Sealed is a file with secrets that does not consist of options, from templates/services/<Sealed>. It is in the Secret as a whole.
 	Sealed string
-	// Properties writes the options as lines key=value, for programs in Java.
+	// Properties writes the options as key=value lines, for programs in Java.
 	Properties bool
-	// Files are further files with secrets, whole, by name; they lie beside the file.
+	// Files returns further whole files with secrets, by name, in the same directory.
 	Files func(Inputs) map[string]string
-	// Of names another component whose configuration this one mounts (host agents share host's).
+	// Of names another component whose configuration this one mounts (host agents use that of host).
 	Of string
-	// StoredIn is the record of the catalogue under which the identity service stores the options, "" = the service of the first endpoint;
-	// NotStored is true if it stores none, so that the file alone counts.
+	// StoredIn is the catalog record under which the identity service stores the options, "" = the service of the first endpoint. NotStored is true if
+	// it stores none, so that only the file counts.
 	StoredIn  string
 	NotStored bool
-	// AccountOf names another component whose database and account this one uses (scheduler uses region's).
+	// AccountOf names another component whose database and account this one uses (scheduler uses those of region).
 	AccountOf string
 }
 
-// OptionsRecord is the service of the catalogue under which the identity service stores the options of a component, "" if it stores none.
+// OptionsRecord returns the catalog service under which the identity service stores a component's options, "" if it stores none.
 func (c Component) OptionsRecord() string {
 	switch {
 	case c.Config == nil || c.Config.NotStored || c.Account == nil && c.Name != IdentityService && c.Config.AccountOf == "":
@@ -284,7 +282,7 @@ func (c Component) OptionsRecord() string {
 // IdentityService is the component that keeps accounts, endpoints and stored options.
 const IdentityService = "keystone"
 
-// Group is a set of options many services share.
+// Group is a set of options that many services share.
 type Group string
 
 // The option groups.
@@ -293,14 +291,14 @@ const (
 	GroupBase   Group = "base"
 	GroupCommon Group = "common"
 	GroupDB     Group = "db"
-	// GroupClickHouse is for services that may keep their operation log in ClickHouse; nothing where spec.clickhouse names no server.
+	// GroupClickHouse is for services that may keep their operation log in ClickHouse. It has no effect if spec.clickhouse has no server.
 	GroupClickHouse Group = "clickhouse"
 )
 
-// Database is a schema and the account that owns it. User "" means the same as Name.
+// Database is a schema and the account that owns it. User defaults to Name.
 type Database struct {
 	Name, User string
-	// More databases of the same account.
+	// More lists further databases of the same account.
 	More []string
 }
 
@@ -309,24 +307,24 @@ type Account struct {
 	User string
 }
 
-// EtcdInitialState is the key of --initial-cluster-state in what the operator leaves for the pods of etcd.
+// EtcdInitialState is the key of --initial-cluster-state in the state that the operator stores for etcd's pods.
 const EtcdInitialState = "initial-cluster-state"
 
-// EtcdCertificate is the name under which the identity service keeps the certificate of etcd's clients.
+// EtcdCertificate is the name of the etcd client certificate in the identity service.
 const EtcdCertificate = "etcd"
 
 // Storage is the component's PersistentVolumeClaim <cluster>-<Name>.
 type Storage struct {
 	Size string // "100G"
-	// HostDir is the directory of the node where the node's agents look for the data. A provisioner that knows the annotation
-	// pvc.onecloud.yunion.io/pv-path makes the volume there.
+	// HostDir is the node directory in which the node's agents expect the data. A provisioner that supports the annotation
+	// pvc.onecloud.yunion.io/pv-path creates the volume there.
 	HostDir string
 	// Backups is true if it holds backups: it stays when a cloud is deleted with its data.
 	Backups bool
 }
 
-// SpecPath is the path of the component's block below spec: ["regionServer"], ["hostagent", "SdnAgent"], ["components", "cronjob-test"]. Its caller may
-// append to it.
+// SpecPath returns the path of the component's block below spec: ["regionServer"], ["hostagent", "SdnAgent"], ["components", "cronjob-test"]. The caller
+// may append to it.
 func (c Component) SpecPath() []string {
 	if c.SpecKey == "" {
 		return []string{"components", c.Name}
@@ -334,7 +332,7 @@ func (c Component) SpecPath() []string {
 	return slices.Clip(strings.Split(c.SpecKey, "."))
 }
 
-// BlockPath is SpecPath without a container's block: ["hostagent"] for ["hostagent", "SdnAgent"]. Its caller may append to it.
+// BlockPath is like SpecPath, but without a container's block: ["hostagent"] for ["hostagent", "SdnAgent"]. The caller may append to it.
 func (c Component) BlockPath() []string {
 	path := c.SpecPath()
 	if c.SpecKey != "" {
@@ -343,8 +341,8 @@ func (c Component) BlockPath() []string {
 	return slices.Clip(path)
 }
 
-// LogsInAs names the component whose account this one logs in with: its service ends at once while there is no such account. "" stands for
-// an account of its own, or none.
+// LogsInAs names the component with whose account this one logs in: its service exits immediately if that account does not exist. "" means an account of
+// its own, or none.
 func (c Component) LogsInAs() string {
 	if c.Account != nil || c.Config == nil {
 		return ""
@@ -352,16 +350,16 @@ func (c Component) LogsInAs() string {
 	return cmp.Or(c.Config.AccountOf, c.Config.Of)
 }
 
-// Several reports whether several pods of the component serve at once in profile ha.
+// Several reports whether several pods of the component serve concurrently in profile ha.
 func (c Component) Several() bool {
 	kind := c.WorkloadKind()
 	return kind == Deployment && c.Single == "" || kind == StatefulSet
 }
 
-// WorkloadKind is the kind of object that runs its pods.
+// WorkloadKind returns the kind of object that runs its pods.
 func (c Component) WorkloadKind() WorkloadKind { return cmp.Or(c.Workload.Kind, Deployment) }
 
-// Services are its Service and the further ones, none where it has none.
+// Services returns all its Services.
 func (c Component) Services() []Service {
 	if c.Service == nil {
 		return nil
@@ -369,7 +367,7 @@ func (c Component) Services() []Service {
 	return append([]Service{*c.Service}, c.Service.More...)
 }
 
-// Kinds of the objects a component consists of.
+// Kinds returns the kinds of the component's objects.
 func (c Component) Kinds() []string {
 	var out []string
 	add := func(kind string, when bool) {

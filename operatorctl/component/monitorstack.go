@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ObjectStore is where one part of the monitoring stack keeps its data; empty keys mean the stack's own object store.
+// ObjectStore is where a part of the monitoring stack keeps its data; empty keys mean the stack's own object store.
 type ObjectStore struct {
 	Bucket    string `json:"bucket"`
 	Endpoint  string `json:"endpoint"`
@@ -17,7 +17,7 @@ type ObjectStore struct {
 	SecretKey string `json:"secretKey"`
 }
 
-// StackSettings are spec.monitorStack, read leniently: it comes from existing YAML, and nothing validates it.
+// StackSettings is spec.monitorStack. It comes from existing YAML that nothing validates, so it is parsed leniently.
 type StackSettings struct {
 	Minio struct {
 		Mode        string `json:"mode"`
@@ -39,7 +39,7 @@ type StackSettings struct {
 		Store   ObjectStore `json:"objectStoreConfig"`
 	}
 	Prometheus struct {
-		// Disable nil is true.
+		// Disable defaults to true.
 		Disable *bool `json:"disable"`
 		Sidecar struct {
 			Store ObjectStore `json:"objectStoreConfig"`
@@ -50,7 +50,7 @@ type StackSettings struct {
 	}
 }
 
-// MonitorStack reads spec.monitorStack. What cannot be read counts as not there.
+// MonitorStack parses spec.monitorStack. It ignores what it cannot parse.
 func MonitorStack(s *Spec) StackSettings {
 	var out StackSettings
 	for into, raw := range map[any]*runtime.RawExtension{
@@ -64,15 +64,15 @@ func MonitorStack(s *Spec) StackSettings {
 	return out
 }
 
-// AccessKey of the stack's own object store.
+// AccessKey returns the access key of the stack's own object store.
 func (s StackSettings) AccessKey() string { return cmp.Or(s.Minio.AccessKeyID, "monitor-admin") }
 
-// SecretKey is the spec's, or the generated one.
+// SecretKey returns the secret key from the spec, or else the generated one.
 func (s StackSettings) SecretKey(c Credentials) string {
 	return cmp.Or(s.Minio.SecretKey, c[MonitorMinioSecretKey])
 }
 
-// WantsPrometheus reports whether Prometheus, and Thanos with it, is to be installed: only on request.
+// WantsPrometheus reports whether the spec requests Prometheus, and with it Thanos.
 func (s StackSettings) WantsPrometheus() bool {
 	return s.Prometheus.Disable != nil && !*s.Prometheus.Disable
 }

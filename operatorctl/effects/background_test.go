@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// An effect that takes longer than Run waits goes on, wakes the next Run, and that one reports it without doing it again.
+// An effect that takes longer than Run waits continues and wakes the next Run, which reports it without repeating it.
 func TestSlowEffectIsReportedByTheNextRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var done, woken atomic.Int32
@@ -44,7 +44,7 @@ func TestSlowEffectIsReportedByTheNextRun(t *testing.T) {
 	})
 }
 
-// What a slow effect did under an older hash is not what is wanted now.
+// The result of a slow effect with an older hash does not count.
 func TestSlowEffectThatChangedIsDoneAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var done atomic.Int32
@@ -69,7 +69,7 @@ func TestSlowEffectThatChangedIsDoneAgain(t *testing.T) {
 	})
 }
 
-// A target that was unhealthy is asked by one effect. While that one gets no answer, the others do not ask; once it does, they go on.
+// Only one effect tries an unhealthy target. The others wait for its result, and continue once it gets an answer.
 func TestUnhealthyTargetIsProbedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := errors.New("connection refused")

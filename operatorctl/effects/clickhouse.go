@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// clickHouse makes a component's schema and account in ClickHouse. Whatever the edition: the component is configured with both.
+// clickHouse creates a component's schema and account in ClickHouse, in any edition: the configuration needs both.
 func (in Input) clickHouse(c component.Resolved) Effect {
 	acc := clickhouse.Account{User: c.Database.Account(), Password: in.Credentials[component.ClickHousePassword(c.Name)], Database: c.Database.Name}
 	server := in.Cluster.Spec.Clickhouse
@@ -30,7 +30,7 @@ func (in Input) clickHouse(c component.Resolved) Effect {
 					return false, err
 				}
 			}
-			// The account and its grant come first: they show who owns the database if we stop in between.
+			// The account and its grant come first: they show who owns the database if the operator stops in between.
 			granted, err := admin.EnsureAccount(ctx, snap, acc)
 			if err != nil {
 				return granted, err
@@ -41,7 +41,7 @@ func (in Input) clickHouse(c component.Resolved) Effect {
 	}
 }
 
-// mayUse refuses what exists and is not this cloud's, unless a user allows its adoption.
+// mayUse returns an error for an existing database of another owner, unless a user allows its adoption.
 func (in Input) mayUse(ctx context.Context, admin *clickhouse.Admin, snap *clickhouse.Snapshot, acc clickhouse.Account) error {
 	whose, err := admin.Belongs(ctx, snap, acc)
 	if err != nil || whose != clickhouse.Foreign || slices.Contains(in.Adopt.Names, acc.Database) {
@@ -52,7 +52,7 @@ func (in Input) mayUse(ctx context.Context, admin *clickhouse.Admin, snap *click
 		acc.Database, in.Cluster.Namespace, in.Cluster.Name, v1alpha1.AnnotationAdoptDatabases, acc.Database)
 }
 
-// DropClickHouse removes a component's schema and account in ClickHouse, if they are this cloud's by its password.
+// DropClickHouse removes a component's schema and account in ClickHouse if the password shows that they are this cloud's.
 func DropClickHouse(ctx context.Context, cl Clients, c component.Component, creds component.Credentials) error {
 	admin, snap, err := cl.ClickHouse(ctx)
 	if err != nil {

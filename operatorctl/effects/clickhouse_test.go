@@ -92,7 +92,7 @@ func TestRotatedClickHousePasswordIsReadAgain(t *testing.T) {
 	}
 }
 
-// A database that exists on the server is neither used nor changed before a person says so; what is on record is put right.
+// An existing database on the server is neither used nor changed before a user allows it; a recorded one is corrected.
 func TestForeignClickHouseDatabase(t *testing.T) {
 	s := fakeclickhouse.Start(t)
 	byHand := strings.Repeat("0", 64)

@@ -23,34 +23,34 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// Options of how databases and services are reached.
+// Options configures how databases and services are reached.
 type Options struct {
-	// Dial replaces the way to them, for an operator that runs outside the cluster.
+	// Dial replaces the usual dialer, for an operator outside the cluster.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Transport wraps the HTTP transport to the services, OnStatement gets the verb of each SQL statement: tests count with them.
+	// Transport wraps the HTTP transport to the services, OnStatement receives the verb of each SQL statement. Tests use both to count.
 	Transport   func(http.RoundTripper) http.RoundTripper
 	OnStatement func(verb string)
 }
 
-// Access is how one cloud's database and services are reached, and with which permissions.
+// Access holds the addresses and credentials of one cloud's database and services.
 type Access struct {
 	Cluster     component.Cluster
 	Credentials component.Credentials
 	CAPEM       []byte
 	MySQL       v1alpha1.DatabaseServer
-	// ClickHouse is without a host where the cloud has none.
+	// ClickHouse has no host if the cloud has no ClickHouse.
 	ClickHouse v1alpha1.DatabaseServer
-	// Owner is what the cloud's databases are marked with, Adopt what else it may take.
+	// Owner is the marker of the cloud's databases, Adopt lists what else it may adopt.
 	Owner mysql.Owner
 	Adopt mysql.Adoption
-	// Secret reads the password of a server where the CR names a Secret instead; it is only called when that server is needed.
+	// Secret reads a server's password if the CR refers to a Secret. It is called only when that server is needed.
 	Secret SecretReader
-	// SetState and Notify are those of Clients.
+	// SetState and Notify become those of Clients.
 	SetState func(ctx context.Context, component string, data map[string]string) error
 	Notify   func(Notice)
 }
 
-// Notice is an event about what a task did.
+// Notice is an event about a change that a task made.
 type Notice struct {
 	Component, Reason, Text string
 	Warning                 bool
@@ -59,7 +59,7 @@ type Notice struct {
 // SecretReader reads a key of a Secret.
 type SecretReader func(ctx context.Context, name, key string) (string, error)
 
-// Secrets reads from the Secrets of a namespace.
+// Secrets returns a reader of the Secrets in a namespace.
 func Secrets(c client.Reader, namespace string) SecretReader {
 	return func(ctx context.Context, name, key string) (string, error) {
 		s := &corev1.Secret{}
@@ -73,34 +73,33 @@ func Secrets(c client.Reader, namespace string) SecretReader {
 	}
 }
 
-// Clients are what effects use. Connections are made when first needed and kept.
+// Clients are the connections of effects. They are opened on first use and kept.
 type Clients struct {
 	MySQL func(ctx context.Context) (*mysql.Admin, error)
-	// Databases are those of the database server and its accounts, as they were at the start of the pass plus what was made since.
+	// Databases returns the databases and accounts of the server: a snapshot from the start of the pass, updated with what was created since.
 	Databases func(ctx context.Context) (*mysql.Snapshot, error)
-	// ClickHouse, and what it had at the start of the pass plus what was made since.
+	// ClickHouse returns its client and such a snapshot.
 	ClickHouse func(ctx context.Context) (*clickhouse.Admin, *clickhouse.Snapshot, error)
 	Identity   func(ctx context.Context) (*identity.Client, error)
-	// Catalog is the identity service's catalogue as it was at the start of the pass plus what was made since.
+	// Catalog returns such a snapshot of the identity service's catalog.
 	Catalog func(ctx context.Context) (*identity.Snapshot, error)
-	// SetState writes the ConfigMap <cluster>-<component>-state, which pods may read when they start; without data it is deleted.
+	// SetState writes the ConfigMap <cluster>-<component>-state, which pods may read when they start. Without data it deletes the ConfigMap.
 	SetState func(ctx context.Context, component string, data map[string]string) error
-	// Notify makes an event.
+	// Notify records an event.
 	Notify func(Notice)
-	// Dial replaces the ordinary dialer, if set.
+	// Dial replaces the usual dialer, if set.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// URL of a component's API inside the cluster.
+	// URL returns the URL of a component's API inside the cluster.
 	URL func(component string) string
-	// Down reports whether an error means that its target cannot be reached now.
+	// Down reports whether an error means that its target is currently unreachable.
 	Down func(error) bool
-	// Denied reports whether an error means that its target refuses the administrator's login.
+	// Denied reports whether an error means that its target rejects the administrator's login.
 	Denied func(error) bool
-	// Advice is what to do when the identity service refuses the administrator's password.
+	// Advice is the remedy when the identity service rejects the administrator's password.
 	Advice string
 }
 
-// Connections keeps the connections of one cloud between reconciliations. Each has a lock of its own: one that hangs does not keep the
-// others from being used.
+// Connections keeps the connections of one cloud between reconciliations. Each has its own lock, so one that hangs does not block the others.
 type Connections struct {
 	options    Options
 	mysql      connection[*mysql.Admin]
@@ -108,22 +107,22 @@ type Connections struct {
 	identity   connection[*identity.Client]
 }
 
-// NewConnections makes no connection yet.
+// NewConnections returns Connections that are opened on first use.
 func NewConnections(o Options) *Connections { return &Connections{options: o} }
 
-// Close closes what is open.
+// Close closes all open connections.
 func (c *Connections) Close() {
 	c.mysql.forget()
 	c.clickHouse.forget()
 	c.identity.forget()
 }
 
-// connection is used again while its key, made of address and credentials, is the same.
+// connection is reused while its key, made of address and credentials, stays the same.
 type connection[T any] struct {
 	mu    sync.Mutex
 	key   string
 	value T
-	// close is nil while the connection is not open.
+	// close is nil while the connection is closed.
 	close func()
 }
 
@@ -153,9 +152,9 @@ func (c *connection[T]) drop() {
 	c.close = nil
 }
 
-// once is something that is read once per reconciliation. What keeps the first reader from it keeps the others.
+// once is a value that is read once per reconciliation. If the first read fails, all readers get its error.
 type once[T any] struct {
-	// stale, where set, is true if what was read counts no longer.
+	// stale, if set, reports whether the value is outdated.
 	stale func(T) bool
 
 	mu    sync.Mutex
@@ -174,10 +173,10 @@ func (o *once[T]) get(read func() (T, error)) (T, error) {
 	return o.value, o.err
 }
 
-// outlived: effects may end long after the reconciliation that began them; they do not decide by what was seen then.
+// outlived reports whether a snapshot is outdated: effects may outlast the reconciliation that started them, and must not rely on its view.
 func outlived[T interface{ Age() time.Duration }](s T) bool { return s.Age() > timeout }
 
-// For returns the clients of one reconciliation. A connection whose address or credentials have changed is replaced.
+// For returns the clients for one reconciliation. It replaces connections whose address or credentials have changed.
 func (c *Connections) For(a Access) Clients {
 	db, chPassword := c.openMySQL(a), &once[string]{}
 	databases, schemas := &once[*mysql.Snapshot]{stale: outlived[*mysql.Snapshot]}, &once[*clickhouse.Snapshot]{stale: outlived[*clickhouse.Snapshot]}
@@ -234,12 +233,12 @@ func (c *Connections) For(a Access) Clients {
 	}
 }
 
-// internalURL is an address of a component for the operator, which may live in another namespace.
+// internalURL returns a component's address for the operator, which may run in another namespace.
 func internalURL(c component.Cluster, name, port, path string) string {
 	return fmt.Sprintf("https://%s.%s.svc:%d%s", c.Object(name), c.Namespace, c.NodePort(name, port), path)
 }
 
-// AdminPassword returns the administrator's password of a server, from the spec or from the Secret that it names.
+// AdminPassword returns the administrator's password of a server, from the spec or from the Secret to which it refers.
 func AdminPassword(ctx context.Context, read SecretReader, server v1alpha1.DatabaseServer) (string, error) {
 	ref := server.PasswordSecretRef
 	if server.Password != "" || ref == nil {
@@ -289,7 +288,7 @@ func (c *Connections) openClickHouse(ctx context.Context, a Access, secret *once
 	})
 }
 
-// AdminUser is the account that every cloud's identity service makes itself (cloudpods, pkg/apis/identity/consts.go).
+// AdminUser is the account that every cloud's identity service creates itself (cloudpods, pkg/apis/identity/consts.go).
 const AdminUser = "sysadmin"
 
 func (c *Connections) openIdentity(a Access) (*identity.Client, error) {
@@ -312,7 +311,7 @@ func (c *Connections) openIdentity(a Access) (*identity.Client, error) {
 	})
 }
 
-// Transport trusts the cloud's own CA only. A proxy of the environment is not for services in the cluster.
+// Transport returns an HTTP transport that trusts only the cloud's own CA. It ignores proxy variables: the services are in the cluster.
 func Transport(o Options, ca []byte) (http.RoundTripper, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(ca) {

@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// access to a cloud whose identity service listens on the given port.
+// access returns the access to a cloud whose identity service listens on the given port.
 func access(t *testing.T, port int32) Access {
 	t.Helper()
 	ca, err := pki.NewCA(time.Now(), "test", nil)
@@ -33,7 +33,7 @@ func access(t *testing.T, port int32) Access {
 	}
 }
 
-// The port is the CR's to choose, and may change while the operator runs.
+// The CR sets the port, which may change while the operator runs.
 func TestIdentityIsReachedWhereItListensNow(t *testing.T) {
 	var dialled string
 	conns := NewConnections(Options{Dial: func(_ context.Context, _, address string) (net.Conn, error) {
@@ -57,7 +57,7 @@ func TestIdentityIsReachedWhereItListensNow(t *testing.T) {
 	}
 }
 
-// The administrator's password in a user's Secret is rotated there. The operator must not keep the old one.
+// The administrator's password may be in a user's Secret and be rotated there. The operator must not keep the old one.
 func TestRotatedDatabasePasswordIsReadAgain(t *testing.T) {
 	db := mariadb.Require(t, mariadb.Options{})
 	password, reads := db.RootPassword, 0
@@ -89,7 +89,7 @@ func TestRotatedDatabasePasswordIsReadAgain(t *testing.T) {
 	}
 }
 
-// A database that hangs must not keep the identity service from being asked.
+// A database that hangs must not block requests to the identity service.
 func TestHangingDatabaseHoldsUpNobodyElse(t *testing.T) {
 	dialling, release := make(chan struct{}), make(chan struct{})
 	conns := NewConnections(Options{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -103,7 +103,7 @@ func TestHangingDatabaseHoldsUpNobodyElse(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = clients.MySQL(t.Context()) // it fails, that is not the point
+		_, _ = clients.MySQL(t.Context()) // it fails, which does not matter here
 	}()
 	<-dialling
 	asked := make(chan error, 1)

@@ -10,7 +10,7 @@ import (
 	"yunion.io/x/ocadm/templates/setup"
 )
 
-// Files of a playbook travel as arrays of numbers: base64 is refused.
+// The API takes files of a playbook as arrays of numbers: base64 is refused.
 func TestTemplateFilesAreNumbers(t *testing.T) {
 	records, err := devtoolRecords()
 	if err != nil || len(records) != 3 {

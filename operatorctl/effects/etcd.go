@@ -20,7 +20,7 @@ import (
 
 const etcdName = "etcd"
 
-// lostEtcd are the pods of etcd whose last words say that their disk is empty although they are members.
+// lostEtcd returns the pods of etcd whose last log lines show that a member's disk is empty.
 func lostEtcd(in Input) (lost []string) {
 	for _, pod := range slices.Sorted(maps.Keys(in.LastWords[etcdName])) {
 		if etcd.LostDisk(in.LastWords[etcdName][pod]) {
@@ -30,12 +30,12 @@ func lostEtcd(in Input) (lost []string) {
 	return lost
 }
 
-// etcdWanted makes the upkeep due when a member has lost its disk, and until its successor has joined.
+// etcdWanted makes the maintenance due when a member has lost its disk, and until its successor has joined.
 func etcdWanted(in Input) map[string]any {
 	return map[string]any{"lost": lostEtcd(in), "joining": in.State[etcdName]}
 }
 
-// etcdNeeds lets the upkeep begin when all members serve, or when it is what makes them serve.
+// etcdNeeds lets the maintenance start when all members serve, or when they need it in order to serve.
 func etcdNeeds(in Input) []string {
 	if len(lostEtcd(in)) > 0 || in.State[etcdName] != nil {
 		return nil
@@ -43,7 +43,7 @@ func etcdNeeds(in Input) []string {
 	return []string{etcdName}
 }
 
-// keepEtcd brings members that have lost their disks back, makes room in full databases, and gives back the space of deleted keys.
+// keepEtcd replaces members that have lost their disks, makes room in full databases, and frees the space of deleted keys.
 func keepEtcd(ctx context.Context, cl Clients, in Input) (bool, error) {
 	lost := lostEtcd(in)
 	if size := int(in.Cluster.Components[etcdName].Replicas); size > 1 && 2*(size-len(lost)) <= size {
@@ -53,7 +53,7 @@ func keepEtcd(ctx context.Context, cl Clients, in Input) (bool, error) {
 	}
 	changed, err := tendEtcd(ctx, cl, in, lost)
 	if len(lost) == 0 && etcd.IsUnavailable(err) {
-		return changed, nil // its probes say so, and when it is back the audit comes by
+		return changed, nil // its probes report this, and the audit retries when it is back
 	}
 	return changed, err
 }
@@ -71,7 +71,7 @@ func tendEtcd(ctx context.Context, cl Clients, in Input, lost []string) (bool, e
 	if err != nil {
 		return lifted, err
 	}
-	freed, _, err := c.Defragment(ctx) // a later pass comes back to what it left out
+	freed, _, err := c.Defragment(ctx) // a later pass handles what this one skipped
 	if freed > 0 {
 		cl.Notify(Notice{Component: etcdName, Reason: "EtcdDefragmented", Text: fmt.Sprintf("defragmenting etcd freed %d MiB", freed>>20)})
 	}
@@ -103,7 +103,7 @@ func openEtcd(ctx context.Context, cl Clients, in Input) (*etcd.Client, error) {
 	return etcd.Open(ctx, config)
 }
 
-// rejoinEtcd returns Waiting until all members have started. Pods read the state when their container starts: those with data ignore it.
+// rejoinEtcd returns Waiting until all members have started. Pods read the state when their container starts; members with data ignore it.
 func rejoinEtcd(ctx context.Context, cl Clients, c *etcd.Client, in Input, lost []string) error {
 	for _, pod := range lost {
 		replaced, err := c.Replace(ctx, pod, func(ctx context.Context) error {

@@ -29,7 +29,7 @@ import (
 
 const alreadyMember = `{"level":"fatal","msg":"discovery failed","error":"member 117b9266988c4966 has already been bootstrapped"}`
 
-// taskRecord is what a task does besides asking etcd.
+// taskRecord records what a task does besides requests to etcd.
 type taskRecord struct {
 	notices []string
 	state   map[string]string
@@ -69,7 +69,7 @@ func etcdInput(t *testing.T, size int32, words map[string]string) (Input, pki.Et
 
 func refuse(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED }
 
-// An etcd that accepts connections and does not answer in time is a matter for its probes, not a failure of the upkeep.
+// An etcd that accepts connections but does not answer in time is left to its probes; the maintenance does not fail.
 func TestBusyEtcdIsLeftToItsProbes(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -88,7 +88,7 @@ func TestBusyEtcdIsLeftToItsProbes(t *testing.T) {
 	}
 }
 
-// Upkeep is due when all serve, and at once when a member has lost its disk.
+// Maintenance is due when all members serve, and immediately when a member has lost its disk.
 func TestEtcdUpkeepIsDue(t *testing.T) {
 	plan := func(words, state map[string]string) Effect {
 		in, _, _ := etcdInput(t, 3, words)
@@ -128,7 +128,7 @@ func TestEtcdUnreachable(t *testing.T) {
 	}
 }
 
-// A full etcd with the cloud's certificates takes writes again.
+// A full etcd with the cloud's certificates accepts writes again.
 func TestEtcdNoSpace(t *testing.T) {
 	in, reqs, ca := etcdInput(t, 1, nil)
 	program, err := binaries.Path(t.Context(), "etcd")

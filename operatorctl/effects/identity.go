@@ -12,32 +12,32 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// The records every identity service starts with, and those the operator's one policy adds (cloudpods, pkg/apis/identity/consts.go).
+// The records with which every identity service starts, and those that the operator's one policy adds (cloudpods, pkg/apis/identity/consts.go).
 const (
 	adminRole     = "admin"
 	systemProject = "system"
 	adminPolicy   = "sysadmin"
 )
 
-// replicaInterface is the catalogue's name for read-only replicas.
+// replicaInterface is the catalog's name for read-only replicas.
 const replicaInterface = "slave"
 
-// grantVisible is how often it is asked whether the identity service sees its new policy yet: it reads policies every
-// rbac_policy_refresh_interval_seconds (cloudpods, pkg/cloudcommon/options/options.go; 30 by default), 1 in our configuration.
+// grantVisible is the interval for checking whether the identity service has read its new policy. It reads policies every
+// rbac_policy_refresh_interval_seconds (cloudpods, pkg/cloudcommon/options/options.go; default 30, 1 in our configuration).
 const grantVisible = 250 * time.Millisecond
 
-// session is what an effect is given that the administrator's account does.
+// session is the context of an effect that runs as the administrator.
 type session struct {
 	Clients
 	id *identity.Client
-	// catalog is only there for effects that are made with withCatalog.
+	// catalog is only set for effects created by withCatalog.
 	catalog *identity.Snapshot
 }
 
-// work is what an effect does in a session.
+// work performs an effect in a session.
 type work func(ctx context.Context, s session, in Input) (changed bool, err error)
 
-// asAdmin logs in to the identity service, whose tokens all services take.
+// asAdmin logs in to the identity service; all services accept its tokens.
 func asAdmin(do work) doing {
 	return func(ctx context.Context, cl Clients, in Input) (bool, error) {
 		id, err := cl.Identity(ctx)
@@ -48,7 +48,7 @@ func asAdmin(do work) doing {
 	}
 }
 
-// withCatalog also reads the catalogue, which takes the permission to do so.
+// withCatalog also reads the catalog, which needs a permission.
 func withCatalog(do work) doing {
 	return asAdmin(func(ctx context.Context, s session, in Input) (_ bool, err error) {
 		if s.catalog, err = s.Catalog(ctx); identity.IsForbidden(err) {
@@ -61,10 +61,10 @@ func withCatalog(do work) doing {
 	})
 }
 
-// write is one request that may change something.
+// write is a request that may change something.
 type write func() (changed bool, err error)
 
-// each performs writes in turn until one fails; changed is true if any of them changed something.
+// each performs the writes in turn until one fails. changed is true if any of them changed something.
 func each(writes ...write) (changed bool, err error) {
 	for _, write := range writes {
 		did, err := write()
@@ -75,11 +75,11 @@ func each(writes ...write) (changed bool, err error) {
 	return changed, nil
 }
 
-// ensured is the result of a write whose record is of no further interest.
+// ensured drops the ID of the record that a write returns.
 func ensured(_ string, changed bool, err error) (bool, error) { return changed, err }
 
-// ensureAdminPolicy gives the administrator permission for everything. It is all that a fresh identity service allows him to do, and
-// it takes effect some time later: until then this effect is Waiting.
+// ensureAdminPolicy gives the administrator permission for everything. A fresh identity service lets the administrator do nothing else. The policy takes
+// effect some time later: until then this effect is Waiting.
 func ensureAdminPolicy(ctx context.Context, s session, _ Input) (bool, error) {
 	return each(
 		func() (bool, error) {
@@ -98,20 +98,20 @@ func ensureAdminPolicy(ctx context.Context, s session, _ Input) (bool, error) {
 	)
 }
 
-// passwordTaken is the key of the effect that finds out whether the identity service has the administrator's password.
+// passwordTaken is the key of the effect that checks whether the identity service has the administrator's password.
 const passwordTaken = "identity/password"
 
 func (in Input) passwordHash() string {
 	return in.hash("password", in.Credentials[component.BootstrapPassword])
 }
 
-// AdminPasswordTaken reports whether the identity service has had the administrator's password once. Salt is that of Input.
+// AdminPasswordTaken reports whether the identity service has ever had this administrator's password. salt is Input.Salt.
 func AdminPasswordTaken(salt string, credentials component.Credentials, recorded map[string]string) bool {
 	return recorded[passwordTaken] == Input{Salt: salt, Credentials: credentials}.passwordHash()
 }
 
-// checkAdminPassword logs in. From then on the identity service keeps the password that it has, even if users change it, until another one
-// is put among the credentials: then it takes that one when it starts.
+// checkAdminPassword logs in. From then on the identity service keeps its password, even if users change it, until the credentials get another one: it
+// adopts that when it starts.
 func checkAdminPassword(ctx context.Context, s session, _ Input) (bool, error) {
 	return false, s.id.Login(ctx)
 }
@@ -120,7 +120,7 @@ func ensureRegion(ctx context.Context, s session, in Input) (bool, error) {
 	return s.id.EnsureRegion(ctx, s.catalog, in.Cluster.Region)
 }
 
-// ensureAccount makes the account of a component.
+// ensureAccount creates the account of a component.
 func ensureAccount(user, password string) work {
 	return func(ctx context.Context, s session, _ Input) (bool, error) {
 		return each(
@@ -132,7 +132,7 @@ func ensureAccount(user, password string) work {
 	}
 }
 
-// ensureRecords makes services and their endpoints.
+// ensureRecords creates services and their endpoints.
 func ensureRecords(records []Record, register []component.CatalogService) work {
 	return func(ctx context.Context, s session, in Input) (bool, error) {
 		var writes []write

@@ -14,19 +14,19 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// kubeserver installs further software into the Kubernetes cluster it runs in, which it calls system-default.
+// systemCluster is kubeserver's name for the Kubernetes cluster in which it runs. It installs further software there.
 const systemCluster = "system-default"
 
 var kubeClusters = identity.Kind{Plural: "kubeclusters", Singular: "kubecluster"}
 
-// software is one thing that kubeserver can install: its name there, and how.
+// software is one thing that kubeserver can install, with kubeserver's name for it.
 type software struct {
 	name     string
 	settings map[string]any
 }
 
-// install asks kubeserver for software. It is asked again, with the present settings, when they change and by the audit. One that failed
-// is taken back first: kubeserver does not try a failed one again.
+// install requests software from kubeserver. It repeats the request, with the current settings, when they change and in the audit. It first removes
+// software whose installation failed: kubeserver does not retry by itself.
 func install(ctx context.Context, s session, in Input, list []software) (bool, error) {
 	k8s := s.id.Records(s.URL("kubeserver")).Hiding(slices.Collect(maps.Values(in.Credentials))...)
 	var state map[string]struct {
@@ -74,7 +74,7 @@ func installOne(ctx context.Context, k8s identity.Records, in Input, s software,
 	return err == nil, err
 }
 
-// objectStore is kubeserver's minio: its account, and a volume of a terabyte for each of its pods.
+// objectStore returns the settings of kubeserver's minio: its account, and one terabyte volume per pod.
 func objectStore(class, mode, access, secret string) map[string]any {
 	replicas := 1
 	if mode = cmp.Or(mode, "standalone"); mode == "distributed" {
@@ -97,7 +97,7 @@ func installMinio(ctx context.Context, s session, in Input) (bool, error) {
 // stackStore is the object store of the monitoring stack within the cluster.
 const stackStore = "monitor-minio.onecloud-monitoring:9000"
 
-// monitorStackWanted are the settings of the stack's parts by kubeserver's names for them.
+// monitorStackWanted returns the settings of the stack's parts, by kubeserver's names for them.
 func monitorStackWanted(in Input) map[string]any {
 	s := component.MonitorStack(in.Cluster.Spec)
 	access, secret := s.AccessKey(), s.SecretKey(in.Credentials)
@@ -142,7 +142,7 @@ func monitorStackWanted(in Input) map[string]any {
 	return out
 }
 
-// installMonitorStack asks for the object store first: the others keep their data there.
+// installMonitorStack requests the object store first: the other parts keep their data there.
 func installMonitorStack(ctx context.Context, s session, in Input) (bool, error) {
 	wanted := monitorStackWanted(in)
 	var list []software

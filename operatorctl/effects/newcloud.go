@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/templates/setup"
 )
 
-// setupRecords reads records of package setup.
+// setupRecords parses records of package setup.
 func setupRecords(text []byte) (out []map[string]any, err error) {
 	if err := yaml.Unmarshal(text, &out); err != nil {
 		return nil, fmt.Errorf("reading the records of a new cloud: %w", err)
@@ -23,11 +23,11 @@ func setupRecords(text []byte) (out []map[string]any, err error) {
 	return out, nil
 }
 
-// systemAlertType marks the rules that come with a cloud.
+// systemAlertType is the type of the built-in alert rules.
 const systemAlertType = "system"
 
-// systemAlerts makes the rules that are not there. They are users' from then on: what they change stays, what they delete stays away. The
-// service lets several have one name, so they are listed, not asked for.
+// systemAlerts creates missing alert rules. Users own them from then on: their changes and deletions last. Names are not unique in the service, so it
+// lists the rules instead of requesting them by name.
 func systemAlerts(ctx context.Context, s session, _ Input) (bool, error) {
 	monitor, kind := s.id.Records(s.URL("monitor")), identity.Kind{Plural: "commonalerts", Singular: "commonalert"}
 	list, err := monitor.List(ctx, kind, url.Values{"alert_type": {systemAlertType}, "scope": {"system"}, "details": {"true"}})
@@ -57,7 +57,7 @@ func systemAlerts(ctx context.Context, s session, _ Input) (bool, error) {
 	return each(writes...)
 }
 
-// devtoolRecords are the templates by name, as the service takes them.
+// devtoolRecords returns the templates by name, in the form that the service takes.
 func devtoolRecords() (map[string]map[string]any, error) {
 	records, err := setupRecords(setup.Devtool)
 	out := map[string]map[string]any{}
@@ -74,7 +74,7 @@ func devtoolRecords() (map[string]map[string]any, error) {
 	return out, err
 }
 
-// octets are the bytes of a text as the services' APIs take them: an array of numbers, not base64.
+// octets converts a text to the form of bytes in the services' APIs: an array of numbers, not base64.
 func octets(text string) []any {
 	out := make([]any, len(text))
 	for i := range len(text) {
@@ -83,7 +83,7 @@ func octets(text string) []any {
 	return out
 }
 
-// devtoolTemplates makes the templates of a new cloud.
+// devtoolTemplates creates the templates of a new cloud.
 func devtoolTemplates(ctx context.Context, s session, _ Input) (bool, error) {
 	templates, err := devtoolRecords()
 	if err != nil {
@@ -97,7 +97,7 @@ func devtoolTemplates(ctx context.Context, s session, _ Input) (bool, error) {
 	return each(writes...)
 }
 
-// monitorAgent is the script that puts the monitoring agent on servers: a playbook in ansibleserver's image, and devtool's use of it.
+// monitorAgent is the script that installs the monitoring agent on servers: a playbook in ansibleserver's image, used by devtool.
 const monitorAgent = "monitor agent"
 
 func devtoolAgent(ctx context.Context, s session, _ Input) (bool, error) {
@@ -125,8 +125,8 @@ func devtoolAgent(ctx context.Context, s session, _ Input) (bool, error) {
 	)
 }
 
-// standardPolicies makes the policies and roles that a cloud has for users other than its administrator. It only makes what is missing, so
-// what users changed stays: the rules of a policy, and which policies a role has.
+// standardPolicies creates the policies and roles of a cloud for users other than its administrator. It only creates what is missing. Users' changes
+// last: the rules of a policy, and the policies of a role.
 func standardPolicies(ctx context.Context, s session, _ Input) (bool, error) {
 	table, err := policy.Standard()
 	if err != nil {
@@ -135,7 +135,7 @@ func standardPolicies(ctx context.Context, s session, _ Input) (bool, error) {
 	return s.id.EnsureStandard(ctx, standard(table))
 }
 
-// standard is the table as the identity service takes it.
+// standard converts the table to the form that the identity service takes.
 func standard(t policy.Table) identity.Standard {
 	var out identity.Standard
 	for _, p := range t.Policies {

@@ -14,14 +14,14 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// commonService is the record under which the identity service keeps what all services share. It wins over a service's own record,
-// and a service's own record does not take these options.
+// commonService is the record in which the identity service keeps the options that all services share. It overrides a service's own record, which does
+// not take these options.
 const commonService = "common"
 
-// options brings a component's options into the identity service's store before its pods roll. A service stores at its first start what it
-// finds in its file. From then on the stored value wins, so that a changed file alone changes nothing.
-// A new component has nothing stored yet, so no request is made for it. The audit does not repeat this: what users set in the console stays
-// until the ConfigMap changes.
+// options updates a component's options in the identity service before its pods roll. At its first start, a service stores the options of its file. From
+// then on the stored value wins, so a changed file alone changes nothing.
+// A new component has nothing stored yet, so it needs no request. The audit does not repeat this: what users set in the console lasts until the
+// ConfigMap changes.
 func (in Input) options(c component.Resolved) []Effect {
 	service := c.OptionsRecord()
 	if service == "" {
@@ -36,7 +36,7 @@ func (in Input) options(c component.Resolved) []Effect {
 	e := in.stores(c, key)
 	e.Hash, e.Do = in.hash("options", service, own, shared), in.bind(asAdmin(store(service, own, shared)))
 	if _, was := in.Recorded[key]; !was && len(in.Values[c.Name]) == 0 {
-		// The service stores them itself when it starts: only what they are is remembered.
+		// The service stores them itself when it starts, so only their hash is recorded.
 		e.Note, e.Do, e.Needs = true, nothing, nil
 	} else {
 		e.Follows = []string{"endpoints/" + c.Name}
@@ -47,8 +47,8 @@ func (in Input) options(c component.Resolved) []Effect {
 	return append([]Effect{e}, choices...)
 }
 
-// stores is an effect that changes what the identity service stores for a component. The identity service itself reads that when it starts: what
-// changes is tried before its pods are replaced, and afterwards if they do not answer. Before it runs for the first time, it cannot be asked.
+// stores returns an effect that changes the options stored for a component. The identity service reads its own options when it starts: they are changed
+// before its pods are replaced, and afterwards if the pods do not answer. Before its first start, it cannot be reached.
 func (in Input) stores(c component.Resolved, key string) Effect {
 	e := Effect{Key: key, Component: c.Name, Target: Identity, Stage: Before, Once: true, Needs: []string{identityName}}
 	if c.Name == identityName {
@@ -61,15 +61,15 @@ func (in Input) stores(c component.Resolved, key string) Effect {
 
 func nothing(context.Context, Clients) (bool, error) { return false, nil }
 
-// choiceKey is the record of an option that users have set. Without it, the operator would not know what to undo once they remove the key.
+// choiceKey returns the key that records an option set by users. Without it, the operator could not undo the option once users remove it.
 func choiceKey(component, option string) string {
 	return strings.ToLower("option/" + component + "/" + option)
 }
 
-// choices records the options that users have set, and removes the stored value of each that they have set no longer, or have emptied.
+// choices records the options that users have set, and removes the stored value of those that they have since removed or emptied.
 func (in Input) choices(c component.Resolved, service string) []Effect {
 	if c.Problem != "" {
-		return nil // what users want cannot be read
+		return nil // the users' options cannot be read
 	}
 	var out []Effect
 	seen := map[string]bool{}
@@ -112,7 +112,7 @@ func (in Input) choices(c component.Resolved, service string) []Effect {
 	return out
 }
 
-// elsewhere reports whether another component sets an option that is stored in the same record.
+// elsewhere reports whether another component sets an option stored in the same record.
 func (in Input) elsewhere(c component.Resolved, name string) bool {
 	owner := in.owner(c.Component)
 	for _, other := range in.Order {
@@ -159,8 +159,8 @@ func store(service string, own, shared map[string]any) work {
 	}
 }
 
-// stored are the options of a component that the identity service keeps, by the name they have there: the component's own, and of those
-// that all services share the ones that users set. A component that stores under another one's record leaves that one's options alone.
+// stored returns the options of a component that the identity service keeps, by their names there: the component's own, and those shared options that
+// users set. A component that uses another's record leaves the other's options alone.
 func (in Input) stored(c component.Resolved) (own, shared map[string]any) {
 	own, shared = map[string]any{}, map[string]any{}
 	table, _ := options.Of(c.Name)
@@ -182,7 +182,7 @@ func (in Input) stored(c component.Resolved) (own, shared map[string]any) {
 	return own, shared
 }
 
-// owner is the component whose record another one stores its options under, "" if it has its own.
+// owner returns the component in whose record another one stores its options, "" if it has its own record.
 func (in Input) owner(c component.Component) string {
 	if c.Config.StoredIn == "" {
 		return ""

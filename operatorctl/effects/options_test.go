@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// the whole catalogue, everything enabled.
+// everything returns the whole catalog with everything enabled.
 func everything() (component.Cluster, []string) {
 	cluster := component.Cluster{Name: "default", Components: map[string]component.Resolved{}}
 	var order []string
@@ -34,7 +34,7 @@ func TestOptionsAreStoredWhenTheyChange(t *testing.T) {
 	if len(first) != 1 || first[0].Key != "options/region" || first[0].Stage != Before {
 		t.Fatalf("%+v", first)
 	}
-	// Nothing can be stored yet: no client is asked.
+	// Nothing can be stored yet: no client is used.
 	if changed, err := first[0].Do(t.Context(), Clients{}); changed || err != nil || len(first[0].Needs) > 0 {
 		t.Fatalf("the service is asked before its first start: %v", err)
 	}
@@ -42,14 +42,14 @@ func TestOptionsAreStoredWhenTheyChange(t *testing.T) {
 	if again := in.options(region); again[0].Hash != first[0].Hash {
 		t.Error("an option that is never stored changes the hash")
 	}
-	// Ours moved: the stored value would win over the file.
+	// Our value changed: the stored value would override the file.
 	values["request_worker_count"] = int64(16)
 	in.Recorded = map[string]string{"options/region": first[0].Hash}
 	moved := in.options(region)
 	if moved[0].Hash == first[0].Hash || !slices.Equal(moved[0].Needs, []string{"keystone"}) {
 		t.Error("a changed option is not stored")
 	}
-	// Chosen before the first start: the ConfigMap was there before the cloud.
+	// Chosen before the first start: the ConfigMap existed before the cloud.
 	in.Recorded, in.Values = nil, map[string]map[string]any{"region": {"request_worker_count": int64(16)}}
 	if chosen := in.options(region); !slices.Equal(chosen[0].Follows, []string{"endpoints/region"}) {
 		t.Errorf("%+v", chosen[0].Follows)
@@ -105,7 +105,7 @@ func TestRemovedOptionsAreNoLongerStored(t *testing.T) {
 	}
 }
 
-// The identity service reads its own options when it starts: they are changed before its pods are replaced, once it can be asked at all.
+// The identity service reads its own options when it starts: they are changed before its pods are replaced, once it is reachable at all.
 func TestOptionsOfTheIdentityServiceAreStoredBeforeItsPodsRoll(t *testing.T) {
 	cluster, order := everything()
 	in := Input{
@@ -143,7 +143,7 @@ func TestWhatIsStoredWhere(t *testing.T) {
 		{component: "region", service: "region2", chosen: map[string]any{"time_zone": "UTC", "log_level": "debug"}, shared: map[string]any{"time_zone": "UTC"}},
 		{component: "keystone", service: "keystone", chosen: map[string]any{"expiration": 60, "key_repository": "/x"}, own: map[string]any{"token_expiration_seconds": 60}},
 		{component: "glance", service: "glance", chosen: map[string]any{"bind_port": 1, "scrub_time": 5}, own: map[string]any{"pending_delete_expire_seconds": 5}},
-		// The scheduler reads region's record: what region says there is region's.
+		// The scheduler reads region's record: region's options there are its own.
 		{component: "scheduler", service: "region2", options: map[string]any{"request_worker_count": 8, "scheduler_port": 30887}, chosen: map[string]any{"sku_refresh_interval": "1h"},
 			owners: map[string]any{"request_worker_count": 16}, own: map[string]any{"scheduler_port": 30887, "sku_refresh_interval": "1h"}},
 		{component: "baremetal-agent", service: "baremetal", options: map[string]any{"auto_register_baremetal": false, "zone": "z"}, own: map[string]any{"auto_register_baremetal": false}},

@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// ParseAdoption reads the value of v1alpha1.AnnotationAdoptDatabases. A name with slashes is another cloud.
+// ParseAdoption parses the value of v1alpha1.AnnotationAdoptDatabases. A name with slashes denotes another cloud.
 func ParseAdoption(list string) mysql.Adoption {
 	var out mysql.Adoption
 	for _, v := range strings.Split(list, ",") {
@@ -30,7 +30,7 @@ func ParseAdoption(list string) mysql.Adoption {
 	return out
 }
 
-// foreign adds the remedy to the error of a database that is not the cloud's.
+// foreign adds the remedy to the error about a database that is not the cloud's.
 func (in Input) foreign(err error) error {
 	e, is := errors.AsType[*mysql.NotOurs](err)
 	if !is {
@@ -44,7 +44,7 @@ func (in Input) foreign(err error) error {
 		v1alpha1.AnnotationAdoptDatabases, what)
 }
 
-// wants are the databases and accounts of all enabled components: they are claimed together.
+// wants returns the databases and accounts of all enabled components: they are claimed together.
 func wants(a Access) []mysql.Want {
 	var out []mysql.Want
 	for _, name := range slices.Sorted(maps.Keys(a.Cluster.Components)) {
@@ -69,8 +69,7 @@ func databaseAccount(c component.Component, creds component.Credentials) mysql.A
 		Database: c.Database.Name}
 }
 
-// MarkEarlier marks the databases and accounts of components that are the cloud's by the password it knows, and were made before there were
-// markers.
+// MarkEarlier marks databases and accounts of components that predate the markers. Those whose password the cloud knows are its own.
 func MarkEarlier(ctx context.Context, admin *mysql.Admin, components []component.Component, creds component.Credentials) error {
 	snap, err := admin.Snapshot(ctx)
 	if err != nil {

@@ -20,36 +20,36 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
-// Input is what the plan of effects is made of.
+// Input is the input of Plan.
 type Input struct {
 	Cluster component.Cluster
-	// Order are the component names, dependencies first.
+	// Order lists the component names, dependencies first.
 	Order       []string
 	Credentials component.Credentials
-	// Salt keeps the hashes in status from telling anything about the secrets in them.
+	// Salt keeps the hashes in status from revealing anything about the secrets in them.
 	Salt string
-	// Options are all values in the components' ConfigMaps, Values those of users that take effect.
+	// Options are all values in the components' ConfigMaps, Values those users' values that take effect.
 	Options, Values map[string]map[string]any
-	// Emptied are the keys that users have left empty, so that the service uses its own default.
+	// Emptied are the keys that users have left empty, so the service uses its own default.
 	Emptied map[string][]string
-	// ClientCertificate is what clients of the cloud's etcd show; the identity service hands it out with the address.
+	// ClientCertificate is for clients of the cloud's etcd. The identity service provides it along with the address.
 	ClientCertificate identity.Certificate
-	// ReplicaDown are the components whose read-only replicas do not answer: their endpoint is disabled.
+	// ReplicaDown marks components whose read-only replicas do not answer: their endpoint is disabled.
 	ReplicaDown map[string]bool
-	// Recorded are the hashes in status: what was registered once must be taken back when a component is disabled.
+	// Recorded are the hashes in status: what was registered must be undone when a component is disabled.
 	Recorded map[string]string
-	// LastWords are what the pods of a StatefulSet said that keep ending, by component and pod.
+	// LastWords are the last log lines of StatefulSet pods that keep terminating, by component and pod.
 	LastWords map[string]map[string]string
-	// State is what tasks have left for the pods of a component, see Clients.SetState.
+	// State is what tasks have stored for the pods of a component, see Clients.SetState.
 	State map[string]map[string]string
-	// Adopt is what a user lets the cloud take over.
+	// Adopt is what a user allows the cloud to adopt.
 	Adopt mysql.Adoption
 }
 
-// identityName is the component that all identity effects need.
+// identityName is the component on which all identity effects depend.
 const identityName = component.IdentityService
 
-// Plan lists the effects of a cloud. It is pure: the same input gives the same keys and hashes.
+// Plan returns the effects of a cloud. It is pure: the same input gives the same keys and hashes.
 func Plan(in Input) []Effect {
 	var out []Effect
 	for _, name := range in.Order {
@@ -93,7 +93,7 @@ func Plan(in Input) []Effect {
 func (in Input) hash(parts ...any) string {
 	b, err := json.Marshal(parts)
 	if err != nil {
-		panic(fmt.Sprintf("hashing an effect: %v", err)) // only plain values enter
+		panic(fmt.Sprintf("hashing an effect: %v", err)) // the values are all plain
 	}
 	return engine.Salted(in.Salt, b)
 }
@@ -131,8 +131,8 @@ func (in Input) database(c component.Resolved) Effect {
 	}
 }
 
-// bootstrap are the effects that make a fresh identity service usable, in the only order that it accepts: policy and role,
-// which alone a fresh one allows; then, once it lets us, the region. Its own endpoints and common options follow.
+// bootstrap returns the effects that make a fresh identity service usable, in the only order that it accepts: first policy and role, which are all that
+// it permits at first, then the region. Its own endpoints and the common options follow.
 func (in Input) bootstrap() []Effect {
 	var out []Effect
 	if in.Cluster.LoadBalancer != "" {
@@ -152,11 +152,11 @@ func (in Input) bootstrap() []Effect {
 	}}...)
 }
 
-// addressKnown is the key of a note that the cloud has a public address.
+// addressKnown is the key that records that the cloud has a public address.
 const addressKnown = "identity/address"
 
-// MayChooseAddress reports whether a cloud whose spec names no address is to get one: a new cloud, and one that had an address. Another has
-// registered its public endpoints without, and a new address would restart its pods.
+// MayChooseAddress reports whether a cloud without an address in its spec may get one: a new cloud, or one that had an address. Any other has registered
+// its public endpoints without, and a new address would restart its pods.
 func MayChooseAddress(recorded map[string]string) bool {
 	return recorded["endpoints/"+identityName] == "" || recorded[addressKnown] != ""
 }
@@ -169,8 +169,8 @@ func (in Input) account(c component.Resolved) Effect {
 	}
 }
 
-// endpoints are registered before the workload: a service reads the catalogue when it starts.
-// keystone's own come after it serves: before, there is no catalogue to register them in.
+// endpoints registers a component before its workload is created: a service reads the catalog when it starts. keystone's own endpoints follow once it
+// serves: before, there is no catalog.
 func (in Input) endpoints(c component.Resolved) Effect {
 	records := in.records(c)
 	e := Effect{
@@ -181,7 +181,7 @@ func (in Input) endpoints(c component.Resolved) Effect {
 		e.Stage, e.Follows = After, []string{"identity/region"}
 	}
 	if slices.ContainsFunc(records, func(r Record) bool { return r.Certificate != "" }) {
-		// Others use such a service as soon as they find it: it is shown to them when it serves.
+		// Other services use such a service as soon as they find it, so it is registered once it serves.
 		e.Stage, e.Needs = After, append(e.Needs, c.Name)
 		e.Hash = in.hash("endpoints", in.Cluster.Region, records, c.Register, in.ClientCertificate)
 	}
@@ -235,21 +235,21 @@ func (in Input) setup(c component.Resolved, name string) Effect {
 	return e
 }
 
-// bind makes what an effect does out of what is done for this input.
+// bind applies doing to this input.
 func (in Input) bind(do doing) func(context.Context, Clients) (bool, error) {
 	return func(ctx context.Context, cl Clients) (bool, error) { return do(ctx, cl, in) }
 }
 
-// Record is one catalogue entry: a service and its addresses by interface.
+// Record is one catalog entry: a service and its addresses by interface.
 type Record struct {
 	Service, Type string
 	URLs          map[string]string
-	// Certificate is the name of the client certificate that goes with the addresses, "" for none.
+	// Certificate is the name of the client certificate for the addresses, "" for none.
 	Certificate string
 }
 
-// records works out the addresses of a component's catalogue entries: the public one at the load balancer,
-// the internal one at the Service; the admin interface of keystone is public too, as the earlier operator had it.
+// records computes the addresses of a component's catalog entries: the public one at the load balancer, the internal one at the Service. The admin
+// interface of keystone is also public, as in the earlier operator.
 func (in Input) records(c component.Resolved) []Record {
 	var out []Record
 	for _, e := range c.Endpoints {
@@ -294,7 +294,7 @@ func (in Input) url(c component.Resolved, e component.Endpoint, iface string) st
 	return cmp.Or(e.Scheme, "https") + "://" + net.JoinHostPort(host, strconv.Itoa(int(port))) + e.Path
 }
 
-// furtherPort is a port of one of the component's further Services: that of the Service within the cluster, that of the nodes outside.
+// furtherPort returns a port of one of the component's further Services: the Service's port within the cluster, the node port outside.
 func furtherPort(c component.Resolved, e component.Endpoint, iface string) int32 {
 	for _, s := range c.Service.More {
 		for _, p := range s.Ports {

@@ -44,7 +44,7 @@ func TestPublicURL(t *testing.T) {
 	}
 }
 
-// An update of the operator gives a cloud no address that was made without one; a person who takes the address away gets another.
+// An update of the operator gives no address to a cloud created without one; a user who removes the address gets another.
 func TestMayChooseAddress(t *testing.T) {
 	noted := map[string]string{}
 	for _, e := range (Input{Cluster: component.Cluster{LoadBalancer: "192.0.2.7"}}).bootstrap() {
@@ -64,7 +64,7 @@ func TestMayChooseAddress(t *testing.T) {
 	}
 }
 
-// A service that logs in with another's account ends at once while there is none.
+// A service that logs in with another's account exits immediately while there is none.
 func TestServicesWaitForTheAccountTheyLogInWith(t *testing.T) {
 	cluster := component.Cluster{Components: map[string]component.Resolved{}}
 	add := func(enabled bool, c component.Component) {

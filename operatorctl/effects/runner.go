@@ -13,85 +13,85 @@ import (
 	"yunion.io/x/ocadm/internal/identity"
 )
 
-// State is how an effect stands.
+// State is the state of an effect.
 type State string
 
 // The states of an effect.
 const (
-	// Done: performed, now or before, under the hash it has now.
+	// Done means performed, now or before, with its current hash.
 	Done State = "done"
-	// Pending: not tried, because what it needs is not there yet, or not answered yet.
+	// Pending means not tried, because a dependency is missing, or not answered yet.
 	Pending State = "pending"
-	// Failed: tried, now or before; Err says why. It is tried again at Retry.
+	// Failed means tried, now or before; Err is the cause. It is retried at Retry.
 	Failed State = "failed"
 )
 
-// Outcome is how one effect stands.
+// Outcome is the state of one effect after a run.
 type Outcome struct {
 	Effect  Effect
 	State   State
 	Changed bool
 	Err     error
-	// For is what a Pending effect waits for: component names, or what the service is waiting for.
+	// For lists what a Pending effect waits for: component names, or what the service waits for.
 	For   []string
 	Retry time.Time
 }
 
-// timeout bounds an effect that names no time of its own.
+// timeout is the default time limit of an effect.
 const timeout = 10 * time.Second
 
-// limit is how long the effect may take.
+// limit returns how long the effect may take.
 func (e Effect) limit() time.Duration { return cmp.Or(e.Within, timeout) }
 
-// parallel is how many effects are under way at once.
+// parallel is the maximum number of concurrent effects.
 const parallel = 8
 
-// Backoff of a failing effect: 1 s, doubled each time, at most a minute.
+// A failing effect is retried with exponential backoff: 1 s, doubled each time, at most a minute.
 const (
 	firstRetry = time.Second
 	lastRetry  = time.Minute
 )
 
-// patience is how often a target may be found down before that counts as a failure: a service whose pods have just become ready, or a
-// database that restarts, answers a moment later.
+// patience is how often a target may be down before that counts as a failure: a service whose pods have just become ready, or a restarting database,
+// answers a moment later.
 const patience = 10
 
-// shortWait is how often an effect that is Waiting is tried at the pace it asks for; after that every longRetry.
+// shortWait is how often an effect that is Waiting is retried at the interval it asks for; after that every longRetry.
 const (
 	shortWait = 120
 	longRetry = 10 * time.Second
 )
 
-// Memory is what the runner keeps between the reconciliations of one cloud. It is lost with the process, on purpose.
+// Memory is the runner's state between the reconciliations of one cloud. It is deliberately not persistent.
 type Memory struct {
 	mu    sync.Mutex
 	tries map[string]try
-	// unhealthy is why a target could not be used last; probes are closed when the first attempt at an unhealthy target ends.
+	// unhealthy holds the last error of each unusable target. A probe is closed when the first attempt at an unhealthy target ends.
 	unhealthy map[Target]error
 	probes    map[Target]chan struct{}
 }
 
-// try is what is known of the latest attempt at an effect.
+// try is the latest attempt at an effect.
 type try struct {
 	hash    string
 	running bool
-	// done and changed are the success of an attempt, until Run has reported it.
+	// done and changed are the result of a successful attempt, until Run has reported it.
 	done, changed bool
-	// err is the failure of an attempt, failures how often it has failed under this hash, next when it is tried again.
+	// err is the error of the attempt, failures the number of failures with this hash, next the time of the next attempt.
 	err      error
 	failures int
 	next     time.Time
 }
 
-// failing is true if the last attempt at the effect, as it is now, failed.
+// failing reports whether the last attempt at the effect failed with the current hash.
 func (t try) failing(e Effect) bool { return t.err != nil && t.hash == e.Hash }
 
-// NewMemory makes an empty Memory.
+// NewMemory returns an empty Memory.
 func NewMemory() *Memory {
 	return &Memory{tries: map[string]try{}, unhealthy: map[Target]error{}, probes: map[Target]chan struct{}{}}
 }
 
-// Retry makes everything that failed due now: the way to the targets has changed.
+// Retry makes all failed effects due immediately: the connection settings have changed.
 func (m *Memory) Retry() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,7 +101,7 @@ func (m *Memory) Retry() {
 	}
 }
 
-// Busy is true if an effect is under way.
+// Busy reports whether an effect is running.
 func (m *Memory) Busy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,21 +113,21 @@ func (m *Memory) Busy() bool {
 	return false
 }
 
-// Runner performs the effects of a list that are due.
+// Runner performs the due effects of a list.
 type Runner struct {
 	Clients Clients
 	Memory  *Memory
 	// Recorded are the hashes in status.
 	Recorded map[string]string
-	// Available reports whether a component can take requests; Serving is enough for its own effects.
+	// Available reports whether a component can take requests. Serving suffices for the component's own effects.
 	Available, Serving func(component string) bool
-	// Audit performs effects even if their hash is recorded.
+	// Audit repeats effects whose hash is recorded.
 	Audit bool
 	Now   func() time.Time
-	// WaitLimit is how long Run waits for what it began; zero is to the end. What takes longer goes on in the background: a target that
-	// hangs must not hold up the rest of the cloud.
+	// WaitLimit is how long Run waits for the effects that it started; zero means no limit. Slower ones continue in the background: a target that hangs
+	// must not delay the rest of the cloud.
 	WaitLimit time.Duration
-	// Wake is called when an effect ends for which Run no longer waits; the next Run reports it.
+	// Wake is called when an effect ends after Run has stopped waiting; the next Run reports it.
 	Wake func()
 }
 
@@ -136,12 +136,11 @@ type run struct {
 	*Runner
 	slots chan struct{}
 	group sync.WaitGroup
-	// left is true once Run no longer waits; Memory's lock guards it.
+	// left is set once Run no longer waits. Memory's lock guards it.
 	left bool
 }
 
-// Run performs what is due among the effects, several at once, and returns how each stands, in the given order.
-// What is not possible now is Pending or Failed.
+// Run performs the due effects concurrently and returns the outcome of each, in the given order. What is not possible now is Pending or Failed.
 func (p *Runner) Run(ctx context.Context, list []Effect) []Outcome {
 	r := &run{Runner: p, slots: make(chan struct{}, parallel)}
 	p.Memory.mu.Lock()
@@ -177,7 +176,7 @@ func (r *run) wait() {
 	}
 }
 
-// due is true if an effect is to be tried now. What an audit could not verify is tried until it is done, like any other failure.
+// due reports whether an effect should be tried now. An effect that an audit could not verify is retried until it is done, like any other failure.
 func (p *Runner) due(e Effect) bool {
 	t := p.Memory.tries[e.Key]
 	switch {
@@ -189,7 +188,7 @@ func (p *Runner) due(e Effect) bool {
 	return p.Recorded[e.Key] != e.Hash || p.Audit && !e.Once
 }
 
-// missing is what an effect waits for before it can be tried.
+// missing returns what an effect waits for before it can be tried.
 func (p *Runner) missing(e Effect) (out []string) {
 	for _, n := range e.Needs {
 		if !p.Available(n) && (n != e.Component || !p.Serving(n)) {
@@ -204,7 +203,7 @@ func (p *Runner) missing(e Effect) (out []string) {
 	return out
 }
 
-// outcome is how an effect stands when Run ends. It takes a success out of the memory.
+// outcome returns the state of an effect when Run ends. It removes a success from the memory.
 func (p *Runner) outcome(e Effect) Outcome {
 	o, t := Outcome{Effect: e, State: Done}, p.Memory.tries[e.Key]
 	recorded, missing := p.Recorded[e.Key] == e.Hash, p.missing(e)
@@ -212,7 +211,7 @@ func (p *Runner) outcome(e Effect) Outcome {
 	case t.running && t.failing(e):
 		o.Retry = p.Now().Add(e.limit())
 		o = t.outcome(o)
-	case t.running && recorded: // what an audit verifies is done until it says otherwise
+	case t.running && recorded: // during its audit, an effect counts as done until it fails
 	case t.done && t.hash == e.Hash:
 		o.Changed = t.changed
 		delete(p.Memory.tries, e.Key)
@@ -222,7 +221,7 @@ func (p *Runner) outcome(e Effect) Outcome {
 	case t.failing(e):
 		o.Retry = t.next
 		o = t.outcome(o)
-	default: // it is under way, or was not begun before Run stopped waiting
+	default: // it is running, or did not start before Run stopped waiting
 		o.State, o.For, o.Retry = Pending, []string{"an answer"}, p.Now().Add(e.limit())
 	}
 	return o
@@ -236,8 +235,8 @@ func (t try) outcome(o Outcome) Outcome {
 	return o
 }
 
-// begin starts an attempt. The first at a target that was unhealthy is a probe, and the others wait for it: a database that is down, or a
-// password that is wrong, is asked once. The caller holds the lock.
+// begin starts an attempt. The first attempt at an unhealthy target is a probe for which the others wait: a database that is down, or a wrong password,
+// is tried only once. The caller holds the lock.
 func (r *run) begin(ctx context.Context, e Effect) {
 	m := r.Memory
 	probe, first := m.probes[e.Target], false
@@ -260,7 +259,7 @@ func (r *run) begin(ctx context.Context, e Effect) {
 	})
 }
 
-// attempt performs an effect, unless its target was found unhealthy since, or Run no longer waits: the next Run has newer inputs.
+// attempt performs an effect, unless its target has become unhealthy, or Run no longer waits: the next Run has newer inputs.
 func (r *run) attempt(ctx context.Context, e Effect, first bool) {
 	m := r.Memory
 	m.mu.Lock()
@@ -285,7 +284,7 @@ func (r *run) attempt(ctx context.Context, e Effect, first bool) {
 	}
 }
 
-// do performs an effect within its time, and notes whether its target can be used.
+// do performs an effect within its time limit, and records whether its target is usable.
 func (r *run) do(ctx context.Context, e Effect) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.limit())
 	defer cancel()
@@ -305,7 +304,7 @@ func (r *run) do(ctx context.Context, e Effect) (bool, error) {
 	return changed, err
 }
 
-// end is what is known of an effect after an attempt.
+// end returns the updated record of an effect after an attempt.
 func (r *run) end(t try, e Effect, changed bool, err error) try {
 	if t.hash != e.Hash {
 		t.hash, t.failures = e.Hash, 0

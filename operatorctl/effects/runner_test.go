@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/internal/identity"
 )
 
-// stage is a pass over effects with a clock of its own.
+// stage runs passes over effects with its own clock.
 type stage struct {
 	pass  Runner
 	clock time.Time
@@ -132,7 +132,7 @@ func TestDownTargetIsNotAskedByAll(t *testing.T) {
 	}
 	for _, o := range s.pass.Run(t.Context(), list) {
 		if o.State != Pending || o.Err == nil {
-			t.Fatalf("%+v", o) // those that were spared the question wait as patiently as those that asked
+			t.Fatalf("%+v", o) // effects that waited for the probe are as patient as the probe
 		}
 	}
 	if n := asked.Load(); n > parallel {
@@ -157,7 +157,7 @@ func TestDownTargetIsWaitedForThenFails(t *testing.T) {
 	}
 }
 
-// What the audit could not verify stays unverified, and is tried again, until it is done.
+// An effect that the audit could not verify stays unverified, and is retried until it is done.
 func TestFailedAuditIsNotForgotten(t *testing.T) {
 	n := 0
 	s := newStage(map[string]string{"a": "1"})
@@ -180,7 +180,7 @@ func TestFailedAuditIsNotForgotten(t *testing.T) {
 	}
 }
 
-// A grant that never becomes visible must not be asked for twice a second for ever.
+// A grant that never becomes visible must not be checked twice a second forever.
 func TestEndlessWaitingSlowsDown(t *testing.T) {
 	s := newStage(nil)
 	n := 0
@@ -200,7 +200,7 @@ func TestEndlessWaitingSlowsDown(t *testing.T) {
 	}
 }
 
-// A password that is refused comes with what to do about it; other refusals do not.
+// A rejected password comes with a remedy; other rejections do not.
 func TestRefusedPasswordComesWithAdvice(t *testing.T) {
 	for status, want := range map[int]bool{401: true, 404: false} {
 		s := newStage(nil)
@@ -214,7 +214,7 @@ func TestRefusedPasswordComesWithAdvice(t *testing.T) {
 	}
 }
 
-// An effect that needs long may take long, and the others may not.
+// An effect with a longer time limit may use it; the others may not.
 func TestEffectsHaveTheTimeTheyName(t *testing.T) {
 	var left [2]time.Duration
 	timed := func(i int, e Effect) Effect {

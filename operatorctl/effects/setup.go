@@ -14,24 +14,24 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// doing is what an effect does.
+// doing performs an effect.
 type doing func(ctx context.Context, cl Clients, in Input) (changed bool, err error)
 
 // task is a bootstrap task in a service's own API. It runs once per version, and again when the audit is due.
 type task struct {
 	version int
-	// Effect sets what is unusual: Once, Aside, OwnEvents, Within.
+	// Effect sets the unusual fields: Once, Aside, OwnEvents, Within.
 	Effect
-	// asks are the components it talks to, where that is not its own.
+	// asks lists the components that it calls, if not its own.
 	asks []string
-	// needs are the components that must be Available first, where that is not the usual.
+	// needs returns the components that must be Available first, if not the usual ones.
 	needs func(in Input) []string
-	// wants is all that its outcome depends on, where that is not the usual.
+	// wants returns everything on which the result depends, if not the usual.
 	wants func(in Input) map[string]any
 	do    doing
 }
 
-// tasks by the name that a component's Setup gives.
+// tasks are the tasks by their names in Component.Setup.
 var tasks = map[string]task{
 	"common-config":       {version: 1, do: asAdmin(commonConfig)},
 	"console-login":       {version: 1, Effect: Effect{Once: true}, do: asAdmin(consoleLogin)},
@@ -48,7 +48,7 @@ var tasks = map[string]task{
 	"monitor-stack": {version: 1, asks: []string{"kubeserver"}, wants: monitorStackWanted, do: asAdmin(installMonitorStack)},
 }
 
-// commonConfig sets the options all services share.
+// commonConfig sets the options that all services share.
 func commonConfig(ctx context.Context, s session, in Input) (bool, error) {
 	if in.Cluster.LoadBalancer == "" {
 		return false, nil
@@ -61,7 +61,7 @@ func consoleLogin(ctx context.Context, s session, _ Input) (bool, error) {
 	return s.id.AllowWebConsole(ctx, AdminUser)
 }
 
-// regionTopology makes the zones, the layer-2 domain of the first, and the scheduler's two standard tags.
+// regionTopology creates the zones, the layer-2 domain of the first zone, and the scheduler's two standard tags.
 func regionTopology(ctx context.Context, s session, in Input) (bool, error) {
 	c, region, zones, tag := in.Cluster, s.id.Records(s.URL("region")), identity.Kind{Plural: "zones", Singular: "zone"}, ""
 	writes := []write{func() (bool, error) { return s.id.EnsureRegion(ctx, s.catalog, c.Region+"-"+c.Zone) }}
@@ -88,12 +88,12 @@ func regionTopology(ctx context.Context, s session, in Input) (bool, error) {
 		})...)
 }
 
-// proxyAgent makes the record of the proxy agent that cloudproxy itself plays (option proxy_agent_id).
+// proxyAgent creates the record of the proxy agent, which cloudproxy itself implements (option proxy_agent_id).
 func proxyAgent(ctx context.Context, s session, _ Input) (bool, error) {
 	return ensured(s.id.Records(s.URL("cloudproxy")).Ensure(ctx, identity.Kind{Plural: "proxy_agents", Singular: "proxy_agent"}, "proxyagent0", nil))
 }
 
-// consoleSettings switches on in the console what this product has, and leaves off what users switched off.
+// consoleSettings enables the parts of the console that this product has, except those that users switched off.
 func consoleSettings(ctx context.Context, s session, in Input) (bool, error) {
 	c := in.Cluster
 	keys := SetupKeys(c.Product, c.Edition)
@@ -111,7 +111,7 @@ func consoleSettings(ctx context.Context, s session, in Input) (bool, error) {
 	)
 }
 
-// mergeSettings keeps what users chose: they switched off a key that was known and is not in their list.
+// mergeSettings keeps users' choices: a known key that is missing from their list was switched off.
 func mergeSettings(old map[string]any, keys []string, product component.Product) map[string]any {
 	out := map[string]any{"productVersion": string(product), "version": "3.0"}
 	if product == component.CMP {
@@ -127,7 +127,7 @@ func mergeSettings(old map[string]any, keys []string, product component.Product)
 			}
 		}
 	}
-	_ = unstructured.SetNestedStringSlice(out, chosen, "setupKeys") // there is nothing yet that could be in the way
+	_ = unstructured.SetNestedStringSlice(out, chosen, "setupKeys") // nothing exists yet that could conflict
 	_ = unstructured.SetNestedStringSlice(out, keys, "knownSetupKeys")
 	for k, v := range old {
 		if _, ours := out[k]; !ours {
@@ -137,13 +137,13 @@ func mergeSettings(old map[string]any, keys []string, product component.Product)
 	return out
 }
 
-// stringsAt is the list under a key, nil if there is none.
+// stringsAt returns the list under a key, nil if there is none.
 func stringsAt(m map[string]any, key string) []string {
 	list, _, _ := unstructured.NestedStringSlice(m, key)
 	return list
 }
 
-// SetupKeys are the parts of the console a product and an edition have, as in the earlier operator.
+// SetupKeys returns the parts of the console in a product and an edition, as in the earlier operator.
 func SetupKeys(p component.Product, e component.Edition) []string {
 	cmp := []string{"public", "private", "storage", "aliyun", "aws", "azure", "google", "huawei", "qcloud", "ctyun", "volcengine", "openstack", "dstack",
 		"apsara", "cloudpods", "hcs", "nutanix", "s3", "ceph", "xsky"}

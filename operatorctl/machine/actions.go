@@ -29,13 +29,13 @@ const (
 	stepNode     = "delete-node"
 )
 
-// flush of the status of an operation: hundreds of them may run one after another.
+// flush is the interval for writing the status of an operation: hundreds of them may run in succession.
 const flush = 5 * time.Second
 
-// work is what the steps of operations on machines do, and what it takes to log in to them.
+// work implements the steps of operations on machines, including the login.
 type work struct{ Options }
 
-// Actions are those of machines.
+// Actions returns the actions on machines.
 func Actions(o Options) []operation.Action {
 	w := work{o}
 	return []operation.Action{
@@ -63,7 +63,7 @@ func (w work) machineOf(ctx context.Context, r *operation.Run) (*v1alpha1.Oneclo
 	m := cmp.Or(w.Read, &v1alpha1.OnecloudMachine{})
 	key := client.ObjectKey{Namespace: r.Operation.Namespace, Name: r.Operation.MachineName()}
 	if m.Name != "" && m.DeletionTimestamp == nil && r.Operation.Spec.Action == v1alpha1.ActionJoinMachine {
-		return m, nil // its roles and how it is reached cannot change while it joins
+		return m, nil // its roles and its address cannot change while it joins
 	}
 	if err := w.Direct.Get(ctx, key, m); err != nil {
 		return nil, fmt.Errorf("reading machine %s: %w", key.Name, err)
@@ -74,7 +74,7 @@ func (w work) machineOf(ctx context.Context, r *operation.Run) (*v1alpha1.Oneclo
 	return m, suits(r.Operation, m)
 }
 
-// suits is a finding if an operation is not one for a machine as it is: who may create operations may not delete machines by that. It is pure.
+// suits returns a finding if an operation does not match its machine: permission to create operations must not allow deleting machines. It is pure.
 func suits(op *v1alpha1.OnecloudOperation, m *v1alpha1.OnecloudMachine) error {
 	join, remove := op.Spec.Action == v1alpha1.ActionJoinMachine, op.Spec.Action == v1alpha1.ActionRemoveMachine
 	var cause string
@@ -90,7 +90,7 @@ func suits(op *v1alpha1.OnecloudOperation, m *v1alpha1.OnecloudMachine) error {
 		"let the operator make the operation: ocadm machine resume "+m.Name+", or ocadm machine remove "+m.Name)
 }
 
-// mayRun asks before an operation begins whether it fits, and whether its machine can be spared.
+// mayRun checks before an operation starts whether it matches, and whether its machine may be removed.
 func mayRun(ctx context.Context, c client.Reader, op *v1alpha1.OnecloudOperation, m *v1alpha1.OnecloudMachine) error {
 	if err := suits(op, m); err != nil || op.Spec.Action != v1alpha1.ActionRemoveMachine {
 		return err
@@ -120,7 +120,7 @@ func (w work) open(ctx context.Context, r *operation.Run) (*v1alpha1.OnecloudMac
 	return m, c, err
 }
 
-// onMachine is what a step does that works on the machine, logged in.
+// onMachine wraps work on the machine into a step that logs in first.
 func (w work) onMachine(
 	work func(context.Context, *operation.Run, workflow.Reporter, *v1alpha1.OnecloudMachine, *ssh.Conn) error,
 ) func(context.Context, *operation.Run, workflow.Reporter) error {
@@ -134,7 +134,7 @@ func (w work) onMachine(
 	}
 }
 
-// connect logs in, and notes the host keys before anything is sent to the machine. The controller pins them.
+// connect logs in, and records the host keys before anything is sent to the machine. The controller pins them.
 func (w work) connect() operation.Step {
 	return operation.Step{
 		Name: stepConnect, Short: "Log in to the machine", ReadOnly: true, Timeout: 2 * time.Minute,
@@ -188,7 +188,7 @@ func (w work) precheck() operation.Step {
 	}
 }
 
-// join runs ocadm join on the machine. That the step has begun is on the API server before it does: the removal has to know.
+// join runs ocadm join on the machine. Before that, it records on the API server that the step has started: the removal must know.
 func (w work) join() operation.Step {
 	return operation.Step{
 		Name: stepJoin, Short: "Install the node's software and join", Timeout: 50 * time.Minute,

@@ -24,12 +24,12 @@ func last(f facts, action string) *v1alpha1.OnecloudOperation {
 	return nil
 }
 
-// wanted is what a try depends on: if a user changes it, what failed is tried again at once.
+// wanted returns the user's inputs to an attempt: if they change, a failed one is retried immediately.
 func wanted(m *v1alpha1.OnecloudMachine) string {
 	return strconv.FormatInt(m.Generation, 10) + " " + m.Annotations[v1alpha1.AnnotationRetry] + " " + m.Annotations[v1alpha1.AnnotationAbandonMachine]
 }
 
-// attempt creates the next operation unless one goes on, or has failed and need not be tried again yet. phase is that of a machine that waits.
+// attempt creates the next operation unless one is running, or has failed and need not be retried yet. phase is that of a waiting machine.
 func (d *decision) attempt(f facts, action string, phase v1alpha1.MachinePhase) {
 	s := &d.status
 	o := last(f, action)
@@ -59,17 +59,17 @@ func (d *decision) attempt(f facts, action string, phase v1alpha1.MachinePhase) 
 	s.Message = progress(d.create)
 }
 
-// operationOn is an operation on the machine.
+// operationOn returns an operation on the machine.
 func operationOn(f facts, action, name string) *v1alpha1.OnecloudOperation {
 	return &v1alpha1.OnecloudOperation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: f.machine.Namespace, Name: name, Labels: map[string]string{v1alpha1.LabelOperationCloud: f.machine.Spec.Cloud},
-			Finalizers: []string{v1alpha1.Finalizer}, OwnerReferences: []metav1.OwnerReference{operation.OwnerOf(f.cloud)}}, // as the controller of operations takes them
+			Finalizers: []string{v1alpha1.Finalizer}, OwnerReferences: []metav1.OwnerReference{operation.OwnerOf(f.cloud)}}, // as the controller of operations sets them
 		Spec: v1alpha1.OnecloudOperationSpec{Cloud: f.machine.Spec.Cloud, Action: action, Requester: "the resource of the machine", OnFailure: v1alpha1.OnFailureRollback,
 			Machine: &v1alpha1.MachineParameters{Name: f.machine.Name, ControlPlane: f.machine.ControlPlane() && action != v1alpha1.ActionPrecheckMachine}},
 	}
 }
 
-// minor reports whether only how far an operation is has changed in the status of a machine.
+// minor reports whether a machine's status differs only in the progress of an operation.
 func (d *decision) minor(m *v1alpha1.OnecloudMachine) bool {
 	was, is := m.Status.DeepCopy(), d.status.DeepCopy()
 	if d.create != nil || d.cancel != nil || d.bind || d.release || d.delete || d.annotate != "" || was.Phase != is.Phase || is.Phase == v1alpha1.MachineRunning {
@@ -81,10 +81,10 @@ func (d *decision) minor(m *v1alpha1.OnecloudMachine) bool {
 	return equality.Semantic.DeepEqual(was, is) && !equality.Semantic.DeepEqual(m.Status, d.status)
 }
 
-// prefixes of the names of operations.
+// prefixes are the prefixes of operation names.
 var prefixes = map[string]string{v1alpha1.ActionJoinMachine: "join", v1alpha1.ActionRemoveMachine: "remove"}
 
-// rest reports whether a machine whose operation has failed is left alone for now.
+// rest reports whether a machine with a failed operation is left alone for now.
 func (d *decision) rest(f facts, o *v1alpha1.OnecloudOperation, phase v1alpha1.MachinePhase) bool {
 	s := &d.status
 	code, why := codeOf(o), text(o, o.Status.Message)

@@ -25,39 +25,39 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
-// A further control-plane node downloads the authorities of the cluster, which lie in it encrypted (docs/decisions/0065). The operator makes the key and
-// a Job on a control-plane node, the only place that has the authorities, stores them with it. All machines share a key: the authorities lie there once.
+// A joining control-plane node downloads the cluster's CAs, which the cluster stores encrypted (docs/decisions/0065). The operator creates the key; a
+// Job on a control-plane node, the only place with the CAs, stores them. All machines share one key: the CAs are stored once.
 
 const (
-	// keySecret is the Secret with the key, in the namespace of the cloud. certificateKey is its key in it.
+	// keySecret is the Secret with the key in the namespace of the cloud, certificateKey its data key.
 	keySecret      = "ocadm-certificate-key"
 	certificateKey = "key"
-	// storedAuthorities is the Secret in kube-system in which kubeadm keeps them.
+	// storedAuthorities is the Secret in kube-system in which kubeadm stores the CAs.
 	storedAuthorities = "kubeadm-certs"
-	// keySize is that of a key of AES-256, in bytes.
+	// keySize is the size of an AES-256 key in bytes.
 	keySize = 32
-	// shareTimeout bounds the Job, keepShared is how long it is kept: a failed one is made again then.
+	// shareTimeout bounds the Job. keepShared is how long it is kept: a failed Job is then replaced.
 	shareTimeout = 5 * time.Minute
 	keepShared   = time.Minute
 	shareTries   = 3
 )
 
-// LabelAuthorities of a Job holds the cloud for whose machines it stores the authorities.
+// LabelAuthorities is the Job label with the cloud for whose machines it stores the CAs.
 const LabelAuthorities = "onecloud.yunion.io/authorities-of"
 
-// sharedKey is the key with which a control-plane node gets the authorities.
+// sharedKey is the key with which a control-plane node decrypts the CAs.
 type sharedKey struct {
 	key     string
 	expires time.Time
 }
 
-// digest names a key without giving it away.
+// digest identifies a key without revealing it.
 func (k sharedKey) digest() string {
 	sum := sha256.Sum256([]byte(k.key))
 	return hex.EncodeToString(sum[:4])
 }
 
-// share makes sure that the authorities lie in the cluster, encrypted with a key that is good for a while. Until they do, it returns an error that says
+// share ensures that the CAs are stored in the cluster, encrypted with a key that stays valid for a while. Until they are, it returns an error that says
 // what is missing.
 func (c *Bootstrap) share(ctx context.Context, m *v1alpha1.OnecloudMachine, cloud *v1alpha1.OnecloudCluster) (sharedKey, error) {
 	if err := c.needEndpoint(ctx); err != nil {
@@ -94,7 +94,7 @@ func (c *Bootstrap) share(ctx context.Context, m *v1alpha1.OnecloudMachine, clou
 	return k, fmt.Errorf("waits for Job %s, which stores the authorities of the cluster, encrypted", job.Name)
 }
 
-// presentKey is the key of the operator; it makes one if there is none, or if it ends soon.
+// presentKey returns the operator's key. It creates one if there is none, or if it expires soon.
 func (c *Bootstrap) presentKey(ctx context.Context, namespace string) (sharedKey, error) {
 	s := &corev1.Secret{}
 	err := c.Direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: keySecret}, s)
@@ -105,14 +105,14 @@ func (c *Bootstrap) presentKey(ctx context.Context, namespace string) (sharedKey
 	if err == nil && k.key != "" && time.Until(k.expires) > tokenMargin {
 		return k, nil
 	}
-	if joins, err := c.joins(ctx, namespace); err != nil || joins && k.key != "" && time.Until(k.expires) > 0 { // it may not have downloaded them yet
+	if joins, err := c.joins(ctx, namespace); err != nil || joins && k.key != "" && time.Until(k.expires) > 0 { // the node may not have downloaded the CAs yet
 		return k, err
 	}
 	raw := make([]byte, keySize)
 	if _, err := rand.Read(raw); err != nil {
 		return k, fmt.Errorf("making a certificate key: %w", err)
 	}
-	// kubeadm keeps what it stores for two hours, too. It does so later than now.
+	// kubeadm also keeps the stored CAs for two hours, counted from a later time.
 	k = sharedKey{key: hex.EncodeToString(raw), expires: time.Now().Add(tokenTTL).UTC().Truncate(time.Second)}
 	made := corev1ac.Secret(keySecret, namespace).
 		WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}).
@@ -124,7 +124,7 @@ func (c *Bootstrap) presentKey(ctx context.Context, namespace string) (sharedKey
 	return k, nil
 }
 
-// joins reports whether a control-plane node joins right now.
+// joins reports whether a control-plane node is joining.
 func (c *Bootstrap) joins(ctx context.Context, namespace string) (bool, error) {
 	var all v1alpha1.OnecloudOperationList
 	if err := c.Client.List(ctx, &all, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -138,8 +138,8 @@ func (c *Bootstrap) joins(ctx context.Context, namespace string) (bool, error) {
 	return false, nil
 }
 
-// fits reports whether a key decrypts what kubeadm has encrypted: AES in Galois counter mode, the nonce first.
-// Source: k8s.io/kubernetes cmd/kubeadm/app/util/crypto. A test compares.
+// fits reports whether a key decrypts what kubeadm has encrypted: AES in Galois counter mode, nonce first. Source: k8s.io/kubernetes
+// cmd/kubeadm/app/util/crypto; a test compares.
 func fits(encrypted []byte, key string) bool {
 	raw, err := hex.DecodeString(key)
 	if err != nil {
@@ -157,16 +157,16 @@ func fits(encrypted []byte, key string) bool {
 	return err == nil
 }
 
-// shareJob stores the authorities with a key. It is pure.
+// shareJob returns the Job that stores the CAs, encrypted with a key. It is pure.
 func shareJob(cloud *v1alpha1.OnecloudCluster, k sharedKey, image string) *batchv1.Job {
 	labels := map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, LabelAuthorities: cloud.Name}
 	how := operation.Job{Account: AccountOfWork, Secrets: []string{keySecret}, ControlPlane: true}
 	pod := how.Pod(cloud, image, []string{"operator", "share-authorities", "--key-file=" + operation.SecretsDir + "/" + keySecret + "/" + certificateKey})
-	pod.AutomountServiceAccountToken = new(false) // it works with the kubeconfig of the node
+	pod.AutomountServiceAccountToken = new(false) // it uses the kubeconfig of the node
 	return operation.NewJob(cloud.Namespace, cloud.Name+"-authorities-"+k.digest(), labels, operation.OwnerOf(cloud), pod, shareTries, shareTimeout, keepShared)
 }
 
-// needEndpoint is a finding when nodes reach the control plane at the address of one of its nodes, as it is one of join.
+// needEndpoint returns the finding that join would also return if nodes reach the control plane at the address of one of its nodes.
 func (c *Bootstrap) needEndpoint(ctx context.Context) error {
 	k, err := readClusterConfiguration(ctx, c.Direct)
 	if err != nil {

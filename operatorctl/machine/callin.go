@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	// groupOfReports may write reports; policy onecloud-machine-call-in allows each token its own.
+	// groupOfReports is the group that may write reports; policy onecloud-machine-call-in limits each token to its own.
 	groupOfReports = bootstrapapi.BootstrapDefaultGroup + ":onecloud:machines"
-	// labelReporters of a ConfigMap names the tokens that may write it, with dots between them.
+	// labelReporters is the ConfigMap label with the tokens that may write it, separated by dots.
 	labelReporters = "onecloud.yunion.io/call-in"
 )
 
-// listen makes the ConfigMap in which a machine reports, or lets the holder of another token write it, too. The token before stays: a machine may have
-// booted with it.
+// listen creates the ConfigMap in which a machine reports, or lets the holder of another token write it, too. The previous token stays: a machine may
+// have booted with it.
 func (c *Bootstrap) listen(ctx context.Context, m *v1alpha1.OnecloudMachine, token string) error {
 	live := &corev1.ConfigMap{}
 	err := c.Direct.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.CallIn()}, live)
@@ -53,7 +53,7 @@ func (c *Bootstrap) listen(ctx context.Context, m *v1alpha1.OnecloudMachine, tok
 	return nil
 }
 
-// heard reads what a machine has reported, from the cache.
+// heard reads a machine's report from the cache.
 func (c *Infrastructure) heard(ctx context.Context, m *v1alpha1.OnecloudMachine) (callin.Report, error) {
 	cm := &corev1.ConfigMap{}
 	err := c.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.CallIn()}, cm)
@@ -66,7 +66,7 @@ func (c *Infrastructure) heard(ctx context.Context, m *v1alpha1.OnecloudMachine)
 	return callin.Read(cm.Data), nil
 }
 
-// listening is a machine that calls in and has no Node yet.
+// listening decides about a machine that calls in and has no Node yet.
 func (d *decision) listening(f facts) {
 	s, r := &d.status, f.report
 	s.FailureReason, s.FailureMessage = "", ""
@@ -92,8 +92,8 @@ func (d *decision) listening(f facts) {
 	}
 }
 
-// joins reports whether a machine that has called in may still bring a Node: it has not given up. Before it joins, it needs data that are good: with a token
-// that has expired it can neither join nor report that.
+// joins reports whether a machine that has called in may still join: it has not given up. Before it joins, it needs valid data: with an expired token it
+// can neither join nor report that.
 func joins(f facts) bool {
 	switch f.report.State {
 	case "":
@@ -107,10 +107,10 @@ func joins(f facts) bool {
 	}
 }
 
-// preflightPhase of ocadm join runs the checks.
+// preflightPhase is the phase of ocadm join that runs the checks.
 const preflightPhase = "preflight"
 
-// refused is a machine that reports that its join failed. It tries again by itself, a few times.
+// refused decides about a machine that reports a failed join. It retries a few times by itself.
 func (d *decision) refused(f facts) {
 	r, s := f.report, &d.status
 	found := r.Findings

@@ -25,10 +25,10 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
-// loginsAtOnce is how many machines are asked for their facts at once.
+// loginsAtOnce is the maximum number of concurrent logins to gather facts.
 const loginsAtOnce = 10
 
-// jobOfAll is how the comparison of machines runs: with their logins and no other Secrets, in the network of a control-plane node, which takes part in it.
+// jobOfAll returns the Job of a comparison: with no Secrets but the machines' logins, in the network of a control-plane node, which takes part.
 func (w work) jobOfAll(ctx context.Context, op *v1alpha1.OnecloudOperation) (operation.Job, error) {
 	j := operation.Job{Account: AccountOfWork, Network: true}
 	for _, name := range compared(op) {
@@ -37,7 +37,7 @@ func (w work) jobOfAll(ctx context.Context, op *v1alpha1.OnecloudOperation) (ope
 			return j, fmt.Errorf("reading machine %s: %w", name, err)
 		}
 		if err := w.addLogins(ctx, &j, m); len(finding.Of(err)) > 0 {
-			continue // its Secret is not for logins: it cannot be asked, which the comparison reports
+			continue // its Secret is not for logins, so it cannot be queried; the comparison reports that
 		} else if err != nil {
 			return j, err
 		}
@@ -45,12 +45,12 @@ func (w work) jobOfAll(ctx context.Context, op *v1alpha1.OnecloudOperation) (ope
 	return j, nil
 }
 
-// compared are the names of the machines that an operation compares.
+// compared returns the names of the machines that an operation compares.
 func compared(op *v1alpha1.OnecloudOperation) []string {
 	return append([]string{op.Spec.Machine.Name}, op.Spec.Machine.Others...)
 }
 
-// compare asks machines what they are, compares them, and tries the ways between them. It changes nothing on them.
+// compare gathers facts from machines, compares them, and tests the paths between them. It changes nothing on them.
 func (w work) compare() operation.Step {
 	return operation.Step{
 		Name: "compare", Short: "Compare the machines, and try the ways between them", ReadOnly: true, Timeout: 25 * time.Minute,
@@ -86,7 +86,7 @@ func (w work) compare() operation.Step {
 	}
 }
 
-// gather asks the machines of an operation for their facts, some at once. Those that cannot be asked are warnings.
+// gather reads the facts of an operation's machines concurrently. Failures are warnings.
 func (w work) gather(ctx context.Context, r *operation.Run, report workflow.Reporter) (
 	machines []*v1alpha1.OnecloudMachine, facts map[string]pairs.Facts, list finding.List, err error,
 ) {
@@ -132,7 +132,7 @@ func (w work) factsOf(ctx context.Context, m *v1alpha1.OnecloudMachine) (pairs.F
 	return pairs.Gather(ctx, m.Name, c)
 }
 
-// member is a machine as one of those between which the ways are tried.
+// member converts a machine for the test of the paths between machines.
 func (w work) member(m *v1alpha1.OnecloudMachine, f pairs.Facts) pairs.Member {
 	return pairs.Member{
 		Name: m.Name, Address: cmp.Or(f.Address, m.Spec.Infrastructure.SSH.Address), ControlPlane: m.ControlPlane(), Joined: f.Authority != "", Firewalld: f.Firewalld,
@@ -141,7 +141,7 @@ func (w work) member(m *v1alpha1.OnecloudMachine, f pairs.Facts) pairs.Member {
 	}
 }
 
-// self is the control-plane node on which this process runs in the network of the node, if it is none of the others.
+// self returns the control-plane node on which this process runs in the node's network, unless it is one of the others.
 func self(others []pairs.Member) (pairs.Member, bool) {
 	m := pairs.Member{Name: os.Getenv(operation.EnvNode), Address: os.Getenv(operation.EnvAddress), ControlPlane: true, Joined: true}
 	m.Probe = func(ctx context.Context, in io.Reader, onLine func(string)) error {

@@ -27,19 +27,19 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
-// Infrastructure is the controller that delivers the bootstrap data of machines, and takes machines out of the cluster. Its request is a machine.
+// Infrastructure is the controller that delivers the bootstrap data of machines, and removes machines from the cluster. Its request is a machine.
 type Infrastructure struct {
 	Options
 
 	mu sync.Mutex
-	// last is when the status of a machine that is on its way was written.
+	// last is when the status of a machine in transition was last written.
 	last map[types.UID]time.Time
 }
 
-// minorInterval is how long what an operation does may take to be seen in the status of its machine: hundreds of machines change all the time.
+// minorInterval is the maximum delay of an operation's progress in the status of its machine: hundreds of machines change all the time.
 const minorInterval = 5 * time.Second
 
-// rests is how long a change of the status that is none of the machine itself has to wait, 0 if it is written now.
+// rests returns how long a minor change of the status must wait, 0 if it is written now.
 func (c *Infrastructure) rests(m *v1alpha1.OnecloudMachine, d decision) time.Duration {
 	if !d.minor(m) {
 		return 0
@@ -49,7 +49,7 @@ func (c *Infrastructure) rests(m *v1alpha1.OnecloudMachine, d decision) time.Dur
 	return max(0, time.Until(c.last[m.UID].Add(minorInterval)))
 }
 
-// reported notes that the status was written.
+// reported records that the status was written.
 func (c *Infrastructure) reported(m *v1alpha1.OnecloudMachine) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +60,7 @@ func (c *Infrastructure) reported(m *v1alpha1.OnecloudMachine) {
 	c.last[m.UID] = time.Now()
 }
 
-// Reconcile looks at one machine.
+// Reconcile reconciles one machine.
 func (c *Infrastructure) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	m := &v1alpha1.OnecloudMachine{}
 	if err := c.Client.Get(ctx, req.NamespacedName, m); err != nil {
@@ -95,7 +95,7 @@ func (c *Infrastructure) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 	}
 	if d.bind {
 		err := c.bind(ctx, m, f.node)
-		if apierrors.IsConflict(err) { // the kubelet changes a new Node often, and not all of that is an event here
+		if apierrors.IsConflict(err) { // the kubelet changes a new Node often, and not every change is an event here
 			return ctrl.Result{RequeueAfter: bindAgain}, nil
 		}
 		if err != nil {
@@ -111,7 +111,7 @@ func (c *Infrastructure) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: d.again}, nil
 }
 
-// release changes the machine itself after its status is written: how a request ended, that it is to be deleted, that it may go.
+// release changes the machine itself after its status is written: it records the result of a request, and deletes or releases the machine.
 func (c *Infrastructure) release(ctx context.Context, m *v1alpha1.OnecloudMachine, d decision) error {
 	if d.delete {
 		if err := c.Client.Delete(ctx, m, client.Preconditions{UID: &m.UID}); err != nil {
@@ -119,7 +119,7 @@ func (c *Infrastructure) release(ctx context.Context, m *v1alpha1.OnecloudMachin
 		}
 		return nil
 	}
-	if d.annotate != "" { // before the finalizer goes: clients that watch get the last state that was stored
+	if d.annotate != "" { // before the finalizer is removed, so that watching clients get the last state
 		after := m.DeepCopy()
 		after.Annotations[v1alpha1.AnnotationOperation] = d.annotate
 		if err := c.patch(ctx, after, m); err != nil {
@@ -135,10 +135,10 @@ func (c *Infrastructure) release(ctx context.Context, m *v1alpha1.OnecloudMachin
 	return c.patch(ctx, after, m)
 }
 
-// bindAgain is after how long a Node that changed meanwhile is given its ID and taints.
+// bindAgain is the delay after which a Node that changed meanwhile gets its ID and taints.
 const bindAgain = time.Second
 
-// conflicts drops the error of a machine that has changed meanwhile: the change brings the next pass.
+// conflicts drops the error about a machine that has changed meanwhile: the change triggers the next pass.
 func conflicts(err error) error {
 	if apierrors.IsConflict(err) {
 		return nil
@@ -146,7 +146,7 @@ func conflicts(err error) error {
 	return err
 }
 
-// gather reads what decides about a machine, from the cache.
+// gather reads the facts about a machine from the cache.
 func (c *Infrastructure) gather(ctx context.Context, m *v1alpha1.OnecloudMachine) (facts, error) {
 	f := facts{machine: m, now: time.Now()}
 	cloud := &v1alpha1.OnecloudCluster{}
@@ -203,7 +203,7 @@ func (c *Infrastructure) gather(ctx context.Context, m *v1alpha1.OnecloudMachine
 	return f, err
 }
 
-// agentsOn are the pods of components of a machine's cloud on a node.
+// agentsOn returns the pods of a machine's cloud on a node.
 func agentsOn(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine, node string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods, client.InNamespace(m.Namespace), client.HasLabels{v1alpha1.LabelComponent}, client.UnsafeDisableDeepCopy); err != nil {
@@ -214,7 +214,7 @@ func agentsOn(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine,
 	}), nil
 }
 
-// operationsOn lists the operations on a machine from the cache, the latest last.
+// operationsOn returns the operations on a machine from the cache, the latest last.
 func operationsOn(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine) ([]*v1alpha1.OnecloudOperation, error) {
 	var all v1alpha1.OnecloudOperationList
 	if err := c.List(ctx, &all, client.InNamespace(m.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -230,7 +230,7 @@ func operationsOn(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMach
 	return out, nil
 }
 
-// usable reports whether a machine has bootstrap data that are good now.
+// usable reports whether a machine has valid bootstrap data.
 func usable(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine, operations []*v1alpha1.OnecloudOperation) (bool, error) {
 	s := &corev1.Secret{}
 	switch err := c.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.BootstrapSecret()}, s); {
@@ -239,18 +239,18 @@ func usable(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine, o
 	case err != nil:
 		return false, fmt.Errorf("reading the bootstrap data: %w", err)
 	}
-	fits := !m.ControlPlane() || !meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionBootstrapDataReady) // otherwise its key does not
+	fits := !m.ControlPlane() || !meta.IsStatusConditionFalse(m.Status.Conditions, v1alpha1.ConditionBootstrapDataReady) // otherwise its key does not fit
 	return fits && belongs(s, m) && expires(s).After(time.Now()) && accepted(s, refusal(operations)), nil
 }
 
-// take makes a machine one of its cloud before anything is done with it: it is deleted with the cloud, and not before it is out of the cluster.
+// take adds a machine to its cloud before anything else: it is deleted with the cloud, but not before it has left the cluster.
 func (c *Infrastructure) take(ctx context.Context, m *v1alpha1.OnecloudMachine, cloud *v1alpha1.OnecloudCluster) (bool, error) {
 	after := m.DeepCopy()
 	if m.DeletionTimestamp == nil {
 		controllerutil.AddFinalizer(after, v1alpha1.MachineFinalizer)
 		after.Spec.ProviderID = m.NodeProviderID()
 		if cloud != nil {
-			// The reference replaces that to a cloud of the same name that was deleted.
+			// The reference replaces one to a deleted cloud of the same name.
 			if err := controllerutil.SetOwnerReference(cloud, after, c.Client.Scheme()); err != nil {
 				return false, fmt.Errorf("changing machine %s: %w", m.Name, err)
 			}
@@ -294,12 +294,12 @@ func (c *Infrastructure) report(ctx context.Context, m *v1alpha1.OnecloudMachine
 	return nil
 }
 
-// isNews reports whether a phase is worth an event: that a machine is new is not, nor what the events of its operation and of its Node say.
+// isNews reports whether a phase deserves an event. A new machine does not, nor does what the events of its operation and its Node report.
 func isNews(was, is v1alpha1.MachinePhase) bool {
 	return is != v1alpha1.MachineProvisioning && is != v1alpha1.MachineProvisioned && (was != "" || is != v1alpha1.MachinePending)
 }
 
-// create creates an operation. waits is true if one that was created before is not in the cache yet.
+// create creates an operation. waits is true if the cache does not have the previous one yet.
 func (c *Infrastructure) create(ctx context.Context, m *v1alpha1.OnecloudMachine, o *v1alpha1.OnecloudOperation) (waits bool, err error) {
 	if m.Status.Operation != "" {
 		key := client.ObjectKey{Namespace: m.Namespace, Name: m.Status.Operation}
@@ -319,12 +319,12 @@ func (c *Infrastructure) create(ctx context.Context, m *v1alpha1.OnecloudMachine
 	return false, nil
 }
 
-// bind gives a Node that has just registered its ID and its taints. The ID alone needs no look at the Node: the API server refuses to replace one.
+// bind sets the ID and the taints of a Node that has just registered. The ID alone needs no read: the API server refuses to replace an ID.
 func (c *Infrastructure) bind(ctx context.Context, m *v1alpha1.OnecloudMachine, cached *corev1.Node) error {
 	if len(m.Spec.Taints) == 0 {
 		target := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: cached.Name}}
 		err := kube.Merge(ctx, c.Client, target, v1alpha1.ManagerOperator, map[string]any{"spec": map[string]any{"providerID": m.NodeProviderID()}})
-		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // it has another one, of a cloud provider
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) { // it has an ID from a cloud provider
 			return nil
 		}
 		if err != nil {
@@ -346,7 +346,7 @@ func (c *Infrastructure) bind(ctx context.Context, m *v1alpha1.OnecloudMachine, 
 	if equality.Semantic.DeepEqual(n.Spec, after.Spec) {
 		return nil
 	}
-	locked := client.MergeFromWithOptions(n, client.MergeFromWithOptimisticLock{}) // the kubelet takes taints away meanwhile
+	locked := client.MergeFromWithOptions(n, client.MergeFromWithOptimisticLock{}) // the kubelet removes taints meanwhile
 	if err := c.Client.Patch(ctx, after, locked, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
 		return fmt.Errorf("giving node %s its ID and taints: %w", n.Name, err)
 	}

@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// The Node of a machine has its name, in whatever namespace it is: the older of two has it.
+// The Node of a machine has its name, in any namespace: the older of two machines owns it.
 func TestNamesakes(t *testing.T) {
 	made := func(namespace, name string, age time.Duration) *v1alpha1.OnecloudMachine {
 		m := &v1alpha1.OnecloudMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name)}}

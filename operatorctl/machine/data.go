@@ -33,29 +33,29 @@ import (
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 )
 
-// A join token lives for tokenTTL, and the data get another one when tokenMargin is left. It is short: the operator cannot take a token back,
-// because permission to delete one is permission to delete every Secret of kube-system.
+// tokenTTL is the lifetime of a join token. The data get a new one when tokenMargin is left. It is short because the operator cannot revoke a token:
+// permission to delete one is permission to delete every Secret in kube-system.
 const (
 	tokenTTL    = 2 * time.Hour
 	tokenMargin = time.Hour
 )
 
-// Annotations of the Secret with bootstrap data. The last one names the join whose refused token these data replace.
+// Annotations of the Secret with bootstrap data. The last one names the join whose rejected token these data replace.
 const (
 	annotationExpires  = "onecloud.yunion.io/expires"
 	annotationInputs   = "onecloud.yunion.io/inputs"
 	annotationReplaces = "onecloud.yunion.io/replaces-token-of"
 )
 
-// groupOfNodes is what kubeadm lets join.
+// groupOfNodes is the group that kubeadm allows to join.
 const groupOfNodes = bootstrapapi.BootstrapDefaultGroup + ":kubeadm:default-node-token"
 
-// Bootstrap is the controller that makes the data with which machines join. Its request is a machine.
+// Bootstrap is the controller that creates the data with which machines join. Its request is a machine.
 type Bootstrap struct {
 	Options
 
 	mu sync.Mutex
-	// known is what was read of the cluster for machines of a namespace.
+	// known caches what was read about the cluster for machines of a namespace.
 	known map[string]knownCluster
 }
 
@@ -64,10 +64,10 @@ type knownCluster struct {
 	read time.Time
 }
 
-// knownFor is how long what was read of the cluster is good for other machines: hundreds of them may be added at once.
+// knownFor is how long the data about the cluster are reused for other machines: hundreds of them may be added at the same time.
 const knownFor = 10 * time.Second
 
-// clusterOf is what a machine must know of the cluster, read a moment ago.
+// clusterOf returns the data about the cluster that a machine needs, cached for a moment.
 func (c *Bootstrap) clusterOf(ctx context.Context, m *v1alpha1.OnecloudMachine) (bootstrap.Cluster, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,7 +81,7 @@ func (c *Bootstrap) clusterOf(ctx context.Context, m *v1alpha1.OnecloudMachine) 
 	return now, err
 }
 
-// Reconcile looks at one machine.
+// Reconcile reconciles one machine.
 func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	m := &v1alpha1.OnecloudMachine{}
 	if err := c.Client.Get(ctx, req.NamespacedName, m); err != nil {
@@ -94,7 +94,7 @@ func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	}
 	there := err == nil
 	if m.DeletionTimestamp != nil || m.Status.NodeRef != nil || len(m.Finalizers) == 0 {
-		if there && belongs(secret, m) && m.Status.NodeRef != nil { // they are used
+		if there && belongs(secret, m) && m.Status.NodeRef != nil { // they have been used
 			return ctrl.Result{}, client.IgnoreNotFound(c.Client.Delete(ctx, secret))
 		}
 		return ctrl.Result{}, nil
@@ -106,7 +106,7 @@ func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	var key sharedKey
 	if m.ControlPlane() {
 		switch err := c.Client.Get(ctx, client.ObjectKey{Name: m.Name}, &corev1.Node{}); {
-		case err == nil: // it is handed over, or has the name of another: a key for it would end one that a join uses
+		case err == nil: // handed over, or another's Node: a new key would replace one that a join uses
 			return ctrl.Result{RequeueAfter: remake}, nil
 		case !apierrors.IsNotFound(err):
 			return ctrl.Result{}, fmt.Errorf("reading node %s: %w", m.Name, err)
@@ -138,23 +138,23 @@ func (c *Bootstrap) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 		return ctrl.Result{}, conflicts(err)
 	}
 	if made != nil {
-		return ctrl.Result{RequeueAfter: remake}, nil //nolint:nilerr // the condition says why
+		return ctrl.Result{RequeueAfter: remake}, nil //nolint:nilerr // the condition reports it
 	}
 	return ctrl.Result{RequeueAfter: tokenTTL - tokenMargin}, nil
 }
 
-// remake is after how long data are made that could not be. A cloud that comes is an event.
+// remake is the delay before failed data are created again. A new cloud triggers an event.
 const remake = time.Minute
 
 // belongs reports whether a Secret holds the bootstrap data of a machine.
 func belongs(s *corev1.Secret, m *v1alpha1.OnecloudMachine) bool { return metav1.IsControlledBy(s, m) }
 
-// accepted reports that the cluster has not refused the token of bootstrap data. refused is the latest join whose token it refused, "" if none.
+// accepted reports whether the cluster has not rejected the token of bootstrap data. refused is the latest join with a rejected token, "" for none.
 func accepted(s *corev1.Secret, refused string) bool {
 	return refused == "" || s.Annotations[annotationReplaces] == refused
 }
 
-// expires is when bootstrap data cannot be used any more.
+// expires returns when bootstrap data expire.
 func expires(s *corev1.Secret) time.Time {
 	t, err := time.Parse(time.RFC3339, s.Annotations[annotationExpires])
 	if err != nil {
@@ -163,7 +163,7 @@ func expires(s *corev1.Secret) time.Time {
 	return t
 }
 
-// inputsOf is a digest of what the data of a machine are made of.
+// inputsOf returns a digest of the inputs to the data of a machine.
 func inputsOf(m *v1alpha1.OnecloudMachine, cloud *v1alpha1.OnecloudCluster, key sharedKey) (string, error) {
 	text, err := json.Marshal([]any{m.Spec.Roles, m.Spec.Labels, m.Spec.HostNetworks, m.Spec.Settings, cloud.Spec.Machines.Settings, m.CallsIn(), key.key})
 	if err != nil {
@@ -173,7 +173,7 @@ func inputsOf(m *v1alpha1.OnecloudMachine, cloud *v1alpha1.OnecloudCluster, key 
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// make makes a token, and the data with it. notes are annotations, to which it adds the end of the token.
+// make creates a token and the data with it. notes are annotations, to which it adds the token's expiry.
 func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, notes map[string]string, key sharedKey) error {
 	live := &corev1.Secret{}
 	switch err := c.Direct.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: m.BootstrapSecret()}, live); {
@@ -223,7 +223,7 @@ func (c *Bootstrap) make(ctx context.Context, m *v1alpha1.OnecloudMachine, notes
 	return nil
 }
 
-// newScript makes a token, and the script with which a machine joins. The token is good until end.
+// newScript creates a token and the script with which a machine joins. The token is valid until end.
 func newScript(ctx context.Context, c client.Client, m *v1alpha1.OnecloudMachine, cluster bootstrap.Cluster) (script, token string, end time.Time, err error) {
 	if token, err = bootstraputil.GenerateBootstrapToken(); err != nil {
 		return "", "", end, fmt.Errorf("generating a join token: %w", err)
@@ -238,7 +238,7 @@ func newScript(ctx context.Context, c client.Client, m *v1alpha1.OnecloudMachine
 	return script, token, end, nil
 }
 
-// tokenSecret is a join token as kubeadm makes one.
+// tokenSecret returns a join token in the form that kubeadm uses.
 func tokenSecret(token string, m *v1alpha1.OnecloudMachine, end time.Time) *corev1.Secret {
 	id, secret, _ := strings.Cut(token, ".")
 	groups := groupOfNodes
@@ -258,7 +258,7 @@ func tokenSecret(token string, m *v1alpha1.OnecloudMachine, end time.Time) *core
 	}
 }
 
-// ClusterOf reads what a machine must know of its cluster.
+// ClusterOf reads the data about its cluster that a machine needs.
 func ClusterOf(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine) (bootstrap.Cluster, error) {
 	var out bootstrap.Cluster
 	info := &corev1.ConfigMap{}
@@ -286,7 +286,7 @@ func ClusterOf(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine
 	}
 	out.KubernetesVersion = k.KubernetesVersion
 	out.ImageRepository, err = repository(ctx, c, m)
-	// As in the line of "ocadm token create": the cloud's own repository has no images of Kubernetes.
+	// As in the output of "ocadm token create": the cloud's own repository has no images of Kubernetes.
 	const usual = "registry.k8s.io"
 	if k.ImageRepository != out.ImageRepository && (out.ImageRepository != "" || k.ImageRepository != usual) {
 		out.KubernetesImageRepository = k.ImageRepository
@@ -294,7 +294,7 @@ func ClusterOf(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine
 	return out, err
 }
 
-// clusterConfiguration is what is read of the configuration that kubeadm keeps in the cluster.
+// clusterConfiguration is the relevant part of the configuration that kubeadm keeps in the cluster.
 type clusterConfiguration struct {
 	ControlPlaneEndpoint string `json:"controlPlaneEndpoint"`
 	ImageRepository      string `json:"imageRepository"`
@@ -305,7 +305,7 @@ func readClusterConfiguration(ctx context.Context, c client.Reader) (clusterConf
 	var k clusterConfiguration
 	config := &corev1.ConfigMap{}
 	switch err := c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: "kubeadm-config"}, config); {
-	case apierrors.IsNotFound(err): // join finds out by itself
+	case apierrors.IsNotFound(err): // join finds it by itself
 	case err != nil:
 		return k, fmt.Errorf("reading the cluster's configuration: %w", err)
 	}
@@ -315,7 +315,7 @@ func readClusterConfiguration(ctx context.Context, c client.Reader) (clusterConf
 	return k, nil
 }
 
-// repository of all images, "" if init was given none.
+// repository returns the repository of all images, "" if init was given none.
 func repository(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine) (string, error) {
 	cm := &corev1.ConfigMap{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: bootstrap.SettingsName}, cm); err != nil {
@@ -333,10 +333,10 @@ func repository(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachin
 	return settings.ImageRepository, nil
 }
 
-// reasonMade is that of the condition while there are data.
+// reasonMade is the condition's reason while there are data.
 const reasonMade = "Made"
 
-// report writes the condition. That of a new machine comes with its first phase, which the other controller writes.
+// report writes the condition. For a new machine, the other controller writes it along with the first phase.
 func (c *Bootstrap) report(ctx context.Context, m *v1alpha1.OnecloudMachine, made error) error {
 	if made == nil && m.Status.Phase == "" {
 		return nil

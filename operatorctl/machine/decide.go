@@ -15,51 +15,51 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// facts are what the controller knows of a machine.
+// facts are what the controller knows about a machine.
 type facts struct {
 	machine *v1alpha1.OnecloudMachine
-	// cloud of the machine, nil if it does not exist.
+	// cloud is the machine's cloud, nil if it does not exist.
 	cloud *v1alpha1.OnecloudCluster
-	// twin is the name of an older machine with the same address, "" if there is none; namesake is NAMESPACE/NAME of an older one with the same name elsewhere.
+	// twin is the name of an older machine with the same address, namesake the NAMESPACE/NAME of an older one elsewhere with the same name; "" if none.
 	twin, namesake string
-	// node with the name of the machine, nil if there is none.
+	// node is the Node with the name of the machine, nil if there is none.
 	node *corev1.Node
-	// only reports that it is the only control-plane node.
+	// only reports whether it is the only control-plane node.
 	only bool
-	// left reports that ocadm reset took the machine of the node out of the cluster.
+	// left reports whether ocadm reset has removed the node's machine from the cluster.
 	left bool
 	// agents are the pods of the cloud on the node.
 	agents []corev1.Pod
-	// data reports whether there are bootstrap data that are good now.
+	// data reports whether there are valid bootstrap data.
 	data bool
-	// report is what a machine that calls in has reported.
+	// report is the report of a machine that calls in.
 	report callin.Report
-	// operations on the machine, the latest last.
+	// operations are those on the machine, the latest last.
 	operations []*v1alpha1.OnecloudOperation
 	now        time.Time
 }
 
-// decision is what becomes of a machine.
+// decision is the result of decide.
 type decision struct {
 	status v1alpha1.OnecloudMachineStatus
 	// create is the operation to create, nil if none.
 	create *v1alpha1.OnecloudOperation
 	// cancel is the operation to cancel, nil if none.
 	cancel *v1alpha1.OnecloudOperation
-	// bind reports that the node has just become that of the machine.
+	// bind reports whether the node has just become the machine's.
 	bind bool
-	// early reports that there is nothing to say yet: the other controller has not looked at the machine.
+	// early reports whether there is nothing to report yet: the other controller has not processed the machine.
 	early bool
-	// release reports that Kubernetes may delete the machine.
+	// release reports whether Kubernetes may delete the machine.
 	release bool
-	// delete reports that the machine is to be removed, because its annotation asks for that; annotate is what replaces that annotation, "" if nothing.
+	// delete reports whether to delete the machine because its annotation requests that. annotate replaces this annotation, unless it is "".
 	delete   bool
 	annotate string
-	// again is when to look again without an event, 0 if never.
+	// again is when to decide again without an event, 0 if never.
 	again time.Duration
 }
 
-// A failure that may pass is tried again after firstRetry, then after twice as long each time, at most lastRetry.
+// Temporary failures are retried with exponential backoff, from firstRetry to lastRetry.
 const (
 	firstRetry = 30 * time.Second
 	lastRetry  = 10 * time.Minute
@@ -67,23 +67,23 @@ const (
 	maxAttempts = 5
 )
 
-// needsAttention are the codes that do not pass by themselves: host key, login, sudo, credentials, a Secret that is not for logins, another node.
+// needsAttention reports whether a code is permanent: host key, login, sudo, credentials, a Secret that is not for logins, another node.
 func needsAttention(code string) bool {
 	return slices.Contains([]string{"OCA-7602", "OCA-7603", "OCA-7604", "OCA-7606", "OCA-7628", codeOtherNode}, code)
 }
 
-// passes reports whether a check that failed is tried again by itself: the connection, the authorities of the cluster, which the operator stores again,
-// and the token, which it replaces.
+// passes reports whether a failed check is retried automatically: the connection, the cluster's CAs, which the operator stores again, and the token,
+// which it replaces.
 func passes(code string) bool {
 	return refuses(code) || slices.Contains([]string{"OCA-7601", "OCA-7605", "OCA-4131", "OCA-4132"}, code)
 }
 
-// refuses reports whether a code says that the cluster refused the token of bootstrap data: that of the script, and those of ocadm itself.
+// refuses reports whether a code means that the cluster rejected the token of bootstrap data: the script's code, and those of ocadm itself.
 func refuses(code string) bool {
 	return slices.Contains([]string{codeTokenRefused, "OCA-2312", "OCA-4102", "OCA-4103"}, code)
 }
 
-// refusal is the name of the latest join if the cluster refused its token, "" otherwise.
+// refusal returns the name of the latest join if the cluster rejected its token, "" otherwise.
 func refusal(operations []*v1alpha1.OnecloudOperation) string {
 	for _, o := range slices.Backward(operations) {
 		if o.Spec.Action == v1alpha1.ActionJoinMachine && o.Status.Phase.Final() {
@@ -96,7 +96,7 @@ func refusal(operations []*v1alpha1.OnecloudOperation) string {
 	return ""
 }
 
-// decide is pure.
+// decide returns what to do with a machine. It is pure.
 func decide(f facts) decision {
 	d := decision{status: *f.machine.Status.DeepCopy()}
 	s := &d.status
@@ -131,9 +131,9 @@ func (d *decision) set(f facts, kind string, is metav1.ConditionStatus, reason, 
 	})
 }
 
-// observe notes what the latest operation that logged in has seen.
+// observe records the results of the latest operation that logged in.
 func (d *decision) observe(f facts) {
-	d.pin(f, &v1alpha1.OperationMachine{}) // a key that an earlier operator pinned is that of this place
+	d.pin(f, &v1alpha1.OperationMachine{}) // a key that an earlier operator pinned belongs to this place
 	for _, o := range slices.Backward(f.operations) {
 		d.pin(f, o.Status.Machine)
 		steps := map[string]v1alpha1.OperationStep{}
@@ -159,7 +159,7 @@ func (d *decision) observe(f facts) {
 	}
 }
 
-// run is a machine that has a Node.
+// run decides about a machine that has a Node.
 func (d *decision) run(f facts) {
 	s := &d.status
 	s.Initialization.Provisioned = true
@@ -188,7 +188,7 @@ func (d *decision) run(f facts) {
 	}
 }
 
-// agents judges the pods of the cloud on the node of a machine.
+// agents returns the condition of the cloud's pods on the machine's node.
 func agents(f facts) (is metav1.ConditionStatus, reason, message string) {
 	host := false
 	for i := range f.agents {
@@ -211,7 +211,7 @@ func (d *decision) fail(reason, message string) {
 	d.status.Phase, d.status.FailureReason, d.status.FailureMessage, d.status.Message = v1alpha1.MachineFailed, reason, message, message
 }
 
-// ofFormerCloud reports whether a machine is deleted with a cloud that is gone, not with the one of the same name that came after it.
+// ofFormerCloud reports whether a machine is deleted with a cloud that is gone, not with a new one of the same name.
 func ofFormerCloud(m *v1alpha1.OnecloudMachine, cloud *v1alpha1.OnecloudCluster) bool {
 	owned := false
 	for _, r := range m.OwnerReferences {
@@ -225,11 +225,11 @@ func ofFormerCloud(m *v1alpha1.OnecloudMachine, cloud *v1alpha1.OnecloudCluster)
 	return owned
 }
 
-// remove is a machine that is being deleted.
+// remove decides about a machine that is being deleted.
 func (d *decision) remove(f facts) {
 	s := &d.status
 	s.Phase = v1alpha1.MachineDeleting
-	if f.cloud == nil || f.cloud.DeletionTimestamp != nil { // what the machine is in the cluster is not lost with a cloud
+	if f.cloud == nil || f.cloud.DeletionTimestamp != nil { // the machine stays in the cluster when its cloud is gone
 		s.Message, d.release = "the cloud is gone: the machine stays as it is", true
 		return
 	}
@@ -246,14 +246,14 @@ func (d *decision) remove(f facts) {
 			return
 		}
 	}
-	if joins(f) && s.NodeRef == nil && !joined(f.node, f.machine) && !abandoned(f.machine) { // its Node would come after it has gone
+	if joins(f) && s.NodeRef == nil && !joined(f.node, f.machine) && !abandoned(f.machine) { // its Node would appear after it is gone
 		s.Message = "waits for the end of its join; if it does not end: ocadm machine remove " + f.machine.Name + " --abandon"
 		d.again = lastRetry
 		return
 	}
 	begun := last(f, v1alpha1.ActionRemoveMachine)
-	removing := begun != nil && !begun.Status.Phase.Final()                 // the reset of a control-plane node deletes its Node, and goes on
-	if untouched(s, f.machine) && !removing && !joined(f.node, f.machine) { // there was no login yet
+	removing := begun != nil && !begun.Status.Phase.Final()                 // the reset of a control-plane node deletes its Node and continues
+	if untouched(s, f.machine) && !removing && !joined(f.node, f.machine) { // nothing has logged in yet
 		s.Phase, d.release = v1alpha1.MachineDeleted, true
 		return
 	}
@@ -267,7 +267,7 @@ func (d *decision) remove(f facts) {
 		s.Phase, d.again = v1alpha1.MachineDeleting, lastRetry
 		return
 	}
-	if s.JoinBegun != f.machine.Status.JoinBegun && f.machine.Status.Phase != v1alpha1.MachineDeleting { // the removal reads it: it is written first
+	if s.JoinBegun != f.machine.Status.JoinBegun && f.machine.Status.Phase != v1alpha1.MachineDeleting { // the removal reads it, so it is written first
 		s.Phase, s.Message, d.again = v1alpha1.MachineDeleting, "its join has begun: it is removed now", time.Second
 		return
 	}

@@ -25,7 +25,7 @@ import (
 
 var now = time.Unix(1_800_000_000, 0)
 
-// ready are the facts of a machine that can join.
+// ready returns the facts of a machine that can join.
 func ready(change ...func(*facts)) facts {
 	m := &v1alpha1.OnecloudMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "w", UID: "m", Generation: 1}}
 	m.Spec.Cloud, m.Spec.Roles = "default", []v1alpha1.MachineRole{v1alpha1.RoleCompute}
@@ -36,7 +36,7 @@ func ready(change ...func(*facts)) facts {
 	return f
 }
 
-// tried is a machine whose last operation ended as given at the given step.
+// tried adds a last operation that ended at the given step.
 func tried(action string, phase v1alpha1.OperationPhase, step, code string, attempts int, ago time.Duration) func(*facts) {
 	return func(f *facts) {
 		o := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Name: prefixes[action] + "-w-1"}}
@@ -65,7 +65,7 @@ func deleted(f *facts) { f.machine.DeletionTimestamp = new(metav1.NewTime(now)) 
 
 func held(f *facts) { f.machine.Annotations = map[string]string{v1alpha1.AnnotationPaused: "true"} }
 
-// handedOver is a machine that ocadm fleet joined: the operator has never logged in to it.
+// handedOver makes it a machine that ocadm fleet joined: the operator has never logged in to it.
 func handedOver(f *facts) { f.machine.Status.NodeRef = &v1alpha1.MachineNodeRef{Name: "w"} }
 
 func reached(f *facts) { f.machine.Status.HostKey = "k" }
@@ -74,7 +74,7 @@ func givenUp(f *facts) {
 	f.machine.Annotations = map[string]string{v1alpha1.AnnotationAbandonMachine: "true"}
 }
 
-// of are the clouds that own a machine. Its cloud is c.
+// of sets the clouds that own a machine. Its cloud is c.
 func of(uids ...types.UID) func(*facts) {
 	return func(f *facts) {
 		f.cloud.UID = "c"
@@ -194,7 +194,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// withoutData is a machine for which no data could be made.
+// withoutData makes it a machine whose data could not be created.
 func withoutData(reason, message string) func(*facts) {
 	return func(f *facts) {
 		f.data = false
@@ -202,7 +202,7 @@ func withoutData(reason, message string) func(*facts) {
 	}
 }
 
-// The operations on a control-plane node say so.
+// The operations on a control-plane node are marked as such.
 func TestControlPlaneOperations(t *testing.T) {
 	for _, f := range []facts{ready(), ready(deleted, reached)} {
 		f.machine.Spec.Roles = []v1alpha1.MachineRole{v1alpha1.RoleControlPlane}
@@ -212,7 +212,7 @@ func TestControlPlaneOperations(t *testing.T) {
 	}
 }
 
-// What kubeadm encrypts is decrypted with its key, and with no other.
+// A kubeadm key decrypts what was encrypted with it, and no other key does.
 func TestFits(t *testing.T) {
 	raw := bytes.Repeat([]byte{7}, keySize)
 	block, err := aes.NewCipher(raw)
@@ -234,7 +234,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// callsIn is a machine that boots by itself and has reported.
+// callsIn makes it a machine that boots by itself and has reported.
 func callsIn(state callin.State, try int) func(*facts) {
 	return func(f *facts) {
 		f.machine.Spec.Infrastructure.Callback = &v1alpha1.MachineCallback{}
@@ -245,13 +245,13 @@ func callsIn(state callin.State, try int) func(*facts) {
 	}
 }
 
-// A client asks by the annotation, and finds there how it ended.
+// A client makes a request by the annotation, and finds its result there.
 func TestRequests(t *testing.T) {
 	const creating, prechecking, deleting = v1alpha1.RequestCreating, v1alpha1.RequestChecking, v1alpha1.RequestDeleting
 	asks := func(word string) func(*facts) {
 		return func(f *facts) { f.machine.Annotations = map[string]string{v1alpha1.AnnotationOperation: word} }
 	}
-	// going is a request that the status has.
+	// going sets a request in the status.
 	going := func(word string) func(*facts) {
 		return func(f *facts) {
 			if f.machine.Annotations == nil {
@@ -308,7 +308,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// A second request is tried anew although it comes within the second in which the first failed.
+// A second request is tried again although it comes within the second in which the first failed.
 func TestRequestAfterOneThatFailed(t *testing.T) {
 	f := ready(tried(v1alpha1.ActionJoinMachine, "Failed", stepPrecheck, "OCA-1004", 1, 0))
 	f.machine.Annotations = map[string]string{v1alpha1.AnnotationOperation: v1alpha1.RequestCreating, v1alpha1.AnnotationPaused: "true"}

@@ -19,9 +19,9 @@ import (
 	"yunion.io/x/ocadm/operatorctl/machine/pairs"
 )
 
-// The functions in this file work on a machine that is logged in to. They need no cluster: ocadm fleet calls them, too.
+// The functions in this file work on a machine with an open login. They need no cluster: ocadm fleet also calls them.
 
-// Precheck runs the checks of a script of package bootstrap and returns what they find. word is what the script calls them. It changes nothing.
+// Precheck runs the checks of a script of package bootstrap and returns their findings. word is the script's name for them. It changes nothing.
 func Precheck(ctx context.Context, name string, c *ssh.Conn, script, word string) (finding.List, error) {
 	var out strings.Builder
 	result, err := c.Script(ctx, script, []string{word}, func(l string) {
@@ -35,7 +35,7 @@ func Precheck(ctx context.Context, name string, c *ssh.Conn, script, word string
 	return checked(name, out.String(), result)
 }
 
-// clock asks a machine for its clock, and compares it with that of this process. One that does not say has the checks of join for it.
+// clock reads the clock of a machine and compares it with that of this process. If the machine does not report it, the checks of join cover it.
 func clock(ctx context.Context, name string, c *ssh.Conn) (finding.List, error) {
 	var printed string
 	before := time.Now()
@@ -46,7 +46,7 @@ func clock(ctx context.Context, name string, c *ssh.Conn) (finding.List, error) 
 	return pairs.CheckClock(name, pairs.Offset(printed, before, after)), nil
 }
 
-// Probe returns how to run the probe of package pairs on a machine that dial logs in to, and that has ocadm already.
+// Probe returns a function that runs the probe of package pairs on the machine that dial logs in to, which must have ocadm.
 func Probe(dial func(context.Context) (*ssh.Conn, error)) func(ctx context.Context, in io.Reader, onLine func(string)) error {
 	return func(ctx context.Context, in io.Reader, onLine func(string)) error {
 		c, err := dial(ctx)
@@ -67,12 +67,12 @@ func Join(ctx context.Context, name string, c *ssh.Conn, script string, report w
 	return Follow(ctx, name, c, stepJoin, script, []string{"join"}, report)
 }
 
-// Reset takes a machine out of its cluster, and verifies that nothing is left. args are further ones of ocadm reset.
+// Reset removes a machine from its cluster, and verifies that nothing is left. args are additional arguments of ocadm reset.
 func Reset(ctx context.Context, name string, c *ssh.Conn, report workflow.Reporter, args ...string) error {
 	return Follow(ctx, name, c, stepReset, bootstrap.ResetScript, args, report)
 }
 
-// Tidy takes away what was sent to a machine that has not joined.
+// Tidy removes what was sent to a machine that has not joined.
 func Tidy(ctx context.Context, name string, c *ssh.Conn) error {
 	r, err := c.Script(ctx, bootstrap.TidyScript, nil, nil)
 	if err == nil && r.Exit != 0 {
@@ -81,11 +81,11 @@ func Tidy(ctx context.Context, name string, c *ssh.Conn) error {
 	return err
 }
 
-// maxOutput bounds what is kept of the output of a check, in bytes, maxFindings how many findings of a machine are: they go to its status and to that of
-// the operation. The machine is not trusted.
+// maxOutput limits the stored output of a check in bytes, maxFindings the number of findings per machine: they go to its status and to that of the
+// operation. The machine is not trusted.
 const maxOutput, maxFindings = 1 << 20, 32
 
-// checked reads what ocadm preflight printed.
+// checked parses the output of ocadm preflight.
 func checked(name, out string, result ssh.Result) (finding.List, error) {
 	var answer struct {
 		Passed   *bool        `json:"passed"`
@@ -103,7 +103,7 @@ func checked(name, out string, result ssh.Result) (finding.List, error) {
 
 const codeTokenRefused = "OCA-7651"
 
-// failed is a script that did not do its work, without a finding of ocadm.
+// failed returns the error about a script that failed without a finding of ocadm.
 func failed(name, what string, r ssh.Result) error {
 	remedy := "log in to the machine and look at /var/log/ocadm"
 	switch r.Exit {
@@ -126,7 +126,7 @@ func failed(name, what string, r ssh.Result) error {
 		cmp.Or(r.Stderr, "it printed nothing"), remedy)
 }
 
-// Follow runs a script that prints events of ocadm, and repeats the important ones. what names the work in an error.
+// Follow runs a script that prints events of ocadm, and reports the important ones. what names the work in an error.
 func Follow(ctx context.Context, name string, c *ssh.Conn, what, text string, args []string, report workflow.Reporter) error {
 	var found finding.List
 	result, err := c.Script(ctx, text, args, func(l string) {

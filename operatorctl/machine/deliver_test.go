@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
-// liar is a machine that prints a text for every script, and fails.
+// liar returns a machine that prints a text for every script, and fails.
 func liar(t *testing.T, text string) *ssh.Conn {
 	t.Helper()
 	private, public := sshserver.NewKey(t)
@@ -35,7 +35,7 @@ func liar(t *testing.T, text string) *ssh.Conn {
 	return c
 }
 
-// said keeps what is reported.
+// said records the reports.
 type said struct {
 	workflow.Reporter
 	text strings.Builder
@@ -44,7 +44,7 @@ type said struct {
 func (s *said) Info(format string, args ...any) { fmt.Fprintf(&s.text, format+"\n", args...) }
 func (s *said) Output(line string)              { s.text.WriteString(line + "\n") }
 
-// What a machine prints goes to statuses and to terminals: it is bounded, and has no codes but those of ocadm.
+// A machine's output goes to statuses and terminals: it is bounded, and only codes of ocadm pass.
 func TestFindingsOfMachineAreBounded(t *testing.T) {
 	long := "\x1b[31m" + strings.Repeat("x", 4000)
 	var many finding.List

@@ -17,18 +17,18 @@ import (
 	"yunion.io/x/ocadm/operatorctl/machine/bootstrap"
 )
 
-// identity is which node of which cluster a host is.
+// identity identifies the node and the cluster of a host.
 type identity struct {
-	// name of the node, "" if it is none of ocadm.
+	// name is the name of the node, "" if ocadm did not create it.
 	name string
-	// authority are the certificates of the authority of its cluster, in PEM, none if it belongs to none.
+	// authority holds the PEM-encoded CA certificates of its cluster, empty if it belongs to no cluster.
 	authority []byte
 }
 
-// codeOtherNode is the finding about a host that is another node.
+// codeOtherNode is the code of the finding about a host that is another node.
 const codeOtherNode = "OCA-7652"
 
-// whatIs asks a host.
+// whatIs reads the identity of a host.
 func whatIs(ctx context.Context, name string, c *ssh.Conn) (identity, error) {
 	var out identity
 	r, err := c.Script(ctx, bootstrap.IdentityScript, []string{"identity"}, func(l string) {
@@ -46,8 +46,8 @@ func whatIs(ctx context.Context, name string, c *ssh.Conn) (identity, error) {
 	return out, err
 }
 
-// of is a finding if a host is registered as another node than that of a machine, or in another cluster than that of the authority. What is not known is no
-// reason: a reset that was broken off has removed some of it. It is pure.
+// of returns a finding if a host is registered as another machine's node, or in a cluster with another CA. Unknown parts do not count: an interrupted
+// reset has removed some of them. It is pure.
 func (is identity) of(name string, authority []byte) error {
 	if is.name != "" && is.name != name {
 		return finding.New(codeOtherNode, "What is at the address of machine "+name+" is node "+is.name, "ocadm has made it that node",
@@ -62,7 +62,7 @@ func (is identity) of(name string, authority []byte) error {
 			"Then take machine "+name+" away without a reset: ocadm machine remove "+name+" --abandon")
 }
 
-// surely reports whether a host says that it is the node of a machine, in the cluster of the authority.
+// surely reports whether a host claims to be the node of a machine, in the cluster of the CA.
 func (is identity) surely(name string, authority []byte) bool {
 	return is.name == name && share(certificates(is.authority), certificates(authority))
 }
@@ -90,7 +90,7 @@ func certificates(text []byte) []*x509.Certificate {
 	}
 }
 
-// Authority are the certificates of the authority of the cluster that a pod runs in, in PEM. A kubeconfig has none that is sure: it may lead to a proxy.
+// Authority returns the PEM-encoded CA certificates of the cluster that the pod runs in. It is empty with a kubeconfig, which may lead to a proxy.
 func Authority(cfg *rest.Config) []byte {
 	own := rest.CopyConfig(cfg)
 	if cfg.BearerTokenFile == "" || rest.LoadTLSFiles(own) != nil {

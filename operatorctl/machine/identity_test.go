@@ -30,7 +30,7 @@ func certificate(t *testing.T) []byte {
 	return ca.CertPEM()
 }
 
-// A host that is another node, or of another cluster, is not reset. What it does not say is no reason.
+// A host that is another node, or of another cluster, is not reset. Missing information does not count.
 func TestIdentity(t *testing.T) {
 	ours, older, theirs := certificate(t), certificate(t), certificate(t)
 	both := slices.Concat(older, ours)

@@ -19,10 +19,10 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
-// Who may create a machine names its Secret and its address, and a login offers the password of the Secret to what answers there. So the operator takes
-// only Secrets that can be for logins: those of its clouds and databases are in the same namespace.
+// A user who may create a machine chooses its Secret and its address, and a login sends the Secret's password to that address. So the operator only
+// accepts Secrets that can be for logins: those of its clouds and databases are in the same namespace.
 
-// logins are the names of the Secrets with which a machine is logged in to.
+// logins returns the names of the Secrets used to log in to a machine.
 func logins(m *v1alpha1.OnecloudMachine) []string {
 	way := m.Spec.Infrastructure.SSH
 	out := []string{way.CredentialsSecretName}
@@ -32,7 +32,7 @@ func logins(m *v1alpha1.OnecloudMachine) []string {
 	return slices.DeleteFunc(out, func(name string) bool { return name == "" })
 }
 
-// addLogins gives a Job the Secrets with which a machine is logged in to.
+// addLogins gives a Job the Secrets used to log in to a machine.
 func (w work) addLogins(ctx context.Context, j *operation.Job, m *v1alpha1.OnecloudMachine) error {
 	for _, name := range logins(m) {
 		if slices.Contains(j.Secrets, name) {
@@ -50,7 +50,7 @@ func (w work) addLogins(ctx context.Context, j *operation.Job, m *v1alpha1.Onecl
 	return nil
 }
 
-// loginOf reads a Secret for the login to a machine. A Job has only those that may be used.
+// loginOf reads a Secret for the login to a machine. A Job has only permitted ones.
 func (w work) loginOf(ctx context.Context, m *v1alpha1.OnecloudMachine, name string) (map[string][]byte, error) {
 	if w.SecretsDir != "" {
 		return w.secret(ctx, m.Namespace, name)
@@ -62,7 +62,7 @@ func (w work) loginOf(ctx context.Context, m *v1alpha1.OnecloudMachine, name str
 	return s.Data, w.forLogin(ctx, m, name, s)
 }
 
-// readSecret reads a Secret past the cache. It is empty if there is none.
+// readSecret reads a Secret, bypassing the cache. It is empty if there is none.
 func (w work) readSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	s := &corev1.Secret{}
 	if err := w.Direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s); client.IgnoreNotFound(err) != nil {
@@ -85,7 +85,7 @@ func (w work) forLogin(ctx context.Context, m *v1alpha1.OnecloudMachine, name st
 		fmt.Sprintf("make a Secret in namespace %s for the login alone, and name it in credentialsSecretName", m.Namespace))
 }
 
-// NoLogin says why a Secret of this name is not for logins to machines, "" if it may be. clouds are those of its namespace. It is pure.
+// NoLogin returns why a Secret of this name is not for logins to machines, "" if it may be. clouds are those of its namespace. It is pure.
 func NoLogin(name string, s *corev1.Secret, clouds []v1alpha1.OnecloudCluster) string {
 	switch s.Type {
 	case "", corev1.SecretTypeOpaque, corev1.SecretTypeSSHAuth, corev1.SecretTypeBasicAuth:
@@ -106,7 +106,7 @@ func NoLogin(name string, s *corev1.Secret, clouds []v1alpha1.OnecloudCluster) s
 	return ""
 }
 
-// isOurs reports whether the operator made a Secret, by its labels and owners.
+// isOurs reports whether the operator created a Secret, by its labels and owners.
 func isOurs(s *metav1.ObjectMeta) bool {
 	l := s.Labels
 	if l[v1alpha1.LabelManagedBy] == v1alpha1.ValueManagedBy || l[v1alpha1.LabelName] == v1alpha1.ValueName ||
@@ -118,7 +118,7 @@ func isOurs(s *metav1.ObjectMeta) bool {
 	})
 }
 
-// ofCloud reports whether a cloud names a Secret, or the name is one that its Secrets have: not all carry labels.
+// ofCloud reports whether a cloud refers to a Secret, or the name is one of its own Secrets': not all have labels.
 func ofCloud(name string, cloud *v1alpha1.OnecloudCluster) bool {
 	what, its := strings.CutPrefix(name, cloud.Name+"-")
 	return archive.Names(cloud, name) || its && (strings.HasPrefix(what, "database-") && !strings.HasSuffix(what, "-login") || slices.Contains([]string{

@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
-// secretNamed is a Secret that holds a password, as a login does.
+// secretNamed returns a Secret with a password, as for a login.
 func secretNamed(name string, change ...func(*corev1.Secret)) *corev1.Secret {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: name}, Type: corev1.SecretTypeOpaque}
 	s.Data = map[string][]byte{v1alpha1.SecretKeyPassword: []byte("p")}
@@ -36,7 +36,7 @@ func typed(kind corev1.SecretType) func(*corev1.Secret) {
 	return func(s *corev1.Secret) { s.Type = kind }
 }
 
-// cloudWithSecrets names Secrets of the user.
+// cloudWithSecrets returns a cloud that refers to Secrets of the user.
 func cloudWithSecrets() *v1alpha1.OnecloudCluster {
 	c := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default", UID: "c"}}
 	c.Spec.MySQL.PasswordSecretRef = &v1alpha1.SecretKeyRef{Name: "my-db", Key: "password"}
@@ -45,7 +45,7 @@ func cloudWithSecrets() *v1alpha1.OnecloudCluster {
 	return c
 }
 
-// notLogins are Secrets of the cloud's namespace that a machine may not name.
+// notLogins returns Secrets of the cloud's namespace to which a machine may not refer.
 func notLogins() []*corev1.Secret {
 	owned := func(s *corev1.Secret) {
 		s.OwnerReferences = []metav1.OwnerReference{operation.OwnerOf(cloudWithSecrets())}
@@ -61,7 +61,7 @@ func notLogins() []*corev1.Secret {
 	}
 }
 
-// A machine that names a Secret of the cloud gets no Job with it, whether as its own login or as that of its jump host, and the finding names the Secret.
+// A machine that refers to a Secret of the cloud gets no Job with it, for its own login or its jump host's, and the finding names the Secret.
 func TestJobRefusesSecretsOfTheCloud(t *testing.T) {
 	for _, s := range notLogins() {
 		for _, where := range []string{"machine", "jump host"} {
@@ -87,7 +87,7 @@ func TestJobRefusesSecretsOfTheCloud(t *testing.T) {
 	}
 }
 
-// Secrets of the three types that a user makes for logins are mounted, and one that is not there yet.
+// Secrets of the three types that users create for logins are mounted, even if they do not exist yet.
 func TestJobTakesLogins(t *testing.T) {
 	for name, s := range map[string]*corev1.Secret{
 		"opaque": secretNamed("login"), "ssh": secretNamed("login", typed(corev1.SecretTypeSSHAuth)), "basic": secretNamed("login", typed(corev1.SecretTypeBasicAuth)),
@@ -103,7 +103,7 @@ func TestJobTakesLogins(t *testing.T) {
 	}
 }
 
-// A machine that was abandoned can be removed: nothing logs in to it any more.
+// An abandoned machine can be removed: nothing logs in to it any more.
 func TestJobOfAbandoned(t *testing.T) {
 	m := &v1alpha1.OnecloudMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "w", Annotations: map[string]string{v1alpha1.AnnotationAbandonMachine: "true"}}}
 	m.Spec.Infrastructure.SSH.CredentialsSecretName = "ocadm-mysql"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine brings machines into the cluster of a cloud, and out of it. One controller makes the data with which a machine joins, another
-// delivers them: it decides from values what is to be done (decide), and lets operations do it. An operation logs in to the machine over SSH.
+// Package machine adds machines to the cluster of a cloud and removes them. One controller creates the data with which a machine joins, another delivers
+// them: a pure function decides what to do (decide), and operations do it. An operation logs in to the machine over SSH.
 package machine
 
 import (
@@ -28,35 +28,35 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
-// Options of the controllers and of the operations of machines.
+// Options configures the controllers and the operations on machines.
 type Options struct {
-	// Client writes, and reads from the cache; Direct reads past it.
+	// Client writes, and reads from the cache; Direct bypasses it.
 	Client client.Client
 	Direct client.Reader
 	Events events.EventRecorder
-	// Dial replaces the way to the machines; nil means TCP.
+	// Dial replaces the connection to the machines; nil means TCP.
 	Dial ssh.DialFunc
-	// Image of the Jobs that work with what only control-plane nodes have, "" if there can be none.
+	// Image is the image of Jobs on control-plane nodes, "" if such Jobs are impossible.
 	Image string
-	// Leave takes a node out of etcd and out of the group of the virtual address; with check it only looks whether that may be. nil where this process is
-	// not on a control-plane node.
+	// Leave removes a node from etcd and from the VRRP group; with check it only checks whether that is possible. It is nil if this process is not on a
+	// control-plane node.
 	Leave func(ctx context.Context, node string, check bool, report workflow.Reporter) error
-	// SecretsDir has the Secrets of the machine in directories of their names; "" reads them from the API server.
+	// SecretsDir contains the Secrets of the machine in directories of their names; "" reads them from the API server.
 	SecretsDir string
-	// Read, if set, keeps the machine that was read: this process runs one operation, and the machine cannot change meanwhile.
+	// Read, if set, caches the machine: this process runs one operation, and the machine cannot change meanwhile.
 	Read *v1alpha1.OnecloudMachine
-	// Authority are the certificates of the cluster's authority, in PEM, none if they are not known.
+	// Authority holds the PEM-encoded CA certificates of the cluster, empty if they are unknown.
 	Authority []byte
 	Log       *slog.Logger
 }
 
-// Accounts of the Jobs that work on machines. Only the one that removes machines may change Nodes.
+// The service accounts of Jobs that work on machines. Only the one for removals may change Nodes.
 const (
 	AccountOfWork    = "onecloud-machine-worker"
 	AccountOfRemoval = "onecloud-machine-remover"
 )
 
-// job is how an operation on a machine runs apart from the operator: with the Secrets of that machine and no others.
+// job returns how an operation on a machine runs in a Job: with the Secrets of that machine and no others.
 func (w work) job(account string) func(context.Context, *v1alpha1.OnecloudOperation) (operation.Job, error) {
 	return func(ctx context.Context, op *v1alpha1.OnecloudOperation) (operation.Job, error) {
 		m := &v1alpha1.OnecloudMachine{}
@@ -69,7 +69,7 @@ func (w work) job(account string) func(context.Context, *v1alpha1.OnecloudOperat
 			return operation.Job{}, fmt.Errorf("reading machine %s: %w", op.MachineName(), err)
 		}
 		j := operation.Job{Account: account}
-		if err != nil { // its first step says so
+		if err != nil { // its first step reports it
 			return j, nil //nolint:nilerr // not an error of the operator
 		}
 		if err := mayRun(ctx, w.Client, op, m); err != nil {
@@ -116,8 +116,8 @@ func (w work) secret(ctx context.Context, namespace, name string) (map[string][]
 	return out, nil
 }
 
-// target is how a machine is reached. Its secrets are read when they are needed: they are not kept.
-// seen are the host keys that this operation has seen.
+// target returns how a machine is reached. It reads the secrets when they are needed, and does not keep them. seen are the host keys that this operation
+// has seen.
 func (w work) target(ctx context.Context, m *v1alpha1.OnecloudMachine, seen v1alpha1.OperationMachine) (ssh.Target, error) {
 	way := m.Spec.Infrastructure.SSH
 	t, err := w.login(ctx, m, way.MachineLogin, cmp.Or(hostKey(m), keyAt(seen.HostKey, seen.Address, place(m))))
@@ -156,26 +156,26 @@ func (w work) login(ctx context.Context, m *v1alpha1.OnecloudMachine, l v1alpha1
 	return t, nil
 }
 
-// line is a value of a Secret without the newline that an editor leaves at its end.
+// line returns a value of a Secret without the newline that an editor leaves at its end.
 func line(s map[string][]byte, key string) string { return strings.TrimRight(string(s[key]), "\r\n") }
 
-// joined reports whether a Node is that of a machine.
+// joined reports whether a Node belongs to a machine.
 func joined(n *corev1.Node, m *v1alpha1.OnecloudMachine) bool {
 	return n != nil && n.Labels[v1alpha1.LabelMachine] == string(m.UID)
 }
 
-// SameAddress reports whether two machines are one. The same address behind another jump host is another machine.
+// SameAddress reports whether two machines are the same host. The same address behind another jump host is another host.
 func SameAddress(a, b *v1alpha1.OnecloudMachine) bool {
-	at := place(a) // the address of one that calls in is not known
+	at := place(a) // the address of one that calls in is unknown
 	return at != "" && at == place(b)
 }
 
-// SameName reports whether the Nodes of two machines would be one.
+// SameName reports whether two machines would share a Node.
 func SameName(a, b *v1alpha1.OnecloudMachine) bool {
 	return a.Name == b.Name && a.Namespace != b.Namespace
 }
 
-// older orders machines as they were added.
+// older compares machines by their creation.
 func older(a, b *v1alpha1.OnecloudMachine) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }

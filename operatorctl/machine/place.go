@@ -14,10 +14,10 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// defaultPort of SSH.
+// defaultPort is the default port of SSH.
 const defaultPort = 22
 
-// placeOf is where a login leads: address and port.
+// placeOf returns the target of a login: address and port.
 func placeOf(l *v1alpha1.MachineLogin) string {
 	if l == nil || l.Address == "" {
 		return ""
@@ -25,7 +25,7 @@ func placeOf(l *v1alpha1.MachineLogin) string {
 	return net.JoinHostPort(strings.ToLower(l.Address), strconv.Itoa(int(cmp.Or(l.Port, defaultPort))))
 }
 
-// place is where a machine is, "" if nothing logs in to it. The same address behind another jump host is another place.
+// place identifies where a machine is, "" if nothing logs in to it. The same address behind another jump host is another place.
 func place(m *v1alpha1.OnecloudMachine) string {
 	way := &m.Spec.Infrastructure.SSH
 	if m.CallsIn() || way.Address == "" {
@@ -37,20 +37,20 @@ func place(m *v1alpha1.OnecloudMachine) string {
 	return placeOf(&way.MachineLogin) + " via " + placeOf(way.JumpHost)
 }
 
-// hostKey is the pinned key of a machine, "" if that is the key of another place.
+// hostKey returns the pinned key of a machine, "" if it belongs to another place.
 func hostKey(m *v1alpha1.OnecloudMachine) string { return hostKeyIn(&m.Status, m) }
 
-// hostKeyIn is that of a status that a machine is to have.
+// hostKeyIn is like hostKey, for a new status of the machine.
 func hostKeyIn(s *v1alpha1.OnecloudMachineStatus, m *v1alpha1.OnecloudMachine) string {
 	return keyAt(s.HostKey, s.HostKeyAddress, place(m))
 }
 
-// jumpHostKey is the same of its jump host.
+// jumpHostKey is like hostKey, for the jump host.
 func jumpHostKey(m *v1alpha1.OnecloudMachine) string {
 	return keyAt(m.Status.JumpHostKey, m.Status.JumpHostKeyAddress, placeOf(m.Spec.Infrastructure.SSH.JumpHost))
 }
 
-// keyAt is a key if it was shown there. Earlier operators did not note where.
+// keyAt returns a key if it was seen at this place. Earlier operators did not record the place.
 func keyAt(key, shown, place string) string {
 	if shown != "" && shown != place {
 		return ""
@@ -58,7 +58,7 @@ func keyAt(key, shown, place string) string {
 	return key
 }
 
-// pin keeps the host keys of the first contact at a place, and another one that the user has named since.
+// pin records the host keys of the first contact at a place, and keys that the user has set since.
 func (d *decision) pin(f facts, seen *v1alpha1.OperationMachine) {
 	if seen == nil {
 		return
@@ -68,7 +68,7 @@ func (d *decision) pin(f facts, seen *v1alpha1.OperationMachine) {
 	pinKey(&s.JumpHostKey, &s.JumpHostKeyAddress, seen.JumpHostKey, seen.JumpAddress, placeOf(way.JumpHost), way.JumpHost != nil && way.JumpHost.HostKey != "")
 }
 
-// pinKey replaces a key and its place by what was seen, a comparison of machines notes none. Earlier operators did not note where they saw a key.
+// pinKey replaces a key and its place with those seen, if any: a comparison of machines records none. Earlier operators did not record the place.
 func pinKey(key, place *string, seen, seenAt, at string, named bool) {
 	if *key != "" && *place == "" {
 		*place = at
@@ -81,7 +81,7 @@ func pinKey(key, place *string, seen, seenAt, at string, named bool) {
 	}
 }
 
-// noteJoin notes where the latest join has begun to change something. Operations are deleted after a while, and the removal has to know.
+// noteJoin records where the latest join has started to change the machine. Operations are deleted after a while, but the removal must know.
 func (d *decision) noteJoin(f facts) {
 	for _, o := range slices.Backward(f.operations) {
 		if at := begunAt(o, f.machine); at != "" {
@@ -91,7 +91,7 @@ func (d *decision) noteJoin(f facts) {
 	}
 }
 
-// begunAt is where a join has begun, "" if it is none or has not. An operation of an earlier operator does not say where.
+// begunAt returns the place where a join has started, "" if none has. Operations of an earlier operator do not record it.
 func begunAt(o *v1alpha1.OnecloudOperation, m *v1alpha1.OnecloudMachine) string {
 	if o.Spec.Action != v1alpha1.ActionJoinMachine {
 		return ""
@@ -107,8 +107,8 @@ func begunAt(o *v1alpha1.OnecloudOperation, m *v1alpha1.OnecloudMachine) string 
 	return ""
 }
 
-// resets reports whether what is at the place of a machine is that machine: it has the Node, or its join has begun there. Elsewhere may be anything, such as
-// a control-plane node whose address was written by mistake. n is the Node of the machine, nil if there is none.
+// resets reports whether a reset may run at the place of a machine: the machine has a Node, or its join started there. Any other place may be anything,
+// such as a control-plane node whose address was entered by mistake. n is the Node of the machine, nil if there is none.
 func resets(m *v1alpha1.OnecloudMachine, n *corev1.Node) bool {
 	if n == nil && m.Status.JoinBegun != "" {
 		return m.Status.JoinBegun == place(m)
@@ -116,8 +116,7 @@ func resets(m *v1alpha1.OnecloudMachine, n *corev1.Node) bool {
 	return n != nil || m.Status.NodeRef != nil
 }
 
-// untouched reports whether nothing was sent to a machine, and nothing was changed on it, by the status that it is to have. One that calls in has its own way
-// to say so.
+// untouched reports whether, according to its new status, nothing was sent to or changed on a machine. A machine that calls in reports that itself.
 func untouched(s *v1alpha1.OnecloudMachineStatus, m *v1alpha1.OnecloudMachine) bool {
 	return hostKeyIn(s, m) == "" && s.JoinBegun == "" && (s.NodeRef == nil || m.CallsIn())
 }

@@ -8,14 +8,14 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// at is a machine at an address.
+// at sets a machine's address.
 func at(address string, port int32) func(*facts) {
 	return func(f *facts) {
 		f.machine.Spec.Infrastructure.SSH.MachineLogin = v1alpha1.MachineLogin{Address: address, Port: port}
 	}
 }
 
-// saw is an operation that has logged in.
+// saw adds an operation that has logged in.
 func saw(action, key, address, begun string) func(*facts) {
 	return func(f *facts) {
 		step := stepPrecheck
@@ -27,7 +27,7 @@ func saw(action, key, address, begun string) func(*facts) {
 	}
 }
 
-// A key is that of the place that showed it.
+// A key belongs to the place that showed it.
 func TestPinnedKeys(t *testing.T) {
 	const join = v1alpha1.ActionJoinMachine
 	pinned := func(key, address string) func(*facts) {
@@ -62,7 +62,7 @@ func TestPinnedKeys(t *testing.T) {
 	}
 }
 
-// What is at an address is the machine only if it has the Node, or its join has begun there. The operations are gone after a while.
+// The host at an address is the machine only if the machine has the Node, or its join started there. The operations are deleted after a while.
 func TestResets(t *testing.T) {
 	const join, check = v1alpha1.ActionJoinMachine, v1alpha1.ActionPrecheckMachine
 	for name, c := range map[string]struct {
@@ -93,7 +93,7 @@ func TestResets(t *testing.T) {
 	}
 }
 
-// The removal reads where the join has begun: its operation is not created before that is stored.
+// The removal reads where the join started: its operation is not created before that is stored.
 func TestBegunBeforeRemoval(t *testing.T) {
 	f := ready(at("a", 0), saw(v1alpha1.ActionJoinMachine, "k", "a:22", "a:22"), deleted)
 	d := decide(f)
@@ -106,7 +106,7 @@ func TestBegunBeforeRemoval(t *testing.T) {
 	}
 }
 
-// What a join has seen of its machine is written with the rest: 500 machines join at once.
+// What a join has seen of its machine is written later: 500 machines join at the same time.
 func TestSeenIsMinor(t *testing.T) {
 	f := ready(at("a", 0), saw(v1alpha1.ActionJoinMachine, "k", "a:22", "a:22"))
 	d := decide(f)

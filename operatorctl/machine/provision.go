@@ -11,7 +11,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// provision is a machine that has no Node yet.
+// provision decides about a machine that has no Node yet.
 func (d *decision) provision(f facts) {
 	s := &d.status
 	d.set(f, v1alpha1.ConditionJoined, metav1.ConditionFalse, "NotJoined", "")
@@ -25,7 +25,7 @@ func (d *decision) provision(f facts) {
 		d.set(f, v1alpha1.ConditionInfrastructureReady, metav1.ConditionFalse, reason, message)
 		s.Phase, s.Message = v1alpha1.MachinePending, message
 		s.FailureReason, s.FailureMessage = "", ""
-		if reason != "NoCloud" && !(reason == "NodeExists" && d.held(f)) { // a fleet hands over a machine that has joined: the label of its Node follows
+		if reason != "NoCloud" && !(reason == "NodeExists" && d.held(f)) { // a fleet hands over a joined machine, whose Node gets its label later
 			d.fail(reason, message)
 		}
 		return
@@ -50,13 +50,13 @@ func (d *decision) provision(f facts) {
 	d.attempt(f, v1alpha1.ActionJoinMachine, v1alpha1.MachinePending)
 }
 
-// held reports whether a machine is not to join yet.
+// held reports whether a machine must not join yet.
 func (d *decision) held(f facts) bool {
 	_, held := f.machine.Annotations[v1alpha1.AnnotationPausedByClusterAPI]
 	return (held || f.machine.Annotations[v1alpha1.AnnotationPaused] == "true") && !d.asks(v1alpha1.RequestCreating)
 }
 
-// withoutData is a machine for which there are no bootstrap data. A finding about the cluster needs a user.
+// withoutData decides about a machine without bootstrap data. A finding about the cluster needs a user.
 func (d *decision) withoutData() {
 	s := &d.status
 	d.early = s.Phase == "" && s.Request == nil && meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionBootstrapDataReady) == nil
@@ -71,7 +71,7 @@ func (d *decision) withoutData() {
 	}
 }
 
-// infrastructure says why the cluster cannot take a machine, "" if it can.
+// infrastructure returns why the cluster cannot take a machine, "" if it can.
 func infrastructure(f facts) (reason, message string) {
 	switch {
 	case f.cloud == nil:

@@ -24,7 +24,7 @@ import (
 // drainTimeout is how long pods may take to leave a node.
 const drainTimeout = 15 * time.Minute
 
-// nodeOf reads the Node of a machine, nil if it has none.
+// nodeOf returns the Node of a machine, nil if it has none.
 func nodeOf(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine) (*corev1.Node, error) {
 	n := &corev1.Node{}
 	err := c.Get(ctx, client.ObjectKey{Name: m.Name}, n)
@@ -37,12 +37,12 @@ func nodeOf(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine) (
 	return n, nil
 }
 
-// abandoned reports whether a user gave up what is on the machine.
+// abandoned reports whether a user has abandoned the contents of the machine.
 func abandoned(m *v1alpha1.OnecloudMachine) bool {
 	return m.Annotations[v1alpha1.AnnotationAbandonMachine] == "true"
 }
 
-// drain keeps new pods from the node and evicts those that it has.
+// drain cordons the node and evicts its pods.
 func (w work) drain() operation.Step {
 	return operation.Step{
 		Name: stepDrain, Short: "Move the pods to other nodes", Timeout: drainTimeout + time.Minute,
@@ -59,7 +59,7 @@ func (w work) drain() operation.Step {
 			}
 			ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 			defer cancel()
-			// There is no watch, also because the operator has no permission to watch the pods of others.
+			// It polls, also because the operator has no permission to watch other pods.
 			left, err := kube.Evict(ctx, w.Direct, w.Client, n.Name, time.Second, 15*time.Second, report.Waiting)
 			if len(left) > 0 && wait.Interrupted(err) {
 				return fmt.Errorf("waiting for the pods of node %s: %s have not left", n.Name, strings.Join(left[:min(len(left), 5)], ", "))
@@ -69,7 +69,7 @@ func (w work) drain() operation.Step {
 	}
 }
 
-// onNode is what a step does that works on the Node of the machine. Without a Node there is nothing to do.
+// onNode wraps work on the machine's Node into a step. Without a Node it does nothing.
 func (w work) onNode(
 	work func(context.Context, *v1alpha1.OnecloudMachine, *corev1.Node, workflow.Reporter) error,
 ) func(context.Context, *operation.Run, workflow.Reporter) error {
@@ -86,14 +86,14 @@ func (w work) onNode(
 	}
 }
 
-// mayLeave looks whether etcd continues without a control-plane node, before anything is changed.
+// mayLeave checks whether etcd survives without a control-plane node, before anything is changed.
 func (w work) mayLeave() operation.Step {
 	return operation.Step{
 		Name: stepMayLeave, Short: "See whether etcd continues without the node", ReadOnly: true, Timeout: 2 * time.Minute, Skip: worker, Run: w.leaveEtcd(true),
 	}
 }
 
-// leave takes a control-plane node out of etcd and the group of the virtual address. ocadm reset has done so on a machine that answers.
+// leave removes a control-plane node from etcd and the VRRP group. If the machine answers, ocadm reset has done so already.
 func (w work) leave() operation.Step {
 	return operation.Step{Name: stepLeave, Short: "Take the node out of etcd", Timeout: 5 * time.Minute, Skip: worker, Run: w.leaveEtcd(false)}
 }
@@ -119,13 +119,13 @@ func (w work) leaveEtcd(check bool) func(context.Context, *operation.Run, workfl
 	}
 }
 
-// OnlyControlPlane is the finding about a machine without which the cluster would have no control plane.
+// OnlyControlPlane returns the finding about a machine without which the cluster would have no control plane.
 func OnlyControlPlane(machine string) finding.Finding {
 	return finding.New("OCA-4141", "Machine "+machine+" cannot be removed", "it is the only control-plane node, and has all data of the cluster",
 		"add another control-plane machine first; to take the whole cluster away: ocadm reset on every machine")
 }
 
-// IsOnlyControlPlane reports whether a machine has the Node of the only control-plane node.
+// IsOnlyControlPlane reports whether a machine's Node is the only control-plane node.
 func IsOnlyControlPlane(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine) (bool, error) {
 	if !m.ControlPlane() {
 		return false, nil
@@ -137,13 +137,13 @@ func IsOnlyControlPlane(ctx context.Context, c client.Reader, m *v1alpha1.Oneclo
 	return len(nodes.Items) == 1 && joined(&nodes.Items[0], m), nil
 }
 
-// elsewhere is what a process that is not on a control-plane node cannot do.
+// elsewhere returns the finding about work that is only possible on a control-plane node.
 func elsewhere(machine string) error {
 	return finding.New("OCA-7627", "Machine "+machine+" is a control-plane node, and the operator cannot work on those",
 		"it needs a Job on a control-plane node, and it may not create Jobs or does not run in a pod", "let it run in the cluster with its permissions: ocadm operator install")
 }
 
-// worker is why a step of a control-plane node is skipped.
+// worker returns why a step for control-plane nodes is skipped.
 func worker(r *operation.Run) string {
 	if r.Operation.Spec.Machine.ControlPlane {
 		return ""
@@ -151,20 +151,20 @@ func worker(r *operation.Run) string {
 	return "the machine is no control-plane node"
 }
 
-// codeNotReset is the finding about a machine without a login on which ocadm reset has not run yet.
+// codeNotReset is the code of the finding about a machine without a login on which ocadm reset has not run yet.
 const codeNotReset = "OCA-7625"
 
-// Left reports whether ocadm reset on the machine of a Node has reported that it is gone.
+// Left reports whether ocadm reset has recorded in a Node that its machine is gone.
 func Left(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionFalse && c.Reason == ReasonLeft
 	})
 }
 
-// ReasonLeft is what ocadm reset gives as the reason why a Node is not Ready. A test compares it with that of the installer.
+// ReasonLeft is the reason that ocadm reset records for a Node that is not Ready. A test compares it with the installer's.
 const ReasonLeft = "NodeLeft"
 
-// awaitReset is the reset of a machine to which nothing logs in: a user runs it, and the Node shows that.
+// awaitReset handles the reset of a machine without a login: a user runs it, and the Node shows the result.
 func awaitReset(ctx context.Context, c client.Reader, m *v1alpha1.OnecloudMachine) error {
 	n, err := nodeOf(ctx, c, m)
 	if err != nil || n == nil || Left(n) {
@@ -200,8 +200,8 @@ func (w work) reset() operation.Step {
 	}
 }
 
-// clean resets a machine that is logged in to. From one that never joined it takes away only what was sent there: at its address may be anything. A host that
-// says itself that it is this node of this cluster is reset, too, if there is no Node of that name: its address may have been written in another way since.
+// clean resets a machine with an open login. If the machine never joined, it only removes what was sent: the address may belong to anything. A host that
+// claims to be this node of this cluster is also reset if there is no Node of that name: its address may have been changed since.
 func (w work) clean(ctx context.Context, m *v1alpha1.OnecloudMachine, c *ssh.Conn, report workflow.Reporter) error {
 	n, err := nodeOf(ctx, w.Direct, m)
 	if err != nil {
@@ -217,7 +217,7 @@ func (w work) clean(ctx context.Context, m *v1alpha1.OnecloudMachine, c *ssh.Con
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("reading Node %s: %w", m.Name, err)
 		}
-		mine = err != nil // there is none of this name, whoever made it
+		mine = err != nil // there is no Node of this name at all
 	}
 	if !mine {
 		report.Info("no join of the machine has begun at %s: only what was sent there is removed", place(m))

@@ -28,14 +28,14 @@ import (
 	"yunion.io/x/ocadm/test/sshserver"
 )
 
-// stage is a machine with a server that plays it, and a cluster.
+// stage is a machine, simulated by a server, and a cluster.
 type stage struct {
 	*testing.T
 	Options
 	m *v1alpha1.OnecloudMachine
 
 	mu sync.Mutex
-	// ran are the names of the scripts that it ran, begun is what the operation said when join ran, is what it says that it is.
+	// ran lists the scripts that it ran, begun is the operation's state when join ran, is the identity that it reports.
 	ran   []string
 	begun string
 	is    string
@@ -66,7 +66,7 @@ func newStage(t *testing.T, change func(*stage), nodes ...client.Object) *stage 
 	return s
 }
 
-// leaving is a machine that is being removed.
+// leaving starts the removal of the machine.
 func (s *stage) leaving() {
 	s.m.DeletionTimestamp, s.m.Finalizers = new(metav1.Now()), []string{v1alpha1.MachineFinalizer}
 }
@@ -99,7 +99,7 @@ func (s *stage) run(c *sshserver.Call) int {
 	return 0
 }
 
-// work runs an operation on the machine as the pod of its Job does.
+// work runs an operation on the machine like the pod of its Job.
 func (s *stage) work(action string, controlPlane bool) *v1alpha1.OnecloudOperation {
 	s.Helper()
 	o := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "it"}}
@@ -117,7 +117,7 @@ func (s *stage) work(action string, controlPlane bool) *v1alpha1.OnecloudOperati
 	return o
 }
 
-// The operation says where its join begins before it does.
+// The operation records where its join starts before it starts.
 func TestJoinIsNoted(t *testing.T) {
 	s := newStage(t, nil)
 	o := s.work(v1alpha1.ActionJoinMachine, false)
@@ -129,7 +129,7 @@ func TestJoinIsNoted(t *testing.T) {
 	}
 }
 
-// What is at the address of a machine that never joined is not reset, whatever it is.
+// Whatever is at the address of a machine that never joined is not reset.
 func TestRemovalResetsOnlyTheMachine(t *testing.T) {
 	nodeOf := func(uid string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w", Labels: map[string]string{v1alpha1.LabelMachine: uid, v1alpha1.LabelControlPlane: ""}}}
@@ -181,7 +181,7 @@ func TestRemovalResetsOnlyTheMachine(t *testing.T) {
 	}
 }
 
-// An operation that the operator did not make does not remove a machine, and does not evade the checks of a control plane.
+// An operation that the operator did not create cannot remove a machine, nor bypass the checks of a control plane.
 func TestOperationsOfOthers(t *testing.T) {
 	only := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w", Labels: map[string]string{v1alpha1.LabelMachine: "m", v1alpha1.LabelControlPlane: ""}}}
 	controlPlane := func(s *stage) { s.m.Spec.Roles = []v1alpha1.MachineRole{v1alpha1.RoleControlPlane} }

@@ -11,32 +11,32 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// stems of the words that annotation AnnotationOperation holds in the end.
+// stems are the stems of the results in annotation AnnotationOperation.
 var stems = map[string]string{v1alpha1.RequestCreating: "create", v1alpha1.RequestChecking: "precheck", v1alpha1.RequestDeleting: "delete"}
 
 const finished, notFinished = "-finished", "-failed"
 
-// ask notes what the annotation asks for, and reports whether that is new. Nothing is done for it before the status has it: an annotation that was
-// answered a moment ago may still be in the cache.
+// ask records a request in the annotation and reports whether it is new. The request takes effect only once it is in the status: the cache may still
+// hold an annotation that was answered a moment ago.
 func (d *decision) ask(f facts) bool {
 	s, word := &d.status, f.machine.Annotations[v1alpha1.AnnotationOperation]
 	if stems[word] == "" || s.Request != nil && s.Request.Operation == word && s.Request.Result == "" {
 		return false
 	}
 	s.Request = &v1alpha1.MachineRequest{Operation: word, Time: metav1.NewTime(f.now)}
-	if word == v1alpha1.RequestCreating { // what failed before is no answer to it: attempt tries again
+	if word == v1alpha1.RequestCreating { // an earlier failure is no answer: attempt retries
 		s.Retry = ""
 	}
 	return true
 }
 
-// asks reports whether a request goes on.
+// asks reports whether a request is in progress.
 func (d *decision) asks(word string) bool {
 	r := d.status.Request
 	return r != nil && r.Operation == word && r.Result == ""
 }
 
-// answer notes how far what was asked for is, after everything else was decided.
+// answer records the progress of the request, after everything else was decided.
 func (d *decision) answer(f facts) {
 	r := d.status.Request
 	if r == nil {
@@ -62,7 +62,7 @@ func (d *decision) answer(f facts) {
 	}
 }
 
-// end is how a request ended, if it has.
+// end records the result of a request that has ended.
 func (d *decision) end(failed, succeeded bool, why string) {
 	r := d.status.Request
 	switch {
@@ -73,7 +73,7 @@ func (d *decision) end(failed, succeeded bool, why string) {
 	}
 }
 
-// check creates the operation that checks a machine, and looks how it ended.
+// check creates the operation that checks a machine, and evaluates its result.
 func (d *decision) check(f facts) {
 	s, r := &d.status, d.status.Request
 	for _, o := range f.operations {
@@ -83,7 +83,7 @@ func (d *decision) check(f facts) {
 			return
 		}
 	}
-	if r.Name != "" || d.create != nil || f.cloud == nil || !f.data && f.node == nil { // it is on its way; or something else goes first, or the data are not there yet
+	if r.Name != "" || d.create != nil || f.cloud == nil || !f.data && f.node == nil { // it is running; or something else comes first, or there are no data yet
 		return
 	}
 	s.Tries++

@@ -16,8 +16,8 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// NewScript makes a token, and the script with which a machine joins, and waits until the token is good. The machine need not be in the cluster, nor its
-// cloud. The script is a secret.
+// NewScript creates a token and the script with which a machine joins, and waits until the token is valid. Neither the machine nor its cloud need be in
+// the cluster. The script is a secret.
 func NewScript(ctx context.Context, c client.WithWatch, m *v1alpha1.OnecloudMachine, report func(why string)) (string, error) {
 	cluster, err := ClusterOf(ctx, c, m)
 	if err != nil {
@@ -30,7 +30,7 @@ func NewScript(ctx context.Context, c client.WithWatch, m *v1alpha1.OnecloudMach
 	return script, Signed(ctx, c, token, report)
 }
 
-// Signed waits until Kubernetes has signed ConfigMap cluster-info with a token: before that, a join takes the token for unknown. report gets what it
+// Signed waits until Kubernetes has signed ConfigMap cluster-info with a token: until then, a join considers the token unknown. report receives what it
 // waits for.
 func Signed(ctx context.Context, c client.WithWatch, token string, report func(why string)) error {
 	id, _, _ := strings.Cut(token, ".")

@@ -9,7 +9,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// firstError is the first error of an operation, empty if it has none.
+// firstError returns the first error of an operation, empty if there is none.
 func firstError(o *v1alpha1.OnecloudOperation) v1alpha1.OperationFinding {
 	for _, f := range o.Status.Findings {
 		if !f.Warning {
@@ -19,17 +19,17 @@ func firstError(o *v1alpha1.OnecloudOperation) v1alpha1.OperationFinding {
 	return v1alpha1.OperationFinding{}
 }
 
-// codeOf is the code of the first error of an operation, "" if it has none.
+// codeOf returns the code of the first error of an operation, "" if there is none.
 func codeOf(o *v1alpha1.OnecloudOperation) string { return firstError(o).Code }
 
-// reasonOf is the code in the form of a reason, "OCA_7601" for OCA-7601: a reason has no hyphens.
+// reasonOf returns this code as a condition reason: "OCA_7601" for OCA-7601, because a reason has no hyphens.
 func reasonOf(o *v1alpha1.OnecloudOperation, other string) string {
 	return cmp.Or(reason(codeOf(o)), other)
 }
 
 func reason(code string) string { return strings.ReplaceAll(code, "-", "_") }
 
-// text is the first error of an operation with its remedy, or other.
+// text returns the first error of an operation with its remedy, or else other.
 func text(o *v1alpha1.OnecloudOperation, other string) string {
 	if f := firstError(o); f.What != "" {
 		return sentence(f.Code, f.What, f.Cause, f.Remedy)
@@ -37,7 +37,7 @@ func text(o *v1alpha1.OnecloudOperation, other string) string {
 	return other
 }
 
-// sentence is a finding in one line.
+// sentence formats a finding in one line.
 func sentence(code, what, cause, remedy string) string {
 	out := code + ": " + what
 	for _, more := range []string{cause, remedy} {
@@ -48,12 +48,12 @@ func sentence(code, what, cause, remedy string) string {
 	return out
 }
 
-// progress is what an operation that has not ended does, in words that change seldom: each change is a write.
+// progress describes the progress of a running operation in words that change rarely: each change is a write.
 func progress(o *v1alpha1.OnecloudOperation) string {
 	switch {
 	case o.Status.Phase == "" || o.Status.Phase == v1alpha1.OperationPending:
 		return "operation " + o.Name + " waits for its turn"
-	case o.Status.Step == "": // its pod has not begun
+	case o.Status.Step == "": // its pod has not started
 		return cmp.Or(o.Status.Message, "operation "+o.Name+" begins")
 	case o.Status.Phase == v1alpha1.OperationPaused:
 		return o.Status.Message

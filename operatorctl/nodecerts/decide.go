@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodecerts renews the certificates of the control-plane nodes. A Job on each node looks when they end; an operation lets a Job renew them on one
-// node after the other, in time or when a user asks. docs/decisions/0071.
+// Package nodecerts renews the certificates of the control-plane nodes. A Job on each node reads when they expire. An operation lets a Job renew them on
+// one node after the other, in time or when a user requests it. docs/decisions/0071.
 package nodecerts
 
 import (
@@ -21,35 +21,35 @@ import (
 )
 
 const (
-	// lookEvery is how old a report may be: a user may renew certificates, too, or put others in their place.
+	// lookEvery is the maximum age of a report: a user may also renew or replace certificates.
 	lookEvery = 12 * time.Hour
-	// pauseMost is the longest time after which a failed renewal is tried again.
+	// pauseMost is the longest delay before a failed renewal is retried.
 	pauseMost = time.Hour
-	// patienceParts is how often it is tried again before a certificate ends.
+	// patienceParts is the number of retries before a certificate expires.
 	patienceParts = 6
 )
 
-// seen is what a decision is made from.
+// seen is the input of decide.
 type seen struct {
 	now   time.Time
 	cloud *v1alpha1.OnecloudCluster
 	// nodes are the control-plane nodes, ready those that are Ready.
 	nodes, ready []string
 	reports      map[string]certreport.Report
-	// looks are the Jobs that look, by node.
+	// looks are the Jobs that read certificates, by node.
 	looks      map[string]*batchv1.Job
 	operations []*v1alpha1.OnecloudOperation
 }
 
-// decision is what is to be done now, and when to decide again.
+// decision is the result of decide: what to do now, and when to decide again.
 type decision struct {
-	// look are nodes that get a Job, read those whose Job has ended, forget those that are gone.
+	// look lists nodes that get a Job, read those whose Job has ended, forget those that are gone.
 	look, read, forget []string
 	renew              *v1alpha1.OnecloudOperation
 	next               time.Duration
 }
 
-// decide is pure.
+// decide returns what to do now. It is pure.
 func decide(s seen) decision {
 	var d decision
 	soonest := func(at time.Time) {
@@ -64,7 +64,7 @@ func decide(s seen) decision {
 			if complete, failed := operation.Ended(look); complete || failed != "" && r.Problem != failed {
 				d.read = append(d.read, node)
 			}
-		case !slices.Contains(s.ready, node): // its kubelet brings the next pass
+		case !slices.Contains(s.ready, node): // its kubelet's next report triggers the next pass
 		case !known || r.Problem != "" || s.now.Sub(r.Time) >= lookEvery:
 			d.look = append(d.look, node)
 		default:
@@ -84,7 +84,7 @@ func decide(s seen) decision {
 	return d
 }
 
-// renewal is the operation that renews what is to be renewed by now, nil if there is nothing, or when the next one may be made.
+// renewal returns the operation for the certificates that are due, nil if there are none, or else when the next one may be created.
 func renewal(s seen) (*v1alpha1.OnecloudOperation, time.Time) {
 	var due []certreport.Certificate
 	var next time.Time
@@ -111,11 +111,11 @@ func renewal(s seen) (*v1alpha1.OnecloudOperation, time.Time) {
 		case s.now.Before(o.Status.End.Add(pause)):
 			return nil, o.Status.End.Add(pause)
 		}
-		if n, err := strconv.Atoi(strings.TrimPrefix(o.Name, prefix)); err == nil { // the oldest ones are not kept, so that their count stays the same
+		if n, err := strconv.Atoi(strings.TrimPrefix(o.Name, prefix)); err == nil { // old operations are deleted, so a count would repeat
 			number = max(number, n+1)
 		}
 	}
-	// The same name again and again from the same state: a cache that is behind makes no second one.
+	// The same state gives the same name, so a stale cache creates no second operation.
 	name := prefix + strconv.Itoa(number)
 	return &v1alpha1.OnecloudOperation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.cloud.Namespace, Name: name, Labels: map[string]string{v1alpha1.LabelOperationCloud: s.cloud.Name}},

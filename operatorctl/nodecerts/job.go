@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// Account of the pods. It has no permission, and they get no token of it.
+	// Account is the service account of the pods. It has no permissions, and they get no token.
 	Account = "onecloud-node-certificates"
-	// LabelCloud of a Job holds the cloud that looks after the certificates, AnnotationNode the node.
+	// LabelCloud is the Job label with the cloud that manages the certificates, AnnotationNode the annotation with the node.
 	LabelCloud     = "onecloud.yunion.io/certificates-of"
 	AnnotationNode = "onecloud.yunion.io/node"
 
 	lookTimeout, renewTimeout = 5 * time.Minute, 15 * time.Minute
-	// keepLook is how long a Job that has ended is kept: one that failed is made again then. keepRenewal is longer than an operation.
+	// keepLook is how long an ended Job is kept: a failed one is then created again. keepRenewal is longer than an operation.
 	keepLook, keepRenewal = 10 * time.Minute, 4 * time.Hour
 	tries                 = 3
 	reportFile            = "/dev/termination-log"
@@ -35,13 +35,13 @@ const (
 	lockFile      = "/run/ocadm.lock"
 )
 
-// digest names a node within the length of a name.
+// digest shortens a node's name so that it fits into another name.
 func digest(node string) string {
 	sum := sha256.Sum256([]byte(node))
 	return hex.EncodeToString(sum[:4])
 }
 
-// lookJob reads the certificates of a node. It is pure.
+// lookJob returns the Job that reads the certificates of a node. It is pure.
 func lookJob(cloud *v1alpha1.OnecloudCluster, node, image string) *batchv1.Job {
 	pod := podOn(cloud, node, image, []string{"--report=" + reportFile})
 	mount(&pod, kubeletDir, corev1.HostPathDirectory, true)
@@ -51,8 +51,8 @@ func lookJob(cloud *v1alpha1.OnecloudCluster, node, image string) *batchv1.Job {
 	return j
 }
 
-// renewJob renews the certificates of a node. Of the operation it takes the name, the time at which the API server made it, and whether all are to be
-// renewed; nothing in it is a word of the user. It is pure.
+// renewJob returns the Job that renews the certificates of a node. From the operation it uses the name, the creation time set by the API server, and
+// whether to renew all; no text of the user enters. It is pure.
 func renewJob(cloud *v1alpha1.OnecloudCluster, o *v1alpha1.OnecloudOperation, node, image string) *batchv1.Job {
 	args := []string{"--report=" + reportFile, "--renew"}
 	if p := o.Spec.RenewCertificates; p != nil && p.All {
@@ -77,8 +77,8 @@ func job(namespace, name string, owner metav1.OwnerReference, node string, pod c
 	return j
 }
 
-// podOn is a pod on one control-plane node. It runs as root, whose files these are, without any capability and without a token: with the files of the node, it has
-// the permissions of an administrator anyway.
+// podOn returns a pod on a control-plane node. It runs as root, which owns these files, without capabilities or a token: with the files of the node, it
+// has an administrator's permissions anyway.
 func podOn(cloud *v1alpha1.OnecloudCluster, node, image string, args []string) corev1.PodSpec {
 	how := operation.Job{Account: Account, ControlPlane: true}
 	pod := how.Pod(cloud, image, append([]string{"operator", "node-certificates"}, args...))

@@ -26,18 +26,18 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// Keeper looks after the certificates of the control-plane nodes for a cloud in whose namespace ConfigMap ocadm-node-certificates is: init makes it in a cluster
-// that ocadm built. Its request is the cloud.
+// Keeper manages the certificates of the control-plane nodes for the cloud in whose namespace ConfigMap ocadm-node-certificates is. init creates it in
+// clusters built by ocadm. Its request is the cloud.
 type Keeper struct {
-	// Client writes, and reads from the cache; Direct reads past it.
+	// Client writes, and reads from the cache; Direct bypasses it.
 	Client client.Client
 	Direct client.Reader
-	// Image of the Jobs.
+	// Image is the Jobs' image.
 	Image string
 	Log   *slog.Logger
 }
 
-// Reconcile looks at the nodes whose time has come, and asks for a renewal.
+// Reconcile checks the nodes that are due, and requests renewals.
 func (k *Keeper) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	cloud := &v1alpha1.OnecloudCluster{}
 	if err := k.Client.Get(ctx, req.NamespacedName, cloud); err != nil || cloud.DeletionTimestamp != nil {
@@ -70,7 +70,7 @@ func (k *Keeper) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	return ctrl.Result{RequeueAfter: d.next}, errors.Join(errs...)
 }
 
-// see reads what a decision needs, from the cache. kept is false where certificates are not looked after.
+// see reads the input of decide from the cache. kept is false if certificates are not managed.
 func (k *Keeper) see(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (s seen, kept bool, err error) {
 	s = seen{now: time.Now(), cloud: cloud, looks: map[string]*batchv1.Job{}}
 	cm := &corev1.ConfigMap{}
@@ -97,7 +97,7 @@ func (k *Keeper) see(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (s se
 	return s, err == nil, err
 }
 
-// controlPlane are the control-plane nodes, and those of them that are Ready.
+// controlPlane returns the control-plane nodes, and those of them that are Ready.
 func controlPlane(ctx context.Context, c client.Reader) (all, ready []string, err error) {
 	var nodes corev1.NodeList
 	if err := c.List(ctx, &nodes, client.HasLabels{v1alpha1.LabelControlPlane}, client.UnsafeDisableDeepCopy); err != nil {
@@ -115,7 +115,7 @@ func controlPlane(ctx context.Context, c client.Reader) (all, ready []string, er
 	return all, ready, nil
 }
 
-// read keeps what a look has found. A Job that failed stays for a while: it is made again when it is gone.
+// read stores the result of a look. A failed Job stays for a while and is created again when it is gone.
 func (k *Keeper) read(ctx context.Context, s seen, node string) error {
 	j := s.looks[node]
 	r := s.reports[node]
@@ -137,7 +137,7 @@ func (k *Keeper) read(ctx context.Context, s seen, node string) error {
 	return client.IgnoreNotFound(err)
 }
 
-// reportOf is the report that the pod of a Job has left.
+// reportOf returns the report that the pod of a Job has left.
 func reportOf(ctx context.Context, c client.Reader, j *batchv1.Job) (certreport.Report, error) {
 	text, err := said(ctx, c, j)
 	if err != nil {
@@ -146,7 +146,7 @@ func reportOf(ctx context.Context, c client.Reader, j *batchv1.Job) (certreport.
 	return certreport.Parse(text)
 }
 
-// said is what the last pod of a Job said at its end.
+// said returns the termination message of the last pod of a Job.
 func said(ctx context.Context, c client.Reader, j *batchv1.Job) (string, error) {
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods, client.InNamespace(j.Namespace), client.MatchingLabels{batchv1.JobNameLabel: j.Name}); err != nil {
@@ -163,7 +163,7 @@ func said(ctx context.Context, c client.Reader, j *batchv1.Job) (string, error) 
 	return "", fmt.Errorf("reading the end of Job %s: none of its pods has ended", j.Name)
 }
 
-// store keeps the report of a node; nil forgets it. The labels show the ConfigMap to the cloud, whose condition says what is in it.
+// store saves the report of a node; nil deletes it. The labels select the ConfigMap for the cloud, whose condition shows its contents.
 func store(ctx context.Context, c client.Client, cloud *v1alpha1.OnecloudCluster, node string, r *certreport.Report) error {
 	var text any
 	if r != nil {

@@ -34,7 +34,7 @@ func renewed(phase v1alpha1.OperationPhase, end time.Time) *v1alpha1.OnecloudOpe
 		Status: v1alpha1.OnecloudOperationStatus{Phase: phase, End: metav1.NewTime(end)}}
 }
 
-// attempts are failed renewals of what was due 30 hours ago, with these numbers.
+// attempts returns failed renewals that were due 30 hours ago, with these numbers.
 func attempts(numbers ...int) (out []*v1alpha1.OnecloudOperation) {
 	for _, n := range numbers {
 		o := renewed(v1alpha1.OperationFailed, now.Add(-2*time.Hour))
@@ -96,7 +96,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// What a user may write in an operation must not reach the Job, and the Job must see no more of the node than it needs.
+// A user's text in an operation must not reach the Job, and the Job must see no more of the node than it needs.
 func TestJobs(t *testing.T) {
 	o := renewed(v1alpha1.OperationRunning, now)
 	o.Spec.Requester, o.Spec.Timeout, o.Annotations = "requester; rm -rf /", "17m", map[string]string{"x": "annotated"}

@@ -23,8 +23,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/operation"
 )
 
-// Action renews the certificates of the control-plane nodes. The operator runs its steps; only the Jobs see a certificate. image is that of the Jobs, "" if there
-// can be none. It touches nothing of the cloud, and certificates end whatever the cloud's operation does: an update that rests for weeks must not keep it waiting.
+// Action returns the action that renews the certificates of the control-plane nodes. The operator runs its steps; only the Jobs see a certificate. image is
+// theirs, "" if Jobs are impossible. It runs beside the cloud's operations: certificates expire even while an update rests for weeks.
 func Action(image string) operation.Action {
 	return operation.Action{
 		Name: v1alpha1.ActionRenewCertificates, Short: "Renew the certificates of the control-plane nodes", Timeout: 2 * time.Hour, Beside: true,
@@ -35,16 +35,16 @@ func Action(image string) operation.Action {
 	}
 }
 
-// renewer renews with Jobs of an image, "" if there can be none.
+// renewer renews certificates with Jobs of an image, "" if Jobs are impossible.
 type renewer struct{ image string }
 
-// turn is a node with what is to be renewed on it.
+// turn is a node and the certificates to renew on it.
 type turn struct {
 	node  string
 	names string
 }
 
-// turns are the nodes with something to renew, and those that are to be renewed and are not Ready.
+// turns returns the nodes with certificates to renew, and those among them that are not Ready.
 func turns(ctx context.Context, r *operation.Run) (due []turn, away []string, err error) {
 	cm := &corev1.ConfigMap{}
 	err = r.Client.Get(ctx, client.ObjectKey{Namespace: r.Operation.Namespace, Name: certreport.ConfigMap}, cm)
@@ -100,8 +100,8 @@ func (w renewer) plan(ctx context.Context, r *operation.Run, report workflow.Rep
 	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Plan = lines })
 }
 
-// renew lets one Job after the other renew. A node whose Job has succeeded is passed over by an operator that was started meanwhile. A Job that has failed leaves a
-// control plane of which nothing is known: the other nodes wait. One that has never run has changed nothing, and the others are renewed.
+// renew runs one Job after the other. A restarted operator skips nodes whose Job has succeeded. A failed Job leaves a control plane in an unknown state,
+// so the other nodes wait. A Job that has never run has changed nothing, so the other nodes are renewed.
 func (w renewer) renew(ctx context.Context, r *operation.Run, report workflow.Reporter) error {
 	cloud, err := r.Cloud(ctx)
 	if err != nil {
@@ -138,10 +138,10 @@ func (w renewer) renew(ctx context.Context, r *operation.Run, report workflow.Re
 	return failures.Err()
 }
 
-// neverRan is the failure of a Job whose program has not begun on its node.
+// neverRan is the failure of a Job whose program never started on its node.
 type neverRan struct{ finding.Finding }
 
-// harmless reports whether a Job that has failed has changed nothing: no pod of it was ever Ready or has begun, and its node is well.
+// harmless reports whether a failed Job has changed nothing: none of its pods has ever started, and its node is Ready.
 func harmless(ctx context.Context, r *operation.Run, j *batchv1.Job, node string) bool {
 	var pods corev1.PodList
 	if err := r.Pods.List(ctx, &pods, client.InNamespace(j.Namespace), client.MatchingLabels{batchv1.JobNameLabel: j.Name}); err != nil {
@@ -158,13 +158,13 @@ func harmless(ctx context.Context, r *operation.Run, j *batchv1.Job, node string
 	return err == nil && slices.Contains(ready, node)
 }
 
-// renewOn runs the Job of a node to its end.
+// renewOn runs the Job of a node and waits for it.
 func renewOn(ctx context.Context, r *operation.Run, report workflow.Reporter, j *batchv1.Job, node string) (certreport.Report, error) {
 	err := r.Pods.Create(ctx, j.DeepCopy(), client.FieldOwner(v1alpha1.ManagerOperator))
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return certreport.Report{}, fmt.Errorf("creating Job %s: %w", j.Name, err)
 	}
-	mayHaveRun := err != nil // what became of it before is not known
+	mayHaveRun := err != nil // its earlier state is unknown
 	failed := ""
 	err = kube.WaitFor(ctx, r.Pods, j.DeepCopy(), func(o client.Object) (bool, string) {
 		now, there := kube.As[batchv1.Job](o)

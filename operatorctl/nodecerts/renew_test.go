@@ -34,10 +34,10 @@ func (silent) Changed(string, ...any)        {}
 func (silent) Waiting(string, string)        {}
 func (silent) Progress(int64, int64, string) {}
 
-// end is what becomes of a Job: its pod was Ready for a moment, or never ran.
+// end is the end of a Job: its pod was Ready for a moment, or never ran.
 type end struct{ ran, complete bool }
 
-// jobsEnd is a cluster whose Jobs end as said, by node. asked are the nodes in the order of their Jobs.
+// jobsEnd returns a cluster whose Jobs end as given, by node. asked lists the nodes in the order of their Jobs.
 func jobsEnd(t *testing.T, ends map[string]end, asked *[]string) client.WithWatch {
 	t.Helper()
 	s := runtime.NewScheme()
@@ -100,7 +100,7 @@ func jobsEnd(t *testing.T, ends map[string]end, asked *[]string) client.WithWatc
 		WithInterceptorFuncs(interceptor.Funcs{Create: create}).Build()
 }
 
-// A node on which the Job cannot run does not keep the others from being renewed; one on which it failed does. All failures are reported.
+// A node on which the Job cannot run does not block the renewal of the others; one on which it failed does. All failures are reported.
 func TestRenewGoesOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		ends  map[string]end
@@ -112,7 +112,7 @@ func TestRenewGoesOn(t *testing.T) {
 		"it failed on one":         {map[string]end{"a": {true, false}, "b": {true, true}}, "a", "a"},
 		"it cannot run, and fails": {map[string]end{"a": {}, "b": {true, false}, "c": {true, true}}, "a b", "a b"},
 	} {
-		// In the bubble, the Jobs change once the watch for them has begun: the fake client has no events from before.
+		// In the bubble, the Jobs change once they are being watched: the fake client has no earlier events.
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var asked []string
@@ -135,7 +135,7 @@ func TestRenewGoesOn(t *testing.T) {
 	}
 }
 
-// A renewal waits for no operation of the cloud: one that rests for weeks must not let certificates end.
+// A renewal does not wait for operations of the cloud: an update that rests for weeks must not let certificates expire.
 func TestRenewalIsBeside(t *testing.T) {
 	if a := Action("image:1"); !a.Beside || a.Outside || a.Job != nil || len(a.Revert) > 0 {
 		t.Errorf("%+v", a)

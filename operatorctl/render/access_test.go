@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// A pod has a token of Kubernetes if, and only if, its component has an account of its own.
+// A pod has a Kubernetes token if and only if its component has its own service account.
 func TestOnlyPodsWithAnAccountHaveAToken(t *testing.T) {
 	var with []string
 	cluster := resolved(t, "testdata/choices/cr.yaml")
@@ -40,7 +40,7 @@ func TestOnlyPodsWithAnAccountHaveAToken(t *testing.T) {
 	}
 }
 
-// The databases of OVN and VictoriaMetrics ask for no password. Without ports on the nodes the agents still reach them by their Services.
+// The databases of OVN and VictoriaMetrics require no password. Without node ports, the agents still reach them by their Services.
 func TestPortsWithoutAuthenticationCanBeClosed(t *testing.T) {
 	cr := cloudOf(t, "testdata/ce/cr.yaml")
 	cr.Spec.OvnNorth.NorthService.InternalOnly = true

@@ -33,7 +33,7 @@ func BenchmarkRenderCatalogue(b *testing.B) {
 	b.ReportMetric(float64(objects), "objects")
 }
 
-// BenchmarkResolve resolves the whole catalogue against a minimal spec.
+// BenchmarkResolve resolves the whole catalog against a minimal spec.
 func BenchmarkResolve(b *testing.B) {
 	cluster := resolved(b, base+"/cr.yaml")
 	cr := cloudOf(b, base+"/cr.yaml")

@@ -24,7 +24,7 @@ import (
 	"yunion.io/x/ocadm/templates/services"
 )
 
-// conf is a component's configuration: what lies in the open, what lies in the Secret, and the hash of both.
+// conf is a component's configuration: the data of its ConfigMap and its Secret, and the hash of both.
 type conf struct {
 	public map[string]string
 	secret map[string][]byte
@@ -34,10 +34,10 @@ type conf struct {
 // ConfigSuffix ends the name of the Secret that holds a component's files: <cluster>-<component>-config.
 const ConfigSuffix = "-config"
 
-// plainKey is the key of a ConfigMap that holds a whole file. It is never the name of an option.
+// plainKey is the key of a ConfigMap that holds a whole file. No option has this name.
 const plainKey = "config"
 
-// configuration composes what the component is configured with; nil maps where it has none.
+// configuration composes the configuration of a component. The maps are nil if it has none.
 func configuration(c component.Component, in component.Inputs) (out conf, err error) {
 	switch {
 	case c.Config == nil:
@@ -49,7 +49,7 @@ func configuration(c component.Component, in component.Inputs) (out conf, err er
 	}
 	name, theirs := FileName(c), in.Chosen[c.Name]
 	out.secret = map[string][]byte{}
-	rolls := map[string][]byte{} // what the pods restart for, where that is not the file in the Secret
+	rolls := map[string][]byte{} // content whose change restarts the pods, where it differs from the file in the Secret
 	switch {
 	case c.Config.Sealed != "":
 		out.secret[name], err = plain(c.Config.Sealed, in)
@@ -81,7 +81,7 @@ func configuration(c component.Component, in component.Inputs) (out conf, err er
 	return out, nil
 }
 
-// groups are the options that many services share, public and secret.
+// groups returns the options that many services share, public and secret.
 func groups(c component.Component, in component.Inputs) (public, secret map[string]any) {
 	public, secret = map[string]any{}, map[string]any{}
 	owner := cmp.Or(c.LogsInAs(), c.Name)
@@ -135,7 +135,7 @@ func plain(name string, in component.Inputs) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// FileName is the name of a component's configuration file, and its key in the Secret (or its path, where the ConfigMap itself is mounted).
+// FileName returns the name of a component's configuration file and its key in the Secret (or its path, if the ConfigMap itself is mounted).
 func FileName(c component.Component) string {
 	return cmp.Or(c.Config.File, c.Name+".conf")
 }
@@ -153,8 +153,7 @@ func Configurable(c component.Component) bool {
 	return c.Config != nil && c.Config.Of == "" && c.Config.Plain == "" && c.Config.Sealed == ""
 }
 
-// Chosen returns the data of a ConfigMap whose keys a field manager other than the operator, and the earlier one, owns; nil if there are
-// none.
+// Chosen returns the data of a ConfigMap that field managers other than this operator and the earlier one own; nil if there is none.
 func Chosen(cm *corev1.ConfigMap) map[string]string {
 	var out map[string]string
 	for _, m := range cm.ManagedFields {
@@ -173,18 +172,18 @@ func Chosen(cm *corev1.ConfigMap) map[string]string {
 	return out
 }
 
-// Live is what the cluster has of a component's configuration.
+// Live is the configuration of a component in the cluster.
 type Live struct {
-	// Data of the ConfigMap, the operator's keys included, and the options that a user vouches for (AnnotationAcceptOptions).
+	// Data is that of the ConfigMap, including the operator's keys. Accepted are the options that a user accepts (AnnotationAcceptOptions).
 	Data     map[string]string
 	Accepted []string
-	// File is the composed file that the pods have, nil if there is none yet.
+	// File is the composed file that the pods use, nil if there is none yet.
 	File []byte
 }
 
-// Check reads what users put into a component's ConfigMap (in.Chosen). Where every option is one that the service takes, the values
-// are these. Where one is not, nothing of the edit counts: the values are those of the file that the pods have, so that nothing rolls;
-// without such a file they are the good ones among them. The operator's own options and the secrets move on all the same.
+// Check evaluates the options that users set in a component's ConfigMap (in.Chosen). If the service takes all of them, it returns their values. If it
+// would reject one, none of the edit counts: the values are those of the file that the pods use, so that nothing rolls; without such a file they are the
+// valid ones. The operator's own options and the secrets are updated in any case.
 func Check(c component.Component, in component.Inputs, live Live) (values map[string]any, problems []*options.Problem) {
 	theirs := in.Chosen[c.Name]
 	ours, secrets := own(c, in)
@@ -207,7 +206,7 @@ func Check(c component.Component, in component.Inputs, live Live) (values map[st
 		case edited || !is:
 			held[key] = value
 		case !same(mine, value) && (live.Data[key] == "" || same(mine, textValue(live.Data[key]))):
-			held[key] = value // a choice that the same edit takes back; our own value has not moved
+			held[key] = value // the same edit reverts a choice; our own value has not changed
 		}
 	}
 	return held, problems
@@ -246,7 +245,7 @@ func read(c component.Component, theirs map[string]string, secrets map[string]an
 	return values, problems
 }
 
-// own options of the operator, in the open and secret.
+// own returns the operator's own options, public and secret.
 func own(c component.Component, in component.Inputs) (public, secret map[string]any) {
 	public, secret = groups(c, in)
 	if c.Config.Options != nil {
@@ -259,7 +258,7 @@ func own(c component.Component, in component.Inputs) (public, secret map[string]
 	return public, secret
 }
 
-// Options are those we give a component, as they stand in its ConfigMap, and the names of those we give it in secret.
+// Options returns the operator's own options as they appear in the component's ConfigMap, and the names of the secret ones.
 func Options(r component.Resolved, in component.Inputs) (public map[string]string, secret []string, err error) {
 	in.Self = r
 	public, _, err = compose(r.Component, in, nil)
@@ -267,8 +266,8 @@ func Options(r component.Resolved, in component.Inputs) (public map[string]strin
 	return public, sorted(secrets), err
 }
 
-// compose returns the ConfigMap's data, without the keys that users have set, and the composed file. Ours give way to theirs, theirs
-// to the secrets.
+// compose returns the ConfigMap's data, without the keys that users have set, and the composed file. Users' options override ours; secrets override
+// both.
 func compose(c component.Component, in component.Inputs, theirs map[string]string) (map[string]string, []byte, error) {
 	ours, secrets := own(c, in)
 	values, checked := in.Values[c.Name]
@@ -306,7 +305,7 @@ func compose(c component.Component, in component.Inputs, theirs map[string]strin
 	return public, file, nil
 }
 
-// Emptied are the options of each component that users have left empty: the service uses its own default, even where the operator has another.
+// Emptied returns the options of each component that users have left empty: the service uses its own default, even if the operator has another.
 func Emptied(theirs map[string]map[string]string) map[string][]string {
 	out := map[string][]string{}
 	for name, data := range theirs {

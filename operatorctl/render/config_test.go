@@ -21,7 +21,7 @@ import (
 	"yunion.io/x/ocadm/templates/services"
 )
 
-// Every option that we render is one that the service knows, and of its type; in ConfigMaps it reads back as what it is.
+// The service knows every option that we render, with its type. It reads back unchanged from the ConfigMap.
 func TestRenderedOptionsAreKnown(t *testing.T) {
 	cases, err := filepath.Glob("testdata/*/cr.yaml")
 	if err != nil || len(cases) == 0 {
@@ -70,7 +70,7 @@ func TestRenderedOptionsAreKnown(t *testing.T) {
 	t.Logf("without a table: %q", slices.Sorted(maps.Keys(without)))
 }
 
-// Every table belongs to a component whose options people may edit.
+// Every table belongs to a component whose options users may edit.
 func TestTablesAreUsed(t *testing.T) {
 	cluster := resolved(t, base+"/cr.yaml")
 	files, err := fs.Glob(services.FS, "options/*.yaml")
@@ -85,7 +85,7 @@ func TestTablesAreUsed(t *testing.T) {
 	}
 }
 
-// check is Check of region with what people set, and what the pods have.
+// check runs Check for region with the users' options and the pods' current configuration.
 func check(t *testing.T, theirs map[string]string, live render.Live) (component.Inputs, map[string]any, []string) {
 	t.Helper()
 	return checkOf(resolved(t, base+"/cr.yaml"), theirs, live)
@@ -102,7 +102,7 @@ func checkOf(cluster component.Cluster, theirs map[string]string, live render.Li
 	return in, values, told
 }
 
-// file is what region's pods get, and the ConfigMap that goes with it.
+// file returns the file for region's pods, and the ConfigMap that belongs to it.
 func file(t *testing.T, in component.Inputs, values map[string]any) ([]byte, map[string]string) {
 	t.Helper()
 	if values != nil {
@@ -115,7 +115,7 @@ func file(t *testing.T, in component.Inputs, values map[string]any) ([]byte, map
 	return o.Secrets[0].(*corev1.Secret).Data["region.conf"], o.ConfigMaps[0].(*corev1.ConfigMap).Data
 }
 
-// of every type, so that what is read back from a file is written again as it was.
+// one of every type: values that are read back from a file must be written again unchanged.
 var choices = map[string]string{
 	"request_worker_count": "16", "default_bandwidth": "2000", "default_cpu_overcommit_bound": "1.5", "enable_tls_migration": "yes",
 	"cors_hosts": `["a", "b"]`, "resource_expired_notify_days": "[1, 30]", "platform_names": `{"en": "Cloud"}`, "global_mac_prefix": `"00:22"`,
@@ -141,7 +141,7 @@ func TestInvalidOptionKeepsTheLastFile(t *testing.T) {
 		}
 	}
 	renamed := maps.Clone(choices)
-	delete(renamed, "request_worker_count") // one of ours: its default is back
+	delete(renamed, "request_worker_count") // one of ours: its default is restored
 	delete(renamed, "default_bandwidth")
 	renamed["request_worker_cuont"], renamed["default_bandwdth"] = "16", "2000"
 	for name, c := range map[string]struct {
@@ -205,7 +205,7 @@ func TestAcceptedAndEmptiedOptions(t *testing.T) {
 	}
 }
 
-// What people put into ConfigMaps never breaks a render: it is a value or a problem, and with a file of before, that file.
+// Users' input in ConfigMaps never breaks a render: it is a value or a problem, and with a previous file, that file is used.
 func FuzzCheck(f *testing.F) {
 	for key, text := range choices {
 		f.Add(key, text)

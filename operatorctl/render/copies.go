@@ -18,8 +18,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// zoneCopies adds the copies of a component that runs once per zone: the same objects for another zone. They share the options that users
-// edit, which lie in the ConfigMap of the first.
+// zoneCopies adds the copies of a component that runs once per zone: the same objects for each other zone. They share the ConfigMap of the first, which
+// holds the options that users edit.
 func zoneCopies(o *component.Objects, in component.Inputs) error {
 	if !in.Self.Workload.PerZone {
 		return nil
@@ -31,7 +31,7 @@ func zoneCopies(o *component.Objects, in component.Inputs) error {
 		}
 		seen[zone] = true
 		self := in.Self
-		self.Workload.PerZone = false // a copy has none
+		self.Workload.PerZone = false // a copy has no copies
 		in := in
 		in.Cluster.Zone = zone
 		other, err := Component(self, in)
@@ -67,7 +67,7 @@ func rename(volumes []corev1.Volume, names map[string]string) {
 	}
 }
 
-// ReplicaSuffix is what the names of read-only replicas end with.
+// ReplicaSuffix ends the names of read-only replicas.
 const ReplicaSuffix = "-slave"
 
 // readReplicas adds the read replicas of a component: the same Deployment with another name, labels and flag, and its Service.
@@ -120,8 +120,8 @@ func replicaLabels(l map[string]string) map[string]string {
 	return l
 }
 
-// disruptions limits how many pods of a component are evicted at once, as by "kubectl drain": one. A component with one pod has no such limit,
-// because that pod could then never leave its node.
+// disruptions limits how many pods of a component are evicted at once, as by "kubectl drain", to one. A component with a single pod has no limit,
+// because its pod could then never leave its node.
 func disruptions(in component.Inputs) []client.Object {
 	kind := in.Self.WorkloadKind()
 	if in.Self.Replicas < 2 || kind != component.Deployment && kind != component.StatefulSet {
@@ -133,6 +133,6 @@ func disruptions(in component.Inputs) []client.Object {
 func disruption(meta metav1.ObjectMeta, pods map[string]string) client.Object {
 	return &policyv1.PodDisruptionBudget{ObjectMeta: meta, Spec: policyv1.PodDisruptionBudgetSpec{
 		MaxUnavailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: pods},
-		UnhealthyPodEvictionPolicy: new(policyv1.AlwaysAllow), // what does not serve need not be kept
+		UnhealthyPodEvictionPolicy: new(policyv1.AlwaysAllow), // a pod that does not serve may always be evicted
 	}}
 }

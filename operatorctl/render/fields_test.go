@@ -22,7 +22,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
-// elsewhere are fields whose effect is not in what is rendered.
+// elsewhere lists fields whose effect is not in the rendered objects.
 var elsewhere = map[string]string{
 	"mysql.host":                   "also in every DSN; given in each case",
 	"mysql.username":               "the operator's connection to the database",
@@ -49,7 +49,7 @@ var elsewhere = map[string]string{
 	"customZones":                  "zones in the service region; with zones of a block, its twins",
 }
 
-// unlike are values that a field of this name needs, where the type does not say.
+// unlike holds values for fields of this name, where the type does not suffice.
 var unlike = map[string]any{
 	"db_engine": "mysql", "productVersion": "CMP", "imagePullPolicy": "Always", "updateStrategy": "OnDelete", "schedule": "5 4 * * *",
 	"storage": "7Gi", "telegrafConfigDir": "/etc/elsewhere", "deletionPolicy": "Delete", "version": "v9", "tag": "v9",
@@ -57,7 +57,7 @@ var unlike = map[string]any{
 	"etcdBackendQuotaSize": 4096, "hostCpuPassthrough": false, "profile": "ha",
 }
 
-// everything is a cloud in which every component runs that can.
+// everything returns a cloud in which every possible component runs.
 func everything() *v1alpha1.OnecloudCluster {
 	cr := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{
 		Name: "default", Namespace: "onecloud", Annotations: map[string]string{v1alpha1.AnnotationEdition: "ee"},
@@ -75,7 +75,7 @@ func everything() *v1alpha1.OnecloudCluster {
 	return cr
 }
 
-// text is all that is rendered of a cloud, in one piece; of is the key of a block, whose components alone are rendered, "" for all.
+// text renders a cloud to a single text. of limits it to the components of a block, "" means all.
 func text(t *testing.T, tree map[string]any, of string) string {
 	t.Helper()
 	b, err := json.Marshal(tree)
@@ -105,7 +105,7 @@ func text(t *testing.T, tree map[string]any, of string) string {
 	return string(b)
 }
 
-// leaf is a field of the spec and a value that it does not have by default.
+// leaf is a field of the spec and a value other than its default.
 type leaf struct {
 	path  []string
 	value any
@@ -175,8 +175,8 @@ func leaves(path []string, t reflect.Type) []leaf {
 	return nil // spec.components: blocks like the others
 }
 
-// TestEveryFieldHasAnEffect sets every field of the spec, one after another, and wants to see the effect: in what is rendered, or in the
-// list of those that act elsewhere, or as a notice that it has none.
+// TestEveryFieldHasAnEffect sets every field of the spec, one after another, and expects an effect: in the rendered objects, in the list of fields that
+// act elsewhere, or as a notice that there is none.
 func TestEveryFieldHasAnEffect(t *testing.T) {
 	b, err := json.Marshal(everything())
 	if err != nil {
@@ -198,7 +198,7 @@ func TestEveryFieldHasAnEffect(t *testing.T) {
 		changed["spec"] = with(base["spec"].(map[string]any), l.path, l.value)
 		block := l.path[0]
 		if (&v1alpha1.OnecloudClusterSpec{}).Component(block) == nil {
-			block = "" // it may act anywhere
+			block = "" // it may affect anything
 		}
 		if _, known := usual[block]; !known {
 			usual[block] = text(t, base, block)
@@ -218,7 +218,7 @@ func TestEveryFieldHasAnEffect(t *testing.T) {
 	}
 }
 
-// inReleaseOf is the cloud in a release that has the block's component.
+// inReleaseOf returns the cloud in a release that has the block's component.
 func inReleaseOf(tree map[string]any, block string) map[string]any {
 	for _, c := range catalog.All() {
 		if c.SpecKey == block && c.Releases.Last != "" {

@@ -21,10 +21,10 @@ import (
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
-// base is the case that is kept whole; the others hold only the components that differ from it.
+// base is the case with complete goldens; the others only contain the components that differ from it.
 const base = "testdata/ce"
 
-// TestGolden compares what is rendered with testdata/<case>/<component>.yaml; UPDATE=1 rewrites the files.
+// TestGolden compares the rendered objects with testdata/<case>/<component>.yaml; UPDATE=1 rewrites the files.
 func TestGolden(t *testing.T) {
 	update := os.Getenv("UPDATE") == "1"
 	cases, err := filepath.Glob("testdata/*/cr.yaml")
@@ -50,7 +50,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// rendered is the text of every enabled component.
+// rendered returns the text of every enabled component.
 func rendered(t *testing.T, file string) map[string]string {
 	t.Helper()
 	cluster := resolved(t, file)
@@ -126,7 +126,7 @@ func resolved(t testing.TB, file string) component.Cluster {
 	return described(t, cloudOf(t, file))
 }
 
-// described is the complete description of a cloud.
+// described resolves a cloud.
 func described(t testing.TB, cr *v1alpha1.OnecloudCluster) component.Cluster {
 	t.Helper()
 	table, err := images.Load()

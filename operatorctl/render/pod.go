@@ -27,11 +27,11 @@ const (
 	etcdDir  = "/etc/etcdtls/operator/etcd-tls"
 )
 
-// drainSeconds is how long a pod that is to end still serves: until every node has heard that no new requests are to come, and those that came
-// before are answered. The services end at once when they are asked to, and cut off what they have not answered: docs/decisions/0053.
+// drainSeconds is how long a terminating pod still serves: until no node sends it new requests, and earlier ones are answered. On SIGTERM the services
+// exit immediately and drop unanswered requests: docs/decisions/0053.
 const drainSeconds = 15
 
-// drain lets the pods of a Deployment serve on for a moment where another pod has already taken over.
+// drain lets the pods of a Deployment serve for a moment longer when another pod has already taken over.
 func drain(s *corev1.PodSpec, in component.Inputs) {
 	if in.Self.WorkloadKind() != component.Deployment || in.Self.Service == nil || strategy(in).Type == appsv1.RecreateDeploymentStrategyType {
 		return
@@ -41,7 +41,7 @@ func drain(s *corev1.PodSpec, in component.Inputs) {
 	}
 }
 
-// with is a copy of a map with one more key.
+// with returns a copy of a map with one more key.
 func with(m map[string]string, key, value string) map[string]string {
 	out := map[string]string{}
 	maps.Copy(out, m)
@@ -49,7 +49,7 @@ func with(m map[string]string, key, value string) map[string]string {
 	return out
 }
 
-// command of the main container: nil means the ordinary one, an empty slice the image's own.
+// command returns the command of the main container. nil means the usual one, an empty slice that of the image.
 func command(in component.Inputs) []string {
 	c := in.Self.Component
 	switch {
@@ -80,7 +80,7 @@ func containerPorts(in component.Inputs) []corev1.ContainerPort {
 	return out
 }
 
-// target is the port on which the container listens.
+// target returns the port on which the container listens.
 func target(in component.Inputs, s component.Service, p component.Port) int32 {
 	switch {
 	case p.TargetPort > 0:
@@ -91,8 +91,8 @@ func target(in component.Inputs, s component.Service, p component.Port) int32 {
 	return in.Self.NodePorts[s.NameSuffix+p.Name]
 }
 
-// probes: a pod is asked often until it has started, then at leisure. The services answer /ping as soon as they listen, and they
-// listen when their tables are in order.
+// probes sets the probes of the main container. They are frequent until the pod has started, then less so. The services answer /ping as soon as they
+// listen, which is when their tables are up to date.
 func probes(out *corev1.Container, in component.Inputs) {
 	w := in.Self.Workload
 	out.ReadinessProbe, out.LivenessProbe = w.Probe, w.Liveness
@@ -112,8 +112,8 @@ func probes(out *corev1.Container, in component.Inputs) {
 	}
 }
 
-// silences is how many probes in a row a pod may leave unanswered before it gets no more requests. Where another copy answers, that is soon. A pod that is
-// alone is busy more often than it hangs: without it every request is refused at once, while it would have answered late.
+// silences returns how many probes in a row may fail before a pod gets no more requests. With another copy to take over, that is soon. A single pod is
+// more often busy than hung: without it every request fails immediately, with it only late.
 func silences(in component.Inputs) int32 {
 	if in.Self.Replicas > 1 {
 		return 2
@@ -163,7 +163,7 @@ func sidecars(in component.Inputs, main corev1.Container, init bool) []corev1.Co
 	return out
 }
 
-// lasting makes an init container one that runs on.
+// lasting turns an init container into a sidecar that keeps running.
 func lasting(c *corev1.Container, s component.Sidecar) {
 	c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 	if len(s.Started) > 0 {
@@ -177,7 +177,7 @@ func lasting(c *corev1.Container, s component.Sidecar) {
 	}
 }
 
-// placement: a user's affinity wins; the role's node label is added where it says nothing about nodes.
+// placement sets where pods run. A user's affinity wins; the node label of the role is added if the affinity does not concern nodes.
 func placement(s *corev1.PodSpec, in component.Inputs) error {
 	r := in.Self
 	s.NodeSelector = r.Block.NodeSelector
@@ -212,7 +212,7 @@ func placement(s *corev1.PodSpec, in component.Inputs) error {
 	return nil
 }
 
-// nodesWith one of the roles.
+// nodesWith returns an affinity for nodes with one of the roles.
 func nodesWith(roles []string) *corev1.NodeAffinity {
 	var terms []corev1.NodeSelectorTerm
 	for _, role := range roles {
@@ -223,8 +223,8 @@ func nodesWith(roles []string) *corev1.NodeAffinity {
 	return &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}
 }
 
-// spread puts the copies of a Deployment on different nodes. The pods of each revision count alone, or a rollout would find no room on two
-// nodes; nodes that take no pods do not count, so that one node may have all copies while it is the only one.
+// spread puts the copies of a Deployment on different nodes. The pods of each revision count separately, or a rollout would find no room on two nodes.
+// Nodes that take no pods do not count, so a single node may take all copies.
 func spread(in component.Inputs) []corev1.TopologySpreadConstraint {
 	return []corev1.TopologySpreadConstraint{{
 		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule,
@@ -233,7 +233,7 @@ func spread(in component.Inputs) []corev1.TopologySpreadConstraint {
 	}}
 }
 
-// apart puts the pods of one component on different nodes where it can.
+// apart returns an anti-affinity that prefers different nodes for the pods of one component.
 func apart(name string) *corev1.PodAntiAffinity {
 	return &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
 		Weight: 100,

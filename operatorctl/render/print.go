@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// YAML prints objects as documents. It prints the data of Secrets in plain text: pass placeholders.
+// YAML prints objects as YAML documents. It prints the data of Secrets in plain text: pass placeholders.
 func YAML(objs []client.Object) ([]byte, error) {
 	var out bytes.Buffer
 	for i, o := range objs {
@@ -47,7 +47,7 @@ func JSON(objs []client.Object) ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// readable is an object as a user would write it.
+// readable returns an object as a user would write it.
 func readable(o client.Object) (map[string]any, error) {
 	if s, ok := o.(*corev1.Secret); ok {
 		s = s.DeepCopy()
@@ -67,7 +67,7 @@ func readable(o client.Object) (map[string]any, error) {
 	return m, nil
 }
 
-// prune removes what the converter writes although it was not set.
+// prune removes unset fields that the converter writes.
 func prune(m map[string]any) {
 	delete(m, "creationTimestamp")
 	for k, v := range m {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package render turns a resolved component into Kubernetes objects. It is pure and deterministic: the same inputs give the same bytes.
-// Owner references are the engine's business.
+// Package render turns a resolved component into Kubernetes objects. It is pure and deterministic: the same inputs give the same bytes. The engine sets
+// owner references.
 package render
 
 import (
@@ -27,7 +27,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
-// Component renders all objects of one component, whether it is enabled or not: what to apply is the caller's decision.
+// Component renders all objects of one component, whether it is enabled or not: the caller decides what to apply.
 func Component(r component.Resolved, in component.Inputs) (component.Objects, error) {
 	in.Self = r
 	if r.Problem != "" {
@@ -61,7 +61,7 @@ func Component(r component.Resolved, in component.Inputs) (component.Objects, er
 	return o, zoneCopies(&o, in)
 }
 
-// List puts the objects in the order in which they are applied, each with its kind set.
+// List returns the objects in the order in which they are applied, each with its kind set.
 func List(o component.Objects) []client.Object {
 	var workloads []client.Object
 	if o.Workload != nil {
@@ -74,7 +74,7 @@ func List(o component.Objects) []client.Object {
 	return out
 }
 
-// kinds are all kinds that may be rendered, in the order of their application. A type of the API has the name of its kind.
+// kinds lists all kinds that may be rendered, in the order in which they are applied. The Go type has the name of the kind.
 var kinds = []struct {
 	version schema.GroupVersion
 	object  client.Object
@@ -91,7 +91,7 @@ var kinds = []struct {
 	{networkingv1.SchemeGroupVersion, &networkingv1.Ingress{}},
 }
 
-// Kinds are an empty object of each kind that may be rendered; the operator caches, watches and prunes these.
+// Kinds returns an empty object of each kind that may be rendered. The operator caches, watches and prunes these kinds.
 func Kinds() []client.Object {
 	var list []client.Object
 	for _, k := range kinds {
@@ -102,7 +102,7 @@ func Kinds() []client.Object {
 	return list
 }
 
-// Kind sets the kind of an object of one of these, and returns it.
+// Kind sets the kind of an object of one of these types and returns the object.
 func Kind(obj client.Object) client.Object {
 	for _, k := range kinds {
 		if t := reflect.TypeOf(k.object); t == reflect.TypeOf(obj) {
@@ -112,7 +112,7 @@ func Kind(obj client.Object) client.Object {
 	return obj
 }
 
-// Labels of every object of a component; without extra pod labels they are also its selector.
+// Labels returns the labels of every object of a component. Without extra pod labels they are also its selector.
 func Labels(cluster, name string) map[string]string {
 	return map[string]string{
 		v1alpha1.LabelName:      v1alpha1.ValueName,
@@ -123,7 +123,7 @@ func Labels(cluster, name string) map[string]string {
 	}
 }
 
-// ComponentLabels are those of the component that is rendered.
+// ComponentLabels returns the labels of the component that is being rendered.
 func ComponentLabels(in component.Inputs) map[string]string {
 	l := Labels(in.Cluster.Name, in.Self.Name)
 	l[v1alpha1.LabelInstance] = cmp.Or(in.Cluster.Instance, l[v1alpha1.LabelInstance])
@@ -175,7 +175,7 @@ func workload(in component.Inputs, c conf) (client.Object, error) {
 	return nil, fmt.Errorf("workload kind %q is unknown", kind)
 }
 
-// podTemplate of the component.
+// podTemplate returns the pod template of the component.
 func podTemplate(in component.Inputs, c conf) (corev1.PodTemplateSpec, error) {
 	r := in.Self
 	w := r.Workload
@@ -195,7 +195,7 @@ func podTemplate(in component.Inputs, c conf) (corev1.PodTemplateSpec, error) {
 	s.Containers = append(s.Containers, sidecars(in, main, false)...)
 	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
 		for i := range list {
-			// The last lines of its log become the message, and the reason why a component is Degraded.
+			// The end of the container's log becomes the message that explains why a component is Degraded.
 			list[i].TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
 		}
 	}
@@ -265,15 +265,14 @@ func container(in component.Inputs, mounts []corev1.VolumeMount) corev1.Containe
 	return out
 }
 
-// longestRun is how long a run of a CronJob may take, in seconds. One that hangs would keep every later one from starting, and would never be
-// reported as failed.
+// longestRun is the maximum duration of a CronJob run, in seconds. A run that hangs would block all later ones, and would never be reported as failed.
 const longestRun int64 = 24 * 60 * 60
 
-// lastingSeconds is how long a pod must have run without a restart before it counts, where being ready means no more than having begun.
+// lastingSeconds is how long a pod must run without a restart before it counts, where readiness only means that it was started.
 const lastingSeconds = 15
 
-// minReady seconds make a pod Available. A container without a readiness probe is ready in the second in which it starts, so a program that
-// ends at once would be Available in each round of its crash loop. The agents of a node wait as long, because the next node is next.
+// minReady returns the seconds after which a pod counts as Available. A container without a readiness probe is ready as soon as it starts, so a program
+// that exits immediately would be Available in each round of its crash loop. DaemonSets wait as long, because the rollout moves on to the next node.
 func minReady(kind component.WorkloadKind, pod corev1.PodSpec) int32 {
 	unasked := func(c corev1.Container) bool { return c.ReadinessProbe == nil }
 	if kind == component.DaemonSet || slices.ContainsFunc(pod.Containers, unasked) {
@@ -282,7 +281,7 @@ func minReady(kind component.WorkloadKind, pod corev1.PodSpec) int32 {
 	return 0
 }
 
-// strategy: pods that would fight over a host's ports or over a volume do not overlap.
+// strategy returns Recreate for pods that would compete for a host's ports or for a volume.
 func strategy(in component.Inputs) appsv1.DeploymentStrategy {
 	remote := in.Self.Storage != nil && in.Self.StorageClass != resolve.DefaultClass
 	if in.Self.Workload.Recreate || in.Self.Workload.HostNetwork || remote {
@@ -295,10 +294,10 @@ func daemonStrategy(in component.Inputs) appsv1.DaemonSetUpdateStrategy {
 	if in.Self.Block.UpdateStrategy == string(appsv1.OnDeleteDaemonSetStrategyType) {
 		return appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}
 	}
-	n := max(1, in.Self.Workload.MaxUnavailable) // one node at a time, unless the component says otherwise
+	n := max(1, in.Self.Workload.MaxUnavailable) // one node at a time by default
 	for _, m := range []*int32{in.Self.Block.MaxUnavailable, in.Self.Block.MaxUnavailableCount} {
 		if m != nil && *m > 0 {
-			n = int(*m) // the second name is the one that the earlier operator read
+			n = int(*m) // the earlier operator read the second name
 		}
 	}
 	return appsv1.DaemonSetUpdateStrategy{

@@ -38,8 +38,8 @@ func TestPeoplesOptionsWin(t *testing.T) {
 	theirs := map[string]map[string]string{"region": {
 		"request_worker_count": "16",                // one of ours
 		"default_bandwidth":    "2000",              // not ours
-		"sql_connection":       "mysql://elsewhere", // a secret: not theirs to set
-		"config":               "an old file",       // what the earlier operator left there
+		"sql_connection":       "mysql://elsewhere", // a secret, which users may not set
+		"config":               "an old file",       // left by the earlier operator
 	}}
 	plain, edited := one(t, "region", nil), one(t, "region", theirs)
 	public := edited.ConfigMaps[0].(*corev1.ConfigMap).Data
@@ -69,8 +69,8 @@ func TestBadOptionNamesItself(t *testing.T) {
 	}
 }
 
-// Once the identity service has the administrator's password it does not have to set it again, and no pod restarts for that. Another password,
-// or what people say, rolls the pods.
+// Once the identity service has adopted the administrator's password, it need not set it again, and no pod restarts for that. Another password, or an
+// option set by users, rolls the pods.
 func TestAdminPasswordIsSetOnce(t *testing.T) {
 	cluster := resolved(t, base+"/cr.yaml")
 	keystone := func(taken bool, password string, theirs map[string]string) (component.Objects, string) {
@@ -106,7 +106,7 @@ func TestAdminPasswordIsSetOnce(t *testing.T) {
 	}
 }
 
-// host-health shares host's configuration: what changes it rolls both.
+// host-health shares host's configuration: a change rolls both.
 func TestSharedConfigurationRolls(t *testing.T) {
 	edited := map[string]map[string]string{"host": {"default_qemu_version": "9.0.1"}}
 	if a, b := hashOf(one(t, "host-health", nil)), hashOf(one(t, "host-health", edited)); a == b || a == "" {
@@ -134,7 +134,7 @@ func hashOf(o component.Objects) string {
 	return ""
 }
 
-// No secret may stand anywhere but in a Secret, nor on a command line.
+// Secrets may only appear in a Secret, and not on a command line.
 func TestSecretsLieInSecrets(t *testing.T) {
 	cluster := resolved(t, "testdata/choices/cr.yaml")
 	canary := component.Placeholders(cluster)
@@ -157,7 +157,7 @@ func TestSecretsLieInSecrets(t *testing.T) {
 	}
 }
 
-// Every kind that is rendered may be written by the operator, and nothing is granted with a star.
+// The operator may write every kind that is rendered, and no rule uses a wildcard.
 func TestRBACCoversWhatIsRendered(t *testing.T) {
 	text, err := templates.RenderDir("operator/namespace", map[string]any{"Namespace": "onecloud", "Operator": "onecloud"})
 	if err != nil {
@@ -210,8 +210,8 @@ func TestRBACCoversWhatIsRendered(t *testing.T) {
 		delete(granted, k)
 	}
 	for k, verbs := range granted {
-		// Of the earlier operator's etcd there are bare pods, which go when its cloud is taken over. Operations that ended long ago are removed, and
-		// the Jobs of those that work on machines. A machine is deleted when its annotation asks for it.
+		// The earlier operator's etcd consists of bare pods, which are removed when its cloud is adopted. Old operations and the Jobs of operations on
+		// machines are removed. A machine is deleted when its annotation requests it.
 		removed := []string{"/pods", "batch/jobs", "onecloud.yunion.io/onecloudoperations", "onecloud.yunion.io/onecloudmachines"}
 		if slices.Contains(verbs, "delete") && !slices.Contains(removed, k) {
 			t.Errorf("the operator may delete %s, which it never renders", k)
@@ -228,7 +228,7 @@ func resource(o client.Object) string {
 	return gvk.Group + "/" + name
 }
 
-// Programs that ignore --exit-after-db-init would never end as an init container, and only those with a database of their own have one.
+// Programs that ignore --exit-after-db-init would never exit as an init container, and only those with their own database have one.
 func TestInitContainers(t *testing.T) {
 	for _, c := range catalog.All() {
 		if c.Workload.DBInit && (c.Database == nil || c.Name == "yunionconf" || c.Name == "scheduler") {
@@ -237,7 +237,7 @@ func TestInitContainers(t *testing.T) {
 	}
 }
 
-// The example of docs/contributing/adding-a-component.md: a CronJob that says hello, with no type of its own.
+// The example of docs/contributing/adding-a-component.md: a CronJob that says hello, without a type of its own.
 func TestHelloExample(t *testing.T) {
 	hello := component.Component{
 		Name: "hello", Summary: "says hello", Image: component.Image{Reference: "busybox"},
@@ -271,7 +271,7 @@ func TestHelloExample(t *testing.T) {
 	}
 }
 
-// A pod whose service account does not exist is never made.
+// A pod whose service account does not exist is never created.
 func TestServiceAccountsExist(t *testing.T) {
 	text, err := templates.RenderDir("operator/namespace", map[string]any{"Namespace": "onecloud", "Operator": "onecloud"})
 	if err != nil {
@@ -284,7 +284,7 @@ func TestServiceAccountsExist(t *testing.T) {
 	}
 }
 
-// Copies for zones get their own zone, and nothing of them is missing.
+// Copies for zones get their own zone, and are complete.
 func TestZoneTwins(t *testing.T) {
 	cluster := resolved(t, "testdata/choices/cr.yaml")
 	in := component.Inputs{Cluster: cluster, Credentials: component.Placeholders(cluster)}
@@ -322,7 +322,7 @@ func TestZoneTwins(t *testing.T) {
 	}
 }
 
-// What services are given for each TLS mode of the database server. Services know no authorities but the system's.
+// The DSN parameter of services for each TLS mode of the database server. Services only know the system's CAs.
 func TestDatabaseTLS(t *testing.T) {
 	for _, c := range []struct{ mode, ca, dsn string }{
 		{"", "", "interpolateParams=true"},

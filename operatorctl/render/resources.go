@@ -15,13 +15,13 @@ import (
 // How long a container may take to start, in seconds.
 const (
 	usualStart = 600
-	// migrationStart is for services that change their tables before they listen, as most do that have no init container for it. Killed
-	// in the middle, they would begin again, for ever. Ten minutes are too short for a statement that copies a table of some ten million
-	// rows. A program that hangs is restarted late in turn, but one that fails ends by itself.
+	// migrationStart is for services that change their tables before they listen, as most do that have no init container for it. If killed in between,
+	// they would start over again and again. Ten minutes are too short for a statement that copies a table of some ten million rows. In return, a
+	// program that hangs is restarted late; one that fails terminates by itself.
 	migrationStart = 3600
 )
 
-// startSeconds is how long a component may take to start before it is killed.
+// startSeconds returns how long a component may take to start before it is killed.
 func startSeconds(c component.Component) int32 {
 	if c.Database != nil || c.Config != nil && c.Config.AccountOf != "" {
 		return max(migrationStart, c.Workload.StartSeconds)
@@ -29,7 +29,8 @@ func startSeconds(c component.Component) int32 {
 	return max(usualStart, c.Workload.StartSeconds)
 }
 
-// progressDeadline is when the controller of a Deployment gives up on a rollout: not before its containers do. nil is Kubernetes' default.
+// progressDeadline returns when the controller of a Deployment gives up on a rollout, which is never before its containers do. nil is Kubernetes'
+// default.
 func progressDeadline(c component.Component) *int32 {
 	if s := startSeconds(c); s > usualStart {
 		return new(s + usualStart)
@@ -37,8 +38,8 @@ func progressDeadline(c component.Component) *int32 {
 	return nil
 }
 
-// What a container requests that does not say. At rest the services of a cloud with 24 of them used 34 to 94 MiB, except for those that say
-// more. They use next to no CPU then; more would keep a small cloud from fitting on one machine with two cores.
+// The default requests of a container. At rest, the services of a cloud with 24 of them used 34 to 94 MiB, except those with requests of their own, and
+// almost no CPU. Higher defaults would keep a small cloud from fitting on one machine with two cores.
 const (
 	usualCPU, usualMemory   = "10m", "64Mi"
 	helperCPU, helperMemory = "1m", "8Mi" // a shell that waits
@@ -54,12 +55,12 @@ func resources(in component.Inputs) (out corev1.ResourceRequirements) {
 	return out
 }
 
-// requests of quantities that stand in the code.
+// requests parses constant quantities.
 func requests(cpu, memory string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 }
 
-// choose puts what a block of the spec says over requests, and in the place of limits.
+// choose merges the requests of a block of the spec into those of the component, and replaces the limits.
 func choose(of *corev1.ResourceRequirements, requests, limits *v1alpha1.ResourceList) {
 	override(of.Requests, requests)
 	if limits != nil {

@@ -31,7 +31,7 @@ func service(in component.Inputs, s component.Service) *corev1.Service {
 	}
 	if s.Headless {
 		out.Spec.ClusterIP = corev1.ClusterIPNone
-		// Members find each other before they are ready.
+		// Members must find each other before they are ready.
 		out.Spec.PublishNotReadyAddresses = true
 	}
 	for _, p := range s.Ports {

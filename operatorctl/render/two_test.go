@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// Two clouds in one namespace share no object, and nothing of one selects a pod of the other.
+// Two clouds in one namespace share no object, and nothing in one selects a pod of the other.
 func TestTwoCloudsDoNotMeet(t *testing.T) {
 	type seen struct {
 		names     map[string]bool
@@ -71,7 +71,7 @@ func TestTwoCloudsDoNotMeet(t *testing.T) {
 	}
 }
 
-// selects is what an object selects, and the labels of the pods that it makes.
+// selects returns an object's selector and the labels of its pods.
 func selects(t *testing.T, o client.Object) (labels.Selector, labels.Set) {
 	t.Helper()
 	var s *metav1.LabelSelector
@@ -95,7 +95,7 @@ func selects(t *testing.T, o client.Object) (labels.Selector, labels.Set) {
 	return selector, pod
 }
 
-// A port that was chosen is that of the Service, of the nodes, and of the clients; a program whose port is fixed listens where it did.
+// A chosen port is that of the Service, of the nodes, and of the clients; a program with a fixed port still listens there.
 func TestChosenPorts(t *testing.T) {
 	cr := cloudOf(t, "testdata/ce/cr.yaml")
 	cr.Spec.VictoriaMetrics.Service.NodePort = 31428
@@ -141,7 +141,7 @@ func TestChosenPorts(t *testing.T) {
 	}
 }
 
-// podOf is the pod that a workload makes; nil if it makes none.
+// podOf returns the pod spec of a workload, nil if it has none.
 func podOf(o client.Object) *corev1.PodSpec {
 	switch w := o.(type) {
 	case *appsv1.Deployment:

@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// properties are options as programs in Java read them.
+// properties formats options as a Java properties file.
 func properties(all map[string]any) []byte {
 	var b bytes.Buffer
 	for _, key := range sorted(all) {
@@ -24,7 +24,7 @@ func properties(all map[string]any) []byte {
 	return b.Bytes()
 }
 
-// parseFile reads a composed file back.
+// parseFile parses a composed file.
 func parseFile(c component.Component, file []byte) (map[string]any, error) {
 	all := map[string]any{}
 	if !c.Config.Properties {
@@ -39,8 +39,8 @@ func parseFile(c component.Component, file []byte) (map[string]any, error) {
 	return all, nil
 }
 
-// YAML reads a bare string as that string if no digit begins it, as in numbers and dates, if none of its characters has a meaning, and if it is no
-// keyword of YAML 1.1.
+// YAML reads a bare string as a string if it does not begin with a digit, as numbers and dates do, has no special characters, and is not a keyword of
+// YAML 1.1.
 var (
 	bareString = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9/_.-]*$`)
 	keyword    = regexp.MustCompile(`^(?i:y|n|yes|no|on|off|true|false|null)$`)
@@ -62,7 +62,7 @@ func OptionValue(text string) (any, error) {
 	return value, err
 }
 
-// textValue is what a text in a ConfigMap means.
+// textValue returns the value of a text in a ConfigMap; invalid YAML is a string.
 func textValue(text string) any {
 	v, err := OptionValue(text)
 	if err != nil {
@@ -71,7 +71,7 @@ func textValue(text string) any {
 	return v
 }
 
-// same compares values as they are in a file: an int64 and a float64 may be the same.
+// same compares values as they appear in a file: an int64 and a float64 may be the same.
 func same(a, b any) bool {
 	x, err1 := json.Marshal(a)
 	y, err2 := json.Marshal(b)

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// FuzzOption compares the short cuts of OptionText and OptionValue with the YAML library.
+// FuzzOption compares the fast paths of OptionText and OptionValue with the YAML library.
 func FuzzOption(f *testing.F) {
 	for _, s := range []string{
 		"", "/opt/cloud", "region0", "true", "True", "no", "Off", "y", "null", "~", "1", "1e3", "0x1f", "e5", "2026-11-27", "12:30:00", "a: b", "a:b", "a #b", "- a", "-",

@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
-// volumes of the pod, and where the main container has them.
+// volumes returns the volumes of the pod and the mounts of its main container.
 func volumes(in component.Inputs, c conf) ([]corev1.Volume, []corev1.VolumeMount) {
 	r := in.Self
 	var vols []corev1.Volume
@@ -54,7 +54,7 @@ func volumeMount(m component.Mount) corev1.VolumeMount {
 	return mount
 }
 
-// mountVolume is the source of a mount; a StatefulSet's own storage comes from its claim template instead.
+// mountVolume returns the source of a mount. A StatefulSet's own storage comes from its claim template instead.
 func mountVolume(in component.Inputs, m component.Mount) (v corev1.Volume, inTemplate bool) {
 	v.Name = m.Name
 	switch {
@@ -75,7 +75,8 @@ func mountVolume(in component.Inputs, m component.Mount) (v corev1.Volume, inTem
 	return v, false
 }
 
-// configVolume: a file with secrets comes from the Secret, one without from the ConfigMap, several of both kinds from a projection.
+// configVolume returns the source of the configuration files: the Secret for a file with secrets, the ConfigMap for one without, a projection for
+// several of both kinds.
 func configVolume(in component.Inputs, c conf) corev1.VolumeSource {
 	k := in.Self.Config
 	owner, path := in.Self.Component, FileName(in.Self.Component)
@@ -118,7 +119,7 @@ func secretVolume(name string, keys ...string) corev1.VolumeSource {
 	return corev1.VolumeSource{Secret: s}
 }
 
-// claimName has the class in it where that is not the default, so that another class means another volume.
+// claimName returns the name of the volume claim. It contains a class other than the default, so that another class means another volume.
 func claimName(in component.Inputs) string {
 	name := in.Cluster.Object(in.Self.Name)
 	if in.Self.StorageClass != resolve.DefaultClass {
@@ -165,7 +166,7 @@ func claimTemplates(in component.Inputs) ([]corev1.PersistentVolumeClaim, error)
 	}
 	for _, m := range in.Self.Workload.Mounts {
 		if m.Storage {
-			// Without kind and version: the cache reads protobuf, which has neither here, and would see a difference for ever.
+			// Kind and version stay empty: the cache reads protobuf, which omits them here, so it would always see a difference.
 			return []corev1.PersistentVolumeClaim{{
 				ObjectMeta: metav1.ObjectMeta{Name: m.Name, Labels: ComponentLabels(in)}, Spec: spec,
 			}}, nil

@@ -14,8 +14,8 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// Defaults are the fields of the spec to be applied by the field manager v1alpha1.ManagerDefaults, with force: what no user chose, made
-// visible. Applied again after a release or a choice has changed, it moves with it; a field it no longer holds is given up.
+// Defaults returns the spec fields that no user chose, for the field manager v1alpha1.ManagerDefaults to apply with force, so that they are visible.
+// Applied again after a change of the release or of a choice, they follow it; fields no longer included are given up.
 func Defaults(cr *v1alpha1.OnecloudCluster, c component.Cluster, owned *Owned) (*unstructured.Unstructured, error) {
 	v, err := newView(&cr.Spec, owned)
 	if err != nil {
@@ -28,7 +28,7 @@ func Defaults(cr *v1alpha1.OnecloudCluster, c component.Cluster, owned *Owned) (
 	d.set(string(c.Profile), "profile")
 	d.set(c.Region, "region")
 	d.set(c.Zone, "zone")
-	if c.LoadBalancer != "" { // written once: a later pass finds it in the spec, whatever has become of the node
+	if c.LoadBalancer != "" { // written once: later it is in the spec and stays, whatever happens to the node
 		d.set(c.LoadBalancer, "loadBalancerEndpoint")
 	}
 	d.set(string(v1alpha1.Retain), "deletionPolicy")
@@ -62,13 +62,13 @@ func (d defaults) set(value any, path ...string) {
 }
 
 func (d defaults) force(value any, path ...string) {
-	_ = unstructured.SetNestedField(d.out, value, path...) // fails only where a path runs through a scalar; ours do not
+	_ = unstructured.SetNestedField(d.out, value, path...) // fails only if a path runs through a scalar; ours do not
 }
 
 func (d defaults) component(r component.Resolved) error {
 	at, outer := r.SpecPath(), r.BlockPath()
 	key := func(k ...string) []string { return append(outer, k...) }
-	// An image that a user wrote but did not choose follows the release, whoever owns the field.
+	// An image that a user wrote but did not choose follows the release, whichever manager owns the field.
 	if !r.Pinned && r.Problem == "" {
 		d.force(r.FullImage, append(at, "image")...)
 	}

@@ -16,14 +16,14 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// images resolves references: a user's image, else repository, imageName and tag of the block, else those of the cloud.
+// images resolves image references: a user's image, or else repository, imageName and tag of the block, or else those of the cloud.
 type images struct {
 	spec    view
 	cluster *component.Cluster
 	facts   Facts
-	// saved is the repository and tag of the images in a saved file, which the operator wrote; zero if there is no record of it.
+	// saved is the default repository and tag that the operator recorded in a saved file; zero if there is no record.
 	saved reference.Reference
-	// earlier reports that the spec comes from the earlier operator, which wrote names of images into it.
+	// earlier is true if the spec comes from the earlier operator, which wrote image names into it.
 	earlier bool
 }
 
@@ -36,10 +36,10 @@ func newImages(spec view, cr *v1alpha1.OnecloudCluster, c *component.Cluster, f 
 	return im
 }
 
-// defaultImages is the value of the annotation that records which images the spec shows.
+// defaultImages returns the value of the annotation that records which default images the spec shows.
 func defaultImages(repository, version string) string { return repository + ":" + version }
 
-// ref is a reference in three parts; sep is ":" or "@".
+// ref is a split image reference; sep is ":" or "@".
 type ref struct{ repository, name, sep, tag string }
 
 func (r ref) String() string {
@@ -50,7 +50,7 @@ func (r ref) String() string {
 	return s
 }
 
-// parse splits a reference. A tag beside a digest says nothing more.
+// parse splits a reference. A tag next to a digest is redundant and dropped.
 func parse(s string) ref {
 	of := reference.Split(s)
 	repository, name := path.Split(of.Repository)
@@ -64,7 +64,7 @@ func parse(s string) ref {
 	return r
 }
 
-// resolve gives the reference of one container whose block lies at a path of the spec, which is clipped.
+// resolve returns the reference of a container whose block is at a path of the spec. It clips the path.
 func (im images) resolve(container string, image component.Image, at []string) (full string, pinned bool, err error) {
 	def, err := im.byDefault(container, image, at)
 	if err != nil {
@@ -82,15 +82,14 @@ func (im images) resolve(container string, image component.Image, at []string) (
 	return full, pinned, nil
 }
 
-// beside gives the reference of a container without a block of its own: it has the registry of the component's block at a path of the
-// spec, and nothing else of it.
+// beside returns the reference of a container without a block of its own. Of the component's block it uses the registry only.
 func (im images) beside(container string, image component.Image, at []string) (string, error) {
 	r, err := im.byDefault(container, image, append(at, container))
 	r.repository = strings.TrimRight(im.spec.text(r.repository, append(at, "repository")...), "/")
 	return r.String(), err
 }
 
-// byDefault is the reference without the field image.
+// byDefault returns the reference without regard to the field image.
 func (im images) byDefault(container string, image component.Image, at []string) (ref, error) {
 	r := ref{repository: im.repository(), name: im.name(container, image), sep: ":", tag: cmp.Or(image.TagFor(im.cluster.Version), im.cluster.Version)}
 	if image.Reference != "" {
@@ -98,7 +97,7 @@ func (im images) byDefault(container string, image component.Image, at []string)
 		if !strings.Contains(s, "/") {
 			s = im.facts.Images[s]
 		}
-		if image.Reference == component.OwnImage { // wherever it is, the operator runs from it
+		if image.Reference == component.OwnImage { // the operator runs from this image, wherever it is
 			own := parse(cmp.Or(s, im.repository()+"/"+component.OwnImage+":latest"))
 			return im.chosenParts(own, container, image, at), nil
 		}
@@ -106,7 +105,7 @@ func (im images) byDefault(container string, image component.Image, at []string)
 			return ref{}, fmt.Errorf("image %q of %s is not in templates/images.yaml", image.Reference, container)
 		}
 		r = parse(s)
-		// A private registry holds these, too, under their last element (docs/decisions/0005).
+		// A private registry also holds these images, under the last element of their path (docs/decisions/0005).
 		if private := im.repository(); private != DefaultRepository {
 			r.repository = private
 		}
@@ -114,7 +113,7 @@ func (im images) byDefault(container string, image component.Image, at []string)
 	return im.chosenParts(r, container, image, at), nil
 }
 
-// chosenParts is a reference with the parts that a block of the spec sets.
+// chosenParts replaces the parts of a reference that a block of the spec sets.
 func (im images) chosenParts(r ref, container string, image component.Image, at []string) ref {
 	r.repository = strings.TrimRight(im.spec.text(r.repository, append(at, "repository")...), "/")
 	if name := im.chosenName(container, image, append(at, "imageName")); name != "" {
@@ -135,12 +134,12 @@ func (im images) chosenParts(r ref, container string, image component.Image, at 
 
 func (im images) repository() string { return im.spec.repository() }
 
-// repository is where the cloud's images come from.
+// repository returns the registry of the cloud's images.
 func (v view) repository() string {
 	return strings.TrimRight(v.text(DefaultRepository, "imageRepository"), "/")
 }
 
-// name of an image that the spec does not name: the one big image beats the edition's.
+// name returns the default name of an image. The single big image takes precedence over the edition's.
 func (im images) name(container string, image component.Image) string {
 	ee := slices.Contains(image.EEFor, im.cluster.Edition)
 	switch {
@@ -154,10 +153,10 @@ func (im images) name(container string, image component.Image) string {
 	return cmp.Or(image.Name, container)
 }
 
-// The one big image, by edition.
+// The single big image, by edition.
 const hyper, hyperEE = "cloudpods", "cloudpods-ee"
 
-// chosenName is the image name that a user chose. The earlier operator wrote the edition's name into some blocks.
+// chosenName returns the image name that a user chose. The earlier operator wrote the edition's name into some blocks.
 func (im images) chosenName(container string, image component.Image, path []string) string {
 	name := strings.Trim(im.spec.text("", path...), "/")
 	if !im.spec.personal(path...) || im.earlier && slices.Contains(ownNames(container, image), name) {
@@ -166,7 +165,7 @@ func (im images) chosenName(container string, image component.Image, path []stri
 	return name
 }
 
-// ownNames are the names an image may have in one cloud or another without a choice of a user.
+// ownNames returns the names that an image may have without a user's choice.
 func ownNames(container string, image component.Image) []string {
 	names := []string{cmp.Or(image.Name, container)}
 	if image.EE != "" {
@@ -178,9 +177,8 @@ func ownNames(container string, image component.Image) []string {
 	return names
 }
 
-// isSaved reports whether an image is a default that stands in a saved file: `kubectl get oc -o yaml`, edited in spec.version and applied.
-// The file carries the record of the release whose images it shows, so this needs no guess. An image that is not the cloud's own is a
-// default if that release had its tag.
+// isSaved reports whether an image is a default in a saved file: `kubectl get oc -o yaml`, edited in spec.version and applied. The file records the
+// release whose images it shows, so no guess is needed. A third-party image is a default if that release had its tag.
 func (im images) isSaved(container, s string, def ref, image component.Image, at []string) bool {
 	r := parse(s)
 	if !slices.Contains(append(ownNames(container, image), def.name), r.name) {
@@ -197,8 +195,8 @@ func (im images) isSaved(container, s string, def ref, image component.Image, at
 	return where && r.sep == ":" && (r.tag == tag || r.sep == def.sep && r.tag == def.tag)
 }
 
-// ofEarlierFile reports whether an image stands in a file saved from the earlier operator. That operator overwrote every image in every
-// reconcile, so none of them is a choice; a tag, a repository or a digest is.
+// ofEarlierFile reports whether an image comes from a file saved from the earlier operator. That operator overwrote every image in every reconciliation,
+// so none of them is a choice; a tag, a repository or a digest is.
 func (im images) ofEarlierFile(image string, path []string) bool {
 	if im.spec.owned == nil {
 		return im.earlier && im.saved == (reference.Reference{})
@@ -206,7 +204,7 @@ func (im images) ofEarlierFile(image string, path []string) bool {
 	return im.spec.owned.ofEarlierFile(image, path...)
 }
 
-// earlierRepository is where the images of a file saved from the earlier operator came from, as the fields say that only it wrote.
+// earlierRepository returns the registry of the images in a file saved from the earlier operator, read from the fields that only it wrote.
 func (im images) earlierRepository() string {
 	for _, path := range earlierMarks() {
 		value, _ := im.spec.get(path...)

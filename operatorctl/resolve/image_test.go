@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
-// settings are everything that decides over the image of region.
+// settings are all inputs to the image of region.
 type settings struct {
 	image, repository, name, tag string
 	imageRepository, version     string
@@ -27,7 +27,7 @@ type settings struct {
 	edition                      string
 }
 
-// want says the rule in other words than the code: the most specific setting wins, part by part, unless the image is given whole.
+// want states the rule in another way than the code: the most specific setting wins, part by part, unless the whole image is given.
 func (s settings) want() string {
 	if s.image != "" {
 		return s.image
@@ -77,9 +77,9 @@ func combinations(each func(settings)) {
 	}
 }
 
-// Every combination of what may be said about an image, and every container of the pod: init containers follow.
+// All combinations of image settings, and all containers of the pod: init containers follow.
 func TestEveryCombinationOfImageSettings(t *testing.T) {
-	wanted := []string{"keystone", "region", "etcd"} // region's configuration needs the others
+	wanted := []string{"keystone", "region", "etcd"} // region's configuration depends on the others
 	all := slices.DeleteFunc(catalog.All(), func(c component.Component) bool { return !slices.Contains(wanted, c.Name) })
 	n := 0
 	combinations(func(s settings) {
@@ -108,7 +108,7 @@ func TestEveryCombinationOfImageSettings(t *testing.T) {
 	t.Logf("%d combinations", n)
 }
 
-// Every container of every component moves with the registry and, unless it is not released with the cloud, with the version.
+// Every container of every component follows the registry and, unless it is a third-party image, the version.
 func TestEveryContainerFollowsTheCloud(t *testing.T) {
 	for _, edition := range []string{"ce", "ee"} {
 		at := func(repository, version string) map[string]string {
@@ -160,7 +160,7 @@ func containers(o component.Objects) []corev1.Container {
 	return append(slices.Clone(spec.InitContainers), spec.Containers...)
 }
 
-// saveImages writes into a spec what "kubectl get oc -o yaml" shows after a cloud of that registry, version and edition was reconciled.
+// saveImages writes into a spec the images that "kubectl get oc -o yaml" shows after a cloud of that registry, version and edition was reconciled.
 func saveImages(t *testing.T, cr *v1alpha1.OnecloudCluster, s settings) {
 	t.Helper()
 	c := resolved(t, s.cloud(), facts())
@@ -185,7 +185,7 @@ func saveImages(t *testing.T, cr *v1alpha1.OnecloudCluster, s settings) {
 	}
 }
 
-// A saved file moves every container when it is applied with another version, registry, edition or image for all; a choice in it stays.
+// A saved file updates every container when it is applied with another version, registry, edition or global image; a choice in it stays.
 func TestSavedFileMovesEveryContainer(t *testing.T) {
 	old := settings{imageRepository: "r.io:5000/old", version: "v1"}
 	for name, now := range map[string]settings{
@@ -228,7 +228,7 @@ func TestSavedFileMovesEveryContainer(t *testing.T) {
 	}
 }
 
-// Hotfix images stay, however many there are, whether the cloud has a record of its defaults or not.
+// Hotfix images stay, however many there are, whether or not the cloud has a record of its defaults.
 func TestManyImagesWithOneTagStayPinned(t *testing.T) {
 	hotfix := func(cr *v1alpha1.OnecloudCluster) []string {
 		pinned := []string{"keystone", "region", "scheduler", "glance", "logger", "climc", "web"}
@@ -256,7 +256,7 @@ func TestManyImagesWithOneTagStayPinned(t *testing.T) {
 	}
 }
 
-// A file of the earlier operator: its releases had other tags for what is not released with the cloud, and it wrote names into blocks.
+// A file of the earlier operator: its releases had other tags for third-party images, and it wrote names into blocks.
 func TestFileOfTheEarlierOperatorMoves(t *testing.T) {
 	old := settings{imageRepository: "r.io/old", version: "v3.11.1"}
 	cr := settings{imageRepository: "r.io/old", version: "v4.0.4", edition: "ee"}.cloud()
@@ -267,7 +267,7 @@ func TestFileOfTheEarlierOperatorMoves(t *testing.T) {
 	cr.Spec.Hostimage.Image = "r.io/old/host-image:v1.0.6"
 	cr.Spec.OvnNorth.Image = "r.io/old/openvswitch:2.12.4-2"
 	cr.Spec.Web.ImageName, cr.Spec.RegionServer.ImageName = "web", "region"
-	cr.Spec.Keystone.Image = "r.io/old/keystone:hotfix" // as computed from a tag that is gone
+	cr.Spec.Keystone.Image = "r.io/old/keystone:hotfix" // as computed from a tag that no longer exists
 	cr.Spec.Logger.Tag, cr.Spec.Logger.Image = "hotfix", "r.io/old/logger:hotfix"
 	cr.Spec.Climc.Image = "r.io/old/climc@" + digest
 	cr.Spec.Notify.Image = "192.168.0.1:5000/mine/notify:hotfix"
@@ -284,7 +284,7 @@ func TestFileOfTheEarlierOperatorMoves(t *testing.T) {
 	}
 }
 
-// The one big image by edition: with support it is the community's, but for the three whose own names differ, too.
+// The single big image by edition: with support it is the community's, except for the three components whose own names also differ.
 func TestHyperImageByEdition(t *testing.T) {
 	for edition, want := range map[string]map[string]string{
 		"ce":         {"apigateway": "cloudpods", "yunionagent": "cloudpods", "region": "cloudpods"},
@@ -300,7 +300,7 @@ func TestHyperImageByEdition(t *testing.T) {
 	}
 }
 
-// "kubectl apply" owns only what the file changed, so the file itself says where it comes from. An image edited afterwards is a choice.
+// "kubectl apply" only owns what the file changed, so the file itself shows its origin. An image edited afterwards is a choice.
 func TestAppliedFileOfTheEarlierOperator(t *testing.T) {
 	const file = `{"spec":{"telegraf":{"initContainerImage":"r.io/old/telegraf-init:1"},"keystone":{"image":"r.io/old/keystone:v3"},"logger":{"image":"r.io/old/logger:v3"}}}`
 	recorded := strings.Replace(file, `{"spec"`, `{"metadata":{"annotations":{"`+v1alpha1.AnnotationDefaultImages+`":"r.io/old:v4"}},"spec"`, 1)

@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
-// Notice is a field below spec that was given and has no effect, and why.
+// Notice is a field below spec that is set but has no effect, and why.
 type Notice struct {
 	Field, Why string
 	// Unknown is true if there is no such field.
@@ -27,8 +27,8 @@ type Notice struct {
 
 func (n Notice) String() string { return "spec." + n.Field + ": " + n.Why }
 
-// idle are fields that are read from existing YAML and act nowhere; those below them are covered. An empty reason is not worth a notice:
-// the earlier operator wrote such fields by itself.
+// idle lists fields that are accepted in existing YAML but have no effect, including the fields below them. Fields without a reason need no notice: the
+// earlier operator wrote them itself.
 var idle = map[string]string{
 	"clickhouse.tls":                "TLS to ClickHouse is not supported",
 	"db_engine":                     "", // only mysql is accepted
@@ -46,7 +46,7 @@ var idle = map[string]string{
 	"telegraf.initContainerImage":   "",
 }
 
-// fits are fields that mean something for some kinds of components only.
+// fits lists fields that apply to some kinds of components only.
 var fits = map[string]struct {
 	why string
 	is  func(component.Component) bool
@@ -78,8 +78,8 @@ func hasPort(c component.Component) bool {
 	return c.Service != nil && slices.ContainsFunc(c.Service.Ports, func(p component.Port) bool { return p.SpecKey == "service.nodePort" })
 }
 
-// Idle reports whether a field, a path below spec, has no effect: which field it is as a whole, and why. An empty reason is not worth a
-// notice.
+// Idle reports whether a field, a path below spec, has no effect. It returns the whole field without effect and the reason, which is empty if the field
+// needs no notice.
 func Idle(catalog []component.Component, path []string) (field, why string, idleField bool) {
 	for i := range path {
 		field = strings.Join(path[:i+1], ".")
@@ -113,7 +113,7 @@ func Idle(catalog []component.Component, path []string) (field, why string, idle
 	return "", "", false
 }
 
-// Notices are the fields that a user has set and that have no effect.
+// Notices returns the fields that a user has set and that have no effect.
 func Notices(cr *v1alpha1.OnecloudCluster, f Facts) ([]Notice, error) {
 	v, err := newView(&cr.Spec, f.Owned)
 	if err != nil {
@@ -160,25 +160,25 @@ func Notices(cr *v1alpha1.OnecloudCluster, f Facts) ([]Notice, error) {
 	return out, nil
 }
 
-// walk visits every value that is not zero; a list is one value.
+// walk visits every nonzero value; a list is one value.
 func walk(path []string, v any, visit func([]string, any)) {
 	m, isMap := v.(map[string]any)
 	for k, child := range m {
 		walk(append(path[:len(path):len(path)], k), child, visit)
 	}
-	// A flag that is off says something only where it could be on by default.
+	// A false flag matters only if its default may be true.
 	if !isMap && (!engine.Empty(v) || v == false && path[len(path)-1] == "enableTls") {
 		visit(path, v)
 	}
 }
 
-// specKeys are the JSON keys below spec.
+// specKeys returns the JSON keys below spec.
 func specKeys() []string {
 	return slices.Sorted(maps.Keys(v1alpha1.SpecKeys()))
 }
 
-// unknownKeys are keys below spec that no field has. The API server keeps them, reading the resource into its Go type does not, but who
-// wrote them is recorded under their names.
+// unknownKeys returns the keys below spec that match no field. The API server keeps them, and the Go type drops them, but the managed fields still
+// record them.
 func unknownKeys(entries []metav1.ManagedFieldsEntry) []string {
 	known := v1alpha1.SpecKeys()
 	unknown := map[string]bool{}
@@ -197,8 +197,8 @@ func unknownKeys(entries []metav1.ManagedFieldsEntry) []string {
 	return slices.Sorted(maps.Keys(unknown))
 }
 
-// Meant suggests the path of the field below spec that a wrong key stands for, "" if none is near. Users often write the name of a component,
-// which status shows, in place of its key.
+// Meant suggests the path of the field below spec that is meant by a wrong key, "" if none is similar. Users often write the name of a component, as
+// status shows it, instead of its key.
 func Meant(key string, catalog []component.Component) string {
 	paths := map[string]string{}
 	for _, c := range catalog {

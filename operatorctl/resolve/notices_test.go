@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
-// notices of a spec, all of whose fields are choices.
+// notices returns the notices for a spec whose fields are all choices.
 func notices(t *testing.T, cr *v1alpha1.OnecloudCluster) string {
 	t.Helper()
 	list, err := resolve.Notices(cr, resolve.Facts{Components: catalog.All()})

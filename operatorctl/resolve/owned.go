@@ -14,29 +14,29 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
-// Owned is who owns which field of a spec.
+// Owned records which managers own the fields of a spec.
 type Owned struct {
-	// defaults is the defaults manager, earlier the earlier operator, which wrote images that no user chose, users everybody else.
+	// defaults are the fields of the defaults manager, earlier those of the earlier operator (images that no user chose), users all others.
 	defaults, earlier, users *fieldpath.Set
-	// files are the managers that applied a file saved from the earlier operator, edits the other users.
+	// files are the fields of each manager that applied a file saved from the earlier operator, edits those of other users.
 	files []*fieldpath.Set
 	edits *fieldpath.Set
-	// applied is the spec of such a file that "kubectl apply" applied last; nil if it was none.
+	// applied is the spec of such a file from the last "kubectl apply", nil for any other file.
 	applied map[string]any
 }
 
-// lastApplied is where "kubectl apply" keeps the whole file. Its managed fields are only those that the file changed.
+// lastApplied is where "kubectl apply" keeps the whole file. Its managed fields cover only what the file changed.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// earlierMarks are fields that only the earlier operator wrote into a spec.
+// earlierMarks returns the fields that only the earlier operator wrote into a spec.
 func earlierMarks() [][]string {
 	return [][]string{{"telegraf", "initContainerImage"}, {"notify", "plugins", "image"}, {"etcd", "createdSecrets"}}
 }
 
-// isEarlier reports whether a spec comes from the earlier operator: it has one of those fields. has reports whether a field is there.
+// isEarlier reports whether a spec comes from the earlier operator: it has one of those fields. has reports whether a field exists.
 func isEarlier(has func(path []string) bool) bool { return slices.ContainsFunc(earlierMarks(), has) }
 
-// NewOwned reads who owns which field of a resource's spec.
+// NewOwned evaluates the managed fields of a resource's spec.
 func NewOwned(resource metav1.Object) (*Owned, error) {
 	entries := resource.GetManagedFields()
 	o := &Owned{defaults: fieldpath.NewSet(), earlier: fieldpath.NewSet(), users: fieldpath.NewSet(), edits: fieldpath.NewSet()}
@@ -69,13 +69,13 @@ func NewOwned(resource metav1.Object) (*Owned, error) {
 	return o, nil
 }
 
-// Has reports whether the field spec.<path> is not the defaults manager's alone.
+// Has reports whether the field spec.<path> is not owned by the defaults manager alone.
 func (o *Owned) Has(path ...string) bool {
 	p := fieldPath(path)
 	return o.users.Has(p) || o.earlier.Has(p) || !o.defaults.Has(p)
 }
 
-// personal is Has, less what is the earlier operator's.
+// personal is like Has, but excludes fields of the earlier operator.
 func (o *Owned) personal(path ...string) bool {
 	p := fieldPath(path)
 	return o.users.Has(p) || !o.earlier.Has(p) && !o.defaults.Has(p)

@@ -11,7 +11,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/resolve"
 )
 
-// TestProfile: ha doubles what may have several copies; what a user chose wins, and etcd keeps the members it has.
+// TestProfile checks that ha doubles what may have several copies, that a user's choice wins, and that etcd keeps its members.
 func TestProfile(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*v1alpha1.OnecloudClusterSpec)
@@ -42,7 +42,7 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// TestSingleIsSaid: a Deployment whose pods cannot be two at once must say so.
+// TestSingleIsSaid checks that a Deployment whose pods cannot run concurrently states why.
 func TestSingleIsSaid(t *testing.T) {
 	for _, c := range catalog.All() {
 		w := c.Workload

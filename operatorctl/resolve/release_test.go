@@ -10,7 +10,7 @@ import (
 	ocadm "yunion.io/x/ocadm/internal/version"
 )
 
-// A release runs what it has, and nothing that came later or is gone; a name that is no release counts as the newest.
+// A release runs its own components, without later or removed ones; a name that is no release counts as the newest.
 func TestComponentsOfARelease(t *testing.T) {
 	for version, want := range map[string]struct{ lacks, runs string }{
 		"v3.1.1": {
@@ -40,7 +40,7 @@ func TestComponentsOfARelease(t *testing.T) {
 	}
 }
 
-// What is not released with the cloud has the tag that goes with the release, the containers beside it too.
+// Third-party images have the tag of the release, in the other containers too.
 func TestThirdPartyTagsOfARelease(t *testing.T) {
 	for version, want := range map[string]map[string]string{
 		"v3.4.16": {"telegraf": "telegraf:release-1.5.2", "telegraf/telegraf-init": "telegraf-init:release-1.5.2", "host-image": "host-image:v1.0.1",
@@ -64,7 +64,7 @@ func TestThirdPartyTagsOfARelease(t *testing.T) {
 	}
 }
 
-// Every release that people still run has what it needs to start: what a component waits for is part of the release, or off.
+// Every release in use has what it needs to start: the dependencies of a component are part of the release, or off.
 func TestNothingWaitsForWhatAReleaseLacks(t *testing.T) {
 	newest := []string{"v3.1.8", "v3.4.16", "v3.6.22", "v3.7.10", "v3.8.17", "v3.9.16", "v3.10.16", "v3.11.14", "v4.0.3"}
 	var lines []string

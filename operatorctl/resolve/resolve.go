@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resolve turns the resource of a cloud into a complete description of it: defaults, what is enabled, images, ports. It is
-// pure: it neither reads nor writes anything but its arguments.
+// Package resolve turns the resource of a cloud into its complete description: defaults, enabled components, images, ports. It is pure: it neither reads
+// nor writes anything but its arguments.
 package resolve
 
 import (
@@ -30,32 +30,32 @@ const (
 	DefaultClass      = "local-path"
 )
 
-// Dameng is what the earlier operator could also give services for a database.
+// Dameng is a database that the earlier operator also supported.
 const (
 	engineDameng  = "dameng"
 	damengRefused = "dameng is not supported: the operator makes databases and accounts in MySQL or MariaDB only. " +
 		"Move the data to one (spec.mysql), then set mysql or remove the field"
 )
 
-// Facts is what a cloud is resolved with, in addition to its resource.
+// Facts holds what resolving a cloud needs besides its resource.
 type Facts struct {
-	// Components is the catalogue.
+	// Components is the catalog.
 	Components []component.Component
-	// Owned is which fields of the spec are choices; nil means all that are there (a file that was never applied).
+	// Owned records which fields of the spec are choices; nil means all that are set (a file that was never applied).
 	Owned *Owned
-	// LastImages are the defaults that were computed last, by component: see LastImages.
+	// LastImages are the default images of the last reconciliation by component, see func LastImages.
 	LastImages map[string]string
-	// Names are those of databases and accounts that this cloud has other ones for, see component.Renamed.
+	// Names are this cloud's own names of databases and accounts, see component.Renamed.
 	Names map[string]string
-	// Instance is the label that the objects of this cloud carry already; "" makes it from the cloud's name.
+	// Instance is the instance label that the objects of this cloud already have; if "", it is derived from the cloud's name.
 	Instance string
-	// Address is the cloud's public address where its spec names none; "" leaves it without one.
+	// Address is the cloud's public address if its spec sets none; "" means no address.
 	Address string
-	// Images are complete references of images that are not the cloud's own, by the names the catalogue uses for them.
+	// Images are the complete references of third-party images, by their names in the catalog.
 	Images map[string]string
 }
 
-// LastImages reads from the status of a cloud which images were defaults when it was last reconciled.
+// LastImages returns the default images of the last reconciliation, read from the status of a cloud.
 func LastImages(s *v1alpha1.OnecloudClusterStatus) map[string]string {
 	last := make(map[string]string, len(s.Components))
 	for _, c := range s.Components {
@@ -66,7 +66,7 @@ func LastImages(s *v1alpha1.OnecloudClusterStatus) map[string]string {
 	return last
 }
 
-// Cluster resolves a cloud. The error joins what is wrong with the cloud as a whole; what is wrong with one component is its Problem.
+// Cluster resolves a cloud. The error joins the problems of the cloud as a whole; those of a component are in its Problem.
 func Cluster(cr *v1alpha1.OnecloudCluster, f Facts) (component.Cluster, error) {
 	spec, err := newView(&cr.Spec, f.Owned)
 	if err != nil {
@@ -178,7 +178,7 @@ func resolveOne(k component.Component, c *component.Cluster, spec view, images i
 	return r
 }
 
-// disabledReason returns why a component does not run, "" if it does; and whether it belongs to this cloud at all.
+// disabledReason returns why a component does not run, "" if it does, and whether the component belongs to this cloud at all.
 func disabledReason(k component.Component, c *component.Cluster, spec view) (why string, visible bool) {
 	if !among(k.Editions, c.Edition) {
 		return "not in edition " + string(c.Edition), false
@@ -204,7 +204,7 @@ func disabledReason(k component.Component, c *component.Cluster, spec view) (why
 	return "", true
 }
 
-// among is true if a list of editions or products has one; an empty list means all.
+// among reports whether a list of editions or products includes one; an empty list includes all.
 func among[T comparable](list []T, one T) bool { return len(list) == 0 || slices.Contains(list, one) }
 
 // The numbers of pods in profile ha.
@@ -213,14 +213,14 @@ const (
 	members = 3
 )
 
-// replicas is how many pods a component has: as many as were chosen, or else what the profile gives it.
+// replicas returns the number of pods of a component: the chosen number, or else that of the profile.
 func replicas(k component.Component, c *component.Cluster, spec view) int32 {
 	at := append(k.BlockPath(), cmp.Or(k.Workload.ReplicasKey, "replicas"))
 	usual := int64(1)
 	switch {
 	case k.Workload.FixedMembers:
 		if n, there := spec.get(at...); there && !spec.flag(k.OffByDefault, append(k.BlockPath(), "disable")...) {
-			// Its members know each other: while it runs they stay as many as there are, whoever decided it.
+			// The members know each other, so their number stays the same while the component runs, whoever set it.
 			if n, ok := n.(int64); ok && n > 0 {
 				return int32(n)
 			}
@@ -234,13 +234,13 @@ func replicas(k component.Component, c *component.Cluster, spec view) int32 {
 	return max(1, int32(spec.number(usual, at...)))
 }
 
-// locked reports whether the locks of services outlast the loss of a member.
+// locked reports whether the locks of services survive the loss of a member.
 func locked(c *component.Cluster) bool {
 	k := c.LockKeeper()
 	return k.Enabled && k.Replicas >= members
 }
 
-// ports gives every port its number. A number is that of the Service, of the node and of the listener at once.
+// ports assigns a number to every port. The Service, the node and the listener share this number.
 func ports(k component.Component, spec view, at []string) (internal bool, numbers map[string]int32) {
 	numbers = map[string]int32{}
 	for _, s := range k.Services() {
@@ -269,8 +269,8 @@ func defaultTolerations() []corev1.Toleration {
 	return out
 }
 
-// onceDefault reports whether tolerations are those that the earlier operator wrote into every block: a file saved from it has them, and
-// they lack the taint of today.
+// onceDefault reports whether tolerations are those that the earlier operator wrote into every block. A file saved from it has them, but they lack
+// today's taint.
 func onceDefault(list []corev1.Toleration) bool {
 	var earlier []corev1.Toleration
 	for _, role := range []string{"master", "controlplane"} {
@@ -279,7 +279,7 @@ func onceDefault(list []corev1.Toleration) bool {
 	return slices.Equal(list, earlier)
 }
 
-// view reads the spec by path, and distinguishes defaults from choices.
+// view reads the spec by path and distinguishes defaults from choices.
 type view struct {
 	spec  *v1alpha1.OnecloudClusterSpec
 	tree  map[string]any
@@ -306,20 +306,20 @@ func (v view) get(path ...string) (any, bool) {
 	return field, err == nil && field != nil
 }
 
-// chosen reports whether a field is set and not owned by the defaults manager alone. A field without an owner is a choice: it is older
-// than the tracking of owners.
+// chosen reports whether a field is set and not owned by the defaults manager alone. A field without an owner is a choice: it predates the tracking of
+// owners.
 func (v view) chosen(path ...string) bool {
 	_, present := v.get(path...)
 	return present && (v.owned == nil || v.owned.Has(path...))
 }
 
-// personal is chosen, less what the earlier operator wrote.
+// personal is like chosen, but excludes fields that the earlier operator wrote.
 func (v view) personal(path ...string) bool {
 	_, present := v.get(path...)
 	return present && (v.owned == nil || v.owned.personal(path...))
 }
 
-// value returns a field if it is chosen, else the fallback. A zero value counts as chosen only if it is a boolean.
+// value returns a chosen field, or else the fallback. A zero value counts as chosen only if it is a boolean.
 func value[T comparable](v view, fallback T, path ...string) T {
 	var zero T
 	field, _ := v.get(path...)

@@ -21,7 +21,7 @@ import (
 
 var thirdParty = map[string]string{"ocadm": "r.example.com/yunionio/ocadm:v9", "busybox": "docker.io/library/busybox:1.37.0-glibc"}
 
-// cloud makes a CR of a spec in YAML.
+// cloud returns a CR with a spec in YAML.
 func cloud(t *testing.T, spec string) *v1alpha1.OnecloudCluster {
 	t.Helper()
 	cr := &v1alpha1.OnecloudCluster{}
@@ -110,7 +110,7 @@ func TestBadImageNamesItsField(t *testing.T) {
 	}
 }
 
-// owners makes managedFields: fields as paths below spec, by manager.
+// owners returns managed fields by manager: fields as paths below spec.
 func owners(t *testing.T, by map[string][]string) *resolve.Owned {
 	t.Helper()
 	var entries []metav1.ManagedFieldsEntry
@@ -138,7 +138,7 @@ func owners(t *testing.T, by map[string][]string) *resolve.Owned {
 	return o
 }
 
-// Who owns a field says what it means.
+// The owner of a field determines its meaning.
 func TestOwnership(t *testing.T) {
 	spec := "{version: v2, keystone: {image: 'r.io/keystone:v1', replicas: 3, publicService: {nodePort: 31500}}}"
 	for _, c := range []struct {
@@ -173,7 +173,7 @@ func TestOwnership(t *testing.T) {
 	}
 }
 
-// A CR saved with all its images, edited in version or repository and applied again, moves every service; a real pin among them stays.
+// A CR saved with all its images, edited in version or repository and applied again, updates every service; a real pin among them stays.
 func TestSavedFileMoves(t *testing.T) {
 	const old = "registry.example.com/old"
 	for _, edit := range []string{"version: v2", "{version: v1, imageRepository: registry.example.com/new}"} {
@@ -240,7 +240,7 @@ func TestRefusedClouds(t *testing.T) {
 	}
 }
 
-// leaves are the paths of all values below a map.
+// leaves returns the paths of all values below a map.
 func leaves(at string, m map[string]any) []string {
 	var out []string
 	for k, v := range m {
@@ -284,7 +284,7 @@ func TestDefaults(t *testing.T) {
 			t.Errorf("spec.%s: %q, want %q", path, got, want)
 		}
 	}
-	// Applied again with the result in place and owned by the defaults manager, nothing changes.
+	// Applied again with the result in place and owned by the defaults manager, the fields do not change.
 	spec, _, err := unstructured.NestedMap(u.Object, "spec")
 	if err != nil {
 		t.Fatal(err)

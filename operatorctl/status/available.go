@@ -12,16 +12,16 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// Reasons of the condition HighlyAvailable.
+// The reasons of condition HighlyAvailable.
 const (
 	ReasonSpread    = "Spread"
 	ReasonNotSpread = "NotSpread"
 )
 
-// majority is how many members a cluster must have to lose one.
+// majority is the number of members that a cluster needs to survive the loss of one.
 const majority = 3
 
-// HighlyAvailable says of a cloud of profile ha what in it ends with one node, and why. Other clouds have no such condition.
+// HighlyAvailable reports which parts of a cloud of profile ha fail with one node, and why. Other clouds have no such condition.
 func (s *Cloud) HighlyAvailable(c component.Cluster, nodes []Node) {
 	if c.Profile != component.HA {
 		s.remove(v1alpha1.ConditionHighlyAvailable)
@@ -64,7 +64,7 @@ func (s *Cloud) HighlyAvailable(c component.Cluster, nodes []Node) {
 	s.set(v1alpha1.ConditionHighlyAvailable, true, ReasonSpread, message)
 }
 
-// lacksNodes is what the nodes that take the services are too few for.
+// lacksNodes returns what fails because too few nodes take the services.
 func lacksNodes(c component.Cluster, nodes []Node, twice int) []string {
 	ready := 0
 	for _, n := range nodes {

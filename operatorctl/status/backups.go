@@ -23,11 +23,11 @@ const (
 	ReasonFailed   = "Failed"
 )
 
-// freshByHand is how long a proven backup counts in a cloud that has no schedule.
+// freshByHand is how long a proven backup counts in a cloud without a schedule.
 const freshByHand = 7 * day
 
-// ProveBackups reports whether a fresh backup of the cloud is known to be restorable: it was restored into scratch databases and compared, not longer
-// ago than two periods of the schedule. A cloud without a schedule is Unknown then, not False: a user may back it up in another way. job is the
+// ProveBackups reports whether a recent backup of the cloud is known to be restorable: it was restored into scratch databases and compared at most two
+// periods of the schedule ago. Without a schedule, the condition is otherwise Unknown, not False: the user may back up in another way. job is the
 // CronJob of the schedule, nil if there is none.
 func (c *Cloud) ProveBackups(history backup.History, job *batchv1.CronJob) {
 	known := history.Until(c.now)

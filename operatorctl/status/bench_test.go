@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// BenchmarkStatus judges a Deployment for each component of the catalogue among the pods of all, and the conditions of the cloud.
+// BenchmarkStatus computes the status of a Deployment for each component of the catalog among the pods of all, and the conditions of the cloud.
 func BenchmarkStatus(b *testing.B) {
 	all := catalog.All()
 	live := deployment(1, 1, 1, 1, 1, 1)

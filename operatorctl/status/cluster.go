@@ -18,19 +18,19 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// Cloud is the status of a cloud as it is being judged. It begins with what was reported last, and each judgement replaces its part of that.
+// Cloud is the status of a cloud under evaluation. It starts as the last reported status, and each evaluation replaces its part.
 type Cloud struct {
 	v1alpha1.OnecloudClusterStatus
 	generation int64
 	now        time.Time
 }
 
-// Of begins the status of a cloud.
+// Of returns a Cloud that starts as the last reported status.
 func Of(cr *v1alpha1.OnecloudCluster, now time.Time) *Cloud {
 	return &Cloud{*cr.Status.DeepCopy(), cr.Generation, now}
 }
 
-// set sets a condition. One whose status does not change keeps its time.
+// set sets a condition. A condition whose status does not change keeps its time.
 func (c *Cloud) set(kind string, yes bool, reason, message string) {
 	is := metav1.ConditionFalse
 	if yes {
@@ -39,7 +39,7 @@ func (c *Cloud) set(kind string, yes bool, reason, message string) {
 	c.setInFull(kind, is, reason, clip(message))
 }
 
-// setInFull is set for a condition that may be unknown, or whose message must not be cut.
+// setInFull is like set, for a condition that may be unknown, or whose message must not be cut.
 func (c *Cloud) setInFull(kind string, is metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&c.Conditions, metav1.Condition{
 		Type: kind, Status: is, Reason: reason, Message: message, ObservedGeneration: c.generation, LastTransitionTime: metav1.NewTime(c.now.Truncate(time.Second)),
@@ -48,7 +48,7 @@ func (c *Cloud) setInFull(kind string, is metav1.ConditionStatus, reason, messag
 
 func (c *Cloud) remove(kind string) { meta.RemoveStatusCondition(&c.Conditions, kind) }
 
-// Summarize makes the conditions of a cloud out of the states of its components.
+// Summarize derives the conditions of the cloud from the states of its components.
 func (c *Cloud) Summarize() {
 	by := map[v1alpha1.State][]string{}
 	total := 0
@@ -90,7 +90,7 @@ func (c *Cloud) Summarize() {
 	}
 }
 
-// Invalid says that the spec cannot be carried out.
+// Invalid reports that the spec is invalid.
 func (c *Cloud) Invalid(message string) {
 	c.ObservedGeneration, c.Phase = c.generation, v1alpha1.PhaseFailed
 	c.set(v1alpha1.ConditionDegraded, true, ReasonInvalid, message)
@@ -109,7 +109,7 @@ func why(components []v1alpha1.ComponentStatus) string {
 	return strings.Join(parts, "; ")
 }
 
-// VersionWaits reports that the spec has a version to which no operation has moved the cloud yet. never is true if the operator may not run any.
+// VersionWaits reports that no operation has yet moved the cloud to the version in the spec. never is set if the operator may not run operations.
 func (c *Cloud) VersionWaits(wanted, inForce string, never bool) {
 	next := "ocadm operation list"
 	if never {
@@ -120,8 +120,8 @@ func (c *Cloud) VersionWaits(wanted, inForce string, never bool) {
 	c.set(v1alpha1.ConditionProgressing, true, "WaitsForOperation", message)
 }
 
-// Phase is the whole cloud in one word. running is the release that every component has reached once, "" before that. A component that
-// is merely restarting does not change it: that is what the conditions are for.
+// Phase returns the phase of the whole cloud. running is the last release that every component reached, "" if there is none. A component that merely
+// restarts does not change the phase: the conditions report that.
 func Phase(components []v1alpha1.ComponentStatus, running, wanted string) v1alpha1.Phase {
 	moving, degraded := false, false
 	for _, c := range components {
@@ -146,7 +146,7 @@ func Phase(components []v1alpha1.ComponentStatus, running, wanted string) v1alph
 	return v1alpha1.PhaseRunning
 }
 
-// Version is the release that every component of the cloud runs; it stays at the previous one until the last has moved.
+// Version returns the release that every component of the cloud runs. It stays at the previous one until the last component has moved.
 func Version(previous, wanted string, components []v1alpha1.ComponentStatus) string {
 	for _, c := range components {
 		if !c.Settled() {
@@ -156,7 +156,7 @@ func Version(previous, wanted string, components []v1alpha1.ComponentStatus) str
 	return wanted
 }
 
-// Legacy is what older tools read of a component, nil where it has no workload.
+// Legacy returns the status of a component in the form that older tools read, nil if it has no workload.
 func Legacy(r component.Resolved, s v1alpha1.ComponentStatus) *v1alpha1.WorkloadStatus {
 	if s.State == v1alpha1.Disabled || r.Workload.Kind == component.NoWorkload || r.FullImage == "" {
 		return nil
@@ -171,28 +171,28 @@ func Legacy(r component.Resolved, s v1alpha1.ComponentStatus) *v1alpha1.Workload
 	return out
 }
 
-// Blocked says that a cloud could not be reconciled at all: everything else stays as it was seen last.
+// Blocked reports that the cloud could not be reconciled at all. The rest of the status stays as last observed.
 func (c *Cloud) Blocked(message string) {
 	c.set(v1alpha1.ConditionDegraded, true, ReasonBlocked, message)
 }
 
-// Deleting says that a cloud is being deleted.
+// Deleting reports that the cloud is being deleted.
 func (c *Cloud) Deleting(message string) {
 	c.Phase, c.ObservedGeneration = v1alpha1.PhaseDeleting, c.generation
 	c.set(v1alpha1.ConditionReady, false, ReasonDeleting, message)
 	c.set(v1alpha1.ConditionProgressing, true, ReasonDeleting, message)
 }
 
-// Paused says that a user has paused a cloud.
+// Paused reports that a user has paused the cloud.
 func (c *Cloud) Paused() {
 	c.ObservedGeneration = c.generation
 	c.set(v1alpha1.ConditionProgressing, false, ReasonPaused, "paused by annotation "+v1alpha1.AnnotationPaused)
 }
 
-// ignoredLimit is how many fields without effect are named; a resource of the earlier operator may have many.
+// ignoredLimit is the maximum number of ignored fields in the message; a resource of the earlier operator may have many.
 const ignoredLimit = 20
 
-// Ignored says which fields have no effect. Where there are none, there is no such condition.
+// Ignored lists the fields that have no effect. Without such fields, the condition is removed.
 func (c *Cloud) Ignored(reason string, fields []string) {
 	if len(fields) == 0 {
 		c.remove(v1alpha1.ConditionIgnored)
@@ -205,7 +205,7 @@ func (c *Cloud) Ignored(reason string, fields []string) {
 	c.setInFull(v1alpha1.ConditionIgnored, metav1.ConditionTrue, reason, message)
 }
 
-// UpdateAvailable says which components of a release that another operator rendered an update changes.
+// UpdateAvailable lists the components that an update would change because another operator rendered them.
 func (c *Cloud) UpdateAvailable(components []string, operator string) {
 	if len(components) == 0 {
 		c.set(v1alpha1.ConditionUpdateAvailable, false, "UpToDate", "")
@@ -215,10 +215,10 @@ func (c *Cloud) UpdateAvailable(components []string, operator string) {
 		"operator %s has changes for %s; to see them: ocadm cluster diff; to apply them: ocadm cluster update", operator, strings.Join(components, ", ")))
 }
 
-// causeLimit is how much of a cause UpdateFailed holds: what to do next must fit after it.
+// causeLimit is the length of the cause in UpdateFailed: the remedy must fit after it.
 const causeLimit = 300
 
-// UpdateFailed reports the operation that was to move the cloud to another release and did not, nil for none.
+// UpdateFailed reports the operation that failed to move the cloud to another release, nil for none.
 func (c *Cloud) UpdateFailed(o *v1alpha1.OnecloudOperation) {
 	if o == nil {
 		c.remove(v1alpha1.ConditionUpdateFailed)
@@ -243,7 +243,7 @@ func (c *Cloud) UpdateFailed(o *v1alpha1.OnecloudOperation) {
 	c.setInFull(v1alpha1.ConditionUpdateFailed, metav1.ConditionTrue, reason, message)
 }
 
-// Message of a condition, "" if there is no such one.
+// Message returns the message of a condition, "" if there is no such condition.
 func Message(conditions []metav1.Condition, kind string) string {
 	if c := meta.FindStatusCondition(conditions, kind); c != nil {
 		return c.Message

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status turns what was observed into what is reported: a state per component, conditions and a phase per cloud. It is pure and
-// steady: the same observation gives the same status, so that a cloud at rest is never written.
+// Package status computes the reported status from observations: a state per component, conditions and a phase per cloud. It is pure and deterministic:
+// the same observation gives the same status, so a cloud at rest is never written.
 package status
 
 import (
@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
-// Reasons of a component's state.
+// The reasons of a component's state.
 const (
 	ReasonDisabled       = "Disabled"
 	ReasonInvalid        = "InvalidSpec"
@@ -49,58 +49,58 @@ const (
 // messageLimit keeps the status of sixty components small.
 const messageLimit = 400
 
-// Observed is what is known of one component.
+// Observed holds what is known about one component.
 type Observed struct {
-	// Name of the component; Previous is what was reported of it last, nil if nothing.
+	// Name is the component's; Previous is its last reported status, nil if there is none.
 	Name     string
 	Previous *v1alpha1.ComponentStatus
 	// Resolved is the component in this cloud.
 	Resolved component.Resolved
-	// Problem is why it cannot be rendered, Refused why the API server did not take it.
+	// Problem is why it cannot be rendered, Refused why the API server rejected it.
 	Problem, Refused string
-	// InvalidOptions says which options in its ConfigMap its service would not take.
+	// InvalidOptions describes the options in its ConfigMap that its service would reject.
 	InvalidOptions string
-	// RefusedReason is the reason of Refused in a word, NotApplied when empty.
+	// RefusedReason is the condition reason for Refused, NotApplied when empty.
 	RefusedReason string
-	// Kept is what stays as it is though the spec says otherwise.
+	// Kept lists what stays unchanged although the spec differs.
 	Kept []engine.Kept
-	// BlockedBy are the components that must be Available before its workload is made or moved.
+	// BlockedBy lists the components that must be Available before its workload is created or updated.
 	BlockedBy []string
-	// Effects that are not done, in the order in which they are due.
+	// Effects lists the effects that are not done, in order.
 	Effects []Effect
-	// Workload is the live one, nil if there is none yet; Current is true if it is as it is to be, so that nothing about it waits.
+	// Workload is the live one, nil if there is none yet. Current is true if it matches the desired state, so that it waits for nothing.
 	Workload *Workload
 	Current  bool
-	// Copies are its further workloads: read-only replicas, and copies for other zones.
+	// Copies lists its further workloads: read-only replicas, and copies for other zones.
 	Copies []Copy
-	// Held is what it waits for before it is moved to the release in force, "" if it is there: an operation moves components in waves.
+	// Held is what it waits for before it moves to the current release, "" if it has moved: an operation moves components in waves.
 	Held string
-	// Paused is true if a user keeps the operator from its workload, Left if from all of it.
+	// Paused is true if a user keeps the operator from its workload, Left if from all of its objects.
 	Paused, Left bool
 	Now          time.Time
 }
 
-// Copy is a further workload of a component, nil if there is none yet.
+// Copy is a further workload of a component; Workload is nil until it exists.
 type Copy struct {
 	Name     string
 	Workload *Workload
 }
 
-// Effect is one thing outside Kubernetes that is not done yet.
+// Effect is a change outside Kubernetes that is not done yet.
 type Effect struct {
 	Key string
-	// Before is true if the workload is not made until it is done.
+	// Before is true if the workload is created only after it.
 	Before bool
-	// Waiting is what it waits for; Error why it failed. Neither: it is being done.
+	// Waiting is what it waits for, Error why it failed. If both are empty, it is in progress.
 	Waiting, Error string
 }
 
-// Component is the state of one component.
+// Component returns the status of one component.
 func Component(o Observed) v1alpha1.ComponentStatus {
 	s := v1alpha1.ComponentStatus{Name: o.Name, Pinned: o.Resolved.Pinned, Image: o.Resolved.FullImage}
 	s.State, s.Reason, s.Message = judge(o)
 	s.BlockedBy = blockedBy(o, s)
-	// Waiting is what does not run. What still serves as it was is well; only its update waits.
+	// A component is Waiting only if it does not run. If it still serves, it is Available; only its update waits.
 	if s.State == v1alpha1.Waiting && !o.Current && o.Workload != nil && o.Workload.Answering > 0 {
 		s.State, s.Outdated = v1alpha1.Available, true
 		if len(s.BlockedBy) > 0 {
@@ -114,7 +114,7 @@ func Component(o Observed) v1alpha1.ComponentStatus {
 		s.Replicas, s.Ready, s.ObservedGeneration = w.Wanted, w.Ready, w.ObservedGeneration
 	}
 	s.Version = Tag(s.Image)
-	// Until the new version serves, the old one is what it runs.
+	// Until the new version serves, report the old one.
 	if p := o.Previous; p != nil && !s.Settled() && p.Version != "" && o.Workload != nil {
 		s.Version = p.Version
 	}
@@ -136,7 +136,7 @@ func Component(o Observed) v1alpha1.ComponentStatus {
 	return s
 }
 
-// judge looks at what comes first in the life of a component, first.
+// judge checks things in the order in which they occur in the life of a component.
 func judge(o Observed) (v1alpha1.State, string, string) {
 	r := o.Resolved
 	switch {
@@ -161,7 +161,7 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 	if o.Paused {
 		return paused(o)
 	}
-	// What runs as it is to be is judged by how it runs, whatever becomes of those it was made after.
+	// A workload that matches the desired state is judged by its own health alone, whatever happens to its dependencies.
 	if len(o.BlockedBy) > 0 && (o.Workload == nil || !o.Current) {
 		return v1alpha1.Waiting, ReasonDependencies, "waiting for " + strings.Join(o.BlockedBy, ", ")
 	}
@@ -193,7 +193,7 @@ func judge(o Observed) (v1alpha1.State, string, string) {
 	return well, reason, message
 }
 
-// copies is the state of the worst of them, "" if all run.
+// copies returns the state of the worst copy, "" if all run.
 func copies(all []Copy) (state v1alpha1.State, reason, message string) {
 	for _, t := range all {
 		is, why, says := v1alpha1.Progressing, ReasonNotMade, "is being created"
@@ -207,7 +207,7 @@ func copies(all []Copy) (state v1alpha1.State, reason, message string) {
 	return state, reason, message
 }
 
-// invalidOption is the state of a component with an option that its service would not take. What else is wrong with it comes first.
+// invalidOption returns the state of a component with an option that its service would reject. Other problems come first.
 func invalidOption(o Observed, s v1alpha1.ComponentStatus) (v1alpha1.State, string, string) {
 	if s.State == v1alpha1.Degraded {
 		return s.State, s.Reason, s.Message + "; " + o.InvalidOptions
@@ -227,7 +227,7 @@ func paused(o Observed) (v1alpha1.State, string, string) {
 	return state, reason, m
 }
 
-// WhilePaused is what becomes of the state of a component while the cloud is paused: its workload is looked at, and nothing else.
+// WhilePaused returns the status of a component while the cloud is paused: it is derived from the workload alone.
 func WhilePaused(c v1alpha1.ComponentStatus, w *Workload, now time.Time) v1alpha1.ComponentStatus {
 	if c.State == v1alpha1.Disabled {
 		return c
@@ -265,7 +265,7 @@ func blockedBy(o Observed, s v1alpha1.ComponentStatus) []string {
 	return nil
 }
 
-// Tag of an image, or its digest; "" if it has neither.
+// Tag returns the digest or the tag of an image, "" if it has neither.
 func Tag(image string) string {
 	r := images.Split(image)
 	return cmp.Or(r.Digest, r.Tag)
@@ -273,7 +273,7 @@ func Tag(image string) string {
 
 func clip(s string) string { return Clip(s, messageLimit) }
 
-// Clip cuts a text after limit bytes, between characters, and marks that it did with "…", which comes on top.
+// Clip cuts a text after limit bytes, between characters. If it cuts, it appends "…" in addition.
 func Clip(s string, limit int) string {
 	if len(s) <= limit {
 		return s

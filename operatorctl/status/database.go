@@ -16,8 +16,8 @@ const (
 	ReasonNotInSync = "NotInSync"
 )
 
-// DatabaseRedundant reports whether the embedded database survives the loss of any one node. host is that of the cloud's database server: one that is
-// not embedded is its administrator's, and has no such condition. state is ConfigMap dbpair.StateName, nil if there is a single server.
+// DatabaseRedundant reports whether the embedded database survives the loss of any one node. host is the cloud's database server; an external one is its
+// administrator's business and has no such condition. state is ConfigMap dbpair.StateName, nil if there is a single server.
 func (c *Cloud) DatabaseRedundant(host string, state *corev1.ConfigMap) {
 	if !dbpair.Embedded(host) {
 		c.remove(v1alpha1.ConditionDatabaseRedundant)

@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// lineLimit is how many bytes of a log line are quoted.
+// lineLimit is the maximum number of bytes quoted from a log line.
 const lineLimit = 300
 
 var (
-	// loudest are the marks of a line that explains why a program ended, strongest first. The services log "[fatal 2026-…] message".
+	// loudest matches lines that explain why a program terminated, strongest mark first. The services log "[fatal 2026-…] message".
 	loudest = []*regexp.Regexp{
 		regexp.MustCompile(`\bpanic: `), regexp.MustCompile(`(?i)\[fatal`), regexp.MustCompile(`(?i)\bfatal`), regexp.MustCompile(`(?i)error`),
 	}
-	// frame is a line of a Go stack trace: a file and offset, a call, the head of a goroutine, registers.
+	// frame matches a line of a Go stack trace: a file and offset, a call, the head of a goroutine, registers.
 	frame = regexp.MustCompile(`^\t|\.go:\d+( \+0x[0-9a-f]+)?$|\+0x[0-9a-f]+$|^goroutine \d+|^created by |^[\w./*()-]+\(.*\)$|^\[signal |^exit status \d+$`)
-	// moment is when a line was logged. Without it, every round of a crash loop gives the same message.
+	// moment matches the timestamp of a line. It is removed so that every round of a crash loop gives the same message.
 	moment = regexp.MustCompile(`\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:?\d\d)? ?`)
 )
 
-// lastWords chooses the line that explains why a container ended from the end of its log (at most 2048 bytes or 80 lines, see
-// FallbackToLogsOnError in Kubernetes' documentation of termination messages). Of equally strong lines it is the last one; a log without
-// any mark gives its last line that belongs to no stack trace.
+// lastWords selects the line that explains why a container terminated from the end of its log (at most 2048 bytes or 80 lines, see FallbackToLogsOnError
+// in Kubernetes' documentation of termination messages). Of equally strong lines the last one wins; without any mark, it is the last line outside a
+// stack trace.
 func lastWords(log string) string {
 	var lines []string
 	var last string

@@ -11,7 +11,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// What the real host agent leaves behind when it ends.
+// The output of the real host agent when it exits.
 const fatalTrace = `[info 2026-11-22 05:10:01 service.(*SHostService).InitService(service.go:61)] exec socket path: /var/run/onecloud/exec.sock
 [fatal 2026-11-22 05:10:02 service.(*SHostService).RunService(service.go:104)] NewHostInfo: Get docker info: Run command 'docker info'
 goroutine 1 [running]:

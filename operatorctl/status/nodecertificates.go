@@ -21,10 +21,10 @@ const (
 	ReasonLookFailed          = "LookFailed"
 )
 
-// overdue is the part of the time from its renewal to its end after which a certificate should have been renewed: by then it was tried several times.
+// overdue sets the grace period for renewal: 1/overdue of the time from the renewal date to the expiry. Renewal has been tried several times by then.
 const overdue = 4
 
-// NodeCertificates reports whether the certificates of the control-plane nodes are renewed in time. Where nothing is known of them, there is no such condition.
+// NodeCertificates reports whether the certificates of the control-plane nodes are renewed in time. Without reports, the condition is removed.
 func (s *Cloud) NodeCertificates(reports map[string]certreport.Report) {
 	if len(reports) == 0 {
 		s.remove(v1alpha1.ConditionNodeCertificates)

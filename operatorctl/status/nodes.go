@@ -20,27 +20,27 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// Node is what matters of a machine of the cluster.
+// Node holds what the status needs to know about a node of the cluster.
 type Node struct {
 	Name   string
 	Labels map[string]string
 	Ready  bool
-	// Since is when it became Ready, or ceased to be.
+	// Since is when Ready last changed.
 	Since time.Time
-	// Message says why it is not Ready, as its condition does.
+	// Message explains why the node is not Ready; it comes from its condition.
 	Message string
-	// Address at which other machines reach it (its first InternalIP), "" while its kubelet has reported none.
+	// Address is the node's first InternalIP, "" until its kubelet has reported one.
 	Address string
 	// Created is when it joined the cluster.
 	Created time.Time
-	// Pressure are the conditions that say what it is short of: MemoryPressure, DiskPressure, PIDPressure.
+	// Pressure lists the true conditions among MemoryPressure, DiskPressure and PIDPressure.
 	Pressure []string
-	// Joins is until when a node that has never been Ready is expected rather than missed; zero if it was Ready before.
+	// Joins is until when a node that has never been Ready counts as joining rather than lost; zero if it was Ready before.
 	Joins time.Time
 }
 
-// joining is how long a new node may take until it is Ready: its pod network and its images have to arrive. firstReport is how long
-// after its creation the first report of its kubelet comes; a node that stops being Ready later was Ready in between.
+// joining is how long a new node may take to become Ready: it must first pull the pod network and its images. firstReport is how long after the creation
+// of a node the first report of its kubelet arrives; a node that becomes not Ready later was Ready in between.
 const (
 	joining     = 3 * time.Minute
 	firstReport = 10 * time.Second
@@ -51,7 +51,7 @@ func (n Node) Joining(now time.Time) bool { return !n.Ready && now.Before(n.Join
 
 var pressures = []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
 
-// NodeOf reads a Node object. One without a Ready condition has not been heard of and is not Ready.
+// NodeOf converts a Node object. A node without a Ready condition has not reported yet and is not Ready.
 func NodeOf(o *corev1.Node) Node {
 	n := Node{Name: o.Name, Labels: o.Labels, Message: "its kubelet has not reported yet", Created: o.CreationTimestamp.Time}
 	for _, a := range o.Status.Addresses {
@@ -74,17 +74,17 @@ func NodeOf(o *corev1.Node) Node {
 	return n
 }
 
-// place is where a workload may run.
+// place describes where a workload may run.
 type place struct {
-	// noNode is true if no node has the labels it asks for; label is what they are, in words.
+	// noNode is true if no node has the required labels; label describes these labels.
 	noNode bool
 	label  string
-	// lost are the nodes that have them and are not Ready, ready counts the others.
+	// lost lists the matching nodes that are not Ready, ready counts the others.
 	lost  []string
 	ready int
 }
 
-// placeOf a workload among the nodes, where that is decided by the role of a node: nil for any other, and while the nodes are not known.
+// placeOf returns the place of a workload that is tied to the role of a node. It returns nil for any other workload, and while the nodes are unknown.
 func placeOf(o client.Object, seen Seen) *place {
 	spec, _ := component.PodOf(o)
 	_, everywhere := o.(*appsv1.DaemonSet)
@@ -110,7 +110,7 @@ func placeOf(o client.Object, seen Seen) *place {
 	return p
 }
 
-// onRole reports whether pods run only on nodes of a role that a cloud need not have.
+// onRole reports whether the pods run only on nodes of an optional role.
 func onRole(s corev1.PodSpec) bool {
 	optional := false
 	for _, key := range slices.Concat(slices.Collect(maps.Keys(s.NodeSelector)), affinityKeys(s)) {
@@ -139,7 +139,7 @@ func affinityKeys(s corev1.PodSpec) (keys []string) {
 	return keys
 }
 
-// labelsWanted says which labels pods ask of their node: "label a=b", "label a=b or c=d", "labels a=b and c=d".
+// labelsWanted describes the node labels that pods require: "label a=b", "label a=b or c=d", "labels a=b and c=d".
 func labelsWanted(s corev1.PodSpec) string {
 	var all, alternatives []string
 	for _, key := range slices.Sorted(maps.Keys(s.NodeSelector)) {
@@ -189,11 +189,11 @@ func PublicAddress(nodes []Node) string {
 	return ""
 }
 
-// nodesNamed is how many nodes a message names.
+// nodesNamed is the maximum number of nodes in a message.
 const nodesNamed = 10
 
-// Lost are the nodes of a cloud that are not Ready, with the reason: those with a role in it, and those that run one of its pods. A node
-// that is joining is not lost.
+// Lost returns the nodes of the cloud that are not Ready, with the reason. They have a role in the cloud or run one of its pods. A joining node is not
+// lost.
 func Lost(nodes []Node, pods []corev1.Pod, now time.Time) map[string]string {
 	lost := map[string]string{}
 	for _, n := range OfCloud(nodes, pods) {
@@ -204,7 +204,7 @@ func Lost(nodes []Node, pods []corev1.Pod, now time.Time) map[string]string {
 	return lost
 }
 
-// OfCloud are the nodes with a role in the cloud, and those that run one of its pods.
+// OfCloud returns the nodes that have a role in the cloud or run one of its pods.
 func OfCloud(nodes []Node, pods []corev1.Pod) []Node {
 	used := map[string]bool{}
 	for i := range pods {
@@ -222,7 +222,7 @@ func hasRole(n Node) bool {
 	return false
 }
 
-// NodesReady says which nodes of the cloud are lost. Nodes that may not be read are nil; then there is no such condition.
+// NodesReady reports which nodes of the cloud are lost. nodes is nil if they may not be read; then the condition is removed.
 func (c *Cloud) NodesReady(nodes []Node, pods []corev1.Pod) {
 	if nodes == nil {
 		c.remove(v1alpha1.ConditionNodesReady)
@@ -245,7 +245,7 @@ func (c *Cloud) NodesReady(nodes []Node, pods []corev1.Pod) {
 	c.set(v1alpha1.ConditionNodesReady, false, ReasonNodesNotReady, message)
 }
 
-// NotReady names a node and why it is not Ready, if that is known.
+// NotReady returns the name of a node and, if known, why it is not Ready.
 func NotReady(name, why string) string {
 	if why == "" {
 		return name

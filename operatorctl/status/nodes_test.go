@@ -19,7 +19,7 @@ import (
 
 const prefix = v1alpha1.NodeRolePrefix
 
-// node is Ready and has the roles.
+// node returns a Ready node with the roles.
 func node(name string, roles ...string) status.Node {
 	n := status.Node{Name: name, Ready: true, Labels: map[string]string{}}
 	for _, r := range roles {
@@ -33,7 +33,7 @@ func lost(n status.Node) status.Node {
 	return n
 }
 
-// joins is a node that has just been made, stays one that was made too long ago to be still joining. Neither has ever been Ready.
+// joins returns a node that has just been created, stays one that is too old to be still joining. Neither has ever been Ready.
 func joins(n status.Node) status.Node { return neverReady(n, t0.Add(-time.Minute)) }
 func stays(n status.Node) status.Node { return neverReady(n, t0.Add(-4*time.Minute)) }
 
@@ -43,7 +43,7 @@ func neverReady(n status.Node, created time.Time) status.Node {
 		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: made}}}})
 }
 
-// withRoles are pods for nodes with one of the roles.
+// withRoles returns a template of pods for nodes with one of the roles.
 func withRoles(roles ...string) corev1.PodTemplateSpec {
 	var terms []corev1.NodeSelectorTerm
 	for _, r := range roles {
@@ -66,7 +66,7 @@ func daemon(t corev1.PodTemplateSpec, wanted, updated, available int32) *appsv1.
 	}
 }
 
-// What the labels of nodes and their readiness mean for a component, whatever the scheduler says.
+// The labels and readiness of nodes determine a component's state, whatever the scheduler reports.
 func TestNodesOfARole(t *testing.T) {
 	const message = "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }."
 	pending := pod(corev1.ContainerStatus{})
@@ -128,7 +128,7 @@ func TestNodesOfARole(t *testing.T) {
 	}
 }
 
-// A new pod may find no place while the old one still holds a port of the node, until the old one's time to end is over.
+// A new pod may be unschedulable while the old one still holds a port of the node, until the old one's grace period is over.
 func TestPodThatWaitsForItsPredecessor(t *testing.T) {
 	const message = "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
 	waiting, old := pod(corev1.ContainerStatus{}), pod(corev1.ContainerStatus{})
@@ -209,7 +209,7 @@ func TestNodeOf(t *testing.T) {
 	}
 }
 
-// A cloud without an address gets that of a node with the role controller, always the same one of several.
+// A cloud without an address gets that of a node with the role controller, and always chooses the same one.
 func TestPublicAddress(t *testing.T) {
 	at := func(n status.Node, address string, age int) status.Node {
 		n.Address, n.Created = address, time.Unix(1_800_000_000, 0).AddDate(0, 0, -age)

@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// Only what was deleted on a node that was lost before lets the rollout go on with another node.
+// Only a pod deleted on a node that was already lost lets the rollout continue with another node.
 func TestPodsThatHoldUpARollout(t *testing.T) {
 	const grace = int64(300)
 	on := func(name string) corev1.Pod {
@@ -20,7 +20,7 @@ func TestPodsThatHoldUpARollout(t *testing.T) {
 		p.Spec.NodeName = name
 		return p
 	}
-	// deleted asks for the end of a pod, so long after t0.
+	// deleted marks a pod as deleted at t0 plus after.
 	deleted := func(p corev1.Pod, after time.Duration) corev1.Pod {
 		at := metav1.NewTime(t0.Add(after).Add(time.Duration(grace) * time.Second))
 		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, new(grace)

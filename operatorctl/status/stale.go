@@ -9,8 +9,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 )
 
-// stale is what is wrong with a CronJob that has not succeeded for longer than two of its periods, though its last run did not fail: nothing
-// starts it, or a run never ends. due is when that will be so if nothing happens.
+// stale returns why a CronJob that has not succeeded for more than two of its periods is stale, although its last run did not fail: nothing starts it,
+// or a run never ends. due is when that will be the case if nothing happens.
 func stale(t *batchv1.CronJob, now time.Time) (why string, due time.Time) {
 	period := periodOf(t.Spec.Schedule)
 	since := t.CreationTimestamp.Time
@@ -32,7 +32,7 @@ func stale(t *batchv1.CronJob, now time.Time) (why string, due time.Time) {
 
 const day = 24 * time.Hour
 
-// periodOf is the longest time that a schedule leaves between two runs, or somewhat more; 0 if it is not known.
+// periodOf returns an upper bound of the time between two runs of a schedule, 0 if it is unknown.
 func periodOf(schedule string) time.Duration {
 	if every, is := strings.CutPrefix(schedule, "@every "); is {
 		d, err := time.ParseDuration(every)

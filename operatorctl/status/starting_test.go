@@ -13,8 +13,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// A service that changes its tables for long is Progressing, and the message says what is going on. It says so after a minute, although
-// nothing happens then.
+// A service whose table changes take long is Progressing, and the message explains it. It does so after a minute, although nothing happens then.
 func TestASlowStartIsExplained(t *testing.T) {
 	probe := &corev1.Probe{FailureThreshold: 3600, PeriodSeconds: 1}
 	spec := corev1.PodSpec{

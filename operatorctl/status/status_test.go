@@ -40,13 +40,13 @@ func deployment(generation, observed int64, wanted, total, updated, available in
 
 const quota = `pods "default-glance-5f698df8c7-8vqdf" is forbidden: exceeded quota: tight, requested: pods=1, used: pods=1, limited: pods=1`
 
-// with adds what the Deployment's controller says, in the order in which it began to say it.
+// with adds conditions of the Deployment's controller, oldest first.
 func with(d *appsv1.Deployment, kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, message string) *appsv1.Deployment {
 	d.Status.Conditions = append(d.Status.Conditions, appsv1.DeploymentCondition{Type: kind, Status: status, Message: message})
 	return d
 }
 
-// refused is a Deployment some of whose pods the API server does not take, gaveUp one that has waited for its pods too long.
+// refused returns a Deployment some of whose pods the API server rejects, gaveUp one that has waited for its pods too long.
 func refused(d *appsv1.Deployment) *appsv1.Deployment {
 	return with(d, appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, quota)
 }
@@ -66,7 +66,7 @@ func waiting(reason, message string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{Name: "glance", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}
 }
 
-// onHosts is a template of pods for compute nodes.
+// onHosts is a pod template for compute nodes.
 var onHosts = corev1.PodTemplateSpec{Spec: corev1.PodSpec{NodeSelector: map[string]string{"onecloud.yunion.io/host": "enable"}}}
 
 func TestComponent(t *testing.T) {
@@ -171,7 +171,7 @@ func TestComponent(t *testing.T) {
 	}
 }
 
-// ofJob is a pod of a Job.
+// ofJob returns a pod of a Job.
 func ofJob(name string, p corev1.Pod) corev1.Pod {
 	p.Labels = map[string]string{batchv1.JobNameLabel: name}
 	return p
@@ -189,7 +189,7 @@ func TestVersionMovesWhenItServes(t *testing.T) {
 	}
 }
 
-// An invalid option holds the configuration, not a new version.
+// An invalid option holds up the configuration, not a new version.
 func TestVersionMovesWithAnInvalidOption(t *testing.T) {
 	o := status.Observed{Name: "glance", Resolved: service(), Now: t0, InvalidOptions: "bad", Previous: &v1alpha1.ComponentStatus{State: v1alpha1.Degraded, Version: "v1"}}
 	o.Workload = status.WorkloadOf(deployment(2, 2, 1, 1, 1, 1), status.Seen{})
@@ -206,7 +206,7 @@ func states(all ...v1alpha1.State) []v1alpha1.ComponentStatus {
 	return out
 }
 
-// conditions are those of a cloud with these components, after the previous ones.
+// conditions returns the conditions of a cloud with these components, after the previous ones.
 func conditions(previous []metav1.Condition, components []v1alpha1.ComponentStatus, generation int64, now time.Time) []metav1.Condition {
 	cr := &v1alpha1.OnecloudCluster{Status: v1alpha1.OnecloudClusterStatus{Conditions: previous, Components: components}}
 	cr.Generation = generation
@@ -257,7 +257,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// A condition keeps its time while its status stays, whatever it says, and takes over the generation it was judged for.
+// A condition keeps its time while its status stays the same, whatever its message, and adopts the observed generation.
 func TestConditionKeepsItsTime(t *testing.T) {
 	c := conditions(nil, states(v1alpha1.Waiting, v1alpha1.Waiting), 1, t0)
 	c = conditions(c, states(v1alpha1.Available, v1alpha1.Progressing), 2, t1)
@@ -316,7 +316,7 @@ func TestLegacy(t *testing.T) {
 	}
 }
 
-// at is some hours after the first of January.
+// at returns a time some hours after the first of January.
 func at(hours int) *metav1.Time {
 	t := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(hours) * time.Hour))
 	return &t

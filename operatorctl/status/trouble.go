@@ -13,13 +13,13 @@ import (
 	"yunion.io/x/ocadm/internal/wait"
 )
 
-// hopeless are waiting reasons that time alone does not cure.
+// hopeless lists the waiting reasons that do not go away by themselves.
 var hopeless = []string{
 	kube.CrashLoop, "CreateContainerConfigError", "CreateContainerError", "ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff",
 	"InvalidImageName", "RunContainerError", "OOMKilled", "Unschedulable",
 }
 
-// Trouble says why a pod does not run, "" if it does or is on its way. It names no pod: pods of one workload fail alike.
+// Trouble returns why a pod does not run, "" if it runs or is starting. It does not name the pod: the pods of a workload fail alike.
 func Trouble(p corev1.Pod, now time.Time) string {
 	if p.DeletionTimestamp != nil {
 		return ""
@@ -44,7 +44,7 @@ func Trouble(p corev1.Pod, now time.Time) string {
 	return ""
 }
 
-// unschedulable is what the scheduler says of a pod that it finds no place for.
+// unschedulable returns the scheduler's message for a pod that fits on no node.
 func unschedulable(p corev1.Pod) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
@@ -54,8 +54,8 @@ func unschedulable(p corev1.Pod) string {
 	return ""
 }
 
-// looping are the containers of a pod that keep ending, in words, and when the first of those that run now has run long enough not to
-// count as one of them; zero if none runs.
+// looping describes the containers of a pod that keep terminating. due is the earliest time at which one of them that runs now will have run long enough
+// not to count; zero if none runs.
 func looping(p corev1.Pod, now time.Time) (words []string, due time.Time) {
 	if p.DeletionTimestamp != nil {
 		return nil, due
@@ -71,7 +71,7 @@ func looping(p corev1.Pod, now time.Time) (words []string, due time.Time) {
 	return words, due
 }
 
-// LastWords is the end of the log of a container that keeps ending and waits for its next start, "" if there is none.
+// LastWords returns the end of the log of a container that keeps terminating and waits for its next start, "" if there is none.
 func LastWords(p corev1.Pod) string {
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if last := s.LastTerminationState.Terminated; p.DeletionTimestamp == nil && s.State.Waiting != nil && last != nil {
@@ -84,7 +84,7 @@ func LastWords(p corev1.Pod) string {
 	return ""
 }
 
-// ended says how a container ended last, in the same words in every round of a loop.
+// ended describes how a container last terminated, in the same words in every round of a crash loop.
 func ended(s corev1.ContainerStatus) string {
 	what := fmt.Sprintf("container %s: %s", s.Name, kube.CrashLoop)
 	t := s.State.Terminated
@@ -107,9 +107,9 @@ func ended(s corev1.ContainerStatus) string {
 // slowStart is how long a container may take to start before the message mentions it.
 const slowStart = time.Minute
 
-// starting names the containers of a pod that have been starting for a while, and how long each may take, as far as its probe limits
-// that. An init container that runs counts: the first ones of most services change the tables of a database. due is when the next one will
-// have been starting for a while; zero if none is.
+// starting describes the containers of a pod that have been starting for a while, with the time limit of their startup probe. A running init container
+// counts: the first ones of most services change database tables. due is when the next container will have been starting for a while; zero if there is
+// none.
 func starting(p corev1.Pod, now time.Time) (words []string, due time.Time) {
 	if p.DeletionTimestamp != nil {
 		return nil, due
@@ -133,7 +133,7 @@ func starting(p corev1.Pod, now time.Time) (words []string, due time.Time) {
 	return words, due
 }
 
-// containerOf finds a container of a pod by its name. init is true if it has to end before the pod can start.
+// containerOf finds a container of a pod by its name. init is true if it must finish before the pod can start.
 func containerOf(p corev1.Pod, name string) (c *corev1.Container, init bool) {
 	named := func(c corev1.Container) bool { return c.Name == name }
 	if i := slices.IndexFunc(p.Spec.InitContainers, named); i >= 0 {

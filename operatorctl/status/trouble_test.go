@@ -26,7 +26,7 @@ func running(restarts int32, since time.Duration, last *corev1.ContainerStateTer
 		LastTerminationState: corev1.ContainerState{Terminated: last}}
 }
 
-// A container that keeps ending is Degraded in every round, in the same words, whether it waits, runs or has just ended, and although its
+// A container that keeps terminating is Degraded in every round, with the same message, whether it waits, runs or has just ended, and although its
 // controller counts it as available in between.
 func TestACrashLoopIsDegradedThroughout(t *testing.T) {
 	const s = time.Second
@@ -75,7 +75,7 @@ func TestACrashLoopIsDegradedThroughout(t *testing.T) {
 	}
 }
 
-// What runs as it is to be has the state that its own pods have; only a change has to wait for others.
+// A workload that matches the desired state has the state of its own pods; only a change waits for dependencies.
 func TestOwnHealthOutranksDependencies(t *testing.T) {
 	crash := waiting("CrashLoopBackOff", "back-off")
 	for _, c := range []struct {
@@ -98,7 +98,7 @@ func TestOwnHealthOutranksDependencies(t *testing.T) {
 	}
 }
 
-// The health of a component is one thing, the progress of its update another: the cloud is not Ready, nor at the new version, while one waits.
+// The health of a component and the progress of its update are separate: while one waits, the cloud is not Ready, nor at the new version.
 func TestOutdatedComponent(t *testing.T) {
 	w := status.WorkloadOf(deployment(1, 1, 1, 1, 1, 1), status.Seen{Now: t0})
 	before := v1alpha1.ComponentStatus{Name: "glance", State: v1alpha1.Available, Version: "v0"}
@@ -121,7 +121,7 @@ func TestOutdatedComponent(t *testing.T) {
 	}
 }
 
-// A component has the state of the worst of its workloads.
+// A component has the state of its worst workload.
 func TestTwins(t *testing.T) {
 	see := func(available int32, pods ...corev1.Pod) *status.Workload {
 		return status.WorkloadOf(deployment(1, 1, 1, 1, 1, available), status.Seen{Pods: pods, Now: t0})
@@ -148,7 +148,7 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// Replicas that keep ending do not answer, although they are ready in between.
+// Replicas that keep terminating do not answer, although they are ready in between.
 func TestAnsweringReplicas(t *testing.T) {
 	ready := func(s corev1.ContainerStatus) corev1.Pod {
 		p := pod(s)
@@ -175,7 +175,7 @@ func TestAnsweringReplicas(t *testing.T) {
 	}
 }
 
-// Pods that are ready have started at once, and serve when that has lasted.
+// Ready pods count as started immediately, and serve when they stay ready.
 func TestStarted(t *testing.T) {
 	d := deployment(1, 1, 2, 2, 2, 0)
 	d.Status.ReadyReplicas = 2

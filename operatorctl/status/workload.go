@@ -20,54 +20,55 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// Workload is what a live Deployment, StatefulSet, DaemonSet or CronJob says of itself, in one form.
+// Workload is the state of a live Deployment, StatefulSet, DaemonSet or CronJob in a common form.
 type Workload struct {
 	Kind string
-	// Generation is that of the object, ObservedGeneration the one its controller has seen.
+	// Generation is the object's, ObservedGeneration the one its controller has seen.
 	Generation, ObservedGeneration int64
 	Wanted, Updated, Ready         int32
-	// Begun counts the pods that are ready, however short a time.
+	// Begun counts the pods that are ready, for however short a time.
 	Begun int32
-	// Answering counts the pods that are ready and do not keep ending, whichever version they run.
+	// Answering counts the pods of any version that are ready and do not keep terminating.
 	Answering int32
-	// Stalled is what its controller says when it cannot make pods, or has given up waiting for them; of a CronJob, that its last run failed, or that it has not run for long.
+	// Stalled is the controller's message if it cannot create pods, or has given up waiting for them. For a CronJob, it explains that the last run
+	// failed, or that none ran for long.
 	Stalled string
-	// Suspended CronJobs do not run.
+	// Suspended is true for a suspended CronJob.
 	Suspended bool
-	// Pods that do not run as they should, in words.
+	// Pods describes the pods that do not run properly.
 	Pods []string
-	// Starting are containers that have been starting for a while, in words.
+	// Starting describes the containers that have been starting for a while.
 	Starting []string
-	// Loops are containers that keep ending, in words, also while they run in between.
+	// Loops describes the containers that keep terminating, also while they run in between.
 	Loops []string
-	// Due is when the words for the first of its containers will change although nothing happens: it will have run long enough, or started
+	// Due is the earliest time at which these descriptions change although nothing happens, because a container has run long enough or has been starting
 	// for long; zero if there is none.
 	Due time.Time
-	// NoNode is true if no node has the labels its pods ask for, Label says which.
+	// NoNode is true if no node has the labels that its pods require; Label describes them.
 	NoNode bool
 	Label  string
-	// Lost are nodes it is to run on that are not Ready. Excused is how many of its pods are not expected meanwhile.
+	// Lost lists the nodes for it that are not Ready. Excused is how many of its pods are not expected meanwhile.
 	Lost    []string
 	Excused int32
 }
 
-// Seen is what a workload is judged by, beside itself.
+// Seen is the context in which a workload is judged.
 type Seen struct {
-	// Pods of the cloud, those of other workloads included.
+	// Pods are those of the cloud, including those of other workloads.
 	Pods []corev1.Pod
-	// Nodes of the Kubernetes cluster, nil while they are not known.
+	// Nodes are those of the Kubernetes cluster, nil while they are unknown.
 	Nodes []Node
 	Now   time.Time
 }
 
-// WorkloadOf reads a live object and its pods; nil for nil, and for an object of another kind.
+// WorkloadOf evaluates a live object and its pods. It returns nil for nil, and for an object of another kind.
 func WorkloadOf(o client.Object, seen Seen) *Workload {
 	w := &Workload{}
 	switch t := o.(type) {
 	case *appsv1.Deployment:
 		w.Kind, w.Generation, w.ObservedGeneration = "Deployment", t.Generation, t.Status.ObservedGeneration
 		w.Wanted, w.Updated = ptr.Deref(t.Spec.Replicas, 1), t.Status.UpdatedReplicas
-		// Pods of an old revision may serve on; only when they are gone is everything new.
+		// Pods of an old revision may still serve; the rollout is complete only when they are gone.
 		old := max(0, t.Status.Replicas-t.Status.UpdatedReplicas)
 		w.Ready, w.Begun = t.Status.AvailableReplicas-old, t.Status.ReadyReplicas-old
 		w.Answering = t.Status.AvailableReplicas
@@ -81,7 +82,7 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 		w.Wanted, w.Updated, w.Ready = t.Status.DesiredNumberScheduled, t.Status.UpdatedNumberScheduled, t.Status.NumberAvailable
 		w.Begun, w.Answering = t.Status.NumberReady, t.Status.NumberAvailable
 		if t.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
-			w.Updated = w.Wanted // people replace these pods when they like
+			w.Updated = w.Wanted // users replace these pods when they like
 		}
 	case *batchv1.CronJob:
 		w.Kind, w.Generation, w.ObservedGeneration = "CronJob", t.Generation, t.Generation
@@ -122,8 +123,8 @@ func WorkloadOf(o client.Object, seen Seen) *Workload {
 	return w
 }
 
-// leaving is when the first pod of a workload that is ending has to be gone, zero if none is. Until then a new pod may wait for what the
-// old one holds, such as a port of the node.
+// leaving returns when the first terminating pod of a workload must be gone, zero if there is none. Until then a new pod may wait for what the old one
+// holds, such as a port of the node.
 func leaving(o client.Object, seen Seen) (end time.Time) {
 	for _, p := range seen.Pods {
 		if at := p.DeletionTimestamp; at != nil && owned(p, o) && at.After(seen.Now) {
@@ -133,7 +134,7 @@ func leaving(o client.Object, seen Seen) (end time.Time) {
 	return end
 }
 
-// place notes where it may run.
+// place records where the workload may run.
 func (w *Workload) place(o client.Object, p *place) {
 	d, everywhere := o.(*appsv1.DaemonSet)
 	switch {
@@ -144,13 +145,13 @@ func (w *Workload) place(o client.Object, p *place) {
 	}
 	if everywhere && p != nil {
 		w.Lost = p.lost
-		// Kubernetes counts pods on a node that is not Ready unless their tolerations say otherwise: then it expects fewer already.
+		// Kubernetes counts the pods on a node that is not Ready, unless their tolerations say otherwise: then Wanted is lower already.
 		w.Excused = max(0, min(int32(len(p.lost)), w.Wanted-int32(p.ready))) //nolint:gosec // nodes are counted, a cluster has thousands at most
 	}
 }
 
-// stalled is what the controller of a Deployment says against it. That pods are refused, by a quota for instance, is why it then takes
-// too long.
+// stalled returns the error message of a Deployment's controller. Refused pods, for instance because of a quota, come first: they are the cause of a
+// missed deadline.
 func stalled(all []appsv1.DeploymentCondition) string {
 	late := ""
 	for _, c := range all {
@@ -164,13 +165,13 @@ func stalled(all []appsv1.DeploymentCondition) string {
 	return late
 }
 
-// runs reports whether a pod belongs to a run of a CronJob that is under way.
+// runs reports whether a pod belongs to an active run of a CronJob.
 func runs(p corev1.Pod, c *batchv1.CronJob) bool {
 	return c.Status.LastScheduleTime != nil && p.DeletionTimestamp == nil &&
 		slices.ContainsFunc(c.Status.Active, func(job corev1.ObjectReference) bool { return p.Labels[batchv1.JobNameLabel] == job.Name })
 }
 
-// lastRun is what is wrong with a CronJob whose last run has ended without success, "" otherwise.
+// lastRun describes the failure of a CronJob whose last run has ended without success, "" otherwise.
 func lastRun(s batchv1.CronJobStatus) string {
 	if s.LastScheduleTime == nil || len(s.Active) > 0 || s.LastSuccessfulTime != nil && !s.LastSuccessfulTime.Before(s.LastScheduleTime) {
 		return ""
@@ -196,7 +197,7 @@ func owned(p corev1.Pod, o client.Object) bool {
 	return true
 }
 
-// judge a workload on its own.
+// judge judges a workload on its own.
 func (w *Workload) judge() (v1alpha1.State, string, string) {
 	count := fmt.Sprintf("%d of %d pods ready", max(0, w.Ready), w.Wanted)
 	switch {
@@ -238,7 +239,7 @@ func (w *Workload) judge() (v1alpha1.State, string, string) {
 	return v1alpha1.Progressing, ReasonRollout, count
 }
 
-// complete reports whether all pods run what was asked for and have been ready for long enough.
+// complete reports whether all pods run the desired version and have been ready for long enough.
 func (w *Workload) complete() bool { return w.all(w.Ready) }
 
 func (w *Workload) all(ready int32) bool {
@@ -246,13 +247,13 @@ func (w *Workload) all(ready int32) bool {
 	return w.Updated >= wanted && ready >= wanted && wanted > 0
 }
 
-// Started reports whether all pods run what was asked for and are ready, however short a time.
+// Started reports whether all pods run the desired version and are ready, for however short a time.
 func (w *Workload) Started() bool {
 	return w != nil && w.ObservedGeneration >= w.Generation && w.all(w.Begun)
 }
 
-// Serving reports whether the workload runs what was asked for. One whose pods keep ending serves while they are ready: it is Degraded, but
-// nothing that needs it has to wait for it to be well.
+// Serving reports whether the workload serves the desired version. A workload whose pods keep terminating serves while they are ready: it is Degraded,
+// but its dependents need not wait until it recovers.
 func (w *Workload) Serving() bool {
 	if w == nil {
 		return false
@@ -264,16 +265,15 @@ func (w *Workload) Serving() bool {
 	return state == v1alpha1.Available || state == v1alpha1.Idle
 }
 
-// each of the words once, in order.
+// each sorts the words and removes duplicates.
 func each(words []string) []string {
 	slices.Sort(words)
 	return slices.Compact(words)
 }
 
-// Absent counts the pods of a DaemonSet that hold up its rollout without being part of it: those that it has deleted on nodes that were
-// not Ready before. They end when their node comes back, and until then Kubernetes counts each as unavailable, so that maxUnavailable 1
-// would end the rollout there. A pod on a node that was lost after its pod had been deleted or replaced does not count: the new version may
-// be why it was lost, and the next node must not follow.
+// Absent counts the pods of a DaemonSet that hold up its rollout without being part of it: those that were deleted on a node that was already not Ready.
+// They end when their node comes back. Until then Kubernetes counts each as unavailable, so maxUnavailable 1 would stop the rollout. A pod on a node
+// that was lost after its pod was deleted or replaced does not count: the new version may be the cause, and the next node must not follow.
 func Absent(o client.Object, seen Seen) int32 {
 	lost := map[string]time.Time{}
 	for _, n := range seen.Nodes {
@@ -292,7 +292,7 @@ func Absent(o client.Object, seen Seen) int32 {
 	return int32(len(nodes)) //nolint:gosec // a cluster has thousands of nodes at most
 }
 
-// deleted is when the deletion of a pod was asked for: its timestamp is when it should have ended.
+// deleted returns when the deletion of a pod was requested: its timestamp is when it should have ended.
 func deleted(p *corev1.Pod) time.Time {
 	grace := int64(0)
 	if p.DeletionGracePeriodSeconds != nil {

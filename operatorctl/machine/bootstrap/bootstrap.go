@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstrap makes the data with which a machine joins a cluster by itself: a script of sh, and user data for cloud-init or Ignition that
-// run it. All of it is pure. The data hold a join token: they are a secret.
+// Package bootstrap generates the data with which a machine joins a cluster by itself: an sh script, and user data for cloud-init or Ignition that run
+// it. All of it is pure. The data contain a join token, so they are a secret.
 package bootstrap
 
 import (
@@ -23,34 +23,34 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// Cluster is what a machine must know of the cluster that it joins.
+// Cluster holds what a machine must know about the cluster that it joins.
 type Cluster struct {
-	// Endpoint of the control plane, host:port.
+	// Endpoint is the address of the control plane, host:port.
 	Endpoint string
-	// CA are the certificates of the cluster's authority, in PEM.
+	// CA holds the cluster's PEM-encoded CA certificates.
 	CA []byte
-	// ImageRepository and KubernetesImageRepository are where the images come from; empty means what join uses by itself.
+	// ImageRepository and KubernetesImageRepository are the sources of the images; empty means the default of join.
 	ImageRepository, KubernetesImageRepository string
-	// KubernetesVersion of the cluster.
+	// KubernetesVersion is the cluster's version.
 	KubernetesVersion string
-	// DepotPort of the control-plane node.
+	// DepotPort is the port of the depot on the control-plane node.
 	DepotPort int
-	// Settings of all machines of the cloud.
+	// Settings are those of all machines of the cloud.
 	Settings v1alpha1.MachineSettings
-	// CertificateKey decrypts the authorities that a control-plane node downloads. It is a secret.
+	// CertificateKey decrypts the CAs that a control-plane node downloads. It is a secret.
 	CertificateKey string
 }
 
 // DepotPort is the port of the depot on a control-plane node. A test compares these constants with those of the installer.
 const DepotPort = 6444
 
-// SettingsName is the ConfigMap in which init keeps what it was given, SettingsKey its key.
+// SettingsName is the ConfigMap in which init stores its settings, SettingsKey its data key.
 const (
 	SettingsName = "ocadm-cloud"
 	SettingsKey  = "cloud.yaml"
 )
 
-// Pin is the hash of the public key of an authority, as --discovery-token-ca-cert-hash takes it.
+// Pin returns the hash of a CA's public key in the form of --discovery-token-ca-cert-hash.
 func Pin(ca []byte) (string, error) {
 	block, _ := pem.Decode(ca)
 	if block == nil {
@@ -63,8 +63,8 @@ func Pin(ca []byte) (string, error) {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(cert.RawSubjectPublicKeyInfo)), nil
 }
 
-// Script is a script of sh that joins a machine. With argument precheck it checks the machine and changes nothing; with join, or none, it installs
-// ocadm from the depot and joins. Its settings go to ocadm in a file, and the token to curl over standard input: no other process sees them.
+// Script returns an sh script that joins a machine. With argument precheck it checks the machine and changes nothing; with join, or none, it installs
+// ocadm from the depot and joins. ocadm gets its settings in a file, and curl gets the token on standard input, so no other process sees them.
 func Script(m *v1alpha1.OnecloudMachine, c Cluster, token string) (string, error) {
 	pin, err := Pin(c.CA)
 	if err != nil {
@@ -88,7 +88,7 @@ func Script(m *v1alpha1.OnecloudMachine, c Cluster, token string) (string, error
 	).Replace(script), nil
 }
 
-// report is where a machine that calls in writes how far it is, "" for another one.
+// report returns the URL to which a machine that calls in reports its progress, "" for any other machine.
 func report(m *v1alpha1.OnecloudMachine, c Cluster) string {
 	if !m.CallsIn() {
 		return ""
@@ -96,10 +96,10 @@ func report(m *v1alpha1.OnecloudMachine, c Cluster) string {
 	return "https://" + c.Endpoint + "/api/v1/namespaces/" + m.Namespace + "/configmaps/" + m.CallIn()
 }
 
-// JoinConfig is the configuration file with which a machine joins. pin is the hash of the cluster's authority. It holds the token.
+// JoinConfig returns the configuration file with which a machine joins. pin is the hash of the cluster's CA. It contains the token.
 func JoinConfig(m *v1alpha1.OnecloudMachine, c Cluster, token, pin string) (map[string]any, error) {
 	labels := []string{}
-	if m.UID != "" { // it is in the cluster
+	if m.UID != "" { // it exists in the cluster
 		labels = append(labels, v1alpha1.LabelMachine+"="+string(m.UID))
 	}
 	if slices.Contains(m.Spec.Roles, v1alpha1.RoleLBAgent) {
@@ -110,8 +110,8 @@ func JoinConfig(m *v1alpha1.OnecloudMachine, c Cluster, token, pin string) (map[
 	}
 	slices.Sort(labels)
 	node := map[string]any{}
-	for _, s := range []v1alpha1.MachineSettings{c.Settings, m.Spec.Settings} { // a setting of the machine replaces that of the cloud
-		own, err := json.Marshal(s) // its names are those of ocadm's settings
+	for _, s := range []v1alpha1.MachineSettings{c.Settings, m.Spec.Settings} { // the machine's settings override the cloud's
+		own, err := json.Marshal(s) // the names are those of ocadm's settings
 		if err == nil {
 			err = json.Unmarshal(own, &node)
 		}
@@ -145,10 +145,10 @@ func JoinConfig(m *v1alpha1.OnecloudMachine, c Cluster, token, pin string) (map[
 	return map[string]any{"apiVersion": "ocadm.yunion.io/v1", "kind": "Configuration", "node": node, "cluster": cluster, "join": join}, nil
 }
 
-// Ledger of the installer, which a test compares. A machine that has it was joined.
+// Ledger is the path of the installer's ledger, which a test compares. A machine that has it was joined.
 const Ledger = "/var/lib/ocadm/ledger.jsonl"
 
-// The exit statuses of the scripts beside those of ocadm.
+// The exit codes of the scripts, besides those of ocadm.
 const (
 	ExitNoCurl       = 61
 	ExitArchitecture = 62
@@ -158,15 +158,15 @@ const (
 	ExitExpired      = 66
 )
 
-// places is where the scripts work. Directory keep is private to root and goes with the reset. It holds ocadm between precheck and join, and what join
-// has replaced: "delivered" says that ocadm came with the join, "before" is the program that was there.
+// places sets the paths of the scripts. Directory keep is private to root and removed by the reset. It holds ocadm between precheck and join, and what
+// join replaced: "delivered" marks that the join installed ocadm, "before" is the previous program.
 const places = `	PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 	export PATH
 	program=${OCADM_BOOTSTRAP_BIN:-/usr/local/bin}/ocadm
 	keep=${OCADM_BOOTSTRAP_DIR:-/root/.ocadm}
 `
 
-// Parts of the scripts. deliver puts ocadm in its place and notes what was there; runDir makes a directory of this run, which only root reads.
+// Parts of the scripts. deliver installs ocadm and records what was there; runDir creates a directory for this run that only root can read.
 const (
 	sum = `sum() { sha256sum 2>/dev/null <"$1" | cut -c 1-64; }
 `
@@ -195,8 +195,8 @@ const (
 `
 )
 
-// The functions are read as a whole before anything runs: a script that arrives cut off does nothing. ocadm is found by its digest, so that it is
-// downloaded once. Runs have directories of their own; one that lost its power leaves it, with the token, to the next.
+// The shell reads all functions before it runs anything, so a truncated script does nothing. ocadm is identified by its digest, so it is downloaded only
+// once. Each run has its own directory; what a power failure leaves of it, with the token, the next run removes.
 const script = `#!/bin/sh
 # Joins machine @MACHINE@ to its cluster. Made by the operator of ocadm. It holds a secret.
 # Usage: sh SCRIPT [precheck|join [TRY]]
@@ -271,8 +271,8 @@ OCADM-END
 main "$@" </dev/null
 `
 
-// ResetScript is a script of sh that takes a machine out of its cluster and gives it back what it had in place of ocadm. It refuses while virtual
-// machines run there. Its arguments are further ones of ocadm reset.
+// ResetScript is an sh script that removes a machine from its cluster and restores what ocadm replaced. It refuses while virtual machines run there. Its
+// arguments are additional ones of ocadm reset.
 const ResetScript = `#!/bin/sh
 main() {
 	set -eu
@@ -299,7 +299,7 @@ main() {
 main "$@" </dev/null
 `
 
-// IdentityScript is a script of sh that says which node a host is, and prints the authority of its cluster. It changes nothing.
+// IdentityScript is an sh script that prints which node a host is, and the CA of its cluster. It changes nothing.
 const IdentityScript = `#!/bin/sh
 main() {
 	set -eu
@@ -311,14 +311,14 @@ PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 main </dev/null
 `
 
-// scriptPath is where user data put the script. The directory is private to root.
+// scriptPath is the path of the script in user data. The directory is private to root.
 const scriptPath = "/root/ocadm-bootstrap.sh"
 
-// command joins a machine that boots by itself. It tries callin.Tries times, half a minute apart: the control plane may be away for a moment.
+// command joins a machine that boots by itself. It tries callin.Tries times, half a minute apart, as the control plane may be unavailable for a moment.
 // Expired data do not become valid again.
 const command = "for n in 1 2 3 4 5 6 7 8 9 10; do sh " + scriptPath + " join $n && break; [ $? != 66 ] || break; sleep 30; done; rm -f " + scriptPath
 
-// CloudConfig is user data for cloud-init that run the script at the first boot.
+// CloudConfig returns cloud-init user data that run the script at the first boot.
 func CloudConfig(script string) (string, error) {
 	data, err := yaml.Marshal(map[string]any{
 		"write_files": []map[string]any{{"path": scriptPath, "permissions": "0600", "owner": "root:root", "content": script}},
@@ -330,7 +330,7 @@ func CloudConfig(script string) (string, error) {
 	return "#cloud-config\n" + string(data), nil
 }
 
-// Ignition is a configuration of Ignition, version 3.4.0, that runs the script at the first boot.
+// Ignition returns an Ignition configuration, version 3.4.0, that runs the script at the first boot.
 func Ignition(script string) (string, error) {
 	const mode = 0o600
 	const unit = "[Unit]\nDescription=Join the cluster of OneCloud\nWants=network-online.target\nAfter=network-online.target\n" +
@@ -344,7 +344,7 @@ func Ignition(script string) (string, error) {
 	return string(data) + "\n", err
 }
 
-// Format is the script in another form: script, cloud-init or ignition.
+// Format converts the script to a format: script, cloud-init or ignition.
 func Format(script, format string) (string, error) {
 	switch format {
 	case "cloud-init":

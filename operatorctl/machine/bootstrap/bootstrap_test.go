@@ -33,7 +33,7 @@ import (
 
 const token = "abcdef.0123456789abcdef"
 
-// authority of a cluster, for goldens.
+// authority is the CA certificate of a cluster, for goldens.
 const authority = `-----BEGIN CERTIFICATE-----
 MIIBQDCB86ADAgECAhQxDOQjpDC6XTvpL/VgpfyHGea8WzAFBgMrZXAwFTETMBEG
 A1UEAwwKa3ViZXJuZXRlczAgFw0yNjExMjMwNzE1MzFaGA8yMTI2MTAzMDA3MTUz
@@ -57,7 +57,7 @@ func machine() *v1alpha1.OnecloudMachine {
 	return m
 }
 
-// program repeats its arguments and its configuration.
+// program prints its arguments and its configuration.
 const program = `#!/bin/sh
 echo "$0" "$1" "$2"
 while [ $# -gt 0 ]; do [ "$1" = --config ] && cat "$2"; shift; done
@@ -67,7 +67,7 @@ exit 7
 
 func digest(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
 
-// depot serves a program that repeats its arguments and its configuration.
+// depot serves a program that prints its arguments and its configuration.
 func depot(t *testing.T) (Cluster, *[]string) {
 	t.Helper()
 	var asked []string
@@ -89,7 +89,7 @@ func depot(t *testing.T) (Cluster, *[]string) {
 	return Cluster{Endpoint: "127.0.0.1:6443", CA: ca, KubernetesVersion: "v1.36.3", ImageRepository: "registry.example.org/you", DepotPort: port}, &asked
 }
 
-// run runs a script on a machine: directory bin is where its programs are, and root is that of its user.
+// run runs a script on a machine: directory bin holds its programs, root is the home directory of its user.
 func run(t *testing.T, dir, script string, args ...string) (out string, status int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -104,7 +104,7 @@ func run(t *testing.T, dir, script string, args ...string) (out string, status i
 	return string(text), c.ProcessState.ExitCode()
 }
 
-// files are those of a machine, by name.
+// files returns the names of a machine's files.
 func files(t *testing.T, dir string) (out []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
@@ -126,7 +126,7 @@ func write(t *testing.T, name, content string) {
 	}
 }
 
-// scripted is the script for a machine and the depot that it asks, for tests that run it.
+// scripted returns the script for a machine and its depot, for tests that run it.
 func scripted(t *testing.T) (bootstrap Cluster, asked *[]string, script string) {
 	t.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {
@@ -140,7 +140,7 @@ func scripted(t *testing.T) (bootstrap Cluster, asked *[]string, script string) 
 	return c, asked, script
 }
 
-// The script, run by a shell against a server that plays the depot: it checks and leaves ocadm alone, which join takes, and the reset takes away.
+// The script, run by a shell against a server that acts as the depot: precheck does not install ocadm, join does, and the reset removes it.
 func TestScript(t *testing.T) {
 	c, asked, script := scripted(t)
 	dir := t.TempDir()
@@ -182,7 +182,7 @@ func TestScript(t *testing.T) {
 	}
 }
 
-// settingsArrive reads the configuration of a script as ocadm does.
+// settingsArrive reads the configuration in a script as ocadm does.
 func settingsArrive(t *testing.T, c Cluster, text string) {
 	t.Helper()
 	values, err := config.Parse("it", []byte(text))
@@ -207,7 +207,7 @@ func settingsArrive(t *testing.T, c Cluster, text string) {
 	}
 }
 
-// Every field of a machine's settings is set in the machine of these tests.
+// These tests set every field of a machine's settings.
 func TestAllSettings(t *testing.T) {
 	v := reflect.ValueOf(machine().Spec.Settings)
 	for i := range v.NumField() {
@@ -217,7 +217,7 @@ func TestAllSettings(t *testing.T) {
 	}
 }
 
-// Goldens of the three formats: what they hold besides the script is the same for every machine.
+// Goldens of the three formats: apart from the script, they are the same for every machine.
 func TestGoldens(t *testing.T) {
 	c := Cluster{Endpoint: "192.0.2.1:6443", CA: []byte(authority), KubernetesVersion: "v1.36.3"}
 	script, err := Script(machine(), c, token)
@@ -240,7 +240,7 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-// Another ocadm that was there is back after the reset. The same one is not touched.
+// The reset restores another ocadm that was there before. It leaves the same one.
 func TestProgramBefore(t *testing.T) {
 	_, _, script := scripted(t)
 	for _, before := range []string{"another", program} {
@@ -258,7 +258,7 @@ func TestProgramBefore(t *testing.T) {
 	}
 }
 
-// A server with another authority gets no token.
+// A server with another CA gets no token.
 func TestAnotherAuthority(t *testing.T) {
 	c, asked, script := scripted(t)
 	other := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("x"), 30))

@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/callin"
 )
 
-// A machine that calls in reports before it downloads anything, and what fails before ocadm is there; then ocadm reports.
+// A machine that calls in reports before it downloads anything, including failures before ocadm is there; then ocadm reports.
 func TestCallIn(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip(err)
@@ -77,7 +77,7 @@ func TestCallIn(t *testing.T) {
 	}
 }
 
-// A machine that boots with data that have expired says so on its console: it cannot report it.
+// A machine that boots with expired data prints that on its console: it cannot report it.
 func TestExpired(t *testing.T) {
 	c, asked, _ := scripted(t)
 	refuses := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
@@ -99,7 +99,7 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// What a machine sets itself replaces what its cloud sets, also with false and with an empty list's absence.
+// The settings of a machine override those of its cloud, including false and a missing empty list.
 func TestSettingsOfTheCloud(t *testing.T) {
 	m := machine()
 	m.Spec.Settings = v1alpha1.MachineSettings{Offline: new(false), NoProxy: []string{"own.example.org"}}

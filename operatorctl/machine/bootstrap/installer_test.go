@@ -19,7 +19,7 @@ import (
 	"yunion.io/x/ocadm/phases/kubernetes"
 )
 
-// The constants are those of the installer, which the package must not import.
+// The constants match those of the installer, which the package must not import.
 func TestConstants(t *testing.T) {
 	if bootstrap.DepotPort != config.DepotPort || bootstrap.Ledger != host.LedgerFile || bootstrap.SettingsName != cluster.SettingsName {
 		t.Error("the installer has another port of the depot, another ledger, or other settings")

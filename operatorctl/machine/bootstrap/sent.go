@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// What the script of Sent does.
+// The actions of the script of Sent.
 const (
 	DoPrecheckInit = "precheck-init"
 	DoPrecheckJoin = "precheck-join"
@@ -15,9 +15,9 @@ const (
 	DoJoin         = "join"
 )
 
-// Sent is a script of sh for a machine to which ocadm was sent over SSH, because there is no depot yet: it runs the ocadm with this digest (SHA-256,
-// hexadecimal) and a configuration file. The first argument is what it does. The reset of ResetScript takes back what it puts in place. It holds the
-// secrets of the configuration.
+// Sent returns an sh script for a machine to which ocadm was copied over SSH, because there is no depot yet. It runs the ocadm with this digest
+// (SHA-256, hexadecimal) with a configuration file. The first argument selects the action. ResetScript undoes what it installs. It contains the secrets
+// of the configuration.
 func Sent(config map[string]any, digest string) (string, error) {
 	text, err := json.Marshal(config)
 	if err != nil {
@@ -55,14 +55,14 @@ OCADM-END
 main "$@" </dev/null
 `
 
-// Names of what is sent to a machine. They are in a directory of the machine that is private to root; BundlePath is that of the bundle.
+// The names of files copied to a machine. They are in a directory that is private to root; BundlePath is the path of the bundle.
 const (
 	ProgramName = "ocadm"
 	BundleName  = "bundle"
 	BundlePath  = "/root/.ocadm/bundle"
 )
 
-// ProbeScript is a script of sh that runs the probe of package pairs with the ocadm that was sent or has joined. Its dialogue follows on standard input.
+// ProbeScript is an sh script that runs the probe of package pairs with the copied or joined ocadm. Its dialogue follows on standard input.
 const ProbeScript = places + `	for ocadm in "$keep/ocadm" "$program"; do
 		[ ! -x "$ocadm" ] || exec "$ocadm" machine probe
 	done
@@ -70,7 +70,7 @@ const ProbeScript = places + `	for ocadm in "$keep/ocadm" "$program"; do
 	exit 65
 `
 
-// HasScript is a script of sh that succeeds if what was sent as NAME of its first argument, or ocadm in its place, has the digest of its second.
+// HasScript is an sh script that succeeds if the copied file NAME (first argument), or the installed ocadm, has the digest in the second argument.
 const HasScript = `#!/bin/sh
 ` + sum + `main() {
 ` + places + `	for file in "$program" "$keep/$1"; do
@@ -81,8 +81,8 @@ const HasScript = `#!/bin/sh
 main "$@" </dev/null
 `
 
-// ReceiveScript is a script of sh that keeps a file from standard input: as NAME of its first argument, if it has the digest of its second; the third is
-// "gzip" or "plain".
+// ReceiveScript is an sh script that stores a file from standard input as NAME (first argument), if it has the digest in the second argument. The third
+// is "gzip" or "plain".
 const ReceiveScript = sum + places + `	set -eu
 	umask 077
 	mkdir -p "$keep"
@@ -92,7 +92,7 @@ const ReceiveScript = sum + places + `	set -eu
 	mv -f "$keep/$1.part" "$keep/$1"
 `
 
-// TidyScript is a script of sh that takes away what was sent to a machine that has not joined.
+// TidyScript is an sh script that removes what was copied to a machine that has not joined.
 const TidyScript = `#!/bin/sh
 main() {
 	set -eu

@@ -10,13 +10,13 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// Clocks that differ by more than warnOffset are worth a warning; with more than maxOffset, certificates and tokens of the others are refused.
+// Clocks that differ by more than warnOffset cause a warning; beyond maxOffset, certificates and tokens of other machines are refused.
 const (
 	warnOffset = 30 * time.Second
 	maxOffset  = 5 * time.Minute
 )
 
-// Offset is how far a clock is ahead that a machine printed, as date +%s.%N does, somewhere between two times of this one. It is pure.
+// Offset returns how far ahead a clock is whose time, as printed by date +%s.%N, was read between two times of this clock. It is pure.
 func Offset(printed string, before, after time.Time) time.Duration {
 	seconds, err := strconv.ParseFloat(printed, 64)
 	if err != nil {
@@ -29,10 +29,10 @@ func Offset(printed string, before, after time.Time) time.Duration {
 	case theirs.After(after):
 		return theirs.Sub(after)
 	}
-	return 0 // within the time that the question took, there is no difference
+	return 0 // no difference beyond the duration of the query
 }
 
-// CheckClock is what is wrong with a clock that differs from those of the others. It is pure.
+// CheckClock returns findings about a clock that differs from the others. It is pure.
 func CheckClock(name string, offset time.Duration) finding.List {
 	const remedy = "timedatectl set-ntp true on it, or install a time service"
 	offset = offset.Round(time.Second)

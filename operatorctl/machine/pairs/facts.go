@@ -17,19 +17,19 @@ import (
 	"yunion.io/x/ocadm/internal/ssh"
 )
 
-// Facts are what a machine says of itself before ocadm is on it.
+// Facts are what a machine reports about itself before it has ocadm.
 type Facts struct {
 	Hostname, MachineID, Architecture string
 	// Address, MAC and MTU are those of the interface with the default route.
 	Address, MAC string
 	MTU          int
-	// Authority is the digest of the certificate of the cluster that the machine belongs to, "" if it belongs to none.
+	// Authority is the digest of the CA certificate of the machine's cluster, "" if it belongs to none.
 	Authority string
-	// Ours reports whether ocadm made a node of it, Administrator whether it is a control-plane node.
+	// Ours reports whether ocadm made it a node, Administrator whether it is a control-plane node.
 	Ours, Administrator bool
-	// Firewalld reports whether firewalld runs: join opens in it what a node needs.
+	// Firewalld reports whether firewalld runs: join opens the ports of a node in it.
 	Firewalld bool
-	// Offset is how far its clock is ahead of that of this machine.
+	// Offset is how far its clock is ahead of this machine's.
 	Offset time.Duration
 }
 
@@ -57,7 +57,7 @@ PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 main </dev/null
 `
 
-// Gather asks a machine.
+// Gather reads the facts of a machine.
 func Gather(ctx context.Context, name string, c *ssh.Conn) (Facts, error) {
 	values := map[string]string{}
 	var before, after time.Time
@@ -76,31 +76,31 @@ func Gather(ctx context.Context, name string, c *ssh.Conn) (Facts, error) {
 	return parse(values, before, after), nil
 }
 
-// factNames are the names of what the script says.
+// factNames are the keys in the script's output.
 var factNames = []string{"hostname", "machineid", "arch", "mac", "mtu", "address", "authority", "administrator", "ours", "firewalld", "clock"}
 
-// note keeps a line of the script. The machine is not trusted: its values go to statuses, and it may print lines without end.
+// note stores a line of the script. The machine is not trusted: its values go to statuses, and it may print an endless number of lines.
 func note(values map[string]string, line string) {
 	if key, value, _ := strings.Cut(line, "="); slices.Contains(factNames, key) {
 		values[key] = callin.Text(value)
 	}
 }
 
-// parse is pure.
+// parse converts the script's values. It is pure.
 func parse(v map[string]string, before, after time.Time) Facts {
 	f := Facts{Hostname: v["hostname"], MachineID: v["machineid"], Address: v["address"], MAC: v["mac"], Authority: v["authority"],
 		Ours: v["ours"] != "", Administrator: v["administrator"] != "", Firewalld: v["firewalld"] != ""}
-	f.MTU, _ = strconv.Atoi(v["mtu"]) // 0 is not known
+	f.MTU, _ = strconv.Atoi(v["mtu"]) // 0 is unknown
 	f.Architecture = cmp.Or(map[string]string{"x86_64": "amd64", "aarch64": "arm64"}[v["arch"]], v["arch"])
 	f.Offset = Offset(v["clock"], before, after)
 	return f
 }
 
-// Group says what a comparison knows of the cluster of the machines.
+// Group describes the cluster of the compared machines.
 type Group struct {
-	// First is the node that makes the cluster; "" if there is one already, and to which cluster they belong is not asked.
+	// First is the node that creates the cluster; "" if the cluster exists, and membership is not checked.
 	First string
-	// Authority is the digest of the authority of the cluster that they are to join, "" if it is not known.
+	// Authority is the digest of the CA of the cluster that they join, "" if it is unknown.
 	Authority string
 }
 
@@ -131,7 +131,7 @@ func Compare(all map[string]Facts, g Group) map[string]finding.List {
 	return out
 }
 
-// twins are machines that have something of which each has its own. A host name need not be: nodes have the names of their resources.
+// twins finds machines that share something unique. A host name need not be unique: nodes have the names of their resources.
 func twins(all map[string]Facts, names []string, add func(string, finding.Finding)) {
 	for _, own := range []struct {
 		what string
@@ -158,7 +158,7 @@ func twins(all map[string]Facts, names []string, add func(string, finding.Findin
 	}
 }
 
-// strangers belong to another cluster.
+// strangers finds machines that belong to another cluster.
 func strangers(all map[string]Facts, names []string, first, known string, add func(string, finding.Finding)) {
 	authority := cmp.Or(all[first].Authority, known)
 	if f, there := all[first]; there && !f.Administrator && f.Authority != "" {
@@ -182,7 +182,7 @@ func remedyOfTwins(what string) string {
 	return "check whether both names in the file mean one machine, and give each machine its own"
 }
 
-// median is the offset of the clock in the middle.
+// median returns the median offset of the clocks.
 func median(all map[string]Facts) time.Duration {
 	var offsets []time.Duration
 	for _, f := range all {

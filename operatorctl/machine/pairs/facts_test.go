@@ -74,7 +74,7 @@ func TestParseFacts(t *testing.T) {
 	}
 }
 
-// A machine may print what it likes: what is kept of it is bounded.
+// A machine may print anything: the stored part is bounded.
 func TestNote(t *testing.T) {
 	v := map[string]string{}
 	note(v, "hostname=a")
@@ -88,7 +88,7 @@ func TestNote(t *testing.T) {
 	}
 }
 
-// What the script says is kept.
+// All keys that the script prints are stored.
 func TestFactNames(t *testing.T) {
 	for _, m := range regexp.MustCompile(`\bsay ([a-z]+) `).FindAllStringSubmatch(factsScript, -1) {
 		if !slices.Contains(factNames, m[1]) {

@@ -13,33 +13,33 @@ import (
 	"yunion.io/x/ocadm/internal/probe"
 )
 
-// Check is the name of the check of ways.
+// Check is the name of the check of the paths between machines.
 const Check = "Ways"
 
-// codeMTU is that of packets that are too large for a way.
+// codeMTU is the code of the finding about packets that are too large for a path.
 const codeMTU = "OCA-7649"
 
-// Outcome is what came of the ways.
+// Outcome is the result of a test of paths.
 type Outcome struct {
-	// Said is what was tried.
+	// Said describes what was tested.
 	Said string
-	// Untried are machines on which the probe did not run, and why.
+	// Untried holds the machines on which the probe did not run, with the reason.
 	Untried map[string]string
 
 	lost []loss
 }
 
-// loss is a way on which something is lost.
+// loss is a path on which packets or connections are lost.
 type loss struct {
 	from, to end
 	code     string
-	// what is lost, why, and what to do about it.
+	// what is lost, why, and the remedy.
 	what, cause, remedy string
-	// here and there report whose fault it is, as far as that is known.
+	// here and there report which end is at fault, if that is known.
 	here, there bool
 }
 
-// end is a machine at the end of a way.
+// end is one end of a path.
 type end struct {
 	name                 string
 	controlPlane, joined bool
@@ -47,7 +47,7 @@ type end struct {
 
 func endOf(m Member) end { return end{m.Name, m.ControlPlane, m.Joined} }
 
-// take judges what the machines of a group said. It is pure.
+// take evaluates the results of a group's machines. It is pure.
 func (o *Outcome) take(all []Member, g group, said map[int]*tried) {
 	for i, t := range said {
 		if t.err != nil {
@@ -62,14 +62,14 @@ func (o *Outcome) take(all []Member, g group, said map[int]*tried) {
 			continue
 		}
 		for _, l := range judge(all[w.from], all[w.to], from.sent[all[w.to].Name], to) {
-			if !slices.Contains(o.lost, l) { // a way may be tried in two groups
+			if !slices.Contains(o.lost, l) { // a path may be tested in two groups
 				o.lost = append(o.lost, l)
 			}
 		}
 	}
 }
 
-// judge says what is lost from one machine to another. It is pure.
+// judge returns what is lost from one machine to another. It is pure.
 func judge(from, to Member, sent probe.Sent, heard *tried) []loss {
 	var out []loss
 	for _, p := range ports(from, to) {
@@ -95,7 +95,7 @@ func judgeTCP(to Member, p port, became string, ready probe.Ready) (loss, bool) 
 		return loss{}, false
 	case to.Firewalld && !to.Joined: // join opens the port
 		return loss{}, false
-	case became == probe.Refused && taken: // the program that has it may listen elsewhere
+	case became == probe.Refused && taken: // the program that uses it may listen on another address
 		return loss{}, false
 	}
 	l := loss{code: "OCA-7648", what: p.String(), cause: "connections get no answer", remedy: openPorts}
@@ -145,10 +145,10 @@ func judgeUDP(from, to Member, p port, sent probe.Sent, heard *tried) (loss, boo
 	return l, true
 }
 
-// overhead of VXLAN, in bytes.
+// overhead is that of VXLAN, in bytes.
 const overhead = 50
 
-// Findings are what the ways have: by the machine that each is about. Losses of one kind with one machine at their end are one finding. It is pure.
+// Findings returns the findings by machine. Losses of one kind that share a machine are one finding. It is pure.
 func (o *Outcome) Findings() map[string]finding.List {
 	out := map[string]finding.List{}
 	for _, name := range slices.Sorted(maps.Keys(o.Untried)) {
@@ -191,10 +191,10 @@ func (o *Outcome) Findings() map[string]finding.List {
 	return out
 }
 
-// hub is what losses that belong together have in common.
+// hub is the common key of related losses.
 type hub struct{ code, what, cause, name string }
 
-// keyOf is the hub of a loss: the machine to which it was, or from which.
+// keyOf returns the hub of a loss: the machine at its receiving or sending end.
 func keyOf(l loss, to bool) hub {
 	if to {
 		return hub{l.code, l.what, l.cause, l.to.name}
@@ -202,7 +202,7 @@ func keyOf(l loss, to bool) hub {
 	return hub{l.code, l.what, l.cause, l.from.name}
 }
 
-// largest is the hub with the most losses. Of two, it is the one at fault, then the one that gets nothing, then the first by name.
+// largest returns the hub with the most losses. A tie goes to the one at fault, then to the receiving end, then to the first by name.
 func largest(all []loss) (best hub, to bool) {
 	type candidate struct {
 		hub
@@ -228,7 +228,7 @@ func largest(all []loss) (best hub, to bool) {
 	return list[0].hub, list[0].to
 }
 
-// about are the machines that a finding keeps from joining: the one that the ways have in common, unless it is in the cluster and answers there for itself.
+// about returns the machines that a finding keeps from joining: the one that the paths share, unless it is already in the cluster and works there.
 func about(one loss, to bool, others []string) []string {
 	center := one.from
 	if to {

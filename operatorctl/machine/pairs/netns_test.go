@@ -57,7 +57,7 @@ func newWire(t *testing.T) (wire, []Member) {
 		}
 	}
 	w := wire{t}
-	remove := func() { // what a killed run left is in the way
+	remove := func() { // a killed run may have left something
 		for _, name := range []string{"a", "b", "c", "bridge"} {
 			_ = exec.Command("ip", "netns", "delete", space(name)).Run()
 		}
@@ -108,7 +108,7 @@ func newWire(t *testing.T) (wire, []Member) {
 	return w, all
 }
 
-// TestNetwork tries the ways between machines of real networks, whose firewalls and MTUs lose something.
+// TestNetwork tests the paths between machines of real networks, whose firewalls and MTUs drop packets.
 func TestNetwork(t *testing.T) {
 	w, all := newWire(t)
 	find := func(want ...string) {
@@ -143,7 +143,7 @@ func TestNetwork(t *testing.T) {
 	undo = rule("c", "INPUT", "-p", "tcp", "--dport", "10250", "-j", "DROP")
 	find("c: OCA-7648 Nothing comes from a to c on TCP 10250 (kubelet); connections get no answer")
 	undo()
-	// The network between them drops what is large: a cable's other end takes no more.
+	// The network between them drops large packets, like the smaller MTU at the other end of a cable.
 	w.in("bridge", "ip", "link", "set", "dev", "b", "mtu", "1400")
 	w.in("bridge", "ip", "link", "set", "dev", "br0", "mtu", "1500")
 	const whole = "; the sender's interface has MTU 1500, and the pod network uses all of it, 50 bytes for its own header"

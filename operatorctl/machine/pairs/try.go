@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// answerTimeout bounds each answer of a machine, onTheWay is how long packets may take to arrive after they were sent.
+	// answerTimeout bounds each answer of a machine; onTheWay is how long packets may take to arrive.
 	answerTimeout = 90 * time.Second
 	onTheWay      = 500 * time.Millisecond
 )
 
-// tried is what one machine said.
+// tried is the result of one machine.
 type tried struct {
 	ready   probe.Ready
 	sent    map[string]probe.Sent
@@ -39,7 +39,7 @@ type session struct {
 
 func begin(ctx context.Context, m Member) *session {
 	r, w := io.Pipe()
-	s := &session{in: w, lines: make(chan string, 8), ended: make(chan error, 1)} //nolint:mnd // more than it says
+	s := &session{in: w, lines: make(chan string, 8), ended: make(chan error, 1)} //nolint:mnd // more lines than it prints
 	go func() {
 		err := m.Probe(ctx, r, func(l string) {
 			select {
@@ -54,7 +54,7 @@ func begin(ctx context.Context, m Member) *session {
 	return s
 }
 
-// say writes a line, and hear reads the answer.
+// say writes a line, hear reads the answer.
 func (s *session) say(line any) error { return json.NewEncoder(s.in).Encode(line) }
 
 func (s *session) hear(ctx context.Context, into any) error {
@@ -71,7 +71,7 @@ func (s *session) hear(ctx context.Context, into any) error {
 	}
 }
 
-// Try tries the ways between machines, with what run names. report gets how many groups of them are done.
+// Try tests the paths between machines. run identifies the test. report receives the number of finished groups.
 func Try(ctx context.Context, all []Member, run string, report func(done, total int)) Outcome {
 	groups := plan(all)
 	out := Outcome{Said: said(all, groups), Untried: map[string]string{}}
@@ -85,7 +85,7 @@ func Try(ctx context.Context, all []Member, run string, report func(done, total 
 	return out
 }
 
-// tryGroup lets machines listen, then all send, and asks what has arrived.
+// tryGroup makes the machines listen, then send, and then collects what has arrived.
 func tryGroup(ctx context.Context, all []Member, g group, run string) map[int]*tried {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -112,7 +112,7 @@ func tryGroup(ctx context.Context, all []Member, g group, run string) map[int]*t
 		}
 		return s.hear(ctx, &t.ready)
 	})
-	to := map[int]probe.Targets{} // before the machines send: what becomes of one of them changes what was said
+	to := map[int]probe.Targets{} // computed before the machines send: failures change said
 	for i := range sessions {
 		to[i] = targets(all, g, i, said)
 	}
@@ -141,12 +141,12 @@ func tryGroup(ctx context.Context, all []Member, g group, run string) map[int]*t
 		return err
 	})
 	for _, s := range sessions {
-		_ = s.in.Close() // those that failed end with it
+		_ = s.in.Close() // this ends the probe on failed machines, too
 	}
 	return said
 }
 
-// listens are the ports that a machine must be reached on.
+// listens returns the ports on which a machine must be reachable.
 func listens(all []Member, g group, to int) []int {
 	var out []int
 	for _, w := range g.ways {
@@ -162,7 +162,7 @@ func listens(all []Member, g group, to int) []int {
 	return out
 }
 
-// targets are what a machine sends to. One that does not run the probe is none.
+// targets returns the targets to which a machine sends, without those that do not run the probe.
 func targets(all []Member, g group, from int, said map[int]*tried) probe.Targets {
 	out := probe.Targets{To: []probe.Target{}}
 	for _, w := range g.ways {

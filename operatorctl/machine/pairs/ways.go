@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pairs compares machines with each other, and tries the ways between them: what no machine can find out alone. It works on machines that are
-// logged in to, and needs no cluster.
+// Package pairs compares machines with each other and tests the network paths between them, which no machine can do alone. It works on machines with an
+// open login, and needs no cluster.
 package pairs
 
 import (
@@ -15,20 +15,20 @@ import (
 
 // Member is a machine of a comparison.
 type Member struct {
-	// Name of the machine, Address at which the others reach it.
+	// Name is the machine's, Address the one at which the others reach it.
 	Name, Address string
-	// ControlPlane and Compute are its roles. APIPort is that of its API server, 0 for the usual one.
+	// ControlPlane and Compute are its roles. APIPort is the port of its API server, 0 for the default.
 	ControlPlane, Compute bool
 	APIPort               int
-	// Joined reports whether it is in the cluster already: the ways between two such machines are not tried.
+	// Joined reports whether it is already in the cluster: paths between two such machines are not tested.
 	Joined bool
 	// Firewalld reports whether firewalld runs on it.
 	Firewalld bool
-	// Probe runs package probe on the machine, until its input ends.
+	// Probe runs package probe on the machine until its input ends.
 	Probe func(ctx context.Context, in io.Reader, onLine func(string)) error
 }
 
-// port is one that a machine must reach on another.
+// port is a port that a machine must reach on another.
 type port struct {
 	number int
 	udp    bool
@@ -42,7 +42,7 @@ func (p port) String() string {
 // podNetwork is the port of VXLAN. A test compares these ports with those that the installer opens.
 const podNetwork = 8472
 
-// ports are what one machine must reach on another. It is pure.
+// ports returns the ports that one machine must reach on another. It is pure.
 func ports(from, to Member) []port {
 	out := []port{{podNetwork, true, "pod network"}}
 	if from.ControlPlane {
@@ -63,25 +63,25 @@ func ports(from, to Member) []port {
 	return out
 }
 
-// way is what is tried from one machine to another, by their places in the list of members.
+// way is a path to test, by indexes into the list of members.
 type way struct{ from, to int }
 
 const (
-	// maxMesh is how many machines are tried each with each other. Of more, each is tried with its two neighbours and with the control-plane nodes.
+	// maxMesh is the maximum number of machines for which all pairs are tested. With more, each is tested with two neighbours and the hubs.
 	maxMesh = 12
-	// maxHubs is how many control-plane nodes all others are tried with.
+	// maxHubs is the maximum number of control-plane nodes tested with all others.
 	maxHubs = 3
-	// groupSize is how many machines run the probe at once.
+	// groupSize is the maximum number of machines that run the probe concurrently.
 	groupSize = 40
 )
 
-// group is machines that run the probe at once, and the ways between them.
+// group is a set of machines that run the probe concurrently, and the paths between them.
 type group struct {
 	members []int
 	ways    []way
 }
 
-// plan says which ways are tried, and together with which. It is pure.
+// plan returns the paths to test, in groups. It is pure.
 func plan(all []Member) []group {
 	var hubs, others []int
 	for i, m := range all {
@@ -94,9 +94,9 @@ func plan(all []Member) []group {
 	if len(all) <= maxMesh {
 		return nonEmpty([]group{mesh(all, slices.Concat(hubs, others))})
 	}
-	out := []group{mesh(all, hubs)} // the control-plane nodes among themselves
+	out := []group{mesh(all, hubs)} // the control-plane nodes with each other
 
-	for at := 0; at < len(others); at += groupSize - 1 { // the last one of a group is the first one of the next
+	for at := 0; at < len(others); at += groupSize - 1 { // the last machine of a group is the first of the next
 		part := others[at:min(len(others), at+groupSize)]
 		g := group{members: slices.Concat(hubs, part)}
 		for i, b := range part {
@@ -114,7 +114,7 @@ func plan(all []Member) []group {
 	return nonEmpty(out)
 }
 
-// mesh is a group of machines that are tried each with each other.
+// mesh returns a group in which all pairs of machines are tested.
 func mesh(all []Member, members []int) group {
 	g := group{members: members}
 	for _, a := range members {
@@ -136,9 +136,9 @@ func nonEmpty(all []group) []group {
 	return slices.DeleteFunc(all, func(g group) bool { return len(g.ways) == 0 })
 }
 
-// said describes what is tried, for people. It is pure.
+// said describes the test for users. It is pure.
 func said(all []Member, groups []group) string {
-	ways := map[way]bool{} // one may be in two groups
+	ways := map[way]bool{} // a path may be in two groups
 	for _, g := range groups {
 		for _, w := range g.ways {
 			ways[w] = true

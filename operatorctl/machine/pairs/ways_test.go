@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/phases/config"
 )
 
-// TestPorts: each port is one that the installer opens on such a machine for others.
+// TestPorts checks that the installer opens each port on such a machine for others.
 func TestPorts(t *testing.T) {
 	for _, m := range []Member{{}, {ControlPlane: true}, {Compute: true}} {
 		c := &config.Config{}
@@ -48,7 +48,7 @@ func members(n int, change ...func(int, *Member)) []Member {
 	return out
 }
 
-// TestPlan: few machines are tried each with each other, of many each with its neighbours and the control planes, and no way between joined ones.
+// TestPlan checks that all pairs of a few machines are tested, of many only neighbours and control planes, and no paths between joined ones.
 func TestPlan(t *testing.T) {
 	hub := func(n int) func(int, *Member) { return func(i int, m *Member) { m.ControlPlane = i < n } }
 	joined := func(of ...int) func(int, *Member) {
@@ -87,11 +87,11 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// network plays probes: what is lost between whom, by "from>to port" or "from>to port size".
+// network simulates probes. It holds the losses by "from>to port" or "from>to port size".
 type network struct {
 	lost map[string]string
 	mtu  int
-	// broken are machines without a probe, taken ports on which something else listens.
+	// broken lists machines without a probe, taken the ports on which something else listens.
 	broken, taken map[string]bool
 }
 
@@ -159,7 +159,7 @@ func (n *network) run(name string) func(context.Context, io.Reader, func(string)
 	}
 }
 
-// TestTry: what is lost between machines is found, on the way or at either end, once for those that belong together, and by the machine that it is about.
+// TestTry checks that losses between machines are found, on the path or at either end, once for related ones, and reported for the right machine.
 func TestTry(t *testing.T) {
 	cp := func(i int, m *Member) { m.Name, m.ControlPlane = string(rune('a'+i)), i == 0 }
 	for name, c := range map[string]struct {
