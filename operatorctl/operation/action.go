@@ -86,7 +86,7 @@ func (a Action) timeout(o *v1alpha1.OnecloudOperation) time.Duration {
 
 // Run holds what the steps of an operation share.
 type Run struct {
-	// Operation is the running operation, with the status that it started with; Status returns the current one.
+	// Operation has the status that it started with; Status returns the current one.
 	Operation *v1alpha1.OnecloudOperation
 	Means
 	// Settle is how long a wave must serve without interruption.

@@ -104,8 +104,8 @@ func whenCalm(s Step) Step {
 	return s
 }
 
-// onTheWay returns what the reconciler is still working on, or "" if nothing. It does not wait if the cloud is paused or blocked, or has had a Degraded
-// component for as long as a wave must serve. It is pure.
+// onTheWay returns what the reconciler still works on, or "": also if the cloud is paused or blocked, or a component was Degraded for as long as a wave
+// must serve. It is pure.
 func onTheWay(cloud *v1alpha1.OnecloudCluster, f forbearance) (what string) {
 	paused := cloud.Annotations[v1alpha1.AnnotationPaused]
 	degraded := meta.FindStatusCondition(cloud.Status.Conditions, v1alpha1.ConditionDegraded)

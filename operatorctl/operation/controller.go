@@ -29,8 +29,8 @@ type Settings struct {
 	Silence time.Duration
 	// MachinesAtOnce is how many machines of a cloud are worked on concurrently; 0 means DefaultMachinesAtOnce.
 	MachinesAtOnce int
-	// AtOnce leaves a changed spec.version to the reconciler, which moves all components together. Otherwise the change creates an update, and only
-	// operations move a cloud that has run.
+	// AtOnce leaves a changed spec.version to the reconciler, which moves all components together. Otherwise it creates an update, and only operations
+	// move a cloud that has run.
 	AtOnce bool
 }
 
@@ -173,7 +173,7 @@ func (c *Controller) end(ctx context.Context, o *v1alpha1.OnecloudOperation, how
 	return c.jobs.end(ctx, o, how)
 }
 
-// advance starts an operation, or passes changes and the user's requests on to a running one.
+// advance starts an operation, or passes the user's requests on to a running one.
 func (c *Controller) advance(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster) error {
 	if r := c.runs.of(o.UID); r != nil {
 		select {

@@ -217,7 +217,7 @@ func InTurn(a, b *v1alpha1.OnecloudOperation) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(turn(a), turn(b)), cmp.Compare(a.Name, b.Name))
 }
 
-// conditions sets the conditions of a status, for kubectl wait.
+// conditions sets the conditions, for kubectl wait.
 func conditions(s *v1alpha1.OnecloudOperationStatus, now metav1.Time) {
 	complete, succeeded := metav1.ConditionFalse, metav1.ConditionUnknown
 	if s.Phase.Final() {

@@ -141,7 +141,7 @@ func HalfRestored(s *v1alpha1.OnecloudOperationStatus) string {
 	return fmt.Sprintf("databases %s are half replaced by %s, and services would start on them", strings.Join(s.Databases.Restoring, ", "), where)
 }
 
-// prefixOf returns the name prefix of the copies in a set.
+// prefixOf returns the prefix of the copies in a set.
 func prefixOf(d *v1alpha1.OperationDatabases, set string) string {
 	for _, c := range d.Replaced {
 		if c.Set == set {

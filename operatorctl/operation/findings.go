@@ -51,7 +51,7 @@ func findingsOf(ctx context.Context, r *Run) finding.List {
 	return out
 }
 
-// unsaved judges an update without copies of the databases.
+// unsaved judges an update without database copies.
 func unsaved(f facts) finding.List {
 	if f.update == nil || !f.update.NoBackup {
 		return nil
@@ -84,8 +84,8 @@ func health(f facts) (out finding.List) {
 // certificateMargin is how long certificates must still be valid. They must not expire during an update, or in the days in which its outcome shows.
 const certificateMargin = 7 * 24 * time.Hour
 
-// certificates finds certificates that have expired or soon will. The operator renews its own long before. If it did not, or if users provide theirs, they
-// need attention first.
+// certificates finds certificates that have expired or soon will. The operator renews its own long before. If it did not, or users provide theirs, there
+// is work to do first.
 func certificates(f facts) (out finding.List) {
 	c := f.cloud.Status.Certificates
 	for _, one := range []struct {

@@ -119,7 +119,7 @@ func (fx *fixture) control(name, value string) {
 	}
 }
 
-// until waits until an operation has a phase.
+// until waits for an operation's phase.
 func (fx *fixture) until(name string, phase v1alpha1.OperationPhase) *v1alpha1.OnecloudOperation {
 	fx.Helper()
 	deadline := time.Now().Add(patience)

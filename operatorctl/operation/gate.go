@@ -19,7 +19,7 @@ type verdict struct {
 	// ready is true if all want components serve the desired state; done counts those that do.
 	ready      bool
 	done, want int
-	// why describes what does not serve, failed the part of it that has failed.
+	// why describes what does not serve, failed what has failed.
 	why, failed string
 }
 
@@ -66,7 +66,7 @@ func followed(cloud *v1alpha1.OnecloudCluster, operation string, r v1alpha1.Roll
 // resumeSettles is how long an operation is lenient after it was resumed, as a multiple of Settle: five minutes by default.
 const resumeSettles = 10
 
-// lenient returns the time until which it is; zero for an operation that begins here.
+// lenient returns the end of that time; zero for an operation that begins here.
 func (r *Run) lenient() time.Time {
 	if r.resumed.IsZero() {
 		return time.Time{}
@@ -79,11 +79,11 @@ type forbearance struct {
 	// now is the time of the judgement. settle is how long: a kubelet retries what a busy node refused once.
 	now    time.Time
 	settle time.Duration
-	// from is the earliest time at which a component counts as failed.
+	// from is the earliest time at which one counts as failed.
 	from time.Time
 }
 
-// forbearance returns how long components may be Degraded as of now.
+// forbearance returns the forbearance as of now.
 func (r *Run) forbearance(now time.Time) forbearance {
 	return forbearance{now: now, settle: r.Settle, from: r.lenient()}
 }

@@ -45,7 +45,7 @@ const (
 	podTries, spare = 5, 2 * time.Minute
 	// keepJob is how long an ended Job is kept. The operation keeps the log and the causes for longer.
 	keepJob = 10 * time.Minute
-	// graceOfPod is how long a pod may take to end, awayFor how long its node may be away before another pod starts; both in seconds.
+	// graceOfPod is how many seconds a pod may take to end, awayFor how many its node may be away before another pod starts.
 	graceOfPod, awayFor = 30, 30
 	// nobody is the user of the pod, and the group that may read its Secrets.
 	nobody = 65532
@@ -171,7 +171,7 @@ func tolerations() []corev1.Toleration {
 	return out
 }
 
-// taken reports whether a pod or another program works on the operation.
+// taken reports whether a pod or program runs the operation.
 func taken(o *v1alpha1.OnecloudOperation) bool {
 	return o.Status.Worker != nil && o.Status.Worker.Pod != "" || o.Status.Runner != nil
 }

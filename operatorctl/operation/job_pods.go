@@ -31,7 +31,7 @@ func (j *jobs) again(a Action, o *v1alpha1.OnecloudOperation, next time.Duration
 	return noPod
 }
 
-// podless returns a message if Kubernetes creates no pod for a Job, or "" while it still may. It is pure.
+// podless returns a message if Kubernetes is late to create a Job's pod, or "". It is pure.
 func podless(o *v1alpha1.OnecloudOperation, job *batchv1.Job, pods int, now time.Time) string {
 	if pods > 0 || taken(o) || now.Sub(job.CreationTimestamp.Time) < noPod {
 		return ""
@@ -39,7 +39,7 @@ func podless(o *v1alpha1.OnecloudOperation, job *batchv1.Job, pods int, now time
 	return "Kubernetes makes no pod: kubectl -n " + job.Namespace + " describe job " + job.Name
 }
 
-// note records the lost pods, and what a pod that cannot start waits for.
+// note records the lost pods, and what a pending pod waits for.
 func (j *jobs) note(ctx context.Context, o *v1alpha1.OnecloudOperation, job *batchv1.Job, pods []corev1.Pod) error {
 	all, waits := seen(o, pods)
 	waits = cmp.Or(waits, podless(o, job, len(pods), time.Now()))
@@ -72,7 +72,7 @@ func setLost(s *v1alpha1.OnecloudOperationStatus, all []string) {
 	s.Worker.Lost = all
 }
 
-// seen returns the lost pods of an operation, known ones first, and what a pod that cannot start waits for. It is pure.
+// seen returns the lost pods of an operation, known ones first, and what a pending pod waits for. It is pure.
 func seen(o *v1alpha1.OnecloudOperation, pods []corev1.Pod) (lost []string, waits string) {
 	lost = slices.Clone(lostOf(&o.Status))
 	pods = slices.SortedFunc(slices.Values(pods), ByAge)

@@ -117,7 +117,7 @@ func (j *jobs) start(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *
 	return nil
 }
 
-// jobFor returns the Job of an operation, or nil if the CronJob that it is made from does not exist yet.
+// jobFor returns the Job of an operation, or nil if its CronJob does not exist yet.
 func (j *jobs) jobFor(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, action Action) (*batchv1.Job, error) {
 	if asked(o) {
 		return j.backupNow(ctx, o, cloud, action)

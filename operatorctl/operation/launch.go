@@ -20,7 +20,7 @@ type launcher struct {
 
 	mu  sync.Mutex
 	all map[types.UID]*running
-	// base is the parent context of all runs. It ends when this process no longer leads; nil before it leads.
+	// base is the context of all runs. It ends when this process stops leading; nil before it leads.
 	base context.Context
 	wait sync.WaitGroup
 	// woken receives operations whose run has ended.

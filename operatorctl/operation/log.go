@@ -111,7 +111,7 @@ func (l *log) keep(ctx context.Context, c client.Client) {
 	_ = c.Create(ctx, cm, client.FieldOwner(v1alpha1.ManagerOperator)) // the operation itself says how it ended
 }
 
-// OwnerOf returns the owner reference that makes Kubernetes delete operations and machines together with their cloud.
+// OwnerOf returns the owner reference with which Kubernetes deletes operations and machines with their cloud.
 func OwnerOf(cloud *v1alpha1.OnecloudCluster) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Name: cloud.Name, UID: cloud.UID}
 }

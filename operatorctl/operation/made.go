@@ -23,7 +23,7 @@ import (
 // A component that is new in a release gets a database and an account. Reverting the update removes both: docs/decisions/0050. What existed before the
 // operation is never touched, no matter who created it.
 
-// madeSet returns the name of the set with the contents of databases that an operation created and removed again.
+// madeSet returns the name of the set with what databases held that an operation made and removed.
 func madeSet(release int) string { return fmt.Sprintf("n%d", release) }
 
 // absent returns the components that have no database and no account on the cloud's server.
@@ -80,7 +80,7 @@ func (w databaseWork) releases(ctx context.Context, cloud *v1alpha1.OnecloudClus
 	return madeReleases(list.Items, cloud.Name, w.rollout().From, w.Operation.Name)
 }
 
-// madeReleases returns these releases from the Secrets of a cloud. An unreadable one is an error only if it may be one of them. It is pure.
+// madeReleases returns these releases from the Secrets of a cloud. An unreadable one is an error only if it may be needed. It is pure.
 func madeReleases(secrets []corev1.Secret, cloud string, before int, operation string) (from, first *release.Release, err error) {
 	mine := slices.DeleteFunc(slices.Clone(secrets), func(s corev1.Secret) bool { return s.Name != release.SecretName(cloud, release.Revision(&s)) })
 	slices.SortFunc(mine, func(a, b corev1.Secret) int { return release.Revision(&a) - release.Revision(&b) })

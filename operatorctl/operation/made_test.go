@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// A component with a database or an account counts as present, no matter who created that.
+// A database or an account counts as present, no matter who created it.
 func TestWithoutDatabase(t *testing.T) {
 	all := []component.Component{
 		{Name: "none"}, {Name: "new", Database: &component.Database{Name: "new"}}, {Name: "there", Database: &component.Database{Name: "There"}},

@@ -55,7 +55,7 @@ type sign struct {
 	seen    time.Time
 }
 
-// programs handles operations that run in other programs.
+// programs handles outside operations.
 type programs struct {
 	*store
 

@@ -98,7 +98,7 @@ func TestSilentProgramOfAStoppedCloud(t *testing.T) {
 	}
 }
 
-// TestSigns: an operation continues as long as there are heartbeats, however old by the clock of the program.
+// TestSigns: an operation continues while there are heartbeats, however old by the program's clock.
 func TestSigns(t *testing.T) {
 	p := New(Options{Settings: Settings{Silence: time.Hour}}).programs
 	o := backupOp("b", 1, v1alpha1.OperationRunning, "host")

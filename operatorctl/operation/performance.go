@@ -190,7 +190,7 @@ func (x *performance[S]) do(ctx, cancelable context.Context) error {
 	return x.end(ctx, phase, why+"; what was changed is as it was before", err)
 }
 
-// run runs some steps. It returns the error of the failed step, without the step's name.
+// run runs some steps. It returns the error of the step, without its name.
 func (x *performance[S]) run(ctx context.Context, steps []workflow.Phase[S]) error {
 	_, err := workflow.Runner[S]{Plan: x.rec.op.Name, Phases: steps, Sink: x.rec, Journal: forgiving{x.rec}}.Run(ctx, x.state, workflow.Options{})
 	if failed, ok := errors.AsType[*workflow.PhaseError](err); ok {
@@ -248,6 +248,6 @@ func (x *performance[S]) late(ctx context.Context) error {
 	rec.log.lines.WriteString(x.rec.log.lines.String())
 	status.Log = LogName(o.Name)
 	rec.log.keep(ctx, x.Client)
-	_ = rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { *s = status }) // otherwise the operator ends it as one whose program has disappeared
+	_ = rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { *s = status }) // otherwise the operator ends it for lack of a program
 	return nil
 }

@@ -117,7 +117,7 @@ func (p prober) administrator(ctx context.Context) (*identity.Client, error) {
 		Transport: transport, Timeout: probeTimeout})
 }
 
-// baseURL returns the URL of a component's API inside the cluster, as its Service gives it.
+// baseURL returns the URL of a component's API inside the cluster, from its Service.
 func (p prober) baseURL(ctx context.Context, name string) (string, error) {
 	all := catalog.All()
 	i := slices.IndexFunc(all, func(c component.Component) bool { return c.Name == name })

@@ -137,7 +137,7 @@ func demandOf(all []runs, nodes []corev1.Node) demand {
 	return d
 }
 
-// stricter returns the stricter of two policies for the same image: one that asks the registry wins.
+// stricter returns the stricter of two policies for an image: one that asks the registry.
 func stricter(a, b corev1.PullPolicy) corev1.PullPolicy {
 	if a == corev1.PullAlways || b == corev1.PullAlways {
 		return corev1.PullAlways
@@ -155,7 +155,7 @@ type batch struct {
 	answers map[string]answer
 }
 
-// batches returns the pods that a demand needs: the first one of each node, then the second, and so on.
+// batches returns the pods of a demand: the first one of each node, then the second, and so on.
 func (d demand) batches() []*batch {
 	var out []*batch
 	for round := 0; ; round++ {
@@ -173,8 +173,8 @@ func (d demand) batches() []*batch {
 	}
 }
 
-// pod returns a pod that pulls the images of a batch and starts none of them: the kubelet refuses to create a container that must not run as root and has
-// user 0, and finds that out only once it has the image. So an image needs no shell, and nothing of it runs.
+// pod returns a pod that pulls the images of a batch and starts none: the kubelet refuses to create a container that must not run as root and has user 0,
+// and finds that out only once it has the image. So an image needs no shell, and nothing of it runs.
 func (b *batch) pod(o *v1alpha1.OnecloudOperation, d demand) *corev1.Pod {
 	none, few := corev1.ResourceList{}, corev1.ResourceList{}
 	none[corev1.ResourceCPU], none[corev1.ResourceMemory] = resource.MustParse("0"), resource.MustParse("0")

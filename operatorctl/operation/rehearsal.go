@@ -286,7 +286,7 @@ func (h *rehearsal) follow(ctx context.Context, p *corev1.Pod) (outcome, error) 
 	return end, err
 }
 
-// tell reports a result, and adds it to the status, where results are sorted by component.
+// tell reports a result, and adds it to the status, sorted by component.
 func (h *rehearsal) tell(ctx context.Context, one v1alpha1.Rehearsed) error {
 	h.report.Progress(h.done.Add(1), int64(len(h.subjects)), "components")
 	h.report.Info("%s", strings.TrimSpace(fmt.Sprintf("%s: %s %s", one.Component, one.Result, one.Message)))
@@ -343,7 +343,7 @@ func rowsOf(s dump.Summary, databases []string) (rows int64) {
 
 func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
-// cannotRehearse returns the finding that nothing is known about the update.
+// cannotRehearse reports that nothing is known about the update.
 func cannotRehearse(err error) error {
 	if err == nil {
 		return nil

@@ -133,7 +133,7 @@ func actorMeta(o *v1alpha1.OnecloudOperation, name string) metav1.ObjectMeta {
 	}
 }
 
-// secret returns the Secret with the files of a subject and its diverted configuration.
+// secret returns the files of a subject, with its configuration diverted.
 func (s subject) secret(o *v1alpha1.OnecloudOperation, as credentials, into func(string) string) (*corev1.Secret, error) {
 	name := render.FileName(s.component)
 	file, err := diverted(s.files[name], as, into)
@@ -204,7 +204,7 @@ func (s subject) volume(v corev1.Volume, o *v1alpha1.OnecloudOperation, cloud *v
 // outcome is the state of a pod of a rehearsal.
 type outcome struct {
 	over, ok bool
-	// why is the reason for its failure, or what it waits for.
+	// why it failed, or what it waits for.
 	why string
 	// ran is how long its program ran.
 	ran metav1.Duration

@@ -34,8 +34,8 @@ type Means struct {
 	Pods client.WithWatch
 }
 
-// rehearse runs the migrations of the next release on copies of the databases. Both steps are read-only: what they create is separate from the cloud, and
-// removed when they end.
+// rehearse runs the migrations of the next release on copies of the databases. Both steps are read-only: what they create is apart from the cloud, and
+// gone when they end.
 func rehearse() Action {
 	return Action{
 		Name: v1alpha1.ActionRehearse, Short: "Run the migrations of an update on copies of the databases", Timeout: 4 * time.Hour,

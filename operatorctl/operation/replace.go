@@ -30,10 +30,10 @@ type source struct {
 	databases []string
 }
 
-// forwardSet returns the name of the set with what a rollback replaced. If that took more than one, numbered names the others.
+// forwardSet returns the name of the set with what a rollback replaced. numbered names further ones.
 func forwardSet(release int) string { return fmt.Sprintf("f%d", release) }
 
-// numbered returns the name of a further set: f3v2 follows f3.
+// numbered names a further set: f3v2 follows f3.
 func numbered(set string, n int) string { return fmt.Sprintf("%sv%d", set, n) }
 
 // isOf reports whether a set has a name, or is a further one of it.
@@ -239,7 +239,7 @@ func bounded(lines []string) []string {
 // stopTimeout bounds the wait for the pods of a service to end.
 const stopTimeout = 10 * time.Minute
 
-// stop stops components, and waits until all their pods have ended.
+// stop stops components, and waits for their pods to end.
 func (m mover) stop(ctx context.Context, components []string) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
@@ -278,7 +278,7 @@ func stillRunning(ctx context.Context, c client.Reader, cloud *v1alpha1.Onecloud
 	return left, nil
 }
 
-// notEnded describes what of a workload or pod has not ended. It returns "" if all has, or if it belongs to another cloud.
+// notEnded describes what of a workload or pod has not ended, or returns "" if all has or it is another cloud's.
 func notEnded(cloud *v1alpha1.OnecloudCluster, o runtime.Object) string {
 	key := client.ObjectKeyFromObject(cloud)
 	switch o := o.(type) {
@@ -298,7 +298,7 @@ func notEnded(cloud *v1alpha1.OnecloudCluster, o runtime.Object) string {
 	return ""
 }
 
-// replicasOf returns the component labels of the read replicas that components may have.
+// replicasOf returns the labels of the read replicas that components may have.
 func replicasOf(components []string) []string {
 	var out []string
 	for _, c := range catalog.All() {

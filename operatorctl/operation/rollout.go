@@ -27,7 +27,7 @@ const (
 	releaseTimeout = 5 * time.Minute
 )
 
-// rollout returns the rollout of the operation, nil before it has begun.
+// rollout returns the rollout, nil before it has begun.
 func (r *Run) rollout() *v1alpha1.Rollout { return r.Status().Rollout }
 
 // mover moves the cloud of an operation.
@@ -210,7 +210,7 @@ func (m mover) patchCloud(ctx context.Context, patch map[string]any) error {
 	})
 }
 
-// timeoutOf returns the timeout of a wave, in both directions.
+// timeoutOf returns the timeout of a wave, forward or back.
 func timeoutOf(name string) time.Duration {
 	if name == waveNames[len(waveNames)-1] {
 		return agentsTimeout

@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 )
 
-// Every component is in exactly one wave, and none is in an earlier wave than one that it comes after.
+// Every component is in one wave, and none is in an earlier wave than one that it comes after.
 func TestWaves(t *testing.T) {
 	of := map[string]int{}
 	for i, w := range waves(catalog.All()) {
@@ -161,7 +161,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// A status from before a release was allowed does not count as one from after it.
+// A status from before a release was allowed does not count after it.
 func TestFollowed(t *testing.T) {
 	held := v1alpha1.Rollout{Hold: true, Steer: 3}
 	for _, c := range []struct {

@@ -35,7 +35,7 @@ type Work[S any] struct {
 // Runner runs an operation in this process and records it.
 type Runner struct {
 	Client client.WithWatch
-	// Operation is the one to create: its namespace and spec. If it has a name, it already exists, and this process takes it.
+	// Operation to create: its namespace and spec. If it has a name, it exists, and this process takes it.
 	Operation *v1alpha1.OnecloudOperation
 	// Name identifies this process in the operation; Owner is its field manager.
 	Name  string
@@ -53,7 +53,7 @@ type Runner struct {
 const (
 	// DefaultAnswer is longer than an operator needs to start or to become leader.
 	DefaultAnswer = time.Minute
-	// signInterval is how often a program sends a heartbeat, runnerFlush how long a change within a step may take to be written.
+	// signInterval is the interval of heartbeats, runnerFlush how long a change within a step may take to be written.
 	signInterval = 10 * time.Second
 	runnerFlush  = 2 * time.Second
 	// revertTimeout bounds the reverting steps.

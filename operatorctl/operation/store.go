@@ -45,7 +45,7 @@ func (st *store) unfinished(ctx context.Context, o *v1alpha1.OnecloudOperation) 
 	return now, nil
 }
 
-// set changes the status of an operation that others write, too. If it was written since it was read, nothing is written: the next reconcile sees that.
+// set changes the status of an operation that others write, too. It skips a stale write: the next reconcile sees the change.
 func (st *store) set(ctx context.Context, o *v1alpha1.OnecloudOperation, change func(*v1alpha1.OnecloudOperationStatus)) error {
 	_, err := st.write(ctx, o, change)
 	return err

@@ -42,7 +42,7 @@ func choose(ctx context.Context, c client.Reader, p *v1alpha1.RollbackParameters
 	return revision, passed, nil
 }
 
-// failedAt returns a function that reports whether an operation that did not succeed moved to a release. The release that reverted the move does not count.
+// failedAt reports whether an operation that did not succeed moved to a release. The release that reverted the move does not count.
 func failedAt(operations []*v1alpha1.OnecloudOperation) func(release.Summary) bool {
 	return func(s release.Summary) bool {
 		return slices.ContainsFunc(operations, func(o *v1alpha1.OnecloudOperation) bool {

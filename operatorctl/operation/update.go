@@ -94,7 +94,7 @@ func updatePatch(_ context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (pa
 	return patch, undo, 0, nil
 }
 
-// rollbackPatch returns the patch that restores the spec of an earlier release, except for what withoutPlace removes.
+// rollbackPatch restores the spec of an earlier release, except for what withoutPlace removes.
 func rollbackPatch(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (patch, undo map[string]any, of int, err error) {
 	to, err := r.target(ctx, cloud)
 	if err != nil {
@@ -138,8 +138,8 @@ func differences(now, then map[string]any) (there, back map[string]any, err erro
 // waveNames are the waves of an update, in order.
 var waveNames = []string{"identity", "region", "services", "agents"}
 
-// waves returns the components of each wave: identity and region with their dependencies, everything else, and last what runs on compute nodes. No
-// component is in an earlier wave than one that it comes after. It is pure.
+// waves returns the components of each wave: identity and region with their dependencies, the rest, and last what runs on compute nodes. No component is
+// in an earlier wave than one that it comes after. It is pure.
 func waves(components []component.Component) []v1alpha1.Wave {
 	all := map[string]component.Component{}
 	for _, c := range components {

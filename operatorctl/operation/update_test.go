@@ -36,7 +36,7 @@ type follower struct {
 	contents map[int]string
 }
 
-// components has one component of each wave, with its index.
+// components has one component of each wave.
 var components = map[string]int{"keystone": 0, "region": 1, "glance": 2, "host": 3}
 
 func newFollower(t *testing.T, broken string) *follower {

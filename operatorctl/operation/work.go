@@ -91,7 +91,7 @@ func (w Worker) take(ctx context.Context, key client.ObjectKey) (*v1alpha1.Onecl
 	return o, action, nil
 }
 
-// obey carries out a user's requests for the operation, and aborts the run when the operation no longer belongs to this pod.
+// obey carries out a user's requests, and aborts the run when the operation is no longer this pod's.
 func (w Worker) obey(ctx context.Context, o *v1alpha1.OnecloudOperation, pause, cancel, abort context.CancelCauseFunc) {
 	uid := o.UID
 	obeyed := func(object client.Object) (bool, string) {
