@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package operation runs the operations of clouds. An action is a value: a list of steps, and the steps that take back what they did. The steps
-// run on the engine that runs the installer's phases; their journal is the status of the operation, so an operator that was killed goes on
-// where it stopped. Which operation may run is decided by values alone.
+// Package operation runs the operations of clouds. An action is a value: a list of steps, and the steps that revert them. They run on the engine of the
+// installer's phases, with the status of the operation as their journal, so a new operator continues where a killed one stopped. A pure function decides
+// which operations may run.
 package operation
 
 import (
@@ -20,10 +20,10 @@ import (
 
 // Step is one step of an action.
 //
-// A step whose ReadOnly is set only looks. If no other step has begun, a failed operation has changed nothing, and nothing is reverted.
+// A step with ReadOnly set changes nothing. If no other step has begun, a failed operation has changed nothing, and nothing is reverted.
 type Step = workflow.Phase[*Run]
 
-// skipIf passes over a step, with the reason why, if a condition holds.
+// skipIf returns a Skip that gives the reason why if cond holds.
 func skipIf(why string, cond func(*Run) bool) func(*Run) string {
 	return func(r *Run) string {
 		if cond(r) {
@@ -33,35 +33,35 @@ func skipIf(why string, cond func(*Run) bool) func(*Run) string {
 	}
 }
 
-// Action is what an operation can do.
+// Action is a kind of operation.
 type Action struct {
 	// Name is the value of spec.action; Short says what it does.
 	Name, Short string
-	// Timeout bounds an operation that names none.
+	// Timeout applies to operations that set none.
 	Timeout time.Duration
-	// Flush is how long what happens within a step may take to be seen; 0 means a second. What runs many times at once takes longer.
+	// Flush is how long a change within a step may take to be written; 0 means one second. Actions that run many times concurrently use more.
 	Flush time.Duration
-	// Beside actions change nothing of the cloud: they neither wait for its operation nor keep it waiting. One of each action runs at a time.
+	// Beside actions do not change the cloud: they neither wait for its operation nor delay it. One of each action runs at a time.
 	Beside bool
-	// Outside actions run in the program that asks for them: docs/decisions/0056. Left says what such a program leaves that ends without a word.
+	// Outside actions run in the requesting program: docs/decisions/0056. Left says what such a program may leave behind if it disappears.
 	Outside bool
 	Left    string
-	// Back takes back what such a program did for an operation before it could only go forward, and reports whether there was something; nil if there never is.
+	// Back undoes what such a program did before it could only go forward, and reports whether there was anything to undo; nil if there never is.
 	Back func(ctx context.Context, c client.Client, cloud client.ObjectKey, operation string) (bool, error)
-	// Job, if set, says how the steps run in a pod of their own; nil lets the operator run them.
+	// Job, if set, describes the pod that the steps run in; nil lets the operator run them.
 	Job func(context.Context, *v1alpha1.OnecloudOperation) (Job, error)
 	// Steps do the work, one after another.
 	Steps []Step
-	// Revert are the steps that take back what Steps did, in the order in which they run. They must be able to run whatever Steps were done.
+	// Revert undoes what Steps did. Its steps run in this order, and must work no matter which Steps were done.
 	Revert []Step
 }
 
-// Actions are all there are, for the components of a catalogue.
+// Actions returns all actions, for the components of a catalogue.
 func Actions(all []component.Component) []Action {
 	return append(outside(), check(), update(waves(all)), rollback(waves(all)), rehearse())
 }
 
-// find returns the action of a name.
+// find returns the action with a name.
 func find(all []Action, name string) (Action, bool) {
 	i := slices.IndexFunc(all, func(a Action) bool { return a.Name == name })
 	if i < 0 {
@@ -70,10 +70,10 @@ func find(all []Action, name string) (Action, bool) {
 	return all[i], true
 }
 
-// defaultTimeout bounds an operation whose action has no time of its own.
+// defaultTimeout applies to operations whose action sets no timeout.
 const defaultTimeout = 2 * time.Hour
 
-// timeout of an operation.
+// timeout returns the timeout of an operation.
 func (a Action) timeout(o *v1alpha1.OnecloudOperation) time.Duration {
 	if d, err := time.ParseDuration(o.Spec.Timeout); err == nil && d > 0 {
 		return d
@@ -84,19 +84,19 @@ func (a Action) timeout(o *v1alpha1.OnecloudOperation) time.Duration {
 	return defaultTimeout
 }
 
-// Run is what the steps of an operation share.
+// Run holds what the steps of an operation share.
 type Run struct {
-	// Operation that runs. Its status is that of its start; Status returns that of now.
+	// Operation has the status that it started with; Status returns the current one.
 	Operation *v1alpha1.OnecloudOperation
 	Means
 	// Settle is how long a wave must serve without interruption.
 	Settle time.Duration
 
-	// record has the status of now.
+	// record holds the current status.
 	*record
-	// resumed is when this operator took up an operation that had begun, zero if it begins here.
+	// resumed is when this operator resumed the operation, zero if the operation begins here.
 	resumed time.Time
-	// changed gets something after each change of the cloud.
+	// changed receives a value after each change of the cloud.
 	changed chan struct{}
 }
 
@@ -106,5 +106,5 @@ func (r *Run) Cloud(ctx context.Context) (*v1alpha1.OnecloudCluster, error) {
 	return cloud, r.Client.Get(ctx, client.ObjectKey{Namespace: r.Operation.Namespace, Name: r.Operation.Spec.Cloud}, cloud)
 }
 
-// Prefix of the names of an action's operations.
+// Prefix returns the name prefix of an action's operations.
 func Prefix(action string) string { return strings.ToLower(action) + "-" }

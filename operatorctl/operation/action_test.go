@@ -11,7 +11,7 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// Every action is a plan that the engine takes, and the definition knows it.
+// Every action is a valid plan of the engine: named, described, and with unique steps.
 func TestActions(t *testing.T) {
 	name := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
 	for _, a := range Actions(catalog.All()) {
@@ -28,7 +28,7 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// What pulls images may take as long as an update does: one slow registry must not end a check, or a dry run, that the update would have waited for.
+// Pulling images may take as long in any action as in an update: one slow registry must not end a check or a dry run that the update would survive.
 func TestPullsHaveTheTimeOfAnUpdate(t *testing.T) {
 	all := Actions(catalog.All())
 	update, _ := find(all, v1alpha1.ActionUpdate)

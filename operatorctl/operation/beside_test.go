@@ -17,7 +17,7 @@ func renewal(name string, at int, phase v1alpha1.OperationPhase, control string)
 	return o
 }
 
-// What leaves the cloud alone runs whatever the cloud's operation does, and keeps none waiting. One of each such action runs.
+// Actions that do not change the cloud run whatever the cloud's operation does, and delay none. One of each runs at a time.
 func TestBeside(t *testing.T) {
 	actions := append(Actions(catalog.All()), Action{Name: v1alpha1.ActionRenewCertificates, Beside: true}, Action{Name: "Look", Beside: true})
 	look := op("l", 9, "", "")
@@ -90,7 +90,7 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// A renewal ends while an update rests, which goes on afterwards.
+// A renewal runs while an update is paused, which continues afterwards.
 func TestRenewalBesideAPausedUpdate(t *testing.T) {
 	fx := newFixture(t, func(fx *fixture) []Action {
 		return []Action{

@@ -20,15 +20,15 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// check looks whether an update could begin, and changes nothing. What it finds does not keep it from looking for the images, so that one run names
-// all there is to repair. An update itself ends at the first step that fails: it would pull for nothing.
+// check checks whether an update could begin, and changes nothing. Findings do not stop it from checking the images, so that one run reports everything to
+// repair. An update itself ends at the first step that fails, because pulling would be pointless.
 func check() Action {
 	looks, pulls := checks(), pull(pullRendered, remedyUpdate)
 	look, find := looks.Run, pulls.Run
 	looks.Run = func(ctx context.Context, r *Run, report workflow.Reporter) error {
 		err := look(ctx, r, report)
 		list := finding.Of(err)
-		wrongWay := func(f finding.Finding) bool { return f.Code == codeSkipped || f.Code == codeBack } // its images are of no use then
+		wrongWay := func(f finding.Finding) bool { return f.Code == codeSkipped || f.Code == codeBack } // its images would be of no use
 		if len(list) == 0 || r.Operation.Spec.Update == nil || slices.ContainsFunc(list, wrongWay) {
 			return err
 		}
@@ -48,7 +48,7 @@ func check() Action {
 	return Action{Name: v1alpha1.ActionCheck, Short: "Run the checks of an update, and change nothing", Timeout: 4 * time.Hour, Steps: []Step{looks, pulls}}
 }
 
-// earlierFindings are the errors that a step before has left in the status.
+// earlierFindings returns the errors that an earlier step left in the status.
 func earlierFindings(l []v1alpha1.OperationFinding) (out finding.List) {
 	for _, f := range l {
 		if !f.Warning {
@@ -58,7 +58,7 @@ func earlierFindings(l []v1alpha1.OperationFinding) (out finding.List) {
 	return out
 }
 
-// checks is the step in which all checks run and report together.
+// checks returns the step in which all checks run and report together.
 func checks() Step {
 	return Step{
 		Name: "check", Short: "Check that the cloud can be updated", ReadOnly: true,
@@ -68,7 +68,7 @@ func checks() Step {
 	}
 }
 
-// found notes what a check has found, and repeats the warnings. The error is that of the errors among it.
+// found records the findings of a check and reports the warnings. It returns the errors among them.
 func (r *Run) found(ctx context.Context, report workflow.Reporter, list finding.List) error {
 	for _, f := range list.Warnings() {
 		report.Info("%s %s", f.Code, f.Error())
@@ -79,14 +79,14 @@ func (r *Run) found(ctx context.Context, report workflow.Reporter, list finding.
 	return list.Err()
 }
 
-// whenCalm waits calmWithin times as long as a wave must serve, and calmAtLeast.
+// whenCalm waits at most calmWithin times Settle, or calmAtLeast if that is longer.
 const (
 	calmWithin  = 10
 	calmAtLeast = 15 * time.Second
 )
 
-// whenCalm runs a step after the reconciler has brought what it can bring without an operation: one edit may change spec.version and more. What does not
-// arrive in time is left to the step.
+// whenCalm runs a step after the reconciler has finished what needs no operation: one edit may change spec.version and more. What is not finished in time
+// is left to the step.
 func whenCalm(s Step) Step {
 	run := s.Run
 	s.Run = func(ctx context.Context, r *Run, report workflow.Reporter) error {
@@ -104,8 +104,8 @@ func whenCalm(s Step) Step {
 	return s
 }
 
-// onTheWay is what the reconciler still brings to a cloud, "" if nothing. What is paused, blocked, or was Degraded for as long as a wave must serve stays as
-// it is. It is pure.
+// onTheWay returns what the reconciler still works on, or "": also if the cloud is paused or blocked, or a component was Degraded for as long as a wave
+// must serve. It is pure.
 func onTheWay(cloud *v1alpha1.OnecloudCluster, f forbearance) (what string) {
 	paused := cloud.Annotations[v1alpha1.AnnotationPaused]
 	degraded := meta.FindStatusCondition(cloud.Status.Conditions, v1alpha1.ConditionDegraded)
@@ -126,7 +126,7 @@ func onTheWay(cloud *v1alpha1.OnecloudCluster, f forbearance) (what string) {
 	return what
 }
 
-// checkRollback looks whether the release to go back to is kept. The cloud need not be well: that may be why it goes back.
+// checkRollback checks that the release to go back to is kept. The cloud need not be healthy: that may be the reason for the rollback.
 func checkRollback() Step {
 	return Step{
 		Name: "check", Short: "Check that the release is kept", ReadOnly: true,
@@ -156,11 +156,11 @@ func checkRollback() Step {
 	}
 }
 
-// keepOrRestore is what remains where there are no copies of the databases.
+// keepOrRestore is the remedy if there are no copies of the databases.
 const keepOrRestore = "ocadm cluster backup restore FILE; or, to keep the databases as they are: ocadm cluster rollback --keep-databases"
 
-// migratedSince looks which databases were changed since the cloud left a release, and whether the user has said what is to become of them. lines are
-// what is lost to the cloud if they are brought back.
+// migratedSince checks which databases have changed since the cloud left a release, and whether the user has decided what to do about them. lines
+// describes what the cloud loses if they are restored.
 func migratedSince(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster, to *release.Release) (lines []string, out finding.List) {
 	p := r.Operation.Spec.Rollback
 	if p == nil {
@@ -221,7 +221,7 @@ func migratedSince(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster,
 	return lines, nil
 }
 
-// twins are the other releases with the same contents as one, the latest first: what an update that went back leaves. Those that cannot be read are left out.
+// twins returns the other releases with the same contents as one, latest first. Reverted updates leave such releases. Unreadable ones are omitted.
 func twins(ctx context.Context, c client.Reader, cloud *v1alpha1.OnecloudCluster, revision int) []int {
 	var list corev1.SecretList
 	if c.List(ctx, &list, client.InNamespace(cloud.Namespace), client.HasLabels{v1alpha1.LabelRelease}) != nil {

@@ -21,36 +21,36 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// Settings say how operations move clouds.
+// Settings define how operations move clouds.
 type Settings struct {
 	// Settle is how long a wave must serve without interruption; 0 means DefaultSettle.
 	Settle time.Duration
-	// Silence is how long the program of an operation that the operator does not run may give no sign; 0 means DefaultSilence.
+	// Silence is how long the program of an outside operation may send no heartbeat; 0 means DefaultSilence.
 	Silence time.Duration
-	// MachinesAtOnce is how many machines of a cloud are worked on at once; 0 means DefaultMachinesAtOnce.
+	// MachinesAtOnce is how many machines of a cloud are worked on concurrently; 0 means DefaultMachinesAtOnce.
 	MachinesAtOnce int
-	// AtOnce leaves a changed spec.version to the reconciler, which moves all components at once. Else it creates an update, and only operations move a
-	// cloud that has run.
+	// AtOnce leaves a changed spec.version to the reconciler, which moves all components together. Otherwise it creates an update, and only operations
+	// move a cloud that has run.
 	AtOnce bool
 }
 
-// Options of a Controller.
+// Options configure a Controller.
 type Options struct {
-	// Means of the steps; Probes nil means Probes().
+	// Means are for the steps; nil Probes means Probes().
 	Means
 	Events events.EventRecorder
 	Settings
-	// JobImage is the image of the Jobs that run operations; "" lets this process run all of them, but for backups of a schedule.
+	// JobImage is the image of the Jobs that run operations; "" lets this process run all of them, except scheduled backups.
 	JobImage string
-	// WithoutJobs is an operator that may create no Jobs.
+	// WithoutJobs means that the operator may not create Jobs.
 	WithoutJobs bool
-	// Actions are those there are.
+	// Actions are all known actions.
 	Actions []Action
 	Log     *slog.Logger
 }
 
-// Controller runs the operations of all clouds: one at a time for each cloud, and beside it one for each of several machines and those that leave the cloud
-// alone. Its request is a cloud.
+// Controller runs the operations of all clouds: one at a time for each cloud, and beside it one for each of several machines and those that do not change
+// the cloud. Its requests name clouds.
 type Controller struct {
 	*store
 	runs     *launcher
@@ -58,7 +58,7 @@ type Controller struct {
 	programs *programs
 }
 
-// New makes a Controller. It is a Runnable of the manager, too: its runs end with it.
+// New returns a Controller. It is also a Runnable of the manager, and its runs end with it.
 func New(o Options) *Controller {
 	if o.Probes == nil {
 		o.Probes = Probes()
@@ -88,7 +88,7 @@ func (c *Controller) Start(ctx context.Context) error {
 	return nil
 }
 
-// Reconcile looks at the operations of one cloud.
+// Reconcile handles the operations of one cloud.
 func (c *Controller) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	all, cloud, err := c.read(ctx, req.NamespacedName)
 	if err != nil {
@@ -148,7 +148,7 @@ func (c *Controller) read(ctx context.Context, key client.ObjectKey) ([]*v1alpha
 	return all, cloud, nil
 }
 
-// Of are the operations of a cloud.
+// Of returns the operations of a cloud, sorted by InTurn.
 func Of(ctx context.Context, c client.Reader, key client.ObjectKey) ([]*v1alpha1.OnecloudOperation, error) {
 	var list v1alpha1.OnecloudOperationList
 	if err := c.List(ctx, &list, client.InNamespace(key.Namespace)); err != nil {
@@ -164,16 +164,16 @@ func Of(ctx context.Context, c client.Reader, key client.ObjectKey) ([]*v1alpha1
 	return all, nil
 }
 
-// end ends an operation for which nothing is to be done any more.
+// end ends an operation that needs no further work.
 func (c *Controller) end(ctx context.Context, o *v1alpha1.OnecloudOperation, how ending) error {
-	if r := c.runs.of(o.UID); r != nil { // of a cloud that was deleted
+	if r := c.runs.of(o.UID); r != nil { // its cloud was deleted
 		r.abort(errGone)
 		return nil
 	}
 	return c.jobs.end(ctx, o, how)
 }
 
-// advance starts an operation, or lets one that runs know what the user wants.
+// advance starts an operation, or passes the user's requests on to a running one.
 func (c *Controller) advance(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster) error {
 	if r := c.runs.of(o.UID); r != nil {
 		select {

@@ -131,7 +131,7 @@ func TestFailureThatPauses(t *testing.T) {
 	fx.wantSaid("one", "two", "two", "one", "two", "back")
 }
 
-// A process that ends goes on nowhere; the next one begins with the step that ran, and repeats none that was done, on the way there and back.
+// A process that ends does not continue; the next one repeats the step that ran and none that was done, both forward and when reverting.
 func TestKilledOperatorGoesOn(t *testing.T) {
 	ran := make(chan string)
 	next := make(chan error)
@@ -198,7 +198,7 @@ func TestPauseResumeAndCancel(t *testing.T) {
 	for fx.get("a").Status.Step != "one" {
 		time.Sleep(time.Millisecond)
 	}
-	// The run heeds the annotation in the next reconcile; the step ends after that.
+	// The run obeys the annotation in the next reconcile; the step ends after that.
 	fx.create("waits")
 	fx.until("waits", v1alpha1.OperationPending)
 	fx.create("later")
@@ -207,12 +207,12 @@ func TestPauseResumeAndCancel(t *testing.T) {
 	fx.until("a", v1alpha1.OperationPaused)
 	fx.wantSaid("one")
 	o := fx.get("a")
-	o.Status.Start, o.Status.RanSeconds = metav1.NewTime(time.Now().Add(-24*time.Hour)), 24*60*60 // it rested for a night, and had used up its time
+	o.Status.Start, o.Status.RanSeconds = metav1.NewTime(time.Now().Add(-24*time.Hour)), 24*60*60 // it was paused for a night, and had used up its time
 	if err := fx.client.Status().Update(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	fx.control("a", "")
-	for fx.get("a").Status.Step != "two" { // a cancellation before that would leave it out
+	for fx.get("a").Status.Step != "two" { // an earlier cancellation would skip it
 		time.Sleep(time.Millisecond)
 	}
 	fx.control("waits", v1alpha1.OperationCancel)
@@ -243,7 +243,7 @@ func TestDeletedOperationIsCancelled(t *testing.T) {
 	fx.wantSaid("one", "back")
 }
 
-// An operation whose time is up reverts what it has begun. Only the time counts in which an operator ran it.
+// An operation whose time is up reverts what it has begun. Only the time during which an operator ran it counts.
 func TestTimeout(t *testing.T) {
 	for _, c := range []struct {
 		what  string

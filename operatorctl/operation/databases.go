@@ -23,13 +23,13 @@ import (
 	"yunion.io/x/ocadm/operatorctl/component"
 )
 
-// Databases go with the services: docs/decisions/0037. Before something moves they are copied, on their server. On the way back, those whose
-// tables are defined otherwise by then are replaced by their copies, while nothing that uses them runs.
+// Databases follow the services: docs/decisions/0037. They are copied on their server before anything moves. When the cloud goes back, those whose table
+// definitions have changed are replaced by their copies, while nothing that uses them runs.
 
-// databasesTimeout bounds what reads and writes all databases.
+// databasesTimeout bounds a step that reads or writes all databases.
 const databasesTimeout = 4 * time.Hour
 
-// openVault opens the databases of the cloud. Close its Admin afterwards. there is false for a cloud without a server.
+// openVault opens the databases of the cloud. The caller closes its Admin. there is false for a cloud without a server.
 func (r *Run) openVault(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (v backup.Vault, there bool, err error) {
 	if cloud.Spec.MySQL.Host == "" {
 		return v, false, nil
@@ -48,13 +48,13 @@ func (r *Run) openVault(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (v
 	return v, err == nil, err
 }
 
-// databaseWork is the work of a step on the databases of the cloud.
+// databaseWork is the work of a step on the cloud's databases.
 type databaseWork struct {
 	mover
 	vault backup.Vault
 }
 
-// onDatabases is what a step does that works on the databases of the cloud. For a cloud without a server there is nothing to do.
+// onDatabases returns the Run of a step that works on the cloud's databases. It does nothing for a cloud without a server.
 func onDatabases(work func(context.Context, databaseWork, *v1alpha1.OnecloudCluster) error) func(context.Context, *Run, workflow.Reporter) error {
 	return moving(func(ctx context.Context, m mover) error {
 		cloud, err := m.Cloud(ctx)
@@ -70,10 +70,10 @@ func onDatabases(work func(context.Context, databaseWork, *v1alpha1.OnecloudClus
 	})
 }
 
-// maker is who makes the copies of an operation.
+// maker identifies the operation that makes the copies.
 func (w databaseWork) maker() string { return w.Operation.Name + "/" + string(w.Operation.UID) }
 
-// savedSet is the set with the databases as they were when a cloud left a release.
+// savedSet returns the name of the set of copies made when a cloud left a release.
 func savedSet(release int) string { return fmt.Sprintf("b%d", release) }
 
 // save copies the databases before anything moves.
@@ -117,8 +117,8 @@ func save() Step {
 	}
 }
 
-// copySet copies databases into a set. One that an operator made before it was killed stays if it holds all of them. One that lacks some is made again,
-// unless databases were replaced since: then the copies go into a further set.
+// copySet copies databases into a set. A set that a killed operator made is kept if it holds all of them. An incomplete one is made again, unless
+// databases were replaced since: then the copies go into another set.
 func (w databaseWork) copySet(ctx context.Context, set string, databases []string) (backup.Saved, error) {
 	for name, n := set, 2; ; name, n = numbered(set, n), n+1 {
 		was, there, err := w.vault.Read(ctx, name)
@@ -139,13 +139,13 @@ func (w databaseWork) copySet(ctx context.Context, set string, databases []strin
 	}
 }
 
-// saidReplaced reports whether the status says that a set holds what was replaced.
+// saidReplaced reports whether the status says that a set holds replaced contents.
 func saidReplaced(s *v1alpha1.OnecloudOperationStatus, set string) bool {
 	return s.Databases != nil && slices.ContainsFunc(s.Databases.Replaced, func(c v1alpha1.DatabaseCopies) bool { return c.Set == set })
 }
 
-// Recorded are the databases that exist and belong to a cloud. It is a finding if one that a component uses is not recorded as the cloud's: what is copied or
-// backed up would lack it.
+// Recorded returns the existing databases that belong to a cloud. It returns a finding if one that a component uses is not recorded as the cloud's: copies
+// and backups would lack it.
 func Recorded(ctx context.Context, admin *mysql.Admin, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
 	have, err := backup.Databases(ctx, admin)
 	if err != nil {
@@ -163,7 +163,7 @@ func Recorded(ctx context.Context, admin *mysql.Admin, cloud *v1alpha1.OnecloudC
 	return have, nil
 }
 
-// databasesToCopy are those of the components of the cloud that exist. It is an error if one that a component uses would be left out.
+// databasesToCopy returns the existing databases of the cloud's components. It fails if one that a component uses would be left out.
 func databasesToCopy(ctx context.Context, admin *mysql.Admin, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
 	have, err := Recorded(ctx, admin, cloud)
 	if err != nil {
@@ -181,15 +181,15 @@ func databasesToCopy(ctx context.Context, admin *mysql.Admin, cloud *v1alpha1.On
 
 const codeLeftOut = "OCA-7075"
 
-// leftOut are the databases that components use and that are not among those that the cloud owns: all that exist, or, if it owns none of them, all that
-// there should be. It is pure.
+// leftOut returns the databases that components use and the cloud does not own: those that exist, or, if it owns none of them, all that should exist. It
+// is pure.
 func leftOut(components []v1alpha1.ComponentStatus, there, owned []string) []string {
 	var serve, run []string
 	for _, c := range components {
 		switch c.State {
 		case v1alpha1.Available, v1alpha1.Progressing:
 			serve, run = append(serve, c.Name), append(run, c.Name)
-		case v1alpha1.Degraded: // its database may be another cloud's
+		case v1alpha1.Degraded: // its database may belong to another cloud
 			run = append(run, c.Name)
 		}
 	}
@@ -200,7 +200,7 @@ func leftOut(components []v1alpha1.ComponentStatus, there, owned []string) []str
 	return slices.DeleteFunc(databasesOf(serve), func(d string) bool { return slices.Contains(owned, d) || !slices.Contains(there, d) })
 }
 
-// databasesOf are the databases of components that run something.
+// databasesOf returns the databases of components that run something.
 func databasesOf(components []string) []string {
 	var out []string
 	for _, c := range catalog.All() {
@@ -211,7 +211,7 @@ func databasesOf(components []string) []string {
 	return out
 }
 
-// usersOf are the components that write to databases: their owners, and the services that use the account of an owner. Agents on nodes which do that only
+// usersOf returns the components that write to databases: their owners, and the services that use the account of an owner. Node agents that use one only
 // read.
 func usersOf(databases []string) []string {
 	var out []string
@@ -228,7 +228,7 @@ func usersOf(databases []string) []string {
 	return out
 }
 
-// copies is what the status says of a set.
+// copies returns the status of a set.
 func copies(s backup.Saved) *v1alpha1.DatabaseCopies {
 	return &v1alpha1.DatabaseCopies{Set: s.Set, Prefix: s.Prefix(), Time: metav1.NewTime(s.Time), Databases: s.Databases()}
 }

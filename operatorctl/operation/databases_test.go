@@ -94,7 +94,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// An update without copies of what the cloud uses could not be taken back.
+// An update without copies of what the cloud uses could not be reverted.
 func TestLeftOut(t *testing.T) {
 	component := func(name string, state v1alpha1.State) v1alpha1.ComponentStatus {
 		return v1alpha1.ComponentStatus{Name: name, State: state}

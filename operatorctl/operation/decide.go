@@ -15,26 +15,26 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// Keep is how many operations of a cloud that have ended are kept.
+// Keep is how many ended operations of a cloud are kept.
 const Keep = 20
 
-// KeepOfMachine is how many operations of a machine that have ended are kept.
+// KeepOfMachine is how many ended operations of a machine are kept.
 const KeepOfMachine = 3
 
-// KeepOfBackups is how many backups that have ended are kept, beside the other operations of a cloud: one of each night must not push those out.
+// KeepOfBackups is how many ended backups are kept. They are counted separately: nightly backups must not push the cloud's other operations out.
 const KeepOfBackups = 10
 
-// decision is what becomes of the operations of a cloud.
+// decision holds what to do with the operations of a cloud.
 type decision struct {
-	// run is the operation of the cloud that is to run, nil if none.
+	// run is the cloud's operation that should run, or nil.
 	run *v1alpha1.OnecloudOperation
-	// beside are those that are to run beside it: of machines at most one of each, and one of each action that leaves the cloud alone.
+	// beside are the operations that should run beside it: at most one of each machine, and one of each action that does not change the cloud.
 	beside []*v1alpha1.OnecloudOperation
-	// pending are messages for those that wait, by name.
+	// pending holds the messages of waiting operations, by name.
 	pending map[string]string
-	// end are those that end without having begun, with their phase and message.
+	// end holds the phases and messages of operations that must end, by name.
 	end map[string]ending
-	// prune are those that are too old to be kept.
+	// prune are the operations that are too old to keep.
 	prune []*v1alpha1.OnecloudOperation
 }
 
@@ -48,17 +48,17 @@ func cancelled(o *v1alpha1.OnecloudOperation) bool {
 	return o.Annotations[v1alpha1.AnnotationControl] == v1alpha1.OperationCancel || o.DeletionTimestamp != nil
 }
 
-// paused reports whether a user, or a step that failed, wants it to rest.
+// paused reports whether a user, or a failed step, wants an operation to pause.
 func paused(o *v1alpha1.OnecloudOperation) bool {
 	return o.Annotations[v1alpha1.AnnotationControl] == v1alpha1.OperationPause
 }
 
-// candidate is an operation that has begun, or is to.
+// candidate is an operation that has begun or may begin.
 type candidate struct {
 	*v1alpha1.OnecloudOperation
-	// lane is where it waits for its turn: of each, one runs at a time. That of the cloud is "".
+	// lane is the queue that it waits in: one operation of each lane runs at a time. The cloud's lane is "".
 	lane string
-	// held says why it does not want its turn yet, "" if it does.
+	// held is the reason why it may not begin yet, or "" if it may.
 	held string
 }
 
@@ -80,8 +80,8 @@ func candidateOf(o *v1alpha1.OnecloudOperation, a Action) candidate {
 	return c
 }
 
-// decide is pure. all are the operations of one cloud; there is the cloud itself, nil if it does not exist. Operations of machines run beside that of
-// the cloud, atOnce of them, and so do those that leave the cloud alone.
+// decide decides on all operations of one cloud. there is the cloud, or nil if it does not exist. Operations of up to atOnce machines, and those that do
+// not change the cloud, run beside that of the cloud. It is pure.
 func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, actions []Action, atOnce int) decision {
 	d := decision{pending: map[string]string{}, end: map[string]ending{}}
 	var over []*v1alpha1.OnecloudOperation
@@ -115,12 +115,12 @@ func decide(all []*v1alpha1.OnecloudOperation, there *v1alpha1.OnecloudCluster, 
 	return d
 }
 
-// DefaultMachinesAtOnce is how many machines of a cloud are worked on at once.
+// DefaultMachinesAtOnce is how many machines of a cloud are worked on concurrently.
 const DefaultMachinesAtOnce = 10
 
-// queue chooses those that run beside the operation of the cloud, and says what the others wait for. open are sorted: those that have begun come first.
-// Of machines, atOnce are worked on; one that is paused takes no place of another. One operation at a time makes or takes away a control-plane node: etcd
-// takes one new member at a time, and must not lose two at once.
+// queue chooses the operations that run beside that of the cloud, and sets what the others wait for. open is sorted: operations that have begun come
+// first. Up to atOnce machines are worked on; paused operations do not count. Control-plane nodes join or leave one at a time: etcd accepts one new member
+// at a time, and must not lose two together.
 func (d *decision) queue(open []candidate, atOnce int) {
 	last := map[string]candidate{} // by lane
 	var controlPlane *v1alpha1.OnecloudOperation
@@ -131,7 +131,7 @@ func (d *decision) queue(open []candidate, atOnce int) {
 		changesControlPlane := ofMachine && o.Spec.Machine.ControlPlane
 		begun, behind := o.Status.Phase.Active(), before.OnecloudOperation != nil
 		switch {
-		case begun && behind: // that cannot be, but if it were, only one may go on
+		case begun && behind: // cannot happen, but if it did, only one may continue
 			continue
 		case o.held != "":
 			d.pending[o.Name] = o.held
@@ -161,8 +161,8 @@ func (d *decision) queue(open []candidate, atOnce int) {
 	}
 }
 
-// withoutRepeats ends the operations that ask again for what one before them does, and returns the others: a second update would replace the copies of the
-// databases that the first one made.
+// withoutRepeats ends operations that repeat an earlier one, and returns the others. A second update would replace the database copies that the first one
+// made.
 func (d *decision) withoutRepeats(open []candidate) []candidate {
 	var before []*v1alpha1.OnecloudOperation
 	if d.run != nil {
@@ -182,19 +182,19 @@ func (d *decision) withoutRepeats(open []candidate) []candidate {
 	})
 }
 
-// moves reports whether an operation brings the cloud to another release.
+// moves reports whether an operation moves the cloud to another release.
 func moves(o *v1alpha1.OnecloudOperation) bool {
 	return o.Spec.Action == v1alpha1.ActionUpdate || o.Spec.Action == v1alpha1.ActionRollback
 }
 
-// Repeats reports whether an operation asks for the same as an earlier one that may still do it. Who asks makes no difference.
+// Repeats reports whether an operation requests the same as an earlier one that may still do it. The requester does not matter.
 func Repeats(o, earlier *v1alpha1.OnecloudOperation) bool {
 	spec := earlier.Spec
 	spec.Requester = o.Spec.Requester
 	return !earlier.Status.Phase.Final() && earlier.Status.Phase != v1alpha1.OperationReverting && !cancelled(earlier) && equality.Semantic.DeepEqual(spec, o.Spec)
 }
 
-// tooOld are those of the operations that have ended, the latest first, that are not kept.
+// tooOld returns the ended operations that are not kept. over lists the latest first.
 func tooOld(over []*v1alpha1.OnecloudOperation) []*v1alpha1.OnecloudOperation {
 	kept := map[string]int{}
 	return slices.DeleteFunc(over, func(o *v1alpha1.OnecloudOperation) bool {
@@ -210,14 +210,14 @@ func tooOld(over []*v1alpha1.OnecloudOperation) []*v1alpha1.OnecloudOperation {
 	})
 }
 
-// InTurn orders operations as they were asked for. Times have whole seconds: of those of the same second, the ones that have begun come first, in the order
-// in which they did.
+// InTurn compares operations by when they were requested. Timestamps have whole seconds: within a second, operations that have begun come first, in the
+// order in which they began.
 func InTurn(a, b *v1alpha1.OnecloudOperation) int {
 	turn := func(o *v1alpha1.OnecloudOperation) int64 { return cmp.Or(o.Status.Turn, math.MaxInt64) }
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(turn(a), turn(b)), cmp.Compare(a.Name, b.Name))
 }
 
-// conditions of a status, for kubectl wait.
+// conditions sets the conditions, for kubectl wait.
 func conditions(s *v1alpha1.OnecloudOperationStatus, now metav1.Time) {
 	complete, succeeded := metav1.ConditionFalse, metav1.ConditionUnknown
 	if s.Phase.Final() {

@@ -25,7 +25,7 @@ func op(name string, at int, phase v1alpha1.OperationPhase, control string) *v1a
 	return o
 }
 
-// backupOp is a backup; by is the program that runs it, "" before that has announced itself.
+// backupOp returns a backup; by is the program that runs it, "" before it has announced itself.
 func backupOp(name string, at int, phase v1alpha1.OperationPhase, by string) *v1alpha1.OnecloudOperation {
 	o := op(name, at, phase, "")
 	o.Spec.Action, o.Spec.Backup = v1alpha1.ActionBackup, &v1alpha1.BackupParameters{Place: "/backup"}
@@ -35,14 +35,14 @@ func backupOp(name string, at int, phase v1alpha1.OperationPhase, by string) *v1
 	return o
 }
 
-// askedOp is a backup that the operator is asked for.
+// askedOp returns a request for the scheduled backup.
 func askedOp(name string, at int) *v1alpha1.OnecloudOperation {
 	o := backupOp(name, at, "", "")
 	o.Spec.Backup = nil
 	return o
 }
 
-// updateOp is an update to a version. Each is asked for by another requester.
+// updateOp returns an update to a version. Each has another requester.
 func updateOp(name string, at int, phase v1alpha1.OperationPhase, version string) *v1alpha1.OnecloudOperation {
 	o := op(name, at, phase, "")
 	o.Spec.Action, o.Spec.Update, o.Spec.Requester = v1alpha1.ActionUpdate, &v1alpha1.UpdateParameters{Version: version}, name
@@ -144,7 +144,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestInTurn: the order of operations does not change when they begin within one second, and those that an earlier operator wrote have no numbers.
+// TestInTurn: the order of operations does not change when they begin within one second, and those of an earlier operator have no numbers.
 func TestInTurn(t *testing.T) {
 	began := func(name string, at int, turn int64) *v1alpha1.OnecloudOperation {
 		o := op(name, at, v1alpha1.OperationFailed, "")
@@ -171,7 +171,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	for i := range Keep + 3 {
 		all = append(all, op(fmt.Sprintf("o%02d", i), i, v1alpha1.OperationFailed, ""))
 	}
-	for i := range KeepOfBackups + 1 { // one of each night pushes nothing out
+	for i := range KeepOfBackups + 1 { // nightly backups push nothing out
 		all = append(all, backupOp(fmt.Sprintf("p%02d", i), 100+i, v1alpha1.OperationSucceeded, "host"))
 	}
 	d := decide(all, &v1alpha1.OnecloudCluster{}, Actions(catalog.All()), 2)

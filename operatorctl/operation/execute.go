@@ -21,28 +21,28 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// Why a run ends before its last step.
+// Reasons why a run ends before its last step.
 var (
 	errPaused    = errors.New("paused")
 	errCancelled = errors.New("cancelled")
 	errGone      = errors.New("the cloud was deleted")
 )
 
-// execution is one operation that runs in this process.
+// execution is a run of an operation in this process.
 type execution struct {
 	run    *Run
 	action Action
-	// stop ends the run after the steps that run; cancel ends it at once. The reverting steps heed only the end of the process.
+	// stop ends the run after the current steps; cancel ends it immediately. Only the end of the process interrupts a reverting step.
 	stop   context.Context
 	cancel context.Context
-	// base is the time of this process.
+	// base is the context of this process.
 	base context.Context
 }
 
-// perform runs an operation, and brings its status and its log to the API server meanwhile.
+// perform runs an operation, and writes its status and log to the API server meanwhile.
 func (x *execution) perform(ctx context.Context, reader client.Reader, log *slog.Logger) error {
 	rec := x.run.record
-	if w := rec.Status().Worker; w == nil || w.Number != 1 { // the first pod finds no log
+	if w := rec.Status().Worker; w == nil || w.Number != 1 { // the first pod has no earlier log
 		if err := rec.log.load(ctx, reader); err != nil {
 			log.Warn("reading the log of an earlier process", "error", err)
 		}
@@ -56,7 +56,7 @@ func (x *execution) perform(ctx context.Context, reader client.Reader, log *slog
 	return err
 }
 
-// do brings an operation to its end, to a pause, or to the end of the process.
+// do runs an operation until it ends or pauses, or the process ends.
 func (x *execution) do(ctx context.Context) error {
 	rec := x.run.record
 	x.base = ctx
@@ -66,12 +66,12 @@ func (x *execution) do(ctx context.Context) error {
 		if half == "" {
 			return x.finish(ctx, v1alpha1.OperationFailed, "given up while reverting: some of what was changed is not as it was before")
 		}
-		if x.run.Operation.Annotations[v1alpha1.AnnotationControl] != "" { // one that is deleted, and was resumed, goes on
+		if x.run.Operation.Annotations[v1alpha1.AnnotationControl] != "" { // a deleted operation that was resumed goes on
 			return x.pause(ctx, fmt.Sprintf("it cannot be cancelled: %s; correct the cause, then: ocadm operation resume %s; see ocadm explain %s",
 				half, x.run.Operation.Name, CodeHalfRestored))
 		}
 	}
-	rec.run(was.Phase == v1alpha1.OperationPaused) // a user wants it to go on, however long it rested
+	rec.run(was.Phase == v1alpha1.OperationPaused) // a resumed operation gets its full time again
 	if err := rec.Update(ctx, x.begin); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (x *execution) do(ctx context.Context) error {
 	return x.revert(ctx)
 }
 
-// begin is the status of an operation that starts, or goes on.
+// begin sets the status of an operation that starts or continues.
 func (x *execution) begin(s *v1alpha1.OnecloudOperationStatus) {
 	if s.Start.IsZero() {
 		s.Start, s.Log = metav1.Now(), LogName(x.run.Operation.Name)
@@ -108,8 +108,8 @@ func (x *execution) begin(s *v1alpha1.OnecloudOperationStatus) {
 	}
 }
 
-// Resumed says how old the copies of the databases of a paused operation are: on the way back they replace what was written since. It is pure, and ""
-// for an operation that is not paused or made none.
+// Resumed returns a note about the age of a paused operation's database copies, because reverting loses what was written since. It returns "" for an
+// operation that is not paused or has no copies. It is pure.
 func Resumed(s *v1alpha1.OnecloudOperationStatus, now time.Time) string {
 	if s.Phase != v1alpha1.OperationPaused || s.Databases == nil || s.Databases.Saved == nil {
 		return ""
@@ -119,11 +119,11 @@ func Resumed(s *v1alpha1.OnecloudOperationStatus, now time.Time) string {
 		max(0, now.Sub(at.Time)).Round(time.Minute), at.UTC().Format(time.RFC3339))
 }
 
-// CodeHalfRestored is the finding about an operation that cannot be given up.
+// CodeHalfRestored is the code of the finding about an operation that cannot be given up.
 const CodeHalfRestored = "OCA-7077"
 
-// HalfRestored says which databases a paused operation has begun to replace on its way back, and where their copies are; "" if none. To give it up would let
-// services start on them: they hold neither what they held nor what they are to hold. It is pure.
+// HalfRestored returns which databases a paused operation has begun to replace while reverting, and where their copies are, or "". Giving it up would let
+// services start on databases that hold neither the old nor the new contents. It is pure.
 func HalfRestored(s *v1alpha1.OnecloudOperationStatus) string {
 	if s.Phase != v1alpha1.OperationPaused || !reverts(s) || s.Databases == nil || len(s.Databases.Restoring) == 0 {
 		return ""
@@ -141,7 +141,7 @@ func HalfRestored(s *v1alpha1.OnecloudOperationStatus) string {
 	return fmt.Sprintf("databases %s are half replaced by %s, and services would start on them", strings.Join(s.Databases.Restoring, ", "), where)
 }
 
-// prefixOf is that of the copies in a set.
+// prefixOf returns the prefix of the copies in a set.
 func prefixOf(d *v1alpha1.OperationDatabases, set string) string {
 	for _, c := range d.Replaced {
 		if c.Set == set {
@@ -151,12 +151,12 @@ func prefixOf(d *v1alpha1.OperationDatabases, set string) string {
 	return d.Saved.Prefix
 }
 
-// reverts reports whether an operation has begun to take back what it changed.
+// reverts reports whether an operation has begun to revert.
 func reverts(s *v1alpha1.OnecloudOperationStatus) bool {
 	return slices.ContainsFunc(s.Steps, func(p v1alpha1.OperationStep) bool { return p.Revert })
 }
 
-// pending are steps that have not begun.
+// pending returns steps that have not begun.
 func pending[S any](steps []workflow.Phase[S], revert bool) (out []v1alpha1.OperationStep) {
 	for _, p := range steps {
 		out = append(out, v1alpha1.OperationStep{Name: p.Name, Short: p.Short, State: v1alpha1.StepPending, Revert: revert})
@@ -164,7 +164,7 @@ func pending[S any](steps []workflow.Phase[S], revert bool) (out []v1alpha1.Oper
 	return out
 }
 
-// changed reports whether one of the steps that may change something has begun.
+// changed reports whether a step that may change something has begun.
 func changed[S any](steps []workflow.Phase[S], s *v1alpha1.OnecloudOperationStatus) bool {
 	return slices.ContainsFunc(s.Steps, func(done v1alpha1.OperationStep) bool {
 		return !done.Revert && !done.Start.IsZero() && done.State != v1alpha1.StepSkipped &&
@@ -172,7 +172,7 @@ func changed[S any](steps []workflow.Phase[S], s *v1alpha1.OnecloudOperationStat
 	})
 }
 
-// failRunning ends the step that runs.
+// failRunning marks the running step as failed.
 func failRunning(s *v1alpha1.OnecloudOperationStatus, why string) {
 	for i := range s.Steps {
 		if p := &s.Steps[i]; p.State == v1alpha1.StepRunning {
@@ -181,18 +181,18 @@ func failRunning(s *v1alpha1.OnecloudOperationStatus, why string) {
 	}
 }
 
-// forward runs the steps. done is true if nothing is left to do in this process.
+// forward runs the steps. done is true if this process has nothing left to do.
 func (x *execution) forward(ctx context.Context) (done bool, err error) {
 	rec := x.run.record
 	limit := x.action.timeout(x.run.Operation)
-	ran, _ := rec.hasRun() // pauses, and the time without an operator, do not count
+	ran, _ := rec.hasRun() // pauses and time without an operator do not count
 	limited, end := context.WithTimeoutCause(x.cancel, limit-ran, fmt.Errorf("the operation did not end within %s", limit))
 	defer end()
 	_, err = x.runner(x.action.Steps).Run(limited, x.run, workflow.Options{Stop: x.stop})
 	switch {
 	case err == nil:
 		return true, x.finish(ctx, v1alpha1.OperationSucceeded, "")
-	case ctx.Err() != nil: // the process ends; the next one goes on
+	case ctx.Err() != nil: // the process ends; the next one continues
 		return true, nil
 	case errors.Is(err, errPaused):
 		return true, x.rest(ctx, "paused; to continue: ocadm operation resume "+x.run.Operation.Name)
@@ -223,7 +223,7 @@ func (x *execution) forward(ctx context.Context) (done bool, err error) {
 	})
 }
 
-// revert takes back what was changed. A step that fails does not end the operation: a user can remove the cause and resume it.
+// revert undoes the changes. A failed step does not end the operation: a user can remove the cause and resume it.
 func (x *execution) revert(ctx context.Context) error {
 	_, err := x.runner(x.action.Revert).Run(ctx, x.run, workflow.Options{Stop: x.stop})
 	cause := x.run.Status().Cause
@@ -233,21 +233,21 @@ func (x *execution) revert(ctx context.Context) error {
 	case err == nil:
 		return x.finish(ctx, v1alpha1.OperationReverted, cause+"; "+asBefore(x.run.Status()))
 	case ctx.Err() != nil:
-		return nil //nolint:nilerr // the process ends; the next one goes on
+		return nil //nolint:nilerr // the process ends; the next one continues
 	case errors.Is(err, errPaused):
 		return x.rest(ctx, "paused while reverting; to continue: ocadm operation resume "+x.run.Operation.Name)
 	}
 	return x.pause(ctx, fmt.Sprintf("reverting failed: %v; correct the cause, then: ocadm operation resume %s", err, x.run.Operation.Name))
 }
 
-// asBefore says what is as it was before, and where the rest is.
+// asBefore describes what is as it was before, and where the rest is.
 func asBefore(s v1alpha1.OnecloudOperationStatus) string {
 	text := "what was changed is as it was before"
 	d := s.Databases
 	if d == nil {
 		return text
 	}
-	var replaced, made []string // where the copies of both are
+	var replaced, made []string // the prefixes of both kinds of copies
 	for _, c := range d.Replaced {
 		if s.Rollout != nil && isOf(c.Set, madeSet(s.Rollout.From)) {
 			made = append(made, c.Prefix+"…")
@@ -269,7 +269,7 @@ func asBefore(s v1alpha1.OnecloudOperationStatus) string {
 	return text
 }
 
-// cancelled reports whether a user ended the operation, now or in an earlier process.
+// cancelled reports whether a user cancelled the operation, now or in an earlier process.
 func (x *execution) cancelled() bool {
 	return x.run.Status().Cause == errCancelled.Error()
 }
@@ -278,7 +278,7 @@ func (x *execution) runner(steps []Step) workflow.Runner[*Run] {
 	return workflow.Runner[*Run]{Plan: x.run.Operation.Name, Phases: x.resumed(steps), Sink: sink{x}, Journal: x.run.record}
 }
 
-// resumed passes over the steps that are done. No step of an operation has a check of its own.
+// resumed makes the engine skip the steps that are done. Steps of operations have no Check of their own.
 func (x *execution) resumed(steps []Step) []Step {
 	out := slices.Clone(steps)
 	for i, p := range steps {
@@ -298,13 +298,13 @@ func (x *execution) resumed(steps []Step) []Step {
 	return out
 }
 
-// sink notes events, and that the first step that may change something has begun.
+// sink records events, and the begin of the first step that may change something.
 type sink struct{ x *execution }
 
 func (s sink) Event(e workflow.Event) {
 	rec := s.x.run.record
 	if e.Type == workflow.PhaseFailed && s.x.base.Err() != nil {
-		return // it did not fail: the next process goes on with it
+		return // it did not fail: the next process continues it
 	}
 	rec.Event(e)
 	if e.Type != workflow.PhaseStarted {
@@ -325,7 +325,7 @@ func (x *execution) finish(ctx context.Context, phase v1alpha1.OperationPhase, m
 	})
 }
 
-// pause is rest until a user resumes the operation.
+// pause pauses the operation until a user resumes it.
 func (x *execution) pause(ctx context.Context, message string) error {
 	if err := SetControl(ctx, x.run.Client, x.run.Operation, v1alpha1.OperationPause); err != nil {
 		return err

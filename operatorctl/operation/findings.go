@@ -22,15 +22,15 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// facts are what the checks judge.
+// facts are the input of the checks.
 type facts struct {
 	cloud *v1alpha1.OnecloudCluster
-	// update is what the operation changes, nil if it only checks.
+	// update holds the requested changes, or nil if the operation only checks.
 	update *v1alpha1.UpdateParameters
 	now    time.Time
-	// server is what is known of the databases, nil for a cloud without.
+	// server describes the database server; nil for a cloud without one.
 	server *server
-	// nodes are those of the cloud, nil if they may not be read.
+	// nodes are the cloud's nodes; nil if the operator may not read nodes.
 	nodes []status.Node
 }
 
@@ -51,7 +51,7 @@ func findingsOf(ctx context.Context, r *Run) finding.List {
 	return out
 }
 
-// unsaved judges an update without copies.
+// unsaved judges an update without database copies.
 func unsaved(f facts) finding.List {
 	if f.update == nil || !f.update.NoBackup {
 		return nil
@@ -65,7 +65,7 @@ func unsaved(f facts) finding.List {
 		"if the update fails, its services go back, and what they changed in the databases stays")}
 }
 
-// health finds the components that do not serve.
+// health finds components that do not serve.
 func health(f facts) (out finding.List) {
 	var bad []string
 	for _, c := range f.cloud.Status.Components {
@@ -81,12 +81,11 @@ func health(f facts) (out finding.List) {
 	return finding.List{one}
 }
 
-// certificateMargin is how long certificates must be valid at least. They must not end in the middle of an update, or in the days in which its
-// outcome shows.
+// certificateMargin is how long certificates must still be valid. They must not expire during an update, or in the days in which its outcome shows.
 const certificateMargin = 7 * 24 * time.Hour
 
-// certificates finds those that have ended, or end soon. The operator renews its own long before; if it has not, or users provide theirs, there is
-// something to do first.
+// certificates finds certificates that have expired or soon will. The operator renews its own long before. If it did not, or users provide theirs, there
+// is work to do first.
 func certificates(f facts) (out finding.List) {
 	c := f.cloud.Status.Certificates
 	for _, one := range []struct {
@@ -102,7 +101,7 @@ func certificates(f facts) (out finding.List) {
 	return out
 }
 
-// nodesOf are the nodes of the cloud, nil if they may not be read.
+// nodesOf returns the nodes of the cloud, or nil if the operator may not read nodes.
 func nodesOf(ctx context.Context, direct, cached client.Reader, cloud *v1alpha1.OnecloudCluster) ([]status.Node, error) {
 	var list corev1.NodeList
 	var pods corev1.PodList
@@ -121,8 +120,8 @@ func nodesOf(ctx context.Context, direct, cached client.Reader, cloud *v1alpha1.
 	return status.OfCloud(all, pods.Items), nil
 }
 
-// pressure finds nodes that are short of something. Without disk or process numbers they take no new pod, so a wave would end there. With little memory
-// they still take pods that ask for some, and may stop others.
+// pressure finds nodes under pressure. Short of disk space or process IDs, they accept no new pods, so a wave would end there. Short of memory, they still
+// accept pods that request some, and may evict others.
 func pressure(f facts) (out finding.List) {
 	var hard, soft []string
 	for _, n := range f.nodes {
@@ -146,7 +145,7 @@ func pressure(f facts) (out finding.List) {
 	return out
 }
 
-// nodes finds those of the cloud that are not Ready. The others can be updated without them.
+// nodes finds the cloud's nodes that are not Ready. The others can be updated without them.
 func nodes(f facts) finding.List {
 	c := meta.FindStatusCondition(f.cloud.Status.Conditions, v1alpha1.ConditionNodesReady)
 	if c == nil || c.Status == "True" {
@@ -157,7 +156,7 @@ func nodes(f facts) finding.List {
 	return finding.List{one}
 }
 
-// way judges the way from the version in force to the one that is asked for.
+// way judges the update from the current version to the requested one.
 func way(f facts) finding.List {
 	if f.update == nil || f.update.Version == "" {
 		return nil
@@ -167,11 +166,11 @@ func way(f facts) finding.List {
 
 var numbers = regexp.MustCompile(`^v?([0-9]+\.[0-9]+)\.([0-9]+)`)
 
-// The findings that refuse a version.
+// Codes of the findings that reject a version.
 const codeSkipped, codeBack = "OCA-7060", "OCA-7061"
 
-// releaseOf returns the place of a version among the minor releases, and its patch. An update goes from one minor release to the next. known is false
-// for anything but the version of a release, such as the tag of a custom build.
+// releaseOf returns the index of a version's minor release, and its patch number. An update goes from one minor release to the next. known is false for
+// anything but the version of a release, such as the tag of a custom build.
 func releaseOf(tag string) (minor, patch int, known bool) {
 	n := numbers.FindStringSubmatch(tag)
 	if n == nil {
@@ -182,7 +181,7 @@ func releaseOf(tag string) (minor, patch int, known bool) {
 	return minor, patch, minor >= 0
 }
 
-// path judges the way from one version to another. What is no version of a release is not judged.
+// path judges an update between two versions. Tags that are not versions of a release are not judged.
 func path(from, to string, allowDowngrade bool) finding.List {
 	was, _, known := releaseOf(from)
 	is, _, too := releaseOf(to)
@@ -203,14 +202,14 @@ func path(from, to string, allowDowngrade bool) finding.List {
 	return nil
 }
 
-// earlier reports whether a version is earlier than another one. Also a lower patch changes tables back: v4.0.2 empties columns of v4.0.3.
+// earlier reports whether to is an earlier version than from. A lower patch also changes tables back: v4.0.2 empties columns of v4.0.3.
 func earlier(from, to string) bool {
 	was, wasPatch, known := releaseOf(from)
 	is, isPatch, too := releaseOf(to)
 	return known && too && (is < was || is == was && isPatch < wasPatch)
 }
 
-// minorOf is the minor release of a version, or the version itself if it is of none.
+// minorOf returns the minor release of a version, or the version itself if it has none.
 func minorOf(version string) string {
 	if n := numbers.FindStringSubmatch(version); n != nil {
 		return n[1]

@@ -25,10 +25,10 @@ import (
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
-// patience of a test that waits for something that comes in milliseconds on an idle machine.
+// patience bounds a test's wait for something that takes milliseconds on an idle machine.
 const patience = time.Minute
 
-// fixture is an API server in memory, and operators that follow each other.
+// fixture is an in-memory API server with successive operators.
 type fixture struct {
 	*testing.T
 	client  client.WithWatch
@@ -51,7 +51,7 @@ func newFixture(t *testing.T, actions func(*fixture) []Action) *fixture {
 	return fx
 }
 
-// start starts an operator. fx.stop kills it: what it did not write is lost.
+// start starts an operator. fx.stop kills it: what it has not written is lost.
 func (fx *fixture) start() {
 	ctx, cancel := context.WithCancel(fx.Context())
 	c := New(Options{Events: &recorder{}, Actions: fx.actions, Settings: Settings{Settle: time.Millisecond, Silence: fx.silence}, Means: Means{
@@ -119,7 +119,7 @@ func (fx *fixture) control(name, value string) {
 	}
 }
 
-// until waits for a phase.
+// until waits for an operation's phase.
 func (fx *fixture) until(name string, phase v1alpha1.OperationPhase) *v1alpha1.OnecloudOperation {
 	fx.Helper()
 	deadline := time.Now().Add(patience)
@@ -144,7 +144,7 @@ func (fx *fixture) wantSaid(want ...string) {
 	}
 }
 
-// does is a step that says its name.
+// does returns a step that records its name.
 func (fx *fixture) does(name string, more ...func(context.Context, *Run, workflow.Reporter) error) Step {
 	return Step{Name: name, Short: "Do " + name, Run: func(ctx context.Context, r *Run, report workflow.Reporter) error {
 		fx.say(name)
@@ -158,7 +158,7 @@ func (fx *fixture) does(name string, more ...func(context.Context, *Run, workflo
 	}}
 }
 
-// looks is a step that changes nothing.
+// looks returns a step that changes nothing.
 func (fx *fixture) looks(name string, more ...func(context.Context, *Run, workflow.Reporter) error) Step {
 	s := fx.does(name, more...)
 	s.ReadOnly = true

@@ -14,16 +14,16 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// verdict is what a gate says of the components of a wave.
+// verdict is the state of the components of a wave.
 type verdict struct {
-	// ready is true if all of them serve what they are to serve, done how many do.
+	// ready is true if all want components serve the desired state; done counts those that do.
 	ready      bool
 	done, want int
-	// why is what is missing, failed why it will not come.
+	// why describes what does not serve, failed what has failed.
 	why, failed string
 }
 
-// judge reports whether the components of a wave serve as settled says. It is pure.
+// judge counts the components of a wave that have settled. It is pure.
 func judge(cloud *v1alpha1.OnecloudCluster, names []string, settled func(v1alpha1.ComponentStatus) bool, f forbearance) verdict {
 	var v verdict
 	var missing, failed []string
@@ -46,13 +46,13 @@ func judge(cloud *v1alpha1.OnecloudCluster, names []string, settled func(v1alpha
 	return v
 }
 
-// settledBefore reports whether a component serves, be it in the version from before the update.
+// settledBefore reports whether a component serves, even if only in the version from before the update.
 func settledBefore(c v1alpha1.ComponentStatus) bool {
 	return c.Settled() || c.State == v1alpha1.Available && c.Reason == v1alpha1.ReasonWave
 }
 
-// followed reports whether the status of a cloud was determined when a rollout was as it is now. Its values alone do not say that: no release is made, one
-// is, and none is again. An operator whose definitions are older than it counts nothing. It is pure.
+// followed reports whether the status of a cloud reflects the current rollout. Steer is compared because the other values repeat: Hold is set, cleared,
+// and set again. It is 0 in the status if the operator's CRDs are older than the field. It is pure.
 func followed(cloud *v1alpha1.OnecloudCluster, operation string, r v1alpha1.Rollout) bool {
 	seen := cloud.Status.Rollout
 	return seen != nil && seen.Operation == operation && (seen.Steer == r.Steer || seen.Steer == 0) &&
@@ -60,13 +60,13 @@ func followed(cloud *v1alpha1.OnecloudCluster, operation string, r v1alpha1.Roll
 		(r.Of == 0 || r.Hold || seen.Of == r.Of)
 }
 
-// An operator that goes on with an operation may be up before the rest of the cloud: after a loss of power, pods fail until names are resolved and databases
-// run. That is no reason to go back.
+// An operator that resumes an operation may be up before the rest of the cloud: after a power failure, pods fail until DNS works and databases run. That
+// is no reason to revert.
 
-// resumeSettles is how many times as long as a wave must serve an operation is lenient after it was taken up again: five minutes by default.
+// resumeSettles is how long an operation is lenient after it was resumed, as a multiple of Settle: five minutes by default.
 const resumeSettles = 10
 
-// lenient is until when it is; zero for an operation that begins here.
+// lenient returns the end of that time; zero for an operation that begins here.
 func (r *Run) lenient() time.Time {
 	if r.resumed.IsZero() {
 		return time.Time{}
@@ -74,26 +74,26 @@ func (r *Run) lenient() time.Time {
 	return r.resumed.Add(resumeSettles * r.Settle)
 }
 
-// forbearance is how long a component may be Degraded.
+// forbearance defines how long a component may be Degraded.
 type forbearance struct {
-	// now is when it is judged; settle how long: a kubelet tries again what a busy node refused once.
+	// now is the time of the judgement. settle is how long: a kubelet retries what a busy node refused once.
 	now    time.Time
 	settle time.Duration
-	// from is when the first can have failed.
+	// from is the earliest time at which one counts as failed.
 	from time.Time
 }
 
-// forbearance with components now.
+// forbearance returns the forbearance as of now.
 func (r *Run) forbearance(now time.Time) forbearance {
 	return forbearance{now: now, settle: r.Settle, from: r.lenient()}
 }
 
-// over reports whether a component that is Degraded since a moment has failed.
+// over reports whether a component that has been Degraded since a given time has failed.
 func (f forbearance) over(since time.Time) bool {
 	return f.now.Sub(since) >= f.settle && !f.now.Before(f.from)
 }
 
-// reach connects to a database server. While the operation is lenient, one that cannot be reached is tried again.
+// reach connects to a database server. While the operation is lenient, it retries an unreachable one.
 func (r *Run) reach(ctx context.Context, connect func() error) error {
 	tick := time.NewTicker(tick)
 	defer tick.Stop()

@@ -50,7 +50,7 @@ func TestHalfRestored(t *testing.T) {
 	}
 }
 
-// An operation is not given up while databases are half restored, neither by a cancel nor by its deletion; it goes on when it is resumed.
+// An operation cannot be given up while databases are half restored, neither by cancelling nor by deleting it; it continues when resumed.
 func TestHalfRestoredIsNotGivenUp(t *testing.T) {
 	for name, giveUp := range map[string]func(*fixture){
 		"cancelled": func(fx *fixture) { fx.control("a", v1alpha1.OperationCancel) },

@@ -12,7 +12,7 @@ import (
 	"yunion.io/x/ocadm/internal/mysql/dump"
 )
 
-// intact is an error if copies do not hold what was saved: they are databases on a server that others can write to, too.
+// intact returns an error if copies do not hold what was saved. They are databases on a server that others can write to, too.
 func intact(ctx context.Context, v backup.Vault, saved backup.Saved, databases []string) error {
 	names, original := make([]string, len(databases)), map[string]string{}
 	for i, d := range databases {
@@ -35,7 +35,7 @@ func intact(ctx context.Context, v backup.Vault, saved backup.Saved, databases [
 		"undo the change in databases "+saved.Prefix()+"…, then: ocadm operation resume NAME; or restore a backup: ocadm cluster backup list")
 }
 
-// altered says how copies differ from what was saved, a line for each table. It is pure.
+// altered returns how copies differ from what was saved, one line per table. It is pure.
 func altered(saved, have dump.Summary, databases []string, original map[string]string) []string {
 	for i, d := range have.Databases {
 		have.Databases[i].Name = original[d.Name]

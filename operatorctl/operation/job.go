@@ -18,21 +18,21 @@ import (
 	"yunion.io/x/ocadm/internal/images"
 )
 
-// Job is how an operation runs in a pod of its own.
+// Job describes the pod that an operation runs in.
 type Job struct {
 	// Account is the service account of the pod.
 	Account string
-	// Secrets are those that the pod gets as files. Its account may read none. One that does not exist is an empty directory.
+	// Secrets are mounted into the pod, because its account may not read any. A missing one becomes an empty directory.
 	Secrets []string
-	// ControlPlane runs the pod on a control-plane node, as root and with the files of Kubernetes there: etcd lets nothing else in. Avoid is a node on
-	// which it must not run.
+	// ControlPlane runs the pod on a control-plane node, as root and with the Kubernetes files there: etcd accepts nothing else. Avoid is a node on which
+	// it must not run.
 	ControlPlane bool
 	Avoid        string
-	// Network runs the pod on a control-plane node, as root in the network of the node, and lets it see the packets there.
+	// Network runs the pod as root in the network of a control-plane node, and lets it capture packets there.
 	Network bool
 }
 
-// Environment of a pod in the network of its node.
+// Environment variables of a pod in the network of its node.
 const (
 	EnvNode    = "NODE_NAME"
 	EnvAddress = "HOST_IP"
@@ -41,29 +41,29 @@ const (
 const (
 	// SecretsDir holds a directory for each Secret of a Job.
 	SecretsDir = "/etc/ocadm/secrets"
-	// podTries is how many pods of a Job may end before the operation does, spare how long the last of them has to report that.
+	// podTries is how many pods of a Job may end before the operation does; spare is how long the last of them has to report that.
 	podTries, spare = 5, 2 * time.Minute
-	// keepJob is how long a Job that has ended is kept. The log and the causes outlive it in the operation.
+	// keepJob is how long an ended Job is kept. The operation keeps the log and the causes for longer.
 	keepJob = 10 * time.Minute
-	// graceOfPod is how long a pod may take to end, awayFor how long its node may be away before another pod begins.
+	// graceOfPod is how many seconds a pod may take to end, awayFor how many its node may be away before another pod starts.
 	graceOfPod, awayFor = 30, 30
 	// nobody is the user of the pod, and the group that may read its Secrets.
 	nobody = 65532
 )
 
-// jobOf is the Job of an operation. Nothing in it is secret. It is pure.
+// jobOf returns the Job of an operation. It contains nothing secret. It is pure.
 func jobOf(o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, j Job, image string, timeout time.Duration) *batchv1.Job {
 	pod := j.Pod(cloud, image, []string{"operator", "work", o.Name, "--secrets=" + SecretsDir})
 	owner := metav1.NewControllerRef(o, v1alpha1.GroupVersion.WithKind(v1alpha1.OperationKind))
 	return NewJob(o.Namespace, o.Name, labelsOf(o), *owner, pod, podTries, timeout+spare, keepJob)
 }
 
-// labelsOf are those of the Job of an operation, and of its pods.
+// labelsOf returns the labels of an operation's Job and of its pods.
 func labelsOf(o *v1alpha1.OnecloudOperation) map[string]string {
 	return map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy, v1alpha1.LabelOperation: o.Name, v1alpha1.LabelOperationCloud: o.Spec.Cloud}
 }
 
-// NewJob is a Job of at most so many pods, all in a time, that is kept for a while when it has ended. It is pure.
+// NewJob returns a Job of at most so many pods, limited to timeout in total and kept for keep after its end. It is pure.
 func NewJob(namespace, name string, labels map[string]string, owner metav1.OwnerReference, pod corev1.PodSpec, pods int32, timeout, keep time.Duration) *batchv1.Job {
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels, OwnerReferences: []metav1.OwnerReference{owner}},
@@ -74,7 +74,7 @@ func NewJob(namespace, name string, labels map[string]string, owner metav1.Owner
 	}
 }
 
-// Pod is the pod of a Job that runs ocadm with arguments. It is pure.
+// Pod returns the spec of a Job's pod that runs ocadm with arguments. It is pure.
 func (j Job) Pod(cloud *v1alpha1.OnecloudCluster, image string, args []string) corev1.PodSpec {
 	field := func(path string) *corev1.EnvVarSource {
 		return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}
@@ -122,18 +122,18 @@ func (j Job) Pod(cloud *v1alpha1.OnecloudCluster, image string, args []string) c
 	return pod
 }
 
-// inNetwork lets a pod run as root in the network of a control-plane node.
+// inNetwork makes a pod run as root in the network of a control-plane node.
 func inNetwork(pod *corev1.PodSpec) {
 	pod.NodeSelector[v1alpha1.LabelControlPlane] = ""
 	pod.HostNetwork, pod.DNSPolicy = true, corev1.DNSDefault
 	pod.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: pod.SecurityContext.SeccompProfile, RunAsUser: new(int64), RunAsGroup: new(int64)}
 }
 
-// filesOfKubernetes are on each control-plane node: the certificates of etcd, the authorities, the kubeconfig of an administrator.
+// filesOfKubernetes holds, on each control-plane node, the certificates of etcd, the CAs and an administrator's kubeconfig.
 const filesOfKubernetes = "/etc/kubernetes"
 
-// onControlPlane lets a pod work with what only a control-plane node has. Only root may read these files. In the network of the node, it reaches etcd, and the
-// API server by the name that the node knows.
+// onControlPlane gives a pod the files of a control-plane node, which only root may read. In the network of the node, it reaches etcd, and the API server
+// by the name that the node knows.
 func onControlPlane(pod *corev1.PodSpec, avoid string) {
 	inNetwork(pod)
 	if avoid != "" {
@@ -147,10 +147,10 @@ func onControlPlane(pod *corev1.PodSpec, avoid string) {
 	}})
 	main := &pod.Containers[0]
 	main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: "kubernetes", MountPath: filesOfKubernetes, ReadOnly: true})
-	main.SecurityContext.ReadOnlyRootFilesystem = nil // programs of kubeadm write temporary files
+	main.SecurityContext.ReadOnlyRootFilesystem = nil // kubeadm's programs write temporary files
 }
 
-// nearOperator is where the image is already: on the nodes of the operator.
+// nearOperator prefers the nodes of the operator, which already have the image.
 func nearOperator() *corev1.Affinity {
 	role := corev1.NodeSelectorRequirement{Key: v1alpha1.NodeRolePrefix + "controller", Operator: corev1.NodeSelectorOpIn, Values: []string{v1alpha1.Enable}}
 	const weight = 100
@@ -159,7 +159,7 @@ func nearOperator() *corev1.Affinity {
 	}}}
 }
 
-// tolerations let the pod run on control-plane nodes, and leave a node that is away.
+// tolerations lets the pod run on control-plane nodes, and leave an unreachable node.
 func tolerations() []corev1.Toleration {
 	var out []corev1.Toleration
 	for _, key := range []string{v1alpha1.LabelControlPlane, "node-role.kubernetes.io/master"} {
@@ -171,19 +171,19 @@ func tolerations() []corev1.Toleration {
 	return out
 }
 
-// taken reports whether a pod works on the operation.
+// taken reports whether a pod or program runs the operation.
 func taken(o *v1alpha1.OnecloudOperation) bool {
 	return o.Status.Worker != nil && o.Status.Worker.Pod != "" || o.Status.Runner != nil
 }
 
-// disown ends the right of the pod that has the operation to write its status.
+// disown revokes the right of the operation's pod to write its status.
 func disown(s *v1alpha1.OnecloudOperationStatus) {
 	if s.Worker != nil {
 		s.Worker.Pod = ""
 	}
 }
 
-// Ended says whether a Job is complete, and why it has failed.
+// Ended reports whether a Job is complete, and returns why it failed.
 func Ended(job *batchv1.Job) (complete bool, failed string) {
 	for _, c := range job.Status.Conditions {
 		switch {

@@ -15,15 +15,15 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// What an operation waits for that has no pod yet.
+// Messages of an operation that has no pod yet.
 const (
 	waitsForPod = "waits for the pod of its Job"
 	noJob       = "its Job cannot be created: "
-	// noPod is how long Kubernetes may take to make the pod of a Job.
+	// noPod is how long Kubernetes may take to create the pod of a Job.
 	noPod = 30 * time.Second
 )
 
-// again is when to look again at an operation that has no pod yet, unless something is due before: that there is none is no event.
+// again returns when to look again at an operation that has no pod yet, unless something is due earlier: a missing pod causes no event.
 func (j *jobs) again(a Action, o *v1alpha1.OnecloudOperation, next time.Duration) time.Duration {
 	if j.WithoutJobs || !j.inJob(a, o) || taken(o) || next > 0 && next < noPod {
 		return next
@@ -31,7 +31,7 @@ func (j *jobs) again(a Action, o *v1alpha1.OnecloudOperation, next time.Duration
 	return noPod
 }
 
-// podless says that Kubernetes makes no pod of a Job, "" while it may. It is pure.
+// podless returns a message if Kubernetes is late to create a Job's pod, or "". It is pure.
 func podless(o *v1alpha1.OnecloudOperation, job *batchv1.Job, pods int, now time.Time) string {
 	if pods > 0 || taken(o) || now.Sub(job.CreationTimestamp.Time) < noPod {
 		return ""
@@ -39,7 +39,7 @@ func podless(o *v1alpha1.OnecloudOperation, job *batchv1.Job, pods int, now time
 	return "Kubernetes makes no pod: kubectl -n " + job.Namespace + " describe job " + job.Name
 }
 
-// note writes which pods were lost, and what the first one waits for.
+// note records the lost pods, and what a pending pod waits for.
 func (j *jobs) note(ctx context.Context, o *v1alpha1.OnecloudOperation, job *batchv1.Job, pods []corev1.Pod) error {
 	all, waits := seen(o, pods)
 	waits = cmp.Or(waits, podless(o, job, len(pods), time.Now()))
@@ -72,7 +72,7 @@ func setLost(s *v1alpha1.OnecloudOperationStatus, all []string) {
 	s.Worker.Lost = all
 }
 
-// seen are the lost pods of an operation, those that are known first, and what a pod waits for that cannot begin. It is pure.
+// seen returns the lost pods of an operation, known ones first, and what a pending pod waits for. It is pure.
 func seen(o *v1alpha1.OnecloudOperation, pods []corev1.Pod) (lost []string, waits string) {
 	lost = slices.Clone(lostOf(&o.Status))
 	pods = slices.SortedFunc(slices.Values(pods), ByAge)
@@ -93,7 +93,7 @@ func seen(o *v1alpha1.OnecloudOperation, pods []corev1.Pod) (lost []string, wait
 	return lost, waits
 }
 
-// ByAge compares pods: the oldest comes first.
+// ByAge compares pods by age, oldest first.
 func ByAge(a, b corev1.Pod) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
@@ -105,7 +105,7 @@ func addLost(lost []string, pod, why string) []string {
 	return append(lost, pod+": "+why)
 }
 
-// condition is why a pod has a condition: DisruptionTarget why Kubernetes ended it, PodScheduled why no node takes it. It is "" if it has not.
+// condition returns the reason of a pod's condition, or "" without it: of DisruptionTarget why Kubernetes ended it, of PodScheduled why no node takes it.
 func condition(p *corev1.Pod, kind corev1.PodConditionType, is corev1.ConditionStatus) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == kind && c.Status == is {

@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// What keeps a Job from being created is said, and what keeps Kubernetes from making its pod.
+// The message says why a Job cannot be created, and why Kubernetes does not create its pod.
 func TestJobThatDoesNotBegin(t *testing.T) {
 	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "c", UID: "cloud"}}
 	o := onMachine()

@@ -44,7 +44,7 @@ func TestJobOf(t *testing.T) {
 	}
 }
 
-// A Job for the control plane runs as root on another control-plane node, sees the files of Kubernetes there and cannot change them.
+// A Job for the control plane runs as root on another control-plane node, where it can read the Kubernetes files but not change them.
 func TestJobOnControlPlane(t *testing.T) {
 	cloud := &v1alpha1.OnecloudCluster{}
 	p := Job{Account: "a", ControlPlane: true, Avoid: "cp-2"}.Pod(cloud, "r/ocadm:v1", []string{"x"})
@@ -57,7 +57,7 @@ func TestJobOnControlPlane(t *testing.T) {
 	}
 }
 
-// One control-plane node joins or leaves at a time; workers do not wait for it.
+// Control-plane nodes join or leave one at a time; workers do not wait for that.
 func TestControlPlaneInTurn(t *testing.T) {
 	op := func(name string, phase v1alpha1.OperationPhase, controlPlane bool) *v1alpha1.OnecloudOperation {
 		o := onMachine()
@@ -124,7 +124,7 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// What a worker writes tests who has the operation, and leaves that alone.
+// A worker's patch tests who owns the operation, and does not change that.
 func TestPatchOfAWorker(t *testing.T) {
 	before, after := onMachine(), onMachine()
 	before.Status = v1alpha1.OnecloudOperationStatus{Phase: v1alpha1.OperationPlanning, Message: "m", Worker: &v1alpha1.OperationWorker{Pod: "p"}}

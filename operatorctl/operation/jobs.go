@@ -26,7 +26,7 @@ func (j *jobs) inJob(a Action, o *v1alpha1.OnecloudOperation) bool {
 	return a.Job != nil && j.JobImage != "" || asked(o)
 }
 
-// follow looks after the Job of an operation that is to run: it creates the Job, notes pods that are lost, and ends an operation whose Job has failed.
+// follow manages the Job of an operation that should run: it creates the Job, records lost pods, and ends an operation whose Job has failed.
 func (j *jobs) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, action Action) error {
 	if j.WithoutJobs {
 		return j.start(ctx, o, cloud, action)
@@ -59,7 +59,7 @@ func (j *jobs) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud 
 	}
 	switch {
 	case failed != "":
-		// The caches of Jobs and pods follow the API server one by one: only what it answers now is sure to show how the last pod ended.
+		// The caches of Jobs and pods are updated separately: only the API server's current answer is sure to show how the last pod ended.
 		if err := j.Direct.List(ctx, &pods, client.InNamespace(o.Namespace), client.MatchingLabels{v1alpha1.LabelOperation: o.Name}); err != nil {
 			return fmt.Errorf("listing the pods of operation %s: %w", o.Name, err)
 		}
@@ -68,14 +68,14 @@ func (j *jobs) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud 
 		return j.end(ctx, now, ending{v1alpha1.OperationCancelled, errCancelled.Error()})
 	case paused(now):
 		return j.rest(ctx, now)
-	case there: // it was paused, and is to go on
+	case there: // it was paused, and should continue
 		return j.deleteJob(ctx, now)
 	}
 	return j.start(ctx, now, cloud, action)
 }
 
-// start creates the Job of an operation. The operation has its place among the others from then on. What the cache has may be old: the API server
-// refuses the write then, and the change brings the next pass.
+// start creates the Job of an operation, whose turn counts from then on. The cache may be stale: then the API server rejects the write, and the change
+// triggers another reconcile.
 func (j *jobs) start(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, action Action) error {
 	job, err := j.jobFor(ctx, o, cloud, action)
 	if l := finding.Of(err); len(l) > 0 {
@@ -94,7 +94,7 @@ func (j *jobs) start(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *
 		if !s.Phase.Active() || s.Phase == v1alpha1.OperationPaused {
 			s.Phase = v1alpha1.OperationPlanning
 		}
-		if !strings.HasPrefix(s.Message, noJob) { // what kept it is not shown anew each time
+		if !strings.HasPrefix(s.Message, noJob) { // the reason stays until the Job exists
 			s.Message = waitsForPod
 		}
 		disown(s)
@@ -117,7 +117,7 @@ func (j *jobs) start(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *
 	return nil
 }
 
-// jobFor is the Job of an operation, nil if what it is made from is not there yet.
+// jobFor returns the Job of an operation, or nil if its CronJob does not exist yet.
 func (j *jobs) jobFor(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, action Action) (*batchv1.Job, error) {
 	if asked(o) {
 		return j.backupNow(ctx, o, cloud, action)
@@ -129,7 +129,7 @@ func (j *jobs) jobFor(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud 
 	return jobOf(o, cloud, how, j.JobImage, action.timeout(o)), nil
 }
 
-// refuse ends an operation that cannot begin.
+// refuse fails an operation that cannot begin.
 func (j *jobs) refuse(ctx context.Context, o *v1alpha1.OnecloudOperation, why finding.List) error {
 	now := o.DeepCopy()
 	err := j.record(now).Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
@@ -141,7 +141,7 @@ func (j *jobs) refuse(ctx context.Context, o *v1alpha1.OnecloudOperation, why fi
 	return err
 }
 
-// end ends an operation for which nothing is to be done any more.
+// end ends an operation that needs no further work, and deletes its Job.
 func (j *jobs) end(ctx context.Context, o *v1alpha1.OnecloudOperation, how ending) error {
 	if err := j.deleteJob(ctx, o); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (j *jobs) deleteJob(ctx context.Context, o *v1alpha1.OnecloudOperation) err
 	return nil
 }
 
-// fail ends an operation whose Job has failed: its pods ended, or were lost, before it did.
+// fail ends an operation whose Job has failed: its pods ended or were lost before the operation ended.
 func (j *jobs) fail(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, why string, pods []corev1.Pod) error {
 	all, _ := seen(o, pods)
 	cause := why

@@ -14,33 +14,33 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// launcher runs operations in this process, beside the reconciles.
+// launcher runs operations in this process, concurrently with the reconciles.
 type launcher struct {
 	*store
 
 	mu  sync.Mutex
 	all map[types.UID]*running
-	// base is the context of all runs: the time in which this process leads. nil before that.
+	// base is the context of all runs. It ends when this process stops leading; nil before it leads.
 	base context.Context
 	wait sync.WaitGroup
-	// woken are operations whose run has ended.
+	// woken receives operations whose run has ended.
 	woken chan event.GenericEvent
 }
 
-// running is a run of this process. pause and cancel are as a user wants it; abort ends it at once and reverts nothing.
+// running is a run in this process. pause and cancel carry out a user's request; abort ends it immediately and reverts nothing.
 type running struct {
 	pause, cancel, abort context.CancelCauseFunc
 	changed              chan struct{}
 }
 
-// of is the run of an operation, nil if it does not run here.
+// of returns the run of an operation, or nil if it does not run here.
 func (r *launcher) of(uid types.UID) *running {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.all[uid]
 }
 
-// launch runs an operation, unless it does already.
+// launch runs an operation unless it already runs.
 func (r *launcher) launch(o *v1alpha1.OnecloudOperation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,5 +94,5 @@ func (r *launcher) perform(ctx context.Context, x *execution, one *running) {
 	}
 }
 
-// retryDelay is how long an operation rests whose status could not be written.
+// retryDelay is how long an operation waits after its status could not be written.
 const retryDelay = 5 * time.Second

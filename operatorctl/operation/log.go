@@ -19,10 +19,10 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// LogKey is the key of a log in its ConfigMap. Its value is one event of package workflow a line, in JSON.
+// LogKey is the key of a log in its ConfigMap. The value has one JSON event of package workflow per line.
 const LogKey = "log.jsonl"
 
-// maxLog bounds a log, in bytes. Of a longer one the latest part is kept.
+// maxLog bounds a log, in bytes. A longer one loses its oldest lines.
 const maxLog = 256 << 10
 
 // log is the log of one operation.
@@ -58,7 +58,7 @@ func (l *log) add(e workflow.Event) {
 	e.Plan = l.op.Name
 	line, err := json.Marshal(e)
 	if err != nil {
-		return // an event has nothing that cannot be encoded
+		return // events can always be encoded
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +73,7 @@ func (l *log) add(e workflow.Event) {
 	l.lines.WriteString(rest)
 }
 
-// write brings the log to the API server. One that cannot be written now is written with the next lines.
+// write writes the log to the API server. If that fails, the next write includes the lines.
 func (l *log) write(ctx context.Context) {
 	l.mu.Lock()
 	text, dirty := l.lines.String(), l.dirty
@@ -94,7 +94,7 @@ func (l *log) write(ctx context.Context) {
 	}
 }
 
-// keep writes the log once, at its end. A program elsewhere needs no permission to change a ConfigMap for that. A log that cannot be kept is lost.
+// keep writes the log once, at its end, so that an outside program needs no permission to change ConfigMaps. A log that cannot be written is lost.
 func (l *log) keep(ctx context.Context, c client.Client) {
 	if c == nil {
 		return
@@ -111,7 +111,7 @@ func (l *log) keep(ctx context.Context, c client.Client) {
 	_ = c.Create(ctx, cm, client.FieldOwner(v1alpha1.ManagerOperator)) // the operation itself says how it ended
 }
 
-// OwnerOf is the reference to a cloud that makes Kubernetes delete its operations and machines with it.
+// OwnerOf returns the owner reference with which Kubernetes deletes operations and machines with their cloud.
 func OwnerOf(cloud *v1alpha1.OnecloudCluster) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.Kind, Name: cloud.Name, UID: cloud.UID}
 }

@@ -20,13 +20,13 @@ import (
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
-// A component that is new in a release gets a database and an account. If the update is reverted, both go again: docs/decisions/0050. What was there
-// before the operation is never touched, whoever made it.
+// A component that is new in a release gets a database and an account. Reverting the update removes both: docs/decisions/0050. What existed before the
+// operation is never touched, no matter who created it.
 
-// madeSet is the set with what the databases held that an operation made and removed again.
+// madeSet returns the name of the set with what databases held that an operation made and removed.
 func madeSet(release int) string { return fmt.Sprintf("n%d", release) }
 
-// absent are the components that have no database and no account on the server of the cloud.
+// absent returns the components that have no database and no account on the cloud's server.
 func (m mover) absent(ctx context.Context, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
 	v, there, err := m.openVault(ctx, cloud)
 	if err != nil || !there {
@@ -44,7 +44,7 @@ func (m mover) absent(ctx context.Context, cloud *v1alpha1.OnecloudCluster) ([]s
 	return withoutDatabase(catalog.All(), databases, accounts), nil
 }
 
-// withoutDatabase are the components of which nothing is on a database server. It is pure.
+// withoutDatabase returns the components that have nothing on a database server. It is pure.
 func withoutDatabase(all []component.Component, databases []string, accounts []mysql.UserHost) (out []string) {
 	for _, c := range all {
 		if c.Database == nil {
@@ -60,7 +60,7 @@ func withoutDatabase(all []component.Component, databases []string, accounts []m
 	return out
 }
 
-// made are the components that the release of the operation added, that had nothing on the server before, and that are off again. It is pure.
+// made returns the components that the operation's release added, that had nothing on the server before, and that are disabled again. It is pure.
 func made(absent []string, before, added *release.Release, now []v1alpha1.ComponentStatus) []string {
 	has := func(r *release.Release, name string) bool {
 		return slices.ContainsFunc(r.Objects, func(o release.Object) bool { return o.Component == name })
@@ -71,7 +71,7 @@ func made(absent []string, before, added *release.Release, now []v1alpha1.Compon
 	})
 }
 
-// releases are the one that the operation came from, and the first one that it made, nil if it made none.
+// releases returns the release that the operation started from, and the first one that it made, nil if it made none.
 func (w databaseWork) releases(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (from, first *release.Release, err error) {
 	var list corev1.SecretList
 	if err := w.Client.List(ctx, &list, client.InNamespace(cloud.Namespace), client.HasLabels{v1alpha1.LabelRelease}); err != nil {
@@ -80,7 +80,7 @@ func (w databaseWork) releases(ctx context.Context, cloud *v1alpha1.OnecloudClus
 	return madeReleases(list.Items, cloud.Name, w.rollout().From, w.Operation.Name)
 }
 
-// madeReleases are those releases of a cloud among Secrets. One that cannot be read is an error only if it may be one of them. It is pure.
+// madeReleases returns these releases from the Secrets of a cloud. An unreadable one is an error only if it may be needed. It is pure.
 func madeReleases(secrets []corev1.Secret, cloud string, before int, operation string) (from, first *release.Release, err error) {
 	mine := slices.DeleteFunc(slices.Clone(secrets), func(s corev1.Secret) bool { return s.Name != release.SecretName(cloud, release.Revision(&s)) })
 	slices.SortFunc(mine, func(a, b corev1.Secret) int { return release.Revision(&a) - release.Revision(&b) })
@@ -111,7 +111,7 @@ func madeReleases(secrets []corev1.Secret, cloud string, before int, operation s
 	return from, first, nil
 }
 
-// removeMade removes the databases and accounts that the operation made, when the release that needs them is no longer in force.
+// removeMade removes the databases and accounts that the operation made, once the release that needs them is no longer in force.
 func removeMade() Step {
 	return Step{
 		Name: "databases-made", Short: "Remove the databases that new components were given", Timeout: databasesTimeout,
@@ -148,7 +148,7 @@ func removeMade() Step {
 	}
 }
 
-// removeFrom removes what components have on the server. What their databases hold is copied before.
+// removeFrom removes what components have on the server, after copying the contents of their databases.
 func (w databaseWork) removeFrom(ctx context.Context, components []string) error {
 	admin, release, err := backup.Replacing(ctx, w.report, w.vault.Admin)
 	if err != nil {
@@ -201,7 +201,7 @@ func (w databaseWork) removeFrom(ctx context.Context, components []string) error
 	return nil
 }
 
-// keepMade copies databases before they are removed. An operator that was killed in the middle of removing them finds the copies complete.
+// keepMade copies databases before they are removed. If an operator is killed while removing them, the next one finds complete copies.
 func (w databaseWork) keepMade(ctx context.Context, databases []string) error {
 	if len(databases) == 0 {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// What has a database or an account counts as there, whoever made it.
+// A database or an account counts as present, no matter who created it.
 func TestWithoutDatabase(t *testing.T) {
 	all := []component.Component{
 		{Name: "none"}, {Name: "new", Database: &component.Database{Name: "new"}}, {Name: "there", Database: &component.Database{Name: "There"}},
@@ -49,7 +49,7 @@ func TestMade(t *testing.T) {
 	}
 }
 
-// held is a Reporter that ends what waits for another program.
+// held is a Reporter that ends a wait for another program.
 type held struct {
 	workflow.Discard
 	end func()
@@ -112,7 +112,7 @@ func TestAsBefore(t *testing.T) {
 	}
 }
 
-// A release that cannot be read keeps the way back only from going on if it may be one that it needs.
+// An unreadable release stops the revert only if it may be one that the revert needs.
 func TestMadeReleases(t *testing.T) {
 	all := func(broken ...int) (out []corev1.Secret) {
 		for revision, by := range []string{"", "", "kubectl", "kubectl", "u", "u", "kubectl"} {

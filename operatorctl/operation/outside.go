@@ -18,15 +18,15 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// Backups, restores and moves of databases run in the program that asks for them, because it has the keys: docs/decisions/0056. The operator gives them
-// their turn among the operations of the cloud, and ends those whose program is gone.
+// Backups, restores and database moves run in the requesting program, because it has the keys: docs/decisions/0056. The operator schedules them among the
+// operations of the cloud, and ends those whose program has disappeared.
 
-// outside are the actions that run elsewhere.
+// outside returns the actions that run in other programs.
 func outside() []Action {
 	return []Action{
 		{
 			Name: v1alpha1.ActionBackup, Short: "Back the cloud up, and prove the backup", Outside: true,
-			Timeout: databasesTimeout, // as long as the command of the schedule has
+			Timeout: databasesTimeout, // the same as the command of the schedule
 			Left:    "half a file is never listed; the next backup of the cloud to the place removes what is left",
 		},
 		{
@@ -41,21 +41,21 @@ func outside() []Action {
 	}
 }
 
-// startAgain starts the services that the program of an operation stopped and left so.
+// startAgain starts the services that the program of an operation stopped and did not start again.
 func startAgain(ctx context.Context, c client.Client, key client.ObjectKey, operation string) (bool, error) {
 	return StartAgain(ctx, c, key, v1alpha1.ManagerOperator, operation)
 }
 
-// DefaultSilence is how long the program of an operation may give no sign. It gives one every signInterval.
+// DefaultSilence is how long the program of an operation may send no heartbeat. It sends one every signInterval.
 const DefaultSilence = 2 * time.Minute
 
-// sign is the last sign of a program: its own time, and when this process saw it. Clocks of different machines are not compared.
+// sign is the last heartbeat of a program: its timestamp, and when this process saw it. Clocks of different machines are not compared.
 type sign struct {
 	renewed time.Time
 	seen    time.Time
 }
 
-// programs run operations elsewhere.
+// programs handles outside operations.
 type programs struct {
 	*store
 
@@ -63,16 +63,16 @@ type programs struct {
 	signs map[types.UID]sign
 }
 
-// attend gives an operation that runs elsewhere its turn, and ends one whose program is gone. It returns when to look again.
+// attend gives an outside operation its turn, and ends one whose program has disappeared. It returns when to look again.
 func (p *programs) attend(ctx context.Context, a Action, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, turn bool) (time.Duration, error) {
 	if o.Status.Phase.Final() {
 		p.forget(o)
-		if controllerutil.ContainsFinalizer(o, v1alpha1.Finalizer) { // which is removed next
+		if controllerutil.ContainsFinalizer(o, v1alpha1.Finalizer) { // it is removed next
 			p.announce(o, o.Status)
 		}
 		return 0, nil
 	}
-	if asked(o) && o.Status.Runner == nil { // its Job is looked after
+	if asked(o) && o.Status.Runner == nil { // its Job is handled by jobs
 		return 0, nil
 	}
 	left := p.Silence - time.Since(p.noticed(o).seen)
@@ -91,7 +91,7 @@ func (p *programs) attend(ctx context.Context, a Action, o *v1alpha1.OnecloudOpe
 	})
 }
 
-// noticed is the last sign of the program of an operation.
+// noticed returns the last heartbeat of an operation's program.
 func (p *programs) noticed(o *v1alpha1.OnecloudOperation) sign {
 	renewed := o.CreationTimestamp.Time
 	if o.Status.Runner != nil {
@@ -113,11 +113,11 @@ func (p *programs) forget(o *v1alpha1.OnecloudOperation) {
 	delete(p.signs, o.UID)
 }
 
-// lose ends an operation whose program is gone.
+// lose ends an operation whose program has disappeared.
 func (p *programs) lose(ctx context.Context, a Action, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster) error {
 	now := &v1alpha1.OnecloudOperation{}
 	if err := p.Direct.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
-		p.forget(o) // without an API server, the program could give no sign either
+		p.forget(o) // without an API server, the program could send no heartbeat either
 		return client.IgnoreNotFound(err)
 	}
 	if now.Status.Phase.Final() || now.ResourceVersion != o.ResourceVersion && now.Status.Runner != nil && !now.Status.Runner.Renewed.Time.Equal(p.noticed(o).renewed) {
@@ -132,7 +132,7 @@ func (p *programs) lose(ctx context.Context, a Action, o *v1alpha1.OnecloudOpera
 	case !now.Status.Phase.Active():
 	case a.Back == nil || now.Status.Runner.Final || cloud == nil:
 		why += "; " + a.Left
-	case now.Status.Phase != v1alpha1.OperationReverting: // from now on a program that lives all the same goes no further: record.commit
+	case now.Status.Phase != v1alpha1.OperationReverting: // from now on, record.commit stops a program that is still alive
 		return p.set(ctx, now, func(s *v1alpha1.OnecloudOperationStatus) {
 			s.Phase, s.Message, s.Cause = v1alpha1.OperationReverting, why, why
 		})
@@ -146,7 +146,7 @@ func (p *programs) lose(ctx context.Context, a Action, o *v1alpha1.OnecloudOpera
 		}
 		why, end = why+"; the cloud is as it was before", v1alpha1.OperationReverted
 	}
-	if err := p.unmade(ctx, now, cloud, why); err != nil { // again if this operator ends before the next line
+	if err := p.unmade(ctx, now, cloud, why); err != nil { // repeated if this operator ends before the next line
 		return err
 	}
 	return p.set(ctx, now, func(s *v1alpha1.OnecloudOperationStatus) {
@@ -155,7 +155,7 @@ func (p *programs) lose(ctx context.Context, a Action, o *v1alpha1.OnecloudOpera
 	})
 }
 
-// SetControl writes the annotation by which an operation is paused or cancelled.
+// SetControl writes the annotation that pauses or cancels an operation.
 func SetControl(ctx context.Context, c client.Client, o *v1alpha1.OnecloudOperation, value string) error {
 	target := &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
 	fields := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationControl: value}}}

@@ -15,10 +15,10 @@ import (
 	"yunion.io/x/ocadm/operatorctl/archive"
 )
 
-// announce is what a program does first, and with it each time it gives a sign.
+// announce is what a program does first; it also renews its heartbeat.
 func (fx *fixture) announce(name string) {
 	fx.Helper()
-	if err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the operator writes, too
+	if err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the operator also writes
 		o := fx.get(name)
 		o.Status.Runner = &v1alpha1.OperationRunner{Name: "host", Renewed: metav1.NowMicro()}
 		return fx.client.Status().Update(fx.Context(), o)
@@ -31,8 +31,8 @@ func asBackup(o *v1alpha1.OnecloudOperation) {
 	o.Spec.Action, o.Spec.Backup = v1alpha1.ActionBackup, &v1alpha1.BackupParameters{Place: "/backup"}
 }
 
-// TestSilentProgram: the operator lets an operation run that runs elsewhere, ends it when its program gives no sign any more, and says so among the backups.
-// What waited for it runs.
+// TestSilentProgram: the operator lets an outside operation run, ends it when the heartbeat of its program stops, and records that among the backups. Then
+// what waited for it runs.
 func TestSilentProgram(t *testing.T) {
 	fx := newFixture(t, func(fx *fixture) []Action {
 		return append(outside(), Action{Name: v1alpha1.ActionCheck, Short: "x", Timeout: time.Hour, Steps: []Step{}})
@@ -48,7 +48,7 @@ func TestSilentProgram(t *testing.T) {
 	if o := fx.until("next", v1alpha1.OperationPending); o.Status.Message != "waits for operation b" {
 		t.Error(o.Status.Message)
 	}
-	fx.stop() // an operator that takes over waits anew
+	fx.stop() // a new operator starts the wait again
 	fx.silence = 200 * time.Millisecond
 	fx.start()
 	o = fx.until("b", v1alpha1.OperationFailed)
@@ -62,7 +62,7 @@ func TestSilentProgram(t *testing.T) {
 	}
 }
 
-// TestSilentProgramOfAStoppedCloud: what the operation did not stop does not start when its program is gone; what it did starts, and a pause of before comes back.
+// TestSilentProgramOfAStoppedCloud: when its program has disappeared, only what the operation stopped starts again, and an earlier pause is restored.
 func TestSilentProgramOfAStoppedCloud(t *testing.T) {
 	for by, want := range map[string]map[string]string{
 		"a person": {v1alpha1.AnnotationPaused: "true", v1alpha1.AnnotationPausedBefore: "glance"}, "r": {v1alpha1.AnnotationPaused: "glance"},
@@ -98,7 +98,7 @@ func TestSilentProgramOfAStoppedCloud(t *testing.T) {
 	}
 }
 
-// TestSigns: as long as there are signs, however old by the clock of the program, it goes on.
+// TestSigns: an operation continues while there are heartbeats, however old by the program's clock.
 func TestSigns(t *testing.T) {
 	p := New(Options{Settings: Settings{Silence: time.Hour}}).programs
 	o := backupOp("b", 1, v1alpha1.OperationRunning, "host")

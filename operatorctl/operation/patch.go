@@ -15,15 +15,14 @@ import (
 	"yunion.io/x/ocadm/api/v1alpha1"
 )
 
-// place are the fields of a spec that say where a cloud and the servers that it uses are, and by which secrets they know it. They stay as they are,
-// whatever release runs: a rollback that brought an earlier database server back would be refused, an earlier password would be wrong, and at the address
-// of before "ocadm move" nothing answers.
+// place lists the fields of a spec that say where a cloud and its servers are, and which secrets it uses for them. A rollback keeps them: an earlier
+// database server would be rejected, an earlier password would be wrong, and nothing answers at an address from before "ocadm move".
 var place = [][]string{
 	{"loadBalancerEndpoint"}, {"mysql"}, {"clickhouse"}, {"dameng"}, {"keystone", "bootstrapPassword"},
 	{"backup", "s3"}, {"backup", "hostPath"}, {"backup", "recipients"},
 }
 
-// withoutPlace leaves them out of two specs that are compared. A block of which a field is left out is in both then: else it would go as a whole.
+// withoutPlace removes these fields from two specs to compare. A block that loses a field is kept in both: otherwise the patch would remove the whole block.
 func withoutPlace(a, b map[string]any) {
 	for _, path := range place {
 		for _, spec := range []map[string]any{a, b} {
@@ -41,11 +40,11 @@ func withoutPlace(a, b map[string]any) {
 	}
 }
 
-// printable are the fields whose values hold no secret.
+// printable matches the fields whose values hold no secret.
 var printable = regexp.MustCompile(`^(spec[.](version|imageRepository|profile|disableResourceManagement)|spec[.][A-Za-z]+[.](tag|disable|replicas)|metadata[.]annotations[.]` +
 	regexp.QuoteMeta(v1alpha1.AnnotationEdition) + `)$`)
 
-// changedFields names the fields that a merge patch changes, with the value of those that hold no secret. It is pure.
+// changedFields lists the fields that a merge patch changes, with the values of those that hold no secret. It is pure.
 func changedFields(patch map[string]any) string {
 	var out []string
 	var walk func(path string, v any)

@@ -14,7 +14,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
-// A rollback brings back neither an earlier database server, nor an earlier password, nor an address that the cloud no longer has.
+// A rollback restores neither an earlier database server, nor an earlier password, nor an address that the cloud no longer has.
 func TestRollbackPatchLeavesPlace(t *testing.T) {
 	cloud, then := &v1alpha1.OnecloudCluster{}, &v1alpha1.OnecloudCluster{}
 	cloud.Namespace, cloud.Name = key.Namespace, key.Name

@@ -35,7 +35,7 @@ func TestPath(t *testing.T) {
 		{"v4.0.3", "v4.0.3-20260602.0", false, ""}, // a hot fix comes after its release
 		{"v4.0.3", "mine", false, ""},
 		{"mine", "v4.0.3", false, ""},
-		{"v4.0.3", "v4.1.0", false, ""}, // one that this build does not know
+		{"v4.0.3", "v4.1.0", false, ""}, // a release that this build does not know
 	} {
 		code := ""
 		if l := path(c.from, c.to, c.allow); len(l) > 0 {

@@ -29,7 +29,7 @@ type performance[S any] struct {
 	signed time.Time
 }
 
-// sign gives a sign if the last one is old. The next write has it.
+// sign renews the heartbeat if it is old. The next write sends it.
 func (x *performance[S]) sign(context.Context) {
 	x.rec.mu.Lock()
 	defer x.rec.mu.Unlock()
@@ -93,7 +93,7 @@ func (x *performance[S]) turn(ctx context.Context) error {
 	return x.giveUp(ctx, finding.Errorf("OCA-7421", "Another operation of the cloud runs", "ocadm operation list; then run the command again", "%s: %w", why, err))
 }
 
-// Why a program does not get its turn.
+// Reasons why a program does not get its turn.
 var (
 	errBusy       = errors.New("another operation took too long")
 	errUnanswered = errors.New("the operator does not answer")
@@ -113,7 +113,7 @@ func (x *performance[S]) giveUp(ctx context.Context, why finding.Finding) error 
 	return errors.Join(why, err)
 }
 
-// claim begins without the operator.
+// claim begins without waiting for the operator.
 func (x *performance[S]) claim(ctx context.Context) error {
 	return x.rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
 		if x.rec.client != nil {
@@ -129,7 +129,7 @@ func (x *performance[S]) plan(s *v1alpha1.OnecloudOperationStatus) {
 	s.Steps = append(s.Steps, pending(x.Steps, false)...)
 }
 
-// heed cancels the work when a user asks for that, or when the operator has given the operation up.
+// heed cancels the work when a user requests it, or when the operator has given the operation up.
 func (x *performance[S]) heed(ctx context.Context, cancel context.CancelCauseFunc) {
 	_ = kube.WaitFor(ctx, x.Client, x.target(), func(o client.Object) (bool, string) {
 		now, there := kube.As[v1alpha1.OnecloudOperation](o)
@@ -148,7 +148,7 @@ func (x *performance[S]) target() *v1alpha1.OnecloudOperation {
 	return &v1alpha1.OnecloudOperation{ObjectMeta: metav1.ObjectMeta{Namespace: x.rec.op.Namespace, Name: x.rec.op.Name}}
 }
 
-// do runs the steps, and takes back what can be.
+// do runs the steps, and reverts what it can if one fails.
 func (x *performance[S]) do(ctx, cancelable context.Context) error {
 	final := slices.IndexFunc(x.Steps, func(p workflow.Phase[S]) bool { return p.Name == x.Final })
 	if final < 0 {
@@ -177,7 +177,7 @@ func (x *performance[S]) do(ctx, cancelable context.Context) error {
 	if !changed(x.Steps, &now) || len(x.Revert) == 0 {
 		return x.end(ctx, phase, why, err)
 	}
-	_ = x.rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { // the next write has it, too
+	_ = x.rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { // the next write includes it
 		s.Phase, s.Message, s.Cause = v1alpha1.OperationReverting, why, why
 		s.Steps = append(s.Steps, pending(x.Revert, true)...)
 	})
@@ -192,7 +192,7 @@ func (x *performance[S]) do(ctx, cancelable context.Context) error {
 	return x.end(ctx, phase, why+"; what was changed is as it was before", err)
 }
 
-// run runs some steps. The error is that of the step, without its name.
+// run runs some steps. It returns the error of the step, without its name.
 func (x *performance[S]) run(ctx context.Context, steps []workflow.Phase[S]) error {
 	_, err := workflow.Runner[S]{Plan: x.rec.op.Name, Phases: steps, Sink: x.rec, Journal: forgiving{x.rec}}.Run(ctx, x.state, workflow.Options{})
 	if failed, ok := errors.AsType[*workflow.PhaseError](err); ok {
@@ -201,12 +201,12 @@ func (x *performance[S]) run(ctx context.Context, steps []workflow.Phase[S]) err
 	return err
 }
 
-// forgiving is a journal that keeps nothing from being done: without an API server the databases are still there.
+// forgiving is a journal whose failures do not stop the work: without an API server the databases are still there.
 type forgiving struct{ *record }
 
 // Append implements workflow.Journal.
 func (f forgiving) Append(ctx context.Context, e workflow.Entry) error {
-	_ = f.record.Append(ctx, e) // the next write has it, too
+	_ = f.record.Append(ctx, e) // the next write includes it
 	return nil
 }
 
@@ -237,19 +237,19 @@ func (x *performance[S]) end(ctx context.Context, phase v1alpha1.OperationPhase,
 	return err
 }
 
-// late records what was done. The cloud is there whether it can or not.
+// late records what was done. The cloud exists even if that fails.
 func (x *performance[S]) late(ctx context.Context) error {
 	status := x.rec.Status()
 	o := x.Operation
 	o.Name, o.Status = "", v1alpha1.OnecloudOperationStatus{}
 	if err := x.Client.Create(ctx, o, x.Owner); err != nil {
-		return nil //nolint:nilerr // the operator of another version may know no such operations
+		return nil //nolint:nilerr // an operator of another version may not support such operations
 	}
 	rec := newRecord(x.Client, nil, o)
 	rec.owner = x.Owner
 	rec.log.lines.WriteString(x.rec.log.lines.String())
 	status.Log = LogName(o.Name)
 	rec.log.keep(ctx, x.Client)
-	_ = rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { *s = status }) // else the operator ends it as one without a program
+	_ = rec.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { *s = status }) // otherwise the operator ends it for lack of a program
 	return nil
 }

@@ -21,13 +21,13 @@ import (
 	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
-// Probe asks a component for what users want of it. It returns what it has seen.
+// Probe asks a component for what users want of it. Ask returns what it saw.
 type Probe struct {
 	Component string
 	Ask       func(ctx context.Context, c *identity.Client, baseURL string) (string, error)
 }
 
-// Probes are all there are, in the order in which they are asked.
+// Probes returns all probes, in the order in which they run.
 func Probes() []Probe {
 	return []Probe{
 		{"keystone", func(ctx context.Context, c *identity.Client, _ string) (string, error) {
@@ -51,18 +51,18 @@ func lists(k identity.Kind) func(context.Context, *identity.Client, string) (str
 const (
 	// probeTimeout bounds one request of a probe.
 	probeTimeout = 15 * time.Second
-	// probePatience is how long a component that is ready may fail its probe.
+	// probePatience is how long a ready component may fail its probe.
 	probePatience = time.Minute
 )
 
-// prober asks the components of a cloud, as its administrator.
+// prober probes the components of a cloud, as its administrator.
 type prober struct {
 	client      client.Reader
 	connections effects.Options
 	cloud       *v1alpha1.OnecloudCluster
 }
 
-// ask asks those of some components that the cloud has. It returns a line for each.
+// ask runs the probes of the named components that are available. It returns one line per probe.
 func (p prober) ask(ctx context.Context, probes []Probe, names []string) (lines []string, err error) {
 	var due []Probe
 	for _, one := range probes {
@@ -94,10 +94,10 @@ func (p prober) ask(ctx context.Context, probes []Probe, names []string) (lines 
 	return lines, nil
 }
 
-// caKey is where the Secret with the certificates has the CA.
+// caKey is the key of the CA in the Secret with the certificates.
 const caKey = "ca.crt"
 
-// administrator is a session of the cloud's own administrator.
+// administrator returns a session of the cloud's own administrator.
 func (p prober) administrator(ctx context.Context) (*identity.Client, error) {
 	var certs, credentials corev1.Secret
 	for name, into := range map[string]*corev1.Secret{secrets.CertsSecret(p.cloud.Name): &certs, secrets.CredentialsSecret(p.cloud.Name): &credentials} {
@@ -117,7 +117,7 @@ func (p prober) administrator(ctx context.Context) (*identity.Client, error) {
 		Transport: transport, Timeout: probeTimeout})
 }
 
-// baseURL of a component's API inside the cluster, as its Service has it.
+// baseURL returns the URL of a component's API inside the cluster, from its Service.
 func (p prober) baseURL(ctx context.Context, name string) (string, error) {
 	all := catalog.All()
 	i := slices.IndexFunc(all, func(c component.Component) bool { return c.Name == name })

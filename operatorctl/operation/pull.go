@@ -25,17 +25,17 @@ import (
 )
 
 const (
-	// pullPatience is how long pulling may bring nothing new.
+	// pullPatience is how long pulling may make no progress.
 	pullPatience = 20 * time.Minute
-	// pullPods is how many pods pull at once, pullPodsOfNode how many of them on one node.
+	// pullPods is how many pods pull concurrently, pullPodsOfNode how many of them on one node.
 	pullPods, pullPodsOfNode = 64, 8
-	// pullTries is how often a pod is made anew that was deleted, or that a kubelet did not take.
+	// pullTries is how many pods are tried if they are deleted, or if a kubelet rejects them.
 	pullTries = 3
-	// pullLook is how often nodes are looked at, and images that fail.
+	// pullLook is how often nodes and failing images are checked.
 	pullLook = 10 * time.Second
 )
 
-// pull brings the images of the release to come to the nodes on which they may run: docs/decisions/0049. It changes nothing of the cloud.
+// pull pulls the images of the next release on the nodes that may run them: docs/decisions/0049. It does not change the cloud.
 func pull(next func(context.Context, *Run) (*release.Release, error), remedy string) Step {
 	return Step{
 		Name: "pull", Short: "Pull the images of the release on the nodes", ReadOnly: true, Patience: pullPatience,
@@ -73,7 +73,7 @@ func pull(next func(context.Context, *Run) (*release.Release, error), remedy str
 	}
 }
 
-// What helps where an image cannot be had.
+// Remedies for images that cannot be pulled.
 const (
 	remedyUpdate = "give another --version or --image-repository, or bring the images to the nodes: ocadm init phase depot --bundle FILE with a bundle of " +
 		"that release; then ocadm cluster update again"
@@ -81,7 +81,7 @@ const (
 		"ocadm cluster history"
 )
 
-// pullRendered and pullKept are where the release of an update and of a rollback come from.
+// pullRendered and pullKept return the next release of an update and of a rollback.
 func pullRendered(ctx context.Context, r *Run) (*release.Release, error) {
 	_, view, err := preview(ctx, r)
 	return view.Next, err
@@ -100,15 +100,15 @@ type puller struct {
 	*Run
 	report workflow.Reporter
 	demand demand
-	// all are the pods that pull, waiting those that are not made yet, open those that are; seen are those that the API server has shown.
+	// all are the pods that pull; waiting are those not created yet, open those that run. seen are those that the API server has shown.
 	all, waiting []*batch
 	open         map[types.UID]*batch
 	seen         map[types.UID]bool
-	// full are the nodes that did not take a pod, with the reason.
+	// full are the nodes that rejected a pod, with the reason.
 	full map[string]string
 }
 
-// run makes pods, and follows them until nothing more is to be expected.
+// run creates pods, and follows them until there is nothing left to wait for.
 func (p *puller) run(ctx context.Context) error {
 	if len(p.all) == 0 {
 		return nil
@@ -116,7 +116,7 @@ func (p *puller) run(ctx context.Context) error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 		defer cancel()
-		_ = p.clean(ctx) // the next operation does it otherwise
+		_ = p.clean(ctx) // otherwise the next operation does it
 	}()
 	following, stop := context.WithCancel(ctx)
 	defer stop()
@@ -150,7 +150,7 @@ func (p *puller) run(ctx context.Context) error {
 	}
 }
 
-// fill makes as many pods as may pull at once.
+// fill creates as many pods as may pull concurrently.
 func (p *puller) fill(ctx context.Context) error {
 	busy := map[string]int{}
 	for _, b := range p.open {
@@ -178,7 +178,7 @@ func (p *puller) fill(ctx context.Context) error {
 	return nil
 }
 
-// look takes in what the kubelets report of the pods.
+// look evaluates what the kubelets report of the pods.
 func (p *puller) look(ctx context.Context, objects []client.Object) {
 	there := map[types.UID]bool{}
 	for _, o := range objects {
@@ -197,7 +197,7 @@ func (p *puller) look(ctx context.Context, objects []client.Object) {
 		}
 		if b.over() || rejected != "" {
 			delete(p.open, o.GetUID())
-			_ = p.Pods.Delete(ctx, pod) // clean does it otherwise
+			_ = p.Pods.Delete(ctx, pod) // otherwise clean does it
 		}
 	}
 	for uid, b := range p.open {
@@ -208,7 +208,7 @@ func (p *puller) look(ctx context.Context, objects []client.Object) {
 	}
 }
 
-// again makes the pod of a batch anew, if that was not tried often.
+// again queues a batch for another pod, unless it was tried too often.
 func (p *puller) again(b *batch, why string) {
 	if b.tries < pullTries {
 		p.waiting = append(p.waiting, b)
@@ -221,7 +221,7 @@ func (p *puller) again(b *batch, why string) {
 	p.full[b.node] = why
 }
 
-// lose gives up nodes that are not Ready any more, and images that have failed for long.
+// lose gives up on nodes that are no longer Ready, and on images that have failed for too long.
 func (p *puller) lose(ctx context.Context) error {
 	var nodes corev1.NodeList
 	if err := p.Direct.List(ctx, &nodes); err != nil {
@@ -251,7 +251,7 @@ func (p *puller) lose(ctx context.Context) error {
 	return nil
 }
 
-// tell reports how far it is, and what it waits for.
+// tell reports the progress, and what it waits for.
 func (p *puller) tell() {
 	done, total := p.demand.present, p.demand.present
 	var waits []string
@@ -287,7 +287,7 @@ func (p *puller) tell() {
 	}
 }
 
-// conclude says what was done, and which nodes were left out.
+// conclude reports what was done, and which nodes were left out.
 func (p *puller) conclude(ctx context.Context) error {
 	p.report.Changed("%d images on %d nodes: %d pulled or checked, %d reported by the nodes", p.demand.images, p.demand.nodes,
 		count(p.all, pulled), p.demand.present)
@@ -305,7 +305,7 @@ func (p *puller) conclude(ctx context.Context) error {
 		"kubectl get nodes; such a node pulls them when it is back"))
 }
 
-// warn adds a warning to those of the operation.
+// warn adds a warning to the findings of the operation.
 func (r *Run) warn(ctx context.Context, report workflow.Reporter, f finding.Finding) error {
 	report.Info("%s %s", f.Code, f.Error())
 	return r.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) {
@@ -314,7 +314,7 @@ func (r *Run) warn(ctx context.Context, report workflow.Reporter, f finding.Find
 	})
 }
 
-// clean removes the pods of this operation, and those of earlier ones of the cloud whose operator was killed.
+// clean removes the pods of this operation, and those of the cloud's earlier operations whose operator was killed.
 func (p *puller) clean(ctx context.Context) error {
 	var pods corev1.PodList
 	err := p.Pods.List(ctx, &pods, client.InNamespace(p.Operation.Namespace), client.HasLabels{labelPull},
@@ -331,7 +331,7 @@ func (p *puller) clean(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// cannotPull says that nothing is known about the images.
+// cannotPull returns the error that nothing is known about the images.
 func cannotPull(err error) error {
 	if apierrors.IsForbidden(err) {
 		return finding.Errorf("OCA-7071", "The images of the release cannot be pulled in advance",

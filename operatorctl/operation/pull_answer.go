@@ -13,10 +13,10 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// answer is what pulling an image has brought.
+// answer is the result of pulling an image so far.
 type answer struct {
 	state pullState
-	// text is what the kubelet says of it, since is when it failed first.
+	// text is the kubelet's message, since is when the pull first failed.
 	text  string
 	since time.Time
 }
@@ -24,37 +24,37 @@ type answer struct {
 type pullState int
 
 const (
-	// pullPending: the kubelet has not reported on it.
+	// pullPending: the kubelet has not reported on it yet.
 	pullPending pullState = iota
-	// pullFails: it cannot be pulled now. The kubelet tries again.
+	// pullFails: it cannot be pulled now. The kubelet retries.
 	pullFails
-	// pullRefused: it will not be had by trying again.
+	// pullRefused: retrying will not help.
 	pullRefused
 	// pullFull: the node has no room for it.
 	pullFull
 	// pulled: the node has it.
 	pulled
-	// pullLeft: its node does not take it, which is no fault of the image.
+	// pullLeft: its node accepts no pod, which is not the image's fault.
 	pullLeft
 )
 
-// over reports whether nothing more is to be expected.
+// over reports whether the answer is final.
 func (a answer) over() bool { return a.state > pullFails }
 
-// pullAgain is how long an image may fail for a reason that may pass.
+// pullAgain is how long an image may fail for a reason that may be temporary.
 const pullAgain = time.Minute
 
-// have are the reasons for which a container waits although its image is there.
+// have are the waiting reasons of containers whose image is present.
 var have = []string{"CreateContainerConfigError", "CreateContainerError", "RunContainerError", kube.CrashLoop}
 
-// What registries and runtimes answer if trying again is of no use, and what a full disk says.
+// Answers of registries and runtimes for which retrying is useless, and messages of a full disk.
 var (
 	refusals = regexp.MustCompile(`(?i)not found|manifest unknown|does not exist|no match for platform|no such host|denied|unauthorized|forbidden|` +
 		`authentication required|no basic auth|invalid reference|not present with pull policy`)
 	noRoom = regexp.MustCompile(`(?i)no space left on device|disk quota exceeded|DiskPressure|ephemeral-storage`)
 )
 
-// judgePull reads what the kubelet reports of one container. was is what was known of its image before: the back-off of an older kubelet has lost the
+// judgePull evaluates the kubelet's report on one container. was is the earlier answer for its image: the back-off message of an older kubelet omits the
 // answer of the registry.
 func judgePull(s corev1.ContainerStatus, was answer, now time.Time) answer {
 	w := s.State.Waiting

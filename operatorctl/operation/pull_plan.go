@@ -26,23 +26,23 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// Everything in this file is pure. Decision 49 says why the images of a release are pulled in this way.
+// Everything in this file is pure. Decision 49 explains why the images of a release are pulled in this way.
 
-// imagesOfPod is how many images one pod pulls. The kubelet pulls the images of a pod one after another and reports on the pod when it has tried
-// all: fewer images a pod show progress earlier, and more need fewer pods.
+// imagesOfPod is how many images one pod pulls. The kubelet pulls the images of a pod one after another, and reports on the pod when it has tried all:
+// fewer images per pod show progress earlier, more images need fewer pods.
 const imagesOfPod = 5
 
-// labelPull on a Pod holds the name of the operation that made it. No Service selects it.
+// labelPull on a Pod holds the name of the operation that created it. No Service selects it.
 const labelPull = "onecloud.yunion.io/pull"
 
-// runs are the pods of one workload of a release.
+// runs describes the pods of one workload of a release.
 type runs struct {
 	spec corev1.PodSpec
-	// everywhere is true for a DaemonSet, which also runs on nodes that take no other pods.
+	// everywhere is true for a DaemonSet, which also runs on nodes that accept no other pods.
 	everywhere bool
 }
 
-// podsOf are the pods of the workloads of a release that are to run.
+// podsOf returns the pods of a release's workloads that should run.
 func podsOf(r *release.Release) ([]runs, error) {
 	var out []runs
 	for _, o := range r.Objects {
@@ -70,8 +70,8 @@ func podsOf(r *release.Release) ([]runs, error) {
 	return out, nil
 }
 
-// mayRun reports whether pods may run on a node when it is healthy: its labels and its taints allow them. What Kubernetes itself says of the health
-// of a node in taints is left out.
+// mayRun reports whether the labels and taints of a node let pods run there when it is healthy. Taints that Kubernetes itself sets for the health of a
+// node are ignored.
 func (r runs) mayRun(on *corev1.Node) bool {
 	fits, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: r.spec}).Match(on)
 	if err != nil || !fits || on.Spec.Unschedulable && !r.everywhere {
@@ -85,18 +85,18 @@ func (r runs) mayRun(on *corev1.Node) bool {
 
 // demand is what the nodes of a cloud need for a release.
 type demand struct {
-	// missing are the images that a node may lack, by node; policies is how each image is pulled.
+	// missing lists the images that a node may lack, by node; policies is the pull policy of each image.
 	missing  map[string][]string
 	policies map[string]corev1.PullPolicy
-	// secrets are the names of the Secrets with the logins of registries.
+	// secrets are the names of the Secrets with registry logins.
 	secrets []string
-	// images and nodes count what the release runs, and where; present is how many pairs of an image and a node need nothing.
+	// images and nodes count what the release runs, and where; present counts the pairs of an image and a node that need no pull.
 	images, nodes, present int
-	// lost are the nodes that are not Ready, with the reason: what they need is not pulled.
+	// lost are the nodes that are not Ready, with the reason: their images are not pulled.
 	lost map[string]string
 }
 
-// demandOf looks what the pods of a release need on each node. A node reports its images itself (at most 50 by default): those are not pulled again.
+// demandOf returns what the pods of a release need on each node. Images that the node itself reports (at most 50 by default) are not pulled again.
 func demandOf(all []runs, nodes []corev1.Node) demand {
 	d := demand{missing: map[string][]string{}, policies: map[string]corev1.PullPolicy{}, lost: map[string]string{}}
 	for i := range nodes {
@@ -137,7 +137,7 @@ func demandOf(all []runs, nodes []corev1.Node) demand {
 	return d
 }
 
-// stricter of two policies for the same image: one that asks the registry decides.
+// stricter returns the stricter of two policies for an image: one that asks the registry.
 func stricter(a, b corev1.PullPolicy) corev1.PullPolicy {
 	if a == corev1.PullAlways || b == corev1.PullAlways {
 		return corev1.PullAlways
@@ -149,13 +149,13 @@ func stricter(a, b corev1.PullPolicy) corev1.PullPolicy {
 type batch struct {
 	node   string
 	images []string
-	// tries is how many pods were made for it.
+	// tries is how many pods were created for it.
 	tries int
-	// answers are what pulling each image has brought so far.
+	// answers are the results for each image so far.
 	answers map[string]answer
 }
 
-// batches are the pods that a demand needs, those that nodes need first in front.
+// batches returns the pods of a demand: the first one of each node, then the second, and so on.
 func (d demand) batches() []*batch {
 	var out []*batch
 	for round := 0; ; round++ {
@@ -173,8 +173,8 @@ func (d demand) batches() []*batch {
 	}
 }
 
-// pod pulls the images of a batch, and starts none of them: the kubelet refuses to make a container that must not run as root and has user 0, and it
-// finds that out after it has the image. So an image needs no shell, and nothing of it runs.
+// pod returns a pod that pulls the images of a batch and starts none: the kubelet refuses to create a container that must not run as root and has user 0,
+// and finds that out only once it has the image. So an image needs no shell, and nothing of it runs.
 func (b *batch) pod(o *v1alpha1.OnecloudOperation, d demand) *corev1.Pod {
 	none, few := corev1.ResourceList{}, corev1.ResourceList{}
 	none[corev1.ResourceCPU], none[corev1.ResourceMemory] = resource.MustParse("0"), resource.MustParse("0")
@@ -204,7 +204,7 @@ func (b *batch) pod(o *v1alpha1.OnecloudOperation, d demand) *corev1.Pod {
 	return p
 }
 
-// judge reads what a kubelet reports of the pod of a batch. It returns why the kubelet did not take the pod, "" if it did.
+// judge evaluates a kubelet's report on the pod of a batch. It returns why the kubelet rejected the pod, or "".
 func (b *batch) judge(p *corev1.Pod, now time.Time) (rejected string) {
 	images := map[string]string{}
 	for _, c := range p.Spec.Containers {
@@ -223,7 +223,7 @@ func (b *batch) judge(p *corev1.Pod, now time.Time) (rejected string) {
 
 func (b *batch) over() bool { return len(b.open()) == 0 }
 
-// open are the images that more is to be expected of.
+// open returns the images whose answer is not final.
 func (b *batch) open() (out []string) {
 	for _, i := range b.images {
 		if !b.answers[i].over() {
@@ -233,7 +233,7 @@ func (b *batch) open() (out []string) {
 	return out
 }
 
-// tire gives up images that have failed for long: a kubelet reports nothing new between its tries.
+// tire gives up on images that have failed for too long: a kubelet reports nothing new between its retries.
 func (b *batch) tire(now time.Time) {
 	for _, i := range b.open() {
 		if a := b.answers[i]; a.state == pullFails && now.Sub(a.since) > pullAgain {
@@ -243,7 +243,7 @@ func (b *batch) tire(now time.Time) {
 	}
 }
 
-// count is how many images of batches have an answer.
+// count returns how many images have an answer in a state.
 func count(all []*batch, state pullState) (n int) {
 	for _, b := range all {
 		for _, a := range b.answers {
@@ -255,7 +255,7 @@ func count(all []*batch, state pullState) (n int) {
 	return n
 }
 
-// settle answers for the images that are open.
+// settle sets the answer of the open images.
 func (b *batch) settle(state pullState, text string) {
 	for _, i := range b.open() {
 		b.answers[i] = answer{state: state, text: cmp.Or(b.answers[i].text, text)}
@@ -268,7 +268,7 @@ const (
 	nodesNamed  = 10
 )
 
-// refused are the findings of all images that cannot be had, the same answer from the same nodes as one. remedy is for those that do not exist.
+// refused returns the findings about images that cannot be had, one for equal answers from the same nodes. remedy is for images that cannot be pulled.
 func refused(all []*batch, remedy string) finding.List {
 	type key struct {
 		image string
@@ -308,7 +308,7 @@ func refused(all []*batch, remedy string) finding.List {
 	return out
 }
 
-// imagesNamed lists sorted names of images for people. Those of one registry and path follow it, so that what differs can be read.
+// imagesNamed formats sorted image names for people. It groups those of one registry and path, so that the differences stand out.
 func imagesNamed(names []string) string {
 	var places []string
 	of := map[string][]string{}
@@ -332,25 +332,25 @@ func imagesNamed(names []string) string {
 	return strings.Join(out, "; ")
 }
 
-// wrapping is what kubelet and runtime put around the answer of a registry. It only repeats the name of the image.
+// wrapping matches what the kubelet and the runtime put around a registry's answer. It only repeats the image name.
 var wrapping = regexp.MustCompile(`rpc error: code = \w+ desc = |Back-off pulling image "[^"]*": |failed to (pull and unpack|resolve)( image| reference)?( "[^"]*")?: `)
 
-// plainAnswer is the answer about one image without what repeats its name.
+// plainAnswer returns the answer about one image without repetitions of its name.
 func plainAnswer(text, image string) string {
 	return strings.ReplaceAll(wrapping.ReplaceAllString(text, ""), image+": ", "")
 }
 
-// without takes the name of an image out of an answer, so that answers about several images can be compared.
+// without removes the name of an image from an answer, so that answers about several images can be compared.
 func without(text, image string) string {
 	repository := images.Split(image).Repository
 	text = strings.ReplaceAll(text, repository, "IMAGE")
-	if _, path, found := strings.Cut(repository, "/"); found { // in the address of its manifest
+	if _, path, found := strings.Cut(repository, "/"); found { // in the URL of its manifest
 		text = strings.ReplaceAll(text, path, "IMAGE")
 	}
 	return text
 }
 
-// named lists nodes for people.
+// named formats node names for people.
 func named(nodes []string) string {
 	word, more := "node ", ""
 	if len(nodes) > 1 {

@@ -18,7 +18,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
-// pods are pods of one image on nodes with a label.
+// podsOn returns pods of one image on nodes with a label.
 func podsOn(image, label string, everywhere bool) runs {
 	r := runs{everywhere: everywhere}
 	r.spec.NodeSelector = map[string]string{label: "enable"}
@@ -121,7 +121,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// The texts are those of kubelets and container runtimes.
+// The texts come from kubelets and container runtimes.
 func TestJudgePull(t *testing.T) {
 	now := time.Now()
 	const missing = `rpc error: code = NotFound desc = failed to pull and unpack image "r/x:v9": failed to resolve reference "r/x:v9": r/x:v9: not found`
@@ -166,7 +166,7 @@ func TestFailingImageIsGivenUp(t *testing.T) {
 	}
 }
 
-// TestRefused groups the images that cannot be had by what the registry says and where, and names all of them.
+// TestRefused checks that images that cannot be had are grouped by answer and node, and that all of them are named.
 func TestRefused(t *testing.T) {
 	missing := func(image string) answer {
 		return answer{state: pullRefused, text: fmt.Sprintf("failed to resolve reference %q: %s: not found", image, image)}

@@ -25,10 +25,10 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// record is the journal of a running operation, its status on the API server, and the sink of its events. A step starts only once its start is
-// on the API server. What happens within a step is written after a moment.
+// record is the journal of a running operation, its status on the API server, and the sink of its events. A step starts only once its start is on the API
+// server. Changes within a step are written a moment later.
 type record struct {
-	// client is nil where nothing is kept.
+	// client is nil if nothing is recorded.
 	client client.Client
 	events events.EventRecorder
 	log    *log
@@ -37,15 +37,15 @@ type record struct {
 	show  func(*v1alpha1.OnecloudOperation)
 
 	mu sync.Mutex
-	// op is the operation with the status as it is now; written is the status that the API server has.
+	// op is the operation with its current status; written is the status that the API server has.
 	op      *v1alpha1.OnecloudOperation
 	written v1alpha1.OnecloudOperationStatus
 	// writing serialises writes.
 	writing sync.Mutex
-	// began is when this process began to run the operation, zero if it does not; ran is for how long it had run before.
+	// began is when this process began to run the operation, zero if it does not; ran is how long it had run before.
 	began time.Time
 	ran   time.Duration
-	// worker is the pod that this process is, "" in the operator.
+	// worker is the pod of this process, "" in the operator.
 	worker string
 }
 
@@ -53,7 +53,7 @@ func newRecord(c client.Client, events events.EventRecorder, op *v1alpha1.Oneclo
 	return &record{client: c, events: events, log: &log{client: c, op: op.DeepCopy()}, owner: v1alpha1.ManagerOperator, op: op, written: *op.Status.DeepCopy()}
 }
 
-// adopt takes the status that the API server has for the present one.
+// adopt makes the API server's status the current one.
 func (r *record) adopt(s v1alpha1.OnecloudOperationStatus) {
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -62,7 +62,7 @@ func (r *record) adopt(s v1alpha1.OnecloudOperationStatus) {
 	r.op.Status, r.written = *s.DeepCopy(), *s.DeepCopy()
 }
 
-// run begins to count for how long the operation runs. resumed makes it count anew.
+// run starts measuring how long the operation runs. resumed restarts it from zero.
 func (r *record) run(resumed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,7 +72,7 @@ func (r *record) run(resumed bool) {
 	r.began, r.ran = time.Now(), time.Duration(r.op.Status.RanSeconds)*time.Second
 }
 
-// hasRun is for how long the operation has run; counts is false if this process does not run it.
+// hasRun returns how long the operation has run; counts is false if this process does not run it.
 func (r *record) hasRun() (d time.Duration, counts bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +82,7 @@ func (r *record) hasRun() (d time.Duration, counts bool) {
 	return r.ran + time.Since(r.began), true
 }
 
-// shown shows the present state.
+// shown passes the current state to show.
 func (r *record) shown() {
 	if r.show == nil {
 		return
@@ -93,20 +93,20 @@ func (r *record) shown() {
 	r.show(now)
 }
 
-// Status of the operation now.
+// Status returns the current status.
 func (r *record) Status() v1alpha1.OnecloudOperationStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return *r.op.Status.DeepCopy()
 }
 
-// Update changes the status and returns when the API server has it.
+// Update changes the status and returns once the API server has it.
 func (r *record) Update(ctx context.Context, change func(*v1alpha1.OnecloudOperationStatus)) error {
 	r.Note(change)
 	return r.write(ctx)
 }
 
-// Note changes the status. The next write has it.
+// Note changes the status. The next write includes it.
 func (r *record) Note(change func(*v1alpha1.OnecloudOperationStatus)) {
 	r.mu.Lock()
 	change(&r.op.Status)
@@ -115,10 +115,10 @@ func (r *record) Note(change func(*v1alpha1.OnecloudOperationStatus)) {
 	r.shown()
 }
 
-// writeTimeout bounds the tries of one write. An API server that is being replaced must not end an operation.
+// writeTimeout bounds the retries of one write. An API server that is being replaced must not end an operation.
 const writeTimeout = 2 * time.Minute
 
-// write brings the status to the API server. It goes on for a while after ctx has ended: the end of a step must be known.
+// write writes the status to the API server. It continues for a while after ctx has ended: the end of a step must be recorded.
 func (r *record) write(ctx context.Context) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -130,7 +130,7 @@ func (r *record) write(ctx context.Context) error {
 	if r.client == nil || equality.Semantic.DeepEqual(before.Status, now.Status) {
 		return nil
 	}
-	if d, counts := r.hasRun(); counts { // only with what is written anyway
+	if d, counts := r.hasRun(); counts { // only together with other changes
 		r.mu.Lock()
 		r.op.Status.RanSeconds, now.Status.RanSeconds = int64(d.Seconds()), int64(d.Seconds())
 		r.mu.Unlock()
@@ -151,12 +151,12 @@ func (r *record) write(ctx context.Context) error {
 	return nil
 }
 
-// send tries a patch until it is accepted or refused, or ctx ends.
+// send retries a patch until it is accepted or rejected, or ctx ends.
 func (r *record) send(ctx context.Context, o *v1alpha1.OnecloudOperation, patch client.Patch) error {
 	status := *o.Status.DeepCopy()
 	var last error
 	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 60, Cap: 5 * time.Second, Jitter: 0.1}
-	err := backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) { // it goes on when the cap is reached
+	err := backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) { // it continues at the cap
 		last = r.client.Status().Patch(ctx, o, patch, r.owner)
 		if r.worker != "" && apierrors.IsInvalid(last) {
 			last = fmt.Errorf("%w: %w", errTaken, last)
@@ -171,8 +171,8 @@ func (r *record) send(ctx context.Context, o *v1alpha1.OnecloudOperation, patch 
 	return cmp.Or(last, err)
 }
 
-// commit notes that the work can only go forward from now on. The API server refuses that if the operator has given the operation up meanwhile, and starts
-// what was stopped.
+// commit records that the work can only go forward from now on. The API server rejects that if the operator has given the operation up meanwhile, and
+// starts what was stopped.
 func (r *record) commit(ctx context.Context) error {
 	if r.client == nil {
 		return nil
@@ -194,10 +194,10 @@ func (r *record) commit(ctx context.Context) error {
 	return nil
 }
 
-// flushInterval is how long what happens within a step may take to be seen.
+// flushInterval is how long a change within a step may take to be written.
 const flushInterval = time.Second
 
-// flush writes what has changed each interval, until ctx ends. also is called each time before.
+// flush writes the changes at each interval until ctx ends. It calls also before each write.
 func (r *record) flush(ctx context.Context, interval time.Duration, also func(context.Context)) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -207,12 +207,12 @@ func (r *record) flush(ctx context.Context, interval time.Duration, also func(co
 			return
 		case <-tick.C:
 			also(ctx)
-			_ = r.write(ctx) // the next write has it, too
+			_ = r.write(ctx) // the next write includes it
 		}
 	}
 }
 
-// Append is called at the start and at the end of a step; Event has noted what happened. The end of the last step is written with that of the operation.
+// Append is called at the start and end of a step; Event has recorded what happened. The end of the last step is written with the end of the operation.
 func (r *record) Append(ctx context.Context, _ workflow.Entry) error {
 	if r.over() {
 		return nil
@@ -227,7 +227,7 @@ func (r *record) over() bool {
 	return len(r.op.Status.Steps) > 0 && !slices.ContainsFunc(r.op.Status.Steps, func(s v1alpha1.OperationStep) bool { return !s.State.Over() })
 }
 
-// Event notes what happens.
+// Event records an event.
 func (r *record) Event(e workflow.Event) {
 	r.log.add(e)
 	defer r.shown()
@@ -255,7 +255,7 @@ func (r *record) Event(e workflow.Event) {
 	}
 }
 
-// apply is pure.
+// apply applies an event to a step. It is pure.
 func apply(s *v1alpha1.OperationStep, e workflow.Event) {
 	at := metav1.NewTime(e.Time)
 	switch e.Type {
@@ -282,7 +282,7 @@ func apply(s *v1alpha1.OperationStep, e workflow.Event) {
 	case workflow.PhaseInfo:
 		s.Message = e.Message
 	case workflow.PhaseChanged:
-		if slices.Contains(s.Evidence, e.Message) { // a step that went on says it again
+		if slices.Contains(s.Evidence, e.Message) { // an interrupted step that continues repeats it
 			return
 		}
 		if s.Evidence = append(s.Evidence, e.Message); len(s.Evidence) > maxEvidence {
@@ -294,15 +294,15 @@ func apply(s *v1alpha1.OperationStep, e workflow.Event) {
 // maxEvidence is how many lines of a step the status holds; the log has all.
 const maxEvidence = 50
 
-// failedWith are the findings of a failure, and behind them the warnings that its step has noted with them. It is pure.
+// failedWith returns the findings of a failure, followed by the warnings that its step recorded with them. It is pure.
 func failedWith(noted, failed []v1alpha1.OperationFinding) []v1alpha1.OperationFinding {
 	if slices.ContainsFunc(failed, func(f v1alpha1.OperationFinding) bool { return !slices.Contains(noted, f) }) {
-		return failed // those that are noted are of another step
+		return failed // the recorded ones belong to another step
 	}
 	return append(slices.Clone(failed), slices.DeleteFunc(slices.Clone(noted), func(f v1alpha1.OperationFinding) bool { return !f.Warning })...)
 }
 
-// Findings are findings as a status holds them.
+// Findings converts findings for a status.
 func Findings(l finding.List) []v1alpha1.OperationFinding {
 	var out []v1alpha1.OperationFinding
 	for _, f := range l {
@@ -311,7 +311,7 @@ func Findings(l finding.List) []v1alpha1.OperationFinding {
 	return out
 }
 
-// Note is a text that an event can hold: the API server refuses one of more than 1024 bytes. Source: k8s.io/kubernetes pkg/apis/core/validation/events.go.
+// Note shortens a text for an event: the API server rejects more than 1024 bytes. Source: k8s.io/kubernetes pkg/apis/core/validation/events.go.
 func Note(text string) string {
 	const most = 1024
 	if len(text) <= most {

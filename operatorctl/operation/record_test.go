@@ -20,7 +20,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// An API server that is away for a minute and a half does not end an operation.
+// An API server that is down for a minute and a half does not end an operation.
 func TestStatusIsWrittenAgain(t *testing.T) {
 	o := op("a", 1, "", "")
 	k := fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(o).WithStatusSubresource(o).Build()
@@ -49,13 +49,13 @@ func TestNote(t *testing.T) {
 	if got := Note("done"); got != "done" {
 		t.Error(got)
 	}
-	// A cut in the middle of a character leaves none of it.
+	// A cut in the middle of a character removes the whole character.
 	if got := Note("é" + strings.Repeat("é", 600)); len(got) > 1024 || !utf8.ValidString(got) || !strings.HasSuffix(got, "é…") {
 		t.Errorf("%d bytes: …%q", len(got), got[len(got)-8:])
 	}
 }
 
-// TestWarningsOfAFailure: a step that fails keeps the warnings that it has noted, and none of another step.
+// TestWarningsOfAFailure: a step that fails keeps the warnings that it has recorded, and none of another step.
 func TestWarningsOfAFailure(t *testing.T) {
 	warning, failure, other := v1alpha1.OperationFinding{Code: "W", Warning: true}, v1alpha1.OperationFinding{Code: "E"}, v1alpha1.OperationFinding{Code: "F"}
 	list := func(l ...v1alpha1.OperationFinding) []v1alpha1.OperationFinding { return l }

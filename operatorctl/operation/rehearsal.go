@@ -33,21 +33,21 @@ import (
 const (
 	// migrationTimeout bounds the migration of one component.
 	migrationTimeout = time.Hour
-	// atOnce is how many migrations run at a time: they compete for one database server.
+	// atOnce is how many migrations run concurrently: they compete for one database server.
 	atOnce = 4
-	// cleanTimeout bounds the removal of what a rehearsal made.
+	// cleanTimeout bounds the removal of what a rehearsal created.
 	cleanTimeout = 5 * time.Minute
-	// copyTries is how often copying begins again because a service changed its tables meanwhile.
+	// copyTries is how often copying is tried while a service changes its tables.
 	copyTries = 3
 )
 
-// rehearsal is one that runs.
+// rehearsal is a running rehearsal.
 type rehearsal struct {
 	*Run
 	report workflow.Reporter
 	cloud  *v1alpha1.OnecloudCluster
 	admin  *mysql.Admin
-	// owner is what the databases of the cloud are marked with.
+	// owner identifies the cloud in the markers of its databases.
 	owner    string
 	subjects []subject
 	redact   func(string) string
@@ -55,12 +55,12 @@ type rehearsal struct {
 	scratch *backup.Scratch
 	copied  dump.Summary
 	account credentials
-	// identity is the address of the identity service that works on its copy.
+	// identity is the address of the identity service that runs on its copy.
 	identity string
 	done     atomic.Int64
 }
 
-// migrateCopies is the step that copies the databases and migrates the copies.
+// migrateCopies copies the databases and migrates the copies.
 func migrateCopies(ctx context.Context, r *Run, report workflow.Reporter) error {
 	cloud, view, err := preview(ctx, r)
 	if err != nil {
@@ -84,13 +84,13 @@ func migrateCopies(ctx context.Context, r *Run, report workflow.Reporter) error 
 	}
 	h := &rehearsal{
 		Run: r, report: report, cloud: cloud, admin: v.Admin, owner: v.CloudID, subjects: all, redact: view.Redact,
-		account: credentials{password: rand.Text() + "-x9"}, // the end pleases servers that ask for small letters, digits and signs
+		account: credentials{password: rand.Text() + "-x9"}, // the suffix satisfies servers that require lowercase letters, digits and signs
 	}
 	return h.run(ctx)
 }
 
-// rehearsable are the databases of the cloud. As with the copies of an update, none that a component uses may be left out: its migration would be skipped as that
-// of a component without a database, and the rehearsal would succeed.
+// rehearsable returns the databases of the cloud. As with the copies of an update, none that a component uses may be left out: its migration would be
+// skipped as if the component had no database, and the rehearsal would succeed.
 func rehearsable(ctx context.Context, admin *mysql.Admin, cloud *v1alpha1.OnecloudCluster) ([]string, error) {
 	_, err := databasesToCopy(ctx, admin, cloud)
 	if l := finding.Of(err); len(l) > 0 && l[0].Code == codeLeftOut {
@@ -103,12 +103,12 @@ func rehearsable(ctx context.Context, admin *mysql.Admin, cloud *v1alpha1.Oneclo
 	return names, cannotRehearse(err)
 }
 
-// run does it, and leaves nothing behind.
+// run runs the rehearsal, and leaves nothing behind.
 func (h *rehearsal) run(ctx context.Context) (err error) {
 	if err := h.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Rehearsal = nil }); err != nil {
 		return err
 	}
-	if err := h.clean(ctx); err != nil { // of an operator that was killed
+	if err := h.clean(ctx); err != nil { // left by a killed operator
 		return err
 	}
 	defer func() {
@@ -128,7 +128,7 @@ func (h *rehearsal) run(ctx context.Context) (err error) {
 	return conclude(h.Status().Rehearsal)
 }
 
-// copy fills scratch databases with those of the subjects as they are at one moment, and makes an account that may use them and nothing else.
+// copy fills scratch databases with those of the subjects as they are at one moment, and creates an account that may only use these.
 func (h *rehearsal) copy(ctx context.Context) error {
 	var names []string
 	for _, s := range h.subjects {
@@ -163,7 +163,7 @@ func (h *rehearsal) copy(ctx context.Context) error {
 	return h.scratch.Grant(ctx, h.account.password)
 }
 
-// migrateAll migrates the identity service, starts it on its copy, and then migrates the others: they log in when they start, and write their
+// migrateAll migrates the identity service, starts it on its copy, and then migrates the others: they log in there when they start, and store their
 // options there.
 func (h *rehearsal) migrateAll(ctx context.Context) error {
 	why := "there is no identity service"
@@ -196,7 +196,7 @@ func (h *rehearsal) migrateAll(ctx context.Context) error {
 	return g.Wait()
 }
 
-// migrate runs the migration of a component on its copy, and keeps how it ended. Only what keeps the rehearsal itself from going on is an error.
+// migrate runs the migration of a component on its copy, and records the result. It fails only if the rehearsal itself cannot continue.
 func (h *rehearsal) migrate(ctx context.Context, s subject) (v1alpha1.Rehearsed, error) {
 	out := v1alpha1.Rehearsed{
 		Component: s.component.Name, Image: s.template.Spec.Containers[0].Image, Databases: s.databases, Result: v1alpha1.RehearsalSkipped, Message: s.skip,
@@ -238,7 +238,7 @@ func (h *rehearsal) migrate(ctx context.Context, s subject) (v1alpha1.Rehearsed,
 	return out, h.tell(ctx, out)
 }
 
-// serve starts the identity service on its copy. It returns why that cannot be, which is a failure of the release, too.
+// serve starts the identity service on its copy. It returns why that failed, which is a failure of the release, too.
 func (h *rehearsal) serve(ctx context.Context, s subject, first v1alpha1.Rehearsed) (why string, err error) {
 	end, err := h.follow(ctx, s.pod(h.Operation, h.cloud, true, ""))
 	if err != nil {
@@ -252,7 +252,7 @@ func (h *rehearsal) serve(ctx context.Context, s subject, first v1alpha1.Rehears
 	return "the identity service does not start", h.tell(ctx, first)
 }
 
-// create makes an object of the rehearsal.
+// create creates an object of the rehearsal.
 func (h *rehearsal) create(ctx context.Context, o client.Object) error {
 	if err := h.Pods.Create(ctx, o, client.FieldOwner(v1alpha1.ManagerOperator)); err != nil {
 		if apierrors.IsForbidden(err) {
@@ -263,7 +263,7 @@ func (h *rehearsal) create(ctx context.Context, o client.Object) error {
 	return nil
 }
 
-// follow runs a pod to its end, or until it serves.
+// follow runs a pod until it ends or serves.
 func (h *rehearsal) follow(ctx context.Context, p *corev1.Pod) (outcome, error) {
 	if err := h.create(ctx, p); err != nil {
 		return outcome{}, err
@@ -286,7 +286,7 @@ func (h *rehearsal) follow(ctx context.Context, p *corev1.Pod) (outcome, error) 
 	return end, err
 }
 
-// tell reports a result, and adds it to the status, which keeps them in the order of their components.
+// tell reports a result, and adds it to the status, sorted by component.
 func (h *rehearsal) tell(ctx context.Context, one v1alpha1.Rehearsed) error {
 	h.report.Progress(h.done.Add(1), int64(len(h.subjects)), "components")
 	h.report.Info("%s", strings.TrimSpace(fmt.Sprintf("%s: %s %s", one.Component, one.Result, one.Message)))
@@ -297,7 +297,7 @@ func (h *rehearsal) tell(ctx context.Context, one v1alpha1.Rehearsed) error {
 	})
 }
 
-// hide takes the passwords out of a text.
+// hide removes the passwords from a text.
 func (h *rehearsal) hide(text string) string {
 	for _, p := range []string{h.account.password, base64.StdEncoding.EncodeToString([]byte(h.account.password))} {
 		text = strings.ReplaceAll(text, p, "(hidden)")
@@ -343,7 +343,7 @@ func rowsOf(s dump.Summary, databases []string) (rows int64) {
 
 func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
-// cannotRehearse says that nothing is known about the update.
+// cannotRehearse reports that nothing is known about the update.
 func cannotRehearse(err error) error {
 	if err == nil {
 		return nil

@@ -23,17 +23,17 @@ import (
 
 // Everything in this file is pure.
 
-// subject is a component whose migration is rehearsed: the pods that the next release gives it, and the files that they read.
+// subject is a component whose migration is rehearsed: its pods in the next release, and the files that they read.
 type subject struct {
 	component component.Component
 	template  corev1.PodTemplateSpec
 	files     map[string][]byte
 	databases []string
-	// skip is why it is not rehearsed, "" if it is.
+	// skip is the reason why it is not rehearsed, or "".
 	skip string
 }
 
-// subjects are the components of a release that have databases. exists are the databases that there are.
+// subjects returns the components of a release that have databases. exists lists the existing databases.
 func subjects(cloud string, next *release.Release, all []component.Component, exists []string) ([]subject, error) {
 	var out []subject
 	for _, c := range all {
@@ -77,7 +77,7 @@ func objectOf(r *release.Release, kind, name string, into any) (bool, error) {
 	return true, nil
 }
 
-// migrates reports whether a component is a service of the cloud that knows --exit-after-db-init, or serves when it has migrated.
+// migrates reports whether a component is a service of the cloud that supports --exit-after-db-init, or serves once it has migrated.
 func migrates(s subject) bool {
 	if len(s.template.Spec.Containers) == 0 {
 		return false
@@ -87,12 +87,12 @@ func migrates(s subject) bool {
 	return err == nil && len(command) > 1 && strings.HasPrefix(command[0], "/opt/yunion/bin/") && slices.Contains(command, "--config")
 }
 
-// credentials are those of the account that may use the copies.
+// credentials are for the account that may use the copies.
 type credentials struct{ user, password string }
 
 var errNoConnection = errors.New("it has no sql_connection")
 
-// diverted is a configuration file that leads to the copy of a database, and to no other store: no ClickHouse, no locks in etcd.
+// diverted returns a configuration file that points to the copy of a database, and to no other store: no ClickHouse, no locks in etcd.
 func diverted(file []byte, as credentials, into func(string) string) ([]byte, error) {
 	options := map[string]any{}
 	if err := yaml.Unmarshal(file, &options); err != nil {
@@ -122,10 +122,10 @@ func diverted(file []byte, as credentials, into func(string) string) ([]byte, er
 	return yaml.Marshal(options)
 }
 
-// labelRehearsal on a Pod or Secret holds the name of the operation that made it. No Service selects it.
+// labelRehearsal on a Pod or Secret holds the name of the operation that created it. No Service selects it.
 const labelRehearsal = "onecloud.yunion.io/rehearsal"
 
-// actorMeta is the metadata of what a rehearsal makes.
+// actorMeta returns the metadata of an object of a rehearsal.
 func actorMeta(o *v1alpha1.OnecloudOperation, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: o.Namespace, Name: o.Name + "-" + name, Labels: map[string]string{labelRehearsal: o.Name},
@@ -133,7 +133,7 @@ func actorMeta(o *v1alpha1.OnecloudOperation, name string) metav1.ObjectMeta {
 	}
 }
 
-// secret holds the files of a subject, with its configuration diverted.
+// secret returns the files of a subject, with its configuration diverted.
 func (s subject) secret(o *v1alpha1.OnecloudOperation, as credentials, into func(string) string) (*corev1.Secret, error) {
 	name := render.FileName(s.component)
 	file, err := diverted(s.files[name], as, into)
@@ -145,8 +145,8 @@ func (s subject) secret(o *v1alpha1.OnecloudOperation, as credentials, into func
 	return &corev1.Secret{ObjectMeta: actorMeta(o, s.component.Name), Data: files}, nil
 }
 
-// pod is one that only migrates, or one that serves. It has nothing of the cloud but its image, its certificates and its place: no claim, no
-// directory of the node, no label of a Service, no priority. The names of the identity service lead to address, if there is one.
+// pod returns a pod that only migrates, or one that serves. It has nothing of the cloud but its image, its certificates and its placement: no claim, no
+// host path, no label of a Service, no priority. The names of the identity service resolve to address, if set.
 func (s subject) pod(o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, serves bool, address string) *corev1.Pod {
 	from := s.template.Spec.DeepCopy()
 	main := from.Containers[0]
@@ -163,7 +163,7 @@ func (s subject) pod(o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudClus
 			volumes = append(volumes, s.volume(v, o, cloud))
 		}
 	}
-	// Programs see a host name as they have it in the cloud: the name of an operation says nothing to them.
+	// Programs get a host name like the one in the cloud: the name of an operation means nothing to them.
 	p := &corev1.Pod{ObjectMeta: actorMeta(o, name), Spec: corev1.PodSpec{
 		Hostname:      cloud.Name + "-" + s.component.Name + "-rehearsal",
 		RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{main}, Volumes: volumes, ImagePullSecrets: from.ImagePullSecrets,
@@ -182,7 +182,7 @@ func (s subject) pod(o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudClus
 	return p
 }
 
-// volume is one of the pod's, with the files of the rehearsal, and nothing that outlives it.
+// volume returns a volume of the pod, with the files of the rehearsal, and nothing that outlives it.
 func (s subject) volume(v corev1.Volume, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster) corev1.Volume {
 	files, ours := cloud.Name+"-"+s.component.Name+render.ConfigSuffix, o.Name+"-"+s.component.Name
 	out := *v.DeepCopy()
@@ -201,21 +201,21 @@ func (s subject) volume(v corev1.Volume, o *v1alpha1.OnecloudOperation, cloud *v
 	return out
 }
 
-// outcome is how a pod of a rehearsal ended.
+// outcome is the state of a pod of a rehearsal.
 type outcome struct {
 	over, ok bool
 	// why it failed, or what it waits for.
 	why string
-	// ran is how long its program has run.
+	// ran is how long its program ran.
 	ran metav1.Duration
-	// address of the pod.
+	// address is the IP of the pod.
 	address string
 }
 
-// stuck are the reasons for which a container will not start.
+// stuck are the waiting reasons of containers that will not start.
 var stuck = []string{"ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"}
 
-// judgePod looks how far a pod is. One that is ready has migrated: the services listen when their tables are in order.
+// judgePod returns the state of a pod. A ready pod has migrated: the services listen once their tables are in order.
 func judgePod(p *corev1.Pod) outcome {
 	out := outcome{why: string(p.Status.Phase), address: p.Status.PodIP}
 	for _, c := range p.Status.ContainerStatuses {
@@ -242,7 +242,7 @@ func judgePod(p *corev1.Pod) outcome {
 	return out
 }
 
-// messageLimit is how many bytes of a program's last words are kept.
+// messageLimit is how many bytes of a program's last message are kept.
 const messageLimit = 1000
 
 func lastLine(message, reason string) string {

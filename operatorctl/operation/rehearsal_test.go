@@ -34,7 +34,7 @@ func TestDiverted(t *testing.T) {
 	}
 }
 
-// nextRelease has keystone, a glance with a claim and a priority, and a program that cannot be asked to migrate.
+// nextRelease has keystone, a glance with a claim and a priority, and a program that cannot only migrate.
 func nextRelease() *release.Release {
 	deployment := func(name string, command ...any) release.Object {
 		return release.Object{Kind: "Deployment", Name: "default-" + name, Content: map[string]any{"spec": map[string]any{"template": map[string]any{
@@ -95,7 +95,7 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
-// TestPodOfRehearsal: nothing of the cloud reaches it, and it reaches nothing of the cloud.
+// TestPodOfRehearsal: nothing in the cloud reaches it, and it reaches nothing in the cloud.
 func TestPodOfRehearsal(t *testing.T) {
 	s := subjectsOfNext(t)[1]
 	cloud := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "onecloud", Name: "default"}}
@@ -167,8 +167,8 @@ func TestConclude(t *testing.T) {
 	}
 }
 
-// TestRehearsalLeavesNoDatabaseOut: a database that a component uses and that is not recorded as the cloud's ends the rehearsal; else its migration would be
-// skipped, and the rehearsal would succeed.
+// TestRehearsalLeavesNoDatabaseOut: the rehearsal fails if a component uses a database that is not recorded as the cloud's. Otherwise its migration would
+// be skipped, and the rehearsal would succeed.
 func TestRehearsalLeavesNoDatabaseOut(t *testing.T) {
 	server := mariadb.Require(t, mariadb.Options{})
 	v := vaultOn(t, server)

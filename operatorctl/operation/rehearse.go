@@ -19,23 +19,23 @@ import (
 	"yunion.io/x/ocadm/operatorctl/reconcile"
 )
 
-// Means are what the steps of an action work with.
+// Means holds what the steps of an action work with.
 type Means struct {
-	// Client writes, and reads from the cache; Direct reads past it.
+	// Client writes, and reads from the cache; Direct bypasses the cache.
 	Client client.Client
 	Direct client.Reader
-	// Connections are how databases and services are reached.
+	// Connections sets how databases and services are reached.
 	Connections effects.Options
-	// Probes ask the components of a wave.
+	// Probes check the components of a wave.
 	Probes []Probe
-	// Preview is what this build would make of a cloud.
+	// Preview returns what this build would make of a cloud.
 	Preview func(context.Context, *v1alpha1.OnecloudCluster) (reconcile.Preview, error)
-	// Pods reads and watches pods that no cache holds.
+	// Pods creates, reads and watches pods, which no cache holds.
 	Pods client.WithWatch
 }
 
-// rehearse lets the services of a release to come migrate copies of the databases. Both steps only look: what they make is apart from the cloud,
-// and gone when they end.
+// rehearse runs the migrations of the next release on copies of the databases. Both steps are read-only: what they create is apart from the cloud, and
+// gone when they end.
 func rehearse() Action {
 	return Action{
 		Name: v1alpha1.ActionRehearse, Short: "Run the migrations of an update on copies of the databases", Timeout: 4 * time.Hour,
@@ -45,7 +45,7 @@ func rehearse() Action {
 	}
 }
 
-// checkRehearsal judges the way to the release. The cloud need not be well: only its databases are read.
+// checkRehearsal judges the update to the release. The cloud need not be healthy: only its databases are read.
 func checkRehearsal() Step {
 	return Step{
 		Name: "check", Short: "Check the way to the release", ReadOnly: true,
@@ -59,7 +59,7 @@ func checkRehearsal() Step {
 	}
 }
 
-// preview is what an update with the parameters of this operation would make of the cloud. The change is tried, and made nowhere.
+// preview returns what an update with the parameters of this operation would make of the cloud. The change is only a dry run.
 func preview(ctx context.Context, r *Run) (*v1alpha1.OnecloudCluster, reconcile.Preview, error) {
 	cloud, err := r.Cloud(ctx)
 	if err != nil {
@@ -84,7 +84,7 @@ func preview(ctx context.Context, r *Run) (*v1alpha1.OnecloudCluster, reconcile.
 	return cloud, view, err
 }
 
-// conclude turns the results into the end of the rehearsal: nil, or a finding that names each migration that failed. It is pure.
+// conclude returns the result of a rehearsal: nil, or a finding that names each failed migration. It is pure.
 func conclude(list []v1alpha1.Rehearsed) error {
 	var failed, lines []string
 	for _, one := range list {

@@ -24,23 +24,23 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// source is where the contents of some databases of before are.
+// source names the set that holds the original contents of some databases.
 type source struct {
 	set       string
 	databases []string
 }
 
-// forwardSet is the set with what a rollback replaced. If that took more than one, numbered names the others.
+// forwardSet returns the name of the set with what a rollback replaced. numbered names further ones.
 func forwardSet(release int) string { return fmt.Sprintf("f%d", release) }
 
-// numbered is the name of a further set: f3v2 comes after f3.
+// numbered names a further set: f3v2 follows f3.
 func numbered(set string, n int) string { return fmt.Sprintf("%sv%d", set, n) }
 
 // isOf reports whether a set has a name, or is a further one of it.
 func isOf(set, name string) bool { return set == name || strings.HasPrefix(set, name+"v") }
 
-// sources says for the way back where the contents of before are: in the set that was saved, or, for what the operation itself has replaced since,
-// in what it replaced. It is pure.
+// sources returns where the original contents are when reverting: in the saved set, or, for what the operation itself has replaced since, in the set of
+// what it replaced. It is pure.
 func sources(s *v1alpha1.OnecloudOperationStatus) []source {
 	if s.Databases == nil || s.Databases.Saved == nil || s.Rollout == nil {
 		return nil
@@ -50,7 +50,7 @@ func sources(s *v1alpha1.OnecloudOperationStatus) []source {
 		moved = append(moved, databasesOf(w.Components)...)
 	}
 	var out []source
-	var taken []string // the first set has what a database held before
+	var taken []string // the first set has the original contents of a database
 	add := func(set string, databases []string) {
 		databases = slices.DeleteFunc(slices.Clone(databases), func(d string) bool { return slices.Contains(taken, d) })
 		taken = append(taken, databases...)
@@ -67,7 +67,7 @@ func sources(s *v1alpha1.OnecloudOperationStatus) []source {
 	return out
 }
 
-// bringBack replaces what was migrated by its copies, and lets the services of before start.
+// bringBack replaces migrated databases by their copies, and lets the earlier services start.
 func bringBack(name, short string) Step {
 	return Step{
 		Name: name, Short: short, Timeout: databasesTimeout,
@@ -83,7 +83,7 @@ func bringBack(name, short string) Step {
 				w.report.Info("no table of the databases was changed")
 				return nil
 			}
-			// Everything goes back to the release of before at once: what is stopped cannot wait for waves.
+			// Everything goes back to the earlier release together: stopped components cannot wait for waves.
 			if err := w.steer(ctx, func(now *v1alpha1.Rollout) { now.Reached, now.Stopped = 0, nil }); err != nil {
 				return err
 			}
@@ -92,7 +92,7 @@ func bringBack(name, short string) Step {
 	}
 }
 
-// bringBackAll first ends what an operator began that was killed: what has changed since is saved before it is replaced.
+// bringBackAll first finishes what a killed operator began. What has changed since is saved before it is replaced.
 func (w databaseWork) bringBackAll(ctx context.Context) error {
 	s := w.Status()
 	all := sources(&s)
@@ -134,7 +134,7 @@ func read(ctx context.Context, v backup.Vault, set string) (backup.Saved, error)
 	return saved, err
 }
 
-// goOn restores those of some databases that an operator began to restore before it was killed, and no others: what they held is saved already.
+// goOn restores only those of the databases that a killed operator had begun to restore: what they held is saved already.
 func (w databaseWork) goOn(ctx context.Context, set string, databases []string) error {
 	d := w.Status().Databases
 	if d == nil {
@@ -157,7 +157,7 @@ func (w databaseWork) goOn(ctx context.Context, set string, databases []string) 
 	return w.restore(ctx, saved, begun)
 }
 
-// replace puts copies in the place of databases, and saves what they held as another set. Of an operator that was killed, goOn does the rest.
+// replace replaces databases by copies, and saves what they held as another set. If the operator is killed, goOn does the rest.
 func (w databaseWork) replace(ctx context.Context, saved backup.Saved, databases []string, set string) error {
 	if err := intact(ctx, w.vault, saved, databases); err != nil {
 		return err
@@ -216,7 +216,7 @@ func (w databaseWork) restore(ctx context.Context, saved backup.Saved, databases
 		return err
 	}
 	for _, d := range other {
-		if slices.Contains(databases, d) { // its rows are compared; a program may have another definer
+		if slices.Contains(databases, d) { // its rows were compared; a stored program may have another definer
 			w.report.Changed("restored, and defined otherwise than when it was saved: %s", d)
 		}
 	}
@@ -226,7 +226,7 @@ func (w databaseWork) restore(ctx context.Context, saved backup.Saved, databases
 	})
 }
 
-// maxLines bounds what a step says of the tables that differ.
+// maxLines limits how many differing tables a step lists.
 const maxLines = 20
 
 func bounded(lines []string) []string {
@@ -236,10 +236,10 @@ func bounded(lines []string) []string {
 	return append(slices.Clone(lines[:maxLines]), fmt.Sprintf("and %d more tables", len(lines)-maxLines))
 }
 
-// stopTimeout bounds the end of the pods of a service.
+// stopTimeout bounds the wait for the pods of a service to end.
 const stopTimeout = 10 * time.Minute
 
-// stop ends all pods of components.
+// stop stops components, and waits for their pods to end.
 func (m mover) stop(ctx context.Context, components []string) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
@@ -260,7 +260,7 @@ func (m mover) stop(ctx context.Context, components []string) error {
 	})
 }
 
-// stillRunning are the workloads and pods of components, read replicas included, that have not ended.
+// stillRunning returns the workloads and pods of components, including read replicas, that have not ended.
 func stillRunning(ctx context.Context, c client.Reader, cloud *v1alpha1.OnecloudCluster, components []string) (left []string, err error) {
 	for _, name := range slices.Concat(components, replicasOf(components)) {
 		for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &appsv1.DaemonSetList{}, &corev1.PodList{}} {
@@ -278,7 +278,7 @@ func stillRunning(ctx context.Context, c client.Reader, cloud *v1alpha1.Onecloud
 	return left, nil
 }
 
-// notEnded says what has not ended of a workload or a pod, "" if all has, or if it is another cloud's.
+// notEnded describes what of a workload or pod has not ended, or returns "" if all has or it is another cloud's.
 func notEnded(cloud *v1alpha1.OnecloudCluster, o runtime.Object) string {
 	key := client.ObjectKeyFromObject(cloud)
 	switch o := o.(type) {
@@ -298,7 +298,7 @@ func notEnded(cloud *v1alpha1.OnecloudCluster, o runtime.Object) string {
 	return ""
 }
 
-// replicasOf are the labels of the read replicas that components may have.
+// replicasOf returns the labels of the read replicas that components may have.
 func replicasOf(components []string) []string {
 	var out []string
 	for _, c := range catalog.All() {
@@ -309,8 +309,7 @@ func replicasOf(components []string) []string {
 	return out
 }
 
-// bringForward puts the copies that were made when the cloud left a release in the place of the databases, and lets the services of that release
-// start, all at once.
+// bringForward replaces the databases by the copies that were made when the cloud left a release, and lets all services of that release start together.
 func bringForward() Step {
 	return Step{
 		Name: "databases", Short: "Bring the databases of that release back", Timeout: databasesTimeout,

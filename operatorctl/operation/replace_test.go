@@ -24,7 +24,7 @@ import (
 	"yunion.io/x/ocadm/test/mariadb"
 )
 
-// killer is a reporter that ends the operator at the first line that contains a text.
+// killer is a reporter that kills the operator at the first line that contains a text.
 type killer struct {
 	workflow.Discard
 	at   string
@@ -32,7 +32,7 @@ type killer struct {
 	said []string
 }
 
-// killed is the value with which an operator ends: nothing that it would do afterwards happens.
+// killed is the panic value that kills an operator: nothing that it would do afterwards happens.
 type killed struct{}
 
 func (k *killer) say(format string, args ...any) {
@@ -50,7 +50,7 @@ func (k *killer) say(format string, args ...any) {
 func (k *killer) Info(format string, args ...any)    { k.say(format, args...) }
 func (k *killer) Changed(format string, args ...any) { k.say(format, args...) }
 
-// migrated is a cloud whose databases of before are copied, and an operation that reverts.
+// migrated is a cloud with copies of its original databases, and an operation that reverts.
 type migrated struct {
 	*testing.T
 	server *mariadb.Server
@@ -96,7 +96,7 @@ func (m *migrated) run(statements ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// operator brings the databases back, as one process does. It reports whether it was killed.
+// operator restores the databases, as one process does. It reports whether it was killed.
 func (m *migrated) operator(k *killer) (wasKilled bool, err error) {
 	m.Helper()
 	var r *Run
@@ -104,7 +104,7 @@ func (m *migrated) operator(k *killer) (wasKilled bool, err error) {
 	c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(cloud).Build(), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			err := c.Get(ctx, key, o, opts...)
-			if cloud, is := o.(*v1alpha1.OnecloudCluster); is { // as the reconciler follows
+			if cloud, is := o.(*v1alpha1.OnecloudCluster); is { // as if the reconciler followed
 				now := r.rollout()
 				cloud.Status.Rollout = &v1alpha1.RolloutStatus{Operation: m.op.Name, Hold: now.Hold, Reached: now.Reached, Stopped: now.Stopped}
 			}
@@ -123,7 +123,7 @@ func (m *migrated) operator(k *killer) (wasKilled bool, err error) {
 	return false, databaseWork{mover{r, k}, m.vault}.bringBackAll(m.Context())
 }
 
-// rows are those of table t in a database, and in its copy in the last set that holds what was replaced.
+// rows returns the rows of table t in a database, and in its copy in the last set of replaced contents.
 func (m *migrated) rows(database string) (now, kept string) {
 	m.Helper()
 	const all = "SELECT GROUP_CONCAT(id ORDER BY id) FROM "
@@ -136,7 +136,7 @@ func (m *migrated) rows(database string) (now, kept string) {
 	return m.run(all + database + ".t"), kept
 }
 
-// TestKilledWhileReplacing: a migration that ends after an operator was killed loses nothing that is not saved before.
+// TestKilledWhileReplacing: what a migration writes after an operator was killed is saved before it is replaced.
 func TestKilledWhileReplacing(t *testing.T) {
 	server := mariadb.Require(t, mariadb.Options{})
 	for what, kill := range map[string]killer{
@@ -175,7 +175,7 @@ func TestKilledWhileReplacing(t *testing.T) {
 	}
 }
 
-// TestChangedCopiesReplaceNothing: what something else has written into the copies does not come back with them.
+// TestChangedCopiesReplaceNothing: what something else wrote into the copies is not restored with them.
 func TestChangedCopiesReplaceNothing(t *testing.T) {
 	server := mariadb.Require(t, mariadb.Options{})
 	for what, c := range map[string]struct{ statement, want string }{
@@ -199,7 +199,7 @@ func TestChangedCopiesReplaceNothing(t *testing.T) {
 	}
 }
 
-// What a rollback replaced may be in more than one set. The first one has what a database held before.
+// What a rollback replaced may be in more than one set. The first one has the original contents of a database.
 func TestSourcesOfFurtherSets(t *testing.T) {
 	s := &v1alpha1.OnecloudOperationStatus{
 		Rollout: &v1alpha1.Rollout{From: 3, Moved: 1, Waves: []v1alpha1.Wave{{Components: []string{"glance", "keystone", "region"}}}},

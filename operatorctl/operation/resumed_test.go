@@ -10,7 +10,7 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// After a loss of power new pods fail, too, until the others run: that does not end an update.
+// After a power failure, new pods also fail until the others run: that does not end an update.
 func TestForbearance(t *testing.T) {
 	taken, settle := time.Unix(1000, 0), 30*time.Second
 	r := &Run{Settle: settle}
@@ -29,7 +29,7 @@ func TestForbearance(t *testing.T) {
 	}
 }
 
-// A database server that is not up yet is waited for after a resume, and only then; another error is one at once.
+// After a resume, and only then, reach waits for a database server that is not up yet; other errors are returned immediately.
 func TestReach(t *testing.T) {
 	down, denied := &mysql.Error{Class: mysql.Unreachable}, &mysql.Error{Class: mysql.AccessDenied}
 	for name, c := range map[string]struct {

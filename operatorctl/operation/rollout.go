@@ -14,20 +14,20 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// What moves a cloud from one release to another is the same for each action that does: hold the cloud at its release, make the next one, let
-// the waves go. Back is the reverse. The reconciler follows status.rollout of the operation.
+// Every action that moves a cloud between releases does the same: hold the cloud at its release, make the next one, let the waves move. Reverting does the
+// reverse. The reconciler follows status.rollout of the operation.
 
 const (
 	// DefaultSettle is how long a wave must serve without interruption.
 	DefaultSettle = 30 * time.Second
-	// waveTimeout bounds a wave, agentsTimeout that of the agents, which go one node at a time.
+	// waveTimeout bounds a wave, agentsTimeout that of the agents, which move one node at a time.
 	waveTimeout   = 20 * time.Minute
 	agentsTimeout = 2 * time.Hour
-	// releaseTimeout bounds what the reconciler does at once.
+	// releaseTimeout bounds steps that only wait for the reconciler.
 	releaseTimeout = 5 * time.Minute
 )
 
-// rollout of the operation, nil before it has begun.
+// rollout returns the rollout, nil before it has begun.
 func (r *Run) rollout() *v1alpha1.Rollout { return r.Status().Rollout }
 
 // mover moves the cloud of an operation.
@@ -36,7 +36,7 @@ type mover struct {
 	report workflow.Reporter
 }
 
-// moving is what a step does that moves the cloud.
+// moving returns the Run of a step that moves the cloud.
 func moving(work func(context.Context, mover) error) func(context.Context, *Run, workflow.Reporter) error {
 	return func(ctx context.Context, r *Run, report workflow.Reporter) error { return work(ctx, mover{r, report}) }
 }
@@ -59,10 +59,10 @@ func (m mover) steer(ctx context.Context, change func(*v1alpha1.Rollout)) error 
 	})
 }
 
-// tick is how often a wait looks without a change: whether a wave has served for long enough.
+// tick is how often a wait checks without a change, such as whether a wave has served for long enough.
 const tick = time.Second
 
-// Until waits until a condition of the cloud holds. It looks after each change of the cloud.
+// Until waits until a condition of the cloud holds. It checks after each change of the cloud.
 func (r *Run) Until(ctx context.Context, report workflow.Reporter, what string, cond func(*v1alpha1.OnecloudCluster) (done bool, why string, err error)) error {
 	timer := time.NewTicker(tick)
 	defer timer.Stop()
@@ -106,7 +106,7 @@ func hold(order []v1alpha1.Wave) Step {
 			if err != nil {
 				return err
 			}
-			if cloud, err = m.Cloud(ctx); err != nil { // until now a release could be made
+			if cloud, err = m.Cloud(ctx); err != nil { // until now, a release could still be made
 				return err
 			}
 			if from := cloud.Status.Release.Revision; m.rollout().From != from {
@@ -117,20 +117,20 @@ func hold(order []v1alpha1.Wave) Step {
 	}
 }
 
-// next makes the release that the cloud moves to. change returns the merge patch that the cloud needs for it, and the one that takes that back;
-// of is the release whose contents it repeats, 0 if it is rendered.
+// next makes the release that the cloud moves to. change returns the merge patch that the cloud needs for it, and the one that undoes that; of is the
+// release whose contents it copies, 0 if it is rendered.
 func next(change func(context.Context, *Run, *v1alpha1.OnecloudCluster) (patch, undo map[string]any, of int, err error)) Step {
 	return Step{
 		Name: "release", Short: "Make the next release", Timeout: releaseTimeout,
 		Run: moving(func(ctx context.Context, m mover) error {
 			if m.rollout().To != 0 {
-				return nil // an operator that was killed has noted the release: no further one is made
+				return nil // a killed operator has recorded the release: no further one is made
 			}
 			cloud, err := m.Cloud(ctx)
 			if err != nil {
 				return err
 			}
-			if cloud.Status.Release.Revision == m.rollout().From { // an operator that was killed before may not have changed the cloud yet
+			if cloud.Status.Release.Revision == m.rollout().From { // a killed operator may not have changed the cloud yet
 				patch, undo, of, err := change(ctx, m.Run, cloud)
 				if err != nil {
 					return err
@@ -150,7 +150,7 @@ func next(change func(context.Context, *Run, *v1alpha1.OnecloudCluster) (patch, 
 	}
 }
 
-// keepWayBack keeps what takes a change of the cloud back, before it is made. What an interrupted run has kept stays: the cloud may be changed.
+// keepWayBack records how to undo a change of the cloud before it is made. What an interrupted run recorded stays: the cloud may have changed.
 func (m mover) keepWayBack(ctx context.Context, cloud *v1alpha1.OnecloudCluster, undo map[string]any, of int) error {
 	if m.rollout().Undo != "" {
 		return nil
@@ -174,7 +174,7 @@ func (m mover) keepWayBack(ctx context.Context, cloud *v1alpha1.OnecloudCluster,
 	})
 }
 
-// released waits until the next release is in force, and notes its revision.
+// released waits until the next release is in force, and records its revision.
 func (m mover) released(ctx context.Context) error {
 	from, revision := m.rollout().From, 0
 	err := m.Until(ctx, m.report, "the next release", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
@@ -188,7 +188,7 @@ func (m mover) released(ctx context.Context) error {
 	return m.Update(ctx, func(s *v1alpha1.OnecloudOperationStatus) { s.Rollout.To = revision })
 }
 
-// patchCloud changes the cloud and waits until the cache shows it: what is rendered next must have it.
+// patchCloud changes the cloud and waits until the cache shows it: the next release must be rendered from it.
 func (m mover) patchCloud(ctx context.Context, patch map[string]any) error {
 	if len(patch) == 0 {
 		return nil
@@ -210,7 +210,7 @@ func (m mover) patchCloud(ctx context.Context, patch map[string]any) error {
 	})
 }
 
-// timeoutOf a wave, on the way there and back.
+// timeoutOf returns the timeout of a wave, forward or back.
 func timeoutOf(name string) time.Duration {
 	if name == waveNames[len(waveNames)-1] {
 		return agentsTimeout
@@ -218,7 +218,7 @@ func timeoutOf(name string) time.Duration {
 	return waveTimeout
 }
 
-// wave lets the components of a wave move and waits until they serve. number counts from 1.
+// wave moves the components of a wave and waits until they serve. number counts from 1.
 func wave(number int, name string) Step {
 	return Step{
 		Name: "wave-" + name, Short: "Move " + name, Timeout: timeoutOf(name),
@@ -235,7 +235,7 @@ func wave(number int, name string) Step {
 	}
 }
 
-// members are the components of waves, in order.
+// members returns the components of waves, in order.
 func members(waves []v1alpha1.Wave) []string {
 	var out []string
 	for _, w := range waves {
@@ -244,7 +244,7 @@ func members(waves []v1alpha1.Wave) []string {
 	return out
 }
 
-// gate waits until the components have served for a while and do what users want of them.
+// gate waits until the components have served without interruption for a while, and pass their probes.
 func (m mover) gate(ctx context.Context, components []string) error {
 	var since, asked time.Time
 	return m.Until(ctx, m.report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
@@ -279,7 +279,7 @@ func (m mover) gate(ctx context.Context, components []string) error {
 	})
 }
 
-// back brings the components of a wave to the release they came from.
+// back moves the components of a wave back to the release they came from.
 func back(number int, name string) Step {
 	return Step{
 		Name: "back-" + name, Short: "Move " + name + " back", Timeout: timeoutOf(name),
@@ -293,7 +293,7 @@ func back(number int, name string) Step {
 	}
 }
 
-// untilBack waits until the components serve, be it in the version from before the update.
+// untilBack waits until the components serve, even if only in the version from before the update.
 func (m mover) untilBack(ctx context.Context, components []string) error {
 	return m.Until(ctx, m.report, "the components", func(cloud *v1alpha1.OnecloudCluster) (bool, string, error) {
 		v := judge(cloud, components, settledBefore, m.forbearance(time.Now()))
@@ -302,7 +302,7 @@ func (m mover) untilBack(ctx context.Context, components []string) error {
 	})
 }
 
-// restore makes the contents of the release that the cloud came from its release again.
+// restore puts the contents of the release that the cloud came from into force again.
 func restore() Step {
 	return Step{
 		Name: "restore-release", Short: "Put the previous release into force again", Timeout: releaseTimeout,
@@ -328,8 +328,8 @@ func restore() Step {
 	}
 }
 
-// takeBack takes back what the operation changed in the cloud, while no release is made, and reports whether one was: what the status of the cloud says of
-// that before the operator holds it may be overtaken.
+// takeBack undoes what the operation changed in the cloud, while no release is made. It reports whether one was made: before the operator holds the cloud,
+// its status may be out of date on that.
 func (m mover) takeBack(ctx context.Context) (made bool, err error) {
 	if err := m.steer(ctx, func(now *v1alpha1.Rollout) { now.Hold = true }); err != nil {
 		return false, err

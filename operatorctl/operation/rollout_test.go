@@ -15,7 +15,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 )
 
-// Every component is in one wave, and none is in a wave before one that it comes after.
+// Every component is in one wave, and none is in an earlier wave than one that it comes after.
 func TestWaves(t *testing.T) {
 	of := map[string]int{}
 	for i, w := range waves(catalog.All()) {
@@ -49,7 +49,7 @@ func TestJudge(t *testing.T) {
 	at := func(since time.Time, state v1alpha1.State, outdated bool, reason string) *v1alpha1.OnecloudCluster {
 		return &v1alpha1.OnecloudCluster{Status: v1alpha1.OnecloudClusterStatus{Components: []v1alpha1.ComponentStatus{
 			{Name: "region", State: state, Outdated: outdated, Reason: reason, Message: "m", Since: metav1.NewTime(since)},
-			{Name: "glance", State: v1alpha1.Degraded}, // of another wave
+			{Name: "glance", State: v1alpha1.Degraded}, // in another wave
 			{Name: "llm", State: v1alpha1.Disabled},
 		}}}
 	}
@@ -68,7 +68,7 @@ func TestJudge(t *testing.T) {
 		{one(v1alpha1.Available, true, "WaitingForComponents"), false, "", false},
 		{one(v1alpha1.Progressing, false, ""), false, "", false},
 		{one(v1alpha1.Degraded, false, ""), false, "region: m", false},
-		{at(now.Add(-settle+time.Second), v1alpha1.Degraded, false, ""), false, "", false}, // a node that is busy refuses to start a container once
+		{at(now.Add(-settle+time.Second), v1alpha1.Degraded, false, ""), false, "", false}, // a busy node may refuse to start a container once
 		{one(v1alpha1.Idle, false, ""), true, "", true},
 	} {
 		v := judge(c.cloud, members, v1alpha1.ComponentStatus.Settled, forbearance{now: now, settle: settle})
@@ -161,7 +161,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// A status of before a release was let be made is none of after it.
+// A status from before a release was allowed does not count after it.
 func TestFollowed(t *testing.T) {
 	held := v1alpha1.Rollout{Hold: true, Steer: 3}
 	for _, c := range []struct {
@@ -184,7 +184,7 @@ func TestFollowed(t *testing.T) {
 	}
 }
 
-// An operator that was killed after it had noted the next release does not wait for one more, which nothing makes.
+// If a killed operator has recorded the next release, its successor does not wait for another one, which nothing makes.
 func TestReleaseIsMadeOnce(t *testing.T) {
 	o := op("u", 1, v1alpha1.OperationRunning, "")
 	o.Status.Rollout = &v1alpha1.Rollout{From: 4, To: 5}
@@ -197,7 +197,7 @@ func TestReleaseIsMadeOnce(t *testing.T) {
 		return nil, nil, 0, nil
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // nothing is waited for
+	cancel() // there is nothing to wait for
 	if err := step.Run(ctx, r, nil); err != nil {
 		t.Error(err)
 	}

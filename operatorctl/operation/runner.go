@@ -21,46 +21,46 @@ import (
 	"yunion.io/x/ocadm/internal/workflow"
 )
 
-// Work is what a program does in an operation that it runs itself.
+// Work defines what a program does in an operation that it runs itself.
 type Work[S any] struct {
 	Steps []workflow.Phase[S]
-	// Final is the first step that cannot be cancelled and is not taken back; "" if all can be cancelled.
+	// Final is the first step that can be neither cancelled nor reverted; "" if all can be cancelled.
 	Final string
-	// Revert takes back what the steps before Final did.
+	// Revert undoes what the steps before Final did.
 	Revert []workflow.Phase[S]
-	// Unlocked work harms nothing beside another operation: it is done even if the operator gives it no turn because it does not run.
+	// Unlocked work does no harm beside another operation: it is done even if the operator is down and gives it no turn.
 	Unlocked bool
 }
 
 // Runner runs an operation in this process and records it.
 type Runner struct {
 	Client client.WithWatch
-	// Operation to create: its namespace and spec. With a name it exists, and this process takes it.
+	// Operation to create: its namespace and spec. If it has a name, it exists, and this process takes it.
 	Operation *v1alpha1.OnecloudOperation
-	// Name of this process, by which the operation names it; Owner its field manager.
+	// Name identifies this process in the operation; Owner is its field manager.
 	Name  string
 	Owner client.FieldOwner
 	// Show is called with each state; nil shows nothing.
 	Show func(*v1alpha1.OnecloudOperation)
 	// Wait bounds the wait for other operations; 0 waits until the context ends.
 	Wait time.Duration
-	// Later records the operation only once it has succeeded: it makes the cloud that an operation belongs to.
+	// Later records the operation only once it has succeeded: it creates the cloud that the operation belongs to.
 	Later bool
 	// Answer is how long the operator may take to notice the operation; 0 means DefaultAnswer.
 	Answer time.Duration
 }
 
 const (
-	// DefaultAnswer is more than an operator needs to start or to take over.
+	// DefaultAnswer is longer than an operator needs to start or to become leader.
 	DefaultAnswer = time.Minute
-	// signInterval is how often a program gives a sign, runnerFlush how long what happens in a step may take to be seen.
+	// signInterval is the interval of heartbeats, runnerFlush how long a change within a step may take to be written.
 	signInterval = 10 * time.Second
 	runnerFlush  = 2 * time.Second
-	// revertTimeout bounds the steps that take back.
+	// revertTimeout bounds the reverting steps.
 	revertTimeout = 15 * time.Minute
 )
 
-// Perform creates an operation, waits for its turn, does the work and records what became of it. The error is that of the step that failed.
+// Perform creates an operation, waits for its turn, does the work and records the result. It returns the error of the failed step.
 func Perform[S any](ctx context.Context, r Runner, w Work[S], s S, result func(*v1alpha1.OnecloudOperationStatus)) error {
 	rec, err := r.create(ctx, w.Unlocked)
 	if err != nil {
@@ -87,8 +87,8 @@ func Perform[S any](ctx context.Context, r Runner, w Work[S], s S, result func(*
 	return x.do(ctx, cancelable)
 }
 
-// create makes the operation and announces this process. An operator that knows no such operations, or an account that may make none, does not
-// keep work from being done that harms nothing; its record has no client then.
+// create creates the operation and announces this process. Unlocked work is done even if the operator does not support such operations, or if the account
+// may not create one; its record has no client then.
 func (r Runner) create(ctx context.Context, unlocked bool) (*record, error) {
 	o := r.Operation
 	if o.Name != "" {
@@ -120,7 +120,7 @@ func (r Runner) create(ctx context.Context, unlocked bool) (*record, error) {
 	})
 }
 
-// take makes an operation that exists that of this process. One that another process has, or that has ended, stays as it is.
+// take assigns an existing operation to this process. It fails if the operation has ended or another process has it.
 func (r Runner) take(ctx context.Context) (*record, error) {
 	var o *v1alpha1.OnecloudOperation
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {

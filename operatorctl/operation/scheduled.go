@@ -17,15 +17,15 @@ import (
 	"yunion.io/x/ocadm/internal/finding"
 )
 
-// An operation with action Backup that names no place asks for the backup that the schedule of the cloud makes, now. The operator makes its Job from the
-// template of the schedule, which has the place, the keys and the account: docs/decisions/0062.
+// An operation with action Backup and no place requests the scheduled backup of the cloud now. The operator makes its Job from the template of the
+// schedule, which has the place, the keys and the account: docs/decisions/0062.
 
-// asked reports whether an operation asks for the backup of the schedule.
+// asked reports whether an operation requests the scheduled backup.
 func asked(o *v1alpha1.OnecloudOperation) bool {
 	return o.Spec.Action == v1alpha1.ActionBackup && o.Spec.Backup == nil
 }
 
-// Unscheduled is why a cloud cannot be asked for a backup; nil if it can. It is pure.
+// Unscheduled returns why a cloud's backup cannot be requested, or nil if it can. It is pure.
 func Unscheduled(cloud *v1alpha1.OnecloudCluster) error {
 	if off := cloud.Spec.Backup.Disable; off != nil && !*off {
 		return nil
@@ -34,12 +34,12 @@ func Unscheduled(cloud *v1alpha1.OnecloudCluster) error {
 		"ocadm cluster backup schedule --at @daily --recipient age1…, and ask again; or ocadm cluster backup create --to PLACE")
 }
 
-// scheduleOf is the CronJob that backs a cloud up, as the operator renders component backup.
+// scheduleOf returns the key of the CronJob that backs a cloud up, as rendered for component backup.
 func scheduleOf(o *v1alpha1.OnecloudOperation) client.ObjectKey {
 	return client.ObjectKey{Namespace: o.Namespace, Name: o.Spec.Cloud + "-backup"}
 }
 
-// jobNow is the Job of an operation that asks for a backup: that of the schedule, with one pod that takes this operation. It is pure.
+// jobNow returns the Job of an operation that requests a backup: the schedule's Job, with one pod that takes this operation. It is pure.
 func jobNow(o *v1alpha1.OnecloudOperation, schedule *batchv1.CronJob, a Action) *batchv1.Job {
 	from := schedule.Spec.JobTemplate.DeepCopy()
 	job := &batchv1.Job{
@@ -47,7 +47,7 @@ func jobNow(o *v1alpha1.OnecloudOperation, schedule *batchv1.CronJob, a Action) 
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(o, v1alpha1.GroupVersion.WithKind(v1alpha1.OperationKind))}},
 		Spec: from.Spec,
 	}
-	job.Spec.BackoffLimit, job.Spec.PodFailurePolicy = new(int32(0)), nil // the operation has one end; who wants another backup asks again
+	job.Spec.BackoffLimit, job.Spec.PodFailurePolicy = new(int32(0)), nil // an operation ends only once; another backup needs another request
 	job.Spec.ActiveDeadlineSeconds = new(int64((a.timeout(o) + spare).Seconds()))
 	job.Spec.TTLSecondsAfterFinished = new(int32(keepJob.Seconds()))
 	pod := &job.Spec.Template
@@ -57,7 +57,7 @@ func jobNow(o *v1alpha1.OnecloudOperation, schedule *batchv1.CronJob, a Action) 
 	return job
 }
 
-// backupNow is the Job of an operation that asks for a backup, nil if the schedule is not there yet.
+// backupNow returns the Job of an operation that requests a backup, or nil if the schedule does not exist yet.
 func (j *jobs) backupNow(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, a Action) (*batchv1.Job, error) {
 	if err := Unscheduled(cloud); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (j *jobs) backupNow(ctx context.Context, o *v1alpha1.OnecloudOperation, clo
 	schedule := &batchv1.CronJob{}
 	switch err := j.Client.Get(ctx, scheduleOf(o), schedule); {
 	case apierrors.IsNotFound(err):
-		return nil, nil //nolint:nilnil // it was asked for a moment ago
+		return nil, nil //nolint:nilnil // the schedule was enabled a moment ago
 	case err != nil:
 		return nil, fmt.Errorf("reading the schedule of backups: %w", err)
 	}

@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/archive"
 )
 
-// scheduled gives the cloud a schedule: what the spec says, and what the operator renders of it.
+// scheduled gives the cloud a schedule: the spec, and what the operator renders from it.
 func (fx *fixture) scheduled() {
 	fx.Helper()
 	cloud := &v1alpha1.OnecloudCluster{}
@@ -44,7 +44,7 @@ func (fx *fixture) rendered() {
 
 func asAsked(o *v1alpha1.OnecloudOperation) { o.Spec.Action = v1alpha1.ActionBackup }
 
-// TestAskedBackup: without a schedule it is refused at once; with one it runs in a Job of the schedule's kind, and others wait for it.
+// TestAskedBackup: without a schedule it is rejected immediately; with one it runs in a Job like the schedule's, and others wait for it.
 func TestAskedBackup(t *testing.T) {
 	fx := newFixture(t, func(fx *fixture) []Action {
 		return append(outside(), Action{Name: v1alpha1.ActionCheck, Short: "x", Timeout: time.Hour, Steps: []Step{}})
@@ -85,14 +85,14 @@ func TestAskedBackup(t *testing.T) {
 	fx.until("next", v1alpha1.OperationSucceeded)
 }
 
-// TestAskedBackupLost: a Job that fails before or after its pod has begun ends the operation with its reason, and is among the backups. One that
-// is cancelled before its pod has begun ends at once.
+// TestAskedBackupLost: a Job that fails before or after its pod has begun ends the operation with its reason, and is recorded among the backups. One that
+// is cancelled before its pod has begun ends immediately.
 func TestAskedBackupLost(t *testing.T) {
 	fx := newFixture(t, func(*fixture) []Action { return outside() })
 	fx.scheduled()
 	fx.rendered()
 	for name, begun := range map[string]bool{"early": false, "late": true} {
-		fx.create(name, asAsked, func(o *v1alpha1.OnecloudOperation) { o.CreationTimestamp.Time = o.CreationTimestamp.Add(-time.Hour) }) // records have seconds
+		fx.create(name, asAsked, func(o *v1alpha1.OnecloudOperation) { o.CreationTimestamp.Time = o.CreationTimestamp.Add(-time.Hour) }) // records have whole seconds
 		fx.until(name, v1alpha1.OperationPlanning)
 		if begun {
 			fx.announce(name)

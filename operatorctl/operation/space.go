@@ -12,21 +12,21 @@ import (
 	"yunion.io/x/ocadm/internal/mysql"
 )
 
-// server is what the checks know of the databases.
+// server holds what the checks know about the databases.
 type server struct {
-	// copies is what copies of all databases take, old what copies of before take that will be removed, in bytes.
+	// copies is the size of copies of all databases, old that of earlier copies that will be removed, in bytes.
 	copies, old int64
 	room        mysql.Room
-	// err is why the databases cannot be copied, nil if they can.
+	// err is why the databases cannot be copied; nil if they can.
 	err error
 }
 
-// need is how much an operation writes beside the databases at most: the copies that it begins with, and on the way back what the databases hold by then. When
-// it goes back, the copies of before are gone.
+// need returns the most that an operation writes beside the databases: its initial copies and, when it reverts, copies of what the databases hold by then.
+// When it reverts, the earlier copies are gone.
 func (s server) need() int64 { return max(s.copies, 2*s.copies-s.old) }
 
-// serverOf looks whether databases can be made beside those of the cloud, how large they are, and how much room there is. keep are the sets of copies that the
-// operation leaves. It is nil for a cloud without a server.
+// serverOf checks whether databases can be created beside those of the cloud, how large they are, and how much room there is. keep are the sets of copies
+// that the operation keeps. It returns nil for a cloud without a server.
 func serverOf(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster, keep ...string) *server {
 	v, there, err := r.openVault(ctx, cloud)
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *server) measure(ctx context.Context, cloud *v1alpha1.OnecloudCluster, v
 	return err
 }
 
-// databases judges whether they can be copied.
+// databases judges whether the databases can be copied.
 func databases(f facts) finding.List {
 	if f.server == nil || f.server.err == nil || f.update != nil && f.update.NoBackup {
 		return nil
@@ -77,7 +77,7 @@ func space(f facts) (out finding.List) {
 	}
 	room, need := f.server.room, f.server.room.Takes(f.server.need())
 	switch {
-	case f.server.err != nil: // a finding of its own
+	case f.server.err != nil: // databases reports it
 	case room.Unknown != "":
 		out = append(out, finding.Warn("OCA-7074", "The free space of the database server is not known", room.Unknown,
 			fmt.Sprintf("make sure that %s are free in %s on the database server; ocadm explain OCA-7074", mebibytes(need), room.Directory)))

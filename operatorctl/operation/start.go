@@ -21,12 +21,12 @@ import (
 	"yunion.io/x/ocadm/operatorctl/engine"
 )
 
-// AnnotationStopped on a Deployment holds how many pods it had when its cloud was stopped. On a DaemonSet it says that LabelNoNode was added to its
+// AnnotationStopped on a Deployment holds how many replicas it had when its cloud was stopped. On a DaemonSet it means that LabelNoNode was added to its
 // selector.
 const AnnotationStopped = "onecloud.yunion.io/stopped-replicas"
 
-// Start lets the operator start the services of a cloud again that ocadm cluster stop, a restore or a move has ended. A pause that the cloud had before comes
-// back; what the operator leaves alone then is started here, with the pods it had.
+// Start lets the operator restart the services that ocadm cluster stop, a restore or a move has stopped. An earlier pause of the cloud is restored;
+// services that the operator then leaves alone are started here, with the replicas they had.
 func Start(ctx context.Context, c client.Client, key client.ObjectKey, owner client.FieldOwner) error {
 	cloud := &v1alpha1.OnecloudCluster{}
 	if err := c.Get(ctx, key, cloud); err != nil {
@@ -36,7 +36,7 @@ func Start(ctx context.Context, c client.Client, key client.ObjectKey, owner cli
 	if paused == "true" {
 		paused = cloud.Annotations[v1alpha1.AnnotationPausedBefore]
 	}
-	if paused != "" { // until they run, it says how the cloud was
+	if paused != "" { // first: unpause removes what says how the cloud was
 		if err := startWorkloads(ctx, c, key, owner, true); err != nil {
 			return err
 		}
@@ -50,14 +50,14 @@ func Start(ctx context.Context, c client.Client, key client.ObjectKey, owner cli
 	return startWorkloads(ctx, c, key, owner, false)
 }
 
-// StartAgain starts the services that an operation stopped, and reports whether it did. A cloud that was stopped before stays so.
+// StartAgain starts the services that an operation stopped, and reports whether it did. A cloud that was already stopped stays stopped.
 func StartAgain(ctx context.Context, c client.Client, key client.ObjectKey, owner client.FieldOwner, operation string) (bool, error) {
 	cloud := &v1alpha1.OnecloudCluster{}
 	if err := c.Get(ctx, key, cloud); err != nil {
 		return false, fmt.Errorf("starting cloud %s: %w", key, err)
 	}
 	mine := cloud.Annotations[v1alpha1.AnnotationStoppedBy] == operation
-	if _, known := cloud.Annotations[v1alpha1.AnnotationPausedBefore]; !known { // a start was interrupted, or an earlier ocadm stopped it
+	if _, known := cloud.Annotations[v1alpha1.AnnotationPausedBefore]; !known { // a start was interrupted, or an earlier ocadm stopped the cloud
 		var err error
 		if mine, err = Stopped(ctx, c, key); err != nil {
 			return false, err
@@ -69,7 +69,7 @@ func StartAgain(ctx context.Context, c client.Client, key client.ObjectKey, owne
 	return true, Start(ctx, c, key, owner)
 }
 
-// Stopped reports whether a workload of a cloud notes that it was stopped.
+// Stopped reports whether a workload of a cloud is annotated as stopped.
 func Stopped(ctx context.Context, c client.Reader, key client.ObjectKey) (bool, error) {
 	list, err := Services(ctx, c, key)
 	if err != nil {
@@ -80,7 +80,7 @@ func Stopped(ctx context.Context, c client.Reader, key client.ObjectKey) (bool, 
 		slices.ContainsFunc(agents, func(d appsv1.DaemonSet) bool { return d.Annotations[AnnotationStopped] != "" }), err
 }
 
-// unpause gives a cloud the pause that it had before it was stopped.
+// unpause restores the pause that a cloud had before it was stopped.
 func unpause(ctx context.Context, c client.Client, cloud *v1alpha1.OnecloudCluster, owner client.FieldOwner, paused string) error {
 	annotations := map[string]any{}
 	for _, name := range []string{v1alpha1.AnnotationPaused, v1alpha1.AnnotationPausedBefore, v1alpha1.AnnotationStoppedBy} {
@@ -97,7 +97,7 @@ func unpause(ctx context.Context, c client.Client, cloud *v1alpha1.OnecloudClust
 	return kube.Merge(ctx, c, cloud, owner, map[string]any{"metadata": map[string]any{"annotations": annotations}})
 }
 
-// startWorkloads ends the stop of workloads. all gives each Deployment its pods again; else the operator does, where it decides their number.
+// startWorkloads undoes the stop of workloads. all restores the replicas of each Deployment; otherwise the operator does, where it sets their number.
 func startWorkloads(ctx context.Context, c client.Client, key client.ObjectKey, owner client.FieldOwner, all bool) error {
 	list, err := Services(ctx, c, key)
 	if err != nil {
@@ -110,7 +110,7 @@ func startWorkloads(ctx context.Context, c client.Client, key client.ObjectKey, 
 			continue
 		}
 		var spec map[string]any
-		if (all || engine.ScaledBy(d) != "") && ptr.Deref(d.Spec.Replicas, 1) == 0 { // the operator leaves the number to the autoscaler, which leaves none alone
+		if (all || engine.ScaledBy(d) != "") && ptr.Deref(d.Spec.Replicas, 1) == 0 { // the operator leaves the number to the autoscaler, which ignores 0 replicas
 			spec = map[string]any{"replicas": n}
 		}
 		if err := change(ctx, c, d, owner, AnnotationStopped, spec); err != nil {
@@ -134,7 +134,7 @@ func startWorkloads(ctx context.Context, c client.Client, key client.ObjectKey, 
 	return nil
 }
 
-// change takes an annotation away, and merges fields into the spec.
+// change removes an annotation, and merges fields into the spec.
 func change(ctx context.Context, c client.Client, o client.Object, owner client.FieldOwner, without string, spec map[string]any) error {
 	fields := map[string]any{"metadata": map[string]any{"annotations": map[string]any{without: nil}}}
 	if spec != nil {
@@ -143,7 +143,7 @@ func change(ctx context.Context, c client.Client, o client.Object, owner client.
 	return kube.Merge(ctx, c, o, owner, fields)
 }
 
-// Services are the Deployments of a cloud.
+// Services returns the Deployments of a cloud.
 func Services(ctx context.Context, c client.Reader, key client.ObjectKey) ([]appsv1.Deployment, error) {
 	var list appsv1.DeploymentList
 	if err := c.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}); err != nil {
@@ -152,7 +152,7 @@ func Services(ctx context.Context, c client.Reader, key client.ObjectKey) ([]app
 	return slices.DeleteFunc(list.Items, func(d appsv1.Deployment) bool { return !of(key, &d) }), nil
 }
 
-// Writers are the DaemonSets of a cloud whose pods have a database of their own. The others reach databases through services only.
+// Writers returns the DaemonSets of a cloud whose pods have a database of their own. The others reach databases only through services.
 func Writers(ctx context.Context, c client.Reader, key client.ObjectKey) ([]appsv1.DaemonSet, error) {
 	var list appsv1.DaemonSetList
 	if err := c.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ValueManagedBy}); err != nil {
@@ -165,7 +165,7 @@ func Writers(ctx context.Context, c client.Reader, key client.ObjectKey) ([]apps
 	}), nil
 }
 
-// of reports whether a workload is one of a cloud.
+// of reports whether a workload belongs to a cloud.
 func of(key client.ObjectKey, o client.Object) bool {
 	owner := metav1.GetControllerOf(o)
 	return owner != nil && owner.Kind == v1alpha1.Kind && owner.Name == key.Name && strings.HasPrefix(o.GetName(), key.Name+"-")

@@ -19,21 +19,21 @@ import (
 	"yunion.io/x/ocadm/operatorctl/archive"
 )
 
-// store reads and writes the operations that the API server has.
+// store reads and writes the operations on the API server.
 type store struct{ Options }
 
-// action of an operation.
+// action returns the action of an operation.
 func (st *store) action(o *v1alpha1.OnecloudOperation) Action {
 	a, _ := find(st.Actions, o.Spec.Action)
 	return a
 }
 
-// record writes the status of an operation, and changes o with it.
+// record returns a record that writes the status of an operation and updates o.
 func (st *store) record(o *v1alpha1.OnecloudOperation) *record {
 	return newRecord(st.Client, st.Events, o)
 }
 
-// unfinished is an operation as the API server has it, nil if it has ended or is another one by now: the cache may show it as it was before.
+// unfinished returns an operation as the API server has it, or nil if it has ended or was replaced by another: the cache may be stale.
 func (st *store) unfinished(ctx context.Context, o *v1alpha1.OnecloudOperation) (*v1alpha1.OnecloudOperation, error) {
 	now := &v1alpha1.OnecloudOperation{}
 	if err := st.Direct.Get(ctx, client.ObjectKeyFromObject(o), now); err != nil {
@@ -45,13 +45,13 @@ func (st *store) unfinished(ctx context.Context, o *v1alpha1.OnecloudOperation) 
 	return now, nil
 }
 
-// set changes the status of an operation that others write, too. If it was written since it was read, the next reconcile sees that.
+// set changes the status of an operation that others write, too. It skips a stale write: the next reconcile sees the change.
 func (st *store) set(ctx context.Context, o *v1alpha1.OnecloudOperation, change func(*v1alpha1.OnecloudOperationStatus)) error {
 	_, err := st.write(ctx, o, change)
 	return err
 }
 
-// write does that, too, and reports whether it was written.
+// write is set, and reports whether it wrote.
 func (st *store) write(ctx context.Context, o *v1alpha1.OnecloudOperation, change func(*v1alpha1.OnecloudOperationStatus)) (bool, error) {
 	before := o.DeepCopy()
 	change(&o.Status)
@@ -66,7 +66,7 @@ func (st *store) write(ctx context.Context, o *v1alpha1.OnecloudOperation, chang
 	return true, nil
 }
 
-// say notes the phase of an operation that does not run, and what it waits for.
+// say records the phase of an operation that does not run, and what it waits for.
 func (st *store) say(ctx context.Context, o *v1alpha1.OnecloudOperation, phase v1alpha1.OperationPhase, message string) error {
 	if o.Status.Phase == phase && o.Status.Message == message {
 		return nil
@@ -74,7 +74,7 @@ func (st *store) say(ctx context.Context, o *v1alpha1.OnecloudOperation, phase v
 	return st.set(ctx, o.DeepCopy(), func(s *v1alpha1.OnecloudOperationStatus) { s.Phase, s.Message = phase, message })
 }
 
-// rest notes that an operation that does not run is paused.
+// rest records that an operation that does not run is paused.
 func (st *store) rest(ctx context.Context, o *v1alpha1.OnecloudOperation) error {
 	if o.Status.Phase == v1alpha1.OperationPaused {
 		return nil
@@ -84,7 +84,7 @@ func (st *store) rest(ctx context.Context, o *v1alpha1.OnecloudOperation) error 
 	})
 }
 
-// take makes an operation one of its cloud: it is deleted with it, and not before it has ended.
+// take makes an operation part of its cloud: it is deleted with the cloud, and not before it has ended.
 func (st *store) take(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster) error {
 	before := o.DeepCopy()
 	owner := OwnerOf(cloud)
@@ -100,7 +100,7 @@ func (st *store) take(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud 
 	return st.number(ctx, o)
 }
 
-// number notes that an operation begins after all others of its cloud that have begun.
+// number gives an operation the turn after all of its cloud's operations that have begun.
 func (st *store) number(ctx context.Context, o *v1alpha1.OnecloudOperation) error {
 	if o.Status.Turn != 0 {
 		return nil
@@ -144,7 +144,7 @@ func (st *store) release(ctx context.Context, o *v1alpha1.OnecloudOperation) err
 	return client.IgnoreNotFound(st.patch(ctx, after, o))
 }
 
-// announce makes an event of the end of an operation.
+// announce creates an event for the end of an operation.
 func (st *store) announce(o *v1alpha1.OnecloudOperation, end v1alpha1.OnecloudOperationStatus) {
 	kind := corev1.EventTypeNormal
 	if end.Phase != v1alpha1.OperationSucceeded {
@@ -153,7 +153,7 @@ func (st *store) announce(o *v1alpha1.OnecloudOperation, end v1alpha1.OnecloudOp
 	st.Events.Eventf(o, nil, kind, string(end.Phase), o.Spec.Action, "%s", Note(cmp.Or(end.Message, "done")))
 }
 
-// unmade records a backup that its program could not record.
+// unmade records a failed backup that its program could not record.
 func (st *store) unmade(ctx context.Context, o *v1alpha1.OnecloudOperation, cloud *v1alpha1.OnecloudCluster, why string) error {
 	if o.Spec.Action != v1alpha1.ActionBackup || cloud == nil {
 		return nil

@@ -17,10 +17,10 @@ import (
 	"yunion.io/x/ocadm/operatorctl/release"
 )
 
-// A rollback chooses its release once, in its check, and notes it: releases that are made later, by an edit or a renewal of certificates, must not change
-// what it goes back to, nor which copies of databases are dropped.
+// A rollback chooses its release once, in its check, and records it: releases that are made later, by an edit or a certificate renewal, must change
+// neither what it goes back to nor which copies of databases are dropped.
 
-// choose is the revision that a rollback goes back to, with its parameters, before it is noted. passed are later releases that it passes over.
+// choose returns the revision that a rollback with these parameters goes back to, before it is recorded. passed are later releases that it skips.
 func choose(ctx context.Context, c client.Reader, p *v1alpha1.RollbackParameters, cloud *v1alpha1.OnecloudCluster) (revision int, passed []int, err error) {
 	if p != nil && p.Revision != 0 {
 		return p.Revision, nil, nil
@@ -33,7 +33,7 @@ func choose(ctx context.Context, c client.Reader, p *v1alpha1.RollbackParameters
 	if err != nil {
 		return 0, nil, err
 	}
-	all, _ := release.Summaries(list.Items, cloud.Name) // one that cannot be read is none to go back to
+	all, _ := release.Summaries(list.Items, cloud.Name) // an unreadable release is no target
 	revision, passed = release.Previous(all, cloud.Status.Release.Revision, failedAt(operations))
 	if revision == 0 {
 		return 0, nil, finding.New("OCA-7020", "There is no release to go back to",
@@ -42,7 +42,7 @@ func choose(ctx context.Context, c client.Reader, p *v1alpha1.RollbackParameters
 	return revision, passed, nil
 }
 
-// failedAt reports whether an operation that did not succeed moved to a release. The release that took its move back is none of those.
+// failedAt reports whether an operation that did not succeed moved to a release. The release that reverted the move does not count.
 func failedAt(operations []*v1alpha1.OnecloudOperation) func(release.Summary) bool {
 	return func(s release.Summary) bool {
 		return slices.ContainsFunc(operations, func(o *v1alpha1.OnecloudOperation) bool {
@@ -52,8 +52,8 @@ func failedAt(operations []*v1alpha1.OnecloudOperation) func(release.Summary) bo
 	}
 }
 
-// targetOf is the revision that the check has noted; 0 if none did. An earlier operator noted it only with the next release; before, it meant the release
-// before the one in force. It is pure.
+// targetOf returns the revision that the check recorded, or 0. Earlier operators recorded it only with the next release; before that, they meant the
+// release before the current one. It is pure.
 func targetOf(o *v1alpha1.OnecloudOperation, now v1alpha1.OnecloudOperationStatus) int {
 	if now.Target != nil {
 		return now.Target.Revision
@@ -68,12 +68,12 @@ func targetOf(o *v1alpha1.OnecloudOperation, now v1alpha1.OnecloudOperationStatu
 	return cmp.Or(asked, made)
 }
 
-// target is the release that the check has noted.
+// target returns the release that the check recorded.
 func (r *Run) target(ctx context.Context, cloud *v1alpha1.OnecloudCluster) (*release.Release, error) {
 	return kept(ctx, r.Client, cloud, cmp.Or(targetOf(r.Operation, r.Status()), cloud.Status.Release.Revision-1))
 }
 
-// kept is an earlier release. It is a finding if there is no such one.
+// kept returns an earlier release, or a finding if it is not kept.
 func kept(ctx context.Context, c client.Reader, cloud *v1alpha1.OnecloudCluster, revision int) (*release.Release, error) {
 	secret := &corev1.Secret{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: cloud.Namespace, Name: release.SecretName(cloud.Name, revision)}, secret)
@@ -86,7 +86,7 @@ func kept(ctx context.Context, c client.Reader, cloud *v1alpha1.OnecloudCluster,
 	return release.Decode(secret)
 }
 
-// planOf says what a rollback does, a line each.
+// planOf describes what a rollback does, one line each.
 func planOf(cloud *v1alpha1.OnecloudCluster, to *release.Release, passed []int) []string {
 	in := cloud.Status.Release
 	plan := []string{fmt.Sprintf("release %d, version %s → the contents of release %d, version %s", in.Revision, in.Version, to.Revision, to.Version)}

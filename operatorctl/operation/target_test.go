@@ -38,7 +38,7 @@ func TestTargetOf(t *testing.T) {
 	}
 }
 
-// keep makes a release of the cloud one that is kept.
+// keep stores a kept release of the cloud.
 func (f *follower) keep(s release.Summary) {
 	f.Helper()
 	cloud := &v1alpha1.OnecloudCluster{}
@@ -56,7 +56,7 @@ func (f *follower) keep(s release.Summary) {
 	f.contents[s.Revision] = s.Version
 }
 
-// A release that is made after the check does not change what a rollback goes back to.
+// A release made after the check does not change what a rollback goes back to.
 func TestRollbackKeepsItsTarget(t *testing.T) {
 	f := newFollower(t, "")
 	for revision, version := range map[int]string{1: "v4.0.2", 2: "v4.0.3", 3: "v4.0.4"} {
@@ -82,7 +82,7 @@ func TestRollbackKeepsItsTarget(t *testing.T) {
 	f.end("v4.0.2", "host v4.0.2", "glance v4.0.2", "region v4.0.2", "keystone v4.0.2")
 }
 
-// The check notes its target.
+// The check records its target.
 func TestCheckOfRollbackNotesItsTarget(t *testing.T) {
 	f := newFollower(t, "")
 	f.keep(release.Summary{Revision: 2, Version: "v4.0.3"})
@@ -93,7 +93,7 @@ func TestCheckOfRollbackNotesItsTarget(t *testing.T) {
 	}
 }
 
-// After an update that went back, a rollback without a revision goes neither forward into the release that failed nor to the contents in force.
+// After a reverted update, a rollback without a revision goes neither forward to the failed release nor to the current contents.
 func TestRollbackPassesOverWhatWentBack(t *testing.T) {
 	f := newFollower(t, "glance")
 	f.keep(release.Summary{Revision: 2, Version: "v4.0.3"})

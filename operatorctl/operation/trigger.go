@@ -18,9 +18,9 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// wanted is the operation that a user asks for by changing the cloud, nil if none: another spec.version, the annotation that brings a release to
-// what the operator renders now, or the annotation that names an action. Its name follows from what was asked for, so that it is asked for once.
-// It is pure.
+// wanted returns the operation that a user requests by changing the cloud, or nil: with another spec.version, with the annotation that moves a release to
+// what the operator renders now, or with the annotation that names an action. Its name is derived from the request, so that it is created only once. It is
+// pure.
 func wanted(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) *v1alpha1.OnecloudOperation {
 	in := cloud.Status.Release
 	if !cloud.Status.HasRun() || in.Revision == 0 || in.Version == "" || cloud.DeletionTimestamp != nil {
@@ -55,12 +55,12 @@ func wanted(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) 
 	return o
 }
 
-// ofEdit is the name of the update that the present spec.version asks for. Another edit asks again, also for the same version.
+// ofEdit returns the name of the update that the current spec.version requests. Another edit is another request, even for the same version.
 func ofEdit(cloud *v1alpha1.OnecloudCluster) string {
 	return name(cloud.Name, v1alpha1.ActionUpdate, strconv.Itoa(cloud.Status.Release.Revision), strconv.FormatInt(cloud.Generation, 10), cloud.Spec.Version)
 }
 
-// unmoved is the update that the present spec.version asked for and that has ended without it, nil if there is none. It is pure.
+// unmoved returns the update that the current spec.version requested and that ended without success, or nil. It is pure.
 func unmoved(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) *v1alpha1.OnecloudOperation {
 	if in := cloud.Status.Release.Version; cloud.DeletionTimestamp != nil || in == "" || cloud.Spec.Version == in {
 		return nil
@@ -74,14 +74,14 @@ func unmoved(cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation)
 	return all[i]
 }
 
-// putBack makes spec.version that of the release in force again, after an update that did not move the cloud.
+// putBack resets spec.version to that of the current release, after an update that did not move the cloud.
 func (c *Controller) putBack(ctx context.Context, cloud *v1alpha1.OnecloudCluster, o *v1alpha1.OnecloudOperation) error {
 	asked := cloud.Spec.Version
 	err := kube.Merge(ctx, c.Client, cloud.DeepCopy(), v1alpha1.ManagerOperator, map[string]any{
 		"metadata": map[string]any{"resourceVersion": cloud.ResourceVersion}, "spec": map[string]any{"version": cloud.Status.Release.Version},
 	})
 	if apierrors.IsConflict(err) {
-		return nil // the next reconcile has the later one
+		return nil // the next reconcile has the newer one
 	}
 	if err != nil {
 		return fmt.Errorf("putting spec.version back: %w", err)
@@ -93,7 +93,7 @@ func (c *Controller) putBack(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// name of an operation, of at most 60 characters that a name may have.
+// name joins parts to the name of an operation, of at most 60 valid characters.
 func name(parts ...string) string {
 	full := strings.Trim(notInNames.ReplaceAllString(strings.ToLower(strings.Join(parts, "-")), "-"), "-")
 	return strings.Trim(full[:min(len(full), maxName)], "-")
@@ -101,8 +101,8 @@ func name(parts ...string) string {
 
 const maxName = 60
 
-// trigger creates the operation that a user asks for, and takes the annotation that asks for it away. It first writes the name of the operation beside the
-// action: the cloud changes while it is asked, and the same request, seen in another version of the cloud, would be another operation.
+// trigger creates the operation that a user requests, and removes the annotation that requests it. It first adds the name of the operation to the
+// annotation: the cloud changes meanwhile, and the same request, seen in another version of the cloud, would be another operation.
 func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluster, all []*v1alpha1.OnecloudOperation) error {
 	if answer := created(cloud); answer != "" {
 		return c.annotate(ctx, cloud, answer)
@@ -131,21 +131,21 @@ func (c *Controller) trigger(ctx context.Context, cloud *v1alpha1.OnecloudCluste
 	return c.annotate(ctx, cloud, nil)
 }
 
-// annotate replaces the annotation by which a user asks for something, or removes it (nil).
+// annotate replaces the annotation with which a user requests something, or removes it (nil).
 func (c *Controller) annotate(ctx context.Context, cloud *v1alpha1.OnecloudCluster, value any) error {
 	err := kube.Merge(ctx, c.Client, cloud.DeepCopy(), v1alpha1.ManagerOperator, map[string]any{"metadata": map[string]any{
 		"resourceVersion": cloud.ResourceVersion, "annotations": map[string]any{v1alpha1.AnnotationOperation: value},
 	}})
 	if apierrors.IsConflict(err) {
-		return nil // the next reconcile has the later one
+		return nil // the next reconcile has the newer one
 	}
 	return err
 }
 
-// The words of the annotation that are not actions: a client that makes a cloud writes the first, and gets one of the others when the cloud has come to be.
+// Values of the annotation that are not actions: a client that creates a cloud writes RequestCreating, and gets one of these when the creation has ended.
 const createFinished, createFailed = "create-finished", "create-failed"
 
-// actionAsked is the action that the annotation of a cloud names, "" if none, and the name of its operation, "" before the operator has written it.
+// actionAsked returns the action that the annotation of a cloud names, or "", and the name of its operation, "" before the operator has written it.
 func actionAsked(cloud *v1alpha1.OnecloudCluster) (action, as string) {
 	switch word := cloud.Annotations[v1alpha1.AnnotationOperation]; word {
 	case v1alpha1.RequestCreating, createFinished, createFailed:
@@ -156,7 +156,7 @@ func actionAsked(cloud *v1alpha1.OnecloudCluster) (action, as string) {
 	}
 }
 
-// created is the answer to a client that waits for a cloud, "" while the cloud comes to be. It is pure.
+// created returns the answer to a client that waits for a cloud, or "" while the cloud is being created. It is pure.
 func created(cloud *v1alpha1.OnecloudCluster) string {
 	if cloud.Annotations[v1alpha1.AnnotationOperation] != v1alpha1.RequestCreating || cloud.Status.ObservedGeneration != cloud.Generation {
 		return ""

@@ -13,7 +13,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// TestOneAnnotationOneOperation: the status of a cloud changes while its annotation is answered, and a cache shows every version of it, late.
+// TestOneAnnotationOneOperation: while its annotation is answered, the status of a cloud changes, and a cache shows every version of it, late.
 func TestOneAnnotationOneOperation(t *testing.T) {
 	made := &v1alpha1.OnecloudCluster{ObjectMeta: metav1.ObjectMeta{
 		Namespace: key.Namespace, Name: key.Name, Annotations: map[string]string{v1alpha1.AnnotationOperation: v1alpha1.ActionBackup},

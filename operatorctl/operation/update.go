@@ -44,8 +44,8 @@ func forward(order []v1alpha1.Wave) (out []Step) {
 	return out
 }
 
-// reverse takes back what the waves did, the last one first. Databases that were migrated go back before; a migration that began only while a wave
-// went back is found afterwards.
+// reverse reverts the waves, the last one first. Migrated databases are restored before that; a migration that began only while a wave moved back is found
+// afterwards.
 func reverse(order []v1alpha1.Wave) (out []Step) {
 	out = append(out, bringBack("databases-back", "Bring the migrated databases back"))
 	for i, w := range slices.Backward(order) {
@@ -54,7 +54,7 @@ func reverse(order []v1alpha1.Wave) (out []Step) {
 	return append(out, bringBack("databases-again", "Look for databases that were migrated meanwhile"), restore(), removeMade())
 }
 
-// updatePatch is what an update changes in the cloud, and what takes that back.
+// updatePatch returns what an update changes in the cloud, and what undoes it.
 func updatePatch(_ context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (patch, undo map[string]any, of int, err error) {
 	p := r.Operation.Spec.Update
 	if p == nil {
@@ -76,7 +76,7 @@ func updatePatch(_ context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (pa
 		spec["disableResourceManagement"], before["disableResourceManagement"] = *p.DisableResourceManagement, cloud.Spec.DisableResourceManagement
 	}
 	for block, tag := range map[string]string{"autoupdate": cloud.Spec.Autoupdate.Tag, "hostagent": cloud.Spec.Hostagent.Tag} {
-		if tag != "" && p.Version != "" { // autoupdate leaves them, and they would keep the agents at an older version
+		if tag != "" && p.Version != "" { // tags that autoupdate left would keep the agents at an older version
 			spec[block], before[block] = map[string]any{"tag": nil}, map[string]any{"tag": tag}
 		}
 	}
@@ -94,7 +94,7 @@ func updatePatch(_ context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (pa
 	return patch, undo, 0, nil
 }
 
-// rollbackPatch makes the spec that of an earlier release again, but for what withoutPlace leaves out.
+// rollbackPatch restores the spec of an earlier release, except for what withoutPlace removes.
 func rollbackPatch(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster) (patch, undo map[string]any, of int, err error) {
 	to, err := r.target(ctx, cloud)
 	if err != nil {
@@ -109,7 +109,7 @@ func rollbackPatch(ctx context.Context, r *Run, cloud *v1alpha1.OnecloudCluster)
 	return map[string]any{"spec": spec}, map[string]any{"spec": before}, to.Revision, nil
 }
 
-// differences are the merge patches from one value to another, and back.
+// differences returns the merge patches from one value to another, and back.
 func differences(now, then map[string]any) (there, back map[string]any, err error) {
 	merge := func(from, to map[string]any) (out map[string]any, err error) {
 		a, err := json.Marshal(from)
@@ -135,11 +135,11 @@ func differences(now, then map[string]any) (there, back map[string]any, err erro
 	return there, back, nil
 }
 
-// waveNames are the waves of an update, in their order.
+// waveNames are the waves of an update, in order.
 var waveNames = []string{"identity", "region", "services", "agents"}
 
-// waves are the components of each wave: identity and region with what they need, everything else, and last what runs on compute nodes. A
-// component is in no wave before one that it comes after. It is pure.
+// waves returns the components of each wave: identity and region with their dependencies, the rest, and last what runs on compute nodes. No component is
+// in an earlier wave than one that it comes after. It is pure.
 func waves(components []component.Component) []v1alpha1.Wave {
 	all := map[string]component.Component{}
 	for _, c := range components {

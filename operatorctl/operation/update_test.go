@@ -17,17 +17,17 @@ import (
 	"yunion.io/x/ocadm/operatorctl/status"
 )
 
-// follower stands for the reconciler: it moves components as the rollout of the running operation says, and reports that. package reconcile tests
-// the real one.
+// follower replaces the reconciler: it moves components as the rollout of the running operation says, and reports that. Package reconcile tests the real
+// one.
 type follower struct {
 	*fixture
 	mu sync.Mutex
-	// broken is a component that does not run at the version v2, moved each component that was moved, in order.
+	// broken is a component that does not run at the version v2; moved lists the components that moved, in order.
 	broken string
 	moved  []string
-	// late is a component that is still on its way.
+	// late is a component that is still progressing.
 	late string
-	// slow lets the next release be made long after the operation that lets it be made was read: it is sent to, and received from.
+	// slow delays the next release until long after the operation that allows it was read: the follower sends to it, and receives from it.
 	slow chan struct{}
 	// edits makes a release just before the cloud is held.
 	edits bool
@@ -36,7 +36,7 @@ type follower struct {
 	contents map[int]string
 }
 
-// components has one of each wave.
+// components has one component of each wave.
 var components = map[string]int{"keystone": 0, "region": 1, "glance": 2, "host": 3}
 
 func newFollower(t *testing.T, broken string) *follower {
@@ -140,7 +140,7 @@ func (f *follower) follow(ctx context.Context) {
 		}
 		cloud.Status.Components = append(cloud.Status.Components, c)
 	}
-	_ = f.client.Status().Update(ctx, cloud) // a conflict: the next round has it
+	_ = f.client.Status().Update(ctx, cloud) // after a conflict, the next round writes it
 }
 
 func reached(r *v1alpha1.Rollout, name string) bool {
@@ -166,7 +166,7 @@ func (f *follower) edit(change func(*v1alpha1.OnecloudCluster)) {
 	}
 }
 
-// end is where a cloud is after an operation.
+// end checks where a cloud is after an operation.
 func (f *follower) end(want string, moves ...string) {
 	f.Helper()
 	cloud := &v1alpha1.OnecloudCluster{}
@@ -207,7 +207,7 @@ func TestUpdateMovesWavesInOrder(t *testing.T) {
 	}
 }
 
-// Whichever component fails, everything that was moved goes back, the last wave first, and the spec with it.
+// Whichever component fails, everything that was moved goes back, the last wave first, and so does the spec.
 func TestFailedUpdateGoesBack(t *testing.T) {
 	moves := []string{"keystone", "region", "glance", "host"}
 	for i, broken := range moves {
@@ -232,7 +232,7 @@ func TestFailedUpdateGoesBack(t *testing.T) {
 	}
 }
 
-// A release that was made while the update began is the one that it comes from.
+// The operation starts from a release that was made while the update began.
 func TestReleaseMadeBeforeTheHold(t *testing.T) {
 	f := newFollower(t, "")
 	f.mu.Lock()
@@ -248,7 +248,7 @@ func TestReleaseMadeBeforeTheHold(t *testing.T) {
 	}
 }
 
-// An update that is cancelled while its release is being made goes back from that release, too.
+// An update that is cancelled while its release is being made also goes back from that release.
 func TestCancelWhileTheReleaseIsMade(t *testing.T) {
 	f := newFollower(t, "")
 	f.mu.Lock()
@@ -278,7 +278,7 @@ func TestCancelWhileTheReleaseIsMade(t *testing.T) {
 	}
 }
 
-// One edit may change the version and something else: the reconciler brings the rest at once, and the update waits for it.
+// One edit may change the version and something else: the reconciler applies the rest first, and the update waits for that.
 func TestUpdateWaitsForComponentsOnTheirWay(t *testing.T) {
 	f := newFollower(t, "")
 	f.late = "glance"
@@ -350,7 +350,7 @@ func TestUpdateIsRefusedBeforeAnyChange(t *testing.T) {
 	}
 }
 
-// An operator that was killed between keeping the way back and changing the cloud is followed by one that changes the cloud.
+// If an operator is killed after it has recorded the undo patch and before it changes the cloud, the next one changes the cloud.
 func TestKilledBeforeTheCloudChanges(t *testing.T) {
 	f := newFollower(t, "")
 	f.stop()

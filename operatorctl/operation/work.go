@@ -23,19 +23,19 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// errTaken ends a worker whose operation another pod, or the operator, has taken: a pod of a node that was lost may still run.
+// errTaken ends a worker whose operation was taken by another pod or by the operator: a pod of a lost node may still run.
 var errTaken = errors.New("another pod has taken the operation")
 
 // Worker runs one operation in a pod of its own.
 type Worker struct {
 	Client  client.WithWatch
 	Actions []Action
-	// Pod that this process is. The operation is its own from its first write on: a later pod of the Job takes it over.
+	// Pod is the pod of this process. It owns the operation from its first write until a later pod of the Job takes it.
 	Pod string
 	Log *slog.Logger
 }
 
-// Work runs an operation until it has ended or is paused; then the Job is done. The end of ctx is that of this pod, and an error: another one goes on.
+// Work runs an operation until it has ended or is paused; then the Job is complete. If ctx ends first, so does this pod, with an error: another one continues.
 func (w Worker) Work(ctx context.Context, key client.ObjectKey) error {
 	o, action, err := w.take(ctx, key)
 	if err != nil || o.Status.Phase.Final() {
@@ -43,7 +43,7 @@ func (w Worker) Work(ctx context.Context, key client.ObjectKey) error {
 	}
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
-	rec := newRecord(w.Client, nil, o) // the operator makes the events
+	rec := newRecord(w.Client, nil, o) // the operator creates the events
 	rec.worker = w.Pod
 	x := &execution{action: action, run: &Run{
 		Operation: o.DeepCopy(), Means: Means{Client: w.Client, Direct: w.Client}, record: rec, changed: make(chan struct{}, 1),
@@ -63,7 +63,7 @@ func (w Worker) Work(ctx context.Context, key client.ObjectKey) error {
 	return nil
 }
 
-// take makes the operation that of this pod, and begins it.
+// take assigns the operation to this pod, and begins it.
 func (w Worker) take(ctx context.Context, key client.ObjectKey) (*v1alpha1.OnecloudOperation, Action, error) {
 	o, action := &v1alpha1.OnecloudOperation{}, Action{}
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -91,7 +91,7 @@ func (w Worker) take(ctx context.Context, key client.ObjectKey) (*v1alpha1.Onecl
 	return o, action, nil
 }
 
-// obey does what a user wants of the operation, and ends the run when it is no longer this pod's.
+// obey carries out a user's requests, and aborts the run when the operation is no longer this pod's.
 func (w Worker) obey(ctx context.Context, o *v1alpha1.OnecloudOperation, pause, cancel, abort context.CancelCauseFunc) {
 	uid := o.UID
 	obeyed := func(object client.Object) (bool, string) {
@@ -107,12 +107,12 @@ func (w Worker) obey(ctx context.Context, o *v1alpha1.OnecloudOperation, pause, 
 		}
 		return false, ""
 	}
-	if !w.follow(ctx, o, obeyed) { // that watch has ended
+	if !w.follow(ctx, o, obeyed) { // the watch has ended
 		_ = kube.WaitFor(ctx, w.Client, o, obeyed, func(string) {}) // it ends with ctx
 	}
 }
 
-// follow watches an operation from the version that this process has, which costs no list. It reports whether the condition held.
+// follow watches an operation from the version that this process has, which saves a list. It reports whether the condition held.
 func (w Worker) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, cond kube.Condition) bool {
 	changes, err := w.Client.Watch(ctx, &v1alpha1.OnecloudOperationList{}, client.InNamespace(o.Namespace), client.MatchingFields{metav1.ObjectNameField: o.Name},
 		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: o.ResourceVersion}})
@@ -139,7 +139,7 @@ func (w Worker) follow(ctx context.Context, o *v1alpha1.OnecloudOperation, cond 
 	return false
 }
 
-// patch brings the status to the API server. That of a worker is refused unless the operation is the worker's, and leaves alone who that is.
+// patch returns the patch that writes the status. A worker's patch is rejected unless the worker owns the operation, and never changes the owner.
 func (r *record) patch(before, after *v1alpha1.OnecloudOperation) (client.Patch, error) {
 	if r.worker == "" {
 		return client.MergeFrom(before), nil
