@@ -2,7 +2,7 @@
 
 // SPDX-License-Identifier: Apache-2.0
 
-// Package programs imports the programs that the lab builds from this module, so that "go mod tidy" keeps their dependencies.
+// Package programs names what the lab builds from this module, so that "go mod tidy" keeps it.
 package programs
 
 import (

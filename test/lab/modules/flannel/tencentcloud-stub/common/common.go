@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package common lets flannel's Tencent Cloud back-end compile without that SDK, which is not available. It does not implement the SDK.
+// Package common lets flannel's Tencent Cloud back-end compile where that SDK cannot be had. It is no SDK.
 package common
 
 // StringPtr returns a pointer to a copy of v.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package certcrypto declares the names of key types.
+// Package certcrypto has the names of key types.
 package certcrypto
 
-// KeyType is the name of a key type.
+// KeyType is the name of one.
 type KeyType string
 
 // The key types.

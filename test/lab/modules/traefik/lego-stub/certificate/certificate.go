@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package certificate declares the types of certificate requests.
+// Package certificate has the types of requests for certificates.
 package certificate
 
 import "errors"
 
-// Certifier obtains no certificate.
+// Certifier gets no certificate.
 type Certifier struct{}
 
-// ObtainRequest requests a certificate.
+// ObtainRequest asks for a certificate.
 type ObtainRequest struct {
 	Domains, EmailAddresses []string
 	Bundle                  bool
 	Profile, PreferredChain string
 }
 
-// RenewOptions request a renewal.
+// RenewOptions ask for a further one.
 type RenewOptions struct {
 	Bundle                  bool
 	EmailAddresses          []string
@@ -30,8 +30,8 @@ type Resource struct {
 
 var errNone = errors.New("the lab's Traefik has no ACME client")
 
-// Obtain always fails.
+// Obtain returns an error.
 func (*Certifier) Obtain(ObtainRequest) (*Resource, error) { return nil, errNone }
 
-// RenewWithOptions always fails.
+// RenewWithOptions returns an error.
 func (*Certifier) RenewWithOptions(Resource, *RenewOptions) (*Resource, error) { return nil, errNone }

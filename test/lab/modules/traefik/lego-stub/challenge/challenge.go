@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package challenge declares the types for proving ownership of a domain.
+// Package challenge has the types of proofs that a domain is one's own.
 package challenge
 
 // Provider answers challenges.
@@ -9,7 +9,7 @@ type Provider interface {
 	CleanUp(domain, token, keyAuth string) error
 }
 
-// Manager stores no provider.
+// Manager keeps no provider.
 type Manager struct{}
 
 // SetDNS01Provider does nothing.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lego lets Traefik's ACME provider compile without lego, whose two hundred DNS providers are a third of Traefik's code. The lab gets no
-// certificate from the internet: every call fails.
+// Package lego lets Traefik's ACME provider compile without lego, whose two hundred DNS providers are a third of Traefik's code. The lab
+// gets no certificate from the internet: every call fails.
 package lego
 
 import (
@@ -18,20 +18,20 @@ import (
 // LEDirectoryProduction is the default server.
 const LEDirectoryProduction = "https://acme-v02.api.letsencrypt.org/directory"
 
-// Config is the configuration of a client.
+// Config is a client's.
 type Config struct {
 	CADirURL, UserAgent string
 	HTTPClient          *http.Client
 	Certificate         CertificateConfig
 }
 
-// CertificateConfig configures certificates.
+// CertificateConfig is what a certificate shall be.
 type CertificateConfig struct {
 	KeyType           certcrypto.KeyType
 	DisableCommonName bool
 }
 
-// Client is never created.
+// Client is never made.
 type Client struct {
 	Certificate  *certificate.Certifier
 	Challenge    *challenge.Manager
@@ -41,12 +41,12 @@ type Client struct {
 // NewConfig returns an empty configuration.
 func NewConfig(any) *Config { return &Config{} }
 
-// NewClient always fails.
+// NewClient returns an error.
 func NewClient(*Config) (*Client, error) {
 	return nil, errors.New("the lab's Traefik has no ACME client")
 }
 
-// CreateCertPool always fails.
+// CreateCertPool returns an error.
 func CreateCertPool([]string, bool) (*x509.CertPool, error) {
 	return nil, errors.New("the lab's Traefik has no ACME client")
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package log declares the logger of a client that logs nothing.
+// Package log has the logger of a client that logs nothing.
 package log
 
 // Logger is ignored.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package registration declares the types of accounts.
+// Package registration has the types of accounts.
 package registration
 
 import "errors"
 
-// Registrar registers no account.
+// Registrar registers nobody.
 type Registrar struct{}
 
 // Resource is an account.
@@ -13,10 +13,10 @@ type Resource struct {
 	URI string `json:"uri,omitempty"`
 }
 
-// RegisterOptions request an account.
+// RegisterOptions ask for an account.
 type RegisterOptions struct{ TermsOfServiceAgreed bool }
 
-// RegisterEABOptions request an account bound to an external one.
+// RegisterEABOptions ask for an account that another one vouches for.
 type RegisterEABOptions struct {
 	TermsOfServiceAgreed bool
 	Kid, HmacEncoded     string
@@ -24,10 +24,10 @@ type RegisterEABOptions struct {
 
 var errNone = errors.New("the lab's Traefik has no ACME client")
 
-// Register always fails.
+// Register returns an error.
 func (*Registrar) Register(RegisterOptions) (*Resource, error) { return nil, errNone }
 
-// RegisterWithExternalAccountBinding always fails.
+// RegisterWithExternalAccountBinding returns an error.
 func (*Registrar) RegisterWithExternalAccountBinding(RegisterEABOptions) (*Resource, error) {
 	return nil, errNone
 }

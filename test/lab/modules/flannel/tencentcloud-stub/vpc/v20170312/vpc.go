@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v20170312 lets flannel's Tencent Cloud back-end compile without that SDK, which is not available. Every call fails.
+// Package v20170312 lets flannel's Tencent Cloud back-end compile where that SDK cannot be had. Every call is refused.
 package v20170312
 
 import "errors"
 
 var errLeftOut = errors.New("the Tencent Cloud back-end is left out of this build of flannel")
 
-// Client fails every call.
+// Client refuses every call.
 type Client struct{}
 
-// NewClientWithSecretId returns a client that fails every call.
+// NewClientWithSecretId returns a client that refuses every call.
 func NewClientWithSecretId(_, _, _ string) (*Client, error) { return &Client{}, nil }
 
 // Filter narrows a query.
@@ -38,10 +38,10 @@ type RouteTable struct {
 // DescribeRouteTablesRequest asks for routing tables.
 type DescribeRouteTablesRequest struct{ Filters []*Filter }
 
-// DescribeRouteTablesResponseParams is the content of the response.
+// DescribeRouteTablesResponseParams is the answer's content.
 type DescribeRouteTablesResponseParams struct{ RouteTableSet []*RouteTable }
 
-// DescribeRouteTablesResponse is the response to DescribeRouteTablesRequest.
+// DescribeRouteTablesResponse answers DescribeRouteTablesRequest.
 type DescribeRouteTablesResponse struct {
 	Response *DescribeRouteTablesResponseParams
 }
@@ -52,7 +52,7 @@ type DeleteRoutesRequest struct {
 	Routes       []*Route
 }
 
-// DeleteRoutesResponse is the response to DeleteRoutesRequest.
+// DeleteRoutesResponse answers DeleteRoutesRequest.
 type DeleteRoutesResponse struct{}
 
 // CreateRoutesRequest asks to create routes.
@@ -61,7 +61,7 @@ type CreateRoutesRequest struct {
 	Routes       []*Route
 }
 
-// CreateRoutesResponse is the response to CreateRoutesRequest.
+// CreateRoutesResponse answers CreateRoutesRequest.
 type CreateRoutesResponse struct{}
 
 // NewDescribeRouteTablesRequest returns an empty request.
@@ -75,17 +75,17 @@ func NewDeleteRoutesRequest() *DeleteRoutesRequest { return &DeleteRoutesRequest
 // NewCreateRoutesRequest returns an empty request.
 func NewCreateRoutesRequest() *CreateRoutesRequest { return &CreateRoutesRequest{} }
 
-// DescribeRouteTables always fails.
+// DescribeRouteTables refuses.
 func (*Client) DescribeRouteTables(*DescribeRouteTablesRequest) (*DescribeRouteTablesResponse, error) {
 	return nil, errLeftOut
 }
 
-// DeleteRoutes always fails.
+// DeleteRoutes refuses.
 func (*Client) DeleteRoutes(*DeleteRoutesRequest) (*DeleteRoutesResponse, error) {
 	return nil, errLeftOut
 }
 
-// CreateRoutes always fails.
+// CreateRoutes refuses.
 func (*Client) CreateRoutes(*CreateRoutesRequest) (*CreateRoutesResponse, error) {
 	return nil, errLeftOut
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dns01 declares the options of the DNS challenge.
+// Package dns01 has the options of the DNS challenge.
 package dns01
 
 import (
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ChallengeOption is an option.
+// ChallengeOption is one.
 type ChallengeOption = func()
 
 // AddRecursiveNameservers does nothing.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package http01 declares the options of the HTTP challenge.
+// Package http01 has the options of the HTTP challenge.
 package http01
 
 import "time"
@@ -8,5 +8,5 @@ import "time"
 // SetDelay does nothing.
 func SetDelay(time.Duration) func() { return nil }
 
-// ChallengePath returns the path at which a server requests the answer.
+// ChallengePath is where a server asks for the answer.
 func ChallengePath(token string) string { return "/.well-known/acme-challenge/" + token }

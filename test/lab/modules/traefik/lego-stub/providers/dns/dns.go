@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dns declares a constructor for DNS providers that always fails.
+// Package dns has no DNS provider.
 package dns
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/go-acme/lego/v4/challenge"
 )
 
-// NewDNSChallengeProviderByName always fails.
+// NewDNSChallengeProviderByName returns an error.
 func NewDNSChallengeProviderByName(string) (challenge.Provider, error) {
 	return nil, errors.New("the lab's Traefik has no ACME client")
 }
