@@ -34,7 +34,7 @@ const (
 	programPath = "ocadm"
 	// rootsPath is one of the places where Go looks for the system's CA certificates.
 	rootsPath = "etc/ssl/certs/ca-certificates.crt"
-	// nobody is the numeric user that the image runs as unless the pod sets another.
+	// nobody is the UID that the image runs as unless the pod sets another.
 	nobody = "65534:65534"
 )
 

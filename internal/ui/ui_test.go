@@ -176,7 +176,7 @@ func TestConfirm(t *testing.T) {
 
 // An interrupt answers a question.
 func TestConfirmEndsWithItsContext(t *testing.T) {
-	in, w := io.Pipe() // nobody writes
+	in, w := io.Pipe() // nothing is written
 	defer func() { _ = w.Close() }()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

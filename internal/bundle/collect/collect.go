@@ -312,7 +312,7 @@ func (o Options) files(w *work, a artifacts.Artifact, arch string) ([]bundle.Fil
 }
 
 func hostOf(address string) string {
-	req, err := http.NewRequest(http.MethodGet, address, http.NoBody) //nolint:noctx // never sent
+	req, err := http.NewRequest(http.MethodGet, address, http.NoBody) //nolint:noctx // only its URL is used
 	if err != nil {
 		return address
 	}
