@@ -17,7 +17,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/catalog"
 )
 
-// views registers what the page shows besides the resources.
+// views registers what the page shows in addition to the resources.
 func (s *server) views(api huma.API) {
 	const item = "/namespaces/{namespace}/clouds/{name}"
 	components := describe("list-components", http.MethodGet, item+"/components", "components", "List the components of a cloud with their states")

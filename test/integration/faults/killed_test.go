@@ -80,7 +80,7 @@ func (u *updated) lives(t *testing.T, k *killer, name string) (o *v1alpha1.Onecl
 	return o
 }
 
-// onlyKnownCopies checks that the only databases besides the cloud's are sets of copies that the operation names.
+// onlyKnownCopies checks that the only databases other than the cloud's are sets of copies that the operation names.
 func (u *updated) onlyKnownCopies(t *testing.T, o *v1alpha1.OnecloudOperation) {
 	t.Helper()
 	out := u.SQL(u.DB, "SHOW DATABASES LIKE 'ocadm%'")
