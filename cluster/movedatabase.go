@@ -42,7 +42,8 @@ type Moved struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// movedSecret is a suffix: Secret <cloud>-database-HASH holds the password of a server that the databases were moved to.
+// movedSecret is a suffix: Secret <cloud>-database holds the password of a server that the databases were moved to, or <cloud>-database-2 if the cloud
+// still uses the former.
 const movedSecret = "-database"
 
 // Apply stops the services, copies the databases, compares every row, and switches. If anything fails before the switch, the services start on the

@@ -24,7 +24,7 @@ type Recorded struct {
 	Show func(*Operation)
 	// Operation is the name of an existing operation that the command runs; "" creates one.
 	Operation string
-	// Wait bounds the wait for other operations of the cloud; 0 means that only the command's limit applies.
+	// Wait bounds the wait for other operations of the cloud; 0 means only the limit of the command.
 	Wait time.Duration
 	// Answer bounds the wait for the operator to notice the operation; 0 means operation.DefaultAnswer.
 	Answer time.Duration

@@ -119,7 +119,7 @@ func newCertsRenew(a *app) *cobra.Command {
 				return err
 			}
 			node := h.Config.Node.Name
-			return a.printSteps(f, certsRenewed{node, run}, run, "Nothing to do: no certificate of "+node+" ends soon")
+			return a.printSteps(f, certsRenewed{node, run}, "Nothing to do: no certificate of "+node+" ends soon")
 		},
 	}
 	f.add(c)

@@ -146,7 +146,7 @@ func (a *app) restoreEtcd(c *cobra.Command, f stepFlags, newer, forget bool, fro
 		"on workers: systemctl restart kubelet, and restart what holds watches for weeks"}
 	out.Next = append(out.Next, nextOfClouds(paused(ctx, r, out))...)
 	out.Next = append(out.Next, "when the cluster works: rm -r "+r.Member.DataDir+"/ocadm-before-*")
-	return a.printSteps(f, out, out.stepsRun, "Nothing to do")
+	return a.printSteps(f, out, "Nothing to do")
 }
 
 // paused describes what was paused. For the member's own data that may be known only now: without a majority, etcd could not read it.
@@ -238,7 +238,7 @@ func (a *app) rejoinEtcd(c *cobra.Command, after string, f stepFlags) error {
 	if r.Works(ctx) {
 		out.stepsRun = noSteps("ocadm etcd status: the member " + r.Member.Name + " votes and answers")
 		out.DryRun = f.dryRun
-		return a.printSteps(f, out, out.stepsRun, "Nothing to do")
+		return a.printSteps(f, out, "Nothing to do")
 	}
 	if err := a.confirmSteps(c, f, "Nothing was changed", "This stops the control plane on this machine and gives up the data of its member of etcd"); err != nil {
 		return err
@@ -247,5 +247,5 @@ func (a *app) rejoinEtcd(c *cobra.Command, after string, f stepFlags) error {
 		return err
 	}
 	out.Next = []string{"ocadm etcd status", "when the cluster works: rm -r " + r.Member.DataDir + "/ocadm-before-*"}
-	return a.printSteps(f, out, out.stepsRun, "Nothing to do")
+	return a.printSteps(f, out, "Nothing to do")
 }

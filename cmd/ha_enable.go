@@ -82,5 +82,5 @@ func (a *app) enableHA(c *cobra.Command, address, endpoint string, f stepFlags) 
 		return err
 	}
 	out.Next = append(out.Next, "here, for the command that makes another control-plane node: ocadm token create --print-join-command --control-plane")
-	return a.printSteps(f, out, out.stepsRun, "Nothing to do: the endpoint is "+out.Endpoint)
+	return a.printSteps(f, out, "Nothing to do: the endpoint is "+out.Endpoint)
 }

@@ -118,5 +118,5 @@ func followers(ctx context.Context, m *move.Move) ([]string, error) {
 }
 
 func (a *app) printMoved(f stepFlags, out nodeMoved) error {
-	return a.printSteps(f, out, out.stepsRun, "Nothing to do: the address is "+out.To)
+	return a.printSteps(f, out, "Nothing to do: the address is "+out.To)
 }

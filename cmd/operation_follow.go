@@ -84,9 +84,7 @@ func (a *app) operationView(format string) (show func(*cluster.Operation), end f
 	}
 	var before *cluster.Operation
 	return func(o *cluster.Operation) {
-		for _, line := range cluster.OperationChanges(before, o) {
-			fmt.Fprintln(a.Err, line)
-		}
+		a.say(cluster.OperationChanges(before, o))
 		before = o.DeepCopy()
 	}, func() {}
 }

@@ -133,9 +133,9 @@ func (a *app) lock(ctx context.Context, h *host.Host, waits bool) (unlock func()
 	})
 }
 
-// printSteps prints out, which includes a run. As text it prints the run only.
-func (a *app) printSteps(f stepFlags, out any, run stepsRun, nothing string) error {
-	return a.print(f.output, out, func(p *page) { run.text(p, nothing) })
+// printSteps prints out, which embeds a stepsRun. As text it prints the run only.
+func (a *app) printSteps(f stepFlags, out interface{ text(*page, string) }, nothing string) error {
+	return a.print(f.output, out, func(p *page) { out.text(p, nothing) })
 }
 
 func (r stepsRun) text(p *page, nothing string) {

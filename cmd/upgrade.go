@@ -115,7 +115,7 @@ func (a *app) runUpgrade(ctx context.Context, name string, u *upgrade.Upgrade, f
 	if next != nil && !f.dryRun {
 		all.Next = next()
 	}
-	return a.printSteps(f, upgraded{u.Host.Config.Node.Name, u.Record.From, u.Record.To, all}, all, "")
+	return a.printSteps(f, upgraded{u.Host.Config.Node.Name, u.Record.From, u.Record.To, all}, "")
 }
 
 func newUpgradeApply(a *app) *cobra.Command {
@@ -170,8 +170,7 @@ func (a *app) applyUpgrade(c *cobra.Command, h *host.Host, f upgradeFlags) error
 	next := func() []string { return nextUpgrades(p.Work, h.Config.Node.Name) }
 	switch {
 	case u.Done(ctx):
-		none := noSteps(next()...)
-		return a.printSteps(f.stepFlags, upgraded{Node: h.Config.Node.Name, To: p.To, stepsRun: none}, none,
+		return a.printSteps(f.stepFlags, upgraded{Node: h.Config.Node.Name, To: p.To, stepsRun: noSteps(next()...)},
 			fmt.Sprintf("Nothing to do: this node runs Kubernetes %s, and %s has nothing newer", p.To, p.Source.Name))
 	case p.From == p.To && !u.Record.First:
 		return finding.New("OCA-4504", "The first control-plane node has been upgraded", "the cluster is at "+p.To+", and work is left on this node",
@@ -261,8 +260,7 @@ func (a *app) upgradeNode(c *cobra.Command, h *host.Host, f upgradeFlags) error 
 		return finding.New("OCA-4514", "Another upgrade of this machine has not ended", "ocadm upgrade apply was cut off here",
 			"run ocadm upgrade apply again, with the same bundle or a newer one: it continues")
 	case u.Done(ctx):
-		none := noSteps()
-		return a.printSteps(f.stepFlags, upgraded{Node: h.Config.Node.Name, To: version, stepsRun: none}, none, "Nothing to do: this node runs Kubernetes "+version+", as the cluster")
+		return a.printSteps(f.stepFlags, upgraded{Node: h.Config.Node.Name, To: version, stepsRun: noSteps()}, "Nothing to do: this node runs Kubernetes "+version+", as the cluster")
 	}
 	if err := upgrade.MayFollow(ctx, u); err != nil {
 		return kube.Explain(err)

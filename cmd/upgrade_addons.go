@@ -124,7 +124,7 @@ func (a *app) upgradeAddons(c *cobra.Command, h *host.Host, f addonFlags) error 
 	if err != nil {
 		return kube.Explain(err)
 	}
-	return a.printSteps(f.stepFlags, upgradedAddons{list, run}, run, "Nothing to do: the addons are as this ocadm has them")
+	return a.printSteps(f.stepFlags, upgradedAddons{list, run}, "Nothing to do: the addons are as this ocadm has them")
 }
 
 // mayUpgrade refuses upgrades that would fail halfway, before anything is changed.

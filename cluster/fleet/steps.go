@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"yunion.io/x/ocadm/internal/disk"
 	"yunion.io/x/ocadm/internal/finding"
 	"yunion.io/x/ocadm/internal/kube"
 	"yunion.io/x/ocadm/internal/ssh"
@@ -147,29 +147,13 @@ func fetchKubeconfig() step {
 			if string(have) == text.String() {
 				return nil
 			}
-			if err := writePrivate(n.kubeconfig(), []byte(text.String())); err != nil {
+			if err := disk.Replace(n.kubeconfig(), []byte(text.String())); err != nil {
 				return err
 			}
 			report.Changed("wrote %s", n.kubeconfig())
 			return nil
 		}),
 	}
-}
-
-// writePrivate writes a private file atomically.
-func writePrivate(path string, content []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(content)
-	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp.Name()))
-	}
-	return nil
 }
 
 func joinControlPlane() step {

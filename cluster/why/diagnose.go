@@ -43,7 +43,7 @@ func (r Report) Err() error {
 		"ocadm cluster status --watch")
 }
 
-// parts lists the subjects to ask about other than components and nodes.
+// parts lists the subjects to ask about in addition to components and nodes.
 var parts = []Subject{operator, controlPlane, database, dns, identity}
 
 // Names lists what Diagnose accepts: parts of every cloud, and the components and nodes of a snapshot.

@@ -94,7 +94,7 @@ func (f *machinesTest) failedJob() {
 	f.UntilOperation("join-failed-1", runs("join"))
 	f.EditObject(&batchv1.Job{}, "join-failed-1", `{"spec":{"backoffLimit":0}}`)
 	f.jobs.End("join-failed-1", func(p *env.JobPod) { _ = p.Process.Kill() })
-	o := f.UntilOperation("join-failed-1", func(o *v1alpha1.OnecloudOperation) bool { return o.Status.Phase.Final() })
+	o := f.UntilOperation("join-failed-1", env.Ended)
 	if o.Status.Phase != v1alpha1.OperationFailed || len(o.Status.Findings) != 1 || o.Status.Findings[0].Code != "OCA-7624" ||
 		!strings.Contains(o.Status.Findings[0].Cause, "BackoffLimitExceeded") || !strings.Contains(o.Status.Findings[0].Cause, "exit code 137") {
 		f.Errorf("%+v", o.Status)

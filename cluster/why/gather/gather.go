@@ -28,7 +28,7 @@ import (
 	"yunion.io/x/ocadm/internal/kube"
 )
 
-// Namespaces are also read, if they exist: they hold what every pod depends on.
+// Namespaces are read in addition to the cloud's, if they exist: they hold what every pod depends on.
 var Namespaces = []string{"kube-system", "kube-node-lease", "kube-flannel", "local-path-storage", "traefik", "ingress-nginx", cluster.DefaultNamespace}
 
 // parallel is the number of concurrent requests.

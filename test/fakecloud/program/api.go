@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program implements the APIs of the stand-ins other than /ping: small REST APIs over their own databases. Keystone checks the token of each call.
+// Package program implements the APIs of the stand-ins, except /ping: small REST APIs over their own databases. Keystone checks the token of each call.
 package program
 
 import (
