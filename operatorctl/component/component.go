@@ -80,7 +80,7 @@ type Component struct {
 	Register []CatalogService
 	Storage  *Storage
 	Ingress  *Ingress
-	// Credentials are the keys of further generated secrets, besides those of Database and Account. ChosenCredentials returns the values that the spec
+	// Credentials are the keys of generated secrets in addition to those of Database and Account. ChosenCredentials returns the values that the spec
 	// sets.
 	Credentials       []string
 	ChosenCredentials func(Spec) map[string]string
@@ -148,7 +148,7 @@ type Workload struct {
 	PodLabels map[string]string
 	// DBInit adds an init container that creates the schema: the command plus --auto-sync-table --exit-after-db-init.
 	DBInit bool
-	// Ports are container ports besides those of Service.
+	// Ports are container ports in addition to those of Service.
 	Ports []corev1.ContainerPort
 	// Sidecars are the other containers of the pod.
 	Sidecars []Sidecar

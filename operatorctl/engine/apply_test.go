@@ -332,7 +332,7 @@ func TestRefusedGrowthIsTriedAgain(t *testing.T) {
 	apply("20G")
 	size("20G", 5)
 
-	// Somebody else resizes it: the applier compares it once, not in every reconcile from then on.
+	// Another client resizes it: the applier compares it once, not in every reconcile from then on.
 	rigid, large = true, "30G"
 	apply("30G")
 	size("20G", 7)

@@ -87,7 +87,7 @@ func (r record) isClean(version, hash string, now time.Time) (kept []Kept, ok bo
 }
 
 // notToGrow returns the hash under which a claim must not be resized, because that was just rejected; "" if there is none. A claim that is equal
-// later was resized by somebody else.
+// later was resized by another client.
 func (r record) notToGrow(now time.Time) string {
 	if now.Before(r.growAt) {
 		return r.full

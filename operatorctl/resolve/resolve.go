@@ -37,7 +37,7 @@ const (
 		"Move the data to one (spec.mysql), then set mysql or remove the field"
 )
 
-// Facts holds what resolving a cloud needs besides its resource.
+// Facts holds what resolving a cloud needs in addition to its resource.
 type Facts struct {
 	// Components is the catalog.
 	Components []component.Component

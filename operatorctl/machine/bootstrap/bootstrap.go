@@ -148,7 +148,7 @@ func JoinConfig(m *v1alpha1.OnecloudMachine, c Cluster, token, pin string) (map[
 // Ledger is the path of the installer's ledger, which a test compares. A machine that has it was joined.
 const Ledger = "/var/lib/ocadm/ledger.jsonl"
 
-// The exit codes of the scripts, besides those of ocadm.
+// The exit codes of the scripts, in addition to those of ocadm.
 const (
 	ExitNoCurl       = 61
 	ExitArchitecture = 62
