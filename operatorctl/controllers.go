@@ -34,7 +34,7 @@ import (
 	"yunion.io/x/ocadm/operatorctl/render"
 )
 
-// setup adds the reconciler to the manager.
+// setup adds the controllers to the manager.
 func setup(ctx context.Context, mgr ctrl.Manager, o Options, current bool) error {
 	meters := newInstruments(func(list client.ObjectList) error {
 		select {

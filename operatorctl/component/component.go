@@ -80,7 +80,7 @@ type Component struct {
 	Register []CatalogService
 	Storage  *Storage
 	Ingress  *Ingress
-	// Credentials are the keys of generated secrets other than those of Database and Account. ChosenCredentials returns the values that the spec
+	// Credentials are the keys of generated secrets in addition to those of Database and Account. ChosenCredentials returns the values that the spec
 	// sets.
 	Credentials       []string
 	ChosenCredentials func(Spec) map[string]string

@@ -29,7 +29,7 @@ import (
 
 const alreadyMember = `{"level":"fatal","msg":"discovery failed","error":"member 117b9266988c4966 has already been bootstrapped"}`
 
-// taskRecord records what a task does in addition to requests to etcd.
+// taskRecord records what a task does in addition to its requests to etcd.
 type taskRecord struct {
 	notices []string
 	state   map[string]string

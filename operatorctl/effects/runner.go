@@ -162,11 +162,12 @@ func (p *Runner) Run(ctx context.Context, list []Effect) []Outcome {
 }
 
 func (r *run) wait() {
-	ended, enough := make(chan struct{}), (<-chan time.Time)(nil)
+	ended := make(chan struct{})
 	go func() {
 		r.group.Wait()
 		close(ended)
 	}()
+	var enough <-chan time.Time // nil never fires
 	if r.WaitLimit > 0 {
 		enough = time.After(r.WaitLimit)
 	}

@@ -66,7 +66,7 @@ func followed(cloud *v1alpha1.OnecloudCluster, operation string, r v1alpha1.Roll
 // resumeSettles is how long an operation is lenient after it was resumed, as a multiple of Settle: five minutes by default.
 const resumeSettles = 10
 
-// lenient returns the end of that time; zero for an operation that begins here.
+// lenient returns the time until which a resumed operation is lenient; zero for one that begins here.
 func (r *Run) lenient() time.Time {
 	if r.resumed.IsZero() {
 		return time.Time{}

@@ -25,7 +25,7 @@ type performance[S any] struct {
 	state  S
 	rec    *record
 	result func(*v1alpha1.OnecloudOperationStatus)
-	// signed is the time of the last sign, by the monotonic clock: the one in the status follows a clock that is set back.
+	// signed is when the heartbeat was last renewed. The time in the status does not measure that: it has no monotonic reading, and clocks are set back.
 	signed time.Time
 }
 

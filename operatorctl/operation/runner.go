@@ -66,7 +66,7 @@ func Perform[S any](ctx context.Context, r Runner, w Work[S], s S, result func(*
 	if err != nil {
 		return err
 	}
-	x := &performance[S]{Runner: r, Work: w, state: s, rec: rec, result: result}
+	x := &performance[S]{Runner: r, Work: w, state: s, rec: rec, result: result, signed: time.Now()}
 	ending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var signs sync.WaitGroup
 	defer func() {

@@ -56,7 +56,7 @@ func report(s State, d *Desired) (*status.Cloud, []pendingEvent, last) {
 	return out, slices.Concat(conditionEvents(before, now), transitions(before, now), nodes), next
 }
 
-// conditions sets the conditions of the cloud as a whole.
+// conditions sets the conditions of the cloud as a whole, and records the release in force.
 func conditions(s State, d *Desired, out *status.Cloud) {
 	out.Summarize()
 	if s.Releases.waiting != "" {

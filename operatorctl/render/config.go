@@ -37,7 +37,7 @@ const ConfigSuffix = "-config"
 // plainKey is the key of a ConfigMap that holds a whole file. No option has this name.
 const plainKey = "config"
 
-// configuration composes the configuration of a component. The maps are nil if it has none.
+// configuration composes the configuration of a component. public is nil if it has no ConfigMap, secret is empty if it has no Secret.
 func configuration(c component.Component, in component.Inputs) (out conf, err error) {
 	switch {
 	case c.Config == nil:

@@ -88,16 +88,14 @@ func Idle(catalog []component.Component, path []string) (field, why string, idle
 		}
 	}
 	spec := &v1alpha1.OnecloudClusterSpec{}
-	var of []component.Component
+	of := func(c component.Component) bool { return c.SpecKey == path[0] }
 	rest := path[1:]
 	if path[0] == "components" && len(path) > 1 {
-		of = slices.DeleteFunc(slices.Clone(catalog), func(c component.Component) bool { return c.SpecKey != "" || c.Name != path[1] })
-		if rest = path[2:]; len(of) == 0 {
+		of = func(c component.Component) bool { return c.SpecKey == "" && c.Name == path[1] }
+		if rest = path[2:]; !slices.ContainsFunc(catalog, of) {
 			return strings.Join(path[:2], "."), "there is no such component", true
 		}
-	} else if spec.Component(path[0]) != nil {
-		of = slices.DeleteFunc(slices.Clone(catalog), func(c component.Component) bool { return c.SpecKey != path[0] })
-	} else {
+	} else if spec.Component(path[0]) == nil {
 		return "", "", false
 	}
 	if len(path) > 2 && spec.Container(path[0]+"."+path[1]) != nil {
@@ -107,7 +105,7 @@ func Idle(catalog []component.Component, path []string) (field, why string, idle
 		}
 	}
 	f, some := fits[strings.Join(rest, ".")]
-	if some && !slices.ContainsFunc(of, f.is) {
+	if some && !slices.ContainsFunc(catalog, func(c component.Component) bool { return of(c) && f.is(c) }) {
 		return field, f.why, true
 	}
 	return "", "", false
@@ -121,7 +119,7 @@ func Notices(cr *v1alpha1.OnecloudCluster, f Facts) ([]Notice, error) {
 	}
 	found := map[string]Notice{}
 	walk(nil, v.tree, func(path []string, value any) {
-		if !v.personal(path...) { // most fields are defaults, and Idle is expensive
+		if !v.personal(path...) { // most fields are defaults
 			return
 		}
 		field, why, is := Idle(f.Components, path)

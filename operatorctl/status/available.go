@@ -22,14 +22,14 @@ const (
 const majority = 3
 
 // HighlyAvailable reports which parts of a cloud of profile ha fail with one node, and why. Other clouds have no such condition.
-func (s *Cloud) HighlyAvailable(c component.Cluster, nodes []Node) {
-	if c.Profile != component.HA {
-		s.remove(v1alpha1.ConditionHighlyAvailable)
+func (c *Cloud) HighlyAvailable(cluster component.Cluster, nodes []Node) {
+	if cluster.Profile != component.HA {
+		c.remove(v1alpha1.ConditionHighlyAvailable)
 		return
 	}
 	var twice, once, single, lacks []string
-	for _, name := range slices.Sorted(maps.Keys(c.Components)) {
-		r := c.Components[name]
+	for _, name := range slices.Sorted(maps.Keys(cluster.Components)) {
+		r := cluster.Components[name]
 		deployment := r.WorkloadKind() == component.Deployment
 		switch {
 		case !r.Enabled || !deployment && r.Workload.Kind != component.StatefulSet:
@@ -45,23 +45,23 @@ func (s *Cloud) HighlyAvailable(c component.Cluster, nodes []Node) {
 	}
 	if len(once) > 0 {
 		why := "chosen in the spec"
-		if slices.ContainsFunc(once, func(name string) bool { return c.Components[name].Workload.Locks }) {
-			why += ", or without three members of " + c.LockKeeper().Name + " for its locks"
+		if slices.ContainsFunc(once, func(name string) bool { return cluster.Components[name].Workload.Locks }) {
+			why += ", or without three members of " + cluster.LockKeeper().Name + " for its locks"
 		}
 		lacks = append(lacks, fmt.Sprintf("one copy of %s (%s)", strings.Join(once, ", "), why))
 	}
 	if nodes != nil {
-		lacks = append(lacks, lacksNodes(c, nodes, len(twice))...)
+		lacks = append(lacks, lacksNodes(cluster, nodes, len(twice))...)
 	}
 	message := ""
 	if len(single) > 0 {
 		message = "by design one copy of " + strings.Join(single, ", ")
 	}
 	if len(lacks) > 0 {
-		s.set(v1alpha1.ConditionHighlyAvailable, false, ReasonNotSpread, strings.Join(append(lacks, message), "; "))
+		c.set(v1alpha1.ConditionHighlyAvailable, false, ReasonNotSpread, strings.Join(append(lacks, message), "; "))
 		return
 	}
-	s.set(v1alpha1.ConditionHighlyAvailable, true, ReasonSpread, message)
+	c.set(v1alpha1.ConditionHighlyAvailable, true, ReasonSpread, message)
 }
 
 // lacksNodes returns what fails because too few nodes take the services.

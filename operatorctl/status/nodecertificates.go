@@ -25,25 +25,25 @@ const (
 const overdue = 4
 
 // NodeCertificates reports whether the certificates of the control-plane nodes are renewed in time. Without reports, the condition is removed.
-func (s *Cloud) NodeCertificates(reports map[string]certreport.Report) {
+func (c *Cloud) NodeCertificates(reports map[string]certreport.Report) {
 	if len(reports) == 0 {
-		s.remove(v1alpha1.ConditionNodeCertificates)
+		c.remove(v1alpha1.ConditionNodeCertificates)
 		return
 	}
 	var expired, late, unable, unknown []string
 	var next certreport.Certificate
 	for _, node := range slices.Sorted(maps.Keys(reports)) {
 		r := reports[node]
-		for _, c := range r.Certificates {
+		for _, one := range r.Certificates {
 			switch {
-			case !s.now.Before(c.Ends):
-				expired = append(expired, fmt.Sprintf("%s of node %s ended %s", c.Name, node, stamp(c.Ends)))
-			case c.Unable == "" && !s.now.Before(c.RenewAt.Add(c.Ends.Sub(c.RenewAt)/overdue)):
-				late = append(late, fmt.Sprintf("%s of node %s ends %s, and was to be renewed %s", c.Name, node, stamp(c.Ends), stamp(c.RenewAt)))
+			case !c.now.Before(one.Ends):
+				expired = append(expired, fmt.Sprintf("%s of node %s ended %s", one.Name, node, stamp(one.Ends)))
+			case one.Unable == "" && !c.now.Before(one.RenewAt.Add(one.Ends.Sub(one.RenewAt)/overdue)):
+				late = append(late, fmt.Sprintf("%s of node %s ends %s, and was to be renewed %s", one.Name, node, stamp(one.Ends), stamp(one.RenewAt)))
 			}
 		}
-		for _, c := range r.Unable(s.now) {
-			unable = append(unable, fmt.Sprintf("%s of node %s ends %s, and %s", c.Name, node, stamp(c.Ends), c.Unable))
+		for _, one := range r.Unable(c.now) {
+			unable = append(unable, fmt.Sprintf("%s of node %s ends %s, and %s", one.Name, node, stamp(one.Ends), one.Unable))
 		}
 		if r.Problem != "" {
 			unknown = append(unknown, fmt.Sprintf("node %s: %s", node, r.Problem))
@@ -57,9 +57,9 @@ func (s *Cloud) NodeCertificates(reports map[string]certreport.Report) {
 		list   []string
 	}{{ReasonCertificatesExpired, expired}, {ReasonOverdue, late}, {ReasonNotRenewable, unable}, {ReasonLookFailed, unknown}} {
 		if len(bad.list) > 0 {
-			s.set(v1alpha1.ConditionNodeCertificates, false, bad.reason, strings.Join(bad.list, "; "))
+			c.set(v1alpha1.ConditionNodeCertificates, false, bad.reason, strings.Join(bad.list, "; "))
 			return
 		}
 	}
-	s.set(v1alpha1.ConditionNodeCertificates, true, ReasonCertificatesValid, fmt.Sprintf("%s ends first, %s", next.Name, stamp(next.Ends)))
+	c.set(v1alpha1.ConditionNodeCertificates, true, ReasonCertificatesValid, fmt.Sprintf("%s ends first, %s", next.Name, stamp(next.Ends)))
 }
