@@ -29,7 +29,7 @@ type S3Config struct {
 	Bucket   string `json:"bucket"`
 	Prefix   string `json:"prefix,omitempty"`
 
-	// CA holds PEM-encoded CA certificates to trust besides those of this machine.
+	// CA holds PEM-encoded CA certificates to trust in addition to those of this machine.
 	CA string `json:"ca,omitempty"`
 
 	AccessKey string `json:"accessKey"`

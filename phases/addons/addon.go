@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package addons installs what a cloud needs besides Kubernetes: pod network, storage, web access, database. An addon is a literal and a directory of
+// Package addons installs what a cloud needs in addition to Kubernetes: pod network, storage, web access, database. An addon is a literal and a directory of
 // manifests under templates/addons, plus a line in the plan. Applying and waiting are separate, so that all addons start concurrently: Ready waits at the
 // end.
 package addons

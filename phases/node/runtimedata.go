@@ -26,7 +26,7 @@ const (
 	othersData = containerdData + " of others"
 )
 
-// ownContainerd reports whether containerd's data comes from a containerd that ocadm installed where there was none, and nobody else uses it. With ledgers
+// ownContainerd reports whether containerd's data comes from a containerd that ocadm installed where there was none, and nothing else uses it. With ledgers
 // of earlier releases, the program's entry proves that.
 func ownContainerd(h *host.Host) bool {
 	if !containerdRuns(h) || othersContainerd(h) {
