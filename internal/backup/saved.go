@@ -232,12 +232,14 @@ func (v Vault) Try(ctx context.Context) error {
 
 // Drop removes a set, its index first.
 func (v Vault) Drop(ctx context.Context, set string) error {
-	return drop(ctx, v.Admin, func(name string) bool { return name == v.index(set) || strings.HasPrefix(name, v.index(set)+"_") })
+	_, err := drop(ctx, v.Admin, func(name string) bool { return name == v.index(set) || strings.HasPrefix(name, v.index(set)+"_") })
+	return err
 }
 
 // Keep removes all other sets.
 func (v Vault) Keep(ctx context.Context, sets ...string) error {
-	return drop(ctx, v.Admin, v.notOf(sets))
+	_, err := drop(ctx, v.Admin, v.notOf(sets))
+	return err
 }
 
 // Frees returns the space that Keep would free, in bytes, as the server estimates it.
@@ -258,20 +260,20 @@ func (v Vault) notOf(sets []string) func(name string) bool {
 	}
 }
 
-// drop drops some databases of a cloud, in the order of their names, so that an index goes before the copies it lists.
-func drop(ctx context.Context, a *mysql.Admin, which func(name string) bool) error {
-	owned, _, err := a.Owned(ctx)
+// drop drops some databases of a cloud, in the order of their names, so that an index goes before the copies it lists. It returns the cloud's accounts.
+func drop(ctx context.Context, a *mysql.Admin, which func(name string) bool) (accounts []string, err error) {
+	owned, accounts, err := a.Owned(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, name := range owned {
 		if which(name) {
 			if err := a.DropDatabase(ctx, name); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
-	return nil
+	return accounts, nil
 }
 
 // Changed returns the databases of a set whose definitions have changed, or that are gone.
@@ -314,7 +316,7 @@ func (v Vault) Since(ctx context.Context, s Saved, databases []string) ([]string
 	return grown(s.only(databases).Data, now), nil
 }
 
-// grown is a pure function.
+// grown returns how the rows of the later summary differ, one line per table.
 func grown(then, now dump.Summary) []string {
 	was := map[string]dump.TableSummary{}
 	for _, d := range then.Databases {

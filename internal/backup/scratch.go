@@ -54,11 +54,7 @@ func (s *Scratch) Close(ctx context.Context) error {
 }
 
 func (s *Scratch) drop(ctx context.Context) error {
-	err := drop(ctx, s.admin, func(name string) bool { return strings.HasPrefix(name, scratchPrefix+s.owner+"_") })
-	if err != nil {
-		return err
-	}
-	_, accounts, err := s.admin.Owned(ctx)
+	accounts, err := drop(ctx, s.admin, func(name string) bool { return strings.HasPrefix(name, scratchPrefix+s.owner+"_") })
 	if err != nil || !slices.Contains(accounts, s.User()) { // an account of that name may be another cloud's
 		return err
 	}

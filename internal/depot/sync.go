@@ -51,7 +51,7 @@ func (s *Store) Sync(ctx context.Context, c *Client) (changed []string, err erro
 		if i >= 0 && !r.newer(ours[i]) || i < 0 && r.removed() {
 			continue
 		}
-		if one := s.Storing(ctx, func() error { return s.copyRoot(ctx, c, r, true, func(int64, int64) {}) }); one != nil {
+		if one := s.Storing(ctx, func() error { return s.copyRoot(ctx, c, r, func(int64, int64) {}) }); one != nil {
 			if err = errors.Join(err, fmt.Errorf("taking over the root %s: %w", r.Name, one)); !ofOneRoot(one) {
 				return changed, err
 			}
@@ -68,9 +68,8 @@ func ofOneRoot(err error) bool {
 	return len(l) == 1 && slices.Contains([]string{CodeNoBlob, CodeWrongBlob, CodeNoSpace}, l[0].Code)
 }
 
-// copyRoot copies what a root needs from another depot, and stores the root. progress gets the number of bytes stored so far. If partly, images of an
-// index whose layers the other depot lacks are left incomplete: they may be for architectures that no node has.
-func (s *Store) copyRoot(ctx context.Context, c *Client, r Root, partly bool, progress func(done, total int64)) error {
+// copyRoot copies what a root needs from another depot, and stores the root. progress gets the number of bytes stored so far.
+func (s *Store) copyRoot(ctx context.Context, c *Client, r Root, progress func(done, total int64)) error {
 	blobs, err := needs(r, func(d v1.Descriptor, into any) error {
 		if err := s.copyBlob(ctx, c, d.Digest, d.Size); err != nil {
 			return err
@@ -81,9 +80,9 @@ func (s *Store) copyRoot(ctx context.Context, c *Client, r Root, partly bool, pr
 		return err
 	}
 	var done, total, absent int64
-	for h, b := range blobs {
-		if total += b.size; !s.has(h) {
-			absent += b.size
+	for h, size := range blobs {
+		if total += size; !s.has(h) {
+			absent += size
 		}
 	}
 	if absent > 0 { // a removed root needs no space
@@ -91,48 +90,42 @@ func (s *Store) copyRoot(ctx context.Context, c *Client, r Root, partly bool, pr
 			return err
 		}
 	}
-	for h, b := range blobs {
-		if err := s.copyBlob(ctx, c, h, b.size); err != nil && !(partly && b.inIndex && lacks(err)) {
+	for h, size := range blobs {
+		if err := s.copyBlob(ctx, c, h, size); err != nil {
 			return err
 		}
-		done += b.size
+		done += size
 		progress(done, total)
 	}
 	return s.SetRoot(ctx, r)
 }
 
-// need is a blob to copy. It is inIndex if only images of an index need it.
-type need struct {
-	size    int64
-	inIndex bool
-}
-
-// needs returns the blobs of another depot's root. read reads a manifest.
-func needs(r Root, read func(d v1.Descriptor, into any) error) (map[v1.Hash]need, error) {
-	out := map[v1.Hash]need{}
+// needs returns the blobs of another depot's root, with their sizes. read reads a manifest.
+func needs(r Root, read func(d v1.Descriptor, into any) error) (map[v1.Hash]int64, error) {
+	out := map[v1.Hash]int64{}
 	for _, f := range r.Files {
-		out[f.Digest] = need{size: f.Size}
+		out[f.Digest] = f.Size
 	}
 	for _, d := range r.Images {
-		if err := below(d, false, read, out); err != nil {
+		if err := below(d, read, out); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// below adds a manifest and what it needs; of an index, only what the other depot has.
-func below(d v1.Descriptor, inIndex bool, read func(d v1.Descriptor, into any) error, out map[v1.Hash]need) error {
-	if n, known := out[d.Digest]; known && (inIndex || !n.inIndex) {
+// below adds a manifest and what it needs; of an index, only the manifests that the other depot has.
+func below(d v1.Descriptor, read func(d v1.Descriptor, into any) error, out map[v1.Hash]int64) error {
+	if _, known := out[d.Digest]; known {
 		return nil
 	}
 	var m manifests
 	if err := read(d, &m); err != nil {
 		return err
 	}
-	out[d.Digest] = need{d.Size, inIndex}
+	out[d.Digest] = d.Size
 	for _, child := range m.Manifests {
-		if err := below(child, true, read, out); err != nil && !lacks(err) {
+		if err := below(child, read, out); err != nil && !lacks(err) {
 			return err
 		}
 	}
@@ -140,8 +133,7 @@ func below(d v1.Descriptor, inIndex bool, read func(d v1.Descriptor, into any) e
 		return nil
 	}
 	for _, b := range append(m.Layers, m.Config) {
-		n, known := out[b.Digest]
-		out[b.Digest] = need{b.Size, inIndex && (!known || n.inIndex)}
+		out[b.Digest] = b.Size
 	}
 	return nil
 }

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"yunion.io/x/ocadm/internal/bundle/imagetest"
 	"yunion.io/x/ocadm/internal/fetch"
 	"yunion.io/x/ocadm/internal/finding"
 )
@@ -188,6 +190,47 @@ func TestSyncGoesOnAfterARootThatLacksABlob(t *testing.T) {
 		t.Fatal(err)
 	}
 	changed, err := b.Sync(t.Context(), site.client())
+	if l := finding.Of(err); len(l) != 1 || l[0].Code != CodeNoBlob || !slices.Equal(changed, []string{"whole"}) {
+		t.Errorf("took over %q, %v", changed, err)
+	}
+}
+
+// An image of several architectures lacks a layer of one of them on the other depot. The other roots are copied nevertheless.
+func TestSyncGoesOnAfterAnIndexThatLacksALayer(t *testing.T) {
+	a, b := newStore(t), newStore(t)
+	layer := imagetest.Layer(t, 2)
+	var images []v1.Descriptor
+	for arch, l := range map[string]v1.Layer{"amd64": imagetest.Layer(t, 1), "arm64": layer} {
+		d, err := a.AddImage(t.Context(), imagetest.Image(t, arch, l))
+		if err != nil {
+			t.Fatal(err)
+		}
+		images = append(images, d)
+	}
+	d, _, err := a.putIndex(t.Context(), images)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []Root{ // the latest comes first
+		{Name: "whole", Files: map[string]File{"f": {Digest: a.put(t, "whole"), Size: 5}}},
+		{Name: "damaged", Images: map[string]v1.Descriptor{"registry.example/a:v1": d}},
+	} {
+		if err := a.SetRoot(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h, err := layer.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := a.blobFile(h)
+	if err == nil {
+		err = os.Remove(file)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, err := b.Sync(t.Context(), listen(t, a, nil).client())
 	if l := finding.Of(err); len(l) != 1 || l[0].Code != CodeNoBlob || !slices.Equal(changed, []string{"whole"}) {
 		t.Errorf("took over %q, %v", changed, err)
 	}

@@ -31,8 +31,8 @@ func (r *Remote) ID() string {
 // Size returns the total size of the images and files of all architectures, in bytes.
 func (r *Remote) Size(ctx context.Context) (size int64, err error) {
 	blobs, err := needs(r.root, func(d v1.Descriptor, into any) error { return r.client.document(ctx, d, into) })
-	for _, b := range blobs {
-		size += b.size
+	for _, n := range blobs {
+		size += n
 	}
 	return size, err
 }
@@ -41,7 +41,7 @@ func (r *Remote) Size(ctx context.Context) (size int64, err error) {
 // stored by an interrupted Take are not copied again.
 func (s *Store) Take(ctx context.Context, root string, r *Remote, progress func(done, total int64)) error {
 	return s.Storing(ctx, func() error {
-		return s.copyRoot(ctx, r.client, Root{Name: root, Series: r.series(), Images: r.root.Images, Files: r.root.Files}, false, progress)
+		return s.copyRoot(ctx, r.client, Root{Name: root, Series: r.series(), Images: r.root.Images, Files: r.root.Files}, progress)
 	})
 }
 

@@ -48,7 +48,7 @@ type Targets struct {
 	To []Target `json:"to"`
 }
 
-// Outcomes of a connection. Any other value is the text of an error.
+// Outcomes of a connection. Any other outcome is the text of an error.
 const (
 	Connected = "connected"
 	Refused   = "refused"

@@ -4,8 +4,6 @@ package host
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"yunion.io/x/ocadm/internal/fetch"
 )
 
 // Files accesses the files of the machine. It records in the ledger what it is about to make or change, so that reset can undo it. All names are
@@ -91,15 +91,11 @@ func (f Files) Any(patterns ...string) bool {
 
 // Digest returns the SHA-256 of a file, "sha256:…".
 func (f Files) Digest(name string) (string, error) {
-	r, err := os.Open(f.Path(name))
+	sum, err := fetch.Digest(f.Path(name))
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.New()
-	if _, err := io.Copy(sum, r); err != nil {
-		return "", errors.Join(err, r.Close())
-	}
-	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), r.Close()
+	return "sha256:" + sum, nil
 }
 
 // Write gives a file this content and mode, atomically and safe from a power cut, and reports whether anything changed. It creates missing parents. If

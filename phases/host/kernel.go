@@ -27,7 +27,7 @@ func (h *Host) Modules() Modules {
 	return Modules{files: h.Files, builtin: list("/modules.builtin"), loadable: list("/modules.dep"), Known: h.Files.Exists(dir + "/modules.dep")}
 }
 
-// moduleSigns returns the paths other than /sys/module/NAME that exist when the kernel has what a module provides, whether loaded or built in.
+// moduleSigns returns paths that exist, like /sys/module/NAME, when the kernel has what a module provides, whether loaded or built in.
 func moduleSigns() map[string]string {
 	return map[string]string{
 		"br_netfilter": "/proc/sys/net/bridge/bridge-nf-call-iptables",

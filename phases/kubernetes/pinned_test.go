@@ -36,7 +36,7 @@ func TestPinnedTLS(t *testing.T) {
 	const here = "127.0.0.1"
 	for name, tt := range map[string]struct {
 		leaf  pki.Pair
-		shown []pki.Pair // in addition to the leaf
+		shown []pki.Pair // after the leaf
 		pin   string
 		says  string // "" if it is trusted
 	}{

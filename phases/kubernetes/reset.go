@@ -225,9 +225,7 @@ func unmountImages(h *host.Host, r workflow.Reporter) error {
 func WithdrawPhase() host.Phase {
 	return host.Phase{Name: "withdraw", Short: "Take this machine out of etcd", Timeout: 9 * removalTimeout, Run: withdraw,
 		Skip: workflow.SkipIf("this machine joined no etcd", func(h *host.Host) bool { return !h.Config.Join.ControlPlane }),
-		Plan: func(context.Context, *host.Host) ([]string, error) {
-			return []string{"remove the member of this machine from etcd"}, nil
-		}}
+		Plan: workflow.Says[*host.Host]("remove the member of this machine from etcd")}
 }
 
 // withdraw removes a machine from its cluster after its join as a control-plane node failed, before its data is deleted: a lost voter of etcd counts against the

@@ -129,9 +129,7 @@ func FinishSteps() []Step {
 func RevertSteps() []Step {
 	revert := Step{Name: "revert", Short: "Go back to the old authorities", Timeout: time.Minute, Run: connected(revert),
 		Check: func(_ context.Context, n *Rotation) (bool, error) { return n.Record.Reverting, nil },
-		Plan: func(context.Context, *Rotation) ([]string, error) {
-			return []string{"let the old certificate authorities sign again"}, nil
-		}}
+		Plan:  workflow.Says[*Rotation]("let the old certificate authorities sign again")}
 	return slices.Concat([]Step{revert, signPhase()}, FinishSteps())
 }
 
