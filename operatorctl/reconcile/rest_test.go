@@ -4,13 +4,17 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"yunion.io/x/ocadm/operatorctl/secrets"
 )
 
 // An unchanged cloud is reconciled without a request: everything is read from the cache. That also holds for a newly started operator.
@@ -44,5 +48,43 @@ func TestUnchangedCloudCostsNoRequest(t *testing.T) {
 	}
 	if len(asked) > 0 {
 		t.Errorf("asked %q", asked)
+	}
+}
+
+// A new operator that renders exactly the release does not render it a second time from the inputs of the release. Any difference is found.
+func TestRendersTheRelease(t *testing.T) {
+	for what, change := range map[string]func(*State, *Desired){
+		"nothing":                nil,
+		"a new component":        func(s *State, _ *Desired) { s.Catalog.names = append(slices.Clone(s.Catalog.names), "newcomer") },
+		"an object":              func(_ *State, d *Desired) { d.component("glance").wants[0].hash = "other" },
+		"a lost object":          func(_ *State, d *Desired) { d.component("glance").wants = d.component("glance").wants[1:] },
+		"a disabled component":   func(_ *State, d *Desired) { d.component("glance").wants = nil },
+		"a broken component":     func(_ *State, d *Desired) { d.component("glance").err = errors.New("broken") },
+		"a default":              func(_ *State, d *Desired) { d.Defaults.SetName("other") },
+		"an effect":              func(_ *State, d *Desired) { d.Effects[0].Hash = "other" },
+		"an effect of a release": func(_ *State, d *Desired) { d.release.calm["new"] = "hash" },
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBench(t, interceptor.Funcs{}, newCloud())
+			b.settle()
+			b.build(&[]string{}, func(*catalogue) {})
+			m := b.r.reads.clouds.enter(cloudKey, b.r.reads.now())
+			defer b.r.reads.clouds.leave(m)
+			s, err := b.r.reads.gather(t.Context(), m, cloudKey)
+			if err != nil {
+				t.Fatal(err)
+			}
+			passwords, names := secrets.Split(s.Secrets.credentials)
+			d, err := b.r.draft(t.Context(), m, s, passwords, names)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if change != nil {
+				change(&s, d)
+			}
+			if equal, err := rendersRelease(s, d); err != nil || equal != (change == nil) {
+				t.Errorf("%t, %v", equal, err)
+			}
+		})
 	}
 }
