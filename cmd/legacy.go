@@ -22,7 +22,7 @@ func legacyFlags() []legacyFlag {
 	const nodes = config.ForInit | config.ForJoin
 	const label = "it set a label that nothing reads; choose the nodes of a service with spec.COMPONENT.affinity"
 	const calico = "the pod network is flannel; to install Calico yourself, give --cni none"
-	const vip = "the version of keepalived is that of this release"
+	const vip = "this release determines the version of keepalived"
 	const keys = "ocadm token create --print-join-command --control-plane stores the keys of the control plane in the cluster when they are needed"
 	return []legacyFlag{
 		{name: "host-name", command: nodes, advice: "the host agent uses the name of the node; set it with --node-name"},

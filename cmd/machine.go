@@ -81,7 +81,7 @@ func newMachineGet(a *app) *cobra.Command {
 	var last *cluster.Operation
 	return showsCloud(a, &f, &cobra.Command{
 		Use: "get NAME", Short: "Show a machine and its conditions",
-		Long:    "Shows the phase of a machine, its conditions, its host key, the last operation on it with what that found, and what to do next.",
+		Long:    "Shows the phase of a machine, its conditions, its host key, the last operation on it with its findings, and what to do next.",
 		Example: "  ocadm machine get worker-1\n  ocadm machine get worker-1 -o json | jq -r .status.failureMessage",
 		Args:    arguments(cobra.ExactArgs(1)),
 	}, "table", func(ctx context.Context, k client.WithWatch, args []string) (*cluster.Machine, error) {
@@ -134,9 +134,9 @@ func newMachineRemove(a *app) *cobra.Command {
 		Example: "  ocadm machine remove worker-1 --wait\n\n  # the machine is lost\n  ocadm machine remove worker-1 --abandon --yes",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			what := fmt.Sprintf("This takes machine %s out of the cluster and removes what ocadm installed on it", args[0])
+			what := fmt.Sprintf("This removes machine %s from the cluster, and what ocadm installed on it", args[0])
 			if abandon {
-				what = fmt.Sprintf("This removes machine %s from the cluster and leaves everything on it as it is", args[0])
+				what = fmt.Sprintf("This removes machine %s from the cluster and changes nothing on the machine itself", args[0])
 			}
 			if err := a.confirm(c, yes, "Nothing was removed")(what); err != nil {
 				return err

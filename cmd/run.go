@@ -72,7 +72,7 @@ func addRunFlags(fs *pflag.FlagSet, f *runFlags) {
 		"after a failure, keep what was done so that the next run continues, or roll it back")
 	fs.VarP(f.output, "output", "o", "output format: text, or one event per line on standard output")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print errors only")
-	fs.StringVar(&f.rootfs, "rootfs", "", "directory that stands for the machine; programs are not run")
+	fs.StringVar(&f.rootfs, "rootfs", "", "directory to use as the root of the machine; programs are not run")
 	hide(fs, "rootfs")
 }
 

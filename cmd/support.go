@@ -61,7 +61,7 @@ func newSupport(a *app) *cobra.Command {
 	}
 	f.add(a, c, nil)
 	c.Flags().StringVar(&file, "file", "", "file to write (default ocadm-support-NAME-TIME.tar.gz)")
-	c.Flags().StringVar(&rootfs, "rootfs", "", "directory that stands for the machine")
+	c.Flags().StringVar(&rootfs, "rootfs", "", "directory to use as the root of the machine")
 	hide(c.Flags(), "rootfs")
 	c.Flags().StringArrayVar(&recipients, "recipient", nil, "encrypt for this age or SSH public key; may be repeated")
 	return c

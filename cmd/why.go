@@ -69,7 +69,7 @@ func newWhy(a *app) *cobra.Command {
 	fs := c.Flags()
 	fs.StringVar(&f.from, "from", "", "read a support bundle instead of the cluster")
 	fs.StringVar(&f.identity, "identity-file", "", "secret key of an encrypted support bundle, as age-keygen writes it")
-	fs.StringVar(&f.rootfs, "rootfs", "", "directory that stands for the machine")
+	fs.StringVar(&f.rootfs, "rootfs", "", "directory to use as the root of the machine")
 	hide(fs, "rootfs")
 	fs.BoolVar(&f.list, "list", false, "list the causes that can be recognised")
 	fs.BoolVar(&f.fix, "fix", false, "offer repairs, and ask before each")
