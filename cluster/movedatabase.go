@@ -157,10 +157,10 @@ func (x *moving) close() {
 
 func moveSteps() []workflow.Phase[*moving] {
 	return []workflow.Phase[*moving]{
-		{Name: "look", Short: "Check that the cloud is still as you confirmed it", ReadOnly: true, Run: step((*moving).look)},
+		{Name: "look", Short: "Check that the cloud has not changed since you confirmed", ReadOnly: true, Run: step((*moving).look)},
 		{Name: "stop", Short: "Stop the services", Timeout: longStep, Run: step((*moving).stop)},
 		{Name: "copy", Short: "Copy the databases, and compare every row", Timeout: longStep, Run: step((*moving).copy)},
-		{Name: "switch", Short: "Make the new server that of the cloud", Run: step((*moving).change)},
+		{Name: "switch", Short: "Switch the cloud to the new server", Run: step((*moving).change)},
 		{Name: "start", Short: "Start the services", Run: step((*moving).start)},
 	}
 }
@@ -177,7 +177,7 @@ func (x *moving) change(ctx context.Context, r workflow.Reporter) error {
 	if now, reading := get(ctx, x.client, x.Key); reading != nil {
 		began = reading
 	} else if cr, reading := typed(now); reading != nil || address(cr.Spec.MySQL) != x.out.From {
-		began = cmp.Or(reading, errors.New("the cloud has its new server all the same"))
+		began = cmp.Or(reading, errors.New("the cloud uses the new server anyway"))
 	} else if started, starting := startAgain(ctx, x.client, x.Key, x.operation.Name, r); starting != nil {
 		began = starting
 	} else {
@@ -239,7 +239,7 @@ func (m MoveDatabase) switchTo(ctx context.Context, c client.Client, u *unstruct
 		secret.Name += "-2" // the old one is read until the switch
 	}
 	if err := PutSecret(ctx, c, secret, map[string][]byte{DatabaseSecretKey: []byte(m.To.Password)}); err != nil {
-		return fmt.Errorf("keeping the password of the new server: %w", err)
+		return fmt.Errorf("storing the password of the new server: %w", err)
 	}
 	left, _, _ := unstructured.NestedString(u.Object, "spec", "mysql", "host")
 	server := map[string]any{"host": m.To.Host, "port": nil, "username": nil, "password": nil, "movedFrom": left,
