@@ -173,7 +173,7 @@ func handOver() step {
 				return err
 			}
 			if why != "" {
-				report.Info("the machine is a node only: %s", why)
+				report.Info("the machine is only a node: %s", why)
 				return nil
 			}
 			if err := n.add(ctx, k, report); err != nil {
@@ -191,7 +191,7 @@ func handOver() step {
 				return err
 			}
 			if resumed {
-				report.Changed("machine %s is the operator's", key.Name)
+				report.Changed("machine %s was handed over to the operator", key.Name)
 			}
 			return n.untilRunning(ctx, k, report)
 		},
