@@ -211,5 +211,6 @@ func applied(file []byte, live *unstructured.Unstructured) ([]byte, error) {
 		}
 		return jsonmergepatch.CreateThreeWayJSONMergePatch([]byte(live.GetAnnotations()["kubectl.kubernetes.io/last-applied-configuration"]), want, is)
 	}
-	return nil, finding.New("OCA-7021", "The file holds no cloud named "+live.GetName(), "it has "+strconv.Itoa(len(docs))+" other objects", "ocadm cluster diff -f FILE --name NAME")
+	return nil, finding.New("OCA-7021", "The file contains no cloud named "+live.GetName(), "it has "+strconv.Itoa(len(docs))+" other objects",
+		"ocadm cluster diff -f FILE --name NAME")
 }

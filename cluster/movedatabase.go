@@ -185,7 +185,7 @@ func (x *moving) change(ctx context.Context, r workflow.Reporter) error {
 		if !started {
 			state = "the services are stopped, as before, on "
 		}
-		return finding.Errorf("OCA-7411", "The databases were not moved; "+state+x.out.From, "remove the cause, then run the command again", "%w", err)
+		return finding.Errorf("OCA-7411", "The databases were not moved; "+state+x.out.From, "correct the cause, then run the command again", "%w", err)
 	}
 	return finding.Errorf("OCA-7411", "The cloud was not switched to its new database server; its services are stopped",
 		"run the command again; or start the cloud where it is: ocadm cluster start", "%w; %w", err, began)
@@ -195,7 +195,7 @@ func (x *moving) copy(ctx context.Context, r workflow.Reporter) error {
 	data, err := backup.Copy(ctx, r, x.old, x.target, x.databases)
 	if err != nil {
 		err = databaseFinding(err)
-		remedy := "run the command again, which copies again"
+		remedy := "run the command again: it copies the databases again"
 		if of := finding.Of(err); len(of) > 0 && of[0].Remedy != "" {
 			remedy = of[0].Remedy + "; then " + remedy
 		}

@@ -238,7 +238,7 @@ func (r Restore) overwrites(ctx context.Context, a *mysql.Admin, contents backup
 	if backup.Agrees(contents.Manifest.Data, present) {
 		return nil // an earlier run has restored them
 	}
-	return r.Confirm(fmt.Sprintf("This replaces %d databases of the cloud on %s by those of %s", len(have), host, contents.Header.Time.Format(time.RFC3339)))
+	return r.Confirm(fmt.Sprintf("This replaces %d databases of the cloud on %s with those from %s", len(have), host, contents.Header.Time.Format(time.RFC3339)))
 }
 
 // twin refuses a second cloud on the databases of a running one.

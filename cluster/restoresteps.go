@@ -101,7 +101,7 @@ func (x *restoring) open(ctx context.Context, cr *v1alpha1.OnecloudCluster) (err
 
 // question describes what a restore does to the cloud.
 func (x *restoring) question() string {
-	q := fmt.Sprintf("This stops cloud %s and replaces its databases by those of %s", x.key, x.contents.Header.Time.Format(time.RFC3339))
+	q := fmt.Sprintf("This stops cloud %s and replaces its databases with those from %s", x.key, x.contents.Header.Time.Format(time.RFC3339))
 	if len(x.others) > 0 {
 		q += "; it empties those that are not in the backup: " + strings.Join(x.others, ", ")
 	}
@@ -124,7 +124,7 @@ func (x *restoring) look(ctx context.Context, r workflow.Reporter) error {
 	}
 	for _, d := range x.others {
 		if !slices.Contains(named, d) {
-			return changedMeanwhile(x.key, fmt.Sprintf("database %s holds tables now, and is not in the backup", d))
+			return changedMeanwhile(x.key, fmt.Sprintf("database %s contains tables now, but is not in the backup", d))
 		}
 	}
 	x.cloud = cloud

@@ -30,10 +30,10 @@ func newBackupRestore(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Restore the cloud from a backup",
-		Long: "Checks the whole file, then asks. If the cloud of the backup exists in the namespace, the command saves its present data, stops the\n" +
-			"services, replaces the databases and passwords, sets the version of the backup, and starts the services. This is an operation of the\n" +
-			"cloud (action Restore), and waits for other operations. Otherwise the command recreates the cloud, with the same IDs, passwords and\n" +
-			"projects, on the database server of the backup or of --database-host. If it is interrupted, run it again.\n\n" +
+		Long: "Checks the whole file, then asks for confirmation. If the cloud of the backup exists in the namespace, the command saves its\n" +
+			"present data, stops the services, replaces the databases and passwords, sets the version of the backup, and starts the services. This is\n" +
+			"an operation of the cloud (action Restore), and waits for other operations. Otherwise the command recreates the cloud, with the same IDs,\n" +
+			"passwords and projects, on the database server of the backup or of --database-host. If it is interrupted, run it again.\n\n" +
 			"FILE is a path on this machine or s3://BUCKET/PATH/NAME. Without --namespace, the namespace is the one in the backup.",
 		Example: "  ocadm cluster backup restore /var/backups/default-5f2c81d0-20261122T020000Z.ocadm-backup --identity key.txt\n" +
 			"  ocadm cluster backup restore default.ocadm-backup --identity key.txt --database-host 10.0.0.9 --database-password-file /root/mysql \\\n" +

@@ -46,7 +46,7 @@ func printDatabase(p *page, s cluster.DatabaseStatus) {
 	for _, m := range s.Servers {
 		rows = append(rows, []string{m.Pod, cmp.Or(m.Node, "-"), m.Role, yesNo(m.Ready), cmp.Or(m.State.Last, "-"), cmp.Or(m.State.Doing, "-")})
 	}
-	p.table([]string{"POD", "NODE", "ROLE", "READY", "LAST EVENT", "DOES"}, rows)
+	p.table([]string{"POD", "NODE", "ROLE", "READY", "LAST EVENT", "ACTIVITY"}, rows)
 	p.line("\n%s: %s", map[bool]string{true: "redundant", false: "not redundant"}[s.Redundant], s.Message)
 }
 
@@ -94,7 +94,7 @@ func newDatabasePromote(a *app) *cobra.Command {
 		Use: "promote", Short: "Make the replica of the embedded database the primary",
 		Long: "Hands over from the primary to the replica: the primary stops, the replica applies everything that it has received, and takes its place.\n" +
 			"No acknowledged change is lost. Connections break, and services reconnect. The command refuses a replica that is not in sync, or that\n" +
-			"was restarted while the primary was away. If the primary is lost for good, --force promotes the replica anyway, after a minute. Changes\n" +
+			"was restarted while the primary was unavailable. If the primary is lost for good, --force promotes the replica anyway, after a minute. Changes\n" +
 			"that it has not received are lost; the question shows how many there are at least.\n\n" +
 			"After etcd was restored from a snapshot, the servers find out by themselves which one was the primary last. If one is lost, or both were the\n" +
 			"primary, --force chooses the one that answers, or the one that --server names.",

@@ -93,7 +93,7 @@ func newDepotPrune(a *app) *cobra.Command {
 	var dryRun bool
 	c := shows(a, &cobra.Command{
 		Use: "prune", Short: "Remove what no workload of the cluster uses",
-		Long: "Removes the roots from which neither a workload of the cluster nor a kept release of a cloud gets an image, and the content that no\n" +
+		Long: "Removes the roots that provide no image for a workload of the cluster or for a kept release of a cloud, and the content that no\n" +
 			"other root needs. If several roots contain an image, the latest counts. Prune always keeps the latest bundle and the latest ocadm, and\n" +
 			"keeps a copied image for a week after a node requested it. It removes the content of nodes that are no longer in the cluster, unless\n" +
 			"this is its only source. The depots of other control-plane nodes follow.",

@@ -41,7 +41,7 @@ func newHATest(a *app) *cobra.Command {
 			"it cuts off for 45 seconds. Meanwhile it writes to the API and requests the console four times a second, each time as a new client.\n" +
 			"After each fault it waits until everything is healthy again, and compares the outage with the goals: at most 10 seconds without an answer\n" +
 			"from the API, at most 30 from the console, and no acknowledged write lost. The next fault begins when the pods that were ready before the\n" +
-			"test are ready again, or after two minutes. Run it on a control-plane node, at a quiet hour: pods of the node that is cut off move to\n" +
+			"test are ready again, or after two minutes. Run it on a control-plane node, at a quiet time: pods of the node that is cut off move to\n" +
 			"others.\n\n" +
 			"It cuts off one node, never the one that it runs on: it names the others, and what runs only on them. To test the loss of a specific node,\n" +
 			"run it on another one with --node.\n\n" +

@@ -28,7 +28,7 @@ func legacyFlags() []legacyFlag {
 		{name: "host-name", command: nodes, advice: "the host agent uses the name of the node; set it with --node-name"},
 		{name: "glance-node", boolean: true, command: nodes, advice: label},
 		{name: "esxi-node", boolean: true, command: nodes, advice: label},
-		{name: "high-availability-vip", command: config.ForJoin, advice: "the cluster knows its virtual address"},
+		{name: "high-availability-vip", command: config.ForJoin, advice: "the virtual address is stored in the cluster"},
 		{name: "keepalived-version-tag", command: nodes, advice: vip},
 		{name: "addon-calico-ip-autodetection-method", command: config.ForInit, advice: "set the address of the node with --node-ip"},
 		{name: "addon-calico-felix-chaininsertmode", command: config.ForInit, advice: calico},

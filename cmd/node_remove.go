@@ -29,9 +29,9 @@ func newNodeRemove(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "remove NAME", Short: "Remove a node whose machine is lost",
 		Long: "Removes a node that cannot leave the cluster by itself because its machine is lost: its member of etcd, its place in the group of the\n" +
-			"virtual address, its Node and its pods. It first lists what was on the node, above all the volumes on its disks, and asks. Run it on\n" +
-			"another control-plane node. It refuses if etcd would lose its majority. If it is interrupted, run it again: it continues where it\n" +
-			"stopped.\n\n" +
+			"virtual address, its Node and its pods. It first lists what was on the node, above all the volumes on its disks, and asks for\n" +
+			"confirmation. Run it on another control-plane node. It refuses if etcd would lose its majority. If it is interrupted, run it again: it\n" +
+			"continues where it stopped.\n\n" +
 			"Claims of volumes on the lost disks stay, and their pods wait, until you repeat the command with --delete-volumes. Their pods then get\n" +
 			"new, empty volumes elsewhere.\n\n" +
 			"A machine whose join did not complete may have a member of etcd but no name yet: give its address as NAME. ocadm etcd status shows it.\n\n" +

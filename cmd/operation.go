@@ -32,7 +32,7 @@ func newOperation(a *app) *cobra.Command {
 		Example: "  ocadm operation list\n  ocadm operation show NAME\n  ocadm operation cancel NAME",
 	}, newOperationList(a), newOperationShow(a), newOperationLogs(a), newOperationCheck(a),
 		newOperationControl(a, "pause", v1alpha1.OperationPause, "Pause an operation after its current step",
-			"The current step runs to its end. The cloud then stays as it is until ocadm operation resume or cancel."),
+			"The current step runs to its end. The cloud then does not change until ocadm operation resume or cancel."),
 		newOperationControl(a, "resume", "", "Resume a paused operation",
 			"The operation continues with the step at which it stopped. It tries a failed step again, and its time limit starts again. If databases\n"+
 				"were copied, the command prints the age of the copies: reverting replaces what was written since."),

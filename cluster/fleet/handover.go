@@ -220,7 +220,7 @@ func (n *node) untilRunning(ctx context.Context, k client.WithWatch, report work
 	key := client.ObjectKeyFromObject(n.object)
 	runs := func(p v1alpha1.MachinePhase) bool { return p == v1alpha1.MachineRunning }
 	if _, err := cluster.WaitMachine(ctx, k, key, runs, func(why string) { report.Waiting("machine "+key.Name, why) }); err != nil {
-		return finding.Errorf("OCA-7612", "Machine "+key.Name+" does not run yet", "ocadm machine get "+key.Name+"; ocadm fleet apply again", "%w", err)
+		return finding.Errorf("OCA-7612", "Machine "+key.Name+" does not run yet", "ocadm machine get "+key.Name+"; then run ocadm fleet apply again", "%w", err)
 	}
 	return nil
 }
