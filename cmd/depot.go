@@ -57,7 +57,7 @@ func newDepotServe(_ *app) *cobra.Command {
 		Use: "serve", Short: "Serve the depot of this node",
 		Long: "Serves the depot over HTTPS until it is stopped. Clients present the certificate of a node or a join token. The depot verifies a token\n" +
 			"at the API server; while the API server does not answer, it accepts a token that was valid in the last day. Everyone may read /ca.crt, the\n" +
-			"certificate of the authority. With --copy, it also copies images from their registries that nodes request and it lacks.",
+			"certificate of the authority. With --copy, it also copies missing images from their registries when nodes request them.",
 		Example: "  # as the static pod of init does\n  ocadm depot serve --copy\n\n  # on another port\n  ocadm depot serve --listen :7444",
 		Args:    arguments(cobra.NoArgs),
 		RunE:    func(c *cobra.Command, _ []string) error { return d.serve(c.Context()) },

@@ -25,7 +25,7 @@ func newMachine(a *app) *cobra.Command {
 		Use:   "machine",
 		Short: "Join machines over SSH, watch them and remove them",
 		Long: "A machine is a resource of kind OnecloudMachine, short name ocm. The operator logs in to it over SSH, checks it, installs the node's software and\n" +
-			"joins it; when the resource is deleted, it drains the node and cleans the machine up. Work on a machine is an operation.",
+			"joins it; when the resource is deleted, it drains the node and cleans the machine up. Each task on a machine is an operation.",
 		Example: "  ocadm machine add worker-1 --address 192.0.2.21 --key ~/.ssh/id_ed25519 --roles compute --wait\n  ocadm machine list\n  ocadm machine remove worker-1 --wait",
 	}, newMachineList(a), newMachineGet(a), newMachineAdd(a), newMachinePrecheck(a),
 		newMachineRemove(a), newMachineBootstrapData(a), newMachineCallIn(a), newMachineProbe(a),

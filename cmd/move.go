@@ -31,7 +31,7 @@ func newMove(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "move ADDRESS", Short: "Give this node another address",
 		Long: "Gives this node ADDRESS. The machine must already have this address, preferably beside the present one. The command replaces the\n" +
-			"present address everywhere, restarts what uses it, and waits until the node is Ready. On the only control-plane node of a cluster, it also\n" +
+			"present address in files and objects, restarts what uses it, and waits until the node is Ready. On the only control-plane node of a cluster, it also\n" +
 			"changes the certificates, etcd, the settings of Kubernetes, and the clouds that are reached there. Virtual machines and pods of the pod\n" +
 			"network keep running.\n\n" +
 			"When the control plane has moved, run ocadm move --follow ADDRESS on every worker, with the address of the control plane.\n\n" +
