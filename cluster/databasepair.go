@@ -310,7 +310,7 @@ func ReplicaFits(ctx context.Context, c client.Reader) error {
 		}
 	}
 	if ready < 2 {
-		return finding.New("OCA-7435", "The replica was not added", fmt.Sprintf("%d node with the role controller is ready, but two are needed", ready),
+		return finding.New("OCA-7435", "The replica was not added", fmt.Sprintf("ready nodes with the role controller: %d; two are needed", ready),
 			"ocadm join --control-plane, or ocadm join --as-onecloud-controller, on another machine")
 	}
 	return nil

@@ -161,7 +161,7 @@ func printRotation(p *page, out rotated) {
 		}
 		rows = append(rows, []string{n.Node, role, yesNo(n.Ready), cmp.Or(string(n.Stage), "-"), cmp.Or(strings.Join(n.Left, ","), "-")})
 	}
-	p.table([]string{"NODE", "ROLE", "READY", "STAGE", "OLD KUBECONFIGS"}, rows)
+	p.table([]string{"NODE", "ROLE", "READY", "COMPLETED STAGE", "OLD KUBECONFIGS"}, rows)
 	p.next(out.Next)
 }
 
